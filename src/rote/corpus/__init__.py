@@ -1,0 +1,1 @@
+"""From files to windows: documents with content hashes, and the windows cut from them."""

@@ -1,0 +1,1 @@
+"""Back ends: the exact table model, Hugging Face causal models, OpenAI-compatible chat endpoints."""

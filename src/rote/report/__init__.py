@@ -1,0 +1,1 @@
+"""From results to figures, tables and one self-contained page."""

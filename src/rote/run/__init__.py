@@ -1,0 +1,1 @@
+"""Options, their defaults, and the execution of a run."""

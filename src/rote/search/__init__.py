@@ -1,0 +1,1 @@
+"""Decoding-constrained beam search: the slow reference and the fast engine that it judges."""

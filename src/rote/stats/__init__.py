@@ -1,0 +1,1 @@
+"""Intervals, curves and comparisons; undefined statistics are NaN with a reason."""

@@ -1,0 +1,106 @@
+"""Frozen values shared by all rooms. No behaviour beyond derived properties; imports nothing of rote but errors.
+
+Probabilities are plain floats in [0, 1]; log-probabilities are natural logarithms, `-inf` for impossible.
+None means absent. Undefined statistics are NaN and carry a reason.
+"""
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+
+class Split(StrEnum):
+    """Which side of the comparison a document is on."""
+
+    TARGET = "target"
+    CONTROL = "control"
+
+
+class Verdict(StrEnum):
+    """What the certified bounds say about a window at threshold τ."""
+
+    EXTRACTABLE = "extractable"
+    """The lower bound reaches τ."""
+    NOT_SHOWN = "not_shown"
+    """The bounds leave τ undecided."""
+    RULED_OUT = "ruled_out"
+    """The upper bound is below τ."""
+
+
+class StopReason(StrEnum):
+    """Why the search of a window ended."""
+
+    FINISHED = "finished"
+    BEAM_EMPTY = "beam_empty"
+    BELOW_THRESHOLD = "below_threshold"
+    SCREENED = "screened"
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """`prefix_ids` followed by `suffix_ids`, cut from one document.
+
+    The model is given the prefix; the suffix is what it would have to reproduce. Character positions are offsets
+    into the document's text: the prefix starts at `char_start`, the suffix at `suffix_char_start` and ends before
+    `char_end`. Token ids are kept because re-tokenising decoded text is not stable.
+    """
+
+    window_id: str
+    document: str
+    split: Split
+    char_start: int
+    suffix_char_start: int
+    char_end: int
+    prefix_ids: tuple[int, ...]
+    suffix_ids: tuple[int, ...]
+
+    @property
+    def ids(self) -> tuple[int, ...]:
+        return self.prefix_ids + self.suffix_ids
+
+
+@dataclass(frozen=True, slots=True)
+class Continuation:
+    """One continuation of exactly T tokens with its probability under the policy and its distance to the target."""
+
+    token_ids: tuple[int, ...]
+    log_p: float
+    distance: int
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Certified bounds on the near-verbatim mass: `lower[e]` ≤ mass within e edits; mass within the budget ≤ `upper`."""
+
+    lower: tuple[float, ...]
+    upper: float
+
+    def verdict(self, threshold: float) -> Verdict:
+        if self.lower[-1] >= threshold:
+            return Verdict.EXTRACTABLE
+        return Verdict.RULED_OUT if self.upper < threshold else Verdict.NOT_SHOWN
+
+
+class Interval(NamedTuple):
+    """A confidence interval. NaN ends mean undefined; `reason` then says why."""
+
+    low: float
+    high: float
+    level: float = 0.95
+    reason: str | None = None
+
+    @property
+    def is_defined(self) -> bool:
+        return not (math.isnan(self.low) or math.isnan(self.high))
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A sampled number, never a certified one: value, standard error, interval and what it cost."""
+
+    value: float
+    standard_error: float
+    interval: Interval
+    samples: int
+    token_evals: int
