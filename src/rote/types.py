@@ -71,7 +71,7 @@ class Continuation:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Certified bounds on the near-verbatim mass: `lower[e]` ≤ mass within e edits; mass within the budget ≤ `upper`."""
+    """Certified: `lower[e]` ≤ the mass within e edits, and the mass within the whole budget ≤ `upper`."""
 
     lower: tuple[float, ...]
     upper: float
