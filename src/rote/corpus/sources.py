@@ -1,0 +1,78 @@
+"""From what the user typed (files, folders, globs) to the files to read, in a fixed order."""
+
+import glob
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from rote.corpus.formats import SUFFIXES
+from rote.errors import TextError
+
+
+class SourceFile(NamedTuple):
+    """A file to read: its absolute path, and its path relative to the source it was found through."""
+
+    path: Path
+    relative: str
+
+
+def find_files(sources: Sequence[str | Path]) -> list[SourceFile]:
+    """The files behind `sources`: sources in the order given, each sorted inside, no file twice.
+
+    Inside folders and globs, hidden entries and files with other endings are passed over; a file named outright
+    must be of a kind that can be read.
+    """
+    files: dict[Path, SourceFile] = {}
+    for source in sources:
+        for file in _files_of(source):
+            # resolve(): the same file through a link, or through two sources, is one text.
+            files.setdefault(file.path.resolve(), SourceFile(Path(os.path.abspath(file.path)), file.relative))
+    return list(files.values())
+
+
+def _files_of(source: str | Path) -> list[SourceFile]:
+    path = Path(source).expanduser()
+    if path.is_dir():
+        return _require(list(_walk(path, base=path)), f"Folder {source}")
+    if path.exists():
+        if path.suffix.lower() not in SUFFIXES:
+            raise TextError(f"{source} cannot be read as text; rote reads {', '.join(SUFFIXES)}.")
+        return [SourceFile(path, path.name)]
+    if glob.has_magic(str(path)):
+        return _require(list(_match(path)), f"Pattern {source}")
+    raise TextError(f"Text {source} does not exist; check the path.")
+
+
+def _walk(folder: Path, *, base: Path) -> Iterator[SourceFile]:
+    found: list[Path] = []
+    for parent, folders, names in os.walk(folder, onerror=_refuse):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        found += [Path(parent, name) for name in names if _is_readable_name(name)]
+    for path in sorted(found):
+        yield SourceFile(path, path.relative_to(base).as_posix())
+
+
+def _match(pattern: Path) -> Iterator[SourceFile]:
+    parts = pattern.parts
+    fixed = next(index for index, part in enumerate(parts) if glob.has_magic(part))
+    base = Path(*parts[:fixed])
+    for match in sorted(map(Path, glob.glob(str(pattern), recursive=True))):
+        if match.is_dir():
+            yield from _walk(match, base=base)
+        elif _is_readable_name(match.name):
+            yield SourceFile(match, match.relative_to(base).as_posix())
+
+
+def _is_readable_name(name: str) -> bool:
+    return not name.startswith(".") and Path(name).suffix.lower() in SUFFIXES
+
+
+def _require(files: list[SourceFile], what: str) -> list[SourceFile]:
+    if not files:
+        raise TextError(f"{what} holds no file that rote reads ({', '.join(SUFFIXES)}); check the path.")
+    return files
+
+
+def _refuse(error: OSError) -> None:
+    raise TextError(f"Folder {error.filename} cannot be read: {error.strerror}.") from error

@@ -1,0 +1,185 @@
+"""Windows against the obvious version: tokenise the whole rest of the document and keep the first tokens."""
+
+from collections import Counter
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from toy_tokenizers import ByteTokenizer, WordTokenizer
+
+from rote.corpus.documents import Document
+from rote.corpus.windows import (
+    SLICES_PER_BATCH,
+    WindowOptions,
+    count_starts,
+    cut_windows,
+    iterate_windows,
+)
+from rote.errors import ConfigError, TextError
+from rote.types import Split, Window
+
+OPTIONS = WindowOptions(prefix_tokens=3, suffix_tokens=2, stride_chars=4)
+
+
+def document(text: str, name: str = "d", split: Split = Split.TARGET) -> Document:
+    return Document.from_text(name, text, split=split)
+
+
+def obvious_windows(
+    documents: list[Document], tokenizer: WordTokenizer, options: WindowOptions, bos_id: int | None
+) -> tuple[list[Window], Counter[str]]:
+    windows, short = [], Counter[str]()
+    for doc in documents:
+        stride = options.stride_chars
+        for start in [0] if stride is None else range(0, max(len(doc.text), 1), stride):
+            ids, spans = tokenizer.encode(doc.text[start:])
+            if bos_id is not None:
+                ids, spans = [bos_id, *ids], [(0, 0), *spans]
+            if len(ids) < options.prefix_tokens + options.suffix_tokens:
+                short[doc.name] += 1
+                continue
+            a, end = options.prefix_tokens, options.prefix_tokens + options.suffix_tokens
+            windows.append(
+                Window(
+                    window_id=f"{doc.name}@{start}",
+                    document=doc.name,
+                    split=doc.split,
+                    char_start=start,
+                    suffix_char_start=start + spans[a][0],
+                    char_end=start + spans[end - 1][1],
+                    prefix_ids=tuple(ids[:a]),
+                    suffix_ids=tuple(ids[a:end]),
+                )
+            )
+    return windows, short
+
+
+words = st.text(alphabet="abé漢 \n", max_size=120)
+long_words = st.lists(st.integers(1, 60), max_size=12).map(lambda sizes: " ".join("x" * size for size in sizes))
+
+
+@given(
+    texts=st.lists(words | long_words, max_size=3),
+    prefix_tokens=st.integers(1, 4),
+    suffix_tokens=st.integers(1, 4),
+    stride_chars=st.none() | st.integers(1, 30),
+    bos_id=st.none() | st.just(0),
+    tokenizer=st.sampled_from([WordTokenizer(), ByteTokenizer()]),
+)
+@example(["a" * 3000 + " b"], 1, 1, None, None, WordTokenizer())
+@example([" " * 3000 + "a b c"], 1, 2, None, 0, WordTokenizer())
+@example([""], 1, 1, 5, None, WordTokenizer())
+def test_windows_equal_tokenising_the_whole_rest_of_the_document(
+    texts: list[str],
+    prefix_tokens: int,
+    suffix_tokens: int,
+    stride_chars: int | None,
+    bos_id: int | None,
+    tokenizer: WordTokenizer,
+) -> None:
+    options = WindowOptions(prefix_tokens, suffix_tokens, stride_chars)
+    documents = [document(text, name=f"d{index}") for index, text in enumerate(texts)]
+    chosen = cut_windows(documents, tokenizer, options, bos_id=bos_id)
+    windows, short = obvious_windows(documents, tokenizer, options, bos_id)
+    assert chosen.windows == windows
+    assert chosen.short_by_document == short
+    assert count_starts(documents, options) == len(windows) + sum(short.values())
+
+    counted: Counter[str] = Counter()
+    streamed = iterate_windows(documents, tokenizer, options, bos_id=bos_id, short_by_document=counted)
+    assert list(streamed) == windows
+    assert counted == short
+
+
+def test_real_byte_level_bpe_gives_the_tokens_of_the_whole_rest() -> None:
+    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+    from rote.corpus.windows import Encoding
+
+    text = "It was “naïve” — the 漢字 sat on the mat, and 12 345 other  things\n\nhappened… " * 40
+    bpe = Tokenizer(models.BPE())
+    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    bpe.train_from_iterator([text], trainers.BpeTrainer(vocab_size=400, initial_alphabet=alphabet, show_progress=False))
+
+    class HuggingFaceTokenizer(WordTokenizer):
+        def encode(self, text: str) -> Encoding:
+            encoding = bpe.encode(text)
+            return Encoding(encoding.ids, encoding.offsets)
+
+    options = WindowOptions(prefix_tokens=20, suffix_tokens=20, stride_chars=7)
+    chosen = cut_windows([document(text)], HuggingFaceTokenizer(), options, bos_id=None)
+    windows, short = obvious_windows([document(text)], HuggingFaceTokenizer(), options, None)
+    assert chosen.windows == windows
+    assert chosen.short_by_document == short
+    assert len(windows) > 300
+
+
+def test_bos_counts_inside_the_prefix_and_has_no_characters() -> None:
+    chosen = cut_windows([document("a b c d e f")], WordTokenizer(), OPTIONS, bos_id=99)
+    without = cut_windows([document("a b c d e f")], WordTokenizer(), OPTIONS, bos_id=None)
+    window = chosen.windows[0]
+    assert window.prefix_ids == (99, *without.windows[0].prefix_ids[:2])
+    assert len(window.ids) == OPTIONS.tokens
+    assert (window.char_start, window.suffix_char_start, window.char_end) == (0, 3, 7)
+
+
+def test_one_prefix_token_may_be_bos_alone() -> None:
+    options = WindowOptions(prefix_tokens=1, suffix_tokens=2, stride_chars=None)
+    [window] = cut_windows([document("a b c")], WordTokenizer(), options, bos_id=99).windows
+    assert window.prefix_ids == (99,)
+    assert (window.char_start, window.suffix_char_start, window.char_end) == (0, 0, 3)
+
+
+def test_character_split_over_tokens_is_covered_by_the_span() -> None:
+    options = WindowOptions(prefix_tokens=2, suffix_tokens=2, stride_chars=None)
+    [window] = cut_windows([document("漢字x")], ByteTokenizer(), options, bos_id=None).windows
+    # 漢 is three bytes: the prefix holds two of them, the suffix the third and the first of 字.
+    assert (window.suffix_char_start, window.char_end) == (0, 2)
+
+
+def test_window_ids_are_readable_and_unique_across_documents() -> None:
+    documents = [document("a b c d e f g h", name) for name in ("x.txt", "x.txt@4", "ü/y.txt")]
+    ids = [window.window_id for window in cut_windows(documents, WordTokenizer(), OPTIONS, bos_id=None).windows]
+    assert ids == ["x.txt@0", "x.txt@4", "x.txt@4@0", "x.txt@4@4", "ü/y.txt@0", "ü/y.txt@4"]
+
+
+def test_windows_do_not_depend_on_other_documents() -> None:
+    first, second = document("a b c d e f g h i j", "one"), document("k l m n o p q r", "two")
+    alone = cut_windows([second], WordTokenizer(), OPTIONS, bos_id=None).windows
+    together = cut_windows([first, second], WordTokenizer(), OPTIONS, bos_id=None).windows
+    assert [window for window in together if window.document == "two"] == alone
+
+
+def test_longest_short_window_is_remembered() -> None:
+    chosen = cut_windows([document("a b", "x"), document("a b c d", "y")], WordTokenizer(), OPTIONS, bos_id=None)
+    assert chosen.windows == []
+    assert chosen.short_by_document == {"x": 1, "y": 2}
+    assert chosen.longest_short == ("y", 0, 4)
+
+
+def test_duplicate_document_names_are_refused() -> None:
+    with pytest.raises(TextError, match="2 documents are named 'd'"):
+        cut_windows([document("a"), document("b")], WordTokenizer(), OPTIONS, bos_id=None)
+
+
+def test_slices_are_tokenised_in_large_batches() -> None:
+    tokenizer = WordTokenizer()
+    text = "word " * (SLICES_PER_BATCH // 2)
+    cut_windows([document(text)], tokenizer, WindowOptions(3, 2, 1), bos_id=None)
+    assert count_starts([document(text)], WindowOptions(3, 2, 1)) == len(text)
+    assert len(tokenizer.batches) <= len(text) // SLICES_PER_BATCH + 1
+
+
+def test_stream_tokenises_only_as_far_as_it_is_read() -> None:
+    tokenizer = WordTokenizer()
+    stream = iterate_windows([document("word " * 100_000)], tokenizer, OPTIONS, bos_id=None)
+    next(stream)
+    assert sum(tokenizer.batches) == SLICES_PER_BATCH
+
+
+@pytest.mark.parametrize("field", ["prefix_tokens", "suffix_tokens", "stride_chars"])
+@pytest.mark.parametrize("value", [0, -3])
+def test_impossible_options_are_refused(field: str, value: int) -> None:
+    with pytest.raises(ConfigError, match=f"{field} is {value}"):
+        WindowOptions(**{field: value})
