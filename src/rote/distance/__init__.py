@@ -1,1 +1,20 @@
 """Edit distances over tokens as viability rules: which partial continuations can still end within the budget."""
+
+from rote.distance.base import Advanced, DistanceName, Viability, ViabilityName
+from rote.distance.hamming import Hamming
+from rote.distance.levenshtein import Levenshtein
+from rote.distance.unconstrained import Unconstrained
+from rote.errors import ConfigError
+
+__all__ = ["Advanced", "DistanceName", "Viability", "ViabilityName", "make_viability"]
+
+
+def make_viability(distance: DistanceName, *, budget: int, rule: ViabilityName) -> Viability:
+    """The viability rule of a distance at a budget."""
+    if budget < 0:
+        raise ConfigError(f"edit budget is {budget}; it must be 0 or more.")
+    if distance == "hamming":
+        return Hamming(budget)
+    if distance == "levenshtein":
+        return Levenshtein(budget, rule=rule)
+    return Unconstrained(budget)

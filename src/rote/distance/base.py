@@ -1,0 +1,51 @@
+"""The contract of a viability rule: which partial continuations can still end within the edit budget.
+
+Continuation and target both have length T. A rule carries a small integer state per partial continuation and tells,
+after each token, a lower bound on the distance of every completion of length T. A child whose bound exceeds the
+budget has no completion in the ball and may be dropped without losing mass.
+"""
+
+from typing import Literal, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+DistanceName = Literal["levenshtein", "hamming", "none"]
+ViabilityName = Literal["exact", "published"]
+
+UNREACHABLE = 10_000
+"""Stands for 'outside the band' in int16 states: above any budget, and far from overflowing when edits are added."""
+
+
+class Advanced(NamedTuple):
+    """States and bounds after appending each candidate token to each partial continuation."""
+
+    state: Tensor  # [slots, beams, kept, width] int16
+    least: Tensor  # [slots, beams, kept] int16: no completion of length T is nearer than this
+
+
+class Viability(Protocol):
+    """One rule of one distance at one budget, batched over slots whose windows stand at different steps."""
+
+    budget: int
+
+    @property
+    def width(self) -> int:
+        """Integers of state per partial continuation."""
+        ...
+
+    def initial(self, device: torch.device) -> Tensor:
+        """State of the empty continuation. [width] int16."""
+        ...
+
+    def pad(self, suffixes: list[tuple[int, ...]], length: int, device: torch.device) -> Tensor:
+        """Target suffixes padded to `length` in the layout `advance` reads. [slots, …] int64."""
+        ...
+
+    def advance(self, state: Tensor, tokens: Tensor, *, padded: Tensor, step: Tensor, length: Tensor) -> Advanced:
+        """Append `tokens` [slots, beams, kept] as token number `step` [slots] (counting from 1)."""
+        ...
+
+    def final_distance(self, state: Tensor) -> Tensor:
+        """Distance to the target after T tokens; exact when it is within the budget. [...] int16."""
+        ...

@@ -1,0 +1,73 @@
+"""Levenshtein distance: a band of the Wagner–Fischer row, with the published and the exact viability rule.
+
+D[t, j] is the distance between the first t continuation tokens and the first j target tokens. The state after t
+tokens is the band D[t, t−h … t+h].
+
+published: a child is viable while min_j D[t, j] ≤ ε; half-width h = ε; the distance D[T, T] is checked at the end.
+exact:     both sequences have length T, so from cell (t, j) at least |j − t| more edits are needed and the verbatim
+           tail needs no others: the least final distance is min_j D[t, j] + |j − t|. Only |j − t| ≤ ⌊ε/2⌋ can survive,
+           because D[t, j] ≥ |j − t| too. Nothing is left to check at the end.
+"""
+
+import torch
+from torch import Tensor
+
+from rote.distance.base import UNREACHABLE, Advanced, ViabilityName
+
+
+class Levenshtein:
+    """Viability by a banded edit row. States are int16; cells outside band or target hold UNREACHABLE or more."""
+
+    def __init__(self, budget: int, *, rule: ViabilityName) -> None:
+        self.budget = budget
+        self.rule = rule
+        self.half_width = budget // 2 if rule == "exact" else budget
+        self._offsets = torch.arange(-self.half_width, self.half_width + 1)
+
+    @property
+    def width(self) -> int:
+        return 2 * self.half_width + 1
+
+    def initial(self, device: torch.device) -> Tensor:
+        offsets = self._offsets.to(device)
+        return torch.where(offsets >= 0, offsets, UNREACHABLE).to(torch.int16)
+
+    def pad(self, suffixes: list[tuple[int, ...]], length: int, device: torch.device) -> Tensor:
+        margin = self.half_width + 1
+        padded = torch.full((len(suffixes), length + 2 * margin), -1, dtype=torch.int64)
+        for row, suffix in enumerate(suffixes):
+            padded[row, margin : margin + len(suffix)] = torch.tensor(suffix)
+        return padded.to(device)
+
+    def advance(self, state: Tensor, tokens: Tensor, *, padded: Tensor, step: Tensor, length: Tensor) -> Advanced:
+        offsets = self._offsets.to(state.device)
+        columns = step[:, None] + offsets  # [slots, width]: j of each band cell
+        target = padded.gather(1, (columns + self.half_width).clamp(max=padded.shape[1] - 1))
+        substitution = (tokens[..., None] != target[:, None, None, :]).to(torch.int16)
+        diagonal = state[:, :, None, :] + substitution  # D[t−1, j−1] + mismatch
+        row = diagonal.clone()
+        if self.half_width:
+            above = state[:, :, None, 1:] + 1  # D[t−1, j] + 1: one cell to the right in the shifted band
+            row[..., :-1] = torch.minimum(diagonal[..., :-1], above)
+        inside = (columns >= 0) & (columns <= length[:, None])  # [slots, width]
+        at_zero = (columns == 0)[:, None, None, :]
+        row = torch.where(at_zero, step.to(torch.int16)[:, None, None, None], row)
+        row = torch.where(inside[:, None, None, :], row, UNREACHABLE)
+        row = self._insertions(row, inside)
+        return Advanced(row, self._least(row, offsets))
+
+    def _insertions(self, row: Tensor, inside: Tensor) -> Tensor:
+        """D[t, j] ≤ D[t, j−1] + 1 from left to right: less the column index, it is a running minimum."""
+        if self.width == 1:
+            return row
+        slope = torch.arange(self.width, dtype=torch.int16, device=row.device)
+        swept = (row - slope).cummin(-1).values + slope
+        return torch.where(inside[:, None, None, :], swept, UNREACHABLE).to(torch.int16)
+
+    def _least(self, row: Tensor, offsets: Tensor) -> Tensor:
+        if self.rule == "exact":
+            row = row + offsets.abs().to(torch.int16)
+        return row.amin(-1)
+
+    def final_distance(self, state: Tensor) -> Tensor:
+        return state[..., self.half_width]

@@ -1,0 +1,28 @@
+"""No constraint: every partial continuation is viable (the baseline search). Distances are taken afterwards."""
+
+import torch
+from torch import Tensor
+
+from rote.distance.base import Advanced
+
+
+class Unconstrained:
+    """Viability of the baseline: nothing is ever dropped, and no distance is known."""
+
+    width = 1
+
+    def __init__(self, budget: int) -> None:
+        self.budget = budget
+
+    def initial(self, device: torch.device) -> Tensor:
+        return torch.zeros(1, dtype=torch.int16, device=device)
+
+    def pad(self, suffixes: list[tuple[int, ...]], length: int, device: torch.device) -> Tensor:
+        return torch.zeros(len(suffixes), 1, dtype=torch.int64, device=device)
+
+    def advance(self, state: Tensor, tokens: Tensor, *, padded: Tensor, step: Tensor, length: Tensor) -> Advanced:
+        least = torch.zeros(tokens.shape, dtype=torch.int16, device=tokens.device)
+        return Advanced(least[..., None], least)
+
+    def final_distance(self, state: Tensor) -> Tensor:
+        return state[..., 0]

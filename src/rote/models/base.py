@@ -1,0 +1,92 @@
+"""Contracts between models and everything that measures them.
+
+`CausalModel` is the slow, obvious seam: next-token logits for whole histories. The reference search needs no more.
+`TreeModel` is the fast seam: a session owns the model's memory for a number of slots; one `forward` evaluates, packed
+into one row, the live beams of many windows (each attending to its own ancestors through a mask) together with the
+prefixes of windows that have just been admitted.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+
+class CausalModel(Protocol):
+    """Next-token logits for whole histories; no state."""
+
+    @property
+    def vocab_size(self) -> int: ...
+
+    @property
+    def eos_ids(self) -> frozenset[int]:
+        """Tokens that end a generation; a continuation that must reach length T cannot hold one before its end."""
+        ...
+
+    @property
+    def device(self) -> torch.device: ...
+
+    def next_logits(self, histories: Sequence[Sequence[int]]) -> Tensor:
+        """Raw logits after each history, all of one length. [histories, vocab] float32."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class TreeBatch:
+    """One packed forward: first the beams of the first `len(beam_counts)` slots, then the prefixes of admitted slots.
+
+    Every query position writes its state at (`slots`, `entries`) of the session's memory. A beam in lane q of slot s
+    attends to the entries where `ancestry[s, q]` is true (its prefix, its ancestors and itself). A prefix occupies
+    entries 0 … length − 1 of its slot and attends causally.
+    """
+
+    token_ids: Tensor  # [queries] int64
+    positions: Tensor  # [queries] int64: position in the sequence
+    slots: Tensor  # [queries] int64
+    entries: Tensor  # [queries] int64
+    lanes: Tensor  # [beam queries] int64: row of `ancestry` each beam uses
+    ancestry: Tensor  # [slots, lanes, entries in use] bool
+    entry_positions: Tensor  # [slots, entries in use] int64: sequence position held by each entry
+    beam_counts: tuple[int, ...]  # live beams per slot, on the host
+    prefix_lengths: tuple[int, ...]  # one per admitted slot, on the host, in packed order
+    outputs: Tensor  # [outputs] int64: packed positions whose logits are wanted
+
+    @property
+    def beams(self) -> int:
+        return sum(self.beam_counts)
+
+
+class TreeSession(Protocol):
+    """The model's memory for a number of slots, with room for a number of entries in each."""
+
+    @property
+    def entries(self) -> int: ...
+
+    def grow(self, entries: int) -> None:
+        """Make room for `entries` per slot; what is stored stays."""
+        ...
+
+    def move(self, source: int, target: int) -> None:
+        """Slot `target` now holds what `source` held."""
+        ...
+
+    def forward(self, batch: TreeBatch) -> Tensor:
+        """Raw logits at `batch.outputs`. [outputs, vocab], in the model's own precision."""
+        ...
+
+
+class TreeModel(CausalModel, Protocol):
+    """A causal model that can evaluate a tree of continuations for many windows at once."""
+
+    @property
+    def max_positions(self) -> int | None:
+        """The longest sequence the model takes; None when it has no limit."""
+        ...
+
+    def open_tree(self, slots: int, entries: int) -> TreeSession: ...
+
+    def tree_bytes_per_entry(self) -> int:
+        """Memory one entry of one slot takes, in bytes."""
+        ...

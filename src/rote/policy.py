@@ -1,0 +1,152 @@
+"""Decoding policy φ: raw logits → renormalised log-probabilities of the kept tokens.
+
+The order is fixed: divide by the temperature, keep the allowed set, renormalise over the kept set. Everything else
+has probability 0 (log −inf). Ties are broken by token id, lower first, so that top-k keeps exactly k tokens whatever
+the batch; some published code keeps all ties and differs there. With top-k and nucleus together, top-k acts first and
+the nucleus is taken over what it left. Greedy decoding is top-k with k = 1.
+
+    log p(token) = y/β − logsumexp(kept y/β)        (float64; only the kept logits are needed)
+"""
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from rote.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Temperature β, then top-k and/or nucleus truncation. None means no truncation of that kind."""
+
+    temperature: float
+    top_k: int | None
+    top_p: float | None = None
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.temperature) and self.temperature > 0):
+            raise ConfigError(
+                f"temperature is {self.temperature}; it must be above 0. For greedy decoding use --top-k 1."
+            )
+        if self.top_k is not None and self.top_k < 1:
+            raise ConfigError(f"top-k is {self.top_k}; it must be at least 1. Leave it out for no truncation.")
+        if self.top_p is not None and not 0 < self.top_p <= 1:
+            raise ConfigError(f"top-p is {self.top_p}; it must be above 0 and at most 1.")
+
+    def check_vocabulary(self, vocab_size: int) -> None:
+        if self.top_k is not None and self.top_k > vocab_size:
+            raise ConfigError(
+                f"top-k is {self.top_k}, but the model's vocabulary has {vocab_size} tokens. Choose a smaller --top-k."
+            )
+
+    def width(self, vocab_size: int) -> int:
+        """The most tokens that can be kept."""
+        return vocab_size if self.top_k is None else min(self.top_k, vocab_size)
+
+    def describe(self) -> str:
+        parts = [f"temperature {self.temperature:g}"]
+        parts += [f"top-k {self.top_k}"] if self.top_k is not None else []
+        parts += [f"top-p {self.top_p:g}"] if self.top_p is not None else []
+        return ", ".join(parts)
+
+
+class Kept(NamedTuple):
+    """Kept tokens in falling probability, ties by lower id. Unused places have log-probability −inf."""
+
+    token_ids: Tensor  # [..., kept] int64
+    log_probs: Tensor  # [..., kept] float64
+    unlisted: Tensor  # [...] float64: probability of kept tokens beyond the listed ones (0 without a cap)
+
+
+def keep(logits: Tensor, policy: Policy, *, cap: int | None = None) -> Kept:
+    """Tokens the policy allows after `logits` [..., vocab], with their renormalised log-probabilities.
+
+    `cap` limits how many are listed, heaviest first; the probabilities stay exact and the mass of the rest is
+    returned as `unlisted`.
+    """
+    vocab_size = logits.shape[-1]
+    width = policy.width(vocab_size)
+    listed = width if cap is None else min(width, cap)
+    values, token_ids = top_tokens(logits, listed)
+    scaled = values.double() / policy.temperature
+    log_probs = scaled - (_log_normaliser(logits, policy, width) if listed < width else scaled.logsumexp(-1, True))
+    if policy.top_p is not None and policy.top_p < 1:
+        inside = _inside_nucleus(log_probs, policy.top_p)
+        kept_mass = torch.where(inside, log_probs.exp(), 0.0).sum(-1, keepdim=True)
+        if listed < width and bool((kept_mass < policy.top_p).any()):
+            kept_mass = _nucleus_mass(logits, policy, width)[..., None]
+        log_probs = torch.where(inside, log_probs - kept_mass.log(), -math.inf)
+    unlisted = (1 - log_probs.exp().sum(-1)).clamp(min=0) if listed < width else torch.zeros_like(log_probs[..., 0])
+    return Kept(token_ids, log_probs, unlisted)
+
+
+def top_tokens(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The `count` largest logits in falling order and their token ids; equal logits by lower id. Exact under ties."""
+    vocab_size = logits.shape[-1]
+    if logits.device.type != "cpu" or logits.dtype != torch.float32:
+        return _top_tokens_by_key(logits, count)
+    if count == vocab_size:
+        ordered = logits.sort(dim=-1, descending=True, stable=True)
+        return ordered.values, ordered.indices
+    values, ids = logits.topk(count + 1, -1)
+    # topk breaks ties as it likes: fine while equal values do not straddle the cut, wrong otherwise.
+    straddled = values[..., count - 1] == values[..., count]
+    values, ids = _order_ties(values[..., :count], ids[..., :count])
+    if bool(straddled.any()):
+        fixed_values, fixed_ids = _top_tokens_by_key(logits[straddled], count)
+        values[straddled], ids[straddled] = fixed_values, fixed_ids
+    return values, ids
+
+
+def _order_ties(values: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
+    """Order equal values by id. `values` is already falling, so sorting ids first and values stably after suffices."""
+    if not bool((values[..., 1:] == values[..., :-1]).any()):
+        return values, ids
+    by_id = ids.argsort(-1)
+    values, ids = values.gather(-1, by_id), ids.gather(-1, by_id)
+    ordered = values.sort(dim=-1, descending=True, stable=True)
+    return ordered.values, ids.gather(-1, ordered.indices)
+
+
+def _top_tokens_by_key(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Top tokens through one integer key per token: the logit as an ordered integer, then the id reversed."""
+    vocab_size = logits.shape[-1]
+    ids = torch.arange(vocab_size, device=logits.device)
+    logits = logits + 0.0  # −0.0 becomes 0.0: they tie
+    if logits.dtype in (torch.bfloat16, torch.float16) and vocab_size <= 1 << 16:
+        bits = logits.view(torch.int16).to(torch.int32)
+        ordered = torch.where(bits < 0, bits ^ 0x7FFF, bits)
+        key = (ordered << 16) | ((1 << 16) - 1 - ids).to(torch.int32)
+    else:
+        bits = logits.float().view(torch.int32)
+        ordered = torch.where(bits < 0, bits ^ 0x7FFFFFFF, bits).long()
+        key = (ordered << 32) | ((1 << 32) - 1 - ids)
+    token_ids = key.topk(count, -1).indices
+    return logits.gather(-1, token_ids), token_ids
+
+
+def _log_normaliser(logits: Tensor, policy: Policy, width: int) -> Tensor:
+    """logsumexp over the top `width` logits at the policy's temperature. [..., 1] float64."""
+    if width == logits.shape[-1]:
+        return (logits.double() / policy.temperature).logsumexp(-1, keepdim=True)
+    values, _ = top_tokens(logits, width)
+    return (values.double() / policy.temperature).logsumexp(-1, keepdim=True)
+
+
+def _inside_nucleus(log_probs: Tensor, top_p: float) -> Tensor:
+    """Which of the falling probabilities belong to the smallest set whose mass reaches `top_p`: those before which
+    less than `top_p` has accumulated."""
+    accumulated = log_probs.exp().cumsum(-1)
+    inside = torch.ones_like(accumulated, dtype=torch.bool)
+    inside[..., 1:] = accumulated[..., :-1] < top_p
+    return inside
+
+
+def _nucleus_mass(logits: Tensor, policy: Policy, width: int) -> Tensor:
+    assert policy.top_p is not None
+    values, _ = top_tokens(logits, width)
+    log_probs = (values.double() / policy.temperature).log_softmax(-1)
+    return torch.where(_inside_nucleus(log_probs, policy.top_p), log_probs.exp(), 0.0).sum(-1)

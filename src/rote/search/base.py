@@ -1,0 +1,90 @@
+"""What a search is asked and what it answers; shared by the reference and the engine."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from rote.distance import DistanceName, Viability, ViabilityName, make_viability
+from rote.errors import ConfigError
+from rote.policy import Policy
+from rote.search.frontier import Frontier
+from rote.types import Bounds, Continuation, StopReason
+
+RankName = Literal["mass", "promise"]
+StopRuleName = Literal["mass", "published"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchOptions:
+    """Everything that decides the outcome of a search. No defaults here: options live in run.config."""
+
+    policy: Policy
+    beam_width: int
+    edit_budget: int
+    distance: DistanceName
+    viability: ViabilityName
+    pin_verbatim: bool
+    """Keep the verbatim path as an extra beam while its probability is above 0, so that lower ≥ p_verbatim."""
+    threshold: float | None
+    """τ of the stop rule; None searches to the end."""
+    stop_rule: StopRuleName
+    """`mass`: stop when the verdict at τ is decided. `published`: stop when the best beam is below τ/(B·k)."""
+    rank_by: RankName
+    """What decides which children stay: probability so far, or probability × chance to finish in budget."""
+    keep: int | None
+    """How many accepted continuations to return, heaviest first; None returns all."""
+    max_children: int | None
+    """List at most this many children per beam (nucleus or no truncation); the mass of the rest is banked."""
+    record_frontier: bool
+    """Return the banked nodes themselves, for estimates and refinement."""
+    suppress_eos: bool
+    """Forbid end-of-text tokens before the policy acts (greedy generation of exactly T tokens)."""
+
+    def __post_init__(self) -> None:
+        if self.beam_width < 1:
+            raise ConfigError(f"beam width is {self.beam_width}; it must be at least 1.")
+        if self.edit_budget < 0:
+            raise ConfigError(f"edit budget is {self.edit_budget}; it must be 0 or more.")
+        if self.threshold is not None and not 0 < self.threshold <= 1:
+            raise ConfigError(f"threshold is {self.threshold}; it must be above 0 and at most 1.")
+
+    def make_viability(self) -> Viability:
+        return make_viability(self.distance, budget=self.edit_budget, rule=self.viability)
+
+    @property
+    def lanes(self) -> int:
+        """Most beams alive at once."""
+        return self.beam_width + (1 if self.pin_verbatim else 0)
+
+
+@dataclass(frozen=True, slots=True)
+class SearchTask:
+    """One window to search. `target_probs` (the policy's probability of each target token) serves rank_by=promise."""
+
+    key: int
+    prefix_ids: tuple[int, ...]
+    suffix_ids: tuple[int, ...]
+    target_probs: tuple[float, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SearchOutcome:
+    """The bounds of one window and where every bit of probability went.
+
+    covered + bank + beam_left + eos + refuted = 1: `covered` was accepted as final continuations (whatever their
+    distance), `bank` was viable but pruned, `beam_left` was still in the beam when the search stopped early, `eos`
+    ended too soon, `refuted` has no completion in the ball.
+    """
+
+    key: int
+    bounds: Bounds
+    stop_reason: StopReason
+    stop_step: int
+    token_evals: int
+    covered: float
+    bank: float
+    beam_left: float
+    eos: float
+    refuted: float
+    continuations: tuple[Continuation, ...]
+    frontier: Frontier | None
+    """Banked nodes and what was left in the beam; present when it was asked for."""

@@ -1,0 +1,70 @@
+"""The tree cache: which memory entries each beam may attend to, and which entries are free again.
+
+A slot's memory is append-only in spirit: prefix entries, then one entry per surviving beam per step. Each lane's
+ancestry is a row of booleans over entries. An entry that no live lane descends from is free and is given out again,
+lowest first, so that the part of the memory in use stays short. Nothing is ever copied or reordered.
+"""
+
+import torch
+from torch import Tensor
+
+
+class TreeCache:
+    """Ancestry of every lane of every slot. Entry numbers are places in the session's memory of that slot."""
+
+    def __init__(self, slots: int, lanes: int, entries: int, device: torch.device) -> None:
+        self.ancestry = torch.zeros(slots, lanes, entries, dtype=torch.bool, device=device)
+        self.entry_positions = torch.zeros(slots, entries, dtype=torch.int64, device=device)
+        self.own_entry = torch.zeros(slots, lanes, dtype=torch.int64, device=device)
+        self._order = torch.arange(entries, device=device)
+
+    @staticmethod
+    def worst_case_entries(prefix_tokens: int, suffix_tokens: int, lanes: int) -> int:
+        """No slot can need more: the prefix and one entry per lane for every step that is evaluated."""
+        return prefix_tokens + lanes * max(suffix_tokens - 1, 1)
+
+    def admit(self, slots: Tensor, prefix_lengths: Tensor) -> None:
+        """Lane 0 of each slot is the root: it sees the whole prefix and nothing else. Other lanes are empty."""
+        self.ancestry[slots] = False
+        self.ancestry[slots, 0] = self._order < prefix_lengths[:, None]
+        self.entry_positions[slots] = self._order
+
+    def branch(self, parents: Tensor, alive: Tensor, positions: Tensor) -> Tensor:
+        """Each live lane of the first slots now continues `parents` with a node of its own at `positions` [slots].
+
+        Returns, per slot, one past the highest entry in use.
+        """
+        count = len(parents)
+        ancestry = self.ancestry[:count].gather(1, parents[..., None].expand(-1, -1, self.ancestry.shape[2]))
+        ancestry &= alive[..., None]
+        in_use = ancestry.any(1)
+        # Stable sort of booleans: free entries first, lowest first.
+        free = in_use.to(torch.uint8).sort(dim=-1, stable=True).indices[:, : parents.shape[1]]
+        lanes = torch.arange(parents.shape[1], device=parents.device)
+        slots = torch.arange(count, device=parents.device)[:, None]
+        # Live lanes come first, so lane q takes the q-th free entry; dead lanes take none.
+        ancestry[slots, lanes, free] = alive
+        self.ancestry[:count] = ancestry
+        self.own_entry[:count] = free
+        held = self.entry_positions[:count].gather(1, free)
+        self.entry_positions[:count] = self.entry_positions[:count].scatter(
+            1, free, torch.where(alive, positions[:, None], held)
+        )
+        return ((ancestry.any(1)) * (self._order + 1)).amax(-1)
+
+    def move(self, source: int, target: int) -> None:
+        for tensor in (self.ancestry, self.entry_positions, self.own_entry):
+            tensor[target] = tensor[source]
+
+    def check_integrity(self, slot: int, *, prefix_length: int, step: int, beams: int) -> None:
+        """Every live lane sees its prefix, then exactly one entry per step, ending in an entry of its own."""
+        rows = self.ancestry[slot, :beams]
+        assert not self.ancestry[slot, beams:].any(), "a dead lane still holds entries"
+        positions = self.entry_positions[slot]
+        for lane in range(beams):
+            seen = positions[rows[lane]].sort().values.tolist()
+            assert seen == list(range(prefix_length + step)), f"lane {lane} sees positions {seen}"
+            own = int(self.own_entry[slot, lane])
+            assert rows[:, own].sum() == 1, "a fresh entry must belong to one lane"
+            assert rows[lane, own], "a lane must see its own entry"
+            assert int(positions[own]) == prefix_length + step - 1, "a lane's own entry is its newest"

@@ -1,0 +1,53 @@
+"""The frontier: viable partial continuations the search did not follow, kept as arrays until somebody asks."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True)
+class FrontierNode:
+    """A viable partial continuation that the search did not follow. Its probability mass is in the upper bound."""
+
+    token_ids: tuple[int, ...]
+    log_p: float
+
+
+@dataclass(frozen=True, slots=True)
+class Frontier:
+    """Nodes in falling probability. Node i has `depths[i]` tokens: `paths[i, :depths[i]]`."""
+
+    log_p: NDArray[np.float64]  # [nodes]
+    depths: NDArray[np.int64]  # [nodes]
+    paths: NDArray[np.int64]  # [nodes, longest]
+
+    def __len__(self) -> int:
+        return len(self.log_p)
+
+    def __iter__(self) -> Iterator[FrontierNode]:
+        return (self.node(place) for place in range(len(self)))
+
+    def node(self, place: int) -> FrontierNode:
+        return FrontierNode(
+            tuple(self.paths[place, : self.depths[place]].tolist()),
+            float(self.log_p[place]),
+        )
+
+    @property
+    def mass(self) -> float:
+        return float(np.exp(self.log_p).sum())
+
+    @classmethod
+    def of(cls, nodes: Iterable[FrontierNode]) -> "Frontier":
+        ordered = sorted(nodes, key=lambda node: (-node.log_p, node.token_ids))
+        longest = max((len(node.token_ids) for node in ordered), default=0)
+        paths = np.zeros((len(ordered), longest), dtype=np.int64)
+        for row, node in enumerate(ordered):
+            paths[row, : len(node.token_ids)] = node.token_ids
+        return cls(
+            np.array([node.log_p for node in ordered], dtype=np.float64),
+            np.array([len(node.token_ids) for node in ordered], dtype=np.int64),
+            paths,
+        )

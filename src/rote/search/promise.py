@@ -1,0 +1,38 @@
+"""From one teacher-forced pass: how likely is it that the rest of a window is reproduced within the budget?
+
+With q_t the policy's probability of target token t (at least `FLOOR`), independent trials with these probabilities
+fail at most f times with a Poisson-binomial tail. Twice the edit budget is allowed, because one edit upsets the
+prediction of the tokens after it too. The whole-window tail is the screen; the tails of the remaining tokens rank
+partial continuations. Both are heuristics: they choose where to look and never touch a bound.
+"""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+FLOOR = 1e-6
+FAILURES_PER_EDIT = 2
+
+
+def completion_table(target_probs: Sequence[float], edit_budget: int) -> NDArray[np.float64]:
+    """log chance that tokens t+1 … T fail at most 2·e times, at [t, e]. Shape [T + 1, budget + 1]."""
+    length = len(target_probs)
+    failures = FAILURES_PER_EDIT * edit_budget
+    exactly = np.zeros(failures + 1)
+    exactly[0] = 1.0
+    table = np.zeros((length + 1, edit_budget + 1))
+    for step in range(length - 1, -1, -1):
+        success = min(max(target_probs[step], FLOOR), 1.0)
+        shifted = np.concatenate([[0.0], exactly[:-1]])
+        exactly = exactly * success + shifted * (1 - success)
+        within = exactly.cumsum()[::FAILURES_PER_EDIT]
+        with np.errstate(divide="ignore"):
+            table[step] = np.log(np.minimum(within, 1.0))
+    return table
+
+
+def rating(target_probs: Sequence[float], edit_budget: int) -> float:
+    """The screen's rating of a whole window: the chance of at most 2ε failures among T trials."""
+    return math.exp(float(completion_table(target_probs, edit_budget)[0, -1]))

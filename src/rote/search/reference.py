@@ -1,0 +1,203 @@
+"""Constrained beam search, slow and obvious: one window, Python lists, whole histories, no cache.
+
+This version judges the engine. Every variant of the method is here: baseline, Hamming, Levenshtein with the published
+and the exact rule, top-k and nucleus, the pinned verbatim path, the EOS rule, both stop rules, ranking by promise,
+sound bounds, the frontier.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rote.distance import Viability
+from rote.distance.textbook import levenshtein
+from rote.models.base import CausalModel
+from rote.policy import keep
+from rote.search.base import SearchOptions, SearchOutcome, SearchTask
+from rote.search.frontier import Frontier, FrontierNode
+from rote.search.promise import completion_table
+from rote.types import Bounds, Continuation, StopReason
+
+
+class Node(NamedTuple):
+    """A partial continuation."""
+
+    token_ids: tuple[int, ...]
+    log_p: float
+    state: Tensor  # [width]
+    least: int
+    is_verbatim: bool
+
+
+@dataclass
+class Ledger:
+    """Where the probability went."""
+
+    bank: float = 0.0
+    eos: float = 0.0
+    refuted: float = 0.0
+    token_evals: int = 0
+
+
+def search(model: CausalModel, task: SearchTask, options: SearchOptions) -> SearchOutcome:
+    """Search one window to the end, to an empty beam, or until the stop rule speaks."""
+    viability = options.make_viability()
+    length = len(task.suffix_ids)
+    promise = completion_table(task.target_probs, options.edit_budget) if task.target_probs is not None else None
+    root = Node((), 0.0, viability.initial(torch.device("cpu")), 0, True)
+    beam, ledger, frontier = [root], Ledger(token_evals=len(task.prefix_ids)), list[FrontierNode]()
+    for step in range(1, length + 1):
+        children, unlisted = _children(model, task, options, viability, beam, step, ledger)
+        ledger.bank += unlisted
+        if step == length:
+            return _finished(task, options, viability, children, ledger, frontier)
+        ranked = sorted(children, key=lambda child: -_rank(child, options, promise, step))  # stable: ties keep order
+        beam, pruned = ranked[: options.beam_width], ranked[options.beam_width :]
+        if options.pin_verbatim:
+            beam += [child for child in pruned if child.is_verbatim]
+            pruned = [child for child in pruned if not child.is_verbatim]
+        ledger.bank += math.fsum(math.exp(child.log_p) for child in pruned)
+        frontier += [FrontierNode(child.token_ids, child.log_p) for child in pruned]
+        reason = _stop_reason(model, beam, options, ledger)
+        if reason is not None:
+            return _stopped(task, options, reason, step, beam, ledger, frontier)
+        ledger.token_evals += len(beam)
+    raise AssertionError("a suffix has at least one token")
+
+
+def _children(
+    model: CausalModel,
+    task: SearchTask,
+    options: SearchOptions,
+    viability: Viability,
+    beam: list[Node],
+    step: int,
+    ledger: Ledger,
+) -> tuple[list[Node], float]:
+    """Viable children of all beams in beam order, then kept order; books what is lost on the way."""
+    logits = model.next_logits([task.prefix_ids + node.token_ids for node in beam]).cpu()
+    if options.suppress_eos:
+        logits[:, sorted(model.eos_ids)] = -math.inf
+    kept = keep(logits, options.policy, cap=options.max_children)
+    padded = viability.pad([task.suffix_ids], len(task.suffix_ids), torch.device("cpu"))
+    clock = torch.tensor([step])
+    children: list[Node] = []
+    unlisted = 0.0
+    for node, token_ids, log_probs, rest in zip(beam, kept.token_ids, kept.log_probs, kept.unlisted, strict=True):
+        unlisted += math.exp(node.log_p) * float(rest)
+        advanced = viability.advance(
+            node.state[None, None],
+            token_ids[None, None],
+            padded=padded,
+            step=clock,
+            length=torch.tensor([len(task.suffix_ids)]),
+        )
+        for place, token in enumerate(token_ids.tolist()):
+            log_p = node.log_p + float(log_probs[place])
+            if log_p == -math.inf:
+                continue
+            least = int(advanced.least[0, 0, place])
+            if token in model.eos_ids and step < len(task.suffix_ids):
+                ledger.eos += math.exp(log_p)
+            elif least > options.edit_budget:
+                ledger.refuted += math.exp(log_p)
+            else:
+                is_verbatim = node.is_verbatim and token == task.suffix_ids[step - 1]
+                children.append(Node((*node.token_ids, token), log_p, advanced.state[0, 0, place], least, is_verbatim))
+    return children, unlisted
+
+
+def _rank(child: Node, options: SearchOptions, promise: NDArray[np.float64] | None, step: int) -> float:
+    if options.rank_by == "mass" or promise is None:
+        return child.log_p
+    return child.log_p + float(promise[step, options.edit_budget - child.least])
+
+
+def _stop_reason(model: CausalModel, beam: list[Node], options: SearchOptions, ledger: Ledger) -> StopReason | None:
+    if not beam:
+        return StopReason.BEAM_EMPTY
+    if options.threshold is None:
+        return None
+    if options.stop_rule == "published":
+        children = options.policy.width(model.vocab_size)
+        best = max(math.exp(node.log_p) for node in beam)
+        return StopReason.BELOW_THRESHOLD if best < options.threshold / (options.lanes * children) else None
+    # Mass is conserved: the finals weigh at most what the beam weighs now. Below τ the lower bound cannot reach τ;
+    # stop once it is also settled whether the upper bound can end below τ.
+    beam_mass = math.fsum(math.exp(node.log_p) for node in beam)
+    is_settled = ledger.bank >= options.threshold or ledger.bank + beam_mass < options.threshold
+    return StopReason.BELOW_THRESHOLD if beam_mass < options.threshold and is_settled else None
+
+
+def _finished(
+    task: SearchTask,
+    options: SearchOptions,
+    viability: Viability,
+    finals: list[Node],
+    ledger: Ledger,
+    frontier: list[FrontierNode],
+) -> SearchOutcome:
+    """All children of the last step are returned; the lower bound at each ε filters them by distance."""
+    covered = math.fsum(math.exp(node.log_p) for node in finals)
+    accepted: list[Continuation] = []
+    for node in finals:
+        distance = (
+            levenshtein(node.token_ids, task.suffix_ids)
+            if options.distance == "none"
+            else int(viability.final_distance(node.state))
+        )
+        accepted.append(Continuation(node.token_ids, node.log_p, distance))
+    lower = tuple(
+        math.fsum(math.exp(c.log_p) for c in accepted if c.distance <= edits)
+        for edits in range(options.edit_budget + 1)
+    )
+    if options.distance != "none":
+        accepted = [c for c in accepted if c.distance <= options.edit_budget]
+    accepted.sort(key=lambda continuation: -continuation.log_p)
+    return SearchOutcome(
+        key=task.key,
+        bounds=Bounds(lower, min(1.0, lower[-1] + ledger.bank)),
+        stop_reason=StopReason.FINISHED,
+        stop_step=len(task.suffix_ids),
+        token_evals=ledger.token_evals,
+        covered=covered,
+        bank=ledger.bank,
+        beam_left=0.0,
+        eos=ledger.eos,
+        refuted=ledger.refuted,
+        continuations=tuple(accepted if options.keep is None else accepted[: options.keep]),
+        frontier=Frontier.of(frontier) if options.record_frontier else None,
+    )
+
+
+def _stopped(
+    task: SearchTask,
+    options: SearchOptions,
+    reason: StopReason,
+    step: int,
+    beam: list[Node],
+    ledger: Ledger,
+    frontier: list[FrontierNode],
+) -> SearchOutcome:
+    """Stopped early: nothing is certified but the upper bound, which must count what is still in the beam."""
+    left = math.fsum(math.exp(node.log_p) for node in beam)
+    frontier = frontier + [FrontierNode(node.token_ids, node.log_p) for node in beam]
+    return SearchOutcome(
+        key=task.key,
+        bounds=Bounds((0.0,) * (options.edit_budget + 1), min(1.0, ledger.bank + left)),
+        stop_reason=reason,
+        stop_step=step,
+        token_evals=ledger.token_evals,
+        covered=0.0,
+        bank=ledger.bank,
+        beam_left=left,
+        eos=ledger.eos,
+        refuted=ledger.refuted,
+        continuations=(),
+        frontier=Frontier.of(frontier) if options.record_frontier else None,
+    )

@@ -1,0 +1,92 @@
+"""Brute force and textbook versions: slow, obvious, and the judge of everything fast."""
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import torch
+
+from rote.models.base import CausalModel
+from rote.policy import Policy
+
+
+def textbook_levenshtein(left: Sequence[int], right: Sequence[int]) -> int:
+    """The recursive definition, memoised by a full table."""
+    table = [[0] * (len(right) + 1) for _ in range(len(left) + 1)]
+    for i in range(len(left) + 1):
+        for j in range(len(right) + 1):
+            if i == 0 or j == 0:
+                table[i][j] = i + j
+            else:
+                table[i][j] = min(
+                    table[i - 1][j] + 1,
+                    table[i][j - 1] + 1,
+                    table[i - 1][j - 1] + (left[i - 1] != right[j - 1]),
+                )
+    return table[-1][-1]
+
+
+def textbook_hamming(left: Sequence[int], right: Sequence[int]) -> int:
+    return sum(a != b for a, b in zip(left, right, strict=True))
+
+
+def textbook_policy(logits: Sequence[float], policy: Policy) -> dict[int, float]:
+    """token → probability, by sorting everything in plain Python; ties by lower id."""
+    order = sorted(range(len(logits)), key=lambda token: (-logits[token], token))
+    kept = order[: policy.top_k] if policy.top_k is not None else order
+    kept = [token for token in kept if logits[token] > -math.inf]
+    highest = logits[kept[0]]
+    weights = [math.exp((logits[token] - highest) / policy.temperature) for token in kept]
+    total = math.fsum(weights)
+    if policy.top_p is not None and policy.top_p < 1:
+        reached, count = 0.0, 0
+        for weight in weights:
+            reached += weight / total
+            count += 1
+            if reached >= policy.top_p:
+                break
+        kept, weights = kept[:count], weights[:count]
+        total = math.fsum(weights)
+    return {token: weight / total for token, weight in zip(kept, weights, strict=True)}
+
+
+class Path(NamedTuple):
+    token_ids: tuple[int, ...]
+    probability: float
+
+
+def every_continuation(model: CausalModel, prefix: Sequence[int], length: int, policy: Policy) -> Iterator[Path]:
+    """Every continuation of exactly `length` tokens with its probability; EOS may only come last."""
+
+    def grow(path: tuple[int, ...], probability: float) -> Iterator[Path]:
+        if len(path) == length:
+            yield Path(path, probability)
+            return
+        logits = model.next_logits([[*prefix, *path]])[0].tolist()
+        for token, chance in textbook_policy(logits, policy).items():
+            if token in model.eos_ids and len(path) + 1 < length:
+                continue
+            yield from grow((*path, token), probability * chance)
+
+    return grow((), 1.0)
+
+
+def true_mass(
+    model: CausalModel, prefix: Sequence[int], target: Sequence[int], policy: Policy, *, budget: int, distance: str
+) -> float:
+    """Σ of the probabilities of all continuations within `budget` of the target."""
+    measure = textbook_hamming if distance == "hamming" else textbook_levenshtein
+    paths = every_continuation(model, prefix, len(target), policy)
+    return math.fsum(path.probability for path in paths if measure(path.token_ids, target) <= budget)
+
+
+def nearest_completion(path: Sequence[int], target: Sequence[int], *, vocabulary: int, distance: str) -> int:
+    """The least distance over all completions of `path` to the target's length, by enumeration."""
+    measure = textbook_hamming if distance == "hamming" else textbook_levenshtein
+    rest = len(target) - len(path)
+    return min(measure([*path, *tail], target) for tail in itertools.product(range(vocabulary), repeat=rest))
+
+
+def seeded(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)

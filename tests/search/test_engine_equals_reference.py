@@ -1,0 +1,119 @@
+"""The engine against the reference search on table models, for every variant and any way of grouping windows."""
+
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rote.models.table import TableModel
+from rote.policy import Policy
+from rote.search.base import SearchOptions, SearchOutcome, SearchTask
+from rote.search.engine import Engine, Limits
+from rote.search.reference import search
+
+LIMITS = Limits(prefix_tokens=6, suffix_tokens=6)
+PLAIN = SearchOptions(
+    policy=Policy(1.0, 3),
+    beam_width=3,
+    edit_budget=2,
+    distance="levenshtein",
+    viability="exact",
+    pin_verbatim=False,
+    threshold=None,
+    stop_rule="mass",
+    rank_by="mass",
+    keep=None,
+    max_children=None,
+    record_frontier=True,
+    suppress_eos=False,
+)
+
+models = st.builds(
+    TableModel.random,
+    st.integers(0, 10_000),
+    vocab_size=st.integers(3, 6),
+    rows=st.sampled_from([1, 7, 512]),
+    spread=st.sampled_from([0.0, 1.0, 3.0, 8.0]),
+    eos_ids=st.sampled_from([frozenset[int](), frozenset({0}), frozenset({1, 2})]),
+)
+
+
+@st.composite
+def all_options(draw: st.DrawFn) -> SearchOptions:
+    """Every variant of the method."""
+    return replace(
+        PLAIN,
+        policy=Policy(
+            draw(st.sampled_from([0.5, 1.0, 2.0])),
+            draw(st.sampled_from([None, 1, 2, 3])),
+            draw(st.sampled_from([None, 0.5, 0.9, 1.0])),
+        ),
+        beam_width=draw(st.integers(1, 6)),
+        edit_budget=draw(st.integers(0, 4)),
+        distance=draw(st.sampled_from(["levenshtein", "hamming", "none"])),
+        viability=draw(st.sampled_from(["exact", "published"])),
+        pin_verbatim=draw(st.booleans()),
+        threshold=draw(st.sampled_from([None, 0.001, 0.1, 0.6])),
+        stop_rule=draw(st.sampled_from(["mass", "published"])),
+        rank_by=draw(st.sampled_from(["mass", "promise"])),
+        max_children=draw(st.sampled_from([None, 2])),
+    )
+
+
+@st.composite
+def task_lists(draw: st.DrawFn, vocabulary: int = 3) -> list[SearchTask]:
+    count = draw(st.integers(1, 7))
+    tasks = []
+    for key in range(count):
+        prefix = draw(st.lists(st.integers(0, vocabulary - 1), min_size=1, max_size=6))
+        suffix = draw(st.lists(st.integers(0, vocabulary - 1), min_size=1, max_size=6))
+        probs = draw(st.lists(st.floats(0, 1), min_size=len(suffix), max_size=len(suffix)))
+        tasks.append(SearchTask(key, tuple(prefix), tuple(suffix), tuple(probs)))
+    return tasks
+
+
+def assert_same(left: SearchOutcome, right: SearchOutcome) -> None:
+    assert left.stop_reason == right.stop_reason
+    assert left.stop_step == right.stop_step
+    assert left.token_evals == right.token_evals
+    close = {"rel": 1e-9, "abs": 1e-14}
+    assert left.bounds.lower == pytest.approx(right.bounds.lower, **close)
+    assert left.bounds.upper == pytest.approx(right.bounds.upper, **close)
+    for name in ("covered", "bank", "beam_left", "eos", "refuted"):
+        assert getattr(left, name) == pytest.approx(getattr(right, name), **close), name
+    ours = {c.token_ids: (c.log_p, c.distance) for c in left.continuations}
+    theirs = {c.token_ids: (c.log_p, c.distance) for c in right.continuations}
+    assert ours.keys() == theirs.keys()
+    for path, (log_p, distance) in ours.items():
+        assert log_p == pytest.approx(theirs[path][0], rel=1e-12)
+        assert distance == theirs[path][1]
+    assert left.frontier is not None
+    assert right.frontier is not None
+    assert {n.token_ids for n in left.frontier} == {n.token_ids for n in right.frontier}
+
+
+@settings(max_examples=150, deadline=None)
+@given(model=models, options=all_options(), tasks=task_lists(), slots=st.integers(1, 5), data=st.data())
+def test_engine_equals_reference_for_any_grouping(model, options, tasks, slots, data) -> None:  # type: ignore[no-untyped-def]
+    if options.policy.top_k is not None and options.policy.top_k > model.vocab_size:
+        options = replace(options, policy=replace(options.policy, top_k=model.vocab_size))
+    order = data.draw(st.permutations(tasks))
+    outcomes = {o.key: o for o in Engine(model, options, slots=slots, limits=LIMITS).run(order)}
+    assert sorted(outcomes) == [task.key for task in tasks]
+    for task in tasks:
+        assert_same(outcomes[task.key], search(model, task, options))
+
+
+@settings(max_examples=60, deadline=None)
+@given(model=models, options=all_options(), tasks=task_lists())
+def test_every_bit_of_probability_is_accounted_for(model, options, tasks) -> None:  # type: ignore[no-untyped-def]
+    if options.policy.top_k is not None and options.policy.top_k > model.vocab_size:
+        options = replace(options, policy=replace(options.policy, top_k=model.vocab_size))
+    for outcome in Engine(model, options, slots=2, limits=LIMITS).run(tasks):
+        total = outcome.covered + outcome.bank + outcome.beam_left + outcome.eos + outcome.refuted
+        assert math.isclose(total, 1.0, rel_tol=1e-9)
+        assert outcome.frontier is not None
+        if options.max_children is None:
+            assert math.isclose(outcome.frontier.mass, outcome.bank + outcome.beam_left, rel_tol=1e-9, abs_tol=1e-12)
