@@ -1,0 +1,149 @@
+"""Intervals for rates and means of windows that overlap or share a document.
+
+Overlapping windows repeat each other's evidence, so a plain interval is too narrow. Here the unit of evidence is a
+document, or a block of text (see `rote.stats.units`).
+
+**Rates.** With estimated design effect d = variance/(share·(1 − share)/n), the interval is Wilson's with n/d windows
+in place of n and Student's quantile in place of the normal one (the adjustment Korn and Graubard made to the exact
+interval). Three rules keep it honest:
+
+- d is at least 1, so that a lucky estimate never claims more evidence than n independent windows;
+- Student's degrees of freedom are the units that hold the rarer outcome, because a variance carried by three units is
+  known no better than three numbers allow, however many empty units surround them;
+- d never needs to exceed its value when all windows of a unit agree, which is known without estimation. At 0 or n
+  hits nothing can be estimated and this largest d is used: each unit then counts once, and the interval keeps a
+  positive width.
+
+**Means.** Estimate ± Student's quantile × standard error; NaN with a reason when there is no variation to judge by.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from rote.errors import ConfigError
+from rote.stats.intervals import (
+    Rate,
+    RateMethod,
+    check_level,
+    normal_quantile,
+    score_interval,
+    student_quantile,
+    undefined,
+)
+from rote.stats.units import FloatArray, Places, UnitKind, Units, choose_units
+from rote.types import Interval
+
+METHOD_OF_KIND = {UnitKind.DOCUMENT: RateMethod.BY_DOCUMENT, UnitKind.BLOCK: RateMethod.BY_BLOCK}
+
+
+def rate_with_clusters(
+    hits: ArrayLike,
+    documents: ArrayLike,
+    char_starts: ArrayLike,
+    *,
+    window_chars: int,
+    kind: UnitKind | None = None,
+    block_chars: int | None = None,
+    level: float = 0.95,
+) -> Rate:
+    """The share of windows that hit, with an interval that holds for overlapping windows.
+
+    Many documents are the units themselves; one book is cut into blocks; `Rate.method` and `Rate.units` tell which.
+    """
+    check_level(level)
+    places = Places.of(documents, char_starts, window_chars=window_chars)
+    if len(places) == 0:
+        return Rate(math.nan, undefined("no windows, so no rate", level=level), 0, RateMethod.BY_DOCUMENT, 0, math.nan)
+    return rate_over_units(hits, choose_units(places, kind=kind, block_chars=block_chars), level=level)
+
+
+def mean_with_clusters(
+    values: ArrayLike,
+    documents: ArrayLike,
+    char_starts: ArrayLike,
+    *,
+    window_chars: int,
+    kind: UnitKind | None = None,
+    block_chars: int | None = None,
+    level: float = 0.95,
+) -> Rate:
+    """The mean of any window quantity, with an interval that holds for overlapping windows."""
+    check_level(level)
+    places = Places.of(documents, char_starts, window_chars=window_chars)
+    if len(places) == 0:
+        return Rate(math.nan, undefined("no windows, so no mean", level=level), 0, RateMethod.BY_DOCUMENT, 0, math.nan)
+    return mean_over_units(values, choose_units(places, kind=kind, block_chars=block_chars), level=level)
+
+
+def rate_over_units(hits: ArrayLike, units: Units, *, level: float = 0.95) -> Rate:
+    """`rate_with_clusters` for units already chosen: many criteria over the same windows share them."""
+    outcome = _one_value_per_window(hits, units)
+    if not np.all((outcome == 0.0) | (outcome == 1.0)):
+        raise ConfigError("Hits must be true or false for each window; for other values ask for a mean.")
+    share, n = float(outcome.mean()), outcome.size
+    if units.drawn < 2:
+        interval, effect = undefined(_too_few(units), level=level), math.nan
+    else:
+        effect, spread = _spread_of_rate(outcome, units, level=level)
+        interval = score_interval(share, spread, level=level)
+    return Rate(share, interval, n, METHOD_OF_KIND[units.kind], units.drawn, effect)
+
+
+def mean_over_units(values: ArrayLike, units: Units, *, level: float = 0.95) -> Rate:
+    """`mean_with_clusters` for units already chosen."""
+    numbers = _one_value_per_window(values, units)
+    mean, n = float(numbers.mean()), numbers.size
+    spread = float(numbers.var(ddof=1)) if n > 1 else 0.0
+    method = METHOD_OF_KIND[units.kind]
+    if units.drawn < 2:
+        return Rate(mean, undefined(_too_few(units), level=level), n, method, units.drawn, math.nan)
+    variance = units.variance_of_mean(numbers)
+    if spread == 0.0 or variance == 0.0:
+        reason = "all units have the same mean, so the spread cannot be estimated"
+        return Rate(mean, undefined(reason, level=level), n, method, units.drawn, math.nan)
+    half = student_quantile(level, units.drawn - 1) * math.sqrt(variance)
+    return Rate(mean, Interval(mean - half, mean + half, level), n, method, units.drawn, variance * n / spread)
+
+
+class _Spread(NamedTuple):
+    design_effect: float
+    spread: float
+    """Quantile² × design effect / n, what the score interval takes."""
+
+
+def _spread_of_rate(outcome: FloatArray, units: Units, *, level: float) -> _Spread:
+    """The three rules of the module's docstring."""
+    n, share = outcome.size, float(outcome.mean())
+    largest = units.largest_design_effect()
+    ceiling = normal_quantile(level) ** 2 * largest / n
+    if share in (0.0, 1.0):
+        return _Spread(largest, ceiling)
+    estimated = max(1.0, units.variance_of_mean(outcome) * n / (share * (1.0 - share)))
+    degrees = min(units.drawn - 1, _units_with_rarer_outcome(outcome, units))
+    spread = student_quantile(level, degrees) ** 2 * estimated / n
+    return _Spread(min(estimated, largest), min(spread, ceiling))
+
+
+def _units_with_rarer_outcome(outcome: FloatArray, units: Units) -> int:
+    """How many of the units of one draw hold the rarer outcome, at least 1."""
+    rarer = outcome if outcome.mean() <= 0.5 else 1.0 - outcome
+    share_of_units = float(np.mean(units.sums(rarer) > 0.5))
+    return max(1, round(share_of_units * units.drawn))
+
+
+def _one_value_per_window(values: ArrayLike, units: Units) -> FloatArray:
+    numbers = np.asarray(values, dtype=np.float64)
+    if numbers.shape != units.order.shape:
+        raise ConfigError(f"{numbers.size} values for {units.order.size} windows; give exactly one per window.")
+    if np.isnan(numbers).any():
+        raise ConfigError(f"{int(np.isnan(numbers).sum())} windows have no value (NaN); leave them out first.")
+    return numbers
+
+
+def _too_few(units: Units) -> str:
+    if units.kind is UnitKind.DOCUMENT:
+        return "one document: its windows say nothing about how documents differ"
+    return f"the text is shorter than two blocks of {units.block_chars} characters"

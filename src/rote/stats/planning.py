@@ -1,0 +1,139 @@
+"""What a measurement will cost and can show, before any model is loaded: METHOD 4, 5 and 9 as functions."""
+
+import math
+from typing import NamedTuple
+
+from rote.errors import ConfigError
+from rote.stats.queries import WHOLE_TOLERANCE, queries_needed
+
+DETECTION_MASSES = (0.1, 0.01, 0.001)
+DETECTION_MISS_CHANCES = (0.005, 0.05, 0.5)
+
+
+class DetectionRow(NamedTuple):
+    """Samples to see a mass at least once, one count per chance of missing it."""
+
+    mass: float
+    samples: tuple[int, ...]
+
+
+def samples_to_detect(mass: float, miss_chance: float) -> int:
+    """The fewest samples that contain a hit with probability 1 − miss_chance: M ≥ ln(1/δ)/(−ln(1 − p))."""
+    _check_positive_share("Mass", mass)
+    _check_positive_share("Miss chance", miss_chance)
+    if miss_chance == 1.0:
+        return 0
+    if mass == 1.0:
+        return 1
+    return _round_up(math.log(miss_chance) / math.log1p(-mass))
+
+
+def detection_table(
+    masses: tuple[float, ...] = DETECTION_MASSES, miss_chances: tuple[float, ...] = DETECTION_MISS_CHANCES
+) -> tuple[DetectionRow, ...]:
+    """`samples_to_detect` for every mass (rows) and miss chance (columns)."""
+    return tuple(
+        DetectionRow(mass, tuple(samples_to_detect(mass, chance) for chance in miss_chances)) for mass in masses
+    )
+
+
+def samples_to_estimate(mass: float, relative_error: float) -> int:
+    """The fewest samples whose hit share has standard error ≤ η·p: M ≥ (1 − p)/(η² p), and at least 1."""
+    _check_positive_share("Mass", mass)
+    if not relative_error > 0.0:
+        raise ConfigError(f"Relative error {relative_error} cannot be reached; give a positive number such as 0.1.")
+    return max(1, _round_up((1.0 - mass) / mass / relative_error / relative_error))
+
+
+def queries_for(mass: float, p: float) -> float:
+    """Queries after which a mass comes out with probability p; inf for a mass of 0."""
+    return queries_needed(float(mass), p)
+
+
+def hamming_ball_size(vocabulary: int, suffix_tokens: int, edit_budget: int) -> int:
+    """Sequences within `edit_budget` substitutions of a suffix: Σ_r C(T, r)(|V| − 1)^r, an exact integer."""
+    _check_count("Vocabulary", vocabulary, at_least=1)
+    _check_count("Suffix length", suffix_tokens, at_least=1)
+    _check_count("Edit budget", edit_budget, at_least=0)
+    return sum(math.comb(suffix_tokens, edits) * (vocabulary - 1) ** edits for edits in range(edit_budget + 1))
+
+
+def greedy_evals(prefix_tokens: int, suffix_tokens: int) -> int:
+    """Token evaluations of greedy decoding: a + T − 1, since the last token is never fed back."""
+    _check_window(prefix_tokens, suffix_tokens)
+    return prefix_tokens + suffix_tokens - 1
+
+
+def teacher_forcing_evals(prefix_tokens: int, suffix_tokens: int) -> int:
+    """Token evaluations of one teacher-forced pass: a + T, for any number of policies."""
+    _check_window(prefix_tokens, suffix_tokens)
+    return prefix_tokens + suffix_tokens
+
+
+def beam_search_evals(prefix_tokens: int, suffix_tokens: int, *, beam_width: int) -> int:
+    """The most token evaluations a beam search can use: a + (T − 1)B. Searches that end early use fewer."""
+    _check_window(prefix_tokens, suffix_tokens)
+    _check_count("Beam width", beam_width, at_least=1)
+    return prefix_tokens + (suffix_tokens - 1) * beam_width
+
+
+def monte_carlo_evals(prefix_tokens: int, suffix_tokens: int, *, samples: int) -> int:
+    """Token evaluations of M full samples behind a shared prefix: a + (T − 1)M."""
+    _check_window(prefix_tokens, suffix_tokens)
+    _check_count("Samples", samples, at_least=0)
+    return prefix_tokens + (suffix_tokens - 1) * samples
+
+
+def survival_floor(beam_width: int) -> float:
+    """A path more probable than this at every depth is never pruned: 1/(B + 1), as at most B paths can beat it."""
+    _check_count("Beam width", beam_width, at_least=1)
+    return 1.0 / (beam_width + 1)
+
+
+def steps_allowed(step_probability: float, threshold: float) -> int:
+    """How many steps may have at most this probability while the product still reaches τ: ⌊ln τ / ln p⌋."""
+    _check_positive_share("Threshold", threshold)
+    if not 0.0 < step_probability < 1.0:
+        raise ConfigError(f"Step probability {step_probability} is outside (0, 1); only lower ones limit the steps.")
+    return _round_down(math.log(threshold) / math.log(step_probability))
+
+
+def steps_allowed_at_rank(rank: int, threshold: float) -> int:
+    """How many tokens may have this rank or a worse one at τ: the token of rank r has probability at most 1/r."""
+    _check_count("Rank", rank, at_least=2)
+    return steps_allowed(1.0 / rank, threshold)
+
+
+def geometric_mean_floor(threshold: float, suffix_tokens: int) -> float:
+    """The geometric mean of the step probabilities of a suffix that just reaches τ: τ^(1/T)."""
+    _check_positive_share("Threshold", threshold)
+    _check_count("Suffix length", suffix_tokens, at_least=1)
+    return math.exp(math.log(threshold) / suffix_tokens)
+
+
+def _round_up(number: float) -> int:
+    """The next whole number, where rounding noise does not count as an excess."""
+    if math.isinf(number):
+        raise ConfigError("The mass is too small: the number of samples exceeds every float. Plan for a larger mass.")
+    nearest = round(number)
+    return nearest if abs(number - nearest) <= WHOLE_TOLERANCE * number else math.ceil(number)
+
+
+def _round_down(number: float) -> int:
+    nearest = round(number)
+    return nearest if abs(number - nearest) <= WHOLE_TOLERANCE * number else math.floor(number)
+
+
+def _check_positive_share(name: str, value: float) -> None:
+    if not 0.0 < value <= 1.0:
+        raise ConfigError(f"{name} {value} is outside (0, 1]; use for example 0.001.")
+
+
+def _check_window(prefix_tokens: int, suffix_tokens: int) -> None:
+    _check_count("Prefix length", prefix_tokens, at_least=0)
+    _check_count("Suffix length", suffix_tokens, at_least=1)
+
+
+def _check_count(name: str, value: int, *, at_least: int) -> None:
+    if value < at_least:
+        raise ConfigError(f"{name} {value} is too small; give {at_least} or more.")

@@ -1,0 +1,152 @@
+"""n ↔ p: how many queries until a window comes out with probability p, and back.
+
+One query succeeds with probability p_z, so n queries succeed at least once with probability 1 − (1 − p_z)^n. All work
+is done on log(1 − p_z) and on the log of its negative, so that p_z = 1e-300, p_z = 1 − 1e-12 and masses far below
+the smallest float (given as logarithms) keep full precision.
+"""
+
+import math
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from rote.errors import ConfigError
+
+FloatArray = NDArray[np.float64]
+Number = TypeVar("Number", float, FloatArray)
+
+WHOLE_TOLERANCE = 1e-12
+"""A real n this close (relatively) to a whole number is that number: three queries at p_z = 0.9 reach 0.999."""
+EXCESS_TOLERANCE = 1e-9
+"""Summed masses may exceed 1 by rounding; up to this much is read as 1."""
+
+
+def queries_needed(p_z: Number, p: float, *, whole: bool = True) -> Number:
+    """The smallest n with 1 − (1 − p_z)^n ≥ p: inf where p_z = 0, 1 where p_z = 1; inf beyond the largest float.
+
+    `whole=False` gives the real solution instead, which `probability_within` turns back into p.
+    """
+    masses = _probabilities(p_z)
+    with np.errstate(divide="ignore"):
+        log_miss = np.log1p(-masses)
+    return _like(p_z, _queries(log_miss, p, whole=whole))
+
+
+def queries_needed_from_log(log_p_z: Number, p: float, *, whole: bool = True) -> Number:
+    """`queries_needed` for a mass given as its logarithm."""
+    return _like(log_p_z, _queries(_log_one_minus_exp(_log_probabilities(log_p_z)), p, whole=whole))
+
+
+def log_queries_needed(log_p_z: Number, p: float) -> Number:
+    """The natural logarithm of the real n, finite for every p_z > 0 however small; −inf where p_z = 1."""
+    _check_probability(p)
+    if p == 0.0:
+        return _like(log_p_z, np.full(np.shape(log_p_z), -math.inf))
+    log_target = math.log(-math.log1p(-p)) if p < 1.0 else math.inf
+    log_hazard = _log_hazard(_log_probabilities(log_p_z))
+    # p = 1 is never reached by a mass below 1, and at once by a mass of 1 (hazard inf).
+    answer = np.where(np.isposinf(log_hazard), -math.inf, log_target - np.where(np.isinf(log_hazard), 0.0, log_hazard))
+    return _like(log_p_z, np.where(np.isneginf(log_hazard), math.inf, answer))
+
+
+def probability_within(log_p_z: Number, n: float) -> Number:
+    """1 − (1 − p_z)^n: the probability of at least one success in n queries. A mass of 0 gives 0 even for n = inf."""
+    if not n >= 0.0:
+        raise ConfigError(f"{n} queries is not a number of queries; give 0 or more.")
+    log_miss = _log_one_minus_exp(_log_probabilities(log_p_z))
+    with np.errstate(invalid="ignore"):
+        exponent = np.where((log_miss == 0.0) | (n == 0.0), 0.0, log_miss * n)
+    return _like(log_p_z, np.asarray(-np.expm1(exponent)))
+
+
+def probability_within_log(log_p_z: Number, log_n: float) -> Number:
+    """`probability_within` for n = exp(log_n), where n or p_z may be outside the range of floats."""
+    log_hazard = _log_hazard(_log_probabilities(log_p_z))
+    with np.errstate(over="ignore", invalid="ignore"):
+        total = np.where(np.isneginf(log_hazard), -math.inf, log_hazard + log_n)
+        return _like(log_p_z, np.asarray(-np.expm1(-np.exp(total))))
+
+
+def mass_needed(n: float, p: float) -> float:
+    """The smallest p_z for which n queries succeed with probability p: 1 − (1 − p)^(1/n)."""
+    _check_probability(p)
+    if not n > 0.0:
+        raise ConfigError(f"{n} queries can reproduce nothing; give 1 or more.")
+    return -math.expm1(math.log1p(-p) / n) if p < 1.0 else (1.0 if n < math.inf else 0.0)
+
+
+class QueryBracket(NamedTuple):
+    """The queries needed lie between these, because the mass lies between its certified bounds."""
+
+    fewest: FloatArray
+    """From the upper bound on the mass."""
+    most: FloatArray
+    """From the lower bound on the mass; inf where the lower bound is 0."""
+
+
+def queries_bracket(mass_lower: ArrayLike, mass_upper: ArrayLike, *, p: float) -> QueryBracket:
+    """(ε, n, p): certified bounds on a near-verbatim mass as certified bounds on the queries it needs."""
+    lower, upper = np.asarray(mass_lower, dtype=np.float64), np.asarray(mass_upper, dtype=np.float64)
+    if lower.shape != upper.shape:
+        raise ConfigError(f"{lower.size} lower bounds but {upper.size} upper bounds; give one of each per window.")
+    crossed = int(np.sum(lower > upper * (1.0 + EXCESS_TOLERANCE) + EXCESS_TOLERANCE))
+    if crossed:
+        raise ConfigError(f"{crossed} windows have a lower bound above the upper bound; the masses are mixed up.")
+    return QueryBracket(queries_needed(np.minimum(upper, 1.0), p), queries_needed(lower, p))
+
+
+def _queries(log_miss: FloatArray, p: float, *, whole: bool) -> FloatArray:
+    """Queries from log(1 − p_z): the one place where n is computed."""
+    _check_probability(p)
+    if p == 0.0:
+        return np.zeros(log_miss.shape)
+    target = math.log1p(-p) if p < 1.0 else -math.inf
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        real = np.abs(target / log_miss)
+    real = np.where(np.isneginf(log_miss), 1.0, np.where(log_miss == 0.0, math.inf, real))
+    if not whole:
+        return np.asarray(real)
+    nearest = np.rint(real)
+    with np.errstate(invalid="ignore"):
+        is_whole = np.abs(real - nearest) <= WHOLE_TOLERANCE * real
+    return np.asarray(np.maximum(1.0, np.where(is_whole, nearest, np.ceil(real))))
+
+
+def _log_one_minus_exp(log_p: FloatArray) -> FloatArray:
+    """log(1 − exp(log_p)) without cancellation on either side of log ½."""
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.where(log_p > -math.log(2.0), np.log(-np.expm1(log_p)), np.log1p(-np.exp(log_p))))
+
+
+def _log_hazard(log_p: FloatArray) -> FloatArray:
+    """log(−log(1 − p)); for tiny p this is log p itself, also where p underflows."""
+    with np.errstate(divide="ignore"):
+        ordinary = np.log(-_log_one_minus_exp(log_p))
+    return np.asarray(np.where(log_p < -40.0, log_p, ordinary))
+
+
+def _probabilities(values: ArrayLike) -> FloatArray:
+    array = np.asarray(values, dtype=np.float64)
+    if not np.all((array >= 0.0) & (array <= 1.0 + EXCESS_TOLERANCE)):
+        raise ConfigError("A probability is outside [0, 1] or NaN; leave out windows without a value.")
+    return np.minimum(array, 1.0)
+
+
+def _log_probabilities(values: ArrayLike) -> FloatArray:
+    array = np.asarray(values, dtype=np.float64)
+    if not np.all(array <= EXCESS_TOLERANCE):
+        raise ConfigError("A log-probability is above 0 or NaN; give natural logarithms of probabilities.")
+    return np.minimum(array, 0.0)
+
+
+def _check_probability(p: float) -> None:
+    if not 0.0 <= p <= 1.0:
+        raise ConfigError(f"Success probability {p} is outside [0, 1]; use for example 0.5.")
+
+
+def _like(given: Number, answer: FloatArray) -> Number:
+    """A float for a float, an array for an array."""
+    if isinstance(given, np.ndarray):
+        return answer
+    return float(answer)

@@ -1,0 +1,180 @@
+"""What counts as independent: whole documents, or blocks of one text.
+
+Windows that share characters or a document rise and fall together. Both remedies rest on the same picture: put the
+windows in order on a line, cut or slide *units* over it, and let the unit sums vary. A document is a unit; inside a
+book a unit is a block of characters, slid over the text in small steps (the moving-block bootstrap, wrapped round the
+end so that every window is in equally many blocks).
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from rote.errors import ConfigError
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+BLOCK_WINDOWS = 4
+"""Default block length in windows. Correlation that reaches one window makes blocks of b windows understate the
+variance by about 1/(3b): a third at b = 1, a twelfth at b = 4."""
+FEWEST_BLOCKS = 10
+"""The default block shrinks, down to one window, rather than leave fewer blocks than this."""
+STARTS_PER_WINDOW = 32
+"""Block starts are this dense, so that the answer hardly depends on where the first block begins."""
+MANY_DOCUMENTS = 10
+"""From here on documents are the units even where blocks would be more numerous."""
+
+
+class UnitKind(StrEnum):
+    DOCUMENT = "document"
+    BLOCK = "block"
+
+
+@dataclass(frozen=True, eq=False)
+class Places:
+    """Where each window comes from: its document, its first character, and how many characters a window spans."""
+
+    documents: NDArray[np.object_]
+    char_starts: IntArray
+    window_chars: int
+
+    @classmethod
+    def of(cls, documents: ArrayLike, char_starts: ArrayLike, *, window_chars: int) -> "Places":
+        """Checked places: equally many documents and positions, and a window of at least one character."""
+        names = np.asarray(documents, dtype=np.object_)
+        starts = np.asarray(char_starts, dtype=np.int64)
+        if names.shape != starts.shape or starts.ndim != 1:
+            raise ConfigError(f"{names.size} documents but {starts.size} positions; give one of each per window.")
+        if window_chars < 1:
+            raise ConfigError(f"A window of {window_chars} characters is empty; give its length in characters.")
+        return cls(names, starts, int(window_chars))
+
+    def __len__(self) -> int:
+        return int(self.char_starts.size)
+
+    def subset(self, mask: NDArray[np.bool_]) -> "Places":
+        return Places(self.documents[mask], self.char_starts[mask], self.window_chars)
+
+
+@dataclass(frozen=True, eq=False)
+class Units:
+    """Runs of windows that are resampled together.
+
+    Unit c holds the windows `order[firsts[c]:ends[c]]`, indices past the end wrapping round. A resample draws `drawn`
+    units with replacement: all documents' number, or as many blocks as cover the text once.
+    """
+
+    kind: UnitKind
+    order: IntArray
+    firsts: IntArray
+    ends: IntArray
+    drawn: int
+    block_chars: int | None = None
+
+    @property
+    def sizes(self) -> IntArray:
+        return self.ends - self.firsts
+
+    def sums(self, values: FloatArray) -> FloatArray:
+        """The sum of `values` over each unit."""
+        ordered = values[self.order]
+        running = np.concatenate([[0.0], np.cumsum(np.concatenate([ordered, ordered]))])
+        return np.asarray(running[self.ends] - running[self.firsts], dtype=np.float64)
+
+    def variance_of_mean(self, values: FloatArray) -> float:
+        """The variance of the mean of `values` when units, not windows, are independent; NaN below two units.
+
+        Linearised ratio of unit sums to unit sizes, times drawn/(drawn − 1). For documents this is the cluster-robust
+        sandwich; for blocks it is what the moving-block bootstrap tends to with ever more resamples, free of the
+        noise of a finite number of them.
+        """
+        if self.drawn < 2:
+            return float("nan")
+        residual = self.sums(values - values.mean())
+        per_draw = float(np.mean(residual**2)) / float(np.mean(self.sizes)) ** 2
+        return per_draw / (self.drawn - 1)
+
+    def largest_design_effect(self) -> float:
+        """The variance inflation if all windows of a unit always agreed: mean square size over mean size, ≥ 1."""
+        sizes = self.sizes.astype(np.float64)
+        return max(1.0, float(np.mean(sizes**2) / np.mean(sizes)))
+
+    def bootstrap_means(self, values: FloatArray, *, resamples: int, generator: np.random.Generator) -> FloatArray:
+        """Means of `values` over `resamples` draws of units with replacement."""
+        sums, sizes = self.sums(values), self.sizes
+        means = np.empty(resamples)
+        # A row at a time keeps memory at one draw, whatever the number of documents.
+        for row in range(resamples):
+            chosen = generator.integers(0, sums.size, size=self.drawn)
+            means[row] = sums[chosen].sum() / sizes[chosen].sum()
+        return means
+
+
+def choose_units(places: Places, *, kind: UnitKind | None = None, block_chars: int | None = None) -> Units:
+    """Documents if there are many of them or no more blocks than documents; otherwise blocks.
+
+    `kind` decides instead when given, and a given `block_chars` asks for blocks. Documents as units speak about texts
+    like these; blocks speak about these texts.
+    """
+    if len(places) == 0:
+        raise ConfigError("There are no windows to group; scan at least one.")
+    if kind is UnitKind.DOCUMENT:
+        return document_units(places)
+    blocks = block_units(places, block_chars=block_chars)
+    if kind is UnitKind.BLOCK or block_chars is not None:
+        return blocks
+    documents = document_units(places)
+    wants_documents = documents.drawn >= min(MANY_DOCUMENTS, max(2, blocks.drawn))
+    return documents if wants_documents else blocks
+
+
+def document_units(places: Places) -> Units:
+    """One unit per document."""
+    labels = np.unique(places.documents.astype(str), return_inverse=True)[1].reshape(-1)
+    order = np.argsort(labels, kind="stable").astype(np.int64)
+    ends = np.cumsum(np.bincount(labels)).astype(np.int64)
+    firsts = np.concatenate([[0], ends[:-1]]).astype(np.int64)
+    return Units(UnitKind.DOCUMENT, order, firsts, ends, drawn=int(ends.size))
+
+
+def block_units(places: Places, *, block_chars: int | None = None) -> Units:
+    """Blocks at evenly spaced places: the windows that begin within the next `block_chars` characters.
+
+    Several documents are laid end to end, one window apart. Without `block_chars` a block is BLOCK_WINDOWS windows
+    long, less where that would leave fewer than FEWEST_BLOCKS blocks, and never shorter than a window.
+    """
+    if block_chars is not None and block_chars < places.window_chars:
+        raise ConfigError(
+            f"Blocks of {block_chars} characters are shorter than a window ({places.window_chars}); "
+            "overlapping windows would count as independent. Choose longer blocks."
+        )
+    positions, length = _end_to_end(places)
+    if block_chars is None:
+        shrunk = min(BLOCK_WINDOWS * places.window_chars, length // FEWEST_BLOCKS)
+        block_chars = max(places.window_chars, shrunk)
+    order = np.argsort(positions, kind="stable").astype(np.int64)
+    line = positions[order]
+    starts = np.arange(0, length, max(1, places.window_chars // STARTS_PER_WINDOW))
+    firsts = np.searchsorted(line, starts, side="left").astype(np.int64)
+    reach = np.searchsorted(np.concatenate([line, line + length]), starts + block_chars, side="left")
+    # A block longer than the line would count windows twice.
+    ends = np.minimum(reach, firsts + line.size).astype(np.int64)
+    # Empty blocks (a sparse sample of windows) hold no evidence: they are neither drawn nor counted.
+    held = ends > firsts
+    drawn = int(length * float(held.mean()) / block_chars + 1e-9)
+    return Units(UnitKind.BLOCK, order, firsts[held], ends[held], drawn=drawn, block_chars=block_chars)
+
+
+def _end_to_end(places: Places) -> tuple[IntArray, int]:
+    """Positions on one line, and the line's length; each document takes its span of starts plus one window."""
+    labels = np.unique(places.documents.astype(str), return_inverse=True)[1].reshape(-1)
+    earliest = np.full(labels.max() + 1, np.iinfo(np.int64).max)
+    latest = np.full(labels.max() + 1, np.iinfo(np.int64).min)
+    np.minimum.at(earliest, labels, places.char_starts)
+    np.maximum.at(latest, labels, places.char_starts)
+    extents = latest - earliest + places.window_chars
+    offsets = np.cumsum(extents) - extents
+    return (places.char_starts - earliest[labels] + offsets[labels]).astype(np.int64), int(extents.sum())

@@ -1,0 +1,129 @@
+"""METHOD 9, figure by figure, and the definitions behind the figures."""
+
+import itertools
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rote.errors import ConfigError
+from rote.stats.planning import (
+    beam_search_evals,
+    detection_table,
+    geometric_mean_floor,
+    greedy_evals,
+    hamming_ball_size,
+    monte_carlo_evals,
+    queries_for,
+    samples_to_detect,
+    samples_to_estimate,
+    steps_allowed,
+    steps_allowed_at_rank,
+    survival_floor,
+    teacher_forcing_evals,
+)
+
+
+def test_samples_to_hit_once() -> None:
+    assert detection_table() == ((0.1, (51, 29, 7)), (0.01, (528, 299, 69)), (0.001, (5296, 2995, 693)))
+
+
+def test_samples_for_a_tenth_of_relative_error() -> None:
+    assert samples_to_estimate(0.001, 0.1) == 99_900
+
+
+def test_hamming_ball_of_the_published_vocabulary() -> None:
+    assert hamming_ball_size(32_000, 50, 1) == 1_599_951
+    assert hamming_ball_size(32_000, 50, 2) == 1_254_323_201_176
+    assert f"{hamming_ball_size(32_000, 50, 2):.3e}" == "1.254e+12"
+
+
+def test_token_evaluations() -> None:
+    assert greedy_evals(50, 50) == 99
+    assert teacher_forcing_evals(50, 50) == 100
+    assert beam_search_evals(50, 50, beam_width=20) == 1_030
+    assert monte_carlo_evals(50, 50, samples=3_000) == 147_050
+    assert monte_carlo_evals(50, 50, samples=100_000) == 4_900_050
+
+
+def test_steps_allowed_at_the_default_threshold() -> None:
+    assert steps_allowed(0.5, 0.001) == 9
+    assert steps_allowed(0.1, 0.001) == 3
+    assert steps_allowed_at_rank(40, 0.001) == 1
+    assert round(geometric_mean_floor(0.001, 50), 2) == 0.87
+
+
+def test_survival_floor_of_the_default_beam() -> None:
+    assert survival_floor(20) == 1 / 21
+
+
+@given(st.floats(1e-4, 0.999), st.floats(1e-6, 0.999))
+def test_detection_is_enough_and_one_fewer_is_not(mass: float, miss_chance: float) -> None:
+    samples = samples_to_detect(mass, miss_chance)
+    assert (1 - mass) ** samples <= miss_chance * (1 + 1e-9)
+    assert (1 - mass) ** (samples - 1) > miss_chance * (1 - 1e-9)
+
+
+@given(st.floats(1e-6, 0.999), st.floats(0.01, 1.0))
+def test_estimation_reaches_the_error_and_one_fewer_does_not(mass: float, relative_error: float) -> None:
+    samples = samples_to_estimate(mass, relative_error)
+
+    def error(count: int) -> float:
+        return math.sqrt((1 - mass) / (mass * count)) if count else math.inf
+
+    assert error(samples) <= relative_error * (1 + 1e-9)
+    assert error(samples - 1) > relative_error * (1 - 1e-9)
+
+
+@pytest.mark.parametrize(("vocabulary", "length"), [(2, 5), (3, 4), (4, 3), (1, 3)])
+def test_hamming_ball_equals_enumeration(vocabulary: int, length: int) -> None:
+    for budget in range(length + 2):
+        inside = sum(
+            sum(token != 0 for token in sequence) <= budget
+            for sequence in itertools.product(range(vocabulary), repeat=length)
+        )
+        assert hamming_ball_size(vocabulary, length, budget) == inside
+
+
+@given(st.floats(0.001, 0.99), st.floats(1e-9, 1.0))
+def test_steps_allowed_is_the_last_power_that_reaches_the_threshold(step: float, threshold: float) -> None:
+    allowed = steps_allowed(step, threshold)
+    assert step**allowed >= threshold * (1 - 1e-9)
+    assert step ** (allowed + 1) < threshold * (1 + 1e-9)
+
+
+@given(st.lists(st.floats(1e-6, 1.0), min_size=1, max_size=60), st.integers(1, 40))
+def test_no_distribution_has_more_paths_above_the_floor_than_the_beam_holds(weights: list[float], beam: int) -> None:
+    paths = [weight / math.fsum(weights) for weight in weights]
+    assert sum(path > survival_floor(beam) * (1 + 1e-12) for path in paths) <= beam
+
+
+def test_edges() -> None:
+    assert samples_to_detect(1.0, 0.01) == 1
+    assert samples_to_detect(0.5, 1.0) == 0
+    assert samples_to_estimate(1.0, 0.1) == 1
+    assert queries_for(0.0, 0.5) == math.inf
+    assert queries_for(0.001, 0.5) == 693
+    assert monte_carlo_evals(50, 50, samples=0) == 50
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda: samples_to_detect(0.0, 0.05),
+        lambda: samples_to_detect(0.1, 0.0),
+        lambda: samples_to_estimate(0.1, 0.0),
+        lambda: samples_to_estimate(1e-320, 0.001),
+        lambda: hamming_ball_size(32_000, 50, -1),
+        lambda: beam_search_evals(50, 50, beam_width=0),
+        lambda: greedy_evals(50, 0),
+        lambda: steps_allowed(1.0, 0.001),
+        lambda: steps_allowed_at_rank(1, 0.001),
+        lambda: survival_floor(0),
+        lambda: geometric_mean_floor(0.0, 50),
+    ],
+)
+def test_plans_that_make_no_sense_are_refused(ask: object) -> None:
+    with pytest.raises(ConfigError):
+        ask()  # type: ignore[operator]
