@@ -1,0 +1,71 @@
+"""The columns of results.parquet and continuations.parquet, each declared once.
+
+A new measure adds one entry to `MEASURE_COLUMNS`; a one-off passes its fields as `extra`.
+"""
+
+from collections.abc import Collection, Sequence
+
+import pyarrow as pa
+
+from rote.errors import ConfigError
+
+_IDS = pa.list_(pa.int32())
+
+WINDOW_COLUMNS: tuple[pa.Field, ...] = (
+    pa.field("window_id", pa.string(), nullable=False),
+    pa.field("document", pa.string(), nullable=False),
+    pa.field("split", pa.string(), nullable=False),
+    pa.field("char_start", pa.int64(), nullable=False),
+    pa.field("suffix_char_start", pa.int64(), nullable=False),
+    pa.field("char_end", pa.int64(), nullable=False),
+    pa.field("prefix_ids", _IDS, nullable=False),
+    pa.field("suffix_ids", _IDS, nullable=False),
+)
+MEASURE_COLUMNS: dict[str, tuple[pa.Field, ...]] = {
+    "verbatim": (
+        pa.field("log_p_verbatim", pa.float64()),
+        pa.field("p_verbatim", pa.float64()),
+        pa.field("suffix_ranks", _IDS),
+    ),
+    "greedy": (
+        pa.field("greedy_hamming", pa.int32()),
+        pa.field("greedy_levenshtein", pa.int32()),
+    ),
+    "near": (
+        pa.field("mass_lower", pa.list_(pa.float64())),
+        pa.field("mass_upper", pa.float64()),
+        pa.field("verdict", pa.string()),
+        pa.field("stop_reason", pa.string()),
+        pa.field("stop_step", pa.int32()),
+    ),
+    "estimate": (
+        pa.field("mass_estimate", pa.float64()),
+        pa.field("mass_standard_error", pa.float64()),
+        pa.field("mass_low", pa.float64()),
+        pa.field("mass_high", pa.float64()),
+    ),
+}
+COST_COLUMNS: tuple[pa.Field, ...] = (pa.field("token_evals", pa.int64(), nullable=False),)
+
+CONTINUATIONS_SCHEMA = pa.schema(
+    [
+        pa.field("window_id", pa.string(), nullable=False),
+        pa.field("rank", pa.int32(), nullable=False),
+        pa.field("token_ids", _IDS, nullable=False),
+        pa.field("text", pa.string(), nullable=False),
+        pa.field("log_p", pa.float64(), nullable=False),
+        pa.field("distance", pa.int32()),
+    ]
+)
+
+
+def results_schema(measures: Collection[str], *, extra: Sequence[pa.Field] = ()) -> pa.Schema:
+    """Columns of a run with these measures: the window, each measure in the order above, `extra`, the cost.
+
+    Columns of a measure that was not asked for are absent.
+    """
+    unknown = sorted(set(measures) - set(MEASURE_COLUMNS))
+    if unknown:
+        raise ConfigError(f"Unknown measure {', '.join(unknown)}; choose among {', '.join(MEASURE_COLUMNS)}.")
+    measured = [field for name, fields in MEASURE_COLUMNS.items() if name in measures for field in fields]
+    return pa.schema([*WINDOW_COLUMNS, *measured, *extra, *COST_COLUMNS])

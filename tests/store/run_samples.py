@@ -1,0 +1,109 @@
+"""Rows to store, and a way to die: a file system that stops working at a chosen call, as if the process were killed."""
+
+import math
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rote.store.parts import RunWriter
+from rote.store.schema import results_schema
+
+SCHEMA = results_schema({"verbatim", "near"})
+IDENTITY = {"config": {"top_k": 40, "measures": ["verbatim", "near"]}, "texts": {"a.txt": "12ab"}}
+MANIFEST = {"totals": {"windows": 3}, "seed": 0}
+
+
+def window_id(index: int) -> str:
+    return f"bücher/a [1].txt@{index * 20}"
+
+
+def result_row(index: int) -> dict[str, Any]:
+    return {
+        "window_id": window_id(index),
+        "document": "bücher/a [1].txt",
+        "split": "target",
+        "char_start": index * 20,
+        "suffix_char_start": index * 20 + 9,
+        "char_end": index * 20 + 18,
+        "prefix_ids": [index, 2, 3],
+        "suffix_ids": [4, 5, index],
+        "log_p_verbatim": -math.inf if index % 3 == 0 else -1.0 / (index + 1),
+        "p_verbatim": 0.0 if index % 3 == 0 else math.exp(-1.0 / (index + 1)),
+        "suffix_ranks": [0, 1, index],
+        "mass_lower": [0.0, 0.1 * index, 0.1 * index + 1e-17],
+        "mass_upper": 1.0,
+        "verdict": None if index % 4 == 0 else "extractable",
+        "stop_reason": "finished",
+        "stop_step": 3,
+        "token_evals": 100 + index,
+    }
+
+
+def continuation_rows(index: int) -> list[dict[str, Any]]:
+    return [
+        {
+            "window_id": window_id(index),
+            "rank": rank,
+            "token_ids": [4, 5, rank],
+            "text": f"“text” {rank}\r\n",
+            "log_p": -1.0 - rank,
+            "distance": rank,
+        }
+        for rank in range(index % 3)
+    ]
+
+
+def continuations_of(indices: Sequence[int]) -> list[dict[str, Any]]:
+    return [row for index in indices for row in continuation_rows(index)]
+
+
+def open_writer(path: Path, *, fresh: bool = False, identity: dict[str, Any] | None = None) -> RunWriter:
+    return RunWriter.open(path, identity=identity or IDENTITY, schema=SCHEMA, keeps_continuations=True, fresh=fresh)
+
+
+def scan(path: Path, indices: Sequence[int], *, part_size: int = 2, fresh: bool = False) -> list[int]:
+    """What a scan does: measure what is not finished, part by part, then complete. Returns what it measured."""
+    measured: list[int] = []
+    with open_writer(path, fresh=fresh) as writer:
+        if writer.is_complete:
+            return measured
+        finished = writer.finished_ids()
+        # Windows finish in another order than the corpus has them.
+        todo = [index for index in reversed(indices) if window_id(index) not in finished]
+        for first in range(0, len(todo), part_size):
+            part = todo[first : first + part_size]
+            measured += part
+            writer.write_part([result_row(index) for index in part], continuations_of(part))
+        writer.complete(MANIFEST, order=[window_id(index) for index in indices])
+    return measured
+
+
+class Killed(BaseException):
+    """Stands for SIGKILL: not an Exception, so nothing may handle it and go on."""
+
+
+@contextmanager
+def killed_at(call: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """From the given file-system call on every call fails, the clean-up's too: nothing happens after death.
+
+    Yields the log of the calls that were let through.
+    """
+    log: list[str] = []
+
+    def mortal(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapper(*arguments: Any, **options: Any) -> Any:
+            if len(log) >= call:
+                raise Killed(name)
+            log.append(name)
+            return original(*arguments, **options)
+
+        return wrapper
+
+    with monkeypatch.context() as patch:
+        for name in ("fsync", "replace", "unlink", "mkdir", "rmdir"):
+            patch.setattr(os, name, mortal(name, getattr(os, name)))
+        yield log
