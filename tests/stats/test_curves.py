@@ -1,0 +1,147 @@
+"""Rate curves against counting windows one by one."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rote.errors import ConfigError
+from rote.stats.clustered import rate_with_clusters
+from rote.stats.curves import (
+    PROBABILITIES,
+    MassKind,
+    bracketed_rate_curves,
+    query_grid,
+    rate_curves,
+    rate_curves_by_group,
+)
+from rote.stats.intervals import RateMethod, rate
+from rote.stats.units import Places
+
+mass_lists = st.lists(st.one_of(st.just(0.0), st.just(1.0), st.floats(1e-12, 1.0)), min_size=1, max_size=30)
+
+
+def logs_of(masses: list[float]) -> np.ndarray:
+    with np.errstate(divide="ignore"):
+        return np.log(np.array(masses, dtype=np.float64))
+
+
+def is_extractable(mass: float, n: float, p: float) -> bool:
+    """The criterion as METHOD 3 states it, with room for rounding at the boundary."""
+    return 1 - (1 - mass) ** n >= p * (1 - 1e-9)
+
+
+@given(mass_lists, st.sampled_from(PROBABILITIES))
+def test_curve_equals_counting_windows_that_meet_the_criterion(masses: list[float], p: float) -> None:
+    # A power of a rounded 1 − mass is only good for masses that are not tiny; those have their own tests.
+    masses = [mass if mass > 1e-4 else 0.0 for mass in masses]
+    (curve,) = rate_curves(logs_of(masses), queries=(1, 2, 7, 50, 1000), probabilities=(p,)).curves
+    for n, answer in zip(curve.queries, curve.rates, strict=True):
+        count = sum(is_extractable(mass, n, p) for mass in masses)
+        assert answer.value == pytest.approx(count / len(masses))
+        assert answer == rate(count, len(masses))
+
+
+@given(mass_lists)
+def test_rates_rise_with_queries_fall_with_certainty_and_stay_below_the_worst_case(masses: list[float]) -> None:
+    answer = rate_curves(logs_of(masses))
+    table = np.array([[point.value for point in curve.rates] for curve in answer.curves])
+    assert np.all(np.diff(table, axis=1) >= 0)
+    assert np.all(np.diff(table, axis=0) <= 0)
+    assert np.all(table <= answer.worst_case.value)
+    assert answer.worst_case.value == sum(mass > 0 for mass in masses) / len(masses)
+    assert answer.windows == len(masses)
+
+
+@given(mass_lists)
+def test_enough_queries_reach_the_worst_case(masses: list[float]) -> None:
+    answer = rate_curves(logs_of(masses), queries=(1e300,))
+    assert all(curve.rates[0] == answer.worst_case for curve in answer.curves)
+
+
+def test_masses_below_the_smallest_float_count_in_the_worst_case() -> None:
+    answer = rate_curves([-5000.0, -math.inf], queries=(1e300,))
+    assert answer.worst_case.value == 0.5
+    assert answer.curves[0].rates[0].value == 0.0
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1), st.floats(0, 1)), min_size=1, max_size=20),
+)
+def test_bracket_holds_the_curve_of_every_mass_between_the_bounds(triples: list[tuple[float, float, float]]) -> None:
+    lower, mass, upper = np.array([sorted(triple) for triple in triples]).T
+    bracket = bracketed_rate_curves(lower, upper)
+    truth = rate_curves(logs_of(list(mass)))
+    assert bracket.at_least.mass_kind is MassKind.LOWER_BOUND
+    assert bracket.at_most.mass_kind is MassKind.UPPER_BOUND
+    for low, middle, high in zip(bracket.at_least.curves, truth.curves, bracket.at_most.curves, strict=True):
+        for a, b, c in zip(low.rates, middle.rates, high.rates, strict=True):
+            assert a.value <= b.value <= c.value
+
+
+def test_intervals_come_from_documents_and_blocks_when_places_are_known() -> None:
+    generator = np.random.default_rng(8)
+    walk = np.convolve(generator.normal(size=1019), np.ones(20) / math.sqrt(20), mode="valid")
+    logs = -np.abs(walk) * 8
+    starts = np.arange(1000) * 20
+    places = Places.of(["book"] * 1000, starts, window_chars=400)
+    clustered = rate_curves(logs, places, queries=(10, 100), probabilities=(0.5,)).curves[0]
+    naive = rate_curves(logs, queries=(10, 100), probabilities=(0.5,)).curves[0]
+    for one, other, n in zip(clustered.rates, naive.rates, (10, 100), strict=True):
+        hits = 1 - (1 - np.exp(logs)) ** n >= 0.5
+        assert one == rate_with_clusters(hits, ["book"] * 1000, starts, window_chars=400)
+        assert one.method is RateMethod.BY_BLOCK
+        assert one.interval.high - one.interval.low > 1.5 * (other.interval.high - other.interval.low)
+
+
+def test_groups_are_curves_of_their_own_windows_in_rising_order() -> None:
+    copies = [8, 1, 128, 1, 8, 128]
+    logs = logs_of([0.1, 0.0, 0.9, 1e-9, 0.2, 1.0])
+    places = Places.of([f"document {i}" for i in range(6)], [0] * 6, window_chars=9)
+    answer = rate_curves_by_group(logs, copies, places, queries=(1, 5), probabilities=(0.5,))
+    assert list(answer) == [1, 8, 128]
+    for key, curves in answer.items():
+        chosen = np.array(copies) == key
+        assert curves == rate_curves(logs[chosen], places.subset(chosen), queries=(1, 5), probabilities=(0.5,))
+
+
+def test_target_against_control() -> None:
+    answer = rate_curves_by_group(logs_of([0.5, 0.4, 0.0]), ["target", "target", "control"], probabilities=(0.5,))
+    assert list(answer) == ["control", "target"]
+    assert answer["control"].worst_case.value == 0.0
+    assert answer["target"].worst_case.value == 1.0
+
+
+def test_no_windows_give_nan_and_a_reason() -> None:
+    answer = rate_curves([], queries=(1,), probabilities=(0.5,))
+    assert math.isnan(answer.worst_case.value)
+    assert answer.curves[0].rates[0].interval.reason == "no windows, so no rate"
+    nowhere = rate_curves([], Places.of([], [], window_chars=5), queries=(1,), probabilities=(0.5,))
+    assert math.isnan(nowhere.worst_case.value)
+
+
+@given(st.floats(1, 1e12), st.integers(1, 12))
+def test_grid_is_whole_rising_and_ends_at_the_largest(largest: float, per_decade: int) -> None:
+    grid = query_grid(largest, per_decade)
+    assert grid[0] == 1
+    assert grid[-1] == math.floor(largest)
+    assert all(point == round(point) for point in grid)
+    assert all(a < b for a, b in itertools.pairwise(grid))
+
+
+def test_default_grid_has_every_power_of_ten() -> None:
+    assert {1, 10, 100, 1e3, 1e4, 1e5, 1e6} <= set(query_grid())
+
+
+def test_bad_input_is_refused() -> None:
+    with pytest.raises(ConfigError, match="2 masses but 1 places"):
+        rate_curves([-1.0, -2.0], Places.of(["a"], [0], window_chars=5))
+    with pytest.raises(ConfigError, match="2 masses but 1 group"):
+        rate_curves_by_group([-1.0, -2.0], ["target"])
+    with pytest.raises(ConfigError, match="grid"):
+        query_grid(0.5)
+    with pytest.raises(ConfigError, match="above 0"):
+        rate_curves([0.5])
