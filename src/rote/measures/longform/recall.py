@@ -1,8 +1,10 @@
 """nv-recall: the share of a book's words that stand, near-verbatim and in order, in a generated text."""
 
+from bisect import bisect_right
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
+from typing import Any
 
 import numpy as np
 
@@ -52,6 +54,8 @@ class RecallResult:
     generation_words: int
     matched_words: int
     blocks: tuple[RecallBlock, ...]
+    verbatim: tuple[Block, ...]
+    """The exact runs of words inside `blocks`; their lengths add up to `matched_words`."""
     out_of_order: tuple[RecallBlock, ...]
     passes: tuple[MergePass, ...]
 
@@ -72,6 +76,16 @@ class RecallResult:
         """Matched words of the longest in-order block; 0 when nothing was matched."""
         return max((block.matched_words for block in self.blocks), default=0)
 
+    def record(self) -> dict[str, Any]:
+        """Everything in JSON's types, derived numbers first."""
+        derived = {
+            "nv_recall": self.nv_recall,
+            "missing_words": self.missing_words,
+            "additional_words": self.additional_words,
+            "longest_block": self.longest_block,
+        }
+        return derived | asdict(self)
+
 
 def nv_recall(
     book: str, generation: str, *, passes: Sequence[MergePass] = PUBLISHED_PASSES, repeated_passes: int = 4
@@ -86,13 +100,15 @@ def nv_recall(
     book_words, generation_words = normalised_words(book), normalised_words(generation)
     if not book_words.words:
         raise TextError("The book has no words; give a text to compare with.")
-    in_order = near_verbatim_blocks(matching_blocks(book_words.words, generation_words.words), passes)
+    verbatim = matching_blocks(book_words.words, generation_words.words)
+    in_order = near_verbatim_blocks(verbatim, passes)
     out_of_order = _repeated(book_words.words, generation_words.words, in_order, passes, limit=repeated_passes)
     return RecallResult(
         book_words=len(book_words.words),
         generation_words=len(generation_words.words),
         matched_words=sum(block.matched for block in in_order),
         blocks=tuple(_located(block, Placement.IN_ORDER, book_words, generation_words) for block in in_order),
+        verbatim=tuple(_inside(verbatim, in_order)),
         out_of_order=tuple(
             _located(block, placement, book_words, generation_words) for block, placement in out_of_order
         ),
@@ -145,6 +161,15 @@ def _blocks_in_rest(book: Sequence[str], generation: Sequence[str], rest: Intege
         items.append(generation[place])
         places.append(place)
     return [Block(i, places[j], length) for i, j, length in matching_blocks(book, items)]
+
+
+def _inside(verbatim: Sequence[Block], near: Sequence[NearBlock]) -> list[Block]:
+    starts = [block.book_start for block in near]
+    return [
+        block
+        for block in verbatim
+        if (at := bisect_right(starts, block.book_start)) and block.book_start < near[at - 1].book_end
+    ]
 
 
 def _located(block: NearBlock, placement: Placement, book: Words, generation: Words) -> RecallBlock:

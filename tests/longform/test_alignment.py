@@ -1,0 +1,71 @@
+"""Both texts as one: every word is shown exactly once, in the right role, and nothing can break out of the page."""
+
+from html.parser import HTMLParser
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rote.measures.longform.alignment import Segment, SegmentKind, segments
+from rote.measures.longform.merge import MergePass
+from rote.measures.longform.recall import nv_recall
+from rote.report.diff import diff_page
+
+BOOK_KINDS = (SegmentKind.SAME, SegmentKind.MISSING)
+word_lists = st.lists(st.sampled_from(["one", "two", "three", "four"]), min_size=1, max_size=60).map(" ".join)
+
+
+def pieces(book: str, generation: str, minimum: int) -> list[Segment]:
+    result = nv_recall(book, generation, passes=[MergePass(1, 1, minimum)])
+    return list(segments(book, generation, result))
+
+
+@given(book=word_lists, generation=word_lists, minimum=st.integers(1, 5))
+@settings(max_examples=150, deadline=None)
+def test_segments_give_back_both_texts(book: str, generation: str, minimum: int) -> None:
+    shown = pieces(book, generation, minimum)
+    assert " ".join(piece.text for piece in shown if piece.kind in BOOK_KINDS) == book
+    assert " ".join(piece.text for piece in shown if piece.kind is not SegmentKind.MISSING) == generation
+    assert sum(piece.words for piece in shown if piece.kind in BOOK_KINDS) == len(book.split())
+
+
+def test_each_kind_is_told_apart() -> None:
+    passage = "a b c d e f"
+    shown = pieces(f"{passage} lost g h i j", f"g h i j {passage} new", minimum=4)
+    assert [(piece.kind, piece.text) for piece in shown] == [
+        (SegmentKind.ELSEWHERE, "g h i j"),
+        (SegmentKind.SAME, passage),
+        (SegmentKind.MISSING, "lost g h i j"),
+        (SegmentKind.ADDED, "new"),
+    ]
+
+
+class TagCollector(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.text = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def test_page_escapes_what_the_texts_contain() -> None:
+    hostile = '<script>alert(1)</script> & "quoted" </ins>'
+    page = diff_page([("added", hostile)], title="<b>title</b>", facts=[("name<", "value>")])
+    collector = TagCollector()
+    collector.feed(page)
+    assert "script" not in collector.tags
+    assert "b" not in collector.tags
+    assert hostile in collector.text
+    assert "<b>title</b>" in collector.text
+
+
+def test_page_needs_nothing_from_outside() -> None:
+    page = diff_page([("same", "text"), ("missing", "gone"), ("elsewhere", "moved")], title="t")
+    assert "http" not in page
+    assert "src=" not in page
+    assert "<del>gone</del>" in page
+    assert "<mark>moved</mark>" in page

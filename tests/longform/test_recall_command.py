@@ -1,0 +1,68 @@
+"""`rote recall` as a user runs it."""
+
+import json
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from rote.cli.recall import recall
+from rote.errors import ConfigError, RoteError, TextError
+
+PASSAGE = " ".join(f"word{n}" for n in range(150))
+
+
+@pytest.fixture
+def app() -> typer.Typer:
+    app = typer.Typer()
+    app.command()(recall)
+    return app
+
+
+@pytest.fixture
+def texts(tmp_path: Path) -> tuple[Path, Path]:
+    book, generation = tmp_path / "book.txt", tmp_path / "generation.txt"
+    book.write_text(f"Title page. {PASSAGE} Never said at the end.", encoding="utf-8")
+    generation.write_text(f"Sure! [bold]{PASSAGE.upper()}", encoding="utf-8")
+    return book, generation
+
+
+def test_numbers_blocks_and_diff_are_shown_and_written(
+    app: typer.Typer, texts: tuple[Path, Path], tmp_path: Path
+) -> None:
+    book, generation = texts
+    arguments = ["--book", str(book), "--generation", str(generation), "--diff"]
+    outputs = ["--html", str(tmp_path / "diff.html"), "--json", str(tmp_path / "recall.json")]
+    result = CliRunner().invoke(app, arguments + outputs)
+    assert result.exit_code == 0, result.output
+    assert "149 of 157" in result.output
+    assert "[bold]WORD0" in result.output, "text must not be read as markup"
+    record = json.loads((tmp_path / "recall.json").read_text(encoding="utf-8"))
+    assert record["nv_recall"] == pytest.approx(149 / 157)
+    assert record["longest_block"] == record["matched_words"] == record["blocks"][0]["matched_words"] == 149
+    assert "<del>Title page. word0</del>" in (tmp_path / "diff.html").read_text(encoding="utf-8")
+
+
+def test_thresholds_are_adjustable(app: typer.Typer, texts: tuple[Path, Path], tmp_path: Path) -> None:
+    book, generation = texts
+    arguments = ["--book", str(book), "--generation", str(generation), "--json", str(tmp_path / "recall.json")]
+    CliRunner().invoke(app, [*arguments, "--pass", "2,1,20", "--pass", "10,3,150"])
+    assert json.loads((tmp_path / "recall.json").read_text(encoding="utf-8"))["matched_words"] == 0
+
+
+@pytest.mark.parametrize(
+    ("extra", "error", "message"),
+    [
+        (["--pass", "2,1"], ConfigError, "--pass '2,1' is not GAP,ALIGNMENT,MINIMUM"),
+        (["--pass", "2,-1,20"], ConfigError, "max_misalignment of a merge pass is -1"),
+        (["--book", "nowhere.txt"], TextError, "nowhere.txt"),
+    ],
+)
+def test_bad_input_is_one_sentence(
+    app: typer.Typer, texts: tuple[Path, Path], extra: list[str], error: type[RoteError], message: str
+) -> None:
+    book, generation = texts
+    result = CliRunner().invoke(app, ["--book", str(book), "--generation", str(generation), *extra])
+    assert isinstance(result.exception, error)
+    assert message in str(result.exception)
