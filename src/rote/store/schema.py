@@ -1,6 +1,6 @@
 """The columns of results.parquet and continuations.parquet, each declared once.
 
-A new measure adds one entry to `MEASURE_COLUMNS`; a one-off passes its fields as `extra`.
+A new measure adds its columns to `MEASURE_COLUMNS`; a one-off passes its fields as `extra`.
 """
 
 from collections.abc import Collection, Sequence
@@ -10,6 +10,7 @@ import pyarrow as pa
 from rote.errors import ConfigError
 
 _IDS = pa.list_(pa.int32())
+_MASSES = pa.list_(pa.float64())
 
 WINDOW_COLUMNS: tuple[pa.Field, ...] = (
     pa.field("window_id", pa.string(), nullable=False),
@@ -21,30 +22,23 @@ WINDOW_COLUMNS: tuple[pa.Field, ...] = (
     pa.field("prefix_ids", _IDS, nullable=False),
     pa.field("suffix_ids", _IDS, nullable=False),
 )
-MEASURE_COLUMNS: dict[str, tuple[pa.Field, ...]] = {
-    "verbatim": (
-        pa.field("log_p_verbatim", pa.float64()),
-        pa.field("p_verbatim", pa.float64()),
-        pa.field("suffix_ranks", _IDS),
-    ),
-    "greedy": (
-        pa.field("greedy_hamming", pa.int32()),
-        pa.field("greedy_levenshtein", pa.int32()),
-    ),
-    "near": (
-        pa.field("mass_lower", pa.list_(pa.float64())),
-        pa.field("mass_upper", pa.float64()),
-        pa.field("verdict", pa.string()),
-        pa.field("stop_reason", pa.string()),
-        pa.field("stop_step", pa.int32()),
-    ),
-    "estimate": (
-        pa.field("mass_estimate", pa.float64()),
-        pa.field("mass_standard_error", pa.float64()),
-        pa.field("mass_low", pa.float64()),
-        pa.field("mass_high", pa.float64()),
-    ),
-}
+MEASURE_COLUMNS: tuple[tuple[str, pa.Field], ...] = (
+    ("verbatim", pa.field("log_p_verbatim", pa.float64())),
+    ("verbatim", pa.field("p_verbatim", pa.float64())),
+    ("greedy", pa.field("greedy_hamming", pa.int32())),
+    ("greedy", pa.field("greedy_levenshtein", pa.int32())),
+    ("verbatim", pa.field("suffix_ranks", _IDS)),
+    ("near", pa.field("mass_lower", _MASSES)),
+    ("near", pa.field("mass_upper", pa.float64())),
+    ("near", pa.field("verdict", pa.string())),
+    ("near", pa.field("stop_reason", pa.string())),
+    ("near", pa.field("stop_step", pa.int32())),
+    ("estimate", pa.field("mass_estimate", pa.float64())),
+    ("estimate", pa.field("mass_standard_error", pa.float64())),
+    ("estimate", pa.field("mass_low", pa.float64())),
+    ("estimate", pa.field("mass_high", pa.float64())),
+)
+"""Which measure fills which column, in the order of the contract."""
 COST_COLUMNS: tuple[pa.Field, ...] = (pa.field("token_evals", pa.int64(), nullable=False),)
 
 CONTINUATIONS_SCHEMA = pa.schema(
@@ -60,12 +54,13 @@ CONTINUATIONS_SCHEMA = pa.schema(
 
 
 def results_schema(measures: Collection[str], *, extra: Sequence[pa.Field] = ()) -> pa.Schema:
-    """Columns of a run with these measures: the window, each measure in the order above, `extra`, the cost.
+    """Columns of a run with these measures: the window, what was measured, `extra`, the cost.
 
     Columns of a measure that was not asked for are absent.
     """
-    unknown = sorted(set(measures) - set(MEASURE_COLUMNS))
+    known = dict.fromkeys(measure for measure, _ in MEASURE_COLUMNS)
+    unknown = sorted(set(measures) - set(known))
     if unknown:
-        raise ConfigError(f"Unknown measure {', '.join(unknown)}; choose among {', '.join(MEASURE_COLUMNS)}.")
-    measured = [field for name, fields in MEASURE_COLUMNS.items() if name in measures for field in fields]
+        raise ConfigError(f"Unknown measure {', '.join(unknown)}; choose among {', '.join(known)}.")
+    measured = [field for measure, field in MEASURE_COLUMNS if measure in measures]
     return pa.schema([*WINDOW_COLUMNS, *measured, *extra, *COST_COLUMNS])

@@ -1,0 +1,134 @@
+"""Reading: complete and unfinished runs, schemas, manifests, and folders that are no runs."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from run_samples import IDENTITY, MANIFEST, continuations_of, open_writer, result_row, scan, window_id
+
+from rote.errors import ConfigError, RunError
+from rote.store.manifest import build_manifest, read_manifest, versions, write_manifest
+from rote.store.read import read_run
+from rote.store.schema import results_schema
+
+CONTRACT = (
+    "window_id document split char_start suffix_char_start char_end prefix_ids suffix_ids log_p_verbatim p_verbatim "
+    "greedy_hamming greedy_levenshtein suffix_ranks mass_lower mass_upper verdict stop_reason stop_step token_evals"
+)
+
+
+def test_unfinished_run_is_readable_and_left_as_it_is(tmp_path: Path) -> None:
+    with open_writer(tmp_path) as writer:
+        writer.write_part([result_row(2), result_row(0)], continuations_of([2, 0]))
+        writer.write_part([result_row(1)], continuations_of([1]))
+    (tmp_path / "parts" / "part-000003.parquet").write_bytes(b"PAR1 cut")
+    (tmp_path / "parts" / "continuations-000003.parquet").write_bytes(b"PAR1 cut")
+    before = sorted(os.listdir(tmp_path / "parts"))
+    run = read_run(tmp_path)
+    assert not run.is_complete
+    assert run.manifest is None
+    assert run.identity == IDENTITY
+    assert run.results["window_id"].to_list() == [window_id(2), window_id(0), window_id(1)]
+    assert run.continuations is not None
+    assert run.continuations.to_dicts() == continuations_of([2, 0, 1])
+    assert sorted(os.listdir(tmp_path / "parts")) == before
+
+
+def test_run_with_nothing_finished_reads_as_empty_with_its_columns(tmp_path: Path) -> None:
+    with open_writer(tmp_path):
+        pass
+    run = read_run(tmp_path)
+    assert run.results.columns == results_schema({"verbatim", "near"}).names
+    assert len(run.results) == 0
+
+
+@pytest.mark.parametrize("name", ["a [b] *.run", "ünï 漢字", "with space"])
+def test_odd_folder_names_work(tmp_path: Path, name: str) -> None:
+    scan(tmp_path / name, [0, 1])
+    assert len(read_run(tmp_path / name).results) == 2
+
+
+def test_lazy_frames_need_not_read_everything(tmp_path: Path) -> None:
+    scan(tmp_path, [0, 1, 2])
+    frame = read_run(tmp_path).scan_results().select("token_evals").collect()
+    assert frame["token_evals"].to_list() == [100, 101, 102]
+
+
+def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="holds no rote run"):
+        read_run(tmp_path)
+    with pytest.raises(RunError, match="is not a folder"):
+        read_run(tmp_path / "absent")
+
+
+def test_run_that_died_before_its_first_part_holds_no_results_yet(tmp_path: Path) -> None:
+    (tmp_path / "identity.json").write_text('{"rote_run": 1, "identity": {}}')
+    with pytest.raises(RunError, match="no results yet"):
+        read_run(tmp_path)
+
+
+def test_all_measures_give_the_columns_of_the_contract() -> None:
+    assert results_schema({"greedy", "verbatim", "near"}).names == CONTRACT.split()
+
+
+def test_columns_of_a_measure_not_asked_for_are_absent() -> None:
+    names = results_schema({"greedy"}).names
+    assert "greedy_hamming" in names
+    assert not {"p_verbatim", "suffix_ranks", "mass_lower", "verdict"} & set(names)
+
+
+def test_other_measures_can_add_columns() -> None:
+    schema = results_schema(["near", "estimate"], extra=[pa.field("rating", pa.float64())])
+    assert {"mass_estimate", "mass_standard_error", "mass_low", "mass_high", "rating"} <= set(schema.names)
+    assert len(set(schema.names)) == len(schema.names)
+
+
+def test_unknown_measure_is_refused_by_name() -> None:
+    with pytest.raises(ConfigError, match="Unknown measure telepathy"):
+        results_schema({"telepathy"})
+
+
+def test_manifest_comes_back_with_versions_and_marked_infinities(tmp_path: Path) -> None:
+    manifest = build_manifest(
+        config={"top_k": 40, "top_p": None},
+        texts={"a.txt": {"split": "target", "sha256": "12ab"}},
+        model={"id": "m", "revision": None, "hash": "cd"},
+        device={"name": "cpu"},
+        seed=0,
+        command_line=["rote", "scan", "--text", "b\udce9.txt"],
+        timings={"scan_seconds": 1.5},
+        totals={"windows": 3, "rate": float("nan"), "queries": float("inf")},
+        screen={"missed": 0},
+    )
+    write_manifest(tmp_path / "manifest.json", manifest)
+    stored = read_manifest(tmp_path / "manifest.json")
+    assert stored is not None
+    assert list(stored) == list(manifest)
+    assert stored["totals"] == {"windows": 3, "rate": "NaN", "queries": "Infinity"}
+    assert stored["config"] == {"top_k": 40, "top_p": None}
+    assert stored["versions"]["torch"] == versions()["torch"]
+    assert stored["screen"] == {"missed": 0}
+
+
+def test_missing_manifest_is_absent_and_a_damaged_one_an_error(tmp_path: Path) -> None:
+    assert read_manifest(tmp_path / "manifest.json") is None
+    for content in ("{", "[]"):
+        (tmp_path / "manifest.json").write_text(content)
+        with pytest.raises(RunError, match=r"manifest\.json"):
+            read_manifest(tmp_path / "manifest.json")
+
+
+def test_complete_run_gives_back_its_manifest(tmp_path: Path) -> None:
+    scan(tmp_path, [0])
+    assert read_run(tmp_path).manifest == MANIFEST
+
+
+def test_store_and_versions_work_without_importing_torch() -> None:
+    code = (
+        "import sys, rote.store.parts, rote.store.export; from rote.store.manifest import versions;"
+        "assert versions()['torch']; assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
