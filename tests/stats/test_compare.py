@@ -113,8 +113,8 @@ def test_same_seed_same_interval_other_seed_other_interval() -> None:
 def test_clustered_difference_is_covered_where_windows_move_together() -> None:
     """250 comparisons of 15 documents × 12 windows whose differences share a document effect; the truth is 0.1.
 
-    Coverage near 0.95 has standard error 0.014, so below 0.88 is five away; treating windows as independent covers
-    about half.
+    1,500 other comparisons gave coverage 0.943, and 0.548 with windows taken as independent: 0.87 and 0.72 are five
+    standard errors away, a false alarm below 1e-6.
     """
     generator = np.random.default_rng(3)
     ids = np.repeat(np.arange(15), 12)
@@ -132,8 +132,8 @@ def test_clustered_difference_is_covered_where_windows_move_together() -> None:
                 naive_covered += covers
             else:
                 covered += covers
-    assert covered / 250 >= 0.88
-    assert naive_covered / 250 <= 0.70
+    assert covered / 250 >= 0.87
+    assert naive_covered / 250 <= 0.72
 
 
 def test_equal_runs_give_nan_and_a_reason_not_a_zero_width() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rote.errors import ConfigError
-from rote.stats.clustered import rate_with_clusters
+from rote.stats.clustered import rate_over_units
 from rote.stats.curves import (
     PROBABILITIES,
     MassKind,
@@ -19,7 +19,7 @@ from rote.stats.curves import (
     rate_curves_by_group,
 )
 from rote.stats.intervals import RateMethod, rate
-from rote.stats.units import Places
+from rote.stats.units import Places, choose_units
 
 mass_lists = st.lists(st.one_of(st.just(0.0), st.just(1.0), st.floats(1e-12, 1.0)), min_size=1, max_size=30)
 
@@ -88,11 +88,12 @@ def test_intervals_come_from_documents_and_blocks_when_places_are_known() -> Non
     logs = -np.abs(walk) * 8
     starts = np.arange(1000) * 20
     places = Places.of(["book"] * 1000, starts, window_chars=400)
+    units = choose_units(places, np.argsort(np.argsort(logs)).astype(np.float64))
     clustered = rate_curves(logs, places, queries=(10, 100), probabilities=(0.5,)).curves[0]
     naive = rate_curves(logs, queries=(10, 100), probabilities=(0.5,)).curves[0]
     for one, other, n in zip(clustered.rates, naive.rates, (10, 100), strict=True):
         hits = 1 - (1 - np.exp(logs)) ** n >= 0.5
-        assert one == rate_with_clusters(hits, ["book"] * 1000, starts, window_chars=400)
+        assert one == rate_over_units(hits, units)
         assert one.method is RateMethod.BY_BLOCK
         assert one.interval.high - one.interval.low > 1.5 * (other.interval.high - other.interval.low)
 

@@ -57,7 +57,8 @@ def rate_with_clusters(
     places = Places.of(documents, char_starts, window_chars=window_chars)
     if len(places) == 0:
         return Rate(math.nan, undefined("no windows, so no rate", level=level), 0, RateMethod.BY_DOCUMENT, 0, math.nan)
-    return rate_over_units(hits, choose_units(places, kind=kind, block_chars=block_chars), level=level)
+    values = _one_value_per_window(hits, len(places))
+    return rate_over_units(values, choose_units(places, values, kind=kind, block_chars=block_chars), level=level)
 
 
 def mean_with_clusters(
@@ -75,12 +76,13 @@ def mean_with_clusters(
     places = Places.of(documents, char_starts, window_chars=window_chars)
     if len(places) == 0:
         return Rate(math.nan, undefined("no windows, so no mean", level=level), 0, RateMethod.BY_DOCUMENT, 0, math.nan)
-    return mean_over_units(values, choose_units(places, kind=kind, block_chars=block_chars), level=level)
+    numbers = _one_value_per_window(values, len(places))
+    return mean_over_units(numbers, choose_units(places, numbers, kind=kind, block_chars=block_chars), level=level)
 
 
 def rate_over_units(hits: ArrayLike, units: Units, *, level: float = 0.95) -> Rate:
     """`rate_with_clusters` for units already chosen: many criteria over the same windows share them."""
-    outcome = _one_value_per_window(hits, units)
+    outcome = _one_value_per_window(hits, units.order.size)
     if not np.all((outcome == 0.0) | (outcome == 1.0)):
         raise ConfigError("Hits must be true or false for each window; for other values ask for a mean.")
     share, n = float(outcome.mean()), outcome.size
@@ -94,7 +96,7 @@ def rate_over_units(hits: ArrayLike, units: Units, *, level: float = 0.95) -> Ra
 
 def mean_over_units(values: ArrayLike, units: Units, *, level: float = 0.95) -> Rate:
     """`mean_with_clusters` for units already chosen."""
-    numbers = _one_value_per_window(values, units)
+    numbers = _one_value_per_window(values, units.order.size)
     mean, n = float(numbers.mean()), numbers.size
     spread = float(numbers.var(ddof=1)) if n > 1 else 0.0
     method = METHOD_OF_KIND[units.kind]
@@ -134,10 +136,10 @@ def _units_with_rarer_outcome(outcome: FloatArray, units: Units) -> int:
     return max(1, round(share_of_units * units.drawn))
 
 
-def _one_value_per_window(values: ArrayLike, units: Units) -> FloatArray:
+def _one_value_per_window(values: ArrayLike, windows: int) -> FloatArray:
     numbers = np.asarray(values, dtype=np.float64)
-    if numbers.shape != units.order.shape:
-        raise ConfigError(f"{numbers.size} values for {units.order.size} windows; give exactly one per window.")
+    if numbers.shape != (windows,):
+        raise ConfigError(f"{numbers.size} values for {windows} windows; give exactly one per window.")
     if np.isnan(numbers).any():
         raise ConfigError(f"{int(np.isnan(numbers).sum())} windows have no value (NaN); leave them out first.")
     return numbers

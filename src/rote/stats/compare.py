@@ -161,7 +161,7 @@ def _compare(
     check_level(level)
     matched = second.values[align(first.window_ids, second.window_ids)]
     differences = matched - first.values
-    units = _units_of(first, places)
+    units = _units_of(first, places, differences)
     interval, p_value = _bootstrap(differences, units, seed=seed, resamples=resamples, level=level)
     return Comparison(
         first=float(first.values.mean()),
@@ -197,7 +197,7 @@ def _bootstrap(differences: FloatArray, units: Units, *, seed: int, resamples: i
     return _Bootstrapped(Interval(float(low), float(high), level), p_value)
 
 
-def _units_of(outcomes: Outcomes, places: Places | None) -> Units:
+def _units_of(outcomes: Outcomes, places: Places | None, differences: FloatArray) -> Units:
     """Documents or blocks where the windows' places are known, otherwise every window by itself."""
     count = len(outcomes.window_ids)
     if count == 0:
@@ -206,4 +206,4 @@ def _units_of(outcomes: Outcomes, places: Places | None) -> Units:
         return document_units(Places.of(outcomes.window_ids, np.zeros(count, dtype=np.int64), window_chars=1))
     if len(places) != count:
         raise RunError(f"{count} windows but {len(places)} places; give the places of the first run's windows.")
-    return choose_units(places)
+    return choose_units(places, differences)

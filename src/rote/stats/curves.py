@@ -114,7 +114,11 @@ def rate_curves(
     logs = np.asarray(log_masses, dtype=np.float64)
     if places is not None and len(places) != logs.size:
         raise ConfigError(f"{logs.size} masses but {len(places)} places; give one place per window.")
-    units = choose_units(places) if places is not None and logs.size else None
+    units = None
+    if places is not None and logs.size:
+        # Ranks, not masses: the criteria are thresholds on the mass, and −inf has a rank.
+        ranks = np.unique(logs, return_inverse=True)[1].reshape(-1).astype(np.float64)
+        units = choose_units(places, ranks)
     rates = _NestedRates(logs, units, level)
     grid = tuple(queries) if queries is not None else query_grid()
     curves = []

@@ -6,6 +6,7 @@ book a unit is a block of characters, slid over the text in small steps (the mov
 end so that every window is in equally many blocks).
 """
 
+import math
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -22,6 +23,7 @@ BLOCK_WINDOWS = 4
 variance by about 1/(3b): a third at b = 1, a twelfth at b = 4."""
 FEWEST_BLOCKS = 10
 """The default block shrinks, down to one window, rather than leave fewer blocks than this."""
+QUIET_LAGS = 5
 STARTS_PER_WINDOW = 32
 """Block starts are this dense, so that the answer hardly depends on where the first block begins."""
 MANY_DOCUMENTS = 10
@@ -113,17 +115,23 @@ class Units:
         return means
 
 
-def choose_units(places: Places, *, kind: UnitKind | None = None, block_chars: int | None = None) -> Units:
+def choose_units(
+    places: Places,
+    values: FloatArray | None = None,
+    *,
+    kind: UnitKind | None = None,
+    block_chars: int | None = None,
+) -> Units:
     """Documents if there are many of them or no more blocks than documents; otherwise blocks.
 
     `kind` decides instead when given, and a given `block_chars` asks for blocks. Documents as units speak about texts
-    like these; blocks speak about these texts.
+    like these; blocks speak about these texts. Blocks grow with the reach of the correlation seen in `values`.
     """
     if len(places) == 0:
         raise ConfigError("There are no windows to group; scan at least one.")
     if kind is UnitKind.DOCUMENT:
         return document_units(places)
-    blocks = block_units(places, block_chars=block_chars)
+    blocks = block_units(places, values, block_chars=block_chars)
     if kind is UnitKind.BLOCK or block_chars is not None:
         return blocks
     documents = document_units(places)
@@ -140,11 +148,12 @@ def document_units(places: Places) -> Units:
     return Units(UnitKind.DOCUMENT, order, firsts, ends, drawn=int(ends.size))
 
 
-def block_units(places: Places, *, block_chars: int | None = None) -> Units:
+def block_units(places: Places, values: FloatArray | None = None, *, block_chars: int | None = None) -> Units:
     """Blocks at evenly spaced places: the windows that begin within the next `block_chars` characters.
 
-    Several documents are laid end to end, one window apart. Without `block_chars` a block is BLOCK_WINDOWS windows
-    long, less where that would leave fewer than FEWEST_BLOCKS blocks, and never shorter than a window.
+    Several documents are laid end to end, one window apart. Without `block_chars` a block is BLOCK_WINDOWS times as
+    long as correlation reaches (one window, or more if `values` show it), less where that would leave fewer than
+    FEWEST_BLOCKS blocks, and never shorter than a window.
     """
     if block_chars is not None and block_chars < places.window_chars:
         raise ConfigError(
@@ -153,19 +162,42 @@ def block_units(places: Places, *, block_chars: int | None = None) -> Units:
         )
     positions, length = _end_to_end(places)
     if block_chars is None:
-        shrunk = min(BLOCK_WINDOWS * places.window_chars, length // FEWEST_BLOCKS)
+        reach = 1 if values is None else correlated_windows(values, positions // places.window_chars)
+        shrunk = min(BLOCK_WINDOWS * reach * places.window_chars, length // FEWEST_BLOCKS)
         block_chars = max(places.window_chars, shrunk)
     order = np.argsort(positions, kind="stable").astype(np.int64)
     line = positions[order]
     starts = np.arange(0, length, max(1, places.window_chars // STARTS_PER_WINDOW))
     firsts = np.searchsorted(line, starts, side="left").astype(np.int64)
-    reach = np.searchsorted(np.concatenate([line, line + length]), starts + block_chars, side="left")
+    beyond = np.searchsorted(np.concatenate([line, line + length]), starts + block_chars, side="left")
     # A block longer than the line would count windows twice.
-    ends = np.minimum(reach, firsts + line.size).astype(np.int64)
+    ends = np.minimum(beyond, firsts + line.size).astype(np.int64)
     # Empty blocks (a sparse sample of windows) hold no evidence: they are neither drawn nor counted.
     held = ends > firsts
     drawn = int(length * float(held.mean()) / block_chars + 1e-9)
     return Units(UnitKind.BLOCK, order, firsts[held], ends[held], drawn=drawn, block_chars=block_chars)
+
+
+def correlated_windows(values: FloatArray, cells: IntArray) -> int:
+    """How many windows' lengths correlation reaches, at least 1.
+
+    Values are averaged over cells one window long. The reach ends at the first run of QUIET_LAGS cell lags without a
+    correlation above 2·√(log₁₀ cells / cells), the rule Politis and White use to choose block lengths.
+    """
+    counts = np.bincount(cells)
+    sums = np.bincount(cells, weights=values - values.mean())
+    means = np.divide(sums, counts, out=np.zeros(counts.size), where=counts > 0)
+    size, power = means.size, float(means @ means)
+    if power <= 0.0 or size <= 2 * QUIET_LAGS:
+        return 1
+    threshold = 2.0 * math.sqrt(math.log10(size) / size)
+    last_loud = 0
+    for lag in range(1, size // 2):
+        if float(means[lag:] @ means[:-lag]) / power > threshold:
+            last_loud = lag
+        elif lag - last_loud >= QUIET_LAGS:
+            break
+    return 1 + last_loud
 
 
 def _end_to_end(places: Places) -> tuple[IntArray, int]:
