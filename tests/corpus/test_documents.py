@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rote.corpus.documents import Document, combine_documents, read_corpus, read_documents
@@ -186,6 +186,7 @@ def test_text_that_is_its_own_control_is_refused(tmp_path: Path) -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from(["a", "target/a", "control/a", "a~2"]), st.sampled_from(Split)), unique=True))
+@settings(deadline=None)
 def test_combined_names_are_unique_and_order_is_kept(keys: list[tuple[str, Split]]) -> None:
     documents = [Document.from_text(name, f"{name} {split}", split=split) for name, split in keys]
     combined = combine_documents(documents)
@@ -200,6 +201,7 @@ def test_two_documents_of_one_name_in_one_split_are_refused() -> None:
 
 
 @given(st.text(min_size=1).filter(lambda text: text.strip() and "\0" not in text and not text.startswith("\ufeff")))
+@settings(deadline=None)
 def test_any_unicode_text_comes_back_unchanged(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
     path = write(tmp_path_factory.mktemp("any") / "a.txt", text)
     assert read_documents([path], split=Split.TARGET)[0].text == text

@@ -1,7 +1,7 @@
 """Choosing windows: the first N, and a seeded sample judged by sorting every window by its key."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from toy_tokenizers import WordTokenizer
 
@@ -41,6 +41,7 @@ def test_limit_tokenises_no_further_than_needed() -> None:
 
 
 @given(size=st.integers(1, 400), seed=st.integers(0, 2**64), text_end=st.integers(20, len(TEXT)))
+@settings(deadline=None)
 def test_sample_is_the_windows_of_smallest_key_in_document_order(size: int, seed: int, text_end: int) -> None:
     documents = document("a"), document("b", TEXT[:text_end])
     every = all_ids(*documents)

@@ -3,7 +3,7 @@
 from collections import Counter
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from toy_tokenizers import ByteTokenizer, WordTokenizer
 
@@ -69,6 +69,7 @@ long_words = st.lists(st.integers(1, 60), max_size=12).map(lambda sizes: " ".joi
 @example(["a" * 3000 + " b"], 1, 1, None, None, WordTokenizer())
 @example([" " * 3000 + "a b c"], 1, 2, None, 0, WordTokenizer())
 @example([""], 1, 1, 5, None, WordTokenizer())
+@settings(deadline=None)
 def test_windows_equal_tokenising_the_whole_rest_of_the_document(
     texts: list[str],
     prefix_tokens: int,

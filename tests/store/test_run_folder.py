@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from run_samples import IDENTITY, MANIFEST, continuations_of, open_writer, result_row, scan, window_id
 
@@ -50,11 +50,13 @@ json_values = st.recursive(
 
 
 @given(st.dictionaries(st.text(max_size=3), json_values, max_size=4))
+@settings(deadline=None)
 def test_identity_differs_from_itself_in_nothing(identity: dict[str, Any]) -> None:
     assert list(differences(identity, identity)) == []
 
 
 @given(st.dictionaries(st.text(max_size=3), json_values, max_size=3), st.text(max_size=3), json_values)
+@settings(deadline=None)
 def test_any_changed_entry_is_named(identity: dict[str, Any], key: str, value: Any) -> None:
     other = {**identity, key: [value, "changed"]}
     if other != identity:

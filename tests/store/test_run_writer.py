@@ -87,7 +87,7 @@ def test_run_killed_at_any_call_resumes_without_repeating_finished_windows(
 
 
 @given(kills=st.lists(st.integers(0, 40), max_size=4), part_size=st.integers(1, 4))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_run_killed_again_and_again_still_completes(
     tmp_path_factory: pytest.TempPathFactory, kills: list[int], part_size: int
 ) -> None:
@@ -140,7 +140,7 @@ def test_part_cut_at_any_byte_is_measured_again(
 
 
 @given(file=st.sampled_from(["part-000001.parquet", "continuations-000001.parquet"]), place=st.floats(0, 1))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_flipped_byte_is_noticed_or_harmless(tmp_path_factory: pytest.TempPathFactory, file: str, place: float) -> None:
     path = tmp_path_factory.mktemp("run")
     interrupted(path)

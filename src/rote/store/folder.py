@@ -144,7 +144,8 @@ def read_whole(path: Path) -> pa.Table | None:
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
             return file.read()
-    except (FileNotFoundError, pa.ArrowException):
+    except (FileNotFoundError, ValueError, pa.ArrowException):
+        # ValueError: column names of a damaged footer that are no text.
         return None
     except OSError as error:
         # Arrow reports damage without an errno; with one it is the disk or the permissions, and nothing is proven.

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from rote.errors import RunError, StorageError
 from rote.store.atomic import atomic_file, write_json
-from rote.store.folder import RunFolder, read_whole
+from rote.store.folder import Part, RunFolder, read_whole
 from rote.store.identity import read_identity, require_same_identity, write_identity
 from rote.store.lock import RunLock
 from rote.store.merge import MergePlan, merge_parts, parquet_writer
@@ -149,18 +149,25 @@ class RunWriter:
             self._write_part_files(0, [], [])
 
     def _take_over_part(self, number: int) -> None:
+        """Count the windows of a part that is whole; remove one that is not."""
         part = self._folder.part(number)
         results = read_whole(part.results)
-        is_whole = results is not None and (not self._keeps_continuations or read_whole(part.continuations) is not None)
-        if results is None or not is_whole:
+        if number == 0 and results is not None:
+            _require_same_columns(self._folder.path, results.schema, self._schema)
+        if results is None or not results.schema.equals(self._schema) or not self._has_continuations(part):
             # A continuations file alone is a write that was interrupted half-way, not damage.
             if part.results.exists():
                 self.discarded_parts.append(part.results.name)
             self._folder.remove_part(number)
             return
-        _require_same_columns(self._folder.path, results.schema, self._schema)
         self._finished.update(results.column("window_id").to_pylist())
         self._next_number = number + 1
+
+    def _has_continuations(self, part: Part) -> bool:
+        if not self._keeps_continuations:
+            return True
+        continuations = read_whole(part.continuations)
+        return continuations is not None and bool(continuations.schema.equals(CONTINUATIONS_SCHEMA))
 
     def _write_part_files(self, number: int, results: Sequence[Row], continuations: Sequence[Row]) -> None:
         part = self._folder.part(number)
