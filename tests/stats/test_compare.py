@@ -148,6 +148,7 @@ def test_equal_runs_give_nan_and_a_reason_not_a_zero_width() -> None:
 def test_one_independent_unit_gives_nan_and_a_reason() -> None:
     answer = compare_means(outcomes([1.0]), outcomes([2.0]))
     assert answer.difference == 1.0
+    assert answer.method is RateMethod.BY_WINDOW
     assert "fewer than two" in (answer.interval.reason or "")
 
 

@@ -1,1 +1,14 @@
-"""Intervals, curves and comparisons; undefined statistics are NaN with a reason."""
+"""Intervals, curves and comparisons; undefined statistics are NaN with a reason.
+
+intervals     a share of independent windows: Wilson and exact
+units         what counts as independent: documents, or blocks of one text
+clustered     rates and means of windows that overlap or share a document
+queries       n ↔ p at any magnitude
+curves        (n, p) and (ε, n, p) rate curves
+planning      samples and token evaluations before a run
+compare       two runs on the same windows; two sets of windows
+multiplicity  Holm, Benjamini–Hochberg
+empirical     sampled hits against computed probabilities
+verdicts      certified bounds beside a sampled estimate
+population    what a set of windows says together
+"""

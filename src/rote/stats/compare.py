@@ -170,7 +170,7 @@ def _compare(
         interval=interval,
         p_value=p_value,
         n=differences.size,
-        method=METHOD_OF_KIND[units.kind],
+        method=RateMethod.BY_WINDOW if places is None else METHOD_OF_KIND[units.kind],
         units=units.drawn,
         mcnemar=mcnemar(first.values, matched) if with_mcnemar else None,
     )

@@ -20,6 +20,8 @@ class RateMethod(StrEnum):
     """Score interval, windows independent."""
     EXACT = "exact"
     """Clopper–Pearson, windows independent: covers at least the level, for any rate."""
+    BY_WINDOW = "by_window"
+    """Resampled window by window, as if independent, because their places were not given."""
     BY_DOCUMENT = "by_document"
     """Score interval with the effective number of windows; documents are the independent units."""
     BY_BLOCK = "by_block"
