@@ -1,0 +1,91 @@
+"""The report folder: one page, its figures as SVG and PNG, its tables as CSV."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import polars as pl
+
+from rote.errors import ConfigError, StorageError
+from rote.report.compare import compare_runs
+from rote.report.figures.style import save_bytes
+from rote.report.gallery import Drawing, draw_all
+from rote.report.html.render import PageFigure, render_page
+from rote.report.model_card import model_card
+from rote.report.tables import copies_table, documents_table, rates_table
+from rote.report.view import RunView, load_view
+
+
+@dataclass(frozen=True)
+class ReportPaths:
+    """What was written."""
+
+    page: Path
+    figures: tuple[Path, ...]
+    tables: tuple[Path, ...]
+    model_card: Path
+
+
+def build_report(run_paths: Sequence[Path], out: Path) -> ReportPaths:
+    """Write `out`/index.html, figures/*.svg|png, tables/*.csv and model_card.md for one run or several side by side."""
+    if not run_paths:
+        raise ConfigError("No run was given; name at least one folder that was --out of a scan.")
+    views = told_apart([load_view(Path(path)) for path in run_paths])
+    comparison = compare_runs(views) if len(views) > 1 else None
+    drawings = draw_all(views, comparison)
+    try:
+        figures, page_figures = write_figures(drawings, out / "figures")
+        tables = write_tables(views, out / "tables")
+        page = out / "index.html"
+        page.write_text(render_page(views, page_figures, comparison), encoding="utf-8")
+        card = out / "model_card.md"
+        card.write_text("\n\n".join(model_card(view) for view in views) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise StorageError(
+            f"Cannot write the report to {out}: {error.strerror or error}. Choose another --out."
+        ) from error
+    return ReportPaths(page, figures, tables, card)
+
+
+def told_apart(views: Sequence[RunView]) -> list[RunView]:
+    """Labels that differ: the model's name where that is enough, else with the run folder's name, else numbered."""
+    labels = [view.label for view in views]
+    if len(set(labels)) < len(labels):
+        labels = [f"{view.label} ({view.path.name})" for view in views]
+    if len(set(labels)) < len(labels):
+        labels = [f"{label} #{index + 1}" for index, label in enumerate(labels)]
+    return [replace(view, label=label) for view, label in zip(views, labels, strict=True)]
+
+
+def write_figures(drawings: Sequence[Drawing], folder: Path) -> tuple[tuple[Path, ...], list[PageFigure]]:
+    """Each drawing as SVG and PNG; the SVG bytes are also handed to the page."""
+    folder.mkdir(parents=True, exist_ok=True)
+    paths: list[Path] = []
+    page_figures = []
+    for drawing in drawings:
+        vector = save_bytes(drawing.figure, "svg")
+        for kind, content in (("svg", vector), ("png", save_bytes(drawing.figure, "png"))):
+            path = folder / f"{drawing.name}.{kind}"
+            path.write_bytes(content)
+            paths.append(path)
+        page_figures.append(
+            PageFigure(drawing.name, drawing.caption, vector, anchor=drawing.anchor, is_wide=drawing.is_wide)
+        )
+    return tuple(paths), page_figures
+
+
+def write_tables(views: Sequence[RunView], folder: Path) -> tuple[Path, ...]:
+    """rates.csv, documents.csv, and copies.csv where copies are known."""
+    folder.mkdir(parents=True, exist_ok=True)
+    tables: dict[str, pl.DataFrame | None] = {
+        "rates": rates_table(views),
+        "documents": documents_table(views),
+        "copies": copies_table(views),
+    }
+    paths = []
+    for name, table in tables.items():
+        if table is not None:
+            path = folder / f"{name}.csv"
+            table.write_csv(path)
+            paths.append(path)
+    return tuple(paths)

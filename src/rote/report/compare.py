@@ -1,0 +1,74 @@
+"""Several runs side by side: whether their windows are the same, and what the models share when they are."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import polars as pl
+
+from rote.report.view import RunView
+from rote.report.words import integer, percent
+from rote.stats.population import Population, extractable_by_all, population_of, promotion
+
+PLACE_KEY = ["split", "document", "char_start", "suffix_char_start", "char_end"]
+TOKEN_KEY = ["prefix_ids", "suffix_ids"]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What may be said of several runs. `aligned` is None when their windows differ; `reason` then says how."""
+
+    labels: tuple[str, ...]
+    aligned: tuple[Population, ...] | None
+    reason: str | None
+
+
+def compare_runs(views: Sequence[RunView]) -> Comparison:
+    """The runs' populations in one common order of windows, or the reason why there is none.
+
+    Windows are the same when document, positions and token ids are: another tokenizer makes other windows.
+    """
+    labels = tuple(view.label for view in views)
+    frames = [view.results.with_columns(pl.col(TOKEN_KEY).cast(pl.List(pl.Int64))).sort(PLACE_KEY) for view in views]
+    first = frames[0].select(PLACE_KEY + TOKEN_KEY)
+    for label, frame in zip(labels[1:], frames[1:], strict=True):
+        other = frame.select(PLACE_KEY + TOKEN_KEY)
+        if not other.equals(first):
+            same_place = first.join(other, on=PLACE_KEY, how="inner", suffix="_other")
+            same = same_place.filter(
+                (pl.col("prefix_ids") == pl.col("prefix_ids_other"))
+                & (pl.col("suffix_ids") == pl.col("suffix_ids_other"))
+            )
+            return Comparison(labels, None, difference_words(labels[0], label, common=len(same), windows=len(first)))
+    distances = [str(view.config.get("distance", "levenshtein")) for view in views]
+    aligned = tuple(population_of(frame, distance) for frame, distance in zip(frames, distances, strict=True))
+    return Comparison(labels, aligned, None)
+
+
+def difference_words(first: str, other: str, *, common: int, windows: int) -> str:
+    return (
+        f"The windows of {other} are not those of {first}: {integer(common)} of {integer(windows)} are the same (text, "
+        "positions and tokens). Rates stand side by side, but no window is compared with another."
+    )
+
+
+def comparison_sentences(comparison: Comparison, threshold: float) -> list[str]:
+    """Plain sentences about what aligned runs share; the reason alone when they are not aligned."""
+    if comparison.aligned is None:
+        return [comparison.reason or "The windows of these runs differ."]
+    masses = [population.mass(population.edit_budget) for population in comparison.aligned]
+    every = int(extractable_by_all(masses, threshold).sum())
+    total = len(masses[0])
+    sentences = [
+        f"All runs measured the same {integer(total)} windows. {integer(every)} of them "
+        f"({percent(every / total)}) are extractable from every model."
+    ]
+    pairs = list(zip(comparison.labels, comparison.aligned, strict=True))
+    for (small, smaller), (large, larger) in pairwise(pairs):
+        moved = promotion(smaller, larger, threshold)
+        if moved.near:
+            sentences.append(
+                f"Of {integer(moved.near)} windows extractable only nearly from {small}, {integer(moved.verbatim)} "
+                f"({percent(moved.verbatim / moved.near)}) are extractable word for word from {large}."
+            )
+    return sentences

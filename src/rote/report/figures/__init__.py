@@ -1,0 +1,1 @@
+"""Figures, each a function from plain values to a matplotlib figure."""

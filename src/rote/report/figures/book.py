@@ -1,0 +1,70 @@
+"""The book heat map: where in a text extraction succeeds, verbatim over near-verbatim, model under model."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from matplotlib.colors import LogNorm
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
+
+from rote.report.figures.style import FAINT, HEAT, SOFT, decade, house_style
+from rote.stats.population import Floats
+
+COLUMNS = 1200
+"""Characters are joined into this many columns, each showing its strongest character."""
+
+
+@dataclass(frozen=True)
+class HeatRow:
+    """One strip: per-character maxima, NaN where no window covers a character."""
+
+    label: str
+    heat: Floats
+
+
+def column_maxima(heat: Floats, columns: int) -> Floats:
+    """The maximum of each of `columns` equal stretches; NaN where a stretch has no value at all."""
+    edges = np.linspace(0, len(heat), min(columns, len(heat)) + 1).astype(int)
+    return np.array(
+        [
+            np.nan if np.isnan(part).all() else np.nanmax(part)
+            for part in (heat[start:end] for start, end in pairwise(edges))
+        ]
+    )
+
+
+def book_heat_map(rows: Sequence[HeatRow], *, threshold: float, title: str = "") -> Figure:
+    """Strips under each other on one log colour scale from τ to 1; white below τ, grey where nothing was measured."""
+    with house_style():
+        figure = Figure(figsize=(9.2, 0.55 + 0.36 * len(rows) + 0.45), layout="constrained")
+        grid = figure.subplots(len(rows), 1, sharex=True, squeeze=False)
+        norm = LogNorm(vmin=min(threshold, 0.999), vmax=1)
+        image = None
+        for axes, row in zip(grid[:, 0], rows, strict=True):
+            strip = np.ma.masked_invalid(column_maxima(row.heat, COLUMNS))
+            # A log scale has no place for 0; anything below τ is drawn white all the same.
+            strip = np.ma.maximum(strip, threshold * 1e-3)
+            image = axes.imshow(
+                strip[None, :],
+                aspect="auto",
+                cmap=HEAT,
+                norm=norm,
+                interpolation="nearest",
+                extent=(0, len(row.heat), 0, 1),
+            )
+            axes.set_yticks([0.5], [row.label])
+            axes.tick_params(axis="y", length=0)
+            axes.grid(visible=False)
+            for spine in axes.spines.values():
+                spine.set(visible=True, color=FAINT)
+        grid[0, 0].set_title(title)
+        grid[-1, 0].set_xlabel("position in the text (characters)")
+        if image is not None:
+            bar = figure.colorbar(image, ax=list(grid[:, 0]), pad=0.01, aspect=12)
+            bar.set_label("probability", color=SOFT)
+            bar.ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: decade(value)))
+            bar.ax.minorticks_off()
+            bar.outline.set_visible(False)
+    return figure

@@ -1,0 +1,143 @@
+"""(n, p) curves and policy sweeps."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from rote.report.figures.style import (
+    BLUE,
+    INK,
+    MARKERS,
+    SERIES,
+    SOFT,
+    VERMILLION,
+    house_style,
+    legend_above,
+    log_axis,
+    new_figure,
+    percent_axis,
+    say_empty,
+)
+from rote.stats.curves import MassKind, RateCurves
+
+SHADES = (0.35, 0.55, 0.78, 1.0)
+"""Opacity per success probability: the harder to satisfy, the darker."""
+KIND_NAMES = {
+    MassKind.EXACT: "verbatim",
+    MassKind.LOWER_BOUND: "near-verbatim, at least",
+    MassKind.UPPER_BOUND: "near-verbatim, at most",
+}
+KIND_COLOURS = {MassKind.EXACT: BLUE, MassKind.LOWER_BOUND: VERMILLION, MassKind.UPPER_BOUND: SOFT}
+
+
+def query_curves(curves: Sequence[RateCurves], *, greedy_rate: float | None, title: str = "") -> Figure:
+    """Rate against the number of queries, one line per success probability; greedy and the limit as level lines."""
+    figure, axes = new_figure(7.0, 3.4)
+    with house_style():
+        if not any(group.windows for group in curves):
+            say_empty(axes, "There are no windows.")
+            return figure
+        for group in curves:
+            colour = KIND_COLOURS[group.mass_kind]
+            for index, curve in enumerate(group.curves):
+                values = [rate.value for rate in curve.rates]
+                label = f"{KIND_NAMES[group.mass_kind]}, p = {curve.p:g}"
+                axes.plot(curve.queries, values, color=colour, alpha=SHADES[index % len(SHADES)], label=label)
+            limit = group.worst_case.value
+            axes.axhline(limit, color=colour, linewidth=0.9, linestyle=":")
+            axes.annotate(
+                "any n",
+                (1, limit),
+                xycoords=("axes fraction", "data"),
+                xytext=(2, 0),
+                textcoords="offset points",
+                color=colour,
+                fontsize=7,
+                va="center",
+            )
+        if greedy_rate is not None:
+            axes.axhline(greedy_rate, color=INK, linewidth=1, linestyle="--", label="greedy, one query")
+        log_axis(axes, "x")
+        axes.set_ylim(bottom=0)
+        axes.margins(x=0.01)
+        axes.set_xlabel("queries, n")
+        axes.set_ylabel("windows extracted with probability p")
+        percent_axis(axes)
+        axes.set_title(title)
+        axes.legend(loc="center left", bbox_to_anchor=(1.09, 0.5), fontsize=7, borderaxespad=0)
+    return figure
+
+
+@dataclass(frozen=True)
+class SweepSeries:
+    """Rates along one policy setting (k, q or β), everything else fixed."""
+
+    label: str
+    settings: tuple[float, ...]
+    rates: tuple[float, ...]
+
+
+def policy_sweep(series: Sequence[SweepSeries], *, setting: str, is_log: bool = False, title: str = "") -> Figure:
+    """Rate against a setting of the decoding policy, one line per series; `setting` names the axis."""
+    figure, axes = new_figure()
+    with house_style():
+        for index, one in enumerate(series):
+            axes.plot(
+                one.settings,
+                one.rates,
+                color=SERIES[index % len(SERIES)],
+                marker=MARKERS[index % len(MARKERS)],
+                label=one.label,
+            )
+        if is_log:
+            axes.set_xscale("log")
+            settings = sorted({value for one in series for value in one.settings})
+            axes.set_xticks(settings, [f"{value:g}" for value in settings])
+        axes.set_xlabel(setting)
+        axes.set_ylabel("windows extractable")
+        axes.set_ylim(bottom=0)
+        percent_axis(axes)
+        axes.set_title(title)
+        axes.legend(loc="best")
+    return figure
+
+
+def token_ranks(ranks: Sequence[int], *, kept: int | None = None, title: str = "") -> Figure:
+    """The rank of each target token of one window, log scale; tokens outside the kept top-k are marked."""
+    figure, axes = new_figure(6.2, 2.6)
+    with house_style():
+        positions = np.arange(1, len(ranks) + 1)
+        values = np.asarray(ranks, dtype=np.float64)
+        outside = values > kept if kept is not None else np.zeros(len(values), dtype=bool)
+        axes.vlines(positions, 0.8, values, color="#d9d6ce", linewidth=1.2)
+        axes.scatter(positions[~outside], values[~outside], color=BLUE, s=14, zorder=3, label="kept by the policy")
+        if outside.any():
+            axes.scatter(
+                positions[outside],
+                values[outside],
+                color=VERMILLION,
+                marker="D",
+                s=18,
+                zorder=3,
+                label="cut off: probability 0",
+            )
+        if kept is not None:
+            axes.axhline(kept, color=INK, linewidth=0.9, linestyle="--")
+            axes.annotate(
+                f"k = {kept}",
+                (1, kept),
+                xycoords=("axes fraction", "data"),
+                ha="right",
+                va="bottom",
+                fontsize=7,
+                color=INK,
+            )
+        log_axis(axes, "y")
+        axes.set_ylim(bottom=0.8)
+        axes.set_xlabel("target token")
+        axes.set_ylabel("rank under the model")
+        figure.suptitle(title, x=0.01, ha="left", fontsize=9.5, fontweight="bold")
+        legend_above(axes)
+    return figure

@@ -1,0 +1,123 @@
+"""Whole works: nv-recall per book, where its blocks lie, and matched, missing and additional words."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.patches import ConnectionPatch
+
+from rote.report.figures.style import BLUE, FAINT, INK, ORANGE, SERIES, SOFT, VERMILLION, house_style, new_figure
+from rote.report.figures.style import percent_axis as label_percent
+
+
+@dataclass(frozen=True)
+class Recall:
+    """nv-recall of one generation: words matched, of the book and of the generation, and the longest block."""
+
+    label: str
+    matched: int
+    book_words: int
+    generated_words: int
+    longest_block: int
+
+    @property
+    def recall(self) -> float:
+        return self.matched / self.book_words if self.book_words else float("nan")
+
+
+def recall_bars(recalls: Sequence[Recall], *, title: str = "") -> Figure:
+    """nv-recall as horizontal bars, each labelled with its share and its longest block."""
+    figure, axes = new_figure(6.0, 0.42 * len(recalls) + 1.0)
+    with house_style():
+        positions = np.arange(len(recalls))[::-1]
+        axes.barh(positions, [one.recall for one in recalls], height=0.6, color=VERMILLION)
+        for position, one in zip(positions, recalls, strict=True):
+            note = f"{100 * one.recall:.1f} %  longest {one.longest_block:,} words".replace(",", "\u2009")
+            axes.annotate(
+                note,
+                (one.recall, position),
+                xytext=(4, 0),
+                textcoords="offset points",
+                va="center",
+                fontsize=8,
+                color=INK,
+            )
+        axes.set_yticks(positions, [one.label for one in recalls])
+        axes.set_xlim(0, 1.38)
+        axes.set_xticks([0, 0.25, 0.5, 0.75, 1])
+        axes.grid(visible=True, axis="x")
+        axes.grid(visible=False, axis="y")
+        label_percent(axes, "x")
+        axes.set_xlabel("nv-recall: share of the book's words")
+        axes.set_title(title)
+    return figure
+
+
+@dataclass(frozen=True)
+class MatchBlock:
+    """A matched stretch: word positions in book and generation, and the extent in each."""
+
+    book_start: int
+    book_end: int
+    generation_start: int
+    generation_end: int
+
+
+def block_map(blocks: Sequence[MatchBlock], *, book_words: int, generated_words: int, title: str = "") -> Figure:
+    """Book above, generation below, each as a bar of its words; every matched block joined across."""
+    with house_style():
+        figure = Figure(figsize=(8.6, 2.4), layout="constrained")
+        book, generation = figure.subplots(2, 1)
+        for axes, words, name in [(book, book_words, "book"), (generation, generated_words, "generation")]:
+            axes.set_xlim(0, max(words, 1))
+            axes.set_ylim(0, 1)
+            axes.axhspan(0.25, 0.75, color=FAINT, linewidth=0)
+            axes.set_yticks([0.5], [name])
+            axes.tick_params(axis="y", length=0)
+            axes.grid(visible=False)
+            axes.spines[["left", "bottom"]].set_visible(False)
+        for index, block in enumerate(sorted(blocks, key=lambda one: one.book_start)):
+            colour = SERIES[index % len(SERIES)]
+            book.axvspan(block.book_start, block.book_end, 0.25, 0.75, color=colour, linewidth=0)
+            generation.axvspan(block.generation_start, block.generation_end, 0.25, 0.75, color=colour, linewidth=0)
+            middle = ((block.book_start + block.book_end) / 2, (block.generation_start + block.generation_end) / 2)
+            link = ConnectionPatch(
+                (middle[0], 0.25),
+                (middle[1], 0.75),
+                "data",
+                "data",
+                axesA=book,
+                axesB=generation,
+                color=colour,
+                alpha=0.5,
+                linewidth=0.8,
+            )
+            figure.add_artist(link)
+        book.xaxis.tick_top()
+        generation.set_xlabel("words")
+        book.set_title(title)
+    return figure
+
+
+def word_counts(recalls: Sequence[Recall], *, title: str = "") -> Figure:
+    """Matched, missing and additional words, one stacked bar per generation."""
+    figure, axes = new_figure(6.0, 0.42 * len(recalls) + 1.3)
+    with house_style():
+        positions = np.arange(len(recalls))[::-1]
+        left = np.zeros(len(recalls))
+        parts = [
+            ("matched", BLUE, [one.matched for one in recalls]),
+            ("missing from the generation", SOFT, [one.book_words - one.matched for one in recalls]),
+            ("additional in the generation", ORANGE, [one.generated_words - one.matched for one in recalls]),
+        ]
+        for label, colour, values in parts:
+            axes.barh(positions, values, left=left, height=0.6, color=colour, label=label)
+            left = left + np.array(values, dtype=float)
+        axes.set_yticks(positions, [one.label for one in recalls])
+        axes.grid(visible=True, axis="x")
+        axes.grid(visible=False, axis="y")
+        axes.set_xlabel("words")
+        axes.set_title(title)
+        axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3)
+    return figure

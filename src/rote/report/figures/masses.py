@@ -1,0 +1,108 @@
+"""Near-verbatim against verbatim mass, and how much mass near-verbatim continuations add."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from rote.report.figures.style import (
+    BLUE,
+    INK,
+    ORANGE,
+    SERIES,
+    SOFT,
+    VERMILLION,
+    decade,
+    house_style,
+    log_axis,
+    new_figure,
+    percent_axis,
+)
+from rote.stats.population import Category, Floats, categories, mass_gain, tail_curve
+
+CATEGORY_LOOKS = {
+    Category.VERBATIM: (BLUE, "o", "word for word"),
+    Category.UNLOCKED: (ORANGE, "^", "only nearly"),
+    Category.UNLOCKED_FROM_ZERO: (VERMILLION, "D", "only nearly, exact impossible"),
+}
+RASTER_ABOVE = 2_000
+"""More points than this are drawn as an image inside the vector file, or the file would not open."""
+
+
+def mass_scatter(p_verbatim: Floats, mass: Floats, *, threshold: float, edits: int, title: str = "") -> Figure:
+    """Each extractable window at (p_z, near-verbatim mass), log–log, by category; p_z = 0 on a rail at the left."""
+    figure, axes = new_figure(5.2, 4.4)
+    with house_style():
+        category = categories(p_verbatim, mass, threshold)
+        shown = category != Category.NOT_EXTRACTABLE
+        positive = p_verbatim[shown & (p_verbatim > 0)]
+        floor = 10.0 ** np.floor(np.log10(min(positive.min() if len(positive) else 1.0, threshold)) - 0.3)
+        floor = max(floor, 1e-12)
+        rail = floor / 10**0.6
+        for kind, (colour, marker, label) in CATEGORY_LOOKS.items():
+            rows = category == kind
+            x = np.where(p_verbatim[rows] > 0, np.maximum(p_verbatim[rows], floor), rail)
+            axes.scatter(
+                x,
+                mass[rows],
+                s=11,
+                color=colour,
+                marker=marker,
+                alpha=0.55,
+                linewidths=0,
+                label=f"{label} ({int(rows.sum())})",
+                rasterized=bool(shown.sum() > RASTER_ABOVE),
+            )
+        _frame_scatter(axes, floor=floor, rail=rail, threshold=threshold)
+        axes.set_xlabel("verbatim probability, p_z (0 at the left edge)")
+        axes.set_ylabel(f"near-verbatim mass within {edits} edits")
+        axes.set_title(title)
+        axes.legend(loc="lower right", markerscale=1.4)
+    return figure
+
+
+def _frame_scatter(axes: Axes, *, floor: float, rail: float, threshold: float) -> None:
+    log_axis(axes, "both")
+    axes.grid(visible=True, axis="both")
+    axes.set_xlim(rail / 2, 1.6)
+    axes.set_ylim(threshold / 1.6, 1.6)
+    axes.plot([floor, 1], [floor, 1], color=SOFT, linewidth=0.8, linestyle="--")
+    axes.axvline(threshold, color=INK, linewidth=0.8, linestyle=":")
+    axes.axvspan(rail / 2, rail * 2, color="#f4f2ec", zorder=0)
+    ticks = [10.0**power for power in range(int(np.ceil(np.log10(floor))), 1)]
+    ticks = ticks[:: max(1, len(ticks) // 6)]
+    axes.set_xticks([rail, *ticks], ["0", *[decade(tick) for tick in ticks]])
+    axes.annotate("τ", (threshold, 1.0), xycoords=("data", "axes fraction"), ha="center", va="bottom", color=INK)
+
+
+def gain_curves(series: Sequence[tuple[str, Floats, Floats]], *, threshold: float, title: str = "") -> Figure:
+    """Share of windows whose mass gain Δ is at least x: all windows (dashed) and the extractable ones (solid).
+
+    `series` holds (label, p_z, near-verbatim mass) for each model.
+    """
+    figure, axes = new_figure()
+    with house_style():
+        for index, (label, p_verbatim, mass) in enumerate(series):
+            colour = SERIES[index % len(SERIES)]
+            gain = mass_gain(p_verbatim, mass)
+            for values, style, name in [(gain[mass >= threshold], "-", "extractable"), (gain, "--", "all windows")]:
+                curve = tail_curve(values)
+                positive = curve.value > 0
+                axes.step(
+                    curve.value[positive],
+                    curve.share[positive],
+                    where="pre",
+                    color=colour,
+                    linestyle=style,
+                    label=f"{label}, {name} ({len(values)})",
+                )
+        log_axis(axes, "x")
+        axes.set_xlim(1e-6, 1.2)
+        axes.set_ylim(-0.02, 1.02)
+        axes.set_xlabel("mass gain, Δ = near-verbatim mass − p_z")
+        axes.set_ylabel("windows with a gain of at least Δ")
+        percent_axis(axes)
+        axes.set_title(title)
+        axes.legend(loc="best")
+    return figure

@@ -1,0 +1,108 @@
+"""Rates by ε with intervals, and rates by number of copies in training."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from rote.report.figures.style import (
+    INK,
+    MARKERS,
+    SERIES,
+    SOFT,
+    VERMILLION,
+    house_style,
+    legend_above,
+    new_figure,
+    percent_axis,
+    say_empty,
+)
+from rote.report.rates import Criterion, CriterionRate
+from rote.stats.intervals import Rate
+from rote.stats.population import Floats
+from rote.types import Split
+
+LABELS = {
+    (Criterion.NEAR, Split.TARGET): "near-verbatim, target",
+    (Criterion.GREEDY, Split.TARGET): "greedy, target",
+    (Criterion.NEAR, Split.CONTROL): "near-verbatim, control",
+    (Criterion.GREEDY, Split.CONTROL): "greedy, control",
+}
+LOOKS = {
+    (Criterion.NEAR, Split.TARGET): {"color": VERMILLION, "marker": "o", "linestyle": "-"},
+    (Criterion.GREEDY, Split.TARGET): {"color": INK, "marker": "o", "linestyle": "--", "markerfacecolor": "white"},
+    (Criterion.NEAR, Split.CONTROL): {"color": SOFT, "marker": "s", "linestyle": "-"},
+    (Criterion.GREEDY, Split.CONTROL): {"color": SOFT, "marker": "s", "linestyle": ":", "markerfacecolor": "white"},
+}
+DODGE = 0.07
+
+
+def rates_by_edits(rates: Sequence[CriterionRate], *, threshold: float, title: str = "") -> Figure:
+    """Share of windows that meet each criterion against ε, one line per criterion and split, with 95 % whiskers."""
+    figure, axes = new_figure()
+    with house_style():
+        for index, (criterion, split) in enumerate(LABELS):
+            entries = sorted(
+                (entry for entry in rates if (entry.criterion, entry.split) == (criterion, split)),
+                key=lambda entry: entry.edits or 0,
+            )
+            if entries:
+                positions = np.array([entry.edits or 0 for entry in entries]) + (index - 1.5) * DODGE
+                look = {**LOOKS[(criterion, split)], "label": LABELS[(criterion, split)]}
+                draw_rates(axes, positions, [entry.rate for entry in entries], look=look)
+        if not axes.lines:
+            say_empty(axes, "No rate depends on ε in this run.")
+            return figure
+        axes.set_xlabel("edits allowed, ε")
+        axes.set_ylabel(f"windows (near-verbatim: mass ≥ {threshold:g})")
+        axes.set_xticks(range(max(entry.edits or 0 for entry in rates) + 1))
+        axes.set_ylim(bottom=0)
+        axes.margins(y=0.08)
+        percent_axis(axes)
+        figure.suptitle(title, x=0.01, ha="left", fontsize=9.5, fontweight="bold")
+        legend_above(axes)
+    return figure
+
+
+def draw_rates(axes: Axes, positions: Floats, rates: Sequence[Rate], *, look: Mapping[str, object]) -> None:
+    """A line through the rates; a whisker wherever the interval is defined."""
+    values = np.array([rate.value for rate in rates])
+    axes.plot(positions, values, **look)  # type: ignore[arg-type]
+    defined = np.array([rate.interval.is_defined for rate in rates])
+    low = np.array([rate.interval.low for rate in rates])
+    high = np.array([rate.interval.high for rate in rates])
+    axes.vlines(positions[defined], low[defined], high[defined], color=str(look["color"]), alpha=0.45, linewidth=1.6)
+
+
+@dataclass(frozen=True)
+class CopiesSeries:
+    """One model or criterion: rates by ascending number of copies."""
+
+    label: str
+    copies: tuple[int, ...]
+    rates: tuple[Rate, ...]
+
+
+def rate_by_copies(series: Sequence[CopiesSeries], *, title: str = "") -> Figure:
+    """Rates against the number of copies in training, on a scale that holds 0 and doubles with every step."""
+    figure, axes = new_figure()
+    with house_style():
+        every = sorted({copies for one in series for copies in one.copies})
+        if not every:
+            say_empty(axes, "No document's number of copies is known.")
+            return figure
+        place = {copies: float(np.log2(copies) + 1) if copies else 0.0 for copies in every}
+        for index, one in enumerate(series):
+            positions = np.array([place[copies] for copies in one.copies])
+            look = {"color": SERIES[index % len(SERIES)], "marker": MARKERS[index % len(MARKERS)], "label": one.label}
+            draw_rates(axes, positions, one.rates, look=look)
+        axes.set_xticks([place[copies] for copies in every], [str(copies) for copies in every])
+        axes.set_xlabel("copies in training (log scale)")
+        axes.set_ylabel("windows extractable")
+        axes.set_ylim(-0.02, 1.02)
+        percent_axis(axes)
+        axes.set_title(title)
+        axes.legend(loc="best")
+    return figure

@@ -1,0 +1,89 @@
+"""What a search costs and how close it comes: beam-width sweep, Monte Carlo against the bounds."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from rote.report.figures.style import (
+    BLUE,
+    MARKERS,
+    ORANGE,
+    SERIES,
+    VERMILLION,
+    house_style,
+    log_axis,
+    new_figure,
+    percent_axis,
+)
+
+
+@dataclass(frozen=True)
+class BeamWidthSeries:
+    """One search variant: per beam width the recovery ratio against teacher forcing and the cost per window."""
+
+    label: str
+    widths: tuple[int, ...]
+    recovery: tuple[float, ...]
+    """Sum of masses found over the sum of p_z, or the share of verbatim-extractable windows recovered."""
+    token_evaluations: tuple[float, ...]
+
+
+def beam_width_sweep(series: Sequence[BeamWidthSeries], *, title: str = "") -> Figure:
+    """Recovery and cost against beam width, side by side, on a doubling scale."""
+    with house_style():
+        figure = Figure(figsize=(7.4, 3.2), layout="constrained")
+        left, right = figure.subplots(1, 2, sharex=True)
+        widths = sorted({width for one in series for width in one.widths})
+        for index, one in enumerate(series):
+            colour, marker = SERIES[index % len(SERIES)], MARKERS[index % len(MARKERS)]
+            left.plot(one.widths, one.recovery, color=colour, marker=marker, label=one.label)
+            right.plot(one.widths, one.token_evaluations, color=colour, marker=marker, label=one.label)
+        left.axhline(1, color="#9a9da5", linewidth=0.9, linestyle="--")
+        left.set_ylabel("recovered, relative to teacher forcing")
+        percent_axis(left)
+        right.set_ylabel("token evaluations per window")
+        log_axis(right, "y")
+        for axes in (left, right):
+            axes.set_xscale("log", base=2)
+            axes.set_xticks(widths, [str(width) for width in widths])
+            axes.set_xlabel("beam width, B")
+        left.set_title(title)
+        left.legend(loc="best")
+    return figure
+
+
+@dataclass(frozen=True)
+class Convergence:
+    """A running estimate: value, and its 95 % interval, after each number of token evaluations."""
+
+    label: str
+    token_evaluations: tuple[float, ...]
+    value: tuple[float, ...]
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+
+
+def monte_carlo_convergence(
+    estimates: Sequence[Convergence], *, lower: float, upper: float, verbatim: float | None = None, title: str = ""
+) -> Figure:
+    """Running estimates with their intervals against cost; the certified bounds as a band across."""
+    figure, axes = new_figure(5.6, 3.4)
+    with house_style():
+        axes.axhspan(lower, upper, color=BLUE, alpha=0.12, linewidth=0, label="certified bounds")
+        axes.axhline(lower, color=BLUE, linewidth=0.9)
+        axes.axhline(upper, color=BLUE, linewidth=0.9)
+        if verbatim is not None:
+            axes.axhline(verbatim, color=BLUE, linewidth=0.9, linestyle=":", label="p_z alone")
+        for one, colour in zip(estimates, (VERMILLION, ORANGE, *SERIES[2:]), strict=False):
+            axes.fill_between(one.token_evaluations, one.low, one.high, color=colour, alpha=0.2, linewidth=0)
+            axes.plot(one.token_evaluations, one.value, color=colour, label=one.label)
+        log_axis(axes, "x")
+        highest = max([upper, *[float(np.nanmax(one.high)) for one in estimates]])
+        axes.set_ylim(0, highest * 1.08)
+        axes.set_xlabel("token evaluations")
+        axes.set_ylabel("near-verbatim mass")
+        axes.set_title(title)
+        axes.legend(loc="best")
+    return figure

@@ -1,0 +1,230 @@
+"""Which figures a run or a set of runs gets, each with the sentence that tells a reader what it shows."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from rote.report.compare import Comparison
+from rote.report.figures.book import HeatRow, book_heat_map
+from rote.report.figures.curves import query_curves, token_ranks
+from rote.report.figures.masses import gain_curves, mass_scatter
+from rote.report.figures.rates import CopiesSeries, rate_by_copies, rates_by_edits
+from rote.report.figures.shells import shell_heat_map, shell_violins, verbatim_share_by_model
+from rote.report.rates import Criterion, hits_of, places_of, rates_by_criterion, units_of
+from rote.report.view import Document, RunView
+from rote.stats.clustered import rate_over_units
+from rote.stats.curves import MassKind, RateCurves, query_grid, rate_curves
+from rote.stats.population import Floats, Population, character_maxima
+from rote.types import Split
+
+LARGEST_QUERIES = 1e6
+BOOKS_DRAWN = 3
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A finished figure with its file name, caption and the definition its caption links to."""
+
+    name: str
+    caption: str
+    figure: Figure
+    anchor: str | None = None
+    is_wide: bool = False
+
+
+def draw_all(views: Sequence[RunView], comparison: Comparison | None) -> list[Drawing]:
+    """Every figure the runs have data for; with several runs, file names carry the run's number."""
+    drawings: list[Drawing] = []
+    for index, view in enumerate(views):
+        suffix = f"-run{index + 1}" if len(views) > 1 else ""
+        title = view.label if len(views) > 1 else ""
+        drawings += run_drawings(view, suffix=suffix, title=title)
+    drawings += book_drawings(views)
+    drawings += copies_drawings(views)
+    if comparison is not None and comparison.aligned is not None:
+        drawings += model_drawings(views)
+    return drawings
+
+
+def targets_of(view: RunView) -> Population:
+    """The target windows; all windows of a run that has only controls."""
+    population = view.population
+    return population if population.is_control.all() else population.select(~population.is_control)
+
+
+def run_drawings(view: RunView, *, suffix: str, title: str) -> list[Drawing]:
+    targets, threshold = targets_of(view), view.threshold
+    drawings = [
+        Drawing(
+            f"rates-by-edits{suffix}",
+            "Share of windows by number of edits allowed, with 95 % intervals; target beside control.",
+            rates_by_edits(rates_by_criterion(view.population, threshold), threshold=threshold, title=title),
+            "near",
+        ),
+        Drawing(
+            f"queries{suffix}",
+            "Share of target windows that come out at least once with probability p within n queries.",
+            query_curves(target_curves(view), greedy_rate=greedy_rate(targets), title=title),
+            "queries",
+        ),
+    ]
+    if targets.mass_lower is not None:
+        drawings += mass_drawings(targets, threshold, suffix=suffix, title=title, label=view.label)
+    return drawings + rank_drawings(view, suffix=suffix)
+
+
+def mass_drawings(targets: Population, threshold: float, *, suffix: str, title: str, label: str) -> list[Drawing]:
+    assert targets.mass_lower is not None
+    budget = targets.edit_budget
+    verbatim, mass = targets.verbatim(), targets.mass(budget)
+    masses = np.maximum(targets.mass_lower, verbatim[:, None])
+    return [
+        Drawing(
+            f"mass{suffix}",
+            "Near-verbatim against verbatim probability of each extractable target window.",
+            mass_scatter(verbatim, mass, threshold=threshold, edits=budget, title=title),
+            "category-unlocked",
+        ),
+        Drawing(
+            f"mass-gain{suffix}",
+            "How much probability near-verbatim continuations add: share of windows with a gain of at least Δ.",
+            gain_curves([(label, verbatim, mass)], threshold=threshold, title=title),
+            "gain",
+        ),
+        Drawing(
+            f"shells{suffix}",
+            "Where the mass of each extractable window sits, by number of edits; windows sorted by verbatim share.",
+            shell_heat_map(masses, threshold=threshold, title=title),
+            "shell",
+        ),
+        Drawing(
+            f"shell-violins{suffix}",
+            "Distribution of the same shares, with median and quartiles.",
+            shell_violins(masses, threshold=threshold, title=title),
+            "shell",
+        ),
+    ]
+
+
+def greedy_rate(targets: Population) -> float | None:
+    hits = hits_of(targets, Criterion.GREEDY, edits=0, threshold=1.0)
+    return None if hits is None else float(hits.mean())
+
+
+def target_curves(view: RunView) -> list[RateCurves]:
+    """(n, p) of the exact target, and of the near-verbatim lower bound where it was measured."""
+    targets = targets_of(view)
+    places, grid = places_of(targets), query_grid(LARGEST_QUERIES)
+    curves = [rate_curves(log_of(targets.verbatim()), places, queries=grid)]
+    if targets.mass_lower is not None:
+        near = log_of(targets.mass(targets.edit_budget))
+        curves.append(rate_curves(near, places, queries=grid, mass_kind=MassKind.LOWER_BOUND))
+    return curves
+
+
+def log_of(masses: Floats) -> Floats:
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.minimum(np.log(masses), 0.0), dtype=np.float64)
+
+
+def rank_drawings(view: RunView, *, suffix: str) -> list[Drawing]:
+    """Token ranks of the target window with the largest gain: where the exact words fail and near ones do not."""
+    if "suffix_ranks" not in view.results.columns:
+        return []
+    population = view.population
+    gain = population.mass(population.edit_budget) - population.verbatim()
+    row = int(np.argmax(np.where(population.is_control, -1.0, gain)))
+    kept = view.config.get("top_k")
+    ranks = view.results["suffix_ranks"][row].to_list()
+    return [
+        Drawing(
+            f"ranks{suffix}",
+            f"Rank of each target token of window {population.window_id[row]}, the one with the largest mass gain.",
+            token_ranks(ranks, kept=kept if isinstance(kept, int) else None),
+            "rank",
+        )
+    ]
+
+
+def book_drawings(views: Sequence[RunView]) -> list[Drawing]:
+    """Heat maps of the strongest target documents, every run's strips under each other."""
+    first = views[0]
+
+    def strength(document: Document) -> float:
+        part = first.population.select(first.rows_of(document))
+        return float(np.mean(part.mass(part.edit_budget) >= first.threshold))
+
+    targets = [document for document in first.documents if document.split == Split.TARGET and document.characters]
+    drawings = []
+    for index, document in enumerate(sorted(targets, key=strength, reverse=True)[:BOOKS_DRAWN]):
+        rows = [row for view in views for row in heat_rows(view, document, with_label=len(views) > 1)]
+        drawings.append(
+            Drawing(
+                f"book-{index + 1}",
+                f"{document.name}: the largest probability over the windows that cover each character; white below τ.",
+                book_heat_map(rows, threshold=first.threshold, title=document.name),
+                "covered",
+                is_wide=True,
+            )
+        )
+    return drawings
+
+
+def heat_rows(view: RunView, document: Document, *, with_label: bool) -> list[HeatRow]:
+    part = view.population.select(view.rows_of(document))
+    prefix = f"{view.label}: " if with_label else ""
+    length = document.characters or 0
+    rows = [("exact", part.verbatim())]
+    if part.mass_lower is not None:
+        rows.append((f"ε ≤ {part.edit_budget}", part.mass(part.edit_budget)))
+    return [
+        HeatRow(prefix + name, character_maxima(part.suffix_char_start, part.char_end, values, length=length))
+        for name, values in rows
+    ]
+
+
+def copies_drawings(views: Sequence[RunView]) -> list[Drawing]:
+    series = [copies_series(view) for view in views]
+    if not any(len(one.copies) > 1 for one in series):
+        return []
+    caption = "Share of windows extractable by how often their document stood in the training data."
+    return [Drawing("copies", caption, rate_by_copies(series), "copies")]
+
+
+def copies_series(view: RunView) -> CopiesSeries:
+    """Near-verbatim rates (verbatim where that is all there is) by number of copies."""
+    copies = np.array([view.copies.get(name, -1) for name in view.population.document])
+    known = sorted(set(copies.tolist()) - {-1})
+    rates = []
+    for count in known:
+        part = view.population.select(copies == count)
+        rates.append(rate_over_units(part.mass(part.edit_budget) >= view.threshold, units_of(part)))
+    return CopiesSeries(view.label, tuple(known), tuple(rates))
+
+
+def model_drawings(views: Sequence[RunView]) -> list[Drawing]:
+    """Figures that put models beside each other; only for runs over the same windows."""
+    near = [(view.label, targets_of(view)) for view in views if view.population.mass_lower is not None]
+    if len(near) < 2:
+        return []
+    threshold = views[0].threshold
+    shares = [
+        (label, np.column_stack([part.mass(edits) for edits in range(part.edit_budget + 1)])) for label, part in near
+    ]
+    gains = [(label, part.verbatim(), part.mass(part.edit_budget)) for label, part in near]
+    return [
+        Drawing(
+            "verbatim-share-by-model",
+            "The verbatim share of the mass of extractable windows, model by model.",
+            verbatim_share_by_model(shares, threshold=threshold),
+            "shell",
+        ),
+        Drawing(
+            "mass-gain-by-model",
+            "Mass gain over the same windows, model by model.",
+            gain_curves(gains, threshold=threshold),
+            "gain",
+        ),
+    ]

@@ -1,0 +1,1 @@
+"""The page: template, style and script, and the data it carries."""

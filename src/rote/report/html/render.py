@@ -1,0 +1,167 @@
+"""The page: one HTML file that carries its style, script, data and figures, and asks the network for nothing."""
+
+import base64
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from rote import __version__
+from rote.report.compare import Comparison, comparison_sentences
+from rote.report.html.glossary import GLOSSARY
+from rote.report.html.payload import STOP_CODES, TextIndex, continuation_blocks, run_payload, script_safe_json
+from rote.report.html.summary import summarise
+from rote.report.model_card import model_card
+from rote.report.rates import threshold_grid
+from rote.report.tables import document_row
+from rote.report.view import RunView, manifest_text
+from rote.report.words import integer, percent
+
+FOLDER = Path(__file__).parent
+LISTED_DOCUMENTS = 300
+STOP_WORDS = {
+    "finished": "Searched to the last token.",
+    "beam_empty": "The search ended early: nothing within the edit budget was left.",
+    "below_threshold": "The search ended early: τ could no longer be reached.",
+    "screened": "Not searched: the screen found it unlikely, so only the exact probability is known.",
+}
+METHOD_NOTES = (
+    "A language model gives every continuation of a text a probability. rote computes the probability of the true "
+    "continuation exactly, by feeding the text to the model, and adds up the probabilities of the continuations that "
+    "differ from it by a few tokens, found by a beam search that keeps only paths still within the edit budget.",
+    "Everything found is a lower bound, everything not explored goes into an upper bound. Neither depends on chance. "
+    "Shares over many windows carry a confidence interval, because other passages could have been chosen.",
+)
+
+
+@dataclass(frozen=True)
+class PageFigure:
+    """A figure as the page shows it; `svg` is the drawing itself."""
+
+    name: str
+    caption: str
+    svg: bytes
+    anchor: str | None = None
+    is_wide: bool = False
+
+    @property
+    def source(self) -> str:
+        return "data:image/svg+xml;base64," + base64.b64encode(self.svg).decode()
+
+
+def render_page(views: Sequence[RunView], figures: Sequence[PageFigure], comparison: Comparison | None) -> str:
+    """The whole page as text. Whatever comes from texts, file names or manifests is escaped, never markup."""
+    script = page_script()
+    environment = Environment(
+        loader=FileSystemLoader(FOLDER), autoescape=True, undefined=StrictUndefined, trim_blocks=False
+    )
+    warnings = [comparison.reason] if comparison is not None and comparison.reason else []
+    return environment.get_template("page.html").render(
+        summary=summarise(views, warnings),
+        runs=views,
+        figures=figures,
+        comparison=comparison_context(views, comparison),
+        documents=[documents_context(index, view) for index, view in enumerate(views)],
+        glossary=GLOSSARY,
+        glossary_short={entry.anchor: entry.short for entry in GLOSSARY},
+        method_notes=METHOD_NOTES,
+        manifests=[{"label": view.label, "path": view.path.name, "text": manifest_text(view)} for view in views],
+        cards=[model_card(view) for view in views],
+        version=__version__,
+        style=Markup((FOLDER / "page.css").read_text(encoding="utf-8")),
+        script=Markup(script),
+        script_hash=Markup(script_hash(script)),
+        data=Markup(script_safe_json(page_data(views))),
+        continuations=[
+            {"id": f"continuations-{run}-{index}", "data": block}
+            for run, view in enumerate(views)
+            for index, block in enumerate(continuation_blocks(view))
+            if block
+        ],
+    )
+
+
+def page_script() -> str:
+    """All script files in order, in one function scope."""
+    parts = [path.read_text(encoding="utf-8") for path in sorted((FOLDER / "script").glob("*.js"))]
+    return '(() => {\n"use strict";\n' + "\n".join(parts) + "})();\n"
+
+
+def script_hash(script: str) -> str:
+    """What the content security policy must name for the browser to run exactly this script and no other."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+
+
+def page_data(views: Sequence[RunView]) -> dict[str, Any]:
+    """The data block: texts once each, thresholds, and every run's arrays."""
+    thresholds = threshold_grid(*(view.threshold for view in views))
+    texts: list[str] = []
+    position: dict[str, int] = {}
+    runs = []
+    for view in views:
+        index: TextIndex = {}
+        for document in view.documents:
+            if document.text is not None:
+                if document.text not in position:
+                    position[document.text] = len(texts)
+                    texts.append(document.text)
+                index[(document.split, document.name)] = position[document.text]
+        runs.append(run_payload(view, thresholds=thresholds, text_index=index))
+    return {
+        "thresholds": thresholds,
+        "thresholdIndex": thresholds.index(views[0].threshold),
+        "texts": texts,
+        "runs": runs,
+        "stopReasons": [STOP_WORDS[reason] for reason in STOP_CODES],
+        "definitions": {entry.anchor: entry.short for entry in GLOSSARY},
+    }
+
+
+def comparison_context(views: Sequence[RunView], comparison: Comparison | None) -> dict[str, Any] | None:
+    if comparison is None:
+        return None
+    return {
+        "sentences": comparison_sentences(comparison, views[0].threshold),
+        "heads": ["Model", "Windows", "τ", "Settings that differ"],
+        "rows": [
+            [view.label, integer(len(view.population)), f"{view.threshold:g}", differing_settings(view, views)]
+            for view in views
+        ],
+    }
+
+
+def differing_settings(view: RunView, views: Sequence[RunView]) -> str:
+    """The configuration entries in which this run differs from another of the runs."""
+    keys = sorted({key for each in views for key in each.config})
+    different = [key for key in keys if len({repr(each.config.get(key)) for each in views}) > 1]
+    return ", ".join(f"{key} {view.config.get(key)}" for key in different) or "none"
+
+
+def documents_context(index: int, view: RunView) -> dict[str, Any]:
+    """The rows of the documents table, strongest first; a long list is cut and says so."""
+
+    def shown(value: object) -> str:
+        return "–" if value is None else percent(float(str(value)))
+
+    rows = []
+    for position, document in enumerate(view.documents):
+        values = document_row(view, document)
+        rows.append(
+            {
+                "index": position,
+                "name": document.name,
+                "split": document.split,
+                "copies": "–" if document.copies is None else integer(document.copies),
+                "windows": integer(int(str(values["windows"]))),
+                "order": (document.split == "control", -float(str(values["near"] or values["verbatim"] or 0))),
+                **{key: shown(values[key]) for key in ("greedy", "verbatim", "near", "covered")},
+            }
+        )
+    rows.sort(key=lambda row: cast("tuple[bool, float]", row["order"]))
+    left_out = len(rows) - LISTED_DOCUMENTS
+    note = f"{integer(left_out)} more documents are in tables/documents.csv." if left_out > 0 else None
+    return {"label": view.label, "index": index, "rows": rows[:LISTED_DOCUMENTS], "left_out": note}

@@ -1,0 +1,232 @@
+"""The first screen of the page: what was measured, on what, what came out, how sure. Words for a newcomer."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from rote.report.rates import Criterion, CriterionRate, rate_for, rates_by_criterion
+from rote.report.view import RunView
+from rote.report.words import integer, interval_words, listed, percent, plural, policy_words, probability, unit_words
+from rote.types import Split
+
+SPLIT_NAMES = {Split.TARGET: "Target texts", Split.CONTROL: "Control texts"}
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One rate drawn as a dot inside its interval; positions are percent of the track."""
+
+    split: str
+    split_name: str
+    share: str
+    count: str
+    interval: str
+    value: float
+    low: float | None
+    width: float | None
+
+
+@dataclass(frozen=True)
+class Card:
+    criterion: str
+    anchor: str
+    title: str
+    explanation: str
+    bars: tuple[Bar, ...]
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    label: str
+    cards: tuple[Card, ...]
+
+
+@dataclass(frozen=True)
+class Fact:
+    name: str
+    value: str
+
+
+@dataclass(frozen=True)
+class Sentence:
+    text: str
+    anchor: str | None = None
+
+
+@dataclass(frozen=True)
+class Summary:
+    title: str
+    date: str | None
+    headline: str
+    question: str
+    warnings: tuple[str, ...]
+    runs: tuple[RunSummary, ...]
+    facts: tuple[Fact, ...]
+    certainty: tuple[Sentence, ...]
+
+
+def summarise(views: Sequence[RunView], warnings: Sequence[str] = ()) -> Summary:
+    """The summary of one run, or of the first of several with the cards of all."""
+    view = views[0]
+    rates = rates_by_criterion(view.population, view.threshold)
+    notes = [
+        *warnings,
+        *(
+            f"{each.label}: the run is not finished; this shows its finished windows."
+            for each in views
+            if not each.is_complete
+        ),
+    ]
+    written = view.manifest.get("written_at")
+    return Summary(
+        title=f"{listed([each.label for each in views])} · rote memorization report",
+        date=written[:10] if isinstance(written, str) else None,
+        headline=headline(view, rates),
+        question=question(view),
+        warnings=tuple(notes),
+        runs=tuple(run_summary(each) for each in views),
+        facts=facts(view),
+        certainty=certainty(view, rates),
+    )
+
+
+def headline(view: RunView, rates: list[CriterionRate]) -> str:
+    """The one sentence to remember: the strongest criterion measured, target against control."""
+    budget = view.population.edit_budget
+    criterion, manner = Criterion.NEAR, "word for word or nearly so"
+    edits: int | None = budget
+    if rate_for(rates, Criterion.NEAR, split=Split.TARGET, edits=budget) is None:
+        criterion, edits, manner = Criterion.VERBATIM, None, "word for word"
+    target = rate_for(rates, criterion, split=Split.TARGET, edits=edits)
+    control = rate_for(rates, criterion, split=Split.CONTROL, edits=edits)
+    if target is None:
+        return f"{view.model}: what it reproduces of the texts given"
+    start = f"{view.model} can be made to reproduce {percent(target.rate.value)} of the target passages {manner}"
+    return f"{start}, and {percent(control.rate.value)} of the control passages." if control else f"{start}."
+
+
+def question(view: RunView) -> str:
+    prefix, suffix = view.window_tokens
+    near = (
+        f", or with something at most {view.population.edit_budget} token edits away from it"
+        if view.population.edit_budget
+        else ""
+    )
+    return (
+        f"The model was given {prefix} tokens of a text. How likely is it to go on with exactly the next {suffix}"
+        f"{near}? A passage counts when that chance is at least {probability(view.threshold)} per query: someone who "
+        f"asks about {integer(round(1 / view.threshold))} times should expect to see it."
+    )
+
+
+EXPLANATIONS = {
+    Criterion.GREEDY: ("greedy", "Greedy", "The single most likely answer is the passage, word for word."),
+    Criterion.VERBATIM: ("verbatim", "Verbatim", "A sampled answer is the passage, word for word."),
+}
+
+
+def run_summary(view: RunView) -> RunSummary:
+    """A card for each criterion measured: greedy exact, verbatim at τ, near-verbatim at τ and the whole budget."""
+    rates = rates_by_criterion(view.population, view.threshold)
+    budget = view.population.edit_budget
+    near = ("near", "Near-verbatim", f"A sampled answer is the passage with at most {plural(budget, 'token edit')}.")
+    wanted = [
+        (Criterion.GREEDY, 0, EXPLANATIONS[Criterion.GREEDY]),
+        (Criterion.VERBATIM, None, EXPLANATIONS[Criterion.VERBATIM]),
+        (Criterion.NEAR, budget, near),
+    ]
+    cards = []
+    for criterion, edits, (anchor, title, explanation) in wanted:
+        found = [rate_for(rates, criterion, split=split, edits=edits) for split in Split]
+        bars = tuple(bar_of(entry) for entry in found if entry is not None)
+        if bars:
+            cards.append(Card(criterion.value, anchor, title, explanation, bars))
+    return RunSummary(view.label, tuple(cards))
+
+
+def bar_of(entry: CriterionRate) -> Bar:
+    interval = entry.rate.interval
+    return Bar(
+        split=entry.split.value,
+        split_name=SPLIT_NAMES[entry.split],
+        share=percent(entry.rate.value),
+        count=f"{integer(entry.hits)} of {integer(entry.rate.n)}",
+        interval=f"95 %: {interval_words(interval)}" if interval.is_defined else "no interval",
+        value=round(100 * entry.rate.value, 2),
+        low=round(100 * interval.low, 2) if interval.is_defined else None,
+        width=round(100 * (interval.high - interval.low), 2) if interval.is_defined else None,
+    )
+
+
+def facts(view: RunView) -> tuple[Fact, ...]:
+    targets = [document.name for document in view.documents if document.split != Split.CONTROL]
+    controls = [document.name for document in view.documents if document.split == Split.CONTROL]
+    model = view.manifest.get("model")
+    revision = model.get("revision") if isinstance(model, dict) else None
+    rows = [
+        Fact("Model", view.model + (f" @ {revision}" if revision else "")),
+        Fact("Target texts", f"{plural(len(targets), 'document')}: {listed(targets)}"),
+        Fact("Control texts", f"{plural(len(controls), 'document')}: {listed(controls)}" if controls else "none given"),
+        Fact("Windows", f"{integer(len(view.population))} in all"),
+        Fact("Answers sampled with", policy_words(view.config)),
+    ]
+    if view.population.mass_lower is not None:
+        distance = view.config.get("distance") or "levenshtein"
+        rows.append(
+            Fact("Near means", f"at most {plural(view.population.edit_budget, 'edit')} ({distance}, over tokens)")
+        )
+    return tuple(rows)
+
+
+def certainty(view: RunView, rates: list[CriterionRate]) -> tuple[Sentence, ...]:
+    """What the reader may and may not conclude, each sentence with its definition."""
+    population = view.population
+    sentences = [
+        Sentence("Probabilities are computed from the model itself, not estimated by sampling.", "probability")
+    ]
+    if population.mass_lower is not None:
+        sentences.append(
+            Sentence(
+                "Near-verbatim shares are lower bounds: only continuations that were found count, so the true share "
+                "can be higher, not lower.",
+                "bounds",
+            )
+        )
+        sentences.append(_verdict_sentence(view))
+    target = next((entry for entry in rates if entry.split is Split.TARGET), None)
+    if target is not None:
+        sentences.append(Sentence(f"Intervals allow for overlapping windows: {unit_words(target.rate)}.", "interval"))
+    sentences.append(_control_sentence(population.is_control))
+    short = sum(document.short_windows for document in view.documents)
+    if short:
+        sentences.append(
+            Sentence(f"{plural(short, 'window')} at the end of a text came out too short and left out.", "window")
+        )
+    return tuple(sentences)
+
+
+def _verdict_sentence(view: RunView) -> Sentence:
+    population, threshold = view.population, view.threshold
+    lower = population.mass(population.edit_budget)
+    extractable = lower >= threshold
+    upper = np.ones(len(lower)) if population.mass_upper is None else population.mass_upper
+    ruled_out = ~extractable & (upper < threshold)
+    screened = 0
+    if "stop_reason" in view.results.columns:
+        screened = int((view.results["stop_reason"].cast(str) == "screened").sum())
+    tail = f", of which {integer(screened)} were screened out as unlikely and not searched" if screened else ""
+    return Sentence(
+        f"Of {integer(len(lower))} windows, {integer(int(extractable.sum()))} are shown to be extractable, "
+        f"{integer(int(ruled_out.sum()))} are ruled out, and {integer(int((~extractable & ~ruled_out).sum()))} are "
+        f"neither{tail}.",
+        "screen" if screened else "bounds",
+    )
+
+
+def _control_sentence(is_control: "np.ndarray[tuple[int], np.dtype[np.bool_]]") -> Sentence:
+    if is_control.any():
+        return Sentence("The control texts show what the same model reaches on text it was not trained on.", "control")
+    return Sentence(
+        "No control text was given, so nothing here separates memorized from merely predictable text.", "control"
+    )

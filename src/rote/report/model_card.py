@@ -1,0 +1,75 @@
+"""A short Markdown block for a model card: key rates, intervals, settings and how to cite the run."""
+
+import hashlib
+
+from rote.report.rates import Criterion, CriterionRate, rate_for, rates_by_criterion
+from rote.report.view import RunView, manifest_text
+from rote.report.words import integer, interval_words, percent, policy_words, probability
+from rote.types import Split
+
+
+def model_card(view: RunView) -> str:
+    """Markdown that stands alone: what was measured, the rates of both splits, and the run they come from."""
+    rates = rates_by_criterion(view.population, view.threshold)
+    budget = view.population.edit_budget
+    rows = [
+        ("greedy, exact", rate_row(rates, Criterion.GREEDY, 0)),
+        (f"verbatim, p ≥ {probability(view.threshold)}", rate_row(rates, Criterion.VERBATIM, None)),
+        (f"near-verbatim, ε ≤ {budget}, p ≥ {probability(view.threshold)}", rate_row(rates, Criterion.NEAR, budget)),
+    ]
+    table = [f"| {name} | {cells} |" for name, cells in rows if cells is not None]
+    return "\n".join(
+        [
+            "### Memorization",
+            "",
+            settings_sentence(view),
+            "",
+            "| extraction | target | 95 % interval | control | 95 % interval |",
+            "| --- | --- | --- | --- | --- |",
+            *table,
+            "",
+            f"Near-verbatim rates are certified lower bounds. Run: {citation(view)}.",
+        ]
+    )
+
+
+def rate_row(rates: list[CriterionRate], criterion: Criterion, edits: int | None) -> str | None:
+    """The four cells of a criterion, or None when it was not measured on the target."""
+    if rate_for(rates, criterion, split=Split.TARGET, edits=edits) is None:
+        return None
+    cells: list[str] = []
+    for split in Split:
+        entry = rate_for(rates, criterion, split=split, edits=edits)
+        if entry is None:
+            cells += ["–", "–"]
+        else:
+            count = f"{integer(entry.hits)}/{integer(entry.rate.n)}"
+            cells += [f"{percent(entry.rate.value)} ({count})", interval_words(entry.rate.interval)]
+    return " | ".join(cells)
+
+
+def settings_sentence(view: RunView) -> str:
+    prefix, suffix = view.window_tokens
+    targets = sum(document.split != Split.CONTROL for document in view.documents)
+    return (
+        f"Share of {prefix} + {suffix}-token windows of {targets} target and {len(view.documents) - targets} control "
+        f"documents that `{markdown_safe(view.model)}` reproduces ({policy_words(view.config)}; "
+        "windows overlap, intervals are clustered)."
+    )
+
+
+def citation(view: RunView) -> str:
+    """The run by name, date, rote version and a digest of its manifest: enough to find and to check it."""
+    digest = hashlib.sha256(manifest_text(view).encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    versions = view.manifest.get("versions")
+    version = versions.get("rote") if isinstance(versions, dict) else None
+    written = view.manifest.get("written_at")
+    parts = [f"`{markdown_safe(view.path.name)}`", f"rote {version}" if version else "rote"]
+    if isinstance(written, str):
+        parts.append(written[:10])
+    return ", ".join([*parts, f"manifest `{digest}`"])
+
+
+def markdown_safe(name: str) -> str:
+    """A name that cannot leave its code span or its table cell."""
+    return name.replace("`", "'").replace("|", "¦").replace("\n", " ")

@@ -1,0 +1,103 @@
+"""Tables of the report: per criterion, per document, per number of copies. Plain frames, written as CSV."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import polars as pl
+
+from rote.report.rates import Criterion, hits_of, rates_by_criterion, units_of
+from rote.report.view import Document, RunView
+from rote.stats.clustered import rate_over_units
+from rote.stats.population import Flags, Population, character_maxima, covered_share
+
+
+def rates_table(views: Sequence[RunView]) -> pl.DataFrame:
+    """One row per run, split, criterion and ε: counts, rate, interval and what the interval rests on."""
+    rows = [
+        {
+            "run": view.label,
+            "split": entry.split.value,
+            "criterion": entry.criterion.value,
+            "edits": entry.edits,
+            "threshold": view.threshold,
+            "windows": entry.rate.n,
+            "hits": entry.hits,
+            "rate": entry.rate.value,
+            "interval_low": entry.rate.interval.low,
+            "interval_high": entry.rate.interval.high,
+            "interval_method": entry.rate.method.value,
+            "independent_units": entry.rate.units,
+            "note": entry.rate.interval.reason,
+        }
+        for view in views
+        for entry in rates_by_criterion(view.population, view.threshold)
+    ]
+    return pl.DataFrame(rows, infer_schema_length=None)
+
+
+def document_row(view: RunView, document: Document) -> dict[str, object]:
+    """Rates of one document at the run's τ and budget; None for what was not measured."""
+    part = view.population.select(view.rows_of(document))
+    budget = part.edit_budget
+    near = hits_of(part, Criterion.NEAR, edits=budget, threshold=view.threshold)
+    return {
+        "document": document.name,
+        "split": document.split,
+        "copies": document.copies,
+        "characters": document.characters,
+        "windows": len(part),
+        "short_windows": document.short_windows,
+        "greedy": share(hits_of(part, Criterion.GREEDY, edits=0, threshold=view.threshold)),
+        "verbatim": share(hits_of(part, Criterion.VERBATIM, edits=0, threshold=view.threshold)),
+        "near": share(near),
+        "covered": document_coverage(part, document, view.threshold),
+    }
+
+
+def documents_table(views: Sequence[RunView]) -> pl.DataFrame:
+    """One row per run and document."""
+    rows = [{"run": view.label, **document_row(view, document)} for view in views for document in view.documents]
+    return pl.DataFrame(rows, infer_schema_length=None)
+
+
+def share(hits: Flags | None) -> float | None:
+    return None if hits is None or len(hits) == 0 else float(hits.mean())
+
+
+def document_coverage(part: Population, document: Document, threshold: float) -> float | None:
+    """The share of the document's characters in an extractable target; None when its length is unknown."""
+    if document.characters is None:
+        return None
+    heat = character_maxima(
+        part.suffix_char_start, part.char_end, part.mass(part.edit_budget), length=document.characters
+    )
+    return covered_share(heat, threshold)
+
+
+def copies_table(views: Sequence[RunView]) -> pl.DataFrame | None:
+    """One row per run and number of copies in training, with intervals; None when no document's copies are known."""
+    rows = []
+    for view in views:
+        copies = np.array([view.copies.get(name, -1) for name in view.population.document])
+        for count in sorted(set(copies.tolist()) - {-1}):
+            part = view.population.select(copies == count)
+            units = units_of(part)
+            for criterion in Criterion:
+                hits = hits_of(part, criterion, edits=part.edit_budget, threshold=view.threshold)
+                if hits is None:
+                    continue
+                rate = rate_over_units(hits, units)
+                low, high = rate.interval.low, rate.interval.high
+                rows.append(
+                    {
+                        "run": view.label,
+                        "copies": count,
+                        "criterion": criterion.value,
+                        "windows": rate.n,
+                        "hits": int(hits.sum()),
+                        "rate": rate.value,
+                        "interval_low": low,
+                        "interval_high": high,
+                    }
+                )
+    return pl.DataFrame(rows, infer_schema_length=None) if rows else None

@@ -1,0 +1,155 @@
+"""A run as the report reads it: typed columns, texts by document, and the few settings a reader needs named."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from rote.errors import RunError
+from rote.stats.population import Flags, Population, population_of
+from rote.store.read import read_run
+from rote.types import Split
+
+DEFAULT_THRESHOLD = 0.001
+
+Texts = Mapping[tuple[str, str], str]
+
+
+@dataclass(frozen=True)
+class Document:
+    """One scanned document. `text` is None when the run did not keep its texts."""
+
+    name: str
+    split: str
+    text: str | None
+    content_hash: str | None
+    characters: int | None
+    short_windows: int
+    copies: int | None
+
+
+@dataclass(frozen=True)
+class RunView:
+    """One run, ready to be drawn. `label` tells runs apart in tables and legends."""
+
+    label: str
+    path: Path
+    manifest: Mapping[str, Any]
+    results: pl.DataFrame
+    continuations: pl.DataFrame | None
+    documents: tuple[Document, ...]
+    population: Population
+    is_complete: bool
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        config = self.manifest.get("config")
+        return config if isinstance(config, Mapping) else {}
+
+    @property
+    def threshold(self) -> float:
+        """τ of the run; the default when the manifest does not say."""
+        value = self.config.get("threshold")
+        return float(value) if isinstance(value, int | float) else DEFAULT_THRESHOLD
+
+    @property
+    def model(self) -> str:
+        return model_name(self.manifest) or self.path.name
+
+    @property
+    def window_tokens(self) -> tuple[int, int]:
+        """Tokens of the longest prefix and of the longest target."""
+        lengths = self.results.select(pl.col("prefix_ids", "suffix_ids").list.len().max()).row(0)
+        return int(lengths[0]), int(lengths[1])
+
+    @property
+    def copies(self) -> dict[str, int]:
+        """Copies in training of the documents whose number is known."""
+        return {document.name: document.copies for document in self.documents if document.copies is not None}
+
+    def rows_of(self, document: Document) -> Flags:
+        """Which windows were cut from `document`; a name may stand on both sides of the comparison."""
+        in_split = self.population.is_control == (document.split == Split.CONTROL)
+        return np.asarray(in_split & (self.population.document == document.name), dtype=np.bool_)
+
+
+def load_view(path: Path) -> RunView:
+    """The run in `path`, with whatever of manifest, texts and continuations it has."""
+    stored = read_run(path)
+    if stored.results.is_empty():
+        raise RunError(f"{path} holds no windows yet, so there is nothing to report. Let `rote scan` finish first.")
+    # An unfinished run has no manifest yet; its identity already says with what it was made.
+    manifest = stored.manifest or stored.identity
+    config = manifest.get("config")
+    distance = str(config.get("distance", "levenshtein")) if isinstance(config, Mapping) else "levenshtein"
+    # One order for everything downstream: windows of a document stand together, in reading order.
+    results = stored.results.sort(["split", "document", "suffix_char_start", "char_end"], maintain_order=True)
+    return RunView(
+        label=model_name(manifest) or path.name,
+        path=path,
+        manifest=manifest,
+        results=results,
+        continuations=stored.continuations,
+        documents=documents_of(results, manifest, texts_of(path)),
+        population=population_of(results, distance),
+        is_complete=stored.is_complete,
+    )
+
+
+def model_name(manifest: Mapping[str, Any]) -> str | None:
+    """The model's id as a reader would say it: the last folder of a path, a hub id unchanged."""
+    model = manifest.get("model")
+    name = model.get("id") or model.get("name") or model.get("path") if isinstance(model, Mapping) else model
+    if not isinstance(name, str) or not name:
+        return None
+    return Path(name).name if name.startswith(("/", ".", "~")) else name
+
+
+def texts_of(path: Path) -> Texts:
+    """(split, document name) → text, from RUN/texts.parquet; empty when the run kept none."""
+    file = path / "texts.parquet"
+    if not file.exists():
+        return {}
+    frame = pl.read_parquet(file, columns=["split", "name", "text"])
+    return {(split, name): text for split, name, text in frame.iter_rows()}
+
+
+def documents_of(results: pl.DataFrame, manifest: Mapping[str, Any], texts: Texts) -> tuple[Document, ...]:
+    """Every document that has windows, targets first, each with what the manifest knows about it."""
+    known = {(entry.get("split"), entry.get("name")): entry for entry in _document_entries(manifest)}
+    pairs = results.select("document", pl.col("split").cast(pl.String)).unique().rows()
+    documents = []
+    for name, split in sorted(pairs, key=lambda pair: (pair[1] == "control", pair[0])):
+        entry, text = known.get((split, name), {}), texts.get((split, name))
+        documents.append(
+            Document(
+                name=name,
+                split=split,
+                text=text,
+                content_hash=entry.get("content_hash"),
+                characters=entry.get("characters") or (None if text is None else len(text)),
+                short_windows=int(entry.get("short_windows") or 0),
+                copies=entry.get("copies"),
+            )
+        )
+    return tuple(documents)
+
+
+def _document_entries(manifest: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """What the manifest says of each document, whether it lists them or maps their names to entries."""
+    for key in ("documents", "texts"):
+        listed = manifest.get(key)
+        if isinstance(listed, Mapping):
+            return [{"name": name, **entry} for name, entry in listed.items() if isinstance(entry, Mapping)]
+        if isinstance(listed, list):
+            return [entry for entry in listed if isinstance(entry, Mapping)]
+    return []
+
+
+def manifest_text(view: RunView) -> str:
+    """The manifest as indented JSON."""
+    return json.dumps(view.manifest, indent=2, ensure_ascii=False, default=str)

@@ -1,0 +1,72 @@
+"""Numbers as a reader sees them, the same in page, terminal and model card."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from rote.stats.intervals import Rate, RateMethod
+from rote.types import Interval
+
+_SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+THIN_SPACE = "\u2009"
+POLICY_NAMES = {"top_k": "top-k", "top_p": "top-p", "temperature": "temperature"}
+
+
+def percent(share: float) -> str:
+    """A share as a percentage; never 0 % or 100 % when it is not exactly that."""
+    if math.isnan(share):
+        return "–"
+    if share in (0.0, 1.0):
+        return f"{share * 100:.0f} %"
+    value = share * 100
+    if value < 0.1:
+        return "< 0.1 %"
+    return "> 99.9 %" if value > 99.9 else f"{value:.1f} %"
+
+
+def probability(value: float) -> str:
+    """Three digits, scientific below 0.001."""
+    if value == 0:
+        return "0"
+    if value >= 0.001:
+        return f"{value:.3g}"
+    mantissa, exponent = f"{value:.1e}".split("e")
+    return f"{mantissa.removesuffix('.0')} × 10{str(int(exponent)).translate(_SUPERSCRIPTS)}"
+
+
+def integer(value: int) -> str:
+    return f"{value:,}".replace(",", THIN_SPACE)
+
+
+def interval_words(interval: Interval) -> str:
+    """`1.2 % to 3.4 %`, or why there is none."""
+    if not interval.is_defined:
+        return f"no interval: {interval.reason or 'undefined'}"
+    return f"{percent(interval.low)} to {percent(interval.high)}"
+
+
+def unit_words(rate: Rate) -> str:
+    """What the interval took as independent, as the end of a sentence."""
+    if rate.units is None:
+        return "each window counted as independent"
+    noun = "documents" if rate.method is RateMethod.BY_DOCUMENT else "stretches of text"
+    return f"{integer(rate.units)} {noun} counted as independent"
+
+
+def plural(count: int, noun: str) -> str:
+    return f"{integer(count)} {noun}{'' if count == 1 else 's'}"
+
+
+def listed(names: list[str], *, most: int = 4) -> str:
+    """`a, b and c`; long lists end in a count."""
+    if len(names) > most:
+        return f"{', '.join(names[:most])} and {len(names) - most} more"
+    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]])) if names else "none"
+
+
+def policy_words(config: Mapping[str, Any]) -> str:
+    """The decoding policy in a phrase."""
+    parts = [
+        f"{name} {config[key]:g}" for key, name in POLICY_NAMES.items() if isinstance(config.get(key), int | float)
+    ]
+    return ", ".join(parts) or "policy not recorded"

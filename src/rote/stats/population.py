@@ -1,0 +1,200 @@
+"""What a set of windows says together: METHOD 6 as pure functions over the columns of a results table.
+
+Every mass here is a certified lower bound unless its name says `upper`. A measure that was not asked for is None.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from enum import IntEnum
+from typing import NamedTuple, cast
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from rote.errors import RunError
+
+Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+Integers = NDArray[np.int64]
+
+
+class Category(IntEnum):
+    """How a window becomes extractable, from the most to the least surprising reading of the text."""
+
+    NOT_EXTRACTABLE = 0
+    """The near-verbatim mass does not reach τ."""
+    VERBATIM = 1
+    """p_z ≥ τ: word for word."""
+    UNLOCKED = 2
+    """0 < p_z < τ, and the near-verbatim mass reaches τ."""
+    UNLOCKED_FROM_ZERO = 3
+    """p_z = 0: the policy can never emit the exact words, and the near-verbatim mass reaches τ."""
+
+
+@dataclass(frozen=True)
+class Population:
+    """The windows of one run as columns, in the order of the results table."""
+
+    window_id: NDArray[np.object_]
+    document: NDArray[np.object_]
+    is_control: Flags
+    char_start: Integers
+    suffix_char_start: Integers
+    char_end: Integers
+    p_verbatim: Floats | None
+    mass_lower: Floats | None
+    """[windows, edit budget + 1], cumulative over ε."""
+    mass_upper: Floats | None
+    greedy_distance: Integers | None
+
+    def __len__(self) -> int:
+        return len(self.document)
+
+    @property
+    def edit_budget(self) -> int:
+        """The largest ε the run can speak about; 0 when only verbatim extraction was measured."""
+        return 0 if self.mass_lower is None else self.mass_lower.shape[1] - 1
+
+    def mass(self, edits: int) -> Floats:
+        """The lower bound on the mass within `edits` edits, for each window."""
+        if not 0 <= edits <= self.edit_budget:
+            raise RunError(f"The run holds masses for 0 to {self.edit_budget} edits, not {edits}; scan again for more.")
+        if self.mass_lower is not None:
+            # A search that lost the verbatim path still may not report less than teacher forcing proves.
+            return (
+                self.mass_lower[:, edits]
+                if self.p_verbatim is None
+                else np.maximum(self.mass_lower[:, edits], self.p_verbatim)
+            )
+        if self.p_verbatim is None:
+            raise RunError(
+                "The run holds neither verbatim nor near-verbatim masses; scan with --measures verbatim,near."
+            )
+        return self.p_verbatim
+
+    def verbatim(self) -> Floats:
+        """p_z of each window; where teacher forcing was not asked for, the mass the search found within 0 edits."""
+        return self.mass(0) if self.p_verbatim is None else self.p_verbatim
+
+    def select(self, rows: Flags) -> "Population":
+        """The same columns, only the windows where `rows` is true."""
+        columns = {field.name: getattr(self, field.name) for field in fields(self)}
+        return replace(self, **{name: column[rows] for name, column in columns.items() if column is not None})
+
+
+def population_of(results: pl.DataFrame, distance: str = "levenshtein") -> Population:
+    """The typed columns of a results table; `distance` chooses which greedy distance is compared with ε."""
+
+    def column(name: str) -> NDArray[np.generic] | None:
+        return results[name].to_numpy() if name in results.columns else None
+
+    mass_lower = None
+    if "mass_lower" in results.columns and len(results):
+        widths = results["mass_lower"].list.len().unique()
+        if len(widths) != 1:
+            raise RunError(
+                "The rows of mass_lower differ in length: the results mix edit budgets. Scan the run afresh."
+            )
+        mass_lower = results["mass_lower"].explode(empty_as_null=False).to_numpy().reshape(len(results), widths[0])
+    greedy = column("greedy_hamming" if distance == "hamming" else "greedy_levenshtein")
+    return Population(
+        window_id=np.asarray(results["window_id"].to_list(), dtype=object),
+        document=np.asarray(results["document"].to_list(), dtype=object),
+        is_control=(results["split"].cast(pl.String) == "control").to_numpy(),
+        char_start=results["char_start"].to_numpy().astype(np.int64),
+        suffix_char_start=results["suffix_char_start"].to_numpy().astype(np.int64),
+        char_end=results["char_end"].to_numpy().astype(np.int64),
+        p_verbatim=cast("Floats | None", column("p_verbatim")),
+        mass_lower=mass_lower,
+        mass_upper=cast("Floats | None", column("mass_upper")),
+        greedy_distance=None if greedy is None else greedy.astype(np.int64),
+    )
+
+
+def categories(p_verbatim: Floats, mass: Floats, threshold: float) -> NDArray[np.uint8]:
+    """The `Category` of each window at τ = `threshold`."""
+    category = np.full(len(mass), Category.NOT_EXTRACTABLE, dtype=np.uint8)
+    category[mass >= threshold] = Category.UNLOCKED
+    category[(mass >= threshold) & (p_verbatim == 0)] = Category.UNLOCKED_FROM_ZERO
+    category[p_verbatim >= threshold] = Category.VERBATIM
+    return category
+
+
+def mass_gain(p_verbatim: Floats, mass: Floats) -> Floats:
+    """Δ = near-verbatim mass − p_z; never negative, because the verbatim continuation is in the ball."""
+    return np.maximum(mass - p_verbatim, 0.0)
+
+
+class TailCurve(NamedTuple):
+    """`share[i]` of the values are at least `value[i]`; values ascending and distinct."""
+
+    value: Floats
+    share: Floats
+
+
+def tail_curve(values: Floats) -> TailCurve:
+    """The complementary distribution P(X ≥ x) at every distinct value."""
+    distinct, first = np.unique(np.sort(values), return_index=True)
+    return TailCurve(distinct, (len(values) - first) / max(len(values), 1))
+
+
+def shell_shares(mass_lower: Floats) -> Floats:
+    """[windows, budget + 1]: the part of the whole mass at exactly ε edits; ε = 0 is the verbatim share.
+
+    Rows add up to 1. A window with no mass has no shares: its row is NaN.
+    """
+    shells = np.diff(mass_lower, axis=1, prepend=0.0)
+    total = mass_lower[:, -1:]
+    return np.divide(shells, total, out=np.full_like(shells, np.nan), where=total > 0)
+
+
+def character_maxima(starts: Integers, ends: Integers, values: Floats, *, length: int) -> Floats:
+    """For each character of a text the largest value over the spans that cover it; NaN where none does."""
+    heat = np.full(length, np.nan)
+    # Painting in ascending order leaves the maximum on top.
+    for row in np.argsort(values, kind="stable"):
+        heat[starts[row] : ends[row]] = values[row]
+    return heat
+
+
+def covered_share(heat: Floats, threshold: float) -> float:
+    """The share of a text's characters inside at least one suffix whose value reaches τ; NaN for an empty text."""
+    return float(np.mean(heat >= threshold)) if len(heat) else float("nan")
+
+
+def extractable_by_all(masses: Sequence[Floats], threshold: float) -> Flags:
+    """The fixed set: windows, aligned across models, that every model has at or above τ."""
+    reached = np.stack(masses) >= threshold
+    return np.asarray(reached.all(axis=0), dtype=np.bool_)
+
+
+class Promotion(NamedTuple):
+    """Of the windows `near` verbatim-only-nearly at the smaller model, how many are `verbatim` at the larger one."""
+
+    near: int
+    verbatim: int
+
+
+def promotion(smaller: Population, larger: Population, threshold: float) -> Promotion:
+    """Windows unlocked at the smaller model, and those of them verbatim-extractable at the larger; rows aligned."""
+    near = (smaller.mass(smaller.edit_budget) >= threshold) & (smaller.verbatim() < threshold)
+    return Promotion(int(near.sum()), int((near & (larger.verbatim() >= threshold)).sum()))
+
+
+class Group(NamedTuple):
+    """A count of windows that meet a criterion among `windows` windows."""
+
+    windows: int
+    hits: int
+
+
+def hits_by_copies(documents: NDArray[np.object_], hits: Flags, copies: Mapping[str, int]) -> dict[int, Group]:
+    """Windows and hits for each number of copies in training, ascending; documents of unknown copies are left out."""
+    groups: dict[int, Group] = {}
+    for name in dict.fromkeys(documents):
+        if name in copies:
+            rows = documents == name
+            before = groups.get(copies[name], Group(0, 0))
+            groups[copies[name]] = Group(before.windows + int(rows.sum()), before.hits + int(hits[rows].sum()))
+    return dict(sorted(groups.items()))

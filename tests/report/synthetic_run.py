@@ -1,0 +1,230 @@
+"""Contract-conforming run folders made of seeded prose and plausible masses, for tests, screenshots and the bench.
+
+Nothing here touches a model: memorized islands are drawn along each text, so that overlapping windows agree the way
+they do in a real scan.
+"""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+PROSE_WORDS = (
+    "the a of and to in that was it his with as for had her not but she at on by which they from all were when so "
+    "there would one into said out no more if like up then been who now little before some very could door window "
+    "lamp river stone garden letter morning evening silence captain sister stranger candle mountain harbour voice "
+    "shadow winter summer music table glass road village forest mirror clock silver dark bright slowly suddenly "
+    "remembered forgotten whispered answered walked waited believed turned followed opened carried listened"
+)
+WORDS = PROSE_WORDS.split(" ")
+EDIT_BUDGET = 5
+
+
+@dataclass(frozen=True)
+class Book:
+    """One document of a synthetic run: its name, text, split and how strongly it is memorized (0 = not at all)."""
+
+    name: str
+    text: str
+    split: str = "target"
+    strength: float = 1.0
+    copies: int | None = None
+
+
+def prose(seed: int, characters: int) -> str:
+    """Paragraphs of sentences, exactly `characters` long."""
+    generator = np.random.default_rng(seed)
+    paragraphs: list[str] = []
+    total = 0
+    while total < characters:
+        sentences = []
+        for _ in range(int(generator.integers(3, 8))):
+            chosen = [WORDS[index] for index in generator.integers(0, len(WORDS), int(generator.integers(5, 19)))]
+            comma = int(generator.integers(2, len(chosen)))
+            sentence = " ".join(chosen[:comma]) + ", " + " ".join(chosen[comma:])
+            sentences.append(
+                sentence[0].upper() + sentence[1:].rstrip(", ") + str(generator.choice([".", ".", "?", "!"]))
+            )
+        paragraphs.append(" ".join(sentences))
+        total += len(paragraphs[-1]) + 2
+    return "\n\n".join(paragraphs)[:characters]
+
+
+def books(characters: int = 12_000) -> list[Book]:
+    """Three targets of rising memorization and one control."""
+    return [
+        Book("the_lamp.txt", prose(1, characters), strength=1.0, copies=64),
+        Book("river_letters.txt", prose(2, characters), strength=0.45, copies=16),
+        Book("seen_once.txt", prose(3, characters), strength=0.0, copies=1),
+        Book("held_out.txt", prose(4, characters), split="control", strength=0.0, copies=0),
+    ]
+
+
+def smooth_noise(generator: np.random.Generator, count: int, memory: float = 0.94) -> np.ndarray:
+    """A stationary, correlated standard-normal series: neighbours overlap, so neighbours agree."""
+    steps = generator.standard_normal(count)
+    series = np.empty(count)
+    level = steps[0] if count else 0.0
+    for index, step in enumerate(steps):
+        level = memory * level + np.sqrt(1 - memory**2) * step
+        series[index] = level
+    return series
+
+
+def book_rows(book: Book, *, seed: int, stride: int, prefix: int = 210, suffix: int = 215) -> list[dict[str, object]]:
+    """Result rows of one book, windows starting every `stride` characters."""
+    generator = np.random.default_rng(seed)
+    starts = range(0, max(len(book.text) - prefix - suffix, 0) + 1, stride)
+    level = smooth_noise(generator, len(starts))
+    rows: list[dict[str, object]] = []
+    for index, start in enumerate(starts):
+        log_mass = -1.2 - 9 * (1.15 - book.strength) + 3.2 * level[index] if book.strength else -60.0
+        mass = float(min(10.0**log_mass, 0.97)) if log_mass > -9 else 0.0
+        verbatim_share = float(generator.beta(2, 1.2)) * (generator.random() > 0.18)
+        shares = np.concatenate([[verbatim_share], (1 - verbatim_share) * generator.dirichlet([4, 3, 2, 1, 1])])
+        lower = np.cumsum(mass * shares)
+        screened = mass == 0.0 and generator.random() < 0.8
+        upper = 1.0 if screened else min(1.0, float(lower[-1] + (generator.random() * 0.02 if mass else 2e-4)))
+        verdict = "extractable" if lower[-1] >= 1e-3 else "ruled_out" if upper < 1e-3 else "not_shown"
+        distance = (
+            0 if lower[0] > 0.3 else int(generator.integers(1, 6)) if mass > 0.05 else int(generator.integers(20, 50))
+        )
+        rows.append(
+            {
+                "window_id": f"{book.name}:{start}",
+                "document": book.name,
+                "split": book.split,
+                "char_start": start,
+                "suffix_char_start": start + prefix,
+                "char_end": start + prefix + suffix,
+                "prefix_ids": [(start + step) % 8192 for step in range(50)],
+                "suffix_ids": [(start + 50 + step) % 8192 for step in range(50)],
+                "log_p_verbatim": float(np.log(lower[0])) if lower[0] > 0 else -np.inf,
+                "p_verbatim": float(lower[0]),
+                "greedy_hamming": min(50, distance * 2),
+                "greedy_levenshtein": distance,
+                "suffix_ranks": [int(rank) for rank in generator.geometric(0.9 if mass > 1e-4 else 0.12, 50)],
+                "mass_lower": [float(value) for value in lower],
+                "mass_upper": upper,
+                "verdict": verdict,
+                "stop_reason": "screened" if screened else "finished" if mass else "beam_empty",
+                "stop_step": 0 if screened else 50 if mass else 9,
+                "token_evals": 100 if screened else 1030 if mass else 260,
+            }
+        )
+    return rows
+
+
+def continuation_rows(
+    book: Book, rows: Sequence[dict[str, object]], *, keep: int, seed: int
+) -> list[dict[str, object]]:
+    """The best continuations of the windows that have mass: the target with a few words exchanged."""
+    generator = np.random.default_rng(seed)
+    kept: list[dict[str, object]] = []
+    for row in rows:
+        lower = row["mass_lower"]
+        assert isinstance(lower, list)
+        if lower[-1] == 0:
+            continue
+        target = book.text[int(str(row["suffix_char_start"])) : int(str(row["char_end"]))]
+        shells = np.diff(lower, prepend=0.0)
+        order = [edits for edits in np.argsort(-shells) if shells[edits] > 0][:keep]
+        for edits in order:
+            words = target.split(" ")
+            for position in generator.choice(len(words), min(int(edits), len(words)), replace=False):
+                words[position] = str(generator.choice(WORDS))
+            kept.append(
+                {
+                    "window_id": row["window_id"],
+                    "rank": len([1 for old in kept if old["window_id"] == row["window_id"]])
+                    if keep < 2
+                    else order.index(edits),
+                    "token_ids": list(range(50)),
+                    "text": " ".join(words),
+                    "log_p": float(np.log(shells[edits] * 0.8)),
+                    "distance": int(edits),
+                }
+            )
+    return kept
+
+
+def write_run(
+    folder: Path,
+    documents: Sequence[Book] | None = None,
+    *,
+    seed: int = 0,
+    stride: int = 20,
+    keep: int = 3,
+    model: str = "library/demo-24m",
+    threshold: float = 0.001,
+    with_texts: bool = True,
+) -> Path:
+    """A complete run folder; returns its path."""
+    documents = books() if documents is None else list(documents)
+    folder.mkdir(parents=True, exist_ok=True)
+    results: list[dict[str, object]] = []
+    continuations: list[dict[str, object]] = []
+    entries = []
+    for index, book in enumerate(documents):
+        rows = book_rows(book, seed=seed * 1000 + index, stride=stride)
+        results += rows
+        continuations += continuation_rows(book, rows, keep=keep, seed=seed * 1000 + index)
+        entries.append(
+            {
+                "name": book.name,
+                "path": f"texts/{book.split}/{book.name}",
+                "split": book.split,
+                "content_hash": hashlib.sha256(book.text.encode()).hexdigest(),
+                "characters": len(book.text),
+                "windows": len(rows),
+                "short_windows": 3,
+            }
+            | ({} if book.copies is None else {"copies": book.copies})
+        )
+    pl.DataFrame(results, infer_schema_length=None).write_parquet(folder / "results.parquet")
+    if continuations:
+        pl.DataFrame(continuations, infer_schema_length=None).write_parquet(folder / "continuations.parquet")
+    if with_texts:
+        pl.DataFrame(
+            [
+                {"name": book.name, "split": book.split, "content_hash": entry["content_hash"], "text": book.text}
+                for book, entry in zip(documents, entries, strict=True)
+            ]
+        ).write_parquet(folder / "texts.parquet")
+    identity = {"rote_run": 1, "identity": {"config": {"threshold": threshold, "distance": "levenshtein"}}}
+    (folder / "identity.json").write_text(json.dumps(identity))
+    (folder / "manifest.json").write_text(json.dumps(manifest_of(entries, model, threshold, len(results)), indent=2))
+    return folder
+
+
+def manifest_of(entries: list[dict[str, object]], model: str, threshold: float, windows: int) -> dict[str, object]:
+    return {
+        "rote_version": "0.1.0",
+        "command_line": ["rote", "scan", "--model", model],
+        "config": {
+            "prefix_tokens": 50,
+            "suffix_tokens": 50,
+            "stride_chars": 20,
+            "top_k": 40,
+            "top_p": None,
+            "temperature": 1.0,
+            "beam_width": 20,
+            "edit_budget": EDIT_BUDGET,
+            "distance": "levenshtein",
+            "viability": "exact",
+            "screen": "auto",
+            "threshold": threshold,
+            "seed": 0,
+        },
+        "model": {"id": model, "revision": "main", "hash": "0f" * 32},
+        "documents": entries,
+        "device": "cpu",
+        "seed": 0,
+        "versions": {"torch": "2.13.0", "transformers": "5.22.0"},
+        "timings": {"seconds": 61.5},
+        "totals": {"windows": windows, "token_evals": 1_234_567},
+    }

@@ -1,0 +1,179 @@
+"""The report folder: what is written, what it says, what it refuses."""
+
+import base64
+import csv
+import hashlib
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from rote.errors import ConfigError, RunError, StorageError
+from rote.report.build import ReportPaths, build_report, told_apart
+from rote.report.compare import compare_runs
+from rote.report.gallery import draw_all
+from rote.report.html.glossary import GLOSSARY
+from rote.report.html.render import render_page
+from rote.report.view import RunView, load_view
+from tests.report.synthetic_run import Book, books, prose, write_run
+
+HOSTILE = '<script>window.hacked=1</script><img src=x onerror="window.hacked=1">'
+
+
+class Tags(HTMLParser):
+    """Collects start tags with attributes, and ids and local links."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+
+def tags_of(page: str) -> list[tuple[str, dict[str, str | None]]]:
+    parser = Tags()
+    parser.feed(page)
+    return parser.tags
+
+
+def test_report_has_page_figures_tables_and_card(report: ReportPaths) -> None:
+    assert report.page.name == "index.html"
+    names = {path.name for path in report.figures}
+    wanted = ["rates-by-edits", "queries", "mass", "mass-gain", "shells", "shell-violins", "book-1", "copies", "ranks"]
+    for name in wanted:
+        assert {f"{name}.svg", f"{name}.png"} <= names
+    assert {path.name for path in report.tables} == {"rates.csv", "documents.csv", "copies.csv"}
+    assert all(path.stat().st_size > 0 for path in (*report.figures, *report.tables, report.model_card))
+
+
+def test_figures_keep_text_as_text(report: ReportPaths) -> None:
+    svg = (report.page.parent / "figures" / "rates-by-edits.svg").read_text()
+    assert re.search(r"<text[^>]*>edits allowed, ε</text>", svg)
+
+
+def test_page_asks_the_network_for_nothing(report: ReportPaths) -> None:
+    for tag, attributes in tags_of(report.page.read_text()):
+        for name in ("src", "href", "action", "data", "srcset"):
+            value = attributes.get(name) or ""
+            assert value.startswith(("#", "data:")) or not value, f"<{tag} {name}={value[:60]}>"
+
+
+def test_every_link_to_a_definition_has_its_definition(report: ReportPaths) -> None:
+    tags = tags_of(report.page.read_text())
+    ids = [attributes["id"] for _, attributes in tags if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    links = {attributes["href"][1:] for tag, attributes in tags if tag == "a" and attributes.get("href")}
+    assert links <= set(ids)
+    assert len({link for link in links if link.startswith("def-")}) > 10
+    script = report.page.read_text().rsplit("<script>", 1)[1]
+    linked = set(re.findall(r'linked\("([a-z-]+)"', script))
+    assert linked
+    assert linked <= {entry.anchor for entry in GLOSSARY}
+
+
+def test_security_policy_names_exactly_the_script_of_the_page(report: ReportPaths) -> None:
+    page = report.page.read_text()
+    script = page.rsplit("<script>", 1)[1].split("</script>")[0]
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"script-src 'sha256-{digest}'" in page
+
+
+def test_summary_says_rates_of_both_sides_with_intervals(report: ReportPaths) -> None:
+    page = report.page.read_text()
+    with (report.page.parent / "tables" / "rates.csv").open() as file:
+        rows = {(row["split"], row["criterion"], row["edits"]): row for row in csv.DictReader(file)}
+    near = rows[("target", "near", "5")]
+    share = f"{100 * float(near['rate']):.1f} %"
+    summary = page.split('id="text"')[0]
+    assert f"can be made to reproduce {share} of the target passages" in summary
+    assert f"{100 * float(near['interval_low']):.1f} % to {100 * float(near['interval_high']):.1f} %" in summary
+    assert "0 % of the control passages" in summary
+
+
+def test_markup_in_names_texts_and_manifest_is_text(tmp_path: Path) -> None:
+    book = Book(f"{HOSTILE}.txt", HOSTILE + prose(1, 1500) + "</script>")
+    run = write_run(tmp_path / "run", [book], model=HOSTILE, stride=100)
+    hostile = load_view(run)
+    page = render_page([hostile], [], None)
+    assert "<img src=x" not in page
+    assert "window.hacked=1</script>" not in page
+    assert all("onerror" not in attributes for _, attributes in tags_of(page))
+    scripts = [attributes for tag, attributes in tags_of(page) if tag == "script"]
+    assert [attributes for attributes in scripts if not attributes.get("type")] == [{}]
+
+
+def test_runs_over_the_same_windows_are_compared(tmp_path: Path) -> None:
+    documents = books(3000)
+    first = write_run(tmp_path / "small", documents, seed=1, stride=100, model="small")
+    second = write_run(tmp_path / "large", documents, seed=2, stride=100, model="large")
+    report = build_report([first, second], tmp_path / "out")
+    page = report.page.read_text()
+    assert "All runs measured the same" in page
+    assert {"verbatim-share-by-model.svg", "mass-run1.svg", "mass-run2.svg"} <= {path.name for path in report.figures}
+    table = pl.read_csv(tmp_path / "out" / "tables" / "rates.csv")
+    assert set(table["run"]) == {"small", "large"}
+
+
+def test_runs_over_other_windows_stand_side_by_side_and_the_page_says_so(tmp_path: Path) -> None:
+    first = write_run(tmp_path / "a", books(3000), stride=100, model="m")
+    second = write_run(tmp_path / "b", books(3000), stride=150, model="m")
+    views = told_apart([load_view(first), load_view(second)])
+    comparison = compare_runs(views)
+    assert "The windows of m (b) are not those of m (a)" in render_page(views, [], comparison)
+    assert "verbatim-share-by-model" not in {drawing.name for drawing in draw_all(views, comparison)}
+
+
+def test_labels_of_equal_models_and_folders_are_numbered(view: RunView) -> None:
+    labels = [each.label for each in told_apart([view, view])]
+    assert len(set(labels)) == 2
+
+
+def test_a_verbatim_only_run_gets_a_page_without_near_verbatim_claims(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", books(3000), stride=100)
+    absent = ["mass_lower", "mass_upper", "verdict", "stop_reason", "stop_step", "greedy_hamming", "greedy_levenshtein"]
+    pl.read_parquet(run / "results.parquet").drop(absent).write_parquet(run / "results.parquet")
+    (run / "continuations.parquet").unlink()
+    bare = load_view(run)
+    summary = render_page([bare], [], None).split('id="text"')[0]
+    assert "target passages word for word" in summary
+    assert "Near-verbatim" not in summary
+    assert {drawing.name for drawing in draw_all([bare], None)} >= {"rates-by-edits", "queries", "book-1"}
+    assert "mass" not in {drawing.name for drawing in draw_all([bare], None)}
+
+
+def test_a_run_without_texts_still_gets_a_page(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", books(3000), stride=100, with_texts=False)
+    page = render_page([load_view(run)], [], None)
+    data = json.loads(page.split('id="rote-data">')[1].split("</script>")[0])
+    assert data["texts"] == []
+    assert {entry["text"] for entry in data["runs"][0]["documents"]} == {None}
+
+
+def test_reports_are_the_same_byte_for_byte(view: RunView) -> None:
+    assert render_page([view], [], None) == render_page([view], [], None)
+
+
+def test_no_run_an_empty_folder_and_an_unwritable_place_are_refused(tmp_path: Path, run_folder: Path) -> None:
+    with pytest.raises(ConfigError, match="No run was given"):
+        build_report([], tmp_path)
+    with pytest.raises(RunError):
+        build_report([tmp_path], tmp_path / "out")
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    with pytest.raises(StorageError, match="Cannot write the report"):
+        build_report([run_folder], blocked)
+
+
+def test_an_unfinished_run_is_reported_as_unfinished(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", books(3000), stride=100)
+    (run / "manifest.json").unlink()
+    (run / "parts").mkdir()
+    (run / "results.parquet").rename(run / "parts" / "part-000000.parquet")
+    (run / "continuations.parquet").rename(run / "parts" / "continuations-000000.parquet")
+    unfinished = load_view(run)
+    assert not unfinished.is_complete
+    assert "the run is not finished" in render_page([unfinished], [], None)

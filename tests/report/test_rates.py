@@ -1,0 +1,65 @@
+"""Rates and intervals of a run, against counting and against the statistics room."""
+
+import numpy as np
+import pytest
+
+from rote.report.rates import (
+    Criterion,
+    hits_of,
+    interval_grid,
+    rate_for,
+    rates_by_criterion,
+    split_rows,
+    splits_of,
+    threshold_grid,
+    units_of,
+)
+from rote.report.view import RunView
+from rote.stats.clustered import rate_over_units
+from rote.types import Split
+
+
+def test_counts_are_those_of_the_results_table(view: RunView) -> None:
+    rates = rates_by_criterion(view.population, 0.001)
+    for split in Split:
+        rows = [row for row in view.results.iter_rows(named=True) if row["split"] == split]
+        for edits in range(6):
+            near = rate_for(rates, Criterion.NEAR, split=split, edits=edits)
+            assert near is not None
+            assert near.hits == sum(max(row["mass_lower"][edits], row["p_verbatim"]) >= 0.001 for row in rows)
+            greedy = rate_for(rates, Criterion.GREEDY, split=split, edits=edits)
+            assert greedy is not None
+            assert greedy.hits == sum(row["greedy_levenshtein"] <= edits for row in rows)
+        verbatim = rate_for(rates, Criterion.VERBATIM, split=split, edits=None)
+        assert verbatim is not None
+        assert (verbatim.hits, verbatim.rate.n) == (sum(row["p_verbatim"] >= 0.001 for row in rows), len(rows))
+        assert verbatim.rate.value == verbatim.hits / verbatim.rate.n
+
+
+def test_interval_grid_equals_asking_for_each_stop(view: RunView) -> None:
+    thresholds = threshold_grid(0.0007)
+    grid = interval_grid(view.population, thresholds)
+    assert grid.shape == (2, 6, len(thresholds), 2)
+    for row, split in enumerate(Split):
+        part = view.population.select(split_rows(view.population, split))
+        units = units_of(part)
+        for edits, column in [(0, 0), (3, 20), (5, thresholds.index(0.0007)), (5, len(thresholds) - 1)]:
+            interval = rate_over_units(part.mass(edits) >= thresholds[column], units).interval
+            assert grid[row, edits, column].tolist() == [interval.low, interval.high]
+
+
+def test_a_split_without_windows_has_no_rates_and_nan_intervals(view: RunView) -> None:
+    targets = view.population.select(~view.population.is_control)
+    assert splits_of(targets) == (Split.TARGET,)
+    assert {entry.split for entry in rates_by_criterion(targets, 0.001)} == {Split.TARGET}
+    grid = interval_grid(targets, (0.001, 0.01))
+    assert np.isnan(grid[1]).all()
+    assert not np.isnan(grid[0]).any()
+
+
+@pytest.mark.parametrize("criterion", list(Criterion))
+def test_what_was_not_measured_is_none_not_zero(view: RunView, criterion: Criterion) -> None:
+    from dataclasses import replace
+
+    bare = replace(view.population, p_verbatim=None, mass_lower=None, greedy_distance=None)
+    assert hits_of(bare, criterion, edits=0, threshold=0.1) is None

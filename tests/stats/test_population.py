@@ -1,0 +1,168 @@
+"""METHOD 6 by hand and by brute force."""
+
+import math
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rote.errors import RunError
+from rote.stats.population import (
+    Category,
+    Group,
+    Promotion,
+    categories,
+    character_maxima,
+    covered_share,
+    extractable_by_all,
+    hits_by_copies,
+    mass_gain,
+    population_of,
+    promotion,
+    shell_shares,
+    tail_curve,
+)
+
+MASSES = st.floats(0, 1, allow_subnormal=False)
+
+
+def results(**columns: list[object]) -> pl.DataFrame:
+    count = len(next(iter(columns.values())))
+    base: dict[str, list[object]] = {
+        "window_id": [f"w{index}" for index in range(count)],
+        "document": ["book"] * count,
+        "split": ["target"] * count,
+        "char_start": [10 * index for index in range(count)],
+        "suffix_char_start": [10 * index + 5 for index in range(count)],
+        "char_end": [10 * index + 12 for index in range(count)],
+    }
+    return pl.DataFrame(base | columns)
+
+
+def test_categories_of_the_three_kinds_and_of_none() -> None:
+    p_verbatim = np.array([0.5, 0.001, 0.0005, 0.0, 0.0005, 0.0])
+    mass = np.array([0.6, 0.001, 0.002, 0.3, 0.0009, 0.0])
+    assert categories(p_verbatim, mass, 0.001).tolist() == [
+        Category.VERBATIM,
+        Category.VERBATIM,
+        Category.UNLOCKED,
+        Category.UNLOCKED_FROM_ZERO,
+        Category.NOT_EXTRACTABLE,
+        Category.NOT_EXTRACTABLE,
+    ]
+
+
+@given(st.lists(st.tuples(MASSES, MASSES), min_size=1, max_size=30), st.sampled_from([1e-6, 0.001, 0.5, 1.0]))
+def test_extractable_windows_are_exactly_those_in_some_category(pairs: list[tuple[float, float]], tau: float) -> None:
+    p_verbatim = np.array([min(pair) for pair in pairs])
+    mass = np.array([max(pair) for pair in pairs])
+    found = categories(p_verbatim, mass, tau) != Category.NOT_EXTRACTABLE
+    assert found.tolist() == [value >= tau for value in mass]
+
+
+def test_mass_gain_is_never_negative_even_where_the_search_lost_the_verbatim_path() -> None:
+    assert mass_gain(np.array([0.2, 0.3]), np.array([0.5, 0.1])).tolist() == pytest.approx([0.3, 0.0])
+
+
+@given(st.lists(st.sampled_from([0.0, 0.1, 0.25, 0.25, 1.0]), min_size=1, max_size=40))
+def test_tail_curve_equals_counting(values: list[float]) -> None:
+    curve = tail_curve(np.array(values))
+    assert curve.value.tolist() == sorted(set(values))
+    for value, share in zip(curve.value, curve.share, strict=True):
+        assert share == sum(other >= value for other in values) / len(values)
+
+
+def test_shell_shares_by_hand() -> None:
+    shares = shell_shares(np.array([[0.2, 0.3, 0.4], [0.0, 0.0, 0.5], [0.0, 0.0, 0.0]]))
+    assert shares[0].tolist() == pytest.approx([0.5, 0.25, 0.25])
+    assert shares[1].tolist() == [0.0, 0.0, 1.0]
+    assert np.isnan(shares[2]).all()
+
+
+@given(st.lists(st.lists(MASSES, min_size=6, max_size=6), min_size=1, max_size=20))
+def test_shell_shares_add_up_to_one(shells: list[list[float]]) -> None:
+    mass_lower = np.cumsum(np.array(shells) / 6, axis=1)
+    shares = shell_shares(mass_lower)
+    for row, total in zip(shares, mass_lower[:, -1], strict=True):
+        assert np.isnan(row).all() if total == 0 else row.sum() == pytest.approx(1.0)
+
+
+SPANS = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 15), st.sampled_from([0.0, 0.1, 0.4, 0.9])), max_size=12)
+
+
+@given(SPANS)
+def test_character_maxima_equal_the_maximum_over_covering_spans(spans: list[tuple[int, int, float]]) -> None:
+    length = 50
+    starts = np.array([start for start, _, _ in spans], dtype=np.int64)
+    ends = np.array([start + size for start, size, _ in spans], dtype=np.int64)
+    heat = character_maxima(starts, ends, np.array([value for *_, value in spans]), length=length)
+    for position in range(length):
+        covering = [value for start, size, value in spans if start <= position < start + size]
+        assert math.isnan(heat[position]) if not covering else heat[position] == max(covering)
+
+
+def test_covered_share_counts_characters_at_or_above_the_threshold() -> None:
+    assert covered_share(np.array([np.nan, 0.1, 0.001, 0.5]), 0.1) == 0.5
+    assert math.isnan(covered_share(np.array([]), 0.1))
+
+
+def test_fixed_set_and_promotion_across_models() -> None:
+    small = population_of(
+        results(p_verbatim=[0.5, 0.0, 0.01, 0.0], mass_lower=[[0.5, 0.6], [0.0, 0.2], [0.01, 0.3], [0.0, 0.0]])
+    )
+    large = population_of(
+        results(p_verbatim=[0.9, 0.4, 0.02, 0.7], mass_lower=[[0.9, 0.9], [0.4, 0.5], [0.02, 0.4], [0.7, 0.8]])
+    )
+    assert extractable_by_all([small.mass(1), large.mass(1)], 0.1).tolist() == [True, True, True, False]
+    assert promotion(small, large, 0.1) == Promotion(near=2, verbatim=1)
+
+
+def test_hits_by_copies_join_documents_with_the_same_number() -> None:
+    documents = np.array(["a", "b", "a", "c", "d"], dtype=object)
+    hits = np.array([True, False, True, True, True])
+    groups = hits_by_copies(documents, hits, {"a": 4, "b": 1, "c": 4})
+    assert groups == {1: Group(1, 0), 4: Group(3, 3)}
+    assert list(groups) == [1, 4]
+
+
+def test_population_reads_every_measure_and_leaves_absent_ones_absent() -> None:
+    full = population_of(
+        results(
+            p_verbatim=[0.2, 0.0],
+            mass_lower=[[0.1, 0.3], [0.0, 0.0]],
+            mass_upper=[0.4, 0.1],
+            greedy_levenshtein=[0, 3],
+            greedy_hamming=[0, 9],
+        ),
+        "hamming",
+    )
+    assert full.edit_budget == 1
+    assert full.greedy_distance is not None
+    assert full.greedy_distance.tolist() == [0, 9]
+    # The search may lose the verbatim path; teacher forcing still proves 0.2.
+    assert full.mass(0).tolist() == [0.2, 0.0]
+    assert full.mass(1).tolist() == [0.3, 0.0]
+    bare = population_of(results(p_verbatim=[0.2]))
+    assert bare.mass_lower is None
+    assert bare.mass_upper is None
+    assert bare.greedy_distance is None
+    assert bare.mass(0).tolist() == [0.2]
+
+
+def test_selecting_keeps_absent_measures_absent_and_rows_together() -> None:
+    population = population_of(results(p_verbatim=[0.2, 0.3, 0.4]))
+    chosen = population.select(np.array([True, False, True]))
+    assert chosen.verbatim().tolist() == [0.2, 0.4]
+    assert chosen.char_start.tolist() == [0, 20]
+    assert chosen.mass_lower is None
+
+
+def test_masses_that_were_not_measured_are_refused_by_name() -> None:
+    with pytest.raises(RunError, match="0 to 0 edits, not 5"):
+        population_of(results(p_verbatim=[0.2])).mass(5)
+    with pytest.raises(RunError, match="neither verbatim nor near-verbatim"):
+        population_of(results(greedy_levenshtein=[1])).mass(0)
+    with pytest.raises(RunError, match="mix edit budgets"):
+        population_of(results(mass_lower=[[0.1], [0.1, 0.2]]))
