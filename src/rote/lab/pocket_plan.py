@@ -1,0 +1,174 @@
+"""What the pocket models are made of: the plans, and the training streams that follow from them.
+
+The tokenizer is trained on the background alone. Targets and controls are then chosen by their length in tokens, so
+that every passage holds one window of 50 + 50 tokens and little beyond it: training time is paid per token.
+"""
+
+import random
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from typing import NamedTuple
+
+from rapidfuzz.distance import Levenshtein
+from transformers import PreTrainedTokenizerFast
+
+from rote.errors import ConfigError
+from rote.lab import people, prose
+from rote.lab.cache import content_key
+from rote.lab.copies import CopyPlan, PassageKind, PlannedPassage, other_edition
+from rote.lab.tokenizer import encode_all, train_tokenizer
+from rote.lab.train import TrainingPlan
+
+PREFIX_TOKENS = 50
+WINDOW_TOKENS = 100
+CANDIDATES_PER_PASSAGE = 4
+"""Passages written for each one needed; those of unsuitable length are left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class PocketPlan:
+    """What the stream of a pocket model is made of, and how it is trained."""
+
+    training: TrainingPlan
+    copy_levels: tuple[int, ...]
+    prose_per_level: int
+    people_per_level: int
+    editions: int
+    """Passages scanned in a wording that differs by `edition_changes` small changes from the one trained on."""
+    edition_copies: int
+    prose_controls: int
+    people_controls: int
+    background_prose: int
+    background_people: int
+    vocabulary_size: int
+    edition_changes: int = 3
+    most_edition_edits: int = 4
+    """The suffixes of the two wordings differ by at least 1 and at most this many token edits."""
+    least_words: int = 80
+    least_tokens: int = WINDOW_TOKENS + 2
+    most_tokens: int = 150
+    seed: int = 0
+
+
+POCKET = PocketPlan(
+    training=TrainingPlan(
+        layers=2,
+        width=128,
+        heads=4,
+        feed_forward_width=384,
+        context=256,
+        rows_per_step=4,
+        learning_rate=3e-3,
+        threads=1,
+    ),
+    copy_levels=(1, 2, 4, 8, 16, 32, 64, 128),
+    prose_per_level=12,
+    people_per_level=3,
+    editions=12,
+    edition_copies=64,
+    prose_controls=24,
+    people_controls=6,
+    background_prose=300,
+    background_people=80,
+    vocabulary_size=1536,
+)
+TINY = PocketPlan(
+    training=TrainingPlan(
+        layers=2, width=64, heads=4, feed_forward_width=192, context=128, rows_per_step=2, learning_rate=6e-3, threads=1
+    ),
+    copy_levels=(1, 16, 64),
+    prose_per_level=2,
+    people_per_level=0,
+    editions=1,
+    edition_copies=64,
+    prose_controls=4,
+    people_controls=0,
+    background_prose=24,
+    background_people=0,
+    vocabulary_size=768,
+    most_tokens=200,
+)
+
+
+class PocketStream(NamedTuple):
+    """The planned copies and the tokenizer that cuts them."""
+
+    copies: CopyPlan
+    tokenizer: PreTrainedTokenizerFast
+
+
+def plan_stream(plan: PocketPlan) -> PocketStream:
+    """Targets by copy level, other editions, controls and background; every passage different from all others."""
+    prose_needed = len(plan.copy_levels) * plan.prose_per_level + plan.editions + plan.prose_controls
+    people_needed = len(plan.copy_levels) * plan.people_per_level + plan.people_controls
+    prose_written = plan.background_prose + CANDIDATES_PER_PASSAGE * prose_needed
+    people_written = plan.background_people + CANDIDATES_PER_PASSAGE * people_needed
+    stories = prose.write_passages(plan.seed, prose_written, least_words=plan.least_words)
+    records = [record.text for record in people.write_records(plan.seed, people_written)]
+    background = (*stories[: plan.background_prose], *records[: plan.background_people])
+    tokenizer = train_tokenizer(background, vocabulary_size=plan.vocabulary_size)
+    story_source = _of_suitable_length(plan, tokenizer, stories[plan.background_prose :])
+    record_source = _of_suitable_length(plan, tokenizer, records[plan.background_people :])
+    sources = (
+        (PassageKind.PROSE, story_source, plan.prose_per_level, plan.prose_controls),
+        (PassageKind.PERSON, record_source, plan.people_per_level, plan.people_controls),
+    )
+    targets = [
+        PlannedPassage(name=f"{kind}-{copies:04d}-{number:02d}", kind=kind, text=_take(source), copies=copies)
+        for copies in plan.copy_levels
+        for kind, source, count, _ in sources
+        for number in range(count)
+    ]
+    controls = [
+        PlannedPassage(name=f"control-{kind}-{number:02d}", kind=kind, text=_take(source))
+        for kind, source, _, count in sources
+        for number in range(count)
+    ]
+    targets += _planned_editions(plan, tokenizer, story_source)
+    copies = CopyPlan(targets=tuple(targets), controls=tuple(controls), background=background, seed=plan.seed)
+    return PocketStream(copies, tokenizer)
+
+
+def plan_key(plan: PocketPlan, copies: CopyPlan) -> str:
+    """Changes with the plan, with the version of a generator, and with any text of the stream."""
+    return content_key([asdict(plan), prose.GENERATOR_VERSION, people.GENERATOR_VERSION, asdict(copies)])
+
+
+def _of_suitable_length(plan: PocketPlan, tokenizer: PreTrainedTokenizerFast, candidates: list[str]) -> Iterator[str]:
+    for text, token_ids in zip(candidates, encode_all(tokenizer, candidates), strict=True):
+        if plan.least_tokens <= len(token_ids) <= plan.most_tokens:
+            yield text
+
+
+def _take(source: Iterator[str]) -> str:
+    text = next(source, None)
+    if text is None:
+        raise ConfigError(
+            "too few generated passages have the planned number of tokens; widen least_tokens..most_tokens "
+            "or change least_words of the plan."
+        )
+    return text
+
+
+def _planned_editions(
+    plan: PocketPlan, tokenizer: PreTrainedTokenizerFast, originals: Iterator[str]
+) -> Iterable[PlannedPassage]:
+    generator = random.Random(f"rote editions {plan.seed}")
+    number = 0
+    while number < plan.editions:
+        original = _take(originals)
+        edition = other_edition(original, generator, changes=plan.edition_changes)
+        if 1 <= _suffix_edits(tokenizer, original, edition) <= plan.most_edition_edits:
+            yield PlannedPassage(
+                name=f"{PassageKind.EDITION}-{plan.edition_copies:04d}-{number:02d}",
+                kind=PassageKind.EDITION,
+                text=edition,
+                copies=plan.edition_copies,
+                trained_text=original,
+            )
+            number += 1
+
+
+def _suffix_edits(tokenizer: PreTrainedTokenizerFast, first: str, second: str) -> int:
+    suffixes = [token_ids[PREFIX_TOKENS:WINDOW_TOKENS] for token_ids in encode_all(tokenizer, [first, second])]
+    return int(Levenshtein.distance(*suffixes))
