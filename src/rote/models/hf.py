@@ -1,0 +1,209 @@
+"""The Hugging Face back end: loading, tokenising, and the contracts of `base` on top of a causal language model."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from rote.errors import ModelError
+from rote.models.base import TreeSession
+from rote.models.hf_tree import RecomputeSession, TreeSessionHF
+from rote.models.probe import can_search_trees
+
+DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+BosRule = Literal["auto", "always", "never"]
+
+
+class Encoding(NamedTuple):
+    """Token ids with the character span of each, no special tokens added."""
+
+    ids: list[int]
+    spans: list[tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelIdentity:
+    """What a manifest needs to tell one model from another."""
+
+    name: str
+    revision: str | None
+    weights_hash: str
+    tokenizer_hash: str
+    parameters: int
+    dtype: str
+    device: str
+
+
+class HuggingFaceModel:
+    """A causal language model with its tokenizer. Build one with `load`, or around objects already in memory."""
+
+    def __init__(self, model: Any, tokenizer: Any, *, name: str = "in memory", revision: str | None = None) -> None:
+        self.model = model.eval()
+        self.tokenizer = tokenizer
+        self.name = name
+        self.revision = revision
+
+    @property
+    def vocab_size(self) -> int:
+        return int(self.model.get_output_embeddings().weight.shape[0])
+
+    @property
+    def device(self) -> torch.device:
+        return torch.device(self.model.device)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        dtype: torch.dtype = self.model.dtype
+        return dtype
+
+    @property
+    def max_positions(self) -> int | None:
+        config = self.model.config.get_text_config()
+        limit = getattr(config, "max_position_embeddings", None) or getattr(config, "n_positions", None)
+        return None if limit is None else int(limit)
+
+    @cached_property
+    def eos_ids(self) -> frozenset[int]:
+        """Every id that ends a generation: the generation settings' and the tokenizer's."""
+        ids: set[int] = set()
+        generation = getattr(self.model, "generation_config", None)
+        for source in (generation, self.model.config.get_text_config(), self.tokenizer):
+            value = getattr(source, "eos_token_id", None)
+            ids |= set(value) if isinstance(value, list) else {value} if isinstance(value, int) else set()
+        return frozenset(token for token in ids if 0 <= token < self.vocab_size)
+
+    def bos_id(self, rule: BosRule) -> int | None:
+        """The token to put before every prefix; None for none. `auto` does what the tokenizer itself does."""
+        bos = getattr(self.tokenizer, "bos_token_id", None)
+        if rule == "never":
+            return None
+        if rule == "always":
+            if bos is None:
+                raise ModelError(f"{self.name} has no beginning-of-text token. Use --bos never.")
+            return int(bos)
+        added = self.tokenizer("a")["input_ids"]
+        return int(bos) if bos is not None and added and added[0] == bos else None
+
+    def encode_batch(self, texts: Sequence[str]) -> list[Encoding]:
+        if not getattr(self.tokenizer, "is_fast", False):
+            raise ModelError(
+                f"the tokenizer of {self.name} cannot map tokens to characters. Use a model with a fast tokenizer."
+            )
+        # verbose=False: texts longer than the model's context are cut by us, not by the tokenizer.
+        out = self.tokenizer(list(texts), add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+        return [
+            Encoding(ids, [tuple(span) for span in spans])
+            for ids, spans in zip(out["input_ids"], out["offset_mapping"], strict=True)
+        ]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return str(self.tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False))
+
+    @torch.inference_mode()
+    def next_logits(self, histories: Sequence[Sequence[int]]) -> Tensor:
+        ids = torch.tensor([list(history) for history in histories], device=self.device)
+        logits: Tensor = self.model(input_ids=ids, use_cache=False, logits_to_keep=1).logits[:, -1]
+        return logits.float()
+
+    @cached_property
+    def searches_trees(self) -> bool:
+        """Whether beams can be evaluated as a tree; decided by comparing with the plain forward."""
+        return can_search_trees(self.model, self.device)
+
+    def open_tree(self, slots: int, entries: int) -> TreeSession:
+        if self.searches_trees:
+            return TreeSessionHF(self.model, slots, entries)
+        return RecomputeSession(self.model, slots, entries, self.device)
+
+    def tree_bytes_per_entry(self) -> int:
+        if not self.searches_trees:
+            return 8
+        config = self.model.config.get_text_config()
+        heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+        width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        return int(2 * config.num_hidden_layers * heads * width * self.dtype.itemsize)
+
+    @cached_property
+    def identity(self) -> ModelIdentity:
+        return ModelIdentity(
+            name=self.name,
+            revision=self.revision,
+            weights_hash=hash_weights(self.model),
+            tokenizer_hash=hash_tokenizer(self.tokenizer),
+            parameters=sum(parameter.numel() for parameter in self.model.parameters()),
+            dtype=str(self.dtype).removeprefix("torch."),
+            device=str(self.device),
+        )
+
+
+def load(
+    name: str, *, revision: str | None = None, dtype: str = "auto", device: str = "auto", needs_tokenizer: bool = True
+) -> HuggingFaceModel:
+    """Load a model folder or hub id. Offline mode (HF_HUB_OFFLINE) is honoured by the library itself."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    looks_like_path = name.startswith((".", "/", "~")) or Path(name).expanduser().exists()
+    source = str(Path(name).expanduser()) if looks_like_path else name
+    if looks_like_path and not Path(source).is_dir():
+        raise ModelError(f"there is no model folder at {name}. Give a folder with config.json or a hub id.")
+    place = _device(device)
+    try:
+        model = AutoModelForCausalLM.from_pretrained(
+            source, revision=revision, dtype=_dtype(dtype, place), **_placement(device, place)
+        )
+        if device != "map":
+            model = model.to(place)
+        tokenizer = AutoTokenizer.from_pretrained(source, revision=revision) if needs_tokenizer else None
+    except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
+        first_line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise ModelError(f"{name} could not be loaded as a causal language model: {first_line}") from error
+    commit = getattr(model.config, "_commit_hash", None)
+    return HuggingFaceModel(model, tokenizer, name=name, revision=revision or commit)
+
+
+def _device(device: str) -> torch.device:
+    if device in ("auto", "map"):
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        chosen = torch.device(device)
+    except RuntimeError as error:
+        raise ModelError(f"{device!r} is not a device. Use auto, cpu, cuda, cuda:0 … or map.") from error
+    if chosen.type == "cuda" and not torch.cuda.is_available():
+        raise ModelError(f"device {device} was asked for, but this machine has no usable GPU. Use --device cpu.")
+    return chosen
+
+
+def _placement(device: str, place: torch.device) -> dict[str, Any]:
+    """`--device map` lets the library spread a large model over what there is; otherwise one device."""
+    return {"device_map": "auto"} if device == "map" else {}
+
+
+def _dtype(dtype: str, device: torch.device) -> torch.dtype:
+    if dtype == "auto":
+        return torch.float32 if device.type == "cpu" else torch.bfloat16
+    if dtype not in DTYPES:
+        raise ModelError(f"dtype {dtype!r} is not known. Use auto, {', '.join(DTYPES)}.")
+    return DTYPES[dtype]
+
+
+def hash_weights(model: Any) -> str:
+    """SHA-256 over names, shapes and bytes of all weights as loaded: equal weights, equal hash, however stored."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(model.state_dict().items()):
+        digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
+        digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes() if tensor.ndim else b"")
+    return digest.hexdigest()
+
+
+def hash_tokenizer(tokenizer: Any) -> str:
+    digest = hashlib.sha256()
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    description = backend.to_str() if backend is not None else repr(sorted(tokenizer.get_vocab().items()))
+    digest.update(description.encode())
+    digest.update(repr(sorted((str(k), str(v)) for k, v in tokenizer.special_tokens_map.items())).encode())
+    return digest.hexdigest()

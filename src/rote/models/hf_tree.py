@@ -1,0 +1,260 @@
+"""Tree sessions of Hugging Face models: packed forwards through the library's own attention interface.
+
+While a session's forward runs, the model's attention implementation is a function of the session: it stores the new
+keys and values in the session's memory and lets each beam attend to its ancestors, each prefix to itself. The rest of
+the model is the library's plain forward over one packed row. No cache object, no reordering, no padding outside the
+attention itself.
+
+A model whose attention does not go through that interface gets `RecomputeSession`: every query's whole history is
+evaluated again. Slow, but the same numbers. `probe` decides by comparing, not by architecture names.
+"""
+
+from typing import Any, Protocol
+
+import torch
+import torch.nn.functional as functional
+from torch import Tensor
+
+from rote.models.base import TreeBatch
+
+
+class Forward(Protocol):
+    """A Hugging Face causal model, as far as sessions care."""
+
+    def __call__(self, **inputs: Any) -> Any: ...
+
+
+class Layout:
+    """Index tensors of one packed forward, shared by all layers."""
+
+    def __init__(self, batch: TreeBatch) -> None:
+        self.batch = batch
+        self.beams = batch.beams
+        self.slots_in_use = len(batch.beam_counts)
+        self.lanes = max(batch.beam_counts, default=0)
+        self.is_rectangular = all(count == self.lanes for count in batch.beam_counts)
+        self.beam_slots = batch.slots[: self.beams]
+        self._allowed: dict[int | None, Tensor] = {}
+        self._prefix_allowed: dict[int | None, Tensor] = {}
+        if batch.prefix_lengths:
+            lengths = torch.tensor(batch.prefix_lengths, device=batch.slots.device)[:, None]
+            order = torch.arange(max(batch.prefix_lengths), device=batch.slots.device)
+            self.is_prefix_token = order < lengths  # [prefixes, longest]
+            starts = lengths.cumsum(0) - lengths
+            self.prefix_places = starts + torch.minimum(order, lengths - 1)
+
+    def allowed(self, window: int | None) -> Tensor:
+        """[slots, 1, lanes, entries] bool; a sliding window also hides entries further back than it reaches."""
+        if window not in self._allowed:
+            allowed = self.batch.ancestry[:, : self.lanes]
+            if window is not None:
+                positions = torch.zeros_like(allowed[..., 0], dtype=torch.int64)
+                positions[self.beam_slots, self.batch.lanes] = self.batch.positions[: self.beams]
+                distance = positions[..., None] - self.batch.entry_positions[:, None, :]
+                allowed = allowed & (distance < window)
+            if not self.is_rectangular:
+                # Padding lanes attend to something, so that no row of the softmax is empty.
+                allowed = allowed | ~allowed.any(-1, keepdim=True)
+            self._allowed[window] = allowed[:, None].contiguous()
+        return self._allowed[window]
+
+    def prefix_allowed(self, window: int | None) -> Tensor:
+        """[longest prefix, longest prefix] bool, causal."""
+        if window not in self._prefix_allowed:
+            order = torch.arange(max(self.batch.prefix_lengths), device=self.batch.slots.device)
+            distance = order[:, None] - order[None, :]
+            allowed = distance >= 0
+            self._prefix_allowed[window] = allowed if window is None else allowed & (distance < window)
+        return self._prefix_allowed[window]
+
+
+class TreeSessionHF:
+    """Keys and values of every layer for a number of slots, written and read by the attention function itself."""
+
+    def __init__(self, model: Any, slots: int, entries: int) -> None:
+        self._model = model
+        self._slots = slots
+        self._entries = entries
+        self._keys: dict[int, Tensor] = {}  # layer → [slots, key-value heads, entries, width]
+        self._values: dict[int, Tensor] = {}
+        self._layout: Layout | None = None
+
+    @property
+    def entries(self) -> int:
+        return self._entries
+
+    def grow(self, entries: int) -> None:
+        for memory in (self._keys, self._values):
+            for layer, old in memory.items():
+                grown = old.new_zeros(*old.shape[:2], entries, old.shape[3])
+                grown[:, :, : self._entries] = old
+                memory[layer] = grown
+        self._entries = entries
+
+    def move(self, source: int, target: int) -> None:
+        for memory in (self._keys, self._values):
+            for tensor in memory.values():
+                tensor[target] = tensor[source]
+
+    def forward(self, batch: TreeBatch) -> Tensor:
+        self._layout = Layout(batch)
+        with attention_through(self._model, self._attend):
+            output = self._model(
+                input_ids=batch.token_ids[None],
+                position_ids=batch.positions[None],
+                use_cache=False,
+                logits_to_keep=batch.outputs,
+            )
+        self._layout = None
+        logits: Tensor = output.logits[0]
+        return logits
+
+    def _attend(
+        self,
+        module: Any,
+        query: Tensor,  # [1, heads, queries, width]
+        key: Tensor,
+        value: Tensor,
+        attention_mask: Tensor | None,
+        scaling: float | None = None,
+        softcap: float | None = None,
+        sliding_window: int | None = None,
+        s_aux: Tensor | None = None,
+        **_: Any,
+    ) -> tuple[Tensor, None]:
+        if s_aux is not None:
+            raise NotImplementedError("attention sinks")
+        layout = self._layout
+        assert layout is not None
+        keys, values = self._store(module.layer_idx, key[0], value[0], layout.batch)
+        style = AttentionStyle(scaling, softcap, sliding_window)
+        parts = []
+        if layout.beams:
+            parts.append(_attend_beams(query[0, :, : layout.beams], keys, values, layout, style))
+        if layout.batch.prefix_lengths:
+            rest = slice(layout.beams, None)
+            parts.append(_attend_prefixes(query[0, :, rest], key[0, :, rest], value[0, :, rest], layout, style))
+        return torch.cat(parts)[None], None
+
+    def _store(self, layer: int, key: Tensor, value: Tensor, batch: TreeBatch) -> tuple[Tensor, Tensor]:
+        if layer not in self._keys:
+            heads, width = key.shape[0], key.shape[2]
+            self._keys[layer] = key.new_zeros(self._slots, heads, self._entries, width)
+            self._values[layer] = value.new_zeros(self._slots, heads, self._entries, value.shape[2])
+        self._keys[layer][batch.slots, :, batch.entries] = key.transpose(0, 1)
+        self._values[layer][batch.slots, :, batch.entries] = value.transpose(0, 1)
+        return self._keys[layer], self._values[layer]
+
+
+class AttentionStyle:
+    """How one layer turns scores into weights: scale, soft cap, sliding window."""
+
+    def __init__(self, scaling: float | None, softcap: float | None, window: int | None) -> None:
+        self.scaling, self.softcap, self.window = scaling, softcap, window
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, allowed: Tensor) -> Tensor:
+        """`query` [n, heads, q, width] over `key` [n, key-value heads, e, width]; `allowed` broadcasts to [n, 1, q, e].
+
+        Heads that share a key are folded into the query dimension, so keys and values are never repeated.
+        """
+        count, heads, length, width = query.shape
+        groups = heads // key.shape[1]
+        folded = query.reshape(count, key.shape[1], groups * length, width)
+        if groups > 1:
+            allowed = allowed.expand(count, 1, length, -1).repeat(1, 1, groups, 1)
+        if self.softcap is None:
+            mixed = functional.scaled_dot_product_attention(folded, key, value, allowed, scale=self.scaling)
+        else:
+            scale = self.scaling if self.scaling is not None else width**-0.5
+            scores = (folded @ key.transpose(-1, -2)).float() * scale
+            scores = torch.tanh(scores / self.softcap) * self.softcap
+            weights = scores.masked_fill(~allowed, float("-inf")).softmax(-1).to(value.dtype)
+            mixed = weights @ value
+        return mixed.reshape(count, heads, length, -1)
+
+
+def _attend_beams(query: Tensor, keys: Tensor, values: Tensor, layout: Layout, style: AttentionStyle) -> Tensor:
+    """Packed beams [heads, beams, width] → [beams, heads, width], through a [slots, lanes] rectangle."""
+    heads, _, width = query.shape
+    slots, lanes = layout.slots_in_use, layout.lanes
+    packed = query.transpose(0, 1)  # [beams, heads, width]
+    if layout.is_rectangular:
+        rectangle = packed.reshape(slots, lanes, heads, width)
+    else:
+        rectangle = packed.new_zeros(slots, lanes, heads, width)
+        rectangle[layout.beam_slots, layout.batch.lanes] = packed
+    reach = layout.batch.ancestry.shape[-1]
+    mixed = style.attend(
+        rectangle.transpose(1, 2), keys[:slots, :, :reach], values[:slots, :, :reach], layout.allowed(style.window)
+    ).transpose(1, 2)  # [slots, lanes, heads, width]
+    if layout.is_rectangular:
+        return mixed.reshape(slots * lanes, heads, -1)
+    return mixed[layout.beam_slots, layout.batch.lanes]
+
+
+def _attend_prefixes(query: Tensor, key: Tensor, value: Tensor, layout: Layout, style: AttentionStyle) -> Tensor:
+    """Packed prefixes [heads, tokens, width] attend causally to themselves; padding comes last, where nobody looks."""
+    places = layout.prefix_places  # [prefixes, longest]
+    query, key, value = (packed[:, places].transpose(0, 1) for packed in (query, key, value))
+    mixed = style.attend(query, key, value, layout.prefix_allowed(style.window))  # [prefixes, heads, longest, width]
+    return mixed.transpose(1, 2)[layout.is_prefix_token]
+
+
+class attention_through:
+    """Within this block the model's attention is `function`. Restored afterwards, whatever happens."""
+
+    NAME = "rote_tree"
+
+    def __init__(self, model: Any, function: Any) -> None:
+        self._model, self._function = model, function
+
+    def __enter__(self) -> None:
+        from transformers import AttentionInterface
+
+        self._before = self._model.config._attn_implementation
+        AttentionInterface.register(self.NAME, self._function)
+        self._model.config._attn_implementation = self.NAME
+
+    def __exit__(self, *_: object) -> None:
+        self._model.config._attn_implementation = self._before
+
+
+class RecomputeSession:
+    """For models that cannot attend through a mask: histories are rebuilt from the tree and evaluated whole."""
+
+    def __init__(self, model: Any, slots: int, entries: int, device: torch.device) -> None:
+        self._model = model
+        self._tokens = torch.zeros(slots, entries, dtype=torch.int64, device=device)
+
+    @property
+    def entries(self) -> int:
+        return int(self._tokens.shape[1])
+
+    def grow(self, entries: int) -> None:
+        self._tokens = functional.pad(self._tokens, (0, entries - self.entries))
+
+    def move(self, source: int, target: int) -> None:
+        self._tokens[target] = self._tokens[source]
+
+    def forward(self, batch: TreeBatch) -> Tensor:
+        self._tokens[batch.slots, batch.entries] = batch.token_ids
+        histories = [self._history(batch, place) for place in range(batch.beams)]
+        start = batch.beams
+        for length in batch.prefix_lengths:
+            histories.append(batch.token_ids[start : start + length])
+            start += length
+        lengths = torch.tensor([len(history) for history in histories], device=self._tokens.device)
+        # Padding comes after the history, where a causal model cannot look.
+        padded = torch.nn.utils.rnn.pad_sequence(histories, batch_first=True)
+        rows = []
+        for first in range(0, len(histories), 64):
+            chunk = padded[first : first + 64]
+            logits = self._model(input_ids=chunk, use_cache=False).logits
+            rows.append(logits[torch.arange(len(chunk), device=chunk.device), lengths[first : first + 64] - 1])
+        return torch.cat(rows)
+
+    def _history(self, batch: TreeBatch, place: int) -> Tensor:
+        slot = batch.slots[place]
+        (seen,) = torch.nonzero(batch.ancestry[slot, batch.lanes[place]], as_tuple=True)
+        order = batch.entry_positions[slot, seen].argsort()
+        return self._tokens[slot, seen[order]]
