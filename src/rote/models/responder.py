@@ -1,0 +1,80 @@
+"""The seam of long-form audits: something that answers a conversation. Behind it: a chat endpoint or a local model."""
+
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from rote.errors import ConfigError, EndpointError
+
+
+class Message(NamedTuple):
+    role: str
+    content: str
+
+
+class Answer(NamedTuple):
+    """One completion. `text` is empty when the model gave none; `finish_reason` is the back end's own word."""
+
+    text: str
+    finish_reason: str | None
+
+
+class Usage(NamedTuple):
+    """Tokens one request took, as the back end counted them; `cached_prompt_tokens` are among `prompt_tokens`."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    cached_prompt_tokens: int = 0
+
+
+class Reply(NamedTuple):
+    """All completions of one request; `usage` is None when the back end did not count."""
+
+    answers: tuple[Answer, ...]
+    usage: Usage | None
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """All that decides an answer. `max_tokens` limits each of the `completions`."""
+
+    messages: tuple[Message, ...]
+    max_tokens: int
+    temperature: float = 0.0
+    completions: int = 1
+    frequency_penalty: float | None = None
+    presence_penalty: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.max_tokens < 1 or self.completions < 1:
+            raise ConfigError(
+                f"A request needs at least 1 token and 1 completion; got {self.max_tokens} and {self.completions}."
+            )
+        if self.temperature < 0:
+            raise ConfigError(f"The temperature is {self.temperature}; it must be 0 or more.")
+
+
+class Responder(Protocol):
+    def complete(self, request: Request, *, idempotency_key: str) -> Reply:
+        """Answer once. Raises `RequestFailed` when a repetition may help, another EndpointError when it cannot.
+
+        A back end that knows idempotency keys answers a repeated key without doing (or billing) the work again.
+        """
+        ...
+
+
+class RequestFailed(EndpointError):
+    """One request failed in a way that may pass: overload, a server's error, a broken connection."""
+
+    def __init__(
+        self, message: str, *, retry_after_seconds: float | None = None, may_be_billed: bool, was_reached: bool = True
+    ) -> None:
+        super().__init__(message)
+        self.retry_after_seconds = retry_after_seconds
+        self.may_be_billed = may_be_billed
+        """The request may have been worked on: its cost must be reckoned with."""
+        self.was_reached = was_reached
+        """False when no connection came about at all."""
+
+
+class RequestRejected(EndpointError):
+    """The endpoint will not take this request however often it is sent: too long for the model, a bad setting."""
