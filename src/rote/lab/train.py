@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers.utils import logging as transformers_logging
 
 from rote.errors import ConfigError, StorageError
 
@@ -82,12 +83,14 @@ def train(
 
     A run cut short by `time_limit_seconds` is saved too and says so in `training.json`; it is not repeatable.
     """
-    rows = pack(documents, end_of_text=int(tokenizer.eos_token_id), context=plan.context)
+    end_of_text = int(tokenizer.eos_token_id)
+    rows = pack(documents, end_of_text=end_of_text, context=plan.context)
     with _repeatable(plan):
-        model = build_model(plan, vocabulary_size=len(tokenizer))
+        model = build_model(plan, vocabulary_size=len(tokenizer), end_of_text=end_of_text)
         losses, steps_planned = _fit(model, plan, rows, progress=progress, time_limit_seconds=time_limit_seconds)
     try:
-        model.save_pretrained(folder)
+        with _no_progress_bar():
+            model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
         summary = {"plan": asdict(plan), "steps_planned": steps_planned, "steps_done": len(losses), "losses": losses}
         (folder / "training.json").write_text(json.dumps(summary, indent=1), encoding="utf-8")
@@ -98,7 +101,7 @@ def train(
     return folder
 
 
-def build_model(plan: TrainingPlan, *, vocabulary_size: int) -> LlamaForCausalLM:
+def build_model(plan: TrainingPlan, *, vocabulary_size: int, end_of_text: int) -> LlamaForCausalLM:
     """An untrained model of the plan's shape, its weights drawn from the global torch generator."""
     return LlamaForCausalLM(
         LlamaConfig(
@@ -109,9 +112,9 @@ def build_model(plan: TrainingPlan, *, vocabulary_size: int) -> LlamaForCausalLM
             num_attention_heads=plan.heads,
             max_position_embeddings=plan.context,
             tie_word_embeddings=True,
-            bos_token_id=0,
-            eos_token_id=0,
-            pad_token_id=0,
+            bos_token_id=end_of_text,
+            eos_token_id=end_of_text,
+            pad_token_id=end_of_text,
         )
     )
 
@@ -189,3 +192,15 @@ def _repeatable(plan: TrainingPlan) -> Iterator[None]:
         finally:
             torch.set_num_threads(threads)
             torch.use_deterministic_algorithms(was_deterministic)
+
+
+@contextmanager
+def _no_progress_bar() -> Iterator[None]:
+    """Saving a small model is instant; a bar on standard error would only break the caller's own display."""
+    was_enabled = transformers_logging.is_progress_bar_enabled()
+    transformers_logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            transformers_logging.enable_progress_bar()
