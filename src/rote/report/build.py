@@ -14,6 +14,7 @@ from rote.report.html.render import PageFigure, render_page
 from rote.report.model_card import model_card
 from rote.report.tables import copies_table, documents_table, rates_table
 from rote.report.view import RunView, load_view
+from rote.store.atomic import atomic_file
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,8 @@ def build_report(run_paths: Sequence[Path], out: Path) -> ReportPaths:
         figures, page_figures = write_figures(drawings, out / "figures")
         tables = write_tables(views, out / "tables")
         page = out / "index.html"
-        page.write_text(render_page(views, page_figures, comparison), encoding="utf-8")
+        with atomic_file(page) as file:
+            file.write(render_page(views, page_figures, comparison).encode())
         card = out / "model_card.md"
         card.write_text("\n\n".join(model_card(view) for view in views) + "\n", encoding="utf-8")
     except OSError as error:

@@ -6,6 +6,7 @@ Every mass here is a certified lower bound unless its name says `upper`. A measu
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from enum import IntEnum
+from itertools import pairwise
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -156,6 +157,14 @@ def character_maxima(starts: Integers, ends: Integers, values: Floats, *, length
     for row in np.argsort(values, kind="stable"):
         heat[starts[row] : ends[row]] = values[row]
     return heat
+
+
+def stretch_maxima(heat: Floats, stretches: int) -> Floats:
+    """The maximum of each of `stretches` equal stretches of a text, at most one per character; NaN where none has a
+    value."""
+    edges = np.linspace(0, len(heat), min(stretches, len(heat)) + 1).astype(int)
+    parts = [heat[start:end] for start, end in pairwise(edges)]
+    return np.array([np.nan if np.isnan(part).all() else np.nanmax(part) for part in parts], dtype=np.float64)
 
 
 def covered_share(heat: Floats, threshold: float) -> float:

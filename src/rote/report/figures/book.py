@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 from matplotlib.colors import LogNorm
@@ -10,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from rote.report.figures.style import FAINT, HEAT, SOFT, decade, house_style
-from rote.stats.population import Floats
+from rote.stats.population import Floats, stretch_maxima
 
 COLUMNS = 1200
 """Characters are joined into this many columns, each showing its strongest character."""
@@ -24,17 +23,6 @@ class HeatRow:
     heat: Floats
 
 
-def column_maxima(heat: Floats, columns: int) -> Floats:
-    """The maximum of each of `columns` equal stretches; NaN where a stretch has no value at all."""
-    edges = np.linspace(0, len(heat), min(columns, len(heat)) + 1).astype(int)
-    return np.array(
-        [
-            np.nan if np.isnan(part).all() else np.nanmax(part)
-            for part in (heat[start:end] for start, end in pairwise(edges))
-        ]
-    )
-
-
 def book_heat_map(rows: Sequence[HeatRow], *, threshold: float, title: str = "") -> Figure:
     """Strips under each other on one log colour scale from τ to 1; white below τ, grey where nothing was measured."""
     with house_style():
@@ -43,7 +31,7 @@ def book_heat_map(rows: Sequence[HeatRow], *, threshold: float, title: str = "")
         norm = LogNorm(vmin=min(threshold, 0.999), vmax=1)
         image = None
         for axes, row in zip(grid[:, 0], rows, strict=True):
-            strip = np.ma.masked_invalid(column_maxima(row.heat, COLUMNS))
+            strip = np.ma.masked_invalid(stretch_maxima(row.heat, COLUMNS))
             # A log scale has no place for 0; anything below τ is drawn white all the same.
             strip = np.ma.maximum(strip, threshold * 1e-3)
             image = axes.imshow(

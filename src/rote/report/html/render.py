@@ -14,9 +14,9 @@ from rote import __version__
 from rote.report.compare import Comparison, comparison_sentences
 from rote.report.html.glossary import GLOSSARY
 from rote.report.html.payload import STOP_CODES, TextIndex, continuation_blocks, run_payload, script_safe_json
-from rote.report.html.summary import summarise
 from rote.report.model_card import model_card
 from rote.report.rates import threshold_grid
+from rote.report.summary import summarise
 from rote.report.tables import document_row
 from rote.report.view import RunView, manifest_text
 from rote.report.words import integer, percent

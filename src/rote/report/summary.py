@@ -1,4 +1,4 @@
-"""The first screen of the page: what was measured, on what, what came out, how sure. Words for a newcomer."""
+"""What a run says in plain words, for page and terminal: what was measured, on what, what came out, how sure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -201,7 +201,7 @@ def certainty(view: RunView, rates: list[CriterionRate]) -> tuple[Sentence, ...]
     short = sum(document.short_windows for document in view.documents)
     if short:
         sentences.append(
-            Sentence(f"{plural(short, 'window')} at the end of a text came out too short and left out.", "window")
+            Sentence(f"{plural(short, 'window')} at the end of a text came out too short and were left out.", "window")
         )
     return tuple(sentences)
 

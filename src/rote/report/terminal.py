@@ -1,0 +1,135 @@
+"""The summary of a run in a terminal: rates with intervals, and each text as lines of bars."""
+
+from collections.abc import Iterable
+
+import numpy as np
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.measure import Measurement
+from rich.table import Table
+from rich.text import Text
+
+from rote.report.rates import Criterion, CriterionRate, rate_for, rates_by_criterion
+from rote.report.summary import Sentence, certainty, headline, question
+from rote.report.view import Document, RunView
+from rote.report.words import integer, interval_words, percent, policy_words, probability
+from rote.stats.population import Floats, character_maxima, stretch_maxima
+from rote.types import Split
+
+BARS = "▁▂▃▄▅▆▇█"
+COLOURS = ("#ffe6a8", "#ffd37c", "#fdb95a", "#f89b44", "#ef7a35", "#dc5a2a", "#c8451f", "#b93a1d")
+NOTHING = "·"
+NOT_COVERED = " "
+DOCUMENTS_SHOWN = 12
+
+
+def show_run(view: RunView) -> RenderableType:
+    """Headline, rates of both splits, heat strips of the strongest documents, and how sure it all is."""
+    rates = rates_by_criterion(view.population, view.threshold)
+    parts: list[RenderableType] = [Text(headline(view, rates), style="bold"), Text(question(view), style="dim"), Text()]
+    if not view.is_complete:
+        parts.insert(0, Text("This run is not finished; what follows are its finished windows.", style="yellow"))
+    parts += [rate_table(view, rates), Text(), *document_strips(view)]
+    parts += [Text(), *bullet_list(certainty(view, rates))]
+    return Group(*parts)
+
+
+def rate_table(view: RunView, rates: list[CriterionRate]) -> Table:
+    """One row per criterion, target beside control."""
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column("")
+    for split in Split:
+        table.add_column(split.value, justify="right")
+        table.add_column("95 % interval")
+    budget = view.population.edit_budget
+    rows = [
+        ("greedy, exact", Criterion.GREEDY, 0),
+        (f"verbatim, p ≥ {probability(view.threshold)}", Criterion.VERBATIM, None),
+        (f"near-verbatim, ε ≤ {budget}", Criterion.NEAR, budget),
+    ]
+    for name, criterion, edits in rows:
+        cells = [rate_cells(rate_for(rates, criterion, split=split, edits=edits)) for split in Split]
+        if any(cells):
+            table.add_row(Text(name), *[cell for pair in cells for cell in (pair or (Text("–"), Text("–")))])
+    table.caption = f"{integer(len(view.population))} windows · {policy_words(view.config)}"
+    table.caption_justify = "left"
+    return table
+
+
+def rate_cells(entry: CriterionRate | None) -> tuple[Text, Text] | None:
+    if entry is None:
+        return None
+    share = Text(percent(entry.rate.value), style="bold")
+    return share, Text(interval_words(entry.rate.interval), style="dim")
+
+
+def document_strips(view: RunView) -> Iterable[RenderableType]:
+    """The documents with most extractable windows, each with its strips; the rest as a count."""
+    ordered = sorted(view.documents, key=lambda document: (document.split == Split.CONTROL, -strength(view, document)))
+    for document in ordered[:DOCUMENTS_SHOWN]:
+        name = Text(document.name, style="bold", overflow="ellipsis", no_wrap=True)
+        name.append(f"  {document.split}, {percent(strength(view, document))} extractable", style="dim not bold")
+        yield name
+        part = view.population.select(view.rows_of(document))
+        length = document.characters or int(part.char_end.max())
+        spans = part.suffix_char_start, part.char_end
+        yield Strip("exact", character_maxima(*spans, part.verbatim(), length=length), view.threshold)
+        if part.mass_lower is not None:
+            near = character_maxima(*spans, part.mass(part.edit_budget), length=length)
+            yield Strip(f"ε ≤ {part.edit_budget}", near, view.threshold)
+    if len(ordered) > DOCUMENTS_SHOWN:
+        yield Text(f"and {integer(len(ordered) - DOCUMENTS_SHOWN)} more documents", style="dim")
+
+
+def strength(view: RunView, document: Document) -> float:
+    part = view.population.select(view.rows_of(document))
+    return float(np.mean(part.mass(part.edit_budget) >= view.threshold))
+
+
+class Strip:
+    """A text as one line of bars as wide as the terminal: height and colour are the probability on a log scale from τ
+    to 1, `·` is below τ, blank is not covered by any window."""
+
+    LABEL_WIDTH = 7
+
+    def __init__(self, label: str, heat: Floats, threshold: float) -> None:
+        self.label = label
+        self.heat = heat
+        self.threshold = threshold
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        columns = max(1, options.max_width - self.LABEL_WIDTH)
+        line = Text(f"{self.label:<{self.LABEL_WIDTH}}", style="dim", no_wrap=True)
+        yield line.append_text(sparkline(stretch_maxima(self.heat, columns), self.threshold))
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        return Measurement(self.LABEL_WIDTH + 1, options.max_width)
+
+
+def sparkline(values: Floats, threshold: float) -> Text:
+    """One character per value."""
+    line = Text(style="not dim")
+    for value in values:
+        step = bar_step(float(value), threshold)
+        if step is None:
+            line.append(NOT_COVERED if np.isnan(value) else NOTHING, style="dim")
+        else:
+            line.append(BARS[step], style=COLOURS[step])
+    return line
+
+
+def bar_step(value: float, threshold: float) -> int | None:
+    """0 just at τ to 7 at certainty, even steps on a log scale; None below τ or where there is no value."""
+    if not value >= threshold:
+        return None
+    if threshold >= 1:
+        return len(BARS) - 1
+    depth = 1 - np.log(value) / np.log(threshold)
+    return min(len(BARS) - 1, int(depth * len(BARS)))
+
+
+def bullet_list(sentences: Iterable[Sentence]) -> Iterable[RenderableType]:
+    """Sentences with a hanging bullet."""
+    for sentence in sentences:
+        row = Table.grid(padding=(0, 1))
+        row.add_row(Text("·"), Text(sentence.text, style="dim"))
+        yield row

@@ -1,0 +1,46 @@
+"""The model-card block: complete, well-formed Markdown whatever the names."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from rote.report.model_card import citation, markdown_safe, model_card
+from rote.report.rates import Criterion, rate_for, rates_by_criterion
+from rote.report.view import RunView
+from rote.report.words import percent
+from rote.types import Split
+
+
+def test_card_has_rates_intervals_settings_and_citation(view: RunView) -> None:
+    card = model_card(view)
+    near = rate_for(rates_by_criterion(view.population, 0.001), Criterion.NEAR, split=Split.TARGET, edits=5)
+    assert near is not None
+    assert percent(near.rate.value) in card
+    assert "50 + 50-token windows of 3 target and 1 control documents" in card
+    assert "top-k 40, temperature 1" in card
+    assert citation(view) in card
+
+
+def test_every_row_of_the_table_has_five_cells(view: RunView) -> None:
+    rows = [line for line in model_card(view).splitlines() if line.startswith("|")]
+    assert len(rows) == 5
+    assert {row.count("|") for row in rows} == {6}
+
+
+def test_citation_changes_with_the_manifest(view: RunView) -> None:
+    other = replace(view, manifest={**view.manifest, "seed": 1})
+    assert citation(other) != citation(view)
+
+
+def test_names_cannot_break_code_spans_or_cells(view: RunView) -> None:
+    assert markdown_safe("a`b|c\nd") == "a'b¦c d"
+    hostile = replace(view, path=Path("x|y`z"), manifest={**view.manifest, "model": {"id": "m|`odd`"}})
+    rows = [line for line in model_card(hostile).splitlines() if line.startswith("|")]
+    assert {row.count("|") for row in rows} == {6}
+
+
+def test_what_was_not_measured_has_no_row(view: RunView) -> None:
+    bare = replace(view, population=replace(view.population, greedy_distance=None, mass_lower=None))
+    card = model_card(bare)
+    assert "verbatim, p ≥ 0.001" in card
+    assert "greedy" not in card
+    assert "near-verbatim, ε" not in card

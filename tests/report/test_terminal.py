@@ -1,0 +1,66 @@
+"""The terminal summary: the same numbers as the page, at any width, with names shown as they are."""
+
+from io import StringIO
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from rote.report.rates import Criterion, rate_for, rates_by_criterion
+from rote.report.terminal import BARS, COLOURS, bar_step, show_run, sparkline
+from rote.report.view import RunView, load_view
+from rote.report.words import percent
+from rote.types import Split
+from tests.report.synthetic_run import Book, prose, write_run
+
+
+def shown(view: RunView, width: int = 100) -> str:
+    console = Console(width=width, file=StringIO(), color_system=None)
+    with console.capture() as capture:
+        console.print(show_run(view))
+    return capture.get()
+
+
+def test_rates_are_those_of_the_run(view: RunView) -> None:
+    text = shown(view)
+    rates = rates_by_criterion(view.population, view.threshold)
+    for criterion, edits in [(Criterion.GREEDY, 0), (Criterion.VERBATIM, None), (Criterion.NEAR, 5)]:
+        entry = rate_for(rates, criterion, split=Split.TARGET, edits=edits)
+        assert entry is not None
+        assert percent(entry.rate.value) in text
+    assert "held_out.txt  control, 0 % extractable" in text
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_no_line_is_wider_than_the_terminal(view: RunView, width: int) -> None:
+    assert max(len(line) for line in shown(view, width).splitlines()) <= width
+
+
+def test_strips_show_bars_where_the_model_knows_the_text_and_dots_where_it_does_not(view: RunView) -> None:
+    lines = shown(view).splitlines()
+    lamp = next(index for index, line in enumerate(lines) if line.startswith("the_lamp.txt"))
+    held_out = next(index for index, line in enumerate(lines) if line.startswith("held_out.txt"))
+    assert set(lines[lamp + 2]) & set(BARS)
+    assert not set(lines[held_out + 2]) & set(BARS)
+    assert "·" in lines[held_out + 2]
+
+
+def test_sparkline_by_hand() -> None:
+    assert sparkline(np.array([np.nan, 0.0, 0.0009, 0.001, 0.04, 1.0]), 0.001).plain == " ··▁▅█"
+    assert sparkline(np.array([0.999, 1.0]), 1.0).plain == "·█"
+    assert len(BARS) == len(COLOURS)
+
+
+@given(st.floats(0, 1), st.floats(0, 1))
+def test_bars_rise_with_probability(one: float, other: float) -> None:
+    low, high = (bar_step(value, 0.001) for value in sorted((one, other)))
+    assert low is None or (high is not None and low <= high)
+
+
+def test_names_with_console_markup_are_shown_as_they_are(tmp_path) -> None:
+    run = write_run(tmp_path / "run", [Book("[red]odd[/red].txt", prose(1, 1500))], model="[bold]m", stride=100)
+    text = shown(load_view(run))
+    assert "[red]odd[/red].txt" in text
+    assert "[bold]m can be made" in text
