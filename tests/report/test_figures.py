@@ -1,0 +1,249 @@
+"""Figures are checked for what they draw: points, limits, labels, legends. Never for pixels."""
+
+import numpy as np
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import ConnectionPatch
+
+from rote.report.figures.book import HeatRow, book_heat_map
+from rote.report.figures.curves import SweepSeries, policy_sweep, query_curves, token_ranks
+from rote.report.figures.longform import MatchBlock, Recall, block_map, recall_bars, word_counts
+from rote.report.figures.masses import gain_curves, mass_scatter
+from rote.report.figures.prior import PriorShare, prior_scatter, prior_shares
+from rote.report.figures.rates import CopiesSeries, rate_by_copies, rates_by_edits
+from rote.report.figures.search import BeamWidthSeries, Convergence, beam_width_sweep, monte_carlo_convergence
+from rote.report.figures.shells import shell_heat_map, shell_violins, verbatim_share_by_model
+from rote.report.figures.style import BLUE, ORANGE, SERIES, VERMILLION, decade, save_bytes
+from rote.report.rates import Criterion, rate_for, rates_by_criterion
+from rote.report.view import RunView
+from rote.stats.curves import rate_curves
+from rote.stats.intervals import rate
+from rote.types import Split
+
+MASS_LOWER = np.array([[0.5, 0.8, 1.0], [0.0, 0.1, 0.4], [0.0, 0.0, 0.0005], [0.2, 0.2, 0.2]])
+
+
+def legend_of(axes: Axes) -> list[str]:
+    legend = axes.get_legend()
+    return [] if legend is None else [text.get_text() for text in legend.get_texts()]
+
+
+def points_of(axes: Axes, label: str) -> np.ndarray:
+    return next(np.asarray(c.get_offsets()) for c in axes.collections if str(c.get_label()).startswith(label))
+
+
+def test_rates_by_edits_draws_every_rate_at_its_edits(view: RunView) -> None:
+    rates = rates_by_criterion(view.population, 0.001)
+    axes = rates_by_edits(rates, threshold=0.001).axes[0]
+    lines = {str(line.get_label()): line for line in axes.lines}
+    assert set(lines) == {"near-verbatim, target", "greedy, target", "near-verbatim, control", "greedy, control"}
+    assert sorted(legend_of(axes)) == sorted(lines)
+    near = lines["near-verbatim, target"]
+    for edits in range(6):
+        entry = rate_for(rates, Criterion.NEAR, split=Split.TARGET, edits=edits)
+        assert entry is not None
+        assert near.get_ydata()[edits] == entry.rate.value
+        assert near.get_xdata()[edits] == pytest.approx(edits, abs=0.2)
+    assert axes.get_ylim()[0] == 0
+    assert "0.001" in axes.get_ylabel()
+
+
+def test_rates_by_edits_has_a_whisker_from_low_to_high(view: RunView) -> None:
+    rates = [
+        e for e in rates_by_criterion(view.population, 0.001) if e.criterion is Criterion.NEAR and e.split == "target"
+    ]
+    axes = rates_by_edits(rates, threshold=0.001).axes[0]
+    drawn = [(segment[0][1], segment[1][1]) for segment in axes.collections[0].get_segments()]
+    assert drawn == [pytest.approx((e.rate.interval.low, e.rate.interval.high)) for e in rates]
+
+
+def test_scatter_puts_each_category_in_its_colour_and_zero_on_the_rail() -> None:
+    p_verbatim = np.array([0.5, 0.0004, 0.0, 0.0])
+    mass = np.array([0.6, 0.02, 0.3, 0.0])
+    axes = mass_scatter(p_verbatim, mass, threshold=0.001, edits=5).axes[0]
+    assert points_of(axes, "word for word").tolist() == [[0.5, 0.6]]
+    assert points_of(axes, "only nearly (").tolist() == [[0.0004, 0.02]]
+    ((x, y),) = points_of(axes, "only nearly, exact impossible").tolist()
+    assert y == 0.3
+    assert axes.get_xlim()[0] < x < 0.0001
+    assert legend_of(axes) == ["word for word (1)", "only nearly (1)", "only nearly, exact impossible (1)"]
+    assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
+    colours = [tuple(np.round(c.get_facecolor()[0][:3] * 255).astype(int)) for c in axes.collections[:3]]
+    assert colours == [tuple(int(name[i : i + 2], 16) for i in (1, 3, 5)) for name in (BLUE, ORANGE, VERMILLION)]
+
+
+def test_gain_curves_reach_the_share_with_any_gain() -> None:
+    p_verbatim, mass = np.array([0.5, 0.0, 0.1, 0.0]), np.array([0.6, 0.2, 0.1, 0.0])
+    axes = gain_curves([("m", p_verbatim, mass)], threshold=0.001).axes[0]
+    extractable, everything = axes.lines
+    assert extractable.get_xdata().tolist() == pytest.approx([0.1, 0.2])
+    assert extractable.get_ydata().tolist() == pytest.approx([2 / 3, 1 / 3])
+    assert everything.get_ydata().tolist() == pytest.approx([0.5, 0.25])
+    assert legend_of(axes) == ["m, extractable (3)", "m, all windows (4)"]
+
+
+def test_shell_heat_map_sorts_extractable_windows_by_verbatim_share() -> None:
+    axes = shell_heat_map(MASS_LOWER, threshold=0.001).axes[0]
+    drawn = np.asarray(axes.images[0].get_array())
+    assert drawn.tolist() == [pytest.approx(row) for row in [[1, 0, 0], [0.5, 0.3, 0.2], [0, 0.25, 0.75]]]
+
+
+def test_shell_violins_mark_the_median_of_each_shell() -> None:
+    axes = shell_violins(MASS_LOWER, threshold=0.001).axes[0]
+    assert [float(line.get_ydata()[0]) for line in axes.lines] == pytest.approx([0.5, 0.25, 0.2])
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["0\n(exact)", "1", "2"]
+
+
+def test_verbatim_share_names_models_with_their_counts() -> None:
+    axes = verbatim_share_by_model([("small", MASS_LOWER), ("large", MASS_LOWER[:1])], threshold=0.001).axes[0]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["small\n(n = 3)", "large\n(n = 1)"]
+    assert [float(line.get_ydata()[0]) for line in axes.lines] == pytest.approx([0.5, 0.5])
+
+
+def test_figures_without_anything_to_show_say_why() -> None:
+    nothing = np.zeros((3, 3))
+    for figure in (
+        shell_heat_map(nothing, threshold=0.001),
+        shell_violins(nothing, threshold=0.001),
+        verbatim_share_by_model([("m", nothing)], threshold=0.001),
+        rate_by_copies([]),
+        rates_by_edits([], threshold=0.001),
+    ):
+        assert len(figure.axes[0].texts[0].get_text()) > 10
+
+
+def test_book_heat_map_has_a_strip_per_row_on_one_scale_from_tau_to_one() -> None:
+    heat = np.array([np.nan, 0.0, 0.5, 1.0])
+    figure = book_heat_map([HeatRow("exact", heat), HeatRow("ε ≤ 5", heat)], threshold=0.01, title="alice")
+    strips = [axes for axes in figure.axes if axes.images]
+    assert [axes.get_yticklabels()[0].get_text() for axes in strips] == ["exact", "ε ≤ 5"]
+    for axes in strips:
+        image = axes.images[0]
+        assert image.get_clim() == (0.01, 1)
+        drawn = image.get_array()
+        assert np.ma.getmaskarray(drawn)[0].tolist() == [True, False, False, False]
+        assert drawn[0, 1] < 0.01
+        assert drawn[0, 2:].tolist() == [0.5, 1.0]
+
+
+def test_query_curves_draw_rates_greedy_and_the_limit() -> None:
+    curves = rate_curves(np.log([0.5, 0.001]), queries=[1, 10, 10_000], probabilities=[0.5])
+    axes = query_curves([curves], greedy_rate=0.25).axes[0]
+    line = axes.lines[0]
+    assert line.get_xdata().tolist() == [1, 10, 10_000]
+    assert line.get_ydata().tolist() == [0.5, 0.5, 1.0]
+    assert axes.lines[1].get_ydata()[0] == 1.0
+    assert axes.lines[2].get_ydata()[0] == 0.25
+    assert legend_of(axes) == ["verbatim, p = 0.5", "greedy, one query"]
+
+
+def test_policy_sweep_draws_each_series_with_its_own_marker() -> None:
+    series = [
+        SweepSeries("τ = 0.001", (1, 10, 40), (0.1, 0.2, 0.3)),
+        SweepSeries("τ = 0.1", (1, 10, 40), (0.0, 0.1, 0.1)),
+    ]
+    axes = policy_sweep(series, setting="top-k", is_log=True).axes[0]
+    assert [list(line.get_ydata()) for line in axes.lines] == [[0.1, 0.2, 0.3], [0.0, 0.1, 0.1]]
+    assert len({line.get_marker() for line in axes.lines}) == 2
+    assert axes.get_xlabel() == "top-k"
+    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["1", "10", "40"]
+
+
+def test_token_ranks_mark_tokens_the_policy_cuts_off() -> None:
+    axes = token_ranks([1, 2, 50, 1], kept=40).axes[0]
+    assert points_of(axes, "kept").tolist() == [[1, 1], [2, 2], [4, 1]]
+    assert points_of(axes, "cut off").tolist() == [[3, 50]]
+    assert axes.get_yscale() == "log"
+
+
+def test_copies_axis_holds_zero_and_doubles() -> None:
+    rates = tuple(rate(hits, 20) for hits in (0, 5, 20))
+    axes = rate_by_copies([CopiesSeries("m", (0, 1, 4), rates)]).axes[0]
+    assert axes.lines[0].get_xdata().tolist() == [0, 1, 3]
+    assert axes.lines[0].get_ydata().tolist() == [0, 0.25, 1]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["0", "1", "4"]
+
+
+def test_beam_width_sweep_shows_recovery_and_cost() -> None:
+    series = [BeamWidthSeries("exact rule", (5, 20), (0.9, 1.0), (300, 1030))]
+    left, right = beam_width_sweep(series).axes
+    assert list(left.lines[0].get_ydata()) == [0.9, 1.0]
+    assert list(right.lines[0].get_ydata()) == [300, 1030]
+    assert legend_of(left) == ["exact rule"]
+
+
+def test_monte_carlo_is_drawn_against_the_certified_band() -> None:
+    run = Convergence("Monte Carlo", (100, 1000), (0.1, 0.2), (0.0, 0.15), (0.5, 0.25))
+    axes = monte_carlo_convergence([run], lower=0.18, upper=0.22, verbatim=0.1).axes[0]
+    assert legend_of(axes) == ["certified bounds", "p_z alone", "Monte Carlo"]
+    assert [line.get_ydata()[0] for line in axes.lines[:3]] == [0.18, 0.22, 0.1]
+    assert axes.get_ylim() == (0, pytest.approx(0.54))
+
+
+def test_prior_scatter_separates_memorized_from_likely() -> None:
+    conditional, prior = np.log([0.5, 0.5, 1e-9]), np.log([1e-6, 0.4, 1e-9])
+    axes = prior_scatter(conditional, prior, least_conditional=0.01, least_ratio=10).axes[0]
+    labels = legend_of(axes)
+    assert labels[:3] == ["not extractable (1)", "extractable, merely likely (1)", "prior-aware memorized (1)"]
+    assert points_of(axes, "prior-aware").tolist() == [pytest.approx([-6, np.log10(0.5)])]
+
+
+def test_prior_shares_write_what_is_kept() -> None:
+    axes = prior_shares([PriorShare("24M", 100, 40, 30), PriorShare("5M", 100, 0, 0)]).axes[0]
+    assert [patch.get_height() for patch in axes.patches] == [0.4, 0.0, 0.3, 0.0]
+    assert [text.get_text() for text in axes.texts] == ["75% kept"]
+
+
+RECALLS = [Recall("a", 80, 100, 120, 60), Recall("b", 0, 100, 50, 0)]
+
+
+def test_recall_bars_and_word_counts_add_up() -> None:
+    bars = recall_bars(RECALLS).axes[0]
+    assert [patch.get_width() for patch in bars.patches] == [0.8, 0.0]
+    assert [text.get_text().split("  ")[0] for text in bars.texts] == ["80.0 %", "0.0 %"]
+    counts = word_counts(RECALLS).axes[0]
+    assert [patch.get_width() for patch in counts.patches] == [80, 0, 20, 100, 40, 50]
+    assert legend_of(counts) == ["matched", "missing from the generation", "additional in the generation"]
+
+
+def test_block_map_joins_every_block() -> None:
+    figure = block_map([MatchBlock(0, 10, 5, 15), MatchBlock(40, 60, 30, 50)], book_words=100, generated_words=50)
+    book, generation = figure.axes
+    assert book.get_xlim() == (0, 100)
+    assert generation.get_xlim() == (0, 50)
+    links = [artist for artist in figure.artists if isinstance(artist, ConnectionPatch)]
+    assert [(link.xy1[0], link.xy2[0]) for link in links] == [(5, 10), (50, 40)]
+
+
+def contrast_lightness(colour: str) -> float:
+    return sum(weight * int(colour[i : i + 2], 16) for weight, i in ((0.299, 1), (0.587, 3), (0.114, 5)))
+
+
+def test_neighbouring_series_differ_in_lightness_as_well_as_hue() -> None:
+    lightness = [contrast_lightness(colour) for colour in SERIES]
+    assert len(set(SERIES)) == len(SERIES)
+    assert len({round(value) for value in lightness}) == len(SERIES)
+
+
+def test_saved_files_keep_text_and_do_not_change_between_savings() -> None:
+    def make() -> Figure:
+        return token_ranks([1, 2, 3], kept=40, title="price: $5$ & <b>")
+
+    svg = save_bytes(make(), "svg").decode()
+    assert "price: $5$ &amp; &lt;b&gt;" in svg
+    assert svg == save_bytes(make(), "svg").decode()
+    # TrueType (42), not the Type 3 outlines that some journals refuse.
+    assert b"/Type3" not in save_bytes(make(), "pdf")
+
+
+def test_decades_are_plain_text() -> None:
+    assert [decade(value) for value in (1e-6, 0.001, 0.01, 1, 1000, 1e6, 0)] == [
+        "10⁻⁶",
+        "10⁻³",
+        "0.01",
+        "1",
+        "1000",
+        "10⁶",
+        "0",
+    ]
