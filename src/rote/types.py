@@ -37,6 +37,13 @@ class StopReason(StrEnum):
     SCREENED = "screened"
 
 
+class Encoding(NamedTuple):
+    """A text as tokens, no special ones added, with the character span of each."""
+
+    ids: list[int]
+    spans: list[tuple[int, int]]
+
+
 @dataclass(frozen=True, slots=True)
 class Window:
     """`prefix_ids` followed by `suffix_ids`, cut from one document.

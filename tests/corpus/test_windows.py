@@ -95,7 +95,7 @@ def test_windows_equal_tokenising_the_whole_rest_of_the_document(
 def test_real_byte_level_bpe_gives_the_tokens_of_the_whole_rest() -> None:
     from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
-    from rote.corpus.windows import Encoding
+    from rote.types import Encoding
 
     text = "It was “naïve” — the 漢字 sat on the mat, and 12 345 other  things\n\nhappened… " * 40
     bpe = Tokenizer(models.BPE())

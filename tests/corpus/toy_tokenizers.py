@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from rote.corpus.windows import Encoding
+from rote.types import Encoding
 
 
 class WordTokenizer:

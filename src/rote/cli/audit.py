@@ -1,6 +1,7 @@
 """`rote audit`: how much of a book a chat endpoint or a local model reproduces at length."""
 
 import sys
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,7 +11,7 @@ from rich.console import Console
 from rote.corpus.documents import read_documents
 from rote.errors import TextError
 from rote.measures.longform.findings import TrialFinding
-from rote.measures.longform.options import AuditOptions, GenerationSettings
+from rote.measures.longform.options import AuditOptions, GenerationSettings, Style
 from rote.models.responder import Responder
 from rote.run.audit import AuditResult, AuditRun, run_audit
 from rote.run.audit_ask import RetryPolicy
@@ -52,7 +53,7 @@ def audit(
     chapters: Annotated[bool | None, typer.Option("--chapters", help="Seed every chapter by itself.")] = None,
     style: Annotated[str | None, _help("chat, or text for a base model.", _OPTIONS.style)] = None,
     beams: Annotated[int, typer.Option(help="Beam width of a local model.")] = 1,
-    device: Annotated[str, typer.Option(help="Device of a local model.")] = "cpu",
+    device: Annotated[str, typer.Option(help="Device of a local model.")] = "auto",
     max_cost: Annotated[float | None, typer.Option(help="Ceiling in money; needs the prices.")] = None,
     max_tokens_total: Annotated[int | None, typer.Option(help="Ceiling in tokens, prompts included.")] = None,
     price_input: Annotated[float | None, typer.Option(help="Price of a million prompt tokens.")] = None,
@@ -91,7 +92,7 @@ def audit(
         raise TextError(f"{book} holds {len(documents)} texts; give a file with one.")
     run = AuditRun(
         book=documents[0],
-        model={"model": model, "endpoint": endpoint} if endpoint else {"model": model, "beams": beams},
+        model={"model": model, "endpoint": endpoint},
         options=options,
         out=out,
         prices=Prices(input=price_input, output=price_output, cached_input=price_cached_input),
@@ -100,11 +101,13 @@ def audit(
         command_line=tuple(sys.argv),
     )
     run.check()
-    responder = (
-        _remote(endpoint, model, key_variable, timeout_seconds=timeout_seconds, stream=stream, limit=token_parameter)
-        if endpoint
-        else _local(model, options, beams=beams, device=device)
-    )
+    if endpoint is not None:
+        responder: Responder = _remote(
+            endpoint, model, key_variable, timeout_seconds=timeout_seconds, stream=stream, limit=token_parameter
+        )
+    else:
+        responder, identity = _local(model, options, beams=beams, device=device)
+        run = replace(run, model=identity)
     show_audit(Console(), run_audit(run, responder), out)
 
 
@@ -119,11 +122,14 @@ def _remote(
     )
 
 
-def _local(model: str, options: AuditOptions, *, beams: int, device: str) -> Responder:
-    from rote.measures.longform.options import Style
-    from rote.models.local_chat import load_local
+def _local(model: str, options: AuditOptions, *, beams: int, device: str) -> tuple[Responder, dict[str, Any]]:
+    """A model on this machine, and what tells it from another."""
+    from rote.models.hf import load
+    from rote.models.local_chat import LocalResponder
 
-    return load_local(model, chat=options.style is Style.CHAT, beams=beams, seed=options.seed, device=device)
+    loaded = load(model, device=device)
+    responder = LocalResponder(loaded, chat=options.style is Style.CHAT, beams=beams, seed=options.seed)
+    return responder, {"model": model, "beams": beams, **asdict(loaded.identity)}
 
 
 def show_audit(console: Console, result: AuditResult, out: Path) -> None:

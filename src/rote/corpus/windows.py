@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 
 from rote.corpus.documents import Document, require_unique_names
 from rote.errors import ConfigError
-from rote.types import Window
+from rote.types import Encoding, Window
 
 CHARACTERS_PER_TOKEN = 8
 """First guess of the slice length: 800 characters for 100 tokens, as published."""
@@ -23,13 +23,6 @@ CUT_MARGIN_CHARACTERS = 256
 SLICES_PER_BATCH = 512
 
 WORD_BREAK = re.compile(r"\S\s+\S")
-
-
-class Encoding(NamedTuple):
-    """Token ids of one text and, for each, the characters it came from. No special tokens."""
-
-    ids: list[int]
-    spans: list[tuple[int, int]]
 
 
 class Tokenizer(Protocol):

@@ -13,6 +13,9 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from rote.models.scoring import WindowScores
+from rote.policy import Policy
+
 
 class CausalModel(Protocol):
     """Next-token logits for whole histories; no state."""
@@ -83,6 +86,10 @@ class TreeModel(CausalModel, Protocol):
     @property
     def max_positions(self) -> int | None:
         """The longest sequence the model takes; None when it has no limit."""
+        ...
+
+    def score(self, windows: Sequence[Sequence[int]], suffix_tokens: int, policies: Sequence[Policy]) -> WindowScores:
+        """Teacher-forced scores of the last `suffix_tokens` of each window (all of one length), for every policy."""
         ...
 
     def open_tree(self, slots: int, entries: int) -> TreeSession: ...

@@ -5,25 +5,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from rote.errors import ModelError
 from rote.models.base import TreeSession
+from rote.models.hf_head import ChunkedHead
 from rote.models.hf_tree import RecomputeSession, TreeSessionHF
 from rote.models.probe import can_search_trees
+from rote.models.scoring import WindowScores, score_tokens
+from rote.policy import Policy
+from rote.types import Encoding
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 BosRule = Literal["auto", "always", "never"]
-
-
-class Encoding(NamedTuple):
-    """Token ids with the character span of each, no special tokens added."""
-
-    ids: list[int]
-    spans: list[tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +106,32 @@ class HuggingFaceModel:
         ids = torch.tensor([list(history) for history in histories], device=self.device)
         logits: Tensor = self.model(input_ids=ids, use_cache=False, logits_to_keep=1).logits[:, -1]
         return logits.float()
+
+    @torch.inference_mode()
+    def score(self, windows: Sequence[Sequence[int]], suffix_tokens: int, policies: Sequence[Policy]) -> WindowScores:
+        """Teacher-force windows of one length: scores of the last `suffix_tokens` of each under every policy.
+
+        One pass of the body; the head is applied to a few rows at a time, so that logits of all positions never
+        exist at once.
+        """
+        ids = torch.tensor([list(window) for window in windows], device=self.device)
+        rows, length = ids.shape
+        places = torch.arange(length - suffix_tokens - 1, length - 1, device=self.device)
+        targets = ids[:, places + 1].flatten()
+        parts = [
+            score_tokens(logits, targets[first : first + len(logits)], policies)
+            for first, logits in self._head.chunks(ids, places)
+        ]
+        shape = (rows, suffix_tokens)
+        return WindowScores(
+            torch.cat([part.log_probs for part in parts], -1).reshape(len(policies), *shape),
+            torch.cat([part.ranks for part in parts]).reshape(shape),
+            torch.cat([part.model_log_probs for part in parts]).reshape(shape),
+        )
+
+    @cached_property
+    def _head(self) -> ChunkedHead:
+        return ChunkedHead(self.model)
 
     @cached_property
     def searches_trees(self) -> bool:

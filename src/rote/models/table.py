@@ -13,6 +13,8 @@ from torch import Tensor
 
 from rote.errors import ConfigError
 from rote.models.base import TreeBatch
+from rote.models.scoring import WindowScores, score_tokens
+from rote.policy import Policy
 
 _MULTIPLIER = 6364136223846793005
 _MIXER = -7046029254386353131  # 2⁶⁴ / golden ratio, odd, as a signed number
@@ -61,6 +63,19 @@ class TableModel:
     def next_logits(self, histories: Sequence[Sequence[int]]) -> Tensor:
         folded = torch.tensor([_fold_history(history) for history in histories], dtype=torch.int64)
         return self._logits(folded)
+
+    def score(self, windows: Sequence[Sequence[int]], suffix_tokens: int, policies: Sequence[Policy]) -> WindowScores:
+        """Scores of the last `suffix_tokens` of each window, one history at a time."""
+        parts = []
+        for place in range(suffix_tokens):
+            histories = [window[: len(window) - suffix_tokens + place] for window in windows]
+            wanted = torch.tensor([window[len(history)] for window, history in zip(windows, histories, strict=True)])
+            parts.append(score_tokens(self.next_logits(histories), wanted, policies))
+        return WindowScores(
+            torch.stack([part.log_probs for part in parts], -1),
+            torch.stack([part.ranks for part in parts], -1),
+            torch.stack([part.model_log_probs for part in parts], -1),
+        )
 
     def open_tree(self, slots: int, entries: int) -> "TableSession":
         return TableSession(self, slots, entries)

@@ -53,6 +53,10 @@ class RunFolder:
         return self.path / "continuations.parquet"
 
     @property
+    def texts(self) -> Path:
+        return self.path / "texts.parquet"
+
+    @property
     def parts(self) -> Path:
         return self.path / "parts"
 
@@ -99,7 +103,7 @@ class RunFolder:
         """
         self.manifest.unlink(missing_ok=True)
         sync_folder(self.path)
-        for path in (self.results, self.continuations, *self._report_files()):
+        for path in (self.results, self.continuations, self.texts, *self._report_files()):
             path.unlink(missing_ok=True)
         for name in EXPORT_FILES:
             (self.path / name).unlink(missing_ok=True)
@@ -131,7 +135,7 @@ class RunFolder:
     def _is_temporary(self, name: str) -> bool:
         # An export may be writing its own temporary file here at this moment: that one is left alone.
         match = TEMPORARY.fullmatch(name)
-        own = {path.name for path in (self.identity, self.manifest, self.results, self.continuations)}
+        own = {path.name for path in (self.identity, self.manifest, self.results, self.continuations, self.texts)}
         return match is not None and (match["target"] in own or PART_NAME.fullmatch(match["target"]) is not None)
 
     def _report_files(self) -> Iterator[Path]:

@@ -33,6 +33,8 @@ MEASURE_COLUMNS: tuple[tuple[str, pa.Field], ...] = (
     ("near", pa.field("verdict", pa.string())),
     ("near", pa.field("stop_reason", pa.string())),
     ("near", pa.field("stop_step", pa.int32())),
+    ("near", pa.field("screen_rating", pa.float64())),
+    ("near", pa.field("was_screened", pa.bool_())),
     ("estimate", pa.field("mass_estimate", pa.float64())),
     ("estimate", pa.field("mass_standard_error", pa.float64())),
     ("estimate", pa.field("mass_low", pa.float64())),

@@ -1,0 +1,124 @@
+"""`rote demo`: the whole product on a model that is trained on the spot, so that nothing has to be downloaded."""
+
+import math
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from rote.cli.progress import make_progress
+
+INTRODUCTION = """\
+A small language model is trained on invented prose and records. Some passages are in its training data once, others
+up to 128 times, some only in another edition, and the control passages never. rote then measures how much of each
+passage the model can reproduce: word for word (greedy decoding), with what probability (verbatim), and with what
+probability within five token edits (near-verbatim)."""
+
+
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for the texts, the run and the report.")] = Path("demo"),
+    stride_chars: Annotated[int, typer.Option(help="Start a window every this many characters.")] = 120,
+) -> None:
+    """Train a pocket model, scan what it memorized, and write a report. Takes about three minutes on two cores."""
+    from rote.lab.pocket import pocket_model
+    from rote.report.build import build_report
+    from rote.run.config import RunConfig
+    from rote.run.execute import scan_to_folder
+
+    console = Console(stderr=True)
+    console.print(INTRODUCTION, highlight=False)
+    with _training_bar(console) as report_training:
+        pocket = pocket_model(progress=report_training)
+    files = pocket.write_texts(out / "texts")
+    config = RunConfig(
+        model=str(pocket.path),
+        text=(str(files.targets),),
+        control=(str(files.controls),),
+        out=str(out / "run"),
+        stride_chars=stride_chars,
+    )
+    facts = {f"{passage.name}.txt": {"copies": passage.copies, "kind": str(passage.kind)} for passage in pocket.targets}
+    with make_progress() as progress:
+        result = scan_to_folder(config, progress=progress, command_line=sys.argv, document_facts=facts)
+    with console.status("writing the report"):
+        report = build_report([result.path], result.path / "report")
+    Console().print(copies_table(result.path, facts))
+    console.print(f"\nReport: [bold]{report.page.resolve()}[/]", soft_wrap=True, highlight=False)
+    console.print(f"Terminal summary: rote show {result.path}", soft_wrap=True, highlight=False)
+
+
+class _training_bar:
+    """A bar while the pocket model trains; silent when the model is cached or nobody watches."""
+
+    def __init__(self, console: Console) -> None:
+        columns = (TextColumn("training the pocket model"), BarColumn(), TextColumn("{task.fields[loss]}"))
+        self._display = Progress(*columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal)
+        self._task: TaskID | None = None
+
+    def __enter__(self) -> Any:
+        self._display.__enter__()
+        return self._report
+
+    def _report(self, state: Any) -> None:
+        if self._task is None:
+            self._task = self._display.add_task("", total=state.steps, loss="")
+        self._display.update(self._task, completed=state.step, loss=f"loss {state.loss:.2f}")
+
+    def __exit__(self, *details: Any) -> None:
+        self._display.__exit__(*details)
+
+
+def copies_table(run: Path, facts: dict[str, dict[str, Any]]) -> Table:
+    """Copies in training against the share of windows that come out, controls last."""
+    import polars as pl
+
+    from rote.store.read import read_run
+
+    stored = read_run(run)
+    threshold = float((stored.manifest or {})["config"]["threshold"])
+    results = stored.results.with_columns(
+        pl.col("document")
+        .map_elements(lambda name: _group(facts.get(name.removeprefix("target/"))), return_dtype=pl.String)
+        .alias("group")
+    )
+    table = Table(title=f"share of windows extractable at τ = {threshold:g}, with 95 % interval", box=None)
+    for name, justify in (("copies in training", "right"), ("windows", "right")):
+        table.add_column(name, justify=justify)  # type: ignore[arg-type]
+    for name in ("greedy, exact", "verbatim", "near-verbatim"):
+        table.add_column(name, justify="right")
+    for group in sorted(results["group"].unique(), key=_group_order):
+        rows = results.filter(pl.col("group") == group)
+        hits = (
+            rows["greedy_levenshtein"] == 0,
+            rows["p_verbatim"] >= threshold,
+            rows["mass_lower"].list.last() >= threshold,
+        )
+        table.add_row(group, str(rows.height), *(_rate_words(rows, hit) for hit in hits))
+    return table
+
+
+def _group(fact: dict[str, Any] | None) -> str:
+    if fact is None:
+        return "control: 0"
+    return f"{fact['copies']} of another edition" if fact["kind"] == "edition" else str(fact["copies"])
+
+
+def _group_order(group: str) -> tuple[int, int]:
+    kind = 2 if group.startswith("control") else 1 if "edition" in group else 0
+    return kind, int("".join(character for character in group if character.isdigit()))
+
+
+def _rate_words(rows: Any, hits: Any) -> str:
+    from rote.stats.clustered import rate_with_clusters
+
+    lengths = (rows["char_end"] - rows["char_start"]).max()
+    rate = rate_with_clusters(
+        hits.to_numpy(), rows["document"].to_list(), rows["char_start"].to_numpy(), window_chars=int(lengths)
+    )
+    if math.isnan(rate.interval.low):
+        return f"{rate.value:.0%}"
+    return f"{rate.value:.0%} ({rate.interval.low:.0%}–{rate.interval.high:.0%})"

@@ -1,0 +1,66 @@
+"""The `rote` command. Errors of ours become one sentence and exit code 2; Ctrl-C leaves a run that resumes."""
+
+import sys
+from collections.abc import Sequence
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from rote.cli.audit import audit
+from rote.cli.demo import demo
+from rote.cli.export import export
+from rote.cli.plan import plan
+from rote.cli.recall import recall
+from rote.cli.report import report
+from rote.cli.scan import scan_command
+from rote.cli.show import show
+from rote.errors import RoteError
+
+app = typer.Typer(
+    name="rote",
+    help="How much of a text a language model can reproduce, exactly and nearly, with bounds you can defend.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.command()(demo)
+app.command("scan")(scan_command())
+app.command()(report)
+app.command()(show)
+app.command()(export)
+app.command()(plan)
+app.command()(recall)
+app.command()(audit)
+
+LIST_FLAGS = ("--text", "--control")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry point of the console script."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    errors = Console(stderr=True)
+    try:
+        app(args=spread_lists(given), standalone_mode=True)
+    except RoteError as error:
+        errors.print(f"[bold red]error:[/] {escape(str(error))}", soft_wrap=True, highlight=False)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        errors.print("stopped; the same command resumes where this one ended.", highlight=False)
+        sys.exit(130)
+
+
+def spread_lists(arguments: Sequence[str]) -> list[str]:
+    """`--text a b c` means `--text a --text b --text c`, so that shells can expand globs."""
+    spread: list[str] = []
+    flag: str | None = None
+    for argument in arguments:
+        if argument.startswith("-"):
+            flag = argument if argument in LIST_FLAGS else None
+            spread.append(argument)
+        elif flag is not None and spread[-1] != flag:
+            spread += [flag, argument]
+        else:
+            spread.append(argument)
+    return spread

@@ -1,0 +1,102 @@
+"""`rote plan`: what a measurement costs before it is made. Needs no model."""
+
+import math
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from rote.run.config import RunConfig
+from rote.stats import planning
+
+DEFAULTS = RunConfig()
+MASSES = (0.1, 0.01, 0.001)
+MISS_CHANCES = (0.005, 0.05, 0.5)
+ERRORS = (0.5, 0.1, 0.01)
+PROBABILITIES = (0.5, 0.9, 0.999)
+
+
+def plan(
+    mass: Annotated[
+        list[float] | None, typer.Option(help="Probability to plan for; may be repeated. [default: 0.1 0.01 0.001]")
+    ] = None,
+    samples: Annotated[
+        list[int] | None, typer.Option(help="Monte Carlo samples to price; may be repeated. [default: 3000 100000]")
+    ] = None,
+    prefix_tokens: Annotated[int, typer.Option(help="Tokens of the prefix.")] = DEFAULTS.prefix_tokens,
+    suffix_tokens: Annotated[int, typer.Option(help="Tokens of the suffix.")] = DEFAULTS.suffix_tokens,
+    beam_width: Annotated[int, typer.Option(help="Beams kept per step.")] = DEFAULTS.beam_width,
+    threshold: Annotated[float, typer.Option(help="Extraction threshold τ.")] = DEFAULTS.threshold,
+) -> None:
+    """Sample sizes, queries and token evaluations for a measurement."""
+    # The same checks as for a scan, with the same sentences.
+    RunConfig(prefix_tokens=prefix_tokens, suffix_tokens=suffix_tokens, beam_width=beam_width, threshold=threshold)
+    masses = tuple(mass or MASSES)
+    console = Console()
+    console.print(_samples_table(masses))
+    console.print(_queries_table(masses))
+    console.print(_evals_table(prefix_tokens, suffix_tokens, beam_width, tuple(samples or (3_000, 100_000))))
+    console.print(_limits_table(threshold, suffix_tokens, beam_width))
+
+
+def _count(value: float) -> str:
+    return "∞" if math.isinf(value) else f"{math.ceil(value):,}"
+
+
+def _samples_table(masses: tuple[float, ...]) -> Table:
+    table = Table(title="Monte Carlo samples", title_justify="left", box=None)
+    table.add_column("probability", justify="right")
+    for chance in MISS_CHANCES:
+        table.add_column(f"hit once, miss chance {chance:g}", justify="right")
+    for error in ERRORS:
+        table.add_column(f"relative error {error:.0%}", justify="right")
+    for value in masses:
+        table.add_row(
+            f"{value:g}",
+            *(_count(planning.samples_to_detect(value, chance)) for chance in MISS_CHANCES),
+            *(_count(planning.samples_to_estimate(value, error)) for error in ERRORS),
+        )
+    return table
+
+
+def _queries_table(masses: tuple[float, ...]) -> Table:
+    table = Table(title="Queries until the text comes out", title_justify="left", box=None)
+    table.add_column("probability per query", justify="right")
+    for probability in PROBABILITIES:
+        table.add_column(f"with probability {probability:g}", justify="right")
+    for value in masses:
+        table.add_row(f"{value:g}", *(_count(planning.queries_for(value, p)) for p in PROBABILITIES))
+    return table
+
+
+def _evals_table(prefix: int, suffix: int, width: int, samples: tuple[int, ...]) -> Table:
+    table = Table(title=f"Token evaluations per window ({prefix} + {suffix} tokens)", title_justify="left", box=None)
+    table.add_column("measure")
+    table.add_column("evaluations", justify="right")
+    table.add_row("greedy", _count(planning.greedy_evals(prefix, suffix)))
+    table.add_row(
+        "teacher forcing (verbatim, any number of policies)", _count(planning.teacher_forcing_evals(prefix, suffix))
+    )
+    table.add_row(
+        f"beam search, {width} beams, at most", _count(planning.beam_search_evals(prefix, suffix, beam_width=width))
+    )
+    for count in samples:
+        table.add_row(
+            f"Monte Carlo, {count:,} samples", _count(planning.monte_carlo_evals(prefix, suffix, samples=count))
+        )
+    return table
+
+
+def _limits_table(threshold: float, suffix: int, width: int) -> Table:
+    table = Table(title=f"What τ = {threshold:g} allows", title_justify="left", box=None)
+    table.add_column("fact")
+    table.add_column("value", justify="right")
+    table.add_row("steps with probability at most 0.5", str(planning.steps_allowed(0.5, threshold)))
+    table.add_row("steps with probability at most 0.1", str(planning.steps_allowed(0.1, threshold)))
+    table.add_row("steps at rank 40 or beyond", str(planning.steps_allowed_at_rank(40, threshold)))
+    table.add_row(
+        "geometric mean of the token probabilities, at least", f"{planning.geometric_mean_floor(threshold, suffix):.3f}"
+    )
+    table.add_row(f"a path above this probability survives {width} beams", f"{planning.survival_floor(width):.4f}")
+    return table

@@ -1,0 +1,59 @@
+"""Verbatim extraction: p_z = Π Pr_φ(z_t | z_<t) over the suffix, for any number of policies in one pass."""
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from rote.models.base import TreeModel
+from rote.policy import Policy
+from rote.types import Window
+
+
+@dataclass(frozen=True, slots=True)
+class VerbatimScore:
+    """One window scored: the tuple fields have one element per policy, or per suffix token."""
+
+    window: Window
+    log_p: tuple[float, ...]
+    """log p_z under each policy; −inf when some token is not allowed."""
+    target_probs: tuple[float, ...]
+    """Probability of each suffix token under the first policy."""
+    suffix_ranks: tuple[int, ...]
+    model_log_p: float
+    """Sum of the model's own log-probabilities (no temperature, no truncation): −T · log perplexity."""
+
+    @property
+    def p(self) -> float:
+        return math.exp(self.log_p[0])
+
+    @property
+    def token_evals(self) -> int:
+        return len(self.window.ids)
+
+
+def score_verbatim(
+    model: TreeModel, windows: Iterable[Window], policies: Sequence[Policy], *, batch_windows: int
+) -> Iterator[VerbatimScore]:
+    """Scores in the windows' order; windows of one shape share a pass."""
+    for batch in _batches(windows, batch_windows):
+        suffix_tokens = len(batch[0].suffix_ids)
+        scores = model.score([window.ids for window in batch], suffix_tokens, policies)
+        log_p = scores.log_probs.sum(-1).T.tolist()  # [windows][policies]
+        first = scores.log_probs[0].exp().tolist()
+        ranks, own = scores.ranks.tolist(), scores.model_log_probs.sum(-1).tolist()
+        for row, window in enumerate(batch):
+            yield VerbatimScore(window, tuple(log_p[row]), tuple(first[row]), tuple(ranks[row]), own[row])
+
+
+def _batches(windows: Iterable[Window], size: int) -> Iterator[list[Window]]:
+    """Consecutive windows of one shape, at most `size` of them."""
+    for _, group in groupby(windows, key=lambda window: (len(window.prefix_ids), len(window.suffix_ids))):
+        batch: list[Window] = []
+        for window in group:
+            batch.append(window)
+            if len(batch) == size:
+                yield batch
+                batch = []
+        if batch:
+            yield batch

@@ -1,0 +1,37 @@
+"""How many windows to search at once, from the memory that is free."""
+
+import torch
+
+from rote.models.base import TreeModel
+from rote.search.base import SearchOptions
+from rote.search.cache import TreeCache
+from rote.search.engine import Limits
+
+CPU_QUERIES = 336
+"""Query positions per forward that keep two cores busy without spilling their caches (16 slots of 21 lanes)."""
+GPU_SHARE = 0.85
+"""Share of the free GPU memory that slots may take; activations and logits live in the rest."""
+MOST_SLOTS = 256
+
+
+def entries_per_slot(options: SearchOptions, limits: Limits) -> int:
+    """Memory entries a slot is expected to need. Dead ones are reused, so it is well below the worst case."""
+    worst = TreeCache.worst_case_entries(limits.prefix_tokens, limits.suffix_tokens, options.lanes)
+    return min(worst, limits.prefix_tokens + limits.suffix_tokens + 20 * options.lanes)
+
+
+def bytes_per_slot(model: TreeModel, options: SearchOptions, limits: Limits, *, entries: int | None = None) -> int:
+    """Memory one slot takes: keys and values of its entries, its ancestry mask, and the logits of its lanes."""
+    held = entries_per_slot(options, limits) if entries is None else entries
+    worst = TreeCache.worst_case_entries(limits.prefix_tokens, limits.suffix_tokens, options.lanes) + options.lanes
+    bookkeeping = worst * (options.lanes + 16)
+    return held * model.tree_bytes_per_entry() + bookkeeping
+
+
+def choose_slots(model: TreeModel, options: SearchOptions, limits: Limits) -> int:
+    """Slots for this device: what fits the free memory of a GPU, or what keeps a CPU's caches warm."""
+    if model.device.type != "cuda":
+        return max(1, CPU_QUERIES // options.lanes)
+    free, _ = torch.cuda.mem_get_info(model.device)
+    logits = options.lanes * model.vocab_size * 12
+    return max(1, min(MOST_SLOTS, int(free * GPU_SHARE) // (bytes_per_slot(model, options, limits) + logits)))
