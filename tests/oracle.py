@@ -27,6 +27,11 @@ def textbook_levenshtein(left: Sequence[int], right: Sequence[int]) -> int:
     return table[-1][-1]
 
 
+def textbook_edit_row(stream: Sequence[int], target: Sequence[int]) -> list[int]:
+    """D[t, 0 … T]: the distance of the whole stream to every beginning of the target."""
+    return [textbook_levenshtein(stream, target[:columns]) for columns in range(len(target) + 1)]
+
+
 def textbook_hamming(left: Sequence[int], right: Sequence[int]) -> int:
     return sum(a != b for a, b in zip(left, right, strict=True))
 
