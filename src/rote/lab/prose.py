@@ -1,8 +1,8 @@
 """Invented prose from a small grammar: predictable in style, unpredictable in content, the same bytes for one seed.
 
 A passage has a cast (a hero, a friend, a town, a treasured thing), opens, lives through deeds, talk, weather and
-turns of fate, and closes. Nothing in it is copied from any book. Each passage carries some 60 random bits for
-every 50 tokens, so that two passages practically never share a window, while a small model soon learns the style.
+turns of fate, and closes. Nothing in it is copied from any book. Every sentence draws its template and its fillers
+anew, so that two passages practically never share a window, while a small model soon learns the style.
 """
 
 import random
