@@ -50,8 +50,8 @@ class PocketPlan:
     seed: int = 0
 
 
-# One thread: on two quiet cores two threads are only 1.4 times as fast, and on busy ones several times slower,
-# because every small kernel waits for the slower thread.
+# One thread: two gain little on kernels this small, and when other work has the cores every kernel waits for the
+# slower thread (seen once: 518 s with two threads, 88 s with one, both on a busy machine).
 POCKET = PocketPlan(
     training=TrainingPlan(
         layers=2,
