@@ -78,6 +78,8 @@ class TreeSessionHF:
         self._keys: dict[int, Tensor] = {}  # layer → [slots, key-value heads, entries, width]
         self._values: dict[int, Tensor] = {}
         self._layout: Layout | None = None
+        self.windows_seen: set[int | None] = set()
+        """Sliding windows the layers handed over; a local span that is missing here exists only in a mask we ignore."""
 
     @property
     def entries(self) -> int:
@@ -126,6 +128,7 @@ class TreeSessionHF:
             raise NotImplementedError("attention sinks")
         layout = self._layout
         assert layout is not None
+        self.windows_seen.add(sliding_window)
         keys, values = self._store(module.layer_idx, key[0], value[0], layout.batch)
         style = AttentionStyle(scaling, softcap, sliding_window)
         parts = []

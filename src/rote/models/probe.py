@@ -1,9 +1,11 @@
 """Can this model evaluate a tree of continuations? Decided by comparing numbers, not by architecture names.
 
 A small forked tree with a prefix, reused entries and two slots of different lengths is evaluated packed and, history
-by history, by the plain forward. Agreement within the precision of the weights means yes.
+by history, by the plain forward. Agreement within the precision of the weights means yes, unless the settings name a
+local span longer than this small tree that no layer hands to its attention: such a span lives in the mask alone.
 """
 
+import math
 import warnings
 from typing import Any
 
@@ -15,14 +17,16 @@ from rote.models.hf_tree import TreeSessionHF
 
 PREFIXES = ((5, 9, 2, 7, 11, 3, 8), (4, 6, 1))
 FORKS = ((10, 12), (13, 14))
+ENTRIES = 12
 TOLERANCE = {torch.float32: 1e-3, torch.float16: 3e-2, torch.bfloat16: 2e-1}
 
 
 @torch.inference_mode()
 def can_search_trees(model: Any, device: torch.device) -> bool:
     """True when packed tree forwards reproduce the plain forward."""
+    session = TreeSessionHF(model, slots=2, entries=ENTRIES)
     try:
-        packed = _packed_logits(model, device)
+        packed = _packed_logits(session, device)
     except (NotImplementedError, TypeError, AttributeError, KeyError, RuntimeError, ValueError, IndexError) as error:
         warnings.warn(
             f"{type(model).__name__} cannot take tree attention ({type(error).__name__}); histories are recomputed, "
@@ -38,7 +42,29 @@ def can_search_trees(model: Any, device: torch.device) -> bool:
             f"{type(model).__name__} gives other numbers with tree attention; histories are recomputed instead.",
             stacklevel=2,
         )
-    return is_close
+        return False
+    hidden = _hidden_span(model, session.windows_seen)
+    if hidden is not None:
+        warnings.warn(
+            f"{type(model).__name__} keeps attention within {hidden} tokens by a mask alone; histories are recomputed, "
+            "which is slower and gives the same numbers.",
+            stacklevel=2,
+        )
+    return hidden is None
+
+
+def _hidden_span(model: Any, windows_seen: set[int | None]) -> int | None:
+    """A local span that the settings name, that is too long for the probe to notice, and that no layer handed over."""
+    config = model.config.get_text_config()
+    kinds = getattr(config, "layer_types", None)
+    if kinds and all(kind == "full_attention" for kind in kinds):
+        return None
+    longest = getattr(config, "max_position_embeddings", None) or math.inf
+    for name in ("sliding_window", "attention_chunk_size"):
+        span = getattr(config, name, None)
+        if isinstance(span, int) and 0 < span < longest and span not in windows_seen:
+            return span
+    return None
 
 
 def _plain_logits(model: Any, device: torch.device) -> Tensor:
@@ -51,16 +77,15 @@ def _plain_logits(model: Any, device: torch.device) -> Tensor:
     return torch.stack(rows)
 
 
-def _packed_logits(model: Any, device: torch.device) -> Tensor:
+def _packed_logits(session: TreeSessionHF, device: torch.device) -> Tensor:
     """Two slots, two forks each, then one more token per fork; slot 1 places its nodes out of order."""
-    session = TreeSessionHF(model, slots=2, entries=12)
 
     def tensor(values: list[int]) -> Tensor:
         return torch.tensor(values, dtype=torch.int64, device=device)
 
     lengths = [len(prefix) for prefix in PREFIXES]
-    ancestry = torch.zeros(2, 2, 12, dtype=torch.bool, device=device)
-    positions = torch.arange(12, device=device).repeat(2, 1)
+    ancestry = torch.zeros(2, 2, ENTRIES, dtype=torch.bool, device=device)
+    positions = torch.arange(ENTRIES, device=device).repeat(2, 1)
     empty = tensor([])
     session.forward(
         TreeBatch(

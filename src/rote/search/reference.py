@@ -82,7 +82,7 @@ def _children(
     """Viable children of all beams in beam order, then kept order; books what is lost on the way."""
     logits = model.next_logits([task.prefix_ids + node.token_ids for node in beam]).cpu()
     if options.suppress_eos:
-        logits[:, sorted(model.eos_ids)] = -math.inf
+        logits = logits.index_fill(1, torch.tensor(sorted(model.eos_ids), dtype=torch.int64), -math.inf)
     kept = keep(logits, options.policy, cap=options.max_children)
     padded = viability.pad([task.suffix_ids], len(task.suffix_ids), torch.device("cpu"))
     clock = torch.tensor([step])

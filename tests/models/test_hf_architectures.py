@@ -1,0 +1,226 @@
+"""Every architecture, tiny and random: the engine against the reference search, which only knows plain forwards."""
+
+import warnings
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+
+from rote.models import probe
+from rote.models.hf import HuggingFaceModel
+from rote.models.hf_tree import RecomputeSession, TreeSessionHF
+from rote.policy import Policy
+from rote.search.base import SearchOptions, SearchOutcome, SearchTask
+from rote.search.engine import Engine, Limits
+from rote.search.reference import search
+from tests.models.test_table import batch_of
+from tests.models.tiny import CONFIGS, VOCABULARY, tiny_model
+
+OPTIONS = SearchOptions(
+    policy=Policy(1.0, 5),
+    beam_width=4,
+    edit_budget=3,
+    distance="levenshtein",
+    viability="exact",
+    pin_verbatim=True,
+    threshold=None,
+    stop_rule="mass",
+    rank_by="mass",
+    keep=None,
+    max_children=None,
+    record_frontier=True,
+    suppress_eos=False,
+)
+HIDDEN_SPAN = {"qwen2_moe", "phimoe", "llama4"}
+RECOMPUTED = HIDDEN_SPAN | {"gpt_neo", "gpt_oss"}
+"""Attention that does not go through the interface, has sinks, or is local by its mask alone."""
+TREES = sorted(set(CONFIGS) - RECOMPUTED)
+
+
+def wrap(model: Any) -> HuggingFaceModel:
+    return HuggingFaceModel(model, None)
+
+
+@cache
+def tiny(architecture: str) -> HuggingFaceModel:
+    return wrap(tiny_model(architecture))
+
+
+def likely_suffix(model: HuggingFaceModel, prefix: list[int], length: int) -> list[int]:
+    """A greedy continuation with one token exchanged: near enough that some beams live to the end."""
+    path: list[int] = []
+    for _ in range(length):
+        logits = model.next_logits([[*prefix, *path]])[0]
+        logits[list(model.eos_ids)] = -torch.inf
+        path.append(int(logits.argmax()))
+    path[length // 2] = (path[length // 2] + 1) % VOCABULARY
+    return path
+
+
+def tasks_for(model: HuggingFaceModel, shapes: list[tuple[int, int]], *, seed: int = 1) -> list[SearchTask]:
+    """Windows of the given (prefix, suffix) lengths; every third suffix is random and dies early."""
+    generator = torch.Generator().manual_seed(seed)
+    tasks = []
+    for key, (prefix_tokens, suffix_tokens) in enumerate(shapes):
+        prefix = torch.randint(4, VOCABULARY, (prefix_tokens,), generator=generator).tolist()
+        suffix = torch.randint(4, VOCABULARY, (suffix_tokens,), generator=generator).tolist()
+        if key % 3 != 2:
+            with torch.inference_mode():
+                suffix = likely_suffix(model, prefix, suffix_tokens)
+        tasks.append(SearchTask(key, tuple(prefix), tuple(suffix)))
+    return tasks
+
+
+def assert_engine_equals_reference(
+    model: HuggingFaceModel, tasks: list[SearchTask], *, slots: int = 2, options: SearchOptions = OPTIONS
+) -> None:
+    limits = Limits(max(len(task.prefix_ids) for task in tasks), max(len(task.suffix_ids) for task in tasks))
+    outcomes = {outcome.key: outcome for outcome in Engine(model, options, slots=slots, limits=limits).run(tasks)}
+    assert sorted(outcomes) == [task.key for task in tasks]
+    expected = {task.key: search(model, task, options) for task in tasks}
+    assert any(outcome.continuations for outcome in expected.values()), "no window reaches its end: nothing is compared"
+    for key, outcome in outcomes.items():
+        assert_close(outcome, expected[key])
+
+
+def assert_close(ours: SearchOutcome, reference: SearchOutcome) -> None:
+    close = {"rel": 1e-5, "abs": 1e-10}
+    assert (ours.stop_reason, ours.stop_step) == (reference.stop_reason, reference.stop_step)
+    assert ours.token_evals == reference.token_evals
+    assert ours.bounds.lower == pytest.approx(reference.bounds.lower, **close)
+    assert ours.bounds.upper == pytest.approx(reference.bounds.upper, **close)
+    theirs = {continuation.token_ids: continuation.log_p for continuation in reference.continuations}
+    assert {continuation.token_ids for continuation in ours.continuations} == theirs.keys()
+    for continuation in ours.continuations:
+        assert continuation.log_p == pytest.approx(theirs[continuation.token_ids], rel=1e-5, abs=1e-5)
+
+
+SHAPES = [(9, 6), (4, 6), (9, 3), (1, 5), (7, 1), (9, 6), (2, 6)]
+
+
+@pytest.mark.parametrize("architecture", TREES)
+def test_tree_search_equals_the_plain_forward(architecture: str) -> None:
+    model = tiny(architecture)
+    assert model.searches_trees
+    assert isinstance(model.open_tree(1, 8), TreeSessionHF)
+    assert_engine_equals_reference(model, tasks_for(model, SHAPES))
+
+
+@pytest.mark.parametrize("architecture", sorted(RECOMPUTED))
+def test_models_that_cannot_take_the_mask_say_so_and_are_recomputed(architecture: str) -> None:
+    model = tiny(architecture)
+    with pytest.warns(UserWarning, match="recomputed"):
+        assert not model.searches_trees
+    assert isinstance(model.open_tree(1, 8), RecomputeSession)
+    assert_engine_equals_reference(model, tasks_for(model, SHAPES))
+
+
+LOCAL = ["mistral", "qwen2_sliding", "olmo3", "gemma2", "gemma3", "phi3"]
+
+
+@pytest.mark.parametrize("architecture", LOCAL)
+def test_windows_longer_than_a_sliding_window_that_the_probe_cannot_reach(architecture: str) -> None:
+    """The probe sees nine positions; a window of 12 is invisible to it and must be right all the same."""
+    model = wrap(tiny_model(architecture, sliding_window=12))
+    assert model.searches_trees
+    assert_engine_equals_reference(model, tasks_for(model, [(20, 6), (9, 6), (13, 5)]))
+
+
+@pytest.mark.parametrize("architecture", LOCAL)
+def test_a_sliding_window_changes_the_numbers_so_that_these_tests_can_fail(architecture: str) -> None:
+    history = [list(range(4, 24))]
+    narrow, wide = (wrap(tiny_model(architecture, sliding_window=window)) for window in (5, 40))
+    assert not torch.allclose(narrow.next_logits(history), wide.next_logits(history), atol=1e-2)
+
+
+@pytest.mark.parametrize("architecture", sorted(HIDDEN_SPAN))
+def test_a_span_that_only_the_mask_knows_is_not_lost(architecture: str) -> None:
+    """Spans of 12 tokens, longer than the probe: packed forwards agree with it and would be wrong beyond it."""
+    model = wrap(tiny_model(architecture))
+    history = [list(range(4, 34))]
+    endless = wrap(tiny_model(architecture, sliding_window=63, attention_chunk_size=63))
+    assert not torch.allclose(model.next_logits(history), endless.next_logits(history), atol=1e-2)
+    with pytest.warns(UserWarning, match="within 12 tokens by a mask alone"):
+        assert_engine_equals_reference(model, tasks_for(model, [(20, 6), (9, 6), (13, 5)]))
+
+
+def test_a_span_that_no_layer_uses_does_not_slow_the_search() -> None:
+    model = wrap(tiny_model("qwen2_moe", use_sliding_window=False))
+    assert model.searches_trees
+    assert_engine_equals_reference(model, tasks_for(model, SHAPES[:3]))
+
+
+def test_soft_caps_change_the_numbers_so_that_these_tests_can_fail() -> None:
+    history = [list(range(4, 12))]
+    capped, free = (wrap(tiny_model("gemma2", attn_logit_softcapping=cap)) for cap in (2.0, None))
+    assert not torch.allclose(capped.next_logits(history), free.next_logits(history), atol=1e-2)
+    assert_engine_equals_reference(free, tasks_for(free, SHAPES[:2]))
+
+
+def test_slots_change_nothing() -> None:
+    model = tiny("llama")
+    tasks = tasks_for(model, SHAPES)
+    for slots in (1, 3, 16):
+        assert_engine_equals_reference(model, tasks, slots=slots)
+
+
+def test_suppressed_end_of_text_is_the_same_in_both_searches() -> None:
+    """Greedy generation of exactly T tokens: one beam, one child, EOS forbidden."""
+    options = replace(OPTIONS, policy=Policy(1.0, 1), beam_width=1, distance="none", suppress_eos=True)
+    model = wrap(tiny_model("llama", eos_token_id=list(range(4, 40))))
+    tasks = [SearchTask(0, (41, 42, 43), (50,) * 6), SearchTask(1, (41, 5), (50,) * 4)]
+    for outcome in Engine(model, options, slots=2, limits=Limits(4, 6)).run(tasks):
+        assert_close(outcome, search(model, tasks[outcome.key], options))
+        (continuation,) = outcome.continuations
+        assert not model.eos_ids & set(continuation.token_ids)
+
+
+def test_the_probe_notices_a_model_that_ignores_the_mask(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Were beams to see their siblings, the numbers would differ and histories would be recomputed."""
+    real = TreeSessionHF.forward
+
+    def blind(session: TreeSessionHF, batch: Any) -> torch.Tensor:
+        everything = torch.ones_like(batch.ancestry)
+        return real(session, replace(batch, ancestry=everything))
+
+    monkeypatch.setattr(TreeSessionHF, "forward", blind)
+    with pytest.warns(UserWarning, match="gives other numbers with tree attention"):
+        assert not probe.can_search_trees(tiny_model("llama"), torch.device("cpu"))
+
+
+def test_the_probe_notices_a_model_that_ignores_positions(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = TreeSessionHF.forward
+
+    def lost(session: TreeSessionHF, batch: Any) -> torch.Tensor:
+        return real(session, replace(batch, positions=torch.arange(len(batch.positions))))
+
+    monkeypatch.setattr(TreeSessionHF, "forward", lost)
+    with pytest.warns(UserWarning, match="gives other numbers"):
+        assert not probe.can_search_trees(tiny_model("llama"), torch.device("cpu"))
+
+
+def test_the_attention_of_the_model_is_its_own_again_after_a_session() -> None:
+    model = tiny_model("llama")
+    before = model.config._attn_implementation
+    plain = model(input_ids=torch.tensor([[4, 5, 6]])).logits
+    assert wrap(model).searches_trees
+    assert model.config._attn_implementation == before
+    assert torch.equal(model(input_ids=torch.tensor([[4, 5, 6]])).logits, plain)
+
+
+def test_a_probed_model_gives_no_warning_when_it_can_search_trees() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert probe.can_search_trees(tiny_model("gpt2"), torch.device("cpu"))
+
+
+@pytest.mark.parametrize("architecture", ["llama", "gemma2", "gpt2", "gpt_neox"])
+def test_bytes_per_entry_are_what_a_session_stores(architecture: str) -> None:
+    model = tiny(architecture)
+    session = model.open_tree(2, 16)
+    assert isinstance(session, TreeSessionHF)
+    session.forward(batch_of([[], []], {0: (4, 5, 6)}, 16))
+    stored = sum(tensor.nbytes for memory in (session._keys, session._values) for tensor in memory.values())
+    assert stored == 2 * 16 * model.tree_bytes_per_entry()
