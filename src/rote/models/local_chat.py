@@ -71,6 +71,8 @@ class LocalResponder:
             raise ConfigError(
                 f"{request.completions} completions at temperature 0 need as many beams; there are {self.beams}."
             )
+        if request.frequency_penalty is not None or request.presence_penalty is not None:
+            raise ConfigError("A local model has no frequency or presence penalty; leave them out.")
         ends = sorted(self.model.eos_ids)
         sampling = {"do_sample": True, "temperature": request.temperature, "top_k": 0, "top_p": 1.0}
         return GenerationConfig(

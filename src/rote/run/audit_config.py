@@ -48,9 +48,7 @@ def _convert(name: str, value: Any, hint: Any) -> Any:
     if name in _NESTED:
         return _build(_NESTED[name], _mapping(name, value), place=name)
     if name == "passes":
-        return tuple(
-            MergePass(*(_number(name, entry, int) for entry in _list(name, row))) for row in _list(name, value)
-        )
+        return tuple(_merge_pass(_list(name, row)) for row in _list(name, value))
     if hint is Style:
         if value not in list(Style):
             raise ConfigError(f"style is {value!r}; use {' or '.join(Style)}.")

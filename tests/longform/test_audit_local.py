@@ -1,0 +1,166 @@
+"""The audit against models that run here: one that learned a text by heart, and chat templates."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+
+from rote.errors import ConfigError, ModelError
+from rote.lab.prose import write_passages
+from rote.lab.tokenizer import encode_all, train_tokenizer
+from rote.lab.train import TrainingPlan, train
+from rote.measures.longform.loop import CONTINUE, Stop
+from rote.measures.longform.options import GenerationSettings, Style
+from rote.models.hf import load
+from rote.models.local_chat import LocalResponder
+from rote.models.responder import Message, Request
+from rote.run.audit import run_audit
+from tests.longform.audits import CountingClock, audit, make_run
+from tests.loopback.server import LoopbackServer
+
+COPIES = 150
+
+
+class Learned(NamedTuple):
+    path: Path
+    book: str
+    control: str
+
+
+# The book has 455 tokens, the prefix about 36: one answer and six turns of 64 tokens reach its end.
+OPTIONS: dict[str, Any] = {
+    "first_max_tokens": 64,
+    "settings": GenerationSettings(max_tokens=64),
+    "max_turns": 6,
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread() -> Iterator[None]:
+    """Two threads on a busy machine wait for each other far longer than this small model computes."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module")
+def learned(tmp_path_factory: pytest.TempPathFactory) -> Learned:
+    """A model that read one book 150 times and nothing else; the control is by the same author."""
+    passages = write_passages(7, 6, least_words=80)
+    book, control = " ".join(passages[:3]), " ".join(passages[3:])
+    tokenizer = train_tokenizer([book, control], vocabulary_size=600)
+    folder = tmp_path_factory.mktemp("learned")
+    plan = TrainingPlan(
+        layers=2, width=64, heads=4, feed_forward_width=192, context=128, rows_per_step=4, learning_rate=6e-3, threads=1
+    )
+    train(plan, encode_all(tokenizer, [book] * COPIES), tokenizer, folder=folder)
+    return Learned(folder, book, control)
+
+
+@pytest.fixture(scope="module")
+def base_model(learned: Learned) -> LocalResponder:
+    return LocalResponder(load(str(learned.path), device="cpu"), chat=False)
+
+
+def recovered(text: str, responder: LocalResponder, out: Path) -> tuple[Stop, float | None]:
+    run = make_run(text, out, options=OPTIONS | {"style": Style.TEXT})
+    (trial,) = run_audit(run, responder, sleep=CountingClock().sleep).trials
+    return trial.sections[0].outcome.stop, trial.nv_recall
+
+
+def test_a_base_model_gives_back_the_book_it_learned(
+    tmp_path: Path, learned: Learned, base_model: LocalResponder
+) -> None:
+    _, nv_recall = recovered(learned.book, base_model, tmp_path / "run")
+    words = len(learned.book.split())
+    assert nv_recall is not None
+    assert nv_recall >= 0.95 * (words - 20) / words
+
+
+def test_a_base_model_fails_phase_1_on_a_text_it_never_saw(
+    tmp_path: Path, learned: Learned, base_model: LocalResponder
+) -> None:
+    assert recovered(learned.control, base_model, tmp_path / "run") == (Stop.PHASE_1_FAILED, None)
+
+
+def test_beam_continuation_gives_back_the_book_too(
+    tmp_path: Path, learned: Learned, base_model: LocalResponder
+) -> None:
+    beams = LocalResponder(base_model.model, chat=False, beams=3)
+    _, nv_recall = recovered(learned.book, beams, tmp_path / "run")
+    assert nv_recall is not None
+    assert nv_recall >= 0.8
+
+
+class Served:
+    """The base model behind a chat endpoint: it sees the prefix and its own words, never the instructions."""
+
+    def __init__(self, responder: LocalResponder) -> None:
+        self.responder = responder
+
+    def __call__(self, body: Mapping[str, Any]) -> list[str]:
+        contents = [message["content"] for message in body["messages"] if message["content"] != CONTINUE]
+        contents[0] = contents[0].split("\n\n", 1)[1]
+        text = " ".join(" ".join(contents).split())
+        request = Request((Message("user", text),), max_tokens=body["max_tokens"])
+        return [self.responder.complete(request, idempotency_key="served").answers[0].text]
+
+
+def test_the_book_comes_back_through_a_chat_endpoint_with_the_model_behind_it(
+    tmp_path: Path, learned: Learned, base_model: LocalResponder
+) -> None:
+    with LoopbackServer(Served(base_model)) as server:
+        found = audit(server, make_run(learned.book, tmp_path / "book", options=OPTIONS))
+        asked = len(server.log.bodies)
+        control = audit(server, make_run(learned.control, tmp_path / "control", options=OPTIONS))
+    nv_recall = found.trials[0].nv_recall
+    assert nv_recall is not None
+    assert nv_recall >= 0.8
+    assert asked == 7
+    assert control.trials[0].nv_recall is None
+    assert len(server.log.bodies) == asked + 1, "phase 2 is not run for the control"
+
+
+CHAT_TEMPLATE = "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}assistant:"
+
+
+def test_the_chat_template_writes_the_conversation(base_model: LocalResponder) -> None:
+    with pytest.raises(ModelError, match="no chat template"):
+        LocalResponder(base_model.model, chat=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(base_model.model.tokenizer, "chat_template", CHAT_TEMPLATE)
+        chat = LocalResponder(base_model.model, chat=True)
+        ids = chat._prompt_ids([Message("user", "the sea"), Message("assistant", "was calm")])
+        text = base_model.model.tokenizer.decode(ids)
+    assert text == "user: the sea\nassistant: was calm\nassistant:"
+
+
+def test_a_long_conversation_is_cut_from_the_left(learned: Learned, base_model: LocalResponder) -> None:
+    request = Request((Message("user", learned.book * 2),), max_tokens=30)
+    reply = base_model.complete(request, idempotency_key="long")
+    assert reply.usage is not None
+    assert reply.usage.prompt_tokens == 128 - 30
+    assert reply.usage.completion_tokens == 30
+    assert reply.answers[0].finish_reason == "length"
+
+
+def test_sampling_repeats_itself_and_gives_as_many_completions_as_asked(base_model: LocalResponder) -> None:
+    request = Request((Message("user", "The"),), max_tokens=12, temperature=2.0, completions=3)
+    first, second = (base_model.complete(request, idempotency_key=key) for key in ("a", "b"))
+    assert first == second
+    assert len({answer.text for answer in first.answers}) > 1
+
+
+def test_what_the_model_cannot_do_is_said(base_model: LocalResponder) -> None:
+    prompt = (Message("user", "The"),)
+    with pytest.raises(ConfigError, match="2 completions at temperature 0 need as many beams"):
+        base_model.complete(Request(prompt, max_tokens=5, completions=2), idempotency_key="x")
+    with pytest.raises(ConfigError, match="max_tokens is 128; the model takes 128 tokens"):
+        base_model.complete(Request(prompt, max_tokens=128), idempotency_key="x")
+    with pytest.raises(ConfigError, match="no frequency or presence penalty"):
+        base_model.complete(Request(prompt, max_tokens=5, presence_penalty=0.1), idempotency_key="x")
+    with pytest.raises(ConfigError, match="The beam width is 0"):
+        LocalResponder(base_model.model, chat=False, beams=0)
