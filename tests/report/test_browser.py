@@ -121,7 +121,8 @@ def test_rates_and_intervals_beside_the_counts_are_pythons(opened: Opened, view:
     targets = view.population.select(~view.population.is_control)
     share = float(np.mean(targets.mass(4) >= 0.01))
     expected = f" ({percent(share)}; 95 % interval {percent(low)} to {percent(high)})"
-    assert opened.page.locator("#rate-target").inner_text().strip() == expected.strip()
+    shown = opened.page.locator("#rate-target").inner_text().replace("\u00a0", " ")
+    assert shown.strip() == expected.strip()
 
 
 def test_shading_follows_the_sliders(opened: Opened, view: RunView) -> None:

@@ -30,6 +30,9 @@ class Document:
     characters: int | None
     short_windows: int
     copies: int | None
+    first_row: int
+    """Its windows are the rows first_row … first_row + windows − 1 of the run."""
+    windows: int
 
 
 @dataclass(frozen=True)
@@ -72,9 +75,10 @@ class RunView:
         return {document.name: document.copies for document in self.documents if document.copies is not None}
 
     def rows_of(self, document: Document) -> Flags:
-        """Which windows were cut from `document`; a name may stand on both sides of the comparison."""
-        in_split = self.population.is_control == (document.split == Split.CONTROL)
-        return np.asarray(in_split & (self.population.document == document.name), dtype=np.bool_)
+        """Which windows were cut from `document`."""
+        rows = np.zeros(len(self.population), dtype=np.bool_)
+        rows[document.first_row : document.first_row + document.windows] = True
+        return rows
 
 
 def load_view(path: Path) -> RunView:
@@ -121,9 +125,8 @@ def texts_of(path: Path) -> Texts:
 def documents_of(results: pl.DataFrame, manifest: Mapping[str, Any], texts: Texts) -> tuple[Document, ...]:
     """Every document that has windows, targets first, each with what the manifest knows about it."""
     known = {(entry.get("split"), entry.get("name")): entry for entry in _document_entries(manifest)}
-    pairs = results.select("document", pl.col("split").cast(pl.String)).unique().rows()
-    documents = []
-    for name, split in sorted(pairs, key=lambda pair: (pair[1] == "control", pair[0])):
+    documents, first_row = [], 0
+    for split, name, windows in results.group_by("split", "document", maintain_order=True).len().iter_rows():
         entry, text = known.get((split, name), {}), texts.get((split, name))
         documents.append(
             Document(
@@ -134,9 +137,12 @@ def documents_of(results: pl.DataFrame, manifest: Mapping[str, Any], texts: Text
                 characters=entry.get("characters") or (None if text is None else len(text)),
                 short_windows=int(entry.get("short_windows") or 0),
                 copies=entry.get("copies"),
+                first_row=first_row,
+                windows=windows,
             )
         )
-    return tuple(documents)
+        first_row += windows
+    return tuple(sorted(documents, key=lambda document: document.split == Split.CONTROL))
 
 
 def _document_entries(manifest: Mapping[str, Any]) -> list[Mapping[str, Any]]:

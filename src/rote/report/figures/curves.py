@@ -34,7 +34,7 @@ KIND_COLOURS = {MassKind.EXACT: BLUE, MassKind.LOWER_BOUND: VERMILLION, MassKind
 
 def query_curves(curves: Sequence[RateCurves], *, greedy_rate: float | None, title: str = "") -> Figure:
     """Rate against the number of queries, one line per success probability; greedy and the limit as level lines."""
-    figure, axes = new_figure(7.0, 3.4)
+    figure, axes = new_figure(5.2, 4.2)
     with house_style():
         if not any(group.windows for group in curves):
             say_empty(axes, "There are no windows.")
@@ -65,8 +65,8 @@ def query_curves(curves: Sequence[RateCurves], *, greedy_rate: float | None, tit
         axes.set_xlabel("queries, n")
         axes.set_ylabel("windows extracted with probability p")
         percent_axis(axes)
-        axes.set_title(title)
-        axes.legend(loc="center left", bbox_to_anchor=(1.09, 0.5), fontsize=7, borderaxespad=0)
+        figure.suptitle(title, x=0.01, ha="left", fontsize=9.5, fontweight="bold")
+        legend_above(axes, columns=2)
     return figure
 
 

@@ -104,7 +104,8 @@ def save_bytes(figure: Figure, kind: str) -> bytes:
     with house_style(), warnings.catch_warnings():
         # A name in a script that no installed font has becomes boxes in PNG; SVG keeps the text itself.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
-        figure.savefig(buffer, format=kind, metadata=metadata)
+        # Vector files have no background of their own: they lie on any page.
+        figure.savefig(buffer, format=kind, metadata=metadata, transparent=kind != "png")
     # The layout is settled by the first drawing; working it out again for every format is half the time.
     figure.set_layout_engine("none")
     return buffer.getvalue()

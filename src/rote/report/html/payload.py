@@ -60,21 +60,20 @@ def run_payload(view: RunView, *, thresholds: tuple[float, ...], text_index: Tex
         "editBudget": population.edit_budget,
         "hasNear": population.mass_lower is not None,
         "suffixTokens": view.window_tokens[1],
-        "documents": [_document_entry(view, document, text_index) for document in view.documents],
+        "documents": [_document_entry(document, text_index) for document in view.documents],
         "windows": _windows(view),
         "intervals": packed(np.nan_to_num(interval_grid(population, thresholds), nan=-1.0), "f8"),
         "continuationBlock": CONTINUATION_BLOCK,
     }
 
 
-def _document_entry(view: RunView, document: Document, text_index: TextIndex) -> dict[str, Any]:
-    rows = np.flatnonzero(view.rows_of(document))
+def _document_entry(document: Document, text_index: TextIndex) -> dict[str, Any]:
     return {
         "name": document.name,
         "split": document.split,
         "text": text_index.get((document.split, document.name)),
-        "first": int(rows[0]),
-        "count": len(rows),
+        "first": document.first_row,
+        "count": document.windows,
     }
 
 

@@ -81,14 +81,15 @@ function probability(value) {
 
 function percent(share) {
   if (Number.isNaN(share)) return "–";
-  if (share === 0 || share === 1) return `${share * 100} %`;
+  // No line break between a number and its sign.
+  if (share === 0 || share === 1) return `${share * 100}\u00a0%`;
   const value = share * 100;
-  if (value < 0.1) return "< 0.1 %";
-  if (value > 99.9) return "> 99.9 %";
-  return `${value.toFixed(1)} %`;
+  if (value < 0.1) return "<\u00a00.1\u00a0%";
+  if (value > 99.9) return ">\u00a099.9\u00a0%";
+  return `${value.toFixed(1)}\u00a0%`;
 }
 
-const integer = (value) => value.toLocaleString("en-US").replaceAll(",", "\u2009");
+const integer = (value) => String(value).replace(/\B(?=(\d{3})+$)/g, "\u2009");
 
 // n queries reach probability p of at least one success: log(1 − p) / log(1 − mass), rounded up.
 function queriesNeeded(mass, chance) {

@@ -30,12 +30,12 @@ function openDocument() {
   holder.replaceChildren();
   if (text === null) {
     reader.geometry = buildGeometry(currentRun(), entry, 0xffffffff);
-    paint(reader.geometry, entry, currentRun().windows.mass[edits()]);
+    paintExact();
     showWindowsInstead(holder, entry);
     return;
   }
   reader.geometry = buildGeometry(currentRun(), entry, text.length);
-  paint(reader.geometry, entry, currentRun().windows.mass[edits()]);
+  paintExact();
   reader.observer = new IntersectionObserver(onVisibility, { root: holder, rootMargin: "400px 0px" });
   const edges = chunkEdges(text);
   for (let index = 0; index + 1 < edges.length; index += 1) {
@@ -46,6 +46,14 @@ function openDocument() {
     holder.append(node);
     reader.observer.observe(node);
   }
+}
+
+// Exact reproduction does not depend on ε: it is painted once for the map.
+function paintExact() {
+  const { geometry } = reader;
+  geometry.exactHeat = new Float64Array(geometry.segments);
+  geometry.exactBest = new Int32Array(geometry.segments);
+  paint(geometry, currentDocument(), currentRun().windows.verbatim, geometry.exactHeat, geometry.exactBest);
 }
 
 function onVisibility(entries) {

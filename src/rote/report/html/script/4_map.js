@@ -48,10 +48,7 @@ function drawMap() {
   const { geometry } = reader;
   const gap = Math.round(2 * ratio);
   const half = Math.floor((height - gap) / 2);
-  const exactHeat = new Float64Array(geometry.segments);
-  const exactBest = new Int32Array(geometry.segments);
-  paint(geometry, currentDocument(), currentRun().windows.verbatim, exactHeat, exactBest);
-  drawRow(context, colours, { width, top: 0, height: half, heat: exactHeat, best: exactBest });
+  drawRow(context, colours, { width, top: 0, height: half, heat: geometry.exactHeat, best: geometry.exactBest });
   drawRow(context, colours, { width, top: half + gap, height: half, heat: geometry.heat, best: geometry.best });
   byId("map-near-label").textContent = `ε ≤ ${edits()}`;
   drawFrame();

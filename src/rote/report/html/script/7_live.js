@@ -71,18 +71,34 @@ function svg(tag, attributes, text) {
   return made;
 }
 
+// The lowest round share that nothing drawn exceeds.
+function chartCeiling(budget) {
+  let highest = 0;
+  for (const isControl of [false, true]) {
+    for (let allowed = 0; allowed <= budget; allowed += 1) {
+      const { windows, hits } = countNear(isControl, allowed);
+      const greedy = isControl ? null : countGreedy(isControl, allowed);
+      if (!windows) continue;
+      const interval = intervalAt(isControl, allowed);
+      highest = Math.max(highest, hits / windows, interval ? interval[1] : 0, greedy ? greedy.hits / windows : 0);
+    }
+  }
+  return [0.05, 0.1, 0.2, 0.4, 0.6].find((share) => highest <= share) ?? 1;
+}
+
 // Share of windows at or above τ for every ε, target and control, with intervals; greedy as hollow marks.
 function drawChart() {
   const chart = byId("live-chart");
   const { width, height, left, right, top, bottom } = CHART;
   const budget = currentRun().editBudget;
   const x = (allowed, shift) => left + ((allowed + 0.5) / (budget + 1)) * (width - left - right) + shift;
-  const y = (share) => top + (1 - share) * (height - top - bottom);
+  const ceiling = chartCeiling(budget);
+  const y = (share) => top + (1 - share / ceiling) * (height - top - bottom);
   chart.setAttribute("viewBox", `0 0 ${width} ${height}`);
   chart.replaceChildren();
-  for (const share of [0, 0.5, 1]) {
+  for (const share of [0, ceiling / 2, ceiling]) {
     chart.append(svg("line", { x1: left, x2: width - right, y1: y(share), y2: y(share), class: "grid" }));
-    chart.append(svg("text", { x: left - 6, y: y(share) + 4, "text-anchor": "end" }, `${share * 100} %`));
+    chart.append(svg("text", { x: left - 6, y: y(share) + 4, "text-anchor": "end" }, `${Number((share * 100).toPrecision(3))} %`));
   }
   for (let allowed = 0; allowed <= budget; allowed += 1) {
     if (allowed === edits()) chart.append(svg("rect", { x: x(allowed, -14), y: top, width: 28, height: height - top - bottom, rx: 4, class: "current" }));
@@ -104,6 +120,13 @@ function drawChart() {
 
 const LISTED_PASSAGES = 12;
 
+// Windows start anywhere; a snippet starts with the whole word.
+function wordStart(text, offset) {
+  let start = offset;
+  while (start > 0 && offset - start < 30 && /\S/.test(text[start - 1])) start -= 1;
+  return offset - start < 30 ? start : offset;
+}
+
 function showPassages() {
   const list = byId("passage-list");
   const text = currentText();
@@ -114,7 +137,7 @@ function showPassages() {
     : "No window of this document reaches τ at these settings.";
   passages.sort((one, other) => other.end - other.start - (one.end - one.start) || one.start - other.start);
   list.replaceChildren(...passages.slice(0, LISTED_PASSAGES).map((passage) => {
-    const words = text === null ? `characters ${passage.start}–${passage.end}` : text.slice(passage.start, passage.end).replace(/\s+/g, " ");
+    const words = text === null ? `characters ${passage.start}–${passage.end}` : text.slice(wordStart(text, passage.start), passage.end).replace(/\s+/g, " ");
     return element("li", {}, element("button", { class: "passage-link", type: "button", onclick: () => openPassage(passage) },
       element("span", { class: "snippet", dir: "auto" }, words.length > 220 ? `${words.slice(0, 220).trimEnd()}…` : words),
       element("span", { class: "small" }, `${integer(passage.end - passage.start)} characters · up to ${probability(passage.peak)}`)));

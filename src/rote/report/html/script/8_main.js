@@ -46,6 +46,13 @@ function stepPassage(delta) {
   scrollToOffset(suffix[passage.window]);
 }
 
+function stepDocument(delta) {
+  const count = currentRun().documents.length;
+  state.document = (state.document + delta + count) % count;
+  byId("document").value = state.document;
+  showDocument();
+}
+
 function showDocument() {
   state.selected = null;
   Object.assign(reader, { hits: [], hit: -1, queryLength: 0 });
@@ -122,11 +129,24 @@ function stepHit(delta) {
   scrollToOffset(reader.hits[reader.hit]);
 }
 
-function toggleTheme() {
-  const root = document.documentElement;
-  const isDark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
-  root.dataset.theme = isDark ? "light" : "dark";
+let chosenTheme = null; // null: as the system wants it
+
+function setTheme(theme) {
+  if (theme === null) delete document.documentElement.dataset.theme;
+  else document.documentElement.dataset.theme = theme;
   drawMap();
+}
+
+function toggleTheme() {
+  const isDark = chosenTheme === null ? matchMedia("(prefers-color-scheme: dark)").matches : chosenTheme === "dark";
+  chosenTheme = isDark ? "light" : "dark";
+  setTheme(chosenTheme);
+}
+
+// The whole text shaded, not only what was on screen; the map in the colours of paper.
+function prepareForPaper() {
+  setTheme("light");
+  for (const chunk of reader.chunks) if (chunk.isStale) shadeChunk(chunk);
 }
 
 const KEYS = {
@@ -134,6 +154,7 @@ const KEYS = {
   "[": () => setEdits(state.edits - 1), "]": () => setEdits(state.edits + 1),
   ",": () => setTau(state.tauIndex - 1), ".": () => setTau(state.tauIndex + 1),
   c: () => setMode(state.mode === "category" ? "probability" : "category"),
+  N: () => stepDocument(1), P: () => stepDocument(-1),
   d: toggleTheme, "/": () => byId("search").focus(), "?": () => byId("keys").showModal(),
   Escape: () => selectWindow(null),
 };
@@ -185,7 +206,8 @@ function listen() {
     });
   }
   document.addEventListener("keydown", onKey);
-  window.addEventListener("beforeprint", () => reader.chunks.forEach((chunk) => chunk.isStale && shadeChunk(chunk)));
+  window.addEventListener("beforeprint", prepareForPaper);
+  window.addEventListener("afterprint", () => setTheme(chosenTheme));
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawMap);
   listenToMap();
 }
