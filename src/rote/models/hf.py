@@ -62,6 +62,11 @@ class HuggingFaceModel:
     def max_positions(self) -> int | None:
         config = self.model.config.get_text_config()
         limit = getattr(config, "max_position_embeddings", None) or getattr(config, "n_positions", None)
+        rope = getattr(config, "rope_parameters", None) or {}
+        if rope.get("rope_type") == "longrope":
+            # Beyond the original length every position turns by other angles, those already stored included.
+            original = rope.get("original_max_position_embeddings") or limit
+            limit = original if limit is None else min(limit, original)
         return None if limit is None else int(limit)
 
     @cached_property
@@ -168,6 +173,7 @@ def load(
     name: str, *, revision: str | None = None, dtype: str = "auto", device: str = "auto", needs_tokenizer: bool = True
 ) -> HuggingFaceModel:
     """Load a model folder or hub id. Offline mode (HF_HUB_OFFLINE) is honoured by the library itself."""
+    from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     looks_like_path = name.startswith((".", "/", "~")) or Path(name).expanduser().exists()
@@ -176,15 +182,21 @@ def load(
         raise ModelError(f"there is no model folder at {name}. Give a folder with config.json or a hub id.")
     place = _device(device)
     try:
-        model = AutoModelForCausalLM.from_pretrained(
-            source, revision=revision, dtype=_dtype(dtype, place), **_placement(device, place)
+        model, report = AutoModelForCausalLM.from_pretrained(
+            source, revision=revision, dtype=_dtype(dtype, place), output_loading_info=True, **_placement(device, place)
         )
         if device != "map":
             model = model.to(place)
         tokenizer = AutoTokenizer.from_pretrained(source, revision=revision) if needs_tokenizer else None
-    except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
+    except (OSError, ValueError, KeyError, RuntimeError, ImportError, EOFError, SafetensorError) as error:
         first_line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise ModelError(f"{name} could not be loaded as a causal language model: {first_line}") from error
+    if report["missing_keys"]:
+        # The library fills what is missing with random numbers and goes on.
+        missing = sorted(report["missing_keys"])
+        raise ModelError(
+            f"{name} lacks {len(missing)} of its weights ({missing[0]} …). Use a complete causal language model."
+        )
     commit = getattr(model.config, "_commit_hash", None)
     return HuggingFaceModel(model, tokenizer, name=name, revision=revision or commit)
 
@@ -219,7 +231,7 @@ def hash_weights(model: Any) -> str:
     digest = hashlib.sha256()
     for name, tensor in sorted(model.state_dict().items()):
         digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
-        digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes() if tensor.ndim else b"")
+        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
 
 

@@ -1,0 +1,229 @@
+"""The Hugging Face back end around models in memory and on disk: ids, rules, identity, and what it refuses."""
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from rote.errors import ConfigError, ModelError, WindowError
+from rote.models.hf import HuggingFaceModel, hash_tokenizer, hash_weights, load
+from rote.policy import Policy
+from rote.search.engine import Engine, Limits
+from tests.models.test_hf_architectures import OPTIONS
+from tests.models.tiny import CONFIGS, EOS, VOCABULARY, tiny_model, tiny_tokenizer
+
+BYTES = 258
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A saved model with its tokenizer."""
+    path = tmp_path_factory.mktemp("model")
+    tiny_model("llama", vocab_size=BYTES, bos_token_id=0, eos_token_id=1).save_pretrained(path)
+    tiny_tokenizer().save_pretrained(path)
+    return path
+
+
+def spoken(**changes: Any) -> HuggingFaceModel:
+    return HuggingFaceModel(tiny_model("llama", vocab_size=BYTES), tiny_tokenizer(**changes))
+
+
+@pytest.mark.parametrize("architecture", sorted(CONFIGS))
+def test_vocabulary_and_context_are_read_from_every_architecture(architecture: str) -> None:
+    model = HuggingFaceModel(tiny_model(architecture), None)
+    assert model.vocab_size == VOCABULARY
+    assert model.max_positions == 64
+    assert model.next_logits([[4, 5], [6, 7]]).shape == (2, VOCABULARY)
+    assert EOS in model.eos_ids
+
+
+def test_vocabulary_is_what_the_model_outputs_not_what_the_tokenizer_knows() -> None:
+    padded = HuggingFaceModel(tiny_model("llama", vocab_size=320), tiny_tokenizer())
+    assert padded.vocab_size == 320
+
+
+def test_a_model_whose_angles_change_with_length_is_limited_to_its_original_length() -> None:
+    rope = {
+        "rope_type": "longrope",
+        "rope_theta": 10_000.0,
+        "short_factor": [1.0] * 4,
+        "long_factor": [3.0] * 4,
+        "factor": 4.0,
+        "original_max_position_embeddings": 16,
+    }
+    changes = {"rope_parameters": rope, "original_max_position_embeddings": 16, "sliding_window": None}
+    model = HuggingFaceModel(tiny_model("phi3", **changes), None)
+    with pytest.raises(WindowError, match=r"prefix \+ suffix are 17 tokens, but the model takes at most 16"):
+        Engine(model, OPTIONS, slots=1, limits=Limits(10, 7))
+
+
+def test_end_of_text_ids_are_gathered_from_settings_and_tokenizer_within_the_vocabulary() -> None:
+    model = tiny_model("llama", vocab_size=BYTES, eos_token_id=[7, 9])
+    model.generation_config.eos_token_id = [7, 11, 50_000]
+    assert HuggingFaceModel(model, tiny_tokenizer()).eos_ids == {1, 7, 9, 11}
+
+
+def test_bos_rules() -> None:
+    silent, eager = spoken(), spoken(adds_bos=True)
+    assert silent.bos_id("auto") is None
+    assert eager.bos_id("auto") == 0
+    for model in (silent, eager):
+        assert model.bos_id("never") is None
+        assert model.bos_id("always") == 0
+    silent.tokenizer.bos_token = None
+    with pytest.raises(ModelError, match="no beginning-of-text token"):
+        silent.bos_id("always")
+
+
+def test_encodings_carry_character_spans_and_no_special_tokens() -> None:
+    model = spoken(adds_bos=True)
+    texts = ["abc", "naïve → ok", ""]
+    for text, encoding in zip(texts, model.encode_batch(texts), strict=True):
+        assert len(encoding.ids) == len(text.encode()) == len(encoding.spans)
+        assert model.bos_id("always") not in encoding.ids
+        assert model.decode(encoding.ids) == text
+        # Spans cover the text in order; the bytes of one character share its span.
+        covered = sorted(set(encoding.spans))
+        assert "".join(text[start:end] for start, end in covered) == text
+
+
+def test_a_text_beyond_the_context_is_encoded_without_a_warning() -> None:
+    (encoding,) = spoken().encode_batch(["a" * 500])
+    assert len(encoding.ids) == 500
+
+
+def test_a_tokenizer_without_offsets_is_refused() -> None:
+    class Slow:
+        is_fast = False
+
+    with pytest.raises(ModelError, match="cannot map tokens to characters"):
+        HuggingFaceModel(tiny_model("llama"), Slow()).encode_batch(["a"])
+
+
+def test_next_logits_are_the_last_row_of_a_plain_forward_in_float32() -> None:
+    model = tiny_model("qwen3").to(torch.bfloat16)
+    logits = HuggingFaceModel(model, None).next_logits([[4, 5, 6]])
+    assert logits.dtype == torch.float32
+    with torch.inference_mode():
+        assert torch.equal(logits[0], model(input_ids=torch.tensor([[4, 5, 6]])).logits[0, -1].float())
+
+
+def test_weights_hash_is_stable_and_sees_one_changed_weight() -> None:
+    model, twin = tiny_model("llama"), tiny_model("llama")
+    assert hash_weights(model) == hash_weights(twin)
+    with torch.no_grad():
+        twin.model.layers[1].mlp.up_proj.weight[3, 2] += 1e-3
+    assert hash_weights(model) != hash_weights(twin)
+    assert hash_weights(model) != hash_weights(model.to(torch.bfloat16))
+
+
+def test_weights_hash_sees_a_changed_scalar() -> None:
+    module = torch.nn.Module()
+    module.register_buffer("scale", torch.tensor(1.0))
+    before = hash_weights(module)
+    module.register_buffer("scale", torch.tensor(2.0))
+    assert hash_weights(module) != before
+
+
+def test_tokenizer_hash_tells_tokenizers_apart() -> None:
+    assert hash_tokenizer(tiny_tokenizer()) == hash_tokenizer(tiny_tokenizer())
+    assert hash_tokenizer(tiny_tokenizer()) != hash_tokenizer(tiny_tokenizer(adds_bos=True))
+    other = tiny_tokenizer()
+    other.eos_token = "<s>"
+    assert hash_tokenizer(other) != hash_tokenizer(tiny_tokenizer())
+
+
+def test_a_saved_model_loads_with_the_same_numbers_and_identity(folder: Path) -> None:
+    loaded = load(str(folder))
+    built = tiny_model("llama", vocab_size=BYTES, bos_token_id=0, eos_token_id=1)
+    assert loaded.identity.weights_hash == hash_weights(built)
+    assert loaded.identity.tokenizer_hash == load(str(folder)).identity.tokenizer_hash
+    assert loaded.identity.parameters == sum(parameter.numel() for parameter in built.parameters())
+    assert (loaded.identity.dtype, loaded.identity.device) == ("float32", "cpu")
+    assert torch.equal(loaded.next_logits([[4, 5]]), HuggingFaceModel(built, None).next_logits([[4, 5]]))
+
+
+def test_dtype_and_missing_tokenizer_are_taken_as_asked(folder: Path) -> None:
+    loaded = load(str(folder), dtype="bfloat16", device="cpu", needs_tokenizer=False)
+    assert loaded.dtype == torch.bfloat16
+    assert loaded.tokenizer is None
+
+
+def is_one_sentence(error: pytest.ExceptionInfo[ModelError]) -> bool:
+    return "\n" not in str(error.value) and len(str(error.value)) < 400
+
+
+def test_a_missing_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="there is no model folder at") as error:
+        load(str(tmp_path / "nothing"))
+    assert is_one_sentence(error)
+
+
+def test_a_file_is_not_a_model_folder(tmp_path: Path) -> None:
+    (tmp_path / "model.bin").write_bytes(b"x")
+    with pytest.raises(ModelError, match="there is no model folder at"):
+        load(str(tmp_path / "model.bin"))
+
+
+def test_a_folder_without_config_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="could not be loaded as a causal language model") as error:
+        load(str(tmp_path))
+    assert is_one_sentence(error)
+
+
+def test_a_folder_with_broken_weights_is_refused(folder: Path, tmp_path: Path) -> None:
+    broken = shutil.copytree(folder, tmp_path / "broken")
+    weights = broken / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:100])
+    with pytest.raises(ModelError, match="could not be loaded") as error:
+        load(str(broken))
+    assert is_one_sentence(error)
+
+
+def test_a_model_without_some_of_its_weights_is_refused(tmp_path: Path) -> None:
+    """The library would fill the gap with random numbers."""
+    model = tiny_model("llama")
+    weights = {name: tensor for name, tensor in model.state_dict().items() if name != "lm_head.weight"}
+    model.save_pretrained(tmp_path, state_dict=weights)
+    with pytest.raises(ModelError, match=r"lacks 1 of its weights \(lm_head\.weight") as error:
+        load(str(tmp_path), needs_tokenizer=False)
+    assert is_one_sentence(error)
+
+
+def test_tied_weights_are_not_missing(tmp_path: Path) -> None:
+    model = tiny_model("gpt2")
+    model.save_pretrained(tmp_path)
+    assert hash_weights(load(str(tmp_path), needs_tokenizer=False).model) == hash_weights(model)
+
+
+def test_a_folder_with_broken_settings_is_refused(folder: Path, tmp_path: Path) -> None:
+    broken = shutil.copytree(folder, tmp_path / "broken")
+    (broken / "config.json").write_text('{"model_type": "no such thing"}')
+    with pytest.raises(ModelError, match="could not be loaded") as error:
+        load(str(broken))
+    assert is_one_sentence(error)
+
+
+def test_an_unknown_dtype_is_refused_with_the_known_ones(folder: Path) -> None:
+    with pytest.raises(ModelError, match=r"dtype 'float8' is not known\. Use auto, float32, float16, bfloat16"):
+        load(str(folder), dtype="float8")
+
+
+def test_an_unknown_device_is_refused(folder: Path) -> None:
+    with pytest.raises(ModelError, match="'toaster' is not a device"):
+        load(str(folder), device="toaster")
+
+
+def test_cuda_without_a_gpu_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(ModelError, match="device cuda was asked for, but this machine has no usable GPU"):
+        load(str(folder), device="cuda")
+
+
+def test_top_k_above_the_vocabulary_is_refused_when_the_engine_opens() -> None:
+    options = replace(OPTIONS, policy=Policy(1.0, VOCABULARY + 1))
+    with pytest.raises(ConfigError, match="top-k is 65"):
+        Engine(HuggingFaceModel(tiny_model("llama"), None), options, slots=1, limits=Limits(4, 4))
