@@ -95,3 +95,43 @@ def nearest_completion(path: Sequence[int], target: Sequence[int], *, vocabulary
 
 def seeded(seed: int) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
+
+
+class Enumeration(NamedTuple):
+    """Every path of a window's tree: partial ones that can still reach length T, finished ones, and what ended early."""
+
+    partial: dict[tuple[int, ...], float]
+    finished: dict[tuple[int, ...], float]
+    ended: float
+
+    def mass_within(self, target: Sequence[int], budget: int, distance: str) -> float:
+        measure = textbook_hamming if distance == "hamming" else textbook_levenshtein
+        return math.fsum(p for path, p in self.finished.items() if measure(path, target) <= budget)
+
+
+def enumerate_tree(model: CausalModel, prefix: Sequence[int], length: int, policy: Policy) -> Enumeration:
+    """All paths of at most `length` tokens with their probabilities; EOS before the last token ends a path."""
+    partial: dict[tuple[int, ...], float] = {(): 1.0}
+    ended = 0.0
+    for step in range(1, length + 1):
+        longer: dict[tuple[int, ...], float] = {}
+        for path in [path for path in partial if len(path) == step - 1]:
+            logits = model.next_logits([[*prefix, *path]])[0].tolist()
+            for token, chance in textbook_policy(logits, policy).items():
+                if token in model.eos_ids and step < length:
+                    ended += partial[path] * chance
+                else:
+                    longer[(*path, token)] = partial[path] * chance
+        if step == length:
+            return Enumeration(partial, longer, ended)
+        partial |= longer
+    raise AssertionError("a suffix has at least one token")
+
+
+def poisson_binomial_tail(probabilities: Sequence[float], failures: int) -> float:
+    """The chance that independent trials fail at most `failures` times, by adding up all outcomes."""
+    total = 0.0
+    for outcome in itertools.product([True, False], repeat=len(probabilities)):
+        if outcome.count(False) <= failures:
+            total += math.prod(p if success else 1 - p for p, success in zip(probabilities, outcome, strict=True))
+    return total
