@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
@@ -317,6 +318,17 @@ def test_without_texts_the_page_says_so_and_lists_windows(context: BrowserContex
     opened.page.locator("#reader button").first.click()
     assert "Extractable" in opened.page.locator("#details").inner_text()
     assert opened.complaints == []
+
+
+def test_a_sampled_estimate_is_told_apart_from_the_bounds(context: BrowserContext, tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", books(1500)[:1], stride=200)
+    frame = pl.read_parquet(run / "results.parquet")
+    sampled = frame.with_columns(mass_estimate=pl.lit(0.25), mass_low=pl.lit(0.2), mass_high=pl.lit(0.3))
+    sampled.write_parquet(run / "results.parquet")
+    opened = Opened(context, render_to(tmp_path / "index.html", load_view(run)))
+    opened.page.keyboard.press("j")
+    told = opened.page.locator("#details").inner_text()
+    assert "Sampled estimate 0.25, 95 % interval 0.2 to 0.3." in told
 
 
 def test_several_runs_can_be_switched_between(context: BrowserContext, tmp_path: Path) -> None:

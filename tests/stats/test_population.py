@@ -11,17 +11,17 @@ from hypothesis import strategies as st
 from rote.errors import RunError
 from rote.stats.population import (
     Category,
-    Group,
     Promotion,
     categories,
     character_maxima,
     covered_share,
     extractable_by_all,
-    hits_by_copies,
     mass_gain,
     population_of,
     promotion,
+    rows_by_copies,
     shell_shares,
+    stretch_maxima,
     tail_curve,
 )
 
@@ -119,12 +119,20 @@ def test_fixed_set_and_promotion_across_models() -> None:
     assert promotion(small, large, 0.1) == Promotion(near=2, verbatim=1)
 
 
-def test_hits_by_copies_join_documents_with_the_same_number() -> None:
+def test_rows_by_copies_join_documents_with_the_same_number() -> None:
     documents = np.array(["a", "b", "a", "c", "d"], dtype=object)
-    hits = np.array([True, False, True, True, True])
-    groups = hits_by_copies(documents, hits, {"a": 4, "b": 1, "c": 4})
-    assert groups == {1: Group(1, 0), 4: Group(3, 3)}
-    assert list(groups) == [1, 4]
+    groups = rows_by_copies(documents, {"a": 4, "b": 0, "c": 4})
+    assert {copies: rows.tolist() for copies, rows in groups.items()} == {
+        0: [False, True, False, False, False],
+        4: [True, False, True, True, False],
+    }
+    assert list(groups) == [0, 4]
+
+
+def test_stretch_maxima_by_hand() -> None:
+    heat = np.array([np.nan, np.nan, 0.1, 0.4, np.nan, 0.2])
+    assert np.array_equal(stretch_maxima(heat, 3), [np.nan, 0.4, 0.2], equal_nan=True)
+    assert len(stretch_maxima(heat, 100)) == 6
 
 
 def test_population_reads_every_measure_and_leaves_absent_ones_absent() -> None:

@@ -12,9 +12,9 @@ from rote.report.figures.curves import query_curves, token_ranks
 from rote.report.figures.masses import gain_curves, mass_scatter
 from rote.report.figures.rates import CopiesSeries, rate_by_copies, rates_by_edits
 from rote.report.figures.shells import shell_heat_map, shell_violins, verbatim_share_by_model
-from rote.report.rates import Criterion, hits_of, places_of, rates_by_criterion, units_of
+from rote.report.rates import Criterion, hits_of, places_of, rates_by_criterion
+from rote.report.tables import CopiesRate, copies_rates
 from rote.report.view import Document, RunView
-from rote.stats.clustered import rate_over_units
 from rote.stats.curves import MassKind, RateCurves, query_grid, rate_curves
 from rote.stats.population import Floats, Population, character_maxima
 from rote.types import Split
@@ -186,22 +186,27 @@ def heat_rows(view: RunView, document: Document, *, with_label: bool) -> list[He
 
 
 def copies_drawings(views: Sequence[RunView]) -> list[Drawing]:
-    series = [copies_series(view) for view in views]
+    """Rates against copies in training, when at least two numbers of copies can be compared."""
+    series = [one for view in views for one in copies_series(view, with_label=len(views) > 1)]
     if not any(len(one.copies) > 1 for one in series):
         return []
-    caption = "Share of windows extractable by how often their document stood in the training data."
+    caption = "Share of windows extractable by how often their document stood in the training data (controls: 0)."
     return [Drawing("copies", caption, rate_by_copies(series), "copies")]
 
 
-def copies_series(view: RunView) -> CopiesSeries:
-    """Near-verbatim rates (verbatim where that is all there is) by number of copies."""
-    copies = np.array([view.copies.get(name, -1) for name in view.population.document])
-    known = sorted(set(copies.tolist()) - {-1})
-    rates = []
-    for count in known:
-        part = view.population.select(copies == count)
-        rates.append(rate_over_units(part.mass(part.edit_budget) >= view.threshold, units_of(part)))
-    return CopiesSeries(view.label, tuple(known), tuple(rates))
+def copies_series(view: RunView, *, with_label: bool) -> list[CopiesSeries]:
+    """A line per criterion for documents in the wording trained on, and one for other editions."""
+    names = {Criterion.VERBATIM: "word for word", Criterion.NEAR: "nearly"}
+    groups: dict[str, list[CopiesRate]] = {}
+    for entry in copies_rates(view):
+        if entry.criterion in names:
+            prefix = f"{view.label}: " if with_label else ""
+            edition = ", another edition in training" if entry.is_other_edition else ""
+            groups.setdefault(prefix + names[entry.criterion] + edition, []).append(entry)
+    return [
+        CopiesSeries(name, tuple(entry.copies for entry in entries), tuple(entry.rate for entry in entries))
+        for name, entries in groups.items()
+    ]
 
 
 def model_drawings(views: Sequence[RunView]) -> list[Drawing]:

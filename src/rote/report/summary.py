@@ -1,5 +1,6 @@
 """What a run says in plain words, for page and terminal: what was measured, on what, what came out, how sure."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -194,6 +195,7 @@ def certainty(view: RunView, rates: list[CriterionRate]) -> tuple[Sentence, ...]
             )
         )
         sentences.append(_verdict_sentence(view))
+        sentences += _screen_sentences(view)
     target = next((entry for entry in rates if entry.split is Split.TARGET), None)
     if target is not None:
         sentences.append(Sentence(f"Intervals allow for overlapping windows: {unit_words(target.rate)}.", "interval"))
@@ -222,6 +224,24 @@ def _verdict_sentence(view: RunView) -> Sentence:
         f"neither{tail}.",
         "screen" if screened else "bounds",
     )
+
+
+def _screen_sentences(view: RunView) -> list[Sentence]:
+    """What the searched sample of screened windows says about the rest, where the manifest has the audit."""
+    totals = view.manifest.get("totals")
+    audit = totals.get("screen") if isinstance(totals, dict) else None
+    if not isinstance(audit, dict) or not audit.get("searched_all_the_same"):
+        return []
+    sampled, found = int(audit["searched_all_the_same"]), int(audit["found_extractable_in_sample"])
+    return [
+        Sentence(
+            f"To check the screen, {integer(sampled)} of the windows it would skip were searched all the same: "
+            f"{integer(found)} turned out extractable. With 95 % confidence it cost at most "
+            f"{plural(math.ceil(float(audit['missed_windows_at_most'])), 'window')} of "
+            f"{integer(int(audit['not_searched']))} not searched.",
+            "screen",
+        )
+    ]
 
 
 def _control_sentence(is_control: "np.ndarray[tuple[int], np.dtype[np.bool_]]") -> Sentence:

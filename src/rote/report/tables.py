@@ -1,14 +1,15 @@
 """Tables of the report: per criterion, per document, per number of copies. Plain frames, written as CSV."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
-import numpy as np
 import polars as pl
 
 from rote.report.rates import Criterion, hits_of, rates_by_criterion, units_of
 from rote.report.view import Document, RunView
 from rote.stats.clustered import rate_over_units
-from rote.stats.population import Flags, Population, character_maxima, covered_share
+from rote.stats.intervals import Rate
+from rote.stats.population import Flags, Population, character_maxima, covered_share, rows_by_copies
 
 
 def rates_table(views: Sequence[RunView]) -> pl.DataFrame:
@@ -74,30 +75,48 @@ def document_coverage(part: Population, document: Document, threshold: float) ->
     return covered_share(heat, threshold)
 
 
-def copies_table(views: Sequence[RunView]) -> pl.DataFrame | None:
-    """One row per run and number of copies in training, with intervals; None when no document's copies are known."""
-    rows = []
-    for view in views:
-        copies = np.array([view.copies.get(name, -1) for name in view.population.document])
-        for count in sorted(set(copies.tolist()) - {-1}):
-            part = view.population.select(copies == count)
+class CopiesRate(NamedTuple):
+    """The rate of a criterion over the documents with the same number of copies in training."""
+
+    copies: int
+    is_other_edition: bool
+    criterion: Criterion
+    hits: int
+    rate: Rate
+
+
+def copies_rates(view: RunView) -> list[CopiesRate]:
+    """Every measured criterion (greedy and near-verbatim at the whole budget) by copies and wording."""
+    rates: list[CopiesRate] = []
+    for is_other_edition, copies in ((False, view.copies), (True, view.other_edition_copies)):
+        for count, rows in rows_by_copies(view.population.document, copies).items():
+            part = view.population.select(rows)
             units = units_of(part)
             for criterion in Criterion:
                 hits = hits_of(part, criterion, edits=part.edit_budget, threshold=view.threshold)
-                if hits is None:
-                    continue
-                rate = rate_over_units(hits, units)
-                low, high = rate.interval.low, rate.interval.high
-                rows.append(
-                    {
-                        "run": view.label,
-                        "copies": count,
-                        "criterion": criterion.value,
-                        "windows": rate.n,
-                        "hits": int(hits.sum()),
-                        "rate": rate.value,
-                        "interval_low": low,
-                        "interval_high": high,
-                    }
-                )
-    return pl.DataFrame(rows, infer_schema_length=None) if rows else None
+                if hits is not None:
+                    rate = rate_over_units(hits, units)
+                    rates.append(CopiesRate(count, is_other_edition, criterion, int(hits.sum()), rate))
+    return rates
+
+
+def copies_table(views: Sequence[RunView]) -> pl.DataFrame | None:
+    """One row per run, number of copies, wording and criterion; None unless some target's copies are known."""
+    if not any(document.copies for view in views for document in view.documents):
+        return None
+    rows = [
+        {
+            "run": view.label,
+            "copies": entry.copies,
+            "wording": "other edition" if entry.is_other_edition else "same",
+            "criterion": entry.criterion.value,
+            "windows": entry.rate.n,
+            "hits": entry.hits,
+            "rate": entry.rate.value,
+            "interval_low": entry.rate.interval.low,
+            "interval_high": entry.rate.interval.high,
+        }
+        for view in views
+        for entry in copies_rates(view)
+    ]
+    return pl.DataFrame(rows, infer_schema_length=None)

@@ -30,6 +30,9 @@ class Document:
     characters: int | None
     short_windows: int
     copies: int | None
+    """How often it stood in the training data; 0 for a control, None when unknown."""
+    is_other_edition: bool
+    """The training data held the copies in another wording than the one that was scanned."""
     first_row: int
     """Its windows are the rows first_row … first_row + windows − 1 of the run."""
     windows: int
@@ -71,8 +74,20 @@ class RunView:
 
     @property
     def copies(self) -> dict[str, int]:
-        """Copies in training of the documents whose number is known."""
-        return {document.name: document.copies for document in self.documents if document.copies is not None}
+        """Copies in training of the documents that stood there in the wording scanned, where the number is known."""
+        return self._copies(of_other_edition=False)
+
+    @property
+    def other_edition_copies(self) -> dict[str, int]:
+        """Copies in training of the documents that stood there in another wording."""
+        return self._copies(of_other_edition=True)
+
+    def _copies(self, *, of_other_edition: bool) -> dict[str, int]:
+        return {
+            document.name: document.copies
+            for document in self.documents
+            if document.copies is not None and document.is_other_edition == of_other_edition
+        }
 
     def rows_of(self, document: Document) -> Flags:
         """Which windows were cut from `document`."""
@@ -136,7 +151,8 @@ def documents_of(results: pl.DataFrame, manifest: Mapping[str, Any], texts: Text
                 content_hash=entry.get("content_hash"),
                 characters=entry.get("characters") or (None if text is None else len(text)),
                 short_windows=int(entry.get("short_windows") or 0),
-                copies=entry.get("copies"),
+                copies=entry.get("copies", 0 if split == Split.CONTROL else None),
+                is_other_edition=entry.get("kind") == "edition",
                 first_row=first_row,
                 windows=windows,
             )

@@ -191,19 +191,8 @@ def promotion(smaller: Population, larger: Population, threshold: float) -> Prom
     return Promotion(int(near.sum()), int((near & (larger.verbatim() >= threshold)).sum()))
 
 
-class Group(NamedTuple):
-    """A count of windows that meet a criterion among `windows` windows."""
-
-    windows: int
-    hits: int
-
-
-def hits_by_copies(documents: NDArray[np.object_], hits: Flags, copies: Mapping[str, int]) -> dict[int, Group]:
-    """Windows and hits for each number of copies in training, ascending; documents of unknown copies are left out."""
-    groups: dict[int, Group] = {}
-    for name in dict.fromkeys(documents):
-        if name in copies:
-            rows = documents == name
-            before = groups.get(copies[name], Group(0, 0))
-            groups[copies[name]] = Group(before.windows + int(rows.sum()), before.hits + int(hits[rows].sum()))
-    return dict(sorted(groups.items()))
+def rows_by_copies(documents: NDArray[np.object_], copies: Mapping[str, int]) -> dict[int, Flags]:
+    """Which windows belong to each number of copies, ascending; documents of unknown copies are left out."""
+    unknown = -1
+    numbers = np.array([copies.get(name, unknown) for name in documents], dtype=np.int64)
+    return {int(number): numbers == number for number in np.unique(numbers) if number != unknown}

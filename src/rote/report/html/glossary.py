@@ -70,6 +70,12 @@ GLOSSARY = (
         "Upper bound < τ: ruled out. Otherwise the run has shown neither.",
     ),
     Definition(
+        "estimate",
+        "Sampled estimate",
+        "An estimate of the mass from random continuations of the unexplored paths, with a 95 % interval. It depends "
+        "on chance, so it is reported beside the certified bounds and never in their place.",
+    ),
+    Definition(
         "interval",
         "95 % interval",
         "How far the share could be from that of other passages like these. Overlapping windows repeat each other, so "

@@ -94,6 +94,11 @@ def _windows(view: RunView) -> dict[str, Any]:
         windows["greedy"] = packed(np.minimum(population.greedy_distance, 65535), "u2")
     if "token_evals" in results.columns:
         windows["evaluations"] = packed(results["token_evals"].to_numpy(), "u4")
+    if {"mass_estimate", "mass_low", "mass_high"} <= set(results.columns):
+        names = (("estimate", "mass_estimate"), ("estimateLow", "mass_low"), ("estimateHigh", "mass_high"))
+        for name, column in names:
+            # Absent and undefined travel as −1: JSON and the typed arrays have no None.
+            windows[name] = packed(results[column].fill_null(-1.0).fill_nan(-1.0).to_numpy(), "f8")
     if "stop_reason" in results.columns:
         codes = results["stop_reason"].cast(pl.String).replace_strict(STOP_CODES, default=255, return_dtype=pl.UInt8)
         windows["stop"] = packed(codes.to_numpy(), "u1")

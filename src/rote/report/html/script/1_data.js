@@ -26,6 +26,9 @@ function decodeRun(run) {
       evaluations: optional("evaluations", "u4"),
       stop: optional("stop", "u1"),
       ranks: optional("ranks", "u1"),
+      estimate: optional("estimate", "f8"),
+      estimateLow: optional("estimateLow", "f8"),
+      estimateHigh: optional("estimateHigh", "f8"),
     },
   };
 }

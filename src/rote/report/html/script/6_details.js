@@ -40,8 +40,18 @@ function massRows(window) {
   row(linked("verbatim", "exact, p_z"), verbatim[window], "", edits() === 0);
   if (currentRun().hasNear) mass.forEach((column, index) => index && row(linked("near", `ε ≤ ${index}`), column[window], "≥ ", index === edits()));
   if (upper) row(linked("bounds", "at most"), upper[window], "≤ ", false);
+  const estimate = estimateText(window);
+  if (estimate) rows.append(element("p", { class: "small" }, linked("estimate", "Sampled estimate"), ` ${estimate}`));
   if (greedy) rows.append(element("p", { class: "small" }, linked("greedy", "Greedy"), greedy[window] === 0 ? " continuation is exact." : ` continuation is ${greedy[window]} edits away.`));
   return rows;
+}
+
+// Sampled, not certified: kept in words apart from the bars of what is certain.
+function estimateText(window) {
+  const { estimate, estimateLow, estimateHigh } = currentRun().windows;
+  if (!estimate || estimate[window] < 0) return null;
+  const range = estimateLow[window] < 0 ? "" : `, 95 % interval ${probability(estimateLow[window])} to ${probability(estimateHigh[window])}`;
+  return `${probability(estimate[window])}${range}.`;
 }
 
 function queryTable(window) {

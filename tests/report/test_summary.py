@@ -1,0 +1,107 @@
+"""The words of the summary: true to the numbers, for a newcomer, for every kind of run."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from rote.errors import RunError
+from rote.report.rates import rates_by_criterion
+from rote.report.summary import certainty, facts, headline, question, summarise
+from rote.report.view import RunView, load_view
+from rote.report.words import integer, interval_words, listed, percent, plural, probability
+from rote.types import Interval
+from tests.report.synthetic_run import books, write_run
+
+
+def sentences(view: RunView) -> str:
+    return " ".join(sentence.text for sentence in certainty(view, rates_by_criterion(view.population, view.threshold)))
+
+
+def test_verdicts_add_up_to_all_windows(view: RunView) -> None:
+    population = view.population
+    lower = population.mass(5)
+    assert population.mass_upper is not None
+    extractable = int((lower >= 0.001).sum())
+    ruled_out = int(((lower < 0.001) & (population.mass_upper < 0.001)).sum())
+    neither = len(lower) - extractable - ruled_out
+    text = sentences(view)
+    assert f"{integer(extractable)} are shown to be extractable" in text
+    assert f"{integer(ruled_out)} are ruled out" in text
+    assert f"{integer(neither)} are neither" in text
+
+
+def test_missing_control_is_said_plainly(view: RunView) -> None:
+    targets = replace(view, population=view.population.select(~view.population.is_control))
+    assert "No control text was given" in sentences(targets)
+    rates = rates_by_criterion(targets.population, 0.001)
+    assert "control" not in headline(targets, rates)
+
+
+def test_screen_audit_of_the_manifest_is_told(view: RunView) -> None:
+    audit = {
+        "used": True,
+        "searched_all_the_same": 100,
+        "found_extractable_in_sample": 0,
+        "not_searched": 900,
+        "missed_windows_at_most": 32.6,
+    }
+    told = sentences(replace(view, manifest={**view.manifest, "totals": {"screen": audit}}))
+    assert "100 of the windows it would skip were searched all the same: 0 turned out extractable" in told
+    assert "at most 33 windows of 900 not searched" in told
+    assert "To check the screen" not in sentences(view)
+
+
+def test_question_names_window_budget_and_queries(view: RunView) -> None:
+    text = question(view)
+    for phrase in ("50 tokens", "next 50", "at most 5 token edits", "0.001 per query", f"{integer(1000)} times"):
+        assert phrase in text
+
+
+def test_facts_name_model_texts_and_policy(view: RunView) -> None:
+    told = {fact.name: fact.value for fact in facts(view)}
+    assert told["Model"].startswith("library/demo-24m")
+    assert told["Control texts"] == "1 document: held_out.txt"
+    assert told["Answers sampled with"] == "top-k 40, temperature 1"
+
+
+def test_title_names_every_run(view: RunView) -> None:
+    other = replace(view, label="another")
+    assert summarise([view, other]).title.startswith(f"{view.label} and another")
+    assert len(summarise([view, other]).runs) == 2
+
+
+def test_a_run_of_greedy_answers_alone_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", books(2000)[:1], stride=200)
+    absent = ["p_verbatim", "log_p_verbatim", "suffix_ranks", "mass_lower", "mass_upper", "verdict", "stop_reason"]
+    pl.read_parquet(run / "results.parquet").drop(absent).write_parquet(run / "results.parquet")
+    view = load_view(run)
+    with pytest.raises(RunError, match="--measures verbatim,near"):
+        summarise([view])
+
+
+@pytest.mark.parametrize(
+    ("share", "words"),
+    [(0.0, "0 %"), (1.0, "100 %"), (0.0004, "< 0.1 %"), (0.9996, "> 99.9 %"), (0.1234, "12.3 %"), (np.nan, "–")],
+)
+def test_percentages_never_round_to_none_or_all(share: float, words: str) -> None:
+    assert percent(share) == words
+
+
+def test_numbers_in_words() -> None:
+    assert [probability(value) for value in (0, 0.001, 0.5, 2.5e-5, 1e-9)] == [
+        "0",
+        "0.001",
+        "0.5",
+        "2.5 × 10⁻⁵",
+        "1 × 10⁻⁹",
+    ]
+    assert plural(1, "window") == "1 window"
+    assert plural(1234, "window") == "1\u2009234 windows"
+    assert listed(["a"]) == "a"
+    assert listed(["a", "b", "c"]) == "a, b and c"
+    assert listed(list("abcdef")) == "a, b, c, d and 2 more"
+    assert interval_words(Interval(0.1, 0.2)) == "10.0 % to 20.0 %"
+    assert interval_words(Interval(np.nan, np.nan, reason="one document")) == "no interval: one document"
