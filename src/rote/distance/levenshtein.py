@@ -57,12 +57,11 @@ class Levenshtein:
         return Advanced(row, self._least(row, offsets))
 
     def _insertions(self, row: Tensor, inside: Tensor) -> Tensor:
-        """D[t, j] ≤ D[t, j−1] + 1 from left to right: less the column index, it is a running minimum."""
-        if self.width == 1:
-            return row
-        slope = torch.arange(self.width, dtype=torch.int16, device=row.device)
-        swept = (row - slope).cummin(-1).values + slope
-        return torch.where(inside[:, None, None, :], swept, UNREACHABLE).to(torch.int16)
+        """D[t, j] ≤ D[t, j−1] + 1, swept left to right over the few columns of the band."""
+        columns = list(row.unbind(-1))
+        for place in range(1, self.width):
+            columns[place] = torch.minimum(columns[place], columns[place - 1] + 1)
+        return torch.where(inside[:, None, None, :], torch.stack(columns, -1), UNREACHABLE)
 
     def _least(self, row: Tensor, offsets: Tensor) -> Tensor:
         if self.rule == "exact":

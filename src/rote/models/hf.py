@@ -175,7 +175,9 @@ def load(
     """Load a model folder or hub id. Offline mode (HF_HUB_OFFLINE) is honoured by the library itself."""
     from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers.utils import logging
 
+    logging.disable_progress_bar()
     looks_like_path = name.startswith((".", "/", "~")) or Path(name).expanduser().exists()
     source = str(Path(name).expanduser()) if looks_like_path else name
     if looks_like_path and not Path(source).is_dir():

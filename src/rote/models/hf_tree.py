@@ -9,19 +9,14 @@ A model whose attention does not go through that interface gets `RecomputeSessio
 evaluated again. Slow, but the same numbers. `probe` decides by comparing, not by architecture names.
 """
 
-from typing import Any, Protocol
+import math
+from typing import Any
 
 import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
 from rote.models.base import TreeBatch
-
-
-class Forward(Protocol):
-    """A Hugging Face causal model, as far as sessions care."""
-
-    def __call__(self, **inputs: Any) -> Any: ...
 
 
 class Layout:
@@ -34,8 +29,8 @@ class Layout:
         self.lanes = max(batch.beam_counts, default=0)
         self.is_rectangular = all(count == self.lanes for count in batch.beam_counts)
         self.beam_slots = batch.slots[: self.beams]
-        self._allowed: dict[int | None, Tensor] = {}
-        self._prefix_allowed: dict[int | None, Tensor] = {}
+        self._hidden: dict[int | None, Tensor] = {}
+        self._prefix_hidden: dict[int | None, Tensor] = {}
         if batch.prefix_lengths:
             lengths = torch.tensor(batch.prefix_lengths, device=batch.slots.device)[:, None]
             order = torch.arange(max(batch.prefix_lengths), device=batch.slots.device)
@@ -43,9 +38,12 @@ class Layout:
             starts = lengths.cumsum(0) - lengths
             self.prefix_places = starts + torch.minimum(order, lengths - 1)
 
-    def allowed(self, window: int | None) -> Tensor:
-        """[slots, 1, lanes, entries] bool; a sliding window also hides entries further back than it reaches."""
-        if window not in self._allowed:
+    def hidden(self, window: int | None, dtype: torch.dtype) -> Tensor:
+        """What is added to the scores: 0 where a beam may look, −inf elsewhere. [slots, 1, lanes, entries].
+
+        A sliding window also hides entries further back than it reaches.
+        """
+        if window not in self._hidden:
             allowed = self.batch.ancestry[:, : self.lanes]
             if window is not None:
                 positions = torch.zeros_like(allowed[..., 0], dtype=torch.int64)
@@ -55,17 +53,21 @@ class Layout:
             if not self.is_rectangular:
                 # Padding lanes attend to something, so that no row of the softmax is empty.
                 allowed = allowed | ~allowed.any(-1, keepdim=True)
-            self._allowed[window] = allowed[:, None].contiguous()
-        return self._allowed[window]
+            self._hidden[window] = _minus_infinity_outside(allowed, dtype)[:, None]
+        return self._hidden[window]
 
-    def prefix_allowed(self, window: int | None) -> Tensor:
-        """[longest prefix, longest prefix] bool, causal."""
-        if window not in self._prefix_allowed:
+    def prefix_hidden(self, window: int | None, dtype: torch.dtype) -> Tensor:
+        """The same for prefixes, causal. [1, 1, longest prefix, longest prefix]."""
+        if window not in self._prefix_hidden:
             order = torch.arange(max(self.batch.prefix_lengths), device=self.batch.slots.device)
             distance = order[:, None] - order[None, :]
-            allowed = distance >= 0
-            self._prefix_allowed[window] = allowed if window is None else allowed & (distance < window)
-        return self._prefix_allowed[window]
+            allowed = distance >= 0 if window is None else (distance >= 0) & (distance < window)
+            self._prefix_hidden[window] = _minus_infinity_outside(allowed, dtype)[None, None]
+        return self._prefix_hidden[window]
+
+
+def _minus_infinity_outside(allowed: Tensor, dtype: torch.dtype) -> Tensor:
+    return torch.zeros(allowed.shape, dtype=dtype, device=allowed.device).masked_fill_(~allowed, -math.inf)
 
 
 class TreeSessionHF:
@@ -75,7 +77,7 @@ class TreeSessionHF:
         self._model = model
         self._slots = slots
         self._entries = entries
-        self._keys: dict[int, Tensor] = {}  # layer → [slots, key-value heads, entries, width]
+        self._keys: dict[int, Tensor] = {}  # layer → [slots, entries, key-value heads, width]: one write is one row
         self._values: dict[int, Tensor] = {}
         self._layout: Layout | None = None
         self.windows_seen: set[int | None] = set()
@@ -88,8 +90,8 @@ class TreeSessionHF:
     def grow(self, entries: int) -> None:
         for memory in (self._keys, self._values):
             for layer, old in memory.items():
-                grown = old.new_zeros(*old.shape[:2], entries, old.shape[3])
-                grown[:, :, : self._entries] = old
+                grown = old.new_zeros(old.shape[0], entries, *old.shape[2:])
+                grown[:, : self._entries] = old
                 memory[layer] = grown
         self._entries = entries
 
@@ -111,6 +113,7 @@ class TreeSessionHF:
         logits: Tensor = output.logits[0]
         return logits
 
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def _attend(
         self,
         module: Any,
@@ -137,15 +140,15 @@ class TreeSessionHF:
         if layout.batch.prefix_lengths:
             rest = slice(layout.beams, None)
             parts.append(_attend_prefixes(query[0, :, rest], key[0, :, rest], value[0, :, rest], layout, style))
-        return torch.cat(parts)[None], None
+        return (torch.cat(parts) if len(parts) > 1 else parts[0])[None], None
 
     def _store(self, layer: int, key: Tensor, value: Tensor, batch: TreeBatch) -> tuple[Tensor, Tensor]:
         if layer not in self._keys:
-            heads, width = key.shape[0], key.shape[2]
-            self._keys[layer] = key.new_zeros(self._slots, heads, self._entries, width)
-            self._values[layer] = value.new_zeros(self._slots, heads, self._entries, value.shape[2])
-        self._keys[layer][batch.slots, :, batch.entries] = key.transpose(0, 1)
-        self._values[layer][batch.slots, :, batch.entries] = value.transpose(0, 1)
+            # Zeros, not whatever was there: a masked NaN would still spoil the weighted sum.
+            self._keys[layer] = key.new_zeros(self._slots, self._entries, key.shape[0], key.shape[2])
+            self._values[layer] = value.new_zeros(self._slots, self._entries, value.shape[0], value.shape[2])
+        self._keys[layer][batch.slots, batch.entries] = key.transpose(0, 1)
+        self._values[layer][batch.slots, batch.entries] = value.transpose(0, 1)
         return self._keys[layer], self._values[layer]
 
 
@@ -155,8 +158,8 @@ class AttentionStyle:
     def __init__(self, scaling: float | None, softcap: float | None, window: int | None) -> None:
         self.scaling, self.softcap, self.window = scaling, softcap, window
 
-    def attend(self, query: Tensor, key: Tensor, value: Tensor, allowed: Tensor) -> Tensor:
-        """`query` [n, heads, q, width] over `key` [n, key-value heads, e, width]; `allowed` broadcasts to [n, 1, q, e].
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, hidden: Tensor) -> Tensor:
+        """`query` [n, heads, q, width] over `key` [n, key-value heads, e, width]; `hidden` broadcasts to [n, 1, q, e].
 
         Heads that share a key are folded into the query dimension, so keys and values are never repeated.
         """
@@ -164,14 +167,14 @@ class AttentionStyle:
         groups = heads // key.shape[1]
         folded = query.reshape(count, key.shape[1], groups * length, width)
         if groups > 1:
-            allowed = allowed.expand(count, 1, length, -1).repeat(1, 1, groups, 1)
+            hidden = hidden.expand(count, 1, length, -1).repeat(1, 1, groups, 1)
         if self.softcap is None:
-            mixed = functional.scaled_dot_product_attention(folded, key, value, allowed, scale=self.scaling)
+            mixed = functional.scaled_dot_product_attention(folded, key, value, hidden, scale=self.scaling)
         else:
             scale = self.scaling if self.scaling is not None else width**-0.5
             scores = (folded @ key.transpose(-1, -2)).float() * scale
             scores = torch.tanh(scores / self.softcap) * self.softcap
-            weights = scores.masked_fill(~allowed, float("-inf")).softmax(-1).to(value.dtype)
+            weights = (scores + hidden).softmax(-1).to(value.dtype)
             mixed = weights @ value
         return mixed.reshape(count, heads, length, -1)
 
@@ -180,16 +183,15 @@ def _attend_beams(query: Tensor, keys: Tensor, values: Tensor, layout: Layout, s
     """Packed beams [heads, beams, width] → [beams, heads, width], through a [slots, lanes] rectangle."""
     heads, _, width = query.shape
     slots, lanes = layout.slots_in_use, layout.lanes
-    packed = query.transpose(0, 1)  # [beams, heads, width]
     if layout.is_rectangular:
-        rectangle = packed.reshape(slots, lanes, heads, width)
+        rectangle = query.view(heads, slots, lanes, width).transpose(0, 1)
     else:
-        rectangle = packed.new_zeros(slots, lanes, heads, width)
-        rectangle[layout.beam_slots, layout.batch.lanes] = packed
+        padded = query.new_zeros(slots, lanes, heads, width)
+        padded[layout.beam_slots, layout.batch.lanes] = query.transpose(0, 1)
+        rectangle = padded.transpose(1, 2)
     reach = layout.batch.ancestry.shape[-1]
-    mixed = style.attend(
-        rectangle.transpose(1, 2), keys[:slots, :, :reach], values[:slots, :, :reach], layout.allowed(style.window)
-    ).transpose(1, 2)  # [slots, lanes, heads, width]
+    keys, values = (memory[:slots, :reach].transpose(1, 2) for memory in (keys, values))
+    mixed = style.attend(rectangle, keys, values, layout.hidden(style.window, query.dtype)).transpose(1, 2)
     if layout.is_rectangular:
         return mixed.reshape(slots * lanes, heads, -1)
     return mixed[layout.beam_slots, layout.batch.lanes]
@@ -199,7 +201,9 @@ def _attend_prefixes(query: Tensor, key: Tensor, value: Tensor, layout: Layout, 
     """Packed prefixes [heads, tokens, width] attend causally to themselves; padding comes last, where nobody looks."""
     places = layout.prefix_places  # [prefixes, longest]
     query, key, value = (packed[:, places].transpose(0, 1) for packed in (query, key, value))
-    mixed = style.attend(query, key, value, layout.prefix_allowed(style.window))  # [prefixes, heads, longest, width]
+    mixed = style.attend(
+        query, key, value, layout.prefix_hidden(style.window, query.dtype)
+    )  # [prefixes, heads, longest, width]
     return mixed.transpose(1, 2)[layout.is_prefix_token]
 
 

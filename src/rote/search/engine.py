@@ -25,7 +25,11 @@ from rote.search.scheduler import Scheduler, Slot
 from rote.types import StopReason
 
 ENTRY_STEP = 32
-"""The session's memory grows by multiples of this many entries."""
+"""The part of the memory in use is rounded up to this many entries, so that shapes repeat."""
+FIRST_ENTRIES_PER_LANE = 10
+"""Entries per lane a session starts with, beside the prefix and one path: what memorized text mostly needs."""
+GROWTH = 1.5
+"""A session that runs out of entries grows by this factor: growing copies everything, so it must be rare."""
 
 
 class Limits(NamedTuple):
@@ -94,8 +98,9 @@ class _Stream:
         limits, lanes = engine.limits, engine.options.lanes
         entries = TreeCache.worst_case_entries(limits.prefix_tokens, limits.suffix_tokens, lanes) + lanes
         self.cache = TreeCache(engine.slots, lanes, entries, self.device)
-        first = min(entries, limits.prefix_tokens + 2 * lanes + ENTRY_STEP)
-        self.session: TreeSession = engine.model.open_tree(engine.slots, first)
+        self.most_entries = entries
+        first = min(entries, limits.prefix_tokens + limits.suffix_tokens + FIRST_ENTRIES_PER_LANE * lanes)
+        self.session: TreeSession = engine.model.open_tree(engine.slots, _rounded(first, entries))
         self.state = _empty_state(engine, lanes)
         self.frontiers: list[outcome.FrontierRecord] = [outcome.FrontierRecord() for _ in range(engine.slots)]
         self.in_use = limits.prefix_tokens
@@ -187,8 +192,9 @@ class _Stream:
     def _forward(self, admitted: list[int]) -> Kept:
         """Evaluate live beams and new prefixes; the kept tokens of every lane of every active slot."""
         batch, lanes = self._batch(admitted)
-        if self.session.entries < batch.ancestry.shape[-1]:
-            self.session.grow(batch.ancestry.shape[-1])
+        needed = batch.ancestry.shape[-1]
+        if self.session.entries < needed:
+            self.session.grow(_rounded(max(needed, int(self.session.entries * GROWTH)), self.most_entries))
         self.engine.peak_entries = max(self.engine.peak_entries, self.session.entries)
         logits = self.session.forward(batch)
         self.engine.forwards += 1

@@ -1,0 +1,258 @@
+"""The engine at 7B shape on one GPU, against the matmul rate, teacher forcing, generate and paper-style search.
+
+    PYTHONPATH=src:bench python bench/engine_gpu.py --baseline PATH/paper_style.py --out FOLDER
+
+Random weights, bf16, scripted logits (bench/scripted.py), so that every search has the same known shape.
+"""
+
+import argparse
+import importlib.util
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+import environment
+import scripted
+from rote.measures.near_verbatim import Screen, measure_near
+from rote.measures.verbatim import score_verbatim
+from rote.models.hf import HuggingFaceModel
+from rote.models.hf_compile import compile_layers
+from rote.policy import Policy
+from rote.search.base import SearchOptions, SearchTask
+from rote.search.engine import Engine, Limits
+from rote.search.sizing import bytes_per_slot
+from rote.types import Split, Window
+
+LIMITS = Limits(scripted.PREFIX, scripted.LENGTH)
+
+
+def options(**changes: Any) -> SearchOptions:
+    chosen: dict[str, Any] = dict(
+        policy=Policy(1.0, 40),
+        beam_width=20,
+        edit_budget=5,
+        distance="levenshtein",
+        viability="exact",
+        pin_verbatim=False,
+        threshold=0.001,
+        stop_rule="published",
+        rank_by="mass",
+        keep=0,
+        max_children=None,
+        record_frontier=False,
+        suppress_eos=False,
+    )
+    return SearchOptions(**(chosen | changes))
+
+
+def timed(work: Callable[[], Any]) -> tuple[float, Any]:
+    torch.cuda.synchronize()
+    start = time.perf_counter()
+    result = work()
+    torch.cuda.synchronize()
+    return time.perf_counter() - start, result
+
+
+def matmul_rate() -> float:
+    left = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
+    right = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
+    for _ in range(3):
+        left @ right
+    seconds, _ = timed(lambda: [left @ right for _ in range(20)])
+    return 20 * 2 * 8192**3 / seconds
+
+
+def build(layers: int) -> LlamaForCausalLM:
+    config = LlamaConfig(
+        hidden_size=4096,
+        intermediate_size=11008,
+        num_hidden_layers=layers,
+        num_attention_heads=32,
+        num_key_value_heads=32,
+        vocab_size=32000,
+        max_position_embeddings=4096,
+    )
+    torch.manual_seed(0)
+    with torch.device("cuda"):
+        torch.set_default_dtype(torch.bfloat16)
+        model = LlamaForCausalLM(config).eval()
+        torch.set_default_dtype(torch.float32)
+    return model
+
+
+def tasks(pairs: list[Any]) -> list[SearchTask]:
+    return [SearchTask(key, prefix, suffix) for key, (prefix, suffix) in enumerate(pairs)]
+
+
+def run_engine(model: HuggingFaceModel, pairs: list[Any], slots: int, chosen: SearchOptions) -> dict[str, Any]:
+    engine = Engine(model, chosen, slots=slots, limits=LIMITS)
+    torch.cuda.reset_peak_memory_stats()
+    seconds, outcomes = timed(lambda: list(engine.run(tasks(pairs))))
+    evals = sum(outcome.token_evals for outcome in outcomes)
+    return {
+        "slots": slots,
+        "windows": len(pairs),
+        "seconds": seconds,
+        "windows_per_second": len(pairs) / seconds,
+        "token_evals": evals,
+        "mean_stop_step": sum(outcome.stop_step for outcome in outcomes) / len(outcomes),
+        "forwards": engine.forwards,
+        "peak_entries": engine.peak_entries,
+        "peak_memory_gib": torch.cuda.max_memory_allocated() / 2**30,
+    }
+
+
+def run_screened(model: HuggingFaceModel, pairs: list[Any], slots: int, chosen: SearchOptions) -> dict[str, Any]:
+    found = [
+        Window(str(key), "scripted", Split.TARGET, 0, 0, 0, prefix, suffix)
+        for key, (prefix, suffix) in enumerate(pairs)
+    ]
+    screen = Screen(floor=1e-6, sample_share=0.01, sample_least=0, seed=0)
+    results: list[Any] = []
+
+    def work() -> None:
+        scores = score_verbatim(model, found, [chosen.policy], batch_windows=160)
+        measure_near(
+            model, scores, chosen, threshold=0.001, screen=screen, slots=slots, limits=LIMITS, emit=results.append
+        )
+
+    seconds, _ = timed(work)
+    return {
+        "windows": len(pairs),
+        "windows_per_second": len(pairs) / seconds,
+        "searched": sum(result.outcome is not None for result in results),
+    }
+
+
+def run_paper(search: Any, model: Any, pairs: list[Any], batch: int) -> dict[str, Any]:
+    ids = torch.tensor([[*prefix, *suffix] for prefix, suffix in pairs], device="cuda")
+
+    def work() -> list[Any]:
+        return [search(model, part, scripted.PREFIX, threshold=1e-3) for part in ids.split(batch)]
+
+    seconds, parts = timed(work)
+    stops = torch.cat([part[3] for part in parts]).float()
+    return {
+        "batch": batch,
+        "windows_per_second": len(pairs) / seconds,
+        "mean_stop_step": float(stops.mean()),
+        "token_evals": int(sum(part[2].sum() for part in parts)),
+    }
+
+
+def run_generate(model: Any, batch: int) -> float:
+    ids = torch.randint(100, 2000, (batch, scripted.PREFIX), device="cuda")
+    arguments = dict(max_new_tokens=scripted.LENGTH, min_new_tokens=scripted.LENGTH, num_beams=20, do_sample=False)
+    model.generate(ids, attention_mask=torch.ones_like(ids), **arguments)
+    seconds, _ = timed(lambda: model.generate(ids, attention_mask=torch.ones_like(ids), **arguments))
+    return batch / seconds
+
+
+def bookkeeping_share(model: HuggingFaceModel, pairs: list[Any], slots: int) -> float:
+    """1 − (time in the model's forward) / (time of the whole run), by device events around each forward."""
+    from rote.models.hf_tree import TreeSessionHF
+
+    events: list[tuple[Any, Any]] = []
+    original = TreeSessionHF.forward
+
+    def marked(self: Any, batch: Any) -> Any:
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        result = original(self, batch)
+        end.record()
+        events.append((start, end))
+        return result
+
+    TreeSessionHF.forward = marked  # type: ignore[method-assign]
+    try:
+        engine = Engine(model, options(), slots=slots, limits=LIMITS)
+        seconds, _ = timed(lambda: list(engine.run(tasks(pairs))))
+    finally:
+        TreeSessionHF.forward = original  # type: ignore[method-assign]
+    inside = sum(start.elapsed_time(end) for start, end in events) / 1000
+    return 1 - inside / seconds
+
+
+def profile(model: HuggingFaceModel, slots: int) -> str:
+    engine = Engine(model, options(), slots=slots, limits=LIMITS)
+    work = tasks(scripted.windows(slots, 1.0))
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
+        list(engine.run(work))
+    return profiler.key_averages().table(sort_by="cuda_time_total", row_limit=30, max_name_column_width=80)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--baseline", type=Path, required=True)
+    parser.add_argument("--out", type=Path, default=environment.RESULTS)
+    parser.add_argument("--layers", type=int, default=32)
+    parser.add_argument("--slots", type=int, nargs="+", default=[80, 120, 160, 240])
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--compile", action="store_true")
+    chosen = parser.parse_args()
+    spec = importlib.util.spec_from_file_location("paper_style", chosen.baseline)
+    assert spec is not None
+    assert spec.loader is not None
+    paper_style = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(paper_style)
+
+    peak = matmul_rate()
+    inner = build(chosen.layers)
+    if chosen.compile:
+        compile_layers(inner)
+    model = HuggingFaceModel(scripted.Scripted(inner), None, name="7B shape")
+    per_token = 2 * (sum(p.numel() for p in inner.parameters()) - inner.get_input_embeddings().weight.numel())
+    results: dict[str, Any] = {
+        "matmul_tflops": peak / 1e12,
+        "layers": chosen.layers,
+        "compiled": chosen.compile,
+        "tree": model.searches_trees,
+    }
+
+    ids = torch.randint(100, 2000, (200, 100), device="cuda")
+    with torch.inference_mode():
+        inner(input_ids=ids, use_cache=False, logits_to_keep=1)
+        seconds, _ = timed(lambda: inner(input_ids=ids, use_cache=False, logits_to_keep=50))
+    results["teacher_forcing"] = {
+        "windows_per_second": 200 / seconds,
+        "tflops": 200 * 100 * per_token / seconds / 1e12,
+    }
+    warm_up, _ = timed(lambda: run_engine(model, scripted.windows(48, 0.5), 16, options()))
+    results["warm_up_seconds"] = warm_up
+    full = []
+    for slots in chosen.slots:
+        row = run_engine(model, scripted.windows(slots * (1 if chosen.quick else 2), 1.0), slots, options())
+        row["tflops"] = row["token_evals"] * per_token / row["seconds"] / 1e12
+        row["share_of_matmul"] = row["tflops"] * 1e12 / peak
+        row["predicted_bytes_per_slot"] = bytes_per_slot(model, options(), LIMITS, entries=row["peak_entries"])
+        full.append(row)
+        print(json.dumps(row))
+    results["engine_full_depth"] = full
+    best_slots = max(full, key=lambda row: row["windows_per_second"])["slots"]
+    results["bookkeeping_share"] = bookkeeping_share(model, scripted.windows(best_slots, 1.0), best_slots)
+    mixed = scripted.windows(2000 if not chosen.quick else 800, 0.05)
+    results["engine_mixed"] = run_engine(model, mixed, best_slots, options())
+    results["engine_mixed_mass_rule"] = run_engine(model, mixed, best_slots, options(stop_rule="mass"))
+    results["engine_mixed_screened"] = run_screened(model, mixed, best_slots, options())
+    (chosen.out / "engine_gpu_profile.txt").write_text(profile(model, best_slots), encoding="utf-8")
+    print(json.dumps(results))
+    if not chosen.quick:
+        results["paper_full_depth"] = [
+            run_paper(paper_style.search, model.model, scripted.windows(max(80, b), 1.0), b) for b in (10, 40, 80, 120)
+        ]
+        results["paper_mixed"] = [
+            run_paper(paper_style.search, model.model, scripted.windows(400, 0.05), b) for b in (10, 40, 80)
+        ]
+        results["generate_20_beams"] = {"batch": 10, "windows_per_second": run_generate(inner, 10)}
+    path = environment.save("engine_gpu", results, chosen.out)
+    print(path.read_text())
+
+
+if __name__ == "__main__":
+    with torch.inference_mode():
+        main()
