@@ -98,7 +98,7 @@ def seeded(seed: int) -> torch.Generator:
 
 
 class Enumeration(NamedTuple):
-    """Every path of a window's tree: partial ones that can still reach length T, finished ones, and what ended early."""
+    """Every path of a window's tree: partial ones that can still reach length T, finished ones, mass that ended."""
 
     partial: dict[tuple[int, ...], float]
     finished: dict[tuple[int, ...], float]

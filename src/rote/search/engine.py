@@ -124,9 +124,11 @@ class _Stream:
             ended |= self._finish(finishing, kept)
         if len(finishing) < len(active):
             ended |= self._advance(kept, set(finishing))
-        for move in self.scheduler.retire(ended):
-            self._move(move.source, move.target)
+        moves = self.scheduler.retire(ended)
+        # Hand over first: a move that runs out of memory must not take finished windows with it.
         yield from ended.values()
+        for move in moves:
+            self._move(move.source, move.target)
 
     def _advance(self, kept: Kept, finishing: set[int]) -> dict[int, SearchOutcome]:
         active = self.scheduler.active

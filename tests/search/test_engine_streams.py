@@ -1,0 +1,265 @@
+"""The engine as a machine: memory bookkeeping, streams of any length, running out of memory, limits."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rote.errors import ModelError, WindowError
+from rote.models.base import TreeBatch, TreeSession
+from rote.models.table import TableModel
+from rote.search import engine as engine_room
+from rote.search.base import SearchOptions, SearchOutcome, SearchTask
+from rote.search.cache import TreeCache
+from rote.search.engine import Engine, Limits
+from rote.search.reference import search
+from tests.search.test_engine_equals_reference import LIMITS, PLAIN, all_options, assert_same, models, task_lists
+
+MODEL = TableModel.random(5, vocab_size=5, spread=2.0, eos_ids=frozenset({0}))
+
+
+def many_tasks(count: int, *, seed: int = 0) -> list[SearchTask]:
+    generator = torch.Generator().manual_seed(seed)
+    drawn = torch.randint(0, 5, (count, 12), generator=generator).tolist()
+    lengths = torch.randint(1, 7, (count, 2), generator=generator).tolist()
+    return [
+        SearchTask(key, tuple(row[:prefix]), tuple(row[6 : 6 + suffix]))
+        for key, (row, (prefix, suffix)) in enumerate(zip(drawn, lengths, strict=True))
+    ]
+
+
+class WatchedSession:
+    """Passes everything on to a table session and calls `watch` before each forward and move."""
+
+    def __init__(self, inner: TreeSession, watch: Callable[[TreeBatch | None], None]) -> None:
+        self._inner, self._watch = inner, watch
+
+    @property
+    def entries(self) -> int:
+        return self._inner.entries
+
+    def grow(self, entries: int) -> None:
+        self._inner.grow(entries)
+
+    def move(self, source: int, target: int) -> None:
+        self._watch(None)
+        self._inner.move(source, target)
+
+    def forward(self, batch: TreeBatch) -> torch.Tensor:
+        self._watch(batch)
+        return self._inner.forward(batch)
+
+
+class WatchedModel:
+    """A table model whose sessions are watched. `opening` may refuse a number of slots."""
+
+    max_positions: int | None = None
+
+    def __init__(
+        self,
+        inner: TableModel,
+        *,
+        watch: Callable[[TreeBatch | None], None] = lambda batch: None,
+        opening: Callable[[int], None] = lambda slots: None,
+    ) -> None:
+        self._inner, self._watch, self._opening = inner, watch, opening
+        self.vocab_size, self.eos_ids, self.device = inner.vocab_size, inner.eos_ids, inner.device
+        self.next_logits, self.tree_bytes_per_entry = inner.next_logits, inner.tree_bytes_per_entry
+
+    def open_tree(self, slots: int, entries: int) -> TreeSession:
+        self._opening(slots)
+        return WatchedSession(self._inner.open_tree(slots, entries), self._watch)
+
+
+def assert_batch_is_sound(batch: TreeBatch | None) -> None:
+    """What the contract promises a session: each beam sees its own line of positions, and nobody writes twice."""
+    if batch is None:
+        return
+    written = list(zip(batch.slots.tolist(), batch.entries.tolist(), strict=True))
+    assert len(set(written)) == len(written)
+    counts = torch.bincount(batch.slots[: batch.beams], minlength=len(batch.beam_counts))
+    assert tuple(counts.tolist()) == batch.beam_counts
+    for query in range(batch.beams):
+        slot, lane, entry = int(batch.slots[query]), int(batch.lanes[query]), int(batch.entries[query])
+        seen = batch.ancestry[slot, lane]
+        positions = batch.entry_positions[slot][seen].sort().values.tolist()
+        assert positions == list(range(int(batch.positions[query]) + 1))
+        assert seen[entry]
+        assert int(batch.ancestry[slot, : batch.beam_counts[slot], entry].sum()) == 1
+
+
+@settings(max_examples=40)
+@given(model=models, options=all_options(), tasks=task_lists(), slots=st.integers(1, 4))
+def test_every_forward_keeps_the_contract(
+    model: TableModel, options: SearchOptions, tasks: list[SearchTask], slots: int
+) -> None:
+    watched = WatchedModel(model, watch=assert_batch_is_sound)
+    assert len(list(Engine(watched, options, slots=slots, limits=LIMITS).run(tasks))) == len(tasks)
+
+
+@settings(max_examples=40)
+@given(model=models, options=all_options(), tasks=task_lists(), slots=st.integers(1, 4))
+def test_the_cache_is_intact_after_every_step(
+    model: TableModel, options: SearchOptions, tasks: list[SearchTask], slots: int
+) -> None:
+    checks = 0
+    step = engine_room._Stream._step
+
+    def checked(stream: engine_room._Stream, admitted: list[int]) -> Iterator[SearchOutcome]:
+        nonlocal checks
+        yield from step(stream, admitted)
+        for place, slot in enumerate(stream.scheduler.active):
+            prefix = len(slot.task.prefix_ids)
+            stream.cache.check_integrity(place, prefix_length=prefix, step=slot.step, beams=slot.beams)
+            checks += 1
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine_room._Stream, "_step", checked)
+        outcomes = list(Engine(model, options, slots=slots, limits=LIMITS).run(tasks))
+    assert checks >= sum(outcome.stop_step - 1 for outcome in outcomes)
+
+
+def test_check_integrity_notices_what_it_is_for() -> None:
+    def fresh() -> TreeCache:
+        cache = TreeCache(1, 2, 8, torch.device("cpu"))
+        cache.admit(torch.tensor([0]), torch.tensor([3]))
+        cache.branch(torch.tensor([[0, 0]]), torch.tensor([[True, True]]), torch.tensor([3]))
+        cache.check_integrity(0, prefix_length=3, step=1, beams=2)
+        return cache
+
+    cache = fresh()
+    cache.ancestry[0, 0, int(cache.own_entry[0, 1])] = True
+    with pytest.raises(AssertionError, match="sees positions"):
+        cache.check_integrity(0, prefix_length=3, step=1, beams=2)
+    cache = fresh()
+    cache.ancestry[0, 1, 0] = False
+    with pytest.raises(AssertionError, match="sees positions"):
+        cache.check_integrity(0, prefix_length=3, step=1, beams=2)
+    with pytest.raises(AssertionError, match="a dead lane still holds entries"):
+        fresh().check_integrity(0, prefix_length=3, step=1, beams=1)
+
+
+def test_dead_entries_are_given_out_again() -> None:
+    """A beam of one lane never needs more than its own line, however often siblings die."""
+    cache = TreeCache(1, 3, TreeCache.worst_case_entries(2, 6, 3) + 3, torch.device("cpu"))
+    cache.admit(torch.tensor([0]), torch.tensor([2]))
+    reach = []
+    for step in range(5):
+        alive = torch.tensor([[True, True, True]])
+        reach.append(int(cache.branch(torch.zeros(1, 3, dtype=torch.int64), alive, torch.tensor([2 + step]))[0]))
+        cache.check_integrity(0, prefix_length=2, step=step + 1, beams=3)
+    assert reach == [5, 6, 7, 8, 9]  # prefix 2 + one ancestor per step + three newest
+
+
+def test_the_engine_takes_no_window_before_it_has_a_slot() -> None:
+    """Five thousand windows through seven slots: never more than seven are taken and not yet returned."""
+    slots, outstanding, most = 7, 0, 0
+
+    def watched() -> Iterator[SearchTask]:
+        nonlocal outstanding, most
+        for task in many_tasks(5_000):
+            outstanding += 1
+            most = max(most, outstanding)
+            yield task
+
+    options = replace(PLAIN, record_frontier=False, keep=0, threshold=0.05)
+    seen = set()
+    for outcome in Engine(MODEL, options, slots=slots, limits=LIMITS).run(watched()):
+        outstanding -= 1
+        seen.add(outcome.key)
+    assert len(seen) == 5_000
+    assert outstanding == 0
+    assert most == slots
+
+
+def test_an_engine_serves_any_number_of_streams() -> None:
+    engine = Engine(MODEL, PLAIN, slots=3, limits=LIMITS)
+    first, second = ({o.key: o for o in engine.run(many_tasks(9))} for _ in range(2))
+    assert first.keys() == second.keys()
+    for key, outcome in first.items():
+        assert_same(outcome, second[key])
+    assert list(engine.run([])) == []
+
+
+def refuse_more_than(most: int) -> Callable[[TreeBatch | None], None]:
+    """Out of memory whenever more than `most` windows are evaluated at once."""
+
+    def watch(batch: TreeBatch | None) -> None:
+        if batch is not None and len(batch.beam_counts) > most:
+            raise torch.OutOfMemoryError("CUDA out of memory (pretended)")
+
+    return watch
+
+
+def assert_all_right(outcomes: list[SearchOutcome], tasks: list[SearchTask]) -> None:
+    assert sorted(outcome.key for outcome in outcomes) == [task.key for task in tasks]
+    for outcome in outcomes:
+        assert_same(outcome, search(MODEL, tasks[outcome.key], PLAIN))
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 5])
+def test_out_of_memory_halves_the_slots_and_loses_nothing(most: int) -> None:
+    tasks = many_tasks(25)
+    engine = Engine(WatchedModel(MODEL, watch=refuse_more_than(most)), PLAIN, slots=8, limits=LIMITS)
+    assert_all_right(list(engine.run(tasks)), tasks)
+    assert most / 2 < engine.slots <= most
+
+
+def test_out_of_memory_while_opening_a_session_is_survived_too() -> None:
+    def opening(slots: int) -> None:
+        if slots > 2:
+            raise torch.OutOfMemoryError("CUDA out of memory (pretended)")
+
+    tasks = many_tasks(12)
+    engine = Engine(WatchedModel(MODEL, opening=opening), PLAIN, slots=16, limits=LIMITS)
+    assert_all_right(list(engine.run(tasks)), tasks)
+    assert engine.slots == 2
+
+
+@settings(max_examples=40)
+@given(failing=st.sets(st.integers(0, 60), max_size=4))
+def test_out_of_memory_at_any_moment_loses_and_repeats_nothing(failing: set[int]) -> None:
+    """The n-th forward or move fails, for any few n: moves happen after windows have ended."""
+    calls = 0
+
+    def watch(batch: TreeBatch | None) -> None:
+        nonlocal calls
+        calls += 1
+        if calls - 1 in failing:
+            raise torch.OutOfMemoryError("CUDA out of memory (pretended)")
+
+    tasks = many_tasks(20)
+    engine = Engine(WatchedModel(MODEL, watch=watch), PLAIN, slots=16, limits=LIMITS)
+    assert_all_right(list(engine.run(tasks)), tasks)
+
+
+def test_a_window_that_does_not_fit_alone_is_an_error_in_one_sentence() -> None:
+    engine = Engine(WatchedModel(MODEL, watch=refuse_more_than(0)), PLAIN, slots=4, limits=LIMITS)
+    with pytest.raises(ModelError, match="a single window does not fit into the memory of the device"):
+        list(engine.run(many_tasks(3)))
+
+
+def test_a_window_beyond_the_models_context_is_refused_when_the_engine_opens() -> None:
+    model = WatchedModel(MODEL)
+    model.max_positions = 11
+    Engine(model, PLAIN, slots=1, limits=Limits(6, 5))
+    with pytest.raises(WindowError, match=r"prefix \+ suffix are 12 tokens, but the model takes at most 11"):
+        Engine(model, PLAIN, slots=1, limits=Limits(6, 6))
+
+
+@pytest.mark.parametrize(("prefix", "suffix"), [(0, 3), (3, 0), (7, 3), (3, 7)])
+def test_a_window_outside_the_limits_is_refused_by_name(prefix: int, suffix: int) -> None:
+    task = SearchTask(41, (1,) * prefix, (1,) * suffix)
+    with pytest.raises(WindowError, match=rf"window 41 has {prefix} \+ {suffix} tokens"):
+        list(Engine(MODEL, PLAIN, slots=2, limits=LIMITS).run([task]))
+
+
+def test_token_evaluations_follow_the_published_count() -> None:
+    """a + (T − 1)·B once the beam is full: flat model, everything viable."""
+    model = TableModel.random(0, vocab_size=5, spread=0.0)
+    options = replace(PLAIN, policy=replace(PLAIN.policy, top_k=4), beam_width=4, distance="none")
+    (outcome,) = Engine(model, options, slots=1, limits=LIMITS).run([SearchTask(0, (1,) * 6, (2,) * 6)])
+    assert outcome.token_evals == 6 + 5 * 4
