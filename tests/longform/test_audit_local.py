@@ -138,13 +138,29 @@ def test_the_chat_template_writes_the_conversation(base_model: LocalResponder) -
     assert text == "user: the sea\nassistant: was calm\nassistant:"
 
 
-def test_a_long_conversation_is_cut_from_the_left(learned: Learned, base_model: LocalResponder) -> None:
-    request = Request((Message("user", learned.book * 2),), max_tokens=30)
-    reply = base_model.complete(request, idempotency_key="long")
-    assert reply.usage is not None
-    assert reply.usage.prompt_tokens == 128 - 30
-    assert reply.usage.completion_tokens == 30
+@pytest.mark.parametrize(
+    ("context_tokens", "max_tokens", "prompt_tokens", "answer_tokens"),
+    [(None, 30, 98, 30), (None, 500, 64, 64), (40, 30, 20, 20), (4000, 30, 98, 30)],
+)
+def test_a_long_prompt_is_cut_from_the_left_to_no_less_than_half_of_the_context(
+    learned: Learned,
+    base_model: LocalResponder,
+    context_tokens: int | None,
+    max_tokens: int,
+    prompt_tokens: int,
+    answer_tokens: int,
+) -> None:
+    responder = LocalResponder(base_model.model, chat=False, context_tokens=context_tokens)
+    request = Request((Message("user", learned.book * 2),), max_tokens=max_tokens)
+    reply = responder.complete(request, idempotency_key="long")
+    assert reply.usage == (prompt_tokens, answer_tokens, 0)
     assert reply.answers[0].finish_reason == "length"
+
+
+def test_a_short_prompt_leaves_the_rest_of_the_context_to_the_answer(base_model: LocalResponder) -> None:
+    reply = base_model.complete(Request((Message("user", "The"),), max_tokens=500), idempotency_key="short")
+    assert reply.usage is not None
+    assert reply.usage.prompt_tokens + reply.usage.completion_tokens == 128
 
 
 def test_sampling_repeats_itself_and_gives_as_many_completions_as_asked(base_model: LocalResponder) -> None:
@@ -158,8 +174,8 @@ def test_what_the_model_cannot_do_is_said(base_model: LocalResponder) -> None:
     prompt = (Message("user", "The"),)
     with pytest.raises(ConfigError, match="2 completions at temperature 0 need as many beams"):
         base_model.complete(Request(prompt, max_tokens=5, completions=2), idempotency_key="x")
-    with pytest.raises(ConfigError, match="max_tokens is 128; the model takes 128 tokens"):
-        base_model.complete(Request(prompt, max_tokens=128), idempotency_key="x")
+    with pytest.raises(ConfigError, match="--context-tokens is 1"):
+        LocalResponder(base_model.model, chat=False, context_tokens=1)
     with pytest.raises(ConfigError, match="no frequency or presence penalty"):
         base_model.complete(Request(prompt, max_tokens=5, presence_penalty=0.1), idempotency_key="x")
     with pytest.raises(ConfigError, match="The beam width is 0"):

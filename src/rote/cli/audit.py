@@ -53,6 +53,9 @@ def audit(
     chapters: Annotated[bool | None, typer.Option("--chapters", help="Seed every chapter by itself.")] = None,
     style: Annotated[str | None, _help("chat, or text for a base model.", _OPTIONS.style)] = None,
     beams: Annotated[int, typer.Option(help="Beam width of a local model.")] = 1,
+    context_tokens: Annotated[
+        int | None, _help("Tokens of a local model's context to use, prompt and answer.", "what the model takes")
+    ] = None,
     device: Annotated[str, typer.Option(help="Device of a local model.")] = "auto",
     max_cost: Annotated[float | None, typer.Option(help="Ceiling in money; needs the prices.")] = None,
     max_tokens_total: Annotated[int | None, typer.Option(help="Ceiling in tokens, prompts included.")] = None,
@@ -106,7 +109,7 @@ def audit(
             endpoint, model, key_variable, timeout_seconds=timeout_seconds, stream=stream, limit=token_parameter
         )
     else:
-        responder, identity = _local(model, options, beams=beams, device=device)
+        responder, identity = _local(model, options, beams=beams, context_tokens=context_tokens, device=device)
         run = replace(run, model=identity)
     show_audit(Console(), run_audit(run, responder), out)
 
@@ -122,14 +125,18 @@ def _remote(
     )
 
 
-def _local(model: str, options: AuditOptions, *, beams: int, device: str) -> tuple[Responder, dict[str, Any]]:
+def _local(
+    model: str, options: AuditOptions, *, beams: int, context_tokens: int | None, device: str
+) -> tuple[Responder, dict[str, Any]]:
     """A model on this machine, and what tells it from another."""
     from rote.models.hf import load
     from rote.models.local_chat import LocalResponder
 
     loaded = load(model, device=device)
-    responder = LocalResponder(loaded, chat=options.style is Style.CHAT, beams=beams, seed=options.seed)
-    return responder, {"model": model, "beams": beams, **asdict(loaded.identity)}
+    responder = LocalResponder(
+        loaded, chat=options.style is Style.CHAT, beams=beams, seed=options.seed, context_tokens=context_tokens
+    )
+    return responder, {"beams": beams, "context_tokens": responder.context_tokens, **asdict(loaded.identity)}
 
 
 def show_audit(console: Console, result: AuditResult, out: Path) -> None:

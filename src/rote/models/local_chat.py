@@ -15,31 +15,45 @@ class LocalResponder:
 
     With `chat` the tokenizer's template writes the conversation, and the model may end its answer. Without, the
     messages are joined as one text that the model goes on with, and the end of text is suppressed, so that every
-    answer has its full length. What does not fit the model is cut from the left. `beams` is the beam width.
+    answer has its full length. `context_tokens` (at most what the model takes) are shared by prompt and answer: a
+    long prompt is cut from the left, to no less than half of them, and the answer gets the rest.
     """
 
-    def __init__(self, model: HuggingFaceModel, *, chat: bool, beams: int = 1, seed: int = 0) -> None:
+    def __init__(
+        self,
+        model: HuggingFaceModel,
+        *,
+        chat: bool,
+        beams: int = 1,
+        seed: int = 0,
+        context_tokens: int | None = None,
+    ) -> None:
         if chat and not getattr(model.tokenizer, "chat_template", None):
             raise ModelError(f"The tokenizer of {model.name} has no chat template; use --style text for a base model.")
         if beams < 1:
             raise ConfigError(f"The beam width is {beams}; it must be 1 or more.")
+        if context_tokens is not None and context_tokens < 2:
+            raise ConfigError(f"--context-tokens is {context_tokens}; prompt and answer need at least 2.")
+        limits = [limit for limit in (model.max_positions, context_tokens) if limit is not None]
+        self.context_tokens = min(limits) if limits else None
         self.model = model
         self.chat = chat
         self.beams = beams
         self.seed = seed
 
     def complete(self, request: Request, *, idempotency_key: str) -> Reply:
-        prompt_ids = self._fitting(self._prompt_ids(request.messages), request.max_tokens)
+        prompt_ids, new_tokens = self._fitting(self._prompt_ids(request.messages), request.max_tokens)
         prompt = torch.tensor([prompt_ids], device=self.model.device)
         with torch.random.fork_rng(devices=[]), torch.inference_mode():
             torch.manual_seed(self.seed)
             generated = self.model.model.generate(
-                prompt, attention_mask=torch.ones_like(prompt), generation_config=self._generation_config(request)
+                prompt,
+                attention_mask=torch.ones_like(prompt),
+                generation_config=self._generation_config(request, new_tokens=new_tokens),
             )
         completions = [self._until_end(row[len(prompt_ids) :].tolist()) for row in generated]
         answers = tuple(
-            Answer(self.model.decode(ids), "length" if len(ids) == request.max_tokens else "stop")
-            for ids in completions
+            Answer(self.model.decode(ids), "length" if len(ids) == new_tokens else "stop") for ids in completions
         )
         return Reply(answers, Usage(len(prompt_ids), sum(len(ids) for ids in completions)))
 
@@ -50,20 +64,19 @@ class LocalResponder:
             conversation = [message._asdict() for message in messages]
             text = tokenizer.apply_chat_template(conversation, tokenize=False, add_generation_prompt=True)
             # The template has written the special tokens already.
-            ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+            ids = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
         else:
-            ids = tokenizer("".join(message.content for message in messages))["input_ids"]
+            ids = tokenizer("".join(message.content for message in messages), verbose=False)["input_ids"]
         return ids
 
-    def _fitting(self, prompt_ids: list[int], max_tokens: int) -> list[int]:
-        limit = self.model.max_positions
-        if limit is None:
-            return prompt_ids
-        if max_tokens >= limit:
-            raise ConfigError(f"max_tokens is {max_tokens}; the model takes {limit} tokens, prompt included.")
-        return prompt_ids[-(limit - max_tokens) :]
+    def _fitting(self, prompt_ids: list[int], max_tokens: int) -> tuple[list[int], int]:
+        """The end of the prompt that fits, and how many tokens the answer may have."""
+        if self.context_tokens is None:
+            return prompt_ids, max_tokens
+        kept = prompt_ids[-max(self.context_tokens - max_tokens, self.context_tokens // 2) :]
+        return kept, min(max_tokens, self.context_tokens - len(kept))
 
-    def _generation_config(self, request: Request) -> Any:
+    def _generation_config(self, request: Request, *, new_tokens: int) -> Any:
         """Complete, so that nothing is left to the defaults that a model brings along."""
         from transformers import GenerationConfig
 
@@ -76,7 +89,7 @@ class LocalResponder:
         ends = sorted(self.model.eos_ids)
         sampling = {"do_sample": True, "temperature": request.temperature, "top_k": 0, "top_p": 1.0}
         return GenerationConfig(
-            max_new_tokens=request.max_tokens,
+            max_new_tokens=new_tokens,
             num_return_sequences=request.completions,
             num_beams=self.beams,
             repetition_penalty=1.0,
