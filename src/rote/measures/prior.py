@@ -1,0 +1,158 @@
+"""Prior-aware memorization: is a suffix likely after its own prefix, or after any prefix?
+
+    v̂_s = (1/c) Σ P(s | q_i)       over prefixes q_i drawn independently from a reference corpus
+    prior-aware memorized           P(s | p) > m  and  P(s | p) / v̂_s > n
+
+v̂_s is unbiased for P(s) and its variance is at most 1/(4c), because probabilities lie in [0, 1]. All sums are kept
+as logarithms: probabilities of fifty tokens are far below the smallest float. A few prefixes may carry nearly all of
+v̂_s; the effective number of prefixes says so.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rote.errors import ConfigError
+
+Floats = NDArray[np.float64]
+
+CONDITIONAL_ANCHORS = ((4, 1e-2), (50, 1e-4))
+"""Published thresholds m by suffix length in tokens."""
+
+
+class PriorVerdict(StrEnum):
+    """What the two thresholds say about a suffix."""
+
+    MEMORIZED = "memorized"
+    """P(s|p) > m and the ratio > n."""
+    MERELY_LIKELY = "merely_likely"
+    """P(s|p) > m, but the suffix is about as likely after other prefixes."""
+    NOT_EXTRACTABLE = "not_extractable"
+    """P(s|p) ≤ m."""
+
+
+@dataclass(frozen=True, slots=True)
+class PriorEstimate:
+    """v̂_s of one suffix from `draws` prefixes. A suffix that no prefix allows has log mean −inf and NaN errors."""
+
+    log_mean: float
+    relative_error: float
+    """Standard error of v̂_s divided by v̂_s; the standard error of its logarithm to first order."""
+    effective_prefixes: float
+    """(Σ P)² / Σ P²: how many equally likely prefixes would carry the estimate; between 1 and the draws."""
+    largest_share: float
+    """Share of v̂_s that comes from the heaviest single prefix."""
+    draws: int
+    trial_log_means: tuple[float, ...]
+
+    @property
+    def standard_error(self) -> float:
+        return math.exp(self.log_mean) * self.relative_error
+
+
+@dataclass(frozen=True, slots=True)
+class PriorSums:
+    """Running sums over prefixes; sums of disjoint sets of prefixes add up, in any grouping."""
+
+    log_sums: Floats  # [trials, suffixes]: log Σ P
+    log_squares: Floats  # [suffixes]: log Σ P², all trials together
+    log_largest: Floats  # [suffixes]: log of the largest contribution of one prefix
+    draws: NDArray[np.int64]  # [trials]
+
+    @classmethod
+    def empty(cls, trials: int, suffixes: int) -> "PriorSums":
+        nothing = np.full((trials, suffixes), -np.inf)
+        return cls(nothing, nothing[0].copy(), nothing[0].copy(), np.zeros(trials, dtype=np.int64))
+
+    @classmethod
+    def of(cls, log_p: Floats, counts: NDArray[np.int64]) -> "PriorSums":
+        """Sums of `log_p` [prefixes, suffixes], prefix i drawn `counts[i, t]` times in trial t."""
+        with np.errstate(divide="ignore"):
+            log_counts = np.log(counts.astype(np.float64))  # [prefixes, trials]
+        log_all = np.logaddexp.reduce(log_counts, axis=1)[:, None]  # [prefixes, 1]
+        log_sums = np.stack([log_sum(log_p + log_counts[:, [trial]]) for trial in range(counts.shape[1])])
+        return cls(log_sums, log_sum(2 * log_p + log_all), (log_p + log_all).max(axis=0), counts.sum(axis=0))
+
+    def add(self, other: "PriorSums") -> "PriorSums":
+        return PriorSums(
+            np.logaddexp(self.log_sums, other.log_sums),
+            np.logaddexp(self.log_squares, other.log_squares),
+            np.maximum(self.log_largest, other.log_largest),
+            self.draws + other.draws,
+        )
+
+    def estimates(self) -> list[PriorEstimate]:
+        """One estimate per suffix over all trials together."""
+        draws = int(self.draws.sum())
+        totals = log_sum(self.log_sums)
+        with np.errstate(divide="ignore"):
+            trial_means = self.log_sums - np.log(self.draws)[:, None]
+        return [
+            _estimate(totals[s], self.log_squares[s], self.log_largest[s], draws, tuple(trial_means[:, s].tolist()))
+            for s in range(self.log_sums.shape[1])
+        ]
+
+
+def _estimate(
+    log_total: float, log_squares: float, log_largest: float, draws: int, trials: Sequence[float]
+) -> PriorEstimate:
+    if log_total == -math.inf:
+        return PriorEstimate(-math.inf, math.nan, math.nan, math.nan, draws, tuple(trials))
+    # Rounding may push Kish's number a hair outside its range.
+    effective = min(max(math.exp(2 * float(log_total) - float(log_squares)), 1.0), float(draws))
+    relative = math.sqrt(max(draws / effective - 1.0, 0.0) / (draws - 1)) if draws > 1 else math.nan
+    return PriorEstimate(
+        log_mean=float(log_total) - math.log(draws),
+        relative_error=relative,
+        effective_prefixes=effective,
+        largest_share=math.exp(float(log_largest) - float(log_total)),
+        draws=draws,
+        trial_log_means=tuple(trials),
+    )
+
+
+def log_sum(values: Floats, axis: int = 0) -> Floats:
+    """log Σ exp along `axis`; −inf where everything is −inf."""
+    highest = values.max(axis=axis, keepdims=True, initial=-np.inf)
+    base = np.where(np.isfinite(highest), highest, 0.0)
+    with np.errstate(divide="ignore"):
+        total: Floats = np.log(np.exp(values - base).sum(axis=axis)) + base.squeeze(axis)
+    return total
+
+
+def log_mean(values: Sequence[float]) -> float:
+    """log of the mean of exp(values)."""
+    return float(log_sum(np.asarray(values, dtype=np.float64))) - math.log(len(values))
+
+
+def log_ratio(log_conditional: float, log_prior: float) -> float:
+    """log P(s|p)/v̂_s. A suffix impossible after its own prefix has ratio 0, whatever the prior."""
+    return -math.inf if log_conditional == -math.inf else log_conditional - log_prior
+
+
+def default_least_conditional(suffix_tokens: int) -> float:
+    """m for a suffix of this length: 0.01 up to 4 tokens, 1e-4 from 50, a straight line in log m between them."""
+    (short, high), (long, low) = CONDITIONAL_ANCHORS
+    share = (min(max(suffix_tokens, short), long) - short) / (long - short)
+    return math.exp((1 - share) * math.log(high) + share * math.log(low))
+
+
+def check_thresholds(least_conditional: float | None, least_ratio: float | None) -> None:
+    if least_conditional is not None and not 0 <= least_conditional < 1:
+        raise ConfigError(f"the threshold m for P(s|p) is {least_conditional}; it must be at least 0 and below 1.")
+    if least_ratio is not None and not (math.isfinite(least_ratio) and least_ratio >= 0):
+        raise ConfigError(f"the threshold n for the ratio is {least_ratio}; it must be a number of at least 0.")
+
+
+def verdict(
+    log_conditional: float, log_prior: float, *, least_conditional: float, log_least_ratio: float
+) -> PriorVerdict:
+    """The definition, with both comparisons strict."""
+    if not log_conditional > (math.log(least_conditional) if least_conditional else -math.inf):
+        return PriorVerdict.NOT_EXTRACTABLE
+    is_specific = log_ratio(log_conditional, log_prior) > log_least_ratio
+    return PriorVerdict.MEMORIZED if is_specific else PriorVerdict.MERELY_LIKELY

@@ -1,0 +1,209 @@
+"""The estimate of P(s): unbiased, convergent, within its variance bound, its interval covering the truth."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rote.errors import ConfigError
+from rote.measures.prior import (
+    PriorSums,
+    PriorVerdict,
+    check_thresholds,
+    default_least_conditional,
+    log_mean,
+    log_ratio,
+    verdict,
+)
+from rote.models.shared_prefix import SharedPrefixScorer
+from rote.models.table import TableModel
+from rote.policy import Policy
+from rote.run.prior_interval import log_interval
+from tests.oracle import every_continuation
+
+PLAIN = Policy(temperature=1.0, top_k=None)
+VOCABULARY = 5
+POPULATION = [list(prefix) for prefix in itertools.product(range(VOCABULARY), repeat=3)]
+"""Every prefix of three tokens: the whole reference distribution, uniform."""
+SUFFIXES = [[0, 1], [2, 2], [4, 3]]
+
+
+def enumerated_prior(model: TableModel, suffix: list[int]) -> float:
+    """P(s) by the law of total probability over the whole population, continuation by continuation."""
+
+    def chance(prefix: list[int]) -> float:
+        paths = every_continuation(model, prefix, len(suffix), PLAIN)
+        return next(path.probability for path in paths if path.token_ids == tuple(suffix))
+
+    return math.fsum(chance(prefix) for prefix in POPULATION) / len(POPULATION)
+
+
+def drawn(log_p: np.ndarray, draws: int, rng: np.random.Generator, trials: int = 1) -> PriorSums:
+    counts = np.stack([np.bincount(rng.integers(0, len(log_p), draws), minlength=len(log_p)) for _ in range(trials)], 1)
+    return PriorSums.of(log_p, counts)
+
+
+@pytest.fixture(scope="module")
+def model() -> TableModel:
+    return TableModel.random(5, vocab_size=VOCABULARY, spread=1.5)
+
+
+@pytest.fixture(scope="module")
+def log_p(model: TableModel) -> np.ndarray:
+    return SharedPrefixScorer(model, SUFFIXES).score(POPULATION).numpy()
+
+
+@pytest.fixture(scope="module")
+def truth(model: TableModel) -> list[float]:
+    return [enumerated_prior(model, suffix) for suffix in SUFFIXES]
+
+
+def test_every_prefix_once_gives_the_enumerated_prior(log_p: np.ndarray, truth: list[float]) -> None:
+    sums = PriorSums.of(log_p, np.ones((len(POPULATION), 1), dtype=np.int64))
+    assert [math.exp(e.log_mean) for e in sums.estimates()] == pytest.approx(truth, rel=1e-5)
+
+
+def test_estimate_converges_to_the_enumerated_prior(log_p: np.ndarray, truth: list[float]) -> None:
+    # 5 standard errors: a false alarm has a chance below 6e-7 a suffix, and the seed is fixed.
+    rng = np.random.default_rng(0)
+    errors = []
+    for draws in (100, 10_000, 1_000_000):
+        for estimate, expected in zip(drawn(log_p, draws, rng).estimates(), truth, strict=True):
+            assert abs(math.exp(estimate.log_mean) - expected) < 5 * estimate.standard_error
+        errors.append(max(e.relative_error for e in drawn(log_p, draws, rng).estimates()))
+    assert errors[0] / errors[1] == pytest.approx(10, rel=0.4)
+    assert errors[1] / errors[2] == pytest.approx(10, rel=0.1)
+
+
+def test_interval_covers_the_enumerated_prior_about_as_often_as_it_says(log_p: np.ndarray, truth: list[float]) -> None:
+    # 1,200 intervals at level 0.95 and true coverage 0.95 cover fewer than 0.93 with a chance below 0.001.
+    rng = np.random.default_rng(1)
+    covered, intervals = 0, 0
+    for _ in range(400):
+        for estimate, expected in zip(drawn(log_p, 300, rng).estimates(), truth, strict=True):
+            low, high = log_interval(estimate, level=0.95)[:2]
+            covered += low <= math.log(expected) <= high
+            intervals += 1
+    assert 0.93 < covered / intervals < 0.985
+
+
+def test_variance_of_the_estimator_stays_below_one_over_4c(log_p: np.ndarray) -> None:
+    # The bound is 4 to 10 times the true variance here; 2,000 repetitions pin a variance to 3 %: no false alarm.
+    rng = np.random.default_rng(2)
+    for draws in (2, 25):
+        values = np.array([[math.exp(e.log_mean) for e in drawn(log_p, draws, rng).estimates()] for _ in range(2000)])
+        assert (values.var(axis=0) <= 1 / (4 * draws)).all()
+        reported = np.mean(
+            [[e.standard_error**2 for e in drawn(log_p, draws, rng).estimates()] for _ in range(2000)], 0
+        )
+        assert reported == pytest.approx(values.var(axis=0), rel=0.25)
+
+
+LOG_PROBABILITIES = st.one_of(st.just(-math.inf), st.floats(-400, 0))
+
+
+@given(st.lists(st.tuples(LOG_PROBABILITIES, st.integers(1, 3)), min_size=2, max_size=20))
+def test_plug_in_variance_is_at_most_one_over_4c_for_any_probabilities(rows: list[tuple[float, int]]) -> None:
+    values = np.array([[log_p] for log_p, _ in rows])
+    counts = np.array([[count] for _, count in rows])
+    (estimate,) = PriorSums.of(values, counts).estimates()
+    c = int(counts.sum())
+    if estimate.log_mean == -math.inf:
+        assert math.isnan(estimate.relative_error)
+        return
+    plug_in = estimate.standard_error**2 * (c - 1) / c
+    assert plug_in <= 1 / (4 * c) * (1 + 1e-9)
+    assert 1 <= estimate.effective_prefixes <= c
+    assert 0 < estimate.largest_share <= 1 + 1e-9
+
+
+@given(
+    st.lists(st.lists(LOG_PROBABILITIES, min_size=2, max_size=2), min_size=2, max_size=12),
+    st.integers(1, 11),
+    st.integers(0, 100),
+)
+def test_sums_do_not_depend_on_how_prefixes_are_grouped(rows: list[list[float]], cut: int, seed: int) -> None:
+    values = np.array(rows)
+    counts = np.random.default_rng(seed).integers(0, 3, (len(rows), 2))
+    counts[0] = 1
+    whole = PriorSums.of(values, counts).estimates()
+    cut = min(cut, len(rows) - 1)
+    parts = PriorSums.of(values[:cut], counts[:cut]).add(PriorSums.of(values[cut:], counts[cut:])).estimates()
+    for one, other in zip(whole, parts, strict=True):
+        assert one.log_mean == pytest.approx(other.log_mean, abs=1e-9)
+        assert one.relative_error == pytest.approx(other.relative_error, abs=1e-6, nan_ok=True)
+        assert one.trial_log_means == pytest.approx(other.trial_log_means, abs=1e-9)
+
+
+@given(st.lists(st.floats(-30, 0), min_size=2, max_size=15), st.integers(0, 100))
+def test_estimate_equals_plain_arithmetic(log_probabilities: list[float], seed: int) -> None:
+    counts = np.random.default_rng(seed).integers(0, 4, len(log_probabilities))
+    counts[:2] = 1
+    sample = np.repeat(np.exp(log_probabilities), counts)
+    (estimate,) = PriorSums.of(np.array(log_probabilities)[:, None], counts[:, None]).estimates()
+    assert math.exp(estimate.log_mean) == pytest.approx(sample.mean(), rel=1e-9)
+    expected_error = sample.std(ddof=1) / math.sqrt(len(sample))
+    assert estimate.standard_error == pytest.approx(expected_error, rel=1e-6, abs=1e-7 * sample.mean())
+    assert estimate.effective_prefixes == pytest.approx(sample.sum() ** 2 / (sample**2).sum(), rel=1e-9)
+
+
+def test_an_estimate_carried_by_one_prefix_says_so() -> None:
+    values = np.array([[-1.0], *[[-40.0]] * 99])
+    (estimate,) = PriorSums.of(values, np.ones((100, 1), dtype=np.int64)).estimates()
+    assert estimate.effective_prefixes == pytest.approx(1)
+    assert estimate.largest_share == pytest.approx(1)
+    interval = log_interval(estimate)
+    assert math.isnan(interval.low)
+    assert interval.reason is not None
+    assert "one prefix" in interval.reason
+
+
+def test_a_suffix_no_prefix_allows_has_an_undefined_interval_with_the_reason() -> None:
+    (estimate,) = PriorSums.of(np.full((10, 1), -np.inf), np.ones((10, 1), dtype=np.int64)).estimates()
+    assert estimate.log_mean == -math.inf
+    assert "no sampled prefix" in (log_interval(estimate).reason or "")
+    assert log_ratio(-2.0, estimate.log_mean) == math.inf
+
+
+def test_suffixes_of_many_tokens_do_not_underflow() -> None:
+    (estimate,) = PriorSums.of(np.full((8, 1), -2000.0), np.ones((8, 1), dtype=np.int64)).estimates()
+    assert estimate.log_mean == pytest.approx(-2000.0)
+    assert estimate.relative_error == 0.0
+    assert log_mean([-2000.0, -2000.0]) == pytest.approx(-2000.0)
+
+
+def test_published_thresholds_stand_at_4_and_50_tokens_and_fall_between() -> None:
+    assert default_least_conditional(4) == pytest.approx(1e-2)
+    assert default_least_conditional(50) == pytest.approx(1e-4)
+    assert default_least_conditional(27) == pytest.approx(1e-3)
+    values = [default_least_conditional(tokens) for tokens in range(1, 80)]
+    assert values == sorted(values, reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("conditional", "prior", "expected"),
+    [
+        (0.5, 0.01, PriorVerdict.MEMORIZED),
+        (0.5, 0.25, PriorVerdict.MERELY_LIKELY),
+        (0.01, 1e-9, PriorVerdict.NOT_EXTRACTABLE),
+        (0.5, 0.05, PriorVerdict.MERELY_LIKELY),
+    ],
+)
+def test_verdict_follows_the_definition_with_strict_comparisons(
+    conditional: float, prior: float, expected: PriorVerdict
+) -> None:
+    found = verdict(math.log(conditional), math.log(prior), least_conditional=0.01, log_least_ratio=math.log(10.0))
+    assert found is expected
+
+
+def test_an_impossible_suffix_is_not_extractable_even_at_m_zero() -> None:
+    assert verdict(-math.inf, -math.inf, least_conditional=0.0, log_least_ratio=0.0) is PriorVerdict.NOT_EXTRACTABLE
+
+
+@pytest.mark.parametrize(("m", "n", "words"), [(1.0, None, "m for P"), (-0.1, None, "m for P"), (None, -1.0, "n for")])
+def test_thresholds_outside_their_range_are_refused(m: float | None, n: float | None, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        check_thresholds(m, n)
