@@ -88,7 +88,7 @@ def test_summary_says_rates_of_both_sides_with_intervals(report: ReportPaths) ->
         rows = {(row["split"], row["criterion"], row["edits"]): row for row in csv.DictReader(file)}
     near = rows[("target", "near", "5")]
     share = f"{100 * float(near['rate']):.1f} %"
-    summary = page.split('id="text"')[0]
+    summary = page.split('id="text"')[0].replace("\u00a0", " ")
     assert f"can be made to reproduce {share} of the target passages" in summary
     assert f"{100 * float(near['interval_low']):.1f} % to {100 * float(near['interval_high']):.1f} %" in summary
     assert "0 % of the control passages" in summary
@@ -113,6 +113,7 @@ def test_runs_over_the_same_windows_are_compared(tmp_path: Path) -> None:
     report = build_report([first, second], tmp_path / "out")
     page = report.page.read_text()
     assert "All runs measured the same" in page
+    assert re.search(r"<h1>Target passages that come out .* from small and .* from large", page)
     assert {"verbatim-share-by-model.svg", "mass-run1.svg", "mass-run2.svg"} <= {path.name for path in report.figures}
     table = pl.read_csv(tmp_path / "out" / "tables" / "rates.csv")
     assert set(table["run"]) == {"small", "large"}

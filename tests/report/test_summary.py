@@ -8,8 +8,9 @@ import polars as pl
 import pytest
 
 from rote.errors import RunError
+from rote.report.certainty import certainty
 from rote.report.rates import rates_by_criterion
-from rote.report.summary import certainty, facts, headline, question, summarise
+from rote.report.summary import facts, headline, question, summarise
 from rote.report.view import RunView, load_view
 from rote.report.words import integer, interval_words, listed, percent, plural, probability
 from rote.types import Interval

@@ -1,17 +1,21 @@
 """Several runs side by side: whether their windows are the same, and what the models share when they are."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
+import numpy as np
 import polars as pl
 
+from rote.report.rates import places_of
 from rote.report.view import RunView
 from rote.report.words import integer, percent
+from rote.stats.compare import Outcomes, compare_rates
 from rote.stats.population import Population, extractable_by_all, population_of, promotion
 
 PLACE_KEY = ["split", "document", "char_start", "suffix_char_start", "char_end"]
 TOKEN_KEY = ["prefix_ids", "suffix_ids"]
+Named = tuple[str, Population]
 
 
 @dataclass(frozen=True)
@@ -52,6 +56,28 @@ def difference_words(first: str, other: str, *, common: int, windows: int) -> st
     )
 
 
+def difference_sentence(first: Named, second: Named, threshold: float) -> str:
+    """How far two models' target rates lie apart on the same windows, with a paired interval."""
+    outcomes = []
+    targets = ~first[1].is_control
+    for _, population in (first, second):
+        hits = population.mass(population.edit_budget) >= threshold
+        outcomes.append(Outcomes(tuple(population.window_id[targets]), hits[targets].astype(np.float64)))
+    if not targets.any():
+        return "There are no target windows to compare."
+    # Runs may name equal windows differently; they are aligned by place and tokens already.
+    paired = replace(outcomes[1], window_ids=outcomes[0].window_ids)
+    found = compare_rates(outcomes[0], paired, places=places_of(first[1].select(targets)))
+    interval = found.interval
+    range_words = (
+        f", 95 % interval {100 * interval.low:+.1f} to {100 * interval.high:+.1f}" if interval.is_defined else ""
+    )
+    return (
+        f"Target windows extractable: {percent(found.first)} from {first[0]}, {percent(found.second)} from "
+        f"{second[0]}; the difference is {100 * (found.second - found.first):+.1f} percentage points{range_words}."
+    )
+
+
 def comparison_sentences(comparison: Comparison, threshold: float) -> list[str]:
     """Plain sentences about what aligned runs share; the reason alone when they are not aligned."""
     if comparison.aligned is None:
@@ -64,6 +90,7 @@ def comparison_sentences(comparison: Comparison, threshold: float) -> list[str]:
         f"({percent(every / total)}) are extractable from every model."
     ]
     pairs = list(zip(comparison.labels, comparison.aligned, strict=True))
+    sentences += [difference_sentence(pairs[0], other, threshold) for other in pairs[1:]]
     for (small, smaller), (large, larger) in pairwise(pairs):
         moved = promotion(smaller, larger, threshold)
         if moved.near:

@@ -1,14 +1,12 @@
 """What a run says in plain words, for page and terminal: what was measured, on what, what came out, how sure."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
+from rote.report.certainty import Sentence, certainty
 from rote.report.rates import Criterion, CriterionRate, rate_for, rates_by_criterion
 from rote.report.view import RunView
-from rote.report.words import integer, interval_words, listed, percent, plural, policy_words, probability, unit_words
+from rote.report.words import integer, interval_words, listed, percent, plural, policy_words, probability
 from rote.types import Split
 
 SPLIT_NAMES = {Split.TARGET: "Target texts", Split.CONTROL: "Control texts"}
@@ -50,12 +48,6 @@ class Fact:
 
 
 @dataclass(frozen=True)
-class Sentence:
-    text: str
-    anchor: str | None = None
-
-
-@dataclass(frozen=True)
 class Summary:
     title: str
     date: str | None
@@ -83,7 +75,7 @@ def summarise(views: Sequence[RunView], warnings: Sequence[str] = ()) -> Summary
     return Summary(
         title=f"{listed([each.label for each in views])} · rote memorization report",
         date=written[:10] if isinstance(written, str) else None,
-        headline=headline(view, rates),
+        headline=headline(view, rates) if len(views) == 1 else joint_headline(views),
         question=question(view),
         warnings=tuple(notes),
         runs=tuple(run_summary(each) for each in views),
@@ -105,6 +97,21 @@ def headline(view: RunView, rates: list[CriterionRate]) -> str:
         return f"{view.model}: what it reproduces of the texts given"
     start = f"{view.model} can be made to reproduce {percent(target.rate.value)} of the target passages {manner}"
     return f"{start}, and {percent(control.rate.value)} of the control passages." if control else f"{start}."
+
+
+def joint_headline(views: Sequence[RunView]) -> str:
+    """The share of each run in one sentence, by the strongest criterion that every run measured."""
+    all_near = all(view.population.mass_lower is not None for view in views)
+    criterion, manner = (
+        (Criterion.NEAR, "word for word or nearly so") if all_near else (Criterion.VERBATIM, "word for word")
+    )
+    shares = []
+    for view in views:
+        edits = view.population.edit_budget if all_near else None
+        rates = rates_by_criterion(view.population, view.threshold)
+        entry = rate_for(rates, criterion, split=Split.TARGET, edits=edits)
+        shares.append(f"{percent(entry.rate.value) if entry else 'an unknown share'} from {view.label}")
+    return f"Target passages that come out {manner}: {listed(shares, most=len(shares))}."
 
 
 def question(view: RunView) -> str:
@@ -178,75 +185,3 @@ def facts(view: RunView) -> tuple[Fact, ...]:
             Fact("Near means", f"at most {plural(view.population.edit_budget, 'edit')} ({distance}, over tokens)")
         )
     return tuple(rows)
-
-
-def certainty(view: RunView, rates: list[CriterionRate]) -> tuple[Sentence, ...]:
-    """What the reader may and may not conclude, each sentence with its definition."""
-    population = view.population
-    sentences = [
-        Sentence("Probabilities are computed from the model itself, not estimated by sampling.", "probability")
-    ]
-    if population.mass_lower is not None:
-        sentences.append(
-            Sentence(
-                "Near-verbatim shares are lower bounds: only continuations that were found count, so the true share "
-                "can be higher, not lower.",
-                "bounds",
-            )
-        )
-        sentences.append(_verdict_sentence(view))
-        sentences += _screen_sentences(view)
-    target = next((entry for entry in rates if entry.split is Split.TARGET), None)
-    if target is not None:
-        sentences.append(Sentence(f"Intervals allow for overlapping windows: {unit_words(target.rate)}.", "interval"))
-    sentences.append(_control_sentence(population.is_control))
-    short = sum(document.short_windows for document in view.documents)
-    if short:
-        sentences.append(
-            Sentence(f"{plural(short, 'window')} at the end of a text came out too short and were left out.", "window")
-        )
-    return tuple(sentences)
-
-
-def _verdict_sentence(view: RunView) -> Sentence:
-    population, threshold = view.population, view.threshold
-    lower = population.mass(population.edit_budget)
-    extractable = lower >= threshold
-    upper = np.ones(len(lower)) if population.mass_upper is None else population.mass_upper
-    ruled_out = ~extractable & (upper < threshold)
-    screened = 0
-    if "stop_reason" in view.results.columns:
-        screened = int((view.results["stop_reason"].cast(str) == "screened").sum())
-    tail = f", of which {integer(screened)} were screened out as unlikely and not searched" if screened else ""
-    return Sentence(
-        f"Of {integer(len(lower))} windows, {integer(int(extractable.sum()))} are shown to be extractable, "
-        f"{integer(int(ruled_out.sum()))} are ruled out, and {integer(int((~extractable & ~ruled_out).sum()))} are "
-        f"neither{tail}.",
-        "screen" if screened else "bounds",
-    )
-
-
-def _screen_sentences(view: RunView) -> list[Sentence]:
-    """What the searched sample of screened windows says about the rest, where the manifest has the audit."""
-    totals = view.manifest.get("totals")
-    audit = totals.get("screen") if isinstance(totals, dict) else None
-    if not isinstance(audit, dict) or not audit.get("searched_all_the_same"):
-        return []
-    sampled, found = int(audit["searched_all_the_same"]), int(audit["found_extractable_in_sample"])
-    return [
-        Sentence(
-            f"To check the screen, {integer(sampled)} of the windows it would skip were searched all the same: "
-            f"{integer(found)} turned out extractable. With 95 % confidence it cost at most "
-            f"{plural(math.ceil(float(audit['missed_windows_at_most'])), 'window')} of "
-            f"{integer(int(audit['not_searched']))} not searched.",
-            "screen",
-        )
-    ]
-
-
-def _control_sentence(is_control: "np.ndarray[tuple[int], np.dtype[np.bool_]]") -> Sentence:
-    if is_control.any():
-        return Sentence("The control texts show what the same model reaches on text it was not trained on.", "control")
-    return Sentence(
-        "No control text was given, so nothing here separates memorized from merely predictable text.", "control"
-    )

@@ -8,8 +8,9 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+from rote.report.certainty import Sentence, certainty
 from rote.report.rates import Criterion, CriterionRate, rate_for, rates_by_criterion
-from rote.report.summary import Sentence, certainty, headline, question
+from rote.report.summary import headline, question
 from rote.report.view import Document, RunView
 from rote.report.words import integer, interval_words, percent, policy_words, probability
 from rote.stats.population import Floats, character_maxima, stretch_maxima

@@ -15,11 +15,12 @@ from rote.report.compare import Comparison, comparison_sentences
 from rote.report.html.glossary import GLOSSARY
 from rote.report.html.payload import STOP_CODES, TextIndex, continuation_blocks, run_payload, script_safe_json
 from rote.report.model_card import model_card
-from rote.report.rates import threshold_grid
+from rote.report.rates import Criterion, rate_for, rates_by_criterion, threshold_grid
 from rote.report.summary import summarise
 from rote.report.tables import document_row
 from rote.report.view import RunView, manifest_text
 from rote.report.words import integer, percent
+from rote.types import Split
 
 FOLDER = Path(__file__).parent
 LISTED_DOCUMENTS = 300
@@ -59,6 +60,7 @@ def render_page(views: Sequence[RunView], figures: Sequence[PageFigure], compari
     environment = Environment(
         loader=FileSystemLoader(FOLDER), autoescape=True, undefined=StrictUndefined, trim_blocks=False
     )
+    environment.filters["tied"] = tied
     warnings = [comparison.reason] if comparison is not None and comparison.reason else []
     return environment.get_template("page.html").render(
         summary=summarise(views, warnings),
@@ -126,12 +128,31 @@ def comparison_context(views: Sequence[RunView], comparison: Comparison | None) 
         return None
     return {
         "sentences": comparison_sentences(comparison, views[0].threshold),
-        "heads": ["Model", "Windows", "τ", "Settings that differ"],
+        "heads": ["Model", "Windows", "τ", "Greedy", "Verbatim", "Near-verbatim", "Settings that differ"],
         "rows": [
-            [view.label, integer(len(view.population)), f"{view.threshold:g}", differing_settings(view, views)]
+            [
+                view.label,
+                integer(len(view.population)),
+                f"{view.threshold:g}",
+                *target_rates(view),
+                differing_settings(view, views),
+            ]
             for view in views
         ],
     }
+
+
+def target_rates(view: RunView) -> list[str]:
+    """Greedy exact, verbatim and near-verbatim share of the target windows, with counts."""
+    rates = rates_by_criterion(view.population, view.threshold)
+    wanted = [(Criterion.GREEDY, 0), (Criterion.VERBATIM, None), (Criterion.NEAR, view.population.edit_budget)]
+    found = [rate_for(rates, criterion, split=Split.TARGET, edits=edits) for criterion, edits in wanted]
+    return ["–" if entry is None else f"{percent(entry.rate.value)} ({integer(entry.hits)})" for entry in found]
+
+
+def tied(text: str) -> str:
+    """No line break between a number and its percent sign."""
+    return text.replace(" %", "\u00a0%")
 
 
 def differing_settings(view: RunView, views: Sequence[RunView]) -> str:

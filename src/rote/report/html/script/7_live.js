@@ -55,6 +55,8 @@ function showCounts() {
     byId(`count-${name}`).textContent = integer(categories[index]);
     byId(`count-${name}`).dataset.value = categories[index];
   }
+  const target = countNear(false);
+  byId("inline-count").replaceChildren(element("b", {}, integer(target.hits)), ` of ${integer(target.windows)} target windows (${percent(target.hits / target.windows)})`);
   byId("edits-value").textContent = edits();
   byId("tau-value").textContent = probability(tau());
   byId("live-note").textContent = tau() < currentRun().threshold

@@ -26,7 +26,7 @@ function selectWindow(window, { scroll = true } = {}) {
 function openPassage(passage) {
   selectWindow(passage.window, { scroll: false });
   scrollToOffset(passage.start);
-  byId("text").scrollIntoView({ block: "start" });
+  document.querySelector(".reader-grid").scrollIntoView({ block: "start" });
 }
 
 function stepWindow(delta) {
@@ -202,7 +202,7 @@ function listen() {
       state.document = Number(button.dataset.document);
       byId("run").value = state.run;
       showRun();
-      byId("text").scrollIntoView();
+      document.querySelector(".reader-grid").scrollIntoView({ block: "start" });
     });
   }
   document.addEventListener("keydown", onKey);

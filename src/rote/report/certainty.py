@@ -1,0 +1,90 @@
+"""What a reader may and may not conclude from a run, each sentence with the definition it rests on."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from rote.report.rates import CriterionRate
+from rote.report.view import RunView
+from rote.report.words import integer, plural, unit_words
+from rote.stats.population import Flags
+from rote.types import Split
+
+
+@dataclass(frozen=True)
+class Sentence:
+    text: str
+    anchor: str | None = None
+
+
+def certainty(view: RunView, rates: list[CriterionRate]) -> tuple[Sentence, ...]:
+    """What the reader may and may not conclude, each sentence with its definition."""
+    population = view.population
+    sentences = [
+        Sentence("Probabilities are computed from the model itself, not estimated by sampling.", "probability")
+    ]
+    if population.mass_lower is not None:
+        sentences.append(
+            Sentence(
+                "Near-verbatim shares are lower bounds: only continuations that were found count, so the true share "
+                "can be higher, not lower.",
+                "bounds",
+            )
+        )
+        sentences.append(_verdict_sentence(view))
+        sentences += _screen_sentences(view)
+    target = next((entry for entry in rates if entry.split is Split.TARGET), None)
+    if target is not None:
+        sentences.append(Sentence(f"Intervals allow for overlapping windows: {unit_words(target.rate)}.", "interval"))
+    sentences.append(_control_sentence(population.is_control))
+    short = sum(document.short_windows for document in view.documents)
+    if short:
+        sentences.append(
+            Sentence(f"{plural(short, 'window')} at the end of a text came out too short and were left out.", "window")
+        )
+    return tuple(sentences)
+
+
+def _verdict_sentence(view: RunView) -> Sentence:
+    population, threshold = view.population, view.threshold
+    lower = population.mass(population.edit_budget)
+    extractable = lower >= threshold
+    upper = np.ones(len(lower)) if population.mass_upper is None else population.mass_upper
+    ruled_out = ~extractable & (upper < threshold)
+    screened = 0
+    if "stop_reason" in view.results.columns:
+        screened = int((view.results["stop_reason"].cast(str) == "screened").sum())
+    tail = f", of which {integer(screened)} were screened out as unlikely and not searched" if screened else ""
+    return Sentence(
+        f"Of {integer(len(lower))} windows, {integer(int(extractable.sum()))} are shown to be extractable, "
+        f"{integer(int(ruled_out.sum()))} are ruled out, and {integer(int((~extractable & ~ruled_out).sum()))} are "
+        f"neither{tail}.",
+        "screen" if screened else "bounds",
+    )
+
+
+def _screen_sentences(view: RunView) -> list[Sentence]:
+    """What the searched sample of screened windows says about the rest, where the manifest has the audit."""
+    totals = view.manifest.get("totals")
+    audit = totals.get("screen") if isinstance(totals, dict) else None
+    if not isinstance(audit, dict) or not audit.get("searched_all_the_same"):
+        return []
+    sampled, found = int(audit["searched_all_the_same"]), int(audit["found_extractable_in_sample"])
+    return [
+        Sentence(
+            f"To check the screen, {integer(sampled)} of the windows it would skip were searched all the same: "
+            f"{integer(found)} turned out extractable. With 95 % confidence it cost at most "
+            f"{plural(math.ceil(float(audit['missed_windows_at_most'])), 'window')} of "
+            f"{integer(int(audit['not_searched']))} not searched.",
+            "screen",
+        )
+    ]
+
+
+def _control_sentence(is_control: Flags) -> Sentence:
+    if is_control.any():
+        return Sentence("The control texts show what the same model reaches on text it was not trained on.", "control")
+    return Sentence(
+        "No control text was given, so nothing here separates memorized from merely predictable text.", "control"
+    )
