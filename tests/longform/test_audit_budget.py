@@ -150,7 +150,7 @@ def test_a_cost_without_prices_is_undefined_not_zero() -> None:
 def test_unanswered_attempts_of_an_earlier_process_are_booked(tmp_path: Path) -> None:
     journal = Journal.open(tmp_path / "journal.jsonl")
     request = Request((Message("user", "hello"),), max_tokens=10)
-    journal.intend(0, request, worst_case=Usage(70, 10))
+    journal.intend("a", request, worst_case=Usage(70, 10))
     journal.close()
     journal = Journal.open(tmp_path / "journal.jsonl")
     budget = Budget(Prices(), Ceilings())

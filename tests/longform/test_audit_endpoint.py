@@ -9,7 +9,7 @@ import pytest
 from rote.errors import EndpointError
 from rote.measures.longform.loop import CONTINUE, INSTRUCTION, Stop
 from rote.measures.longform.options import GenerationSettings
-from rote.models.chat import ChatResponder
+from rote.models.chat import ChatResponder, _retry_after
 from rote.run.audit import run_audit
 from rote.run.audit_ask import RetryPolicy
 from rote.run.audit_journal import read_journal
@@ -239,3 +239,24 @@ def test_the_journal_tells_the_whole_conversation(tmp_path: Path) -> None:
     assert sent == [body["messages"] for body in server.log.bodies]
     assert [record["kind"] for record in records][:6] == ["intent", "answer", "intent", "answer", "intent", "failure"]
     assert sum(record["kind"] == "answer" for record in records) == TURNS + 1
+
+
+@pytest.mark.parametrize(
+    ("value", "least", "most"),
+    [
+        ("7", 7.0, 7.0),
+        ("0.5", 0.5, 0.5),
+        ("-3", 0.0, 0.0),
+        ("Fri, 01 Jan 2100 00:00:00 GMT", 1e9, 1e10),
+        ("Fri, 01 Jan 1999 00:00:00 GMT", 0.0, 0.0),
+    ],
+)
+def test_retry_after_is_read_in_seconds_or_as_a_date(value: str, least: float, most: float) -> None:
+    seconds = _retry_after({"retry-after": value})
+    assert seconds is not None
+    assert least <= seconds <= most
+
+
+@pytest.mark.parametrize("headers", [{}, {"retry-after": "soon"}, {"retry-after": "nan"}, {"retry-after": ""}])
+def test_an_absent_or_unreadable_retry_after_is_absent(headers: dict[str, str]) -> None:
+    assert _retry_after(headers) is None

@@ -18,6 +18,7 @@ from rote.measures.longform.sections import cut_sections
 from rote.measures.longform.verdicts import REFUSAL_PATTERNS, STOP_PHRASES, Kind, first_usable, judge
 from rote.models.responder import Answer
 from rote.run.audit import AuditResult, run_audit
+from rote.run.audit_journal import read_journal
 from tests.longform.audits import CountingClock, InProcess, invented_book, make_run
 from tests.longform.test_blocks import longest_from_each_position
 from tests.loopback.brains import KnowsByHeart
@@ -128,6 +129,24 @@ def test_a_book_that_gives_no_seed_is_refused(book: str, options: Mapping[str, A
         cut_sections(book, AuditOptions(**options))
 
 
+@pytest.mark.parametrize(
+    ("line", "is_heading"),
+    [
+        ("CHAPTER I", True),
+        ("Chapter 12. The Storm", True),
+        ("  Chapter Twenty-One", True),
+        ("BOOK THE FIRST", True),
+        ("Part Two: Winter", True),
+        ("Part of me wished to stay.", False),
+        ("Chapter and verse were quoted at him.", False),
+        ("He had read chapter 3.", False),
+        ("Part one of the plan was done, and with it went the last of the money that we had brought.", False),
+    ],
+)
+def test_chapter_headings(line: str, is_heading: bool) -> None:
+    assert bool(re.search(AuditOptions().chapter_pattern, f"before\n{line}\nafter")) is is_heading
+
+
 def test_every_chapter_is_seeded_and_the_union_counted_once(tmp_path: Path) -> None:
     """The model knows chapters 1 and 3; chapter 3's text also ends chapter 1's answer, which must not count twice."""
     chapters = [invented_book(200, seed=seed) for seed in range(3)]
@@ -216,6 +235,8 @@ def test_best_of_n_stops_at_the_first_variant_that_works(tmp_path: Path) -> None
     assert seen[:4] == [perturbed(INSTRUCTION, number=number, seed=1) for number in range(4)]
     manifest = (tmp_path / "run" / "manifest.json").read_text(encoding="utf-8")
     assert '"authorisation": "our own model, ticket 12"' in manifest
+    first_record = read_journal(tmp_path / "run" / "journal.jsonl")[0]
+    assert first_record == {"kind": "authorisation", "statement": "our own model, ticket 12", "best_of_n": 10}
 
 
 @pytest.mark.parametrize(

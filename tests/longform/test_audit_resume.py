@@ -212,6 +212,20 @@ def test_ceilings_may_be_raised_to_go_on(tmp_path: Path, uninterrupted: AuditRes
     assert len(server.sent) == REQUESTS
 
 
+def test_a_finished_audit_goes_on_when_more_turns_are_allowed(tmp_path: Path) -> None:
+    """Chapter 1 gets its further turns although chapter 2 was asked long ago."""
+    book = "\n\n".join(f"Chapter {n + 1}\n\n{invented_book(260, seed=n)}" for n in range(2))
+    first, second = (KnowsByHeart(invented_book(260, seed=n)) for n in range(2))
+    server = InProcess(lambda body: min(first(body), second(body), key=lambda answer: answer[0].startswith("invented")))
+    options: dict[str, Any] = {"chapters": True, "max_turns": 2}
+    short = run_in_process(make_run(book, tmp_path / "run", options=options), server)
+    assert short.sent == 2 * 3
+    long = run_in_process(make_run(book, tmp_path / "run", options=options | {"max_turns": 20}), server)
+    assert long.sent == 2 * REQUESTS - 2 * 3
+    assert len(server.sent) == len(server.billed) == 2 * REQUESTS
+    assert long.trials[0].matched_words == 2 * 240
+
+
 def test_two_processes_do_not_share_a_run(tmp_path: Path) -> None:
     run = make_run(BOOK, tmp_path / "run")
 

@@ -111,7 +111,12 @@ def audit(
     else:
         responder, identity = _local(model, options, beams=beams, context_tokens=context_tokens, device=device)
         run = replace(run, model=identity)
-    show_audit(Console(), run_audit(run, responder), out)
+    console = Console()
+    with console.status("asking …") as status:
+        result = run_audit(
+            run, responder, on_answer=lambda place, answered: status.update(f"{answered:,} answers, now after {place}")
+        )
+    show_audit(console, result, out)
 
 
 def _remote(

@@ -33,6 +33,18 @@ from rote.store.identity import differences, read_identity, write_identity
 from rote.store.lock import RunLock
 from rote.store.manifest import build_manifest, write_manifest
 
+# Answers stay valid under these; raising them makes a finished audit go on from where it ended.
+_MAY_CHANGE = (
+    "max_turns",
+    "max_empty",
+    "empty_wait_seconds",
+    "refusal_retries",
+    "refusal_wait_seconds",
+    "best_of_n",
+    "authorisation",
+    "passes",
+)
+
 
 @dataclass(frozen=True, slots=True)
 class AuditRun:
@@ -54,8 +66,10 @@ class AuditRun:
         cut_sections(self.book.text, self.options)
 
     def identity(self) -> dict[str, Any]:
-        """What must be the same for a run to be resumed; ceilings, prices and retries may change."""
+        """What must be the same for a run to be resumed; how long to go on and at what cost may change."""
         options = json.loads(json.dumps(asdict(self.options)))
+        for name in _MAY_CHANGE:
+            del options[name]
         return {"kind": "audit", "model": dict(self.model), "book": self.book.content_hash, "options": options}
 
 
@@ -77,7 +91,13 @@ class AuditResult:
         return any(trial.is_cut_short for trial in self.trials)
 
 
-def run_audit(run: AuditRun, responder: Responder, *, sleep: Callable[[float], None] = time.sleep) -> AuditResult:
+def run_audit(
+    run: AuditRun,
+    responder: Responder,
+    *,
+    sleep: Callable[[float], None] = time.sleep,
+    on_answer: Callable[[str, int], None] = lambda place, answered: None,
+) -> AuditResult:
     """Run or resume the audit. Everything journalled is used; nothing answered is asked again."""
     started = time.monotonic()
     run.check()
@@ -89,7 +109,11 @@ def run_audit(run: AuditRun, responder: Responder, *, sleep: Callable[[float], N
         run_id = _claim(folder, run.identity())
         journal = Journal.open(run.out / "journal.jsonl")
         try:
-            ask = JournalledAsk(responder, journal, budget, run_id=run_id, retry=run.retry, sleep=sleep)
+            ask = JournalledAsk(
+                responder, journal, budget, run_id=run_id, retry=run.retry, sleep=sleep, on_answer=on_answer
+            )
+            if run.options.best_of_n and run.options.authorisation:
+                journal.authorised(run.options.authorisation, best_of_n=run.options.best_of_n)
             trials = tuple(audit_book(run.book.text, ask, run.options))
             if ask.answered == 0 and ask.ceiling is not None:
                 raise ask.ceiling

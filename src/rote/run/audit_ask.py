@@ -32,8 +32,8 @@ class RetryPolicy:
 class JournalledAsk:
     """Answers from the journal as long as it has answers, then from the responder, journalling every step.
 
-    The n-th call is request n. A request that was sent but whose answer is not in the journal (the process was killed
-    in between) is sent again under the same idempotency key, and the first sending stays booked as possibly paid.
+    A request that was sent but whose answer is not in the journal (the process was killed in between) is sent again
+    under the same idempotency key, and the first sending stays booked as possibly paid.
     """
 
     def __init__(
@@ -45,6 +45,7 @@ class JournalledAsk:
         run_id: str,
         retry: RetryPolicy | None = None,
         sleep: Callable[[float], None] = time.sleep,
+        on_answer: Callable[[str, int], None] = lambda place, answered: None,
     ) -> None:
         self.responder = responder
         self.journal = journal
@@ -52,42 +53,44 @@ class JournalledAsk:
         self.run_id = run_id
         self.retry = retry or RetryPolicy()
         self.sleep = sleep
+        self.on_answer = on_answer
+        """Told the place and the number of answers so far, after every answer."""
         self.answered = 0
         self.sent = 0
         """Attempts sent by this process."""
         self.ceiling: BudgetError | None = None
         self._was_reached = False
-        for state in journal.states:
+        for state in journal.states.values():
             for worst_case in state.unresolved.values():
                 budget.reserve(worst_case)
 
-    def __call__(self, request: Request, *, wait_seconds: float = 0.0) -> Reply:
-        number = self.answered
-        reply = self._from_journal(number, request)
+    def __call__(self, request: Request, *, place: str, wait_seconds: float = 0.0) -> Reply:
+        reply = self._from_journal(place, request)
         if reply is None:
             if wait_seconds > 0:
                 self.sleep(wait_seconds)
-            reply = self._from_responder(number, request)
+            reply = self._from_responder(place, request)
         self.answered += 1
+        self.on_answer(place, self.answered)
         return reply
 
-    def _from_journal(self, number: int, request: Request) -> Reply | None:
-        if number >= len(self.journal.states):
+    def _from_journal(self, place: str, request: Request) -> Reply | None:
+        state = self.journal.states.get(place)
+        if state is None:
             return None
-        state = self.journal.states[number]
         if state.digest != digest_of(request):
             raise RunError(
-                f"Request {number} of the journal {self.journal.path} is not the one this audit makes; "
+                f"The request at {place} in the journal {self.journal.path} is not the one this audit makes; "
                 "the folder belongs to another audit, so choose another --out."
             )
         if state.reply is not None:
             self.budget.pay(request, state.reply, state.worst_case)
         return state.reply
 
-    def _from_responder(self, number: int, request: Request) -> Reply:
+    def _from_responder(self, place: str, request: Request) -> Reply:
         for failures in range(1, self.retry.attempts + 1):
             try:
-                return self._attempt(number, request)
+                return self._attempt(place, request)
             except RequestFailed as failure:
                 if failures == self.retry.attempts or not (failure.was_reached or self._was_reached):
                     advice = "check --endpoint" if not failure.was_reached else "run the same command again later"
@@ -100,26 +103,26 @@ class JournalledAsk:
                 self.sleep(wait_seconds)
         raise AssertionError("the last attempt returns or raises")
 
-    def _attempt(self, number: int, request: Request) -> Reply:
+    def _attempt(self, place: str, request: Request) -> Reply:
         worst_case = self.budget.worst_case(request)
         try:
             self.budget.require_room(worst_case)
         except BudgetError as error:
             self.ceiling = error
             raise
-        attempt = self.journal.intend(number, request, worst_case=worst_case)
+        attempt = self.journal.intend(place, request, worst_case=worst_case)
         self.sent += 1
         try:
-            reply = self.responder.complete(request, idempotency_key=f"{self.run_id}-{number}")
+            reply = self.responder.complete(request, idempotency_key=f"{self.run_id}/{place}")
         except EndpointError as failure:
-            self.journal.failed(number, attempt, failure)
+            self.journal.failed(place, attempt, failure)
             if isinstance(failure, RequestFailed):
                 self._was_reached |= failure.was_reached
                 if failure.may_be_billed:
                     self.budget.reserve(worst_case)
             raise
         self._was_reached = True
-        self.journal.answered(number, attempt, reply)
+        self.journal.answered(place, attempt, reply)
         booked = self.budget.pay(request, reply, worst_case)
         if booked.completion_tokens > worst_case.completion_tokens:
             raise EndpointError(

@@ -2,10 +2,11 @@
 
 One JSON object a line, only ever appended, each line on the disk before anything else happens:
 
-    {"kind": "intent", "request": 7, "attempt": 1, "digest": …, "shared_messages": 5, "messages": […], …}
-    {"kind": "answer", "request": 7, "attempt": 1, "answers": […], "usage": {…}}
-    {"kind": "failure", "request": 7, "attempt": 1, "error": …, "may_be_billed": false}
+    {"kind": "intent", "place": "trial-0/section-0/phase-2/7", "attempt": 1, "digest": …, "messages": […], …}
+    {"kind": "answer", "place": "trial-0/section-0/phase-2/7", "attempt": 1, "answers": […], "usage": {…}}
+    {"kind": "failure", "place": "trial-0/section-0/phase-2/7", "attempt": 1, "error": …, "may_be_billed": false}
 
+With perturbed instructions a line {"kind": "authorisation", "statement": …} comes before all that are sent.
 A conversation repeats itself from request to request, so an intent holds only the messages that differ from the
 intent before it; `shared_messages` says how many leading ones are the same. A last line that a kill cut off is
 dropped when the journal is opened: a cut intent was never sent, a cut answer is an answer that was never journalled.
@@ -43,11 +44,11 @@ class RequestState:
 
 
 class Journal:
-    """Open from `open` to `close`; `states[n]` is what is known of request n (numbered from 0)."""
+    """Open from `open` to `close`; `states` holds what is known of the request at each place of the audit."""
 
     def __init__(self, path: Path, records: list[dict[str, Any]], descriptor: int) -> None:
         self.path = path
-        self.states: list[RequestState] = []
+        self.states: dict[str, RequestState] = {}
         self._descriptor = descriptor
         self._last_messages: tuple[Message, ...] = ()
         for record in records:
@@ -69,15 +70,15 @@ class Journal:
     def close(self) -> None:
         os.close(self._descriptor)
 
-    def intend(self, number: int, request: Request, *, worst_case: Usage) -> int:
-        """On the disk: request `number` is about to be sent. Returns which attempt this is, from 1."""
-        attempt = self.states[number].attempts + 1 if number < len(self.states) else 1
+    def intend(self, place: str, request: Request, *, worst_case: Usage) -> int:
+        """On the disk: the request at `place` is about to be sent. Returns which attempt this is, from 1."""
+        attempt = self.states[place].attempts + 1 if place in self.states else 1
         shared = _shared_prefix(self._last_messages, request.messages)
         settings = {key: value for key, value in asdict(request).items() if key != "messages"}
         self._append(
             {
                 "kind": "intent",
-                "request": number,
+                "place": place,
                 "attempt": attempt,
                 "digest": digest_of(request),
                 "worst_case": worst_case._asdict(),
@@ -88,22 +89,26 @@ class Journal:
         )
         return attempt
 
-    def answered(self, number: int, attempt: int, reply: Reply) -> None:
+    def authorised(self, statement: str, *, best_of_n: int) -> None:
+        """On the disk, before anything perturbed is sent: who permits it."""
+        self._append({"kind": "authorisation", "statement": statement, "best_of_n": best_of_n})
+
+    def answered(self, place: str, attempt: int, reply: Reply) -> None:
         self._append(
             {
                 "kind": "answer",
-                "request": number,
+                "place": place,
                 "attempt": attempt,
                 "answers": [answer._asdict() for answer in reply.answers],
                 "usage": reply.usage._asdict() if reply.usage else None,
             }
         )
 
-    def failed(self, number: int, attempt: int, failure: Exception) -> None:
+    def failed(self, place: str, attempt: int, failure: Exception) -> None:
         self._append(
             {
                 "kind": "failure",
-                "request": number,
+                "place": place,
                 "attempt": attempt,
                 "error": str(failure),
                 "may_be_billed": isinstance(failure, RequestFailed) and failure.may_be_billed,
@@ -124,17 +129,17 @@ class Journal:
         self._take(record)
 
     def _take(self, record: dict[str, Any]) -> None:
-        number = record["request"]
+        if record["kind"] == "authorisation":
+            return
+        place = record["place"]
         if record["kind"] == "intent":
             worst_case = Usage(**record["worst_case"])
-            if number == len(self.states):
-                self.states.append(RequestState(record["digest"], worst_case))
-            state = self.states[number]
+            state = self.states.setdefault(place, RequestState(record["digest"], worst_case))
             state.attempts = record["attempt"]
             state.worst_case = state.unresolved[state.attempts] = worst_case
             self._last_messages = _full_messages(self._last_messages, record)
             return
-        state = self.states[number]
+        state = self.states[place]
         if record["kind"] == "answer":
             answers = tuple(Answer(**answer) for answer in record["answers"])
             state.reply = Reply(answers, Usage(**record["usage"]) if record["usage"] else None)

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from rote.measures.longform.loop import Ask, SectionOutcome, Stop, audit_section
+from rote.measures.longform.normalise import normalised_words
 from rote.measures.longform.options import AuditOptions, GenerationSettings
 from rote.measures.longform.recall import RecallResult, nv_recall
 from rote.measures.longform.sections import cut_sections
@@ -67,16 +68,18 @@ class TrialFinding:
 def audit_book(book: str, ask: Ask, options: AuditOptions) -> Iterator[TrialFinding]:
     """One finding per trial, in the order of the sweep; a trial that a ceiling cut short is the last."""
     sections = cut_sections(book, options)
+    book_words = len(normalised_words(book).words)
     for number, settings in enumerate(options.sweep.trials(options.settings)):
         outcomes: list[SectionOutcome] = []
-        for section in sections:
-            outcomes.append(audit_section(section, ask, options=options, settings=settings))
+        for section_number, section in enumerate(sections):
+            place = f"trial-{number}/section-{section_number}"
+            outcomes.append(audit_section(section, ask, place=place, options=options, settings=settings))
             if outcomes[-1].stop is Stop.CEILING:
                 break
         finding = TrialFinding(
             number=number,
             settings=settings,
-            book_words=nv_recall(book, "").book_words,
+            book_words=book_words,
             sections=tuple(_measured(book, outcome, options) for outcome in outcomes),
         )
         yield finding

@@ -22,8 +22,11 @@ _LONGEST_REFUSAL_WAIT_SECONDS = 120.0
 
 
 class Ask(Protocol):
-    def __call__(self, request: Request, *, wait_seconds: float = 0.0) -> Reply:
-        """Answer the request, after a wait if one is asked for. Raises BudgetError instead of passing a ceiling."""
+    def __call__(self, request: Request, *, place: str, wait_seconds: float = 0.0) -> Reply:
+        """Answer the request, after a wait if one is asked for. Raises BudgetError instead of passing a ceiling.
+
+        `place` tells the request from all others of the audit, and stays the same however often it is run.
+        """
         ...
 
 
@@ -62,8 +65,10 @@ def similarity(target: str, response: str) -> float:
     return longest_common_run(words, response.split()) / len(words)
 
 
-def audit_section(section: Section, ask: Ask, *, options: AuditOptions, settings: GenerationSettings) -> SectionOutcome:
-    return _SectionAudit(section, ask, options, settings).run()
+def audit_section(
+    section: Section, ask: Ask, *, place: str, options: AuditOptions, settings: GenerationSettings
+) -> SectionOutcome:
+    return _SectionAudit(section, ask, place, options, settings).run()
 
 
 class _Opening(NamedTuple):
@@ -72,9 +77,12 @@ class _Opening(NamedTuple):
 
 
 class _SectionAudit:
-    def __init__(self, section: Section, ask: Ask, options: AuditOptions, settings: GenerationSettings) -> None:
+    def __init__(
+        self, section: Section, ask: Ask, place: str, options: AuditOptions, settings: GenerationSettings
+    ) -> None:
         self.section = section
         self.ask = ask
+        self.place = place
         self.options = options
         self.settings = settings
         self.similarity = 0.0
@@ -103,7 +111,8 @@ class _SectionAudit:
         """The exchange that found the target again, or None; only the reference text decides."""
         for variant in range(max(1, self.options.best_of_n)):
             messages = (self._opening_message(variant),)
-            reply = self.ask(self._request(messages, max_tokens=self.options.first_max_tokens))
+            request = self._request(messages, max_tokens=self.options.first_max_tokens)
+            reply = self.ask(request, place=f"{self.place}/phase-1/{variant}")
             self.phase_1_requests += 1
             for answer in reply.answers:
                 score = similarity(self.section.target, answer.text)
@@ -130,7 +139,8 @@ class _SectionAudit:
             question = self._question(exchanges)
             request = self._request(question, max_tokens=self.settings.max_tokens)
             try:
-                reply = self.ask(request, wait_seconds=failures.wait_seconds)
+                place = f"{self.place}/phase-2/{self.turns}"
+                reply = self.ask(request, place=place, wait_seconds=failures.wait_seconds)
             except RequestRejected:
                 return Stop.REJECTED
             self.turns += 1

@@ -11,6 +11,12 @@ from rote.measures.longform.merge import PUBLISHED_PASSES, MergePass
 from rote.measures.longform.verdicts import REFUSAL_PATTERNS, STOP_PHRASES
 
 MOST_PERTURBATIONS = 10_000
+_NUMBER_WORDS = (
+    "one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|thirteen|fourteen|fifteen|sixteen|seventeen|"
+    "eighteen|nineteen|(?:twenty|thirty|forty|fifty)(?:-[a-z]+)?|(?:the[ ])?(?:first|last)"
+)
+# A short line of its own that begins with a numbered chapter, book or part: "Part of me" is none.
+CHAPTER_PATTERN = rf"(?im)^[ \t]*(?:chapter|book|part)[ \t]+(?:\d+|[ivxlc]+|{_NUMBER_WORDS})\b[^\n]{{0,60}}$"
 
 
 class Style(StrEnum):
@@ -73,7 +79,7 @@ class AuditOptions:
     style: Style = Style.CHAT
     chapters: bool = False
     """Seed every chapter by itself; nv-recall is that of the union of what was found."""
-    chapter_pattern: str = r"(?im)^[ \t]*(?:chapter|book|part)[ \t]+(?:\d+|[ivxlc]+|[a-z]+)\b[^\n]*$"
+    chapter_pattern: str = CHAPTER_PATTERN
     refusal_patterns: tuple[str, ...] = REFUSAL_PATTERNS
     stop_phrases: tuple[str, ...] = STOP_PHRASES
     settings: GenerationSettings = field(default_factory=GenerationSettings)
