@@ -245,6 +245,22 @@ def test_search_counts_and_marks_every_hit(opened: Opened, view: RunView) -> Non
     assert page.locator("#search-count").inner_text() == "none"
 
 
+def test_a_hit_far_down_a_long_text_is_scrolled_into_view(context: BrowserContext, tmp_path: Path) -> None:
+    text = prose(7, 90_000) + "\n\nthe quetzal at the end of it all. " + prose(8, 30_000)
+    view = load_view(write_run(tmp_path / "run", [Book("long.txt", text)], stride=2000))
+    page = Opened(context, render_to(tmp_path / "index.html", view)).page
+    page.keyboard.press("/")
+    page.keyboard.type("quetzal")
+    inside = page.evaluate(
+        """() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => {
+          const hit = document.querySelector('.is-current').getBoundingClientRect();
+          const reader = document.getElementById('reader').getBoundingClientRect();
+          done(hit.top >= reader.top && hit.bottom <= reader.bottom);
+        })))"""
+    )
+    assert inside
+
+
 def test_choosing_another_document_shows_its_text(opened: Opened, view: RunView) -> None:
     opened.page.locator("#document").select_option(label="held_out.txt")
     held_out = next(document for document in view.documents if document.name == "held_out.txt")

@@ -31,7 +31,6 @@ function openDocument() {
   if (text === null) {
     reader.geometry = buildGeometry(currentRun(), entry, 0xffffffff);
     paintExact();
-    showWindowsInstead(holder, entry);
     return;
   }
   reader.geometry = buildGeometry(currentRun(), entry, text.length);
@@ -67,6 +66,7 @@ function onVisibility(entries) {
 function repaint() {
   const entry = currentDocument();
   paint(reader.geometry, entry, currentRun().windows.mass[edits()]);
+  if (currentText() === null) showWindowsInstead(byId("reader"), entry);
   for (const chunk of reader.chunks) chunk.isStale = true;
   for (const chunk of reader.chunks) if (chunk.isVisible) shadeChunk(chunk);
 }
@@ -204,7 +204,7 @@ function showWindowsInstead(holder, entry) {
     body.append(element("tr", {}, element("td", {}, open), element("td", { class: "number" }, probability(verbatim[index])), element("td", { class: "number" }, probability(mass[edits()][index]))));
   }
   const head = element("tr", {}, element("th", {}, "Characters"), element("th", { class: "number" }, "Verbatim"), element("th", { class: "number" }, "Near-verbatim, at least"));
-  holder.append(
+  holder.replaceChildren(
     element("p", { class: "notice" }, "The text of this document is not available in the run; these are its strongest windows by position."),
     element("table", {}, element("thead", {}, head), body),
   );
