@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from rote.models.table import TableModel
 from rote.policy import Policy
-from rote.search.base import SearchOptions, SearchOutcome, SearchTask
-from rote.search.engine import Engine, Limits
+from rote.search.base import Limits, SearchOptions, SearchOutcome, SearchTask
+from rote.search.engine import Engine
 from rote.search.reference import search
 
 LIMITS = Limits(prefix_tokens=6, suffix_tokens=6)

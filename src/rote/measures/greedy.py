@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from rote.distance.textbook import hamming, levenshtein
 from rote.models.base import TreeModel
 from rote.policy import Policy
-from rote.search.base import SearchOptions, SearchTask
-from rote.search.engine import Engine, Limits
+from rote.search.base import Limits, SearchOptions, SearchTask
+from rote.search.engine import Engine
 from rote.types import Window
 
 GREEDY = SearchOptions(

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 
 from rote.measures.verbatim import VerbatimScore
 from rote.models.base import TreeModel
-from rote.search.base import SearchOptions, SearchOutcome, SearchTask
-from rote.search.engine import Engine, Limits
+from rote.search.base import Limits, SearchOptions, SearchOutcome, SearchTask
+from rote.search.engine import Engine
 from rote.search.promise import rating
 from rote.types import Bounds, StopReason, Verdict
 

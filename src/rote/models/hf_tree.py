@@ -147,9 +147,18 @@ class TreeSessionHF:
             # Zeros, not whatever was there: a masked NaN would still spoil the weighted sum.
             self._keys[layer] = key.new_zeros(self._slots, self._entries, key.shape[0], key.shape[2])
             self._values[layer] = value.new_zeros(self._slots, self._entries, value.shape[0], value.shape[2])
-        self._keys[layer][batch.slots, batch.entries] = key.transpose(0, 1)
-        self._values[layer][batch.slots, batch.entries] = value.transpose(0, 1)
+        _write_rows(self._keys[layer], key.transpose(0, 1), batch)
+        _write_rows(self._values[layer], value.transpose(0, 1), batch)
         return self._keys[layer], self._values[layer]
+
+
+def _write_rows(memory: Tensor, rows: Tensor, batch: TreeBatch) -> None:
+    """memory[slot, entry] = row for every query, moved as 8-byte words: several times faster than by element."""
+    if rows.shape[-1] * rows.element_size() % 8 == 0 and rows.stride(-1) == 1:
+        strides_fit = all(stride * rows.element_size() % 8 == 0 for stride in rows.stride()[:-1])
+        if strides_fit and rows.storage_offset() * rows.element_size() % 8 == 0:
+            memory, rows = memory.view(torch.int64), rows.view(torch.int64)
+    memory[batch.slots, batch.entries] = rows
 
 
 class AttentionStyle:

@@ -10,8 +10,7 @@ from rote.distance import DistanceName, ViabilityName
 from rote.errors import ConfigError
 from rote.measures.near_verbatim import Screen
 from rote.policy import Policy
-from rote.search.base import RankName, SearchOptions, StopRuleName
-from rote.search.engine import Limits
+from rote.search.base import Limits, RankName, SearchOptions, StopRuleName
 
 MEASURES = ("greedy", "verbatim", "near")
 BosName = Literal["auto", "always", "never"]

@@ -1,7 +1,7 @@
 """What a search is asked and what it answers; shared by the reference and the engine."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from rote.distance import DistanceName, Viability, ViabilityName, make_viability
 from rote.errors import ConfigError
@@ -54,6 +54,13 @@ class SearchOptions:
     def lanes(self) -> int:
         """Most beams alive at once."""
         return self.beam_width + (1 if self.pin_verbatim else 0)
+
+
+class Limits(NamedTuple):
+    """The longest prefix and suffix the engine will meet: shapes are fixed by them."""
+
+    prefix_tokens: int
+    suffix_tokens: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ many beams live in each slot, whether its stop rule spoke, and how far the memor
 
 import math
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,25 +18,17 @@ from rote.errors import ModelError, WindowError
 from rote.models.base import TreeBatch, TreeModel, TreeSession
 from rote.policy import Kept, keep
 from rote.search import beam, outcome
-from rote.search.base import SearchOptions, SearchOutcome, SearchTask
+from rote.search.base import Limits, SearchOptions, SearchOutcome, SearchTask
 from rote.search.cache import TreeCache
 from rote.search.promise import completion_table
 from rote.search.scheduler import Scheduler, Slot
+from rote.search.sizing import first_entries
 from rote.types import StopReason
 
 ENTRY_STEP = 32
 """The part of the memory in use is rounded up to this many entries, so that shapes repeat."""
-FIRST_ENTRIES_PER_LANE = 10
-"""Entries per lane a session starts with, beside the prefix and one path: what memorized text mostly needs."""
 GROWTH = 1.5
 """A session that runs out of entries grows by this factor: growing copies everything, so it must be rare."""
-
-
-class Limits(NamedTuple):
-    """The longest prefix and suffix the engine will meet: shapes are fixed by them."""
-
-    prefix_tokens: int
-    suffix_tokens: int
 
 
 class Engine:
@@ -56,6 +48,7 @@ class Engine:
         self.slots = slots
         self.forwards = 0
         self.peak_entries = 0
+        self.session_entries = 0
         self._viability = options.make_viability()
         self._eos_ids = torch.tensor(sorted(model.eos_ids), dtype=torch.int64, device=model.device)
         self._children = options.policy.width(model.vocab_size)
@@ -99,7 +92,7 @@ class _Stream:
         entries = TreeCache.worst_case_entries(limits.prefix_tokens, limits.suffix_tokens, lanes) + lanes
         self.cache = TreeCache(engine.slots, lanes, entries, self.device)
         self.most_entries = entries
-        first = min(entries, limits.prefix_tokens + limits.suffix_tokens + FIRST_ENTRIES_PER_LANE * lanes)
+        first = first_entries(engine.model, engine.options, limits, engine.slots)
         self.session: TreeSession = engine.model.open_tree(engine.slots, _rounded(first, entries))
         self.state = _empty_state(engine, lanes)
         self.frontiers: list[outcome.FrontierRecord] = [outcome.FrontierRecord() for _ in range(engine.slots)]
@@ -197,7 +190,8 @@ class _Stream:
         needed = batch.ancestry.shape[-1]
         if self.session.entries < needed:
             self.session.grow(_rounded(max(needed, int(self.session.entries * GROWTH)), self.most_entries))
-        self.engine.peak_entries = max(self.engine.peak_entries, self.session.entries)
+        self.engine.peak_entries = max(self.engine.peak_entries, needed)
+        self.engine.session_entries = self.session.entries
         logits = self.session.forward(batch)
         self.engine.forwards += 1
         if self.options.suppress_eos:

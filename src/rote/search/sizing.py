@@ -3,10 +3,11 @@
 import torch
 
 from rote.models.base import TreeModel
-from rote.search.base import SearchOptions
+from rote.search.base import Limits, SearchOptions
 from rote.search.cache import TreeCache
-from rote.search.engine import Limits
 
+EXPECTED_ENTRIES_PER_LANE = 10
+"""Entries per lane in use at once, beside the prefix and one path, that memorized text mostly needs."""
 CPU_QUERIES = 336
 """Query positions per forward that keep two cores busy without spilling their caches (16 slots of 21 lanes)."""
 GPU_SHARE = 0.85
@@ -17,7 +18,7 @@ MOST_SLOTS = 256
 def entries_per_slot(options: SearchOptions, limits: Limits) -> int:
     """Memory entries a slot is expected to need. Dead ones are reused, so it is well below the worst case."""
     worst = TreeCache.worst_case_entries(limits.prefix_tokens, limits.suffix_tokens, options.lanes)
-    return min(worst, limits.prefix_tokens + limits.suffix_tokens + 20 * options.lanes)
+    return min(worst, limits.prefix_tokens + limits.suffix_tokens + EXPECTED_ENTRIES_PER_LANE * options.lanes)
 
 
 def bytes_per_slot(model: TreeModel, options: SearchOptions, limits: Limits, *, entries: int | None = None) -> int:
@@ -26,6 +27,16 @@ def bytes_per_slot(model: TreeModel, options: SearchOptions, limits: Limits, *, 
     worst = TreeCache.worst_case_entries(limits.prefix_tokens, limits.suffix_tokens, options.lanes) + options.lanes
     bookkeeping = worst * (options.lanes + 16)
     return held * model.tree_bytes_per_entry() + bookkeeping
+
+
+def first_entries(model: TreeModel, options: SearchOptions, limits: Limits, slots: int) -> int:
+    """Entries to open a session with: the worst case where memory allows it, because growing copies everything."""
+    worst = TreeCache.worst_case_entries(limits.prefix_tokens, limits.suffix_tokens, options.lanes) + options.lanes
+    expected = entries_per_slot(options, limits)
+    if model.device.type != "cuda":
+        return expected
+    free, _ = torch.cuda.mem_get_info(model.device)
+    return min(worst, max(expected, int(free * GPU_SHARE * 0.8) // (slots * model.tree_bytes_per_entry())))
 
 
 def choose_slots(model: TreeModel, options: SearchOptions, limits: Limits) -> int:
