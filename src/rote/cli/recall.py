@@ -125,5 +125,5 @@ def terminal_diff(pieces: Iterable[Segment]) -> Iterator[Text]:
             head, tail = words[:_WORDS_SHOWN_AT_EACH_END], words[-_WORDS_SHOWN_AT_EACH_END:]
             shown = f"{' '.join(head)} [… {left_out:,} words …] {' '.join(tail)}"
         else:
-            shown = piece.text
+            shown = piece.text.rstrip()
         yield Text(shown, style=_STYLES[piece.kind])

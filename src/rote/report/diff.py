@@ -21,8 +21,9 @@ mark { color: var(--elsewhere); background: none; text-decoration: underline dot
 .legend { font: 14px/1.4 system-ui, sans-serif }
 """
 _LEGEND = (
-    '<p class="legend">In both texts · <del>only in the book</del> · <ins>only in the generation</ins> · '
-    "<mark>in the generation, and elsewhere in the book</mark></p>"
+    '<p class="legend">Counted as reproduced · <del>book, not reproduced</del> · '
+    "<ins>generation, not from the book</ins> · <mark>generation, from elsewhere in the book</mark><br>"
+    "Matches too short to count are shown as different.</p>"
 )
 _TAGS = {"same": "span", "missing": "del", "added": "ins", "elsewhere": "mark"}
 
@@ -30,9 +31,15 @@ _TAGS = {"same": "span", "missing": "del", "added": "ins", "elsewhere": "mark"}
 def diff_page(segments: Iterable[Sequence[object]], *, title: str, facts: Iterable[tuple[str, str]] = ()) -> str:
     """One HTML page. A segment starts with its kind (`same`, `missing`, `added` or `elsewhere`) and its text."""
     rows = "".join(f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in facts)
-    body = " ".join(f"<{_TAGS[str(kind)]}>{escape(str(text))}</{_TAGS[str(kind)]}>" for kind, text, *_ in segments)
+    body = "".join(_piece(str(kind), str(text)) for kind, text, *_ in segments)
     return (
         f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>{escape(title)}</title>\n'
         f'<meta name="viewport" content="width=device-width, initial-scale=1">\n<style>{_STYLE}</style>\n</head>\n'
         f"<body>\n<h1>{escape(title)}</h1>\n<table>{rows}</table>\n{_LEGEND}\n<main>{body}</main>\n</body>\n</html>\n"
     )
+
+
+def _piece(kind: str, text: str) -> str:
+    """The text in its tag, followed by white space; a line end stays outside, where it separates what follows."""
+    words = text.rstrip()
+    return f"<{_TAGS[kind]}>{escape(words)}</{_TAGS[kind]}>{text[len(words) :] or ' '}"

@@ -13,9 +13,9 @@ class SegmentKind(StrEnum):
     SAME = "same"
     """In both texts, counted in nv-recall; the book's own characters."""
     MISSING = "missing"
-    """Only in the book."""
+    """Of the book, in no counted block."""
     ADDED = "added"
-    """Only in the generation."""
+    """Of the generation, in no counted block."""
     ELSEWHERE = "elsewhere"
     """In the generation, and in the book at another place: a moved or duplicated passage."""
 
@@ -40,11 +40,12 @@ def segments(book: str, generation: str, result: RecallResult) -> Iterator[Segme
     }
 
     def piece(kind: SegmentKind, start: int, end: int) -> Iterator[Segment]:
-        text, words = (
-            (book, book_words) if kind in (SegmentKind.SAME, SegmentKind.MISSING) else (generation, generation_words)
-        )
+        is_of_book = kind in (SegmentKind.SAME, SegmentKind.MISSING)
+        text, words = (book, book_words) if is_of_book else (generation, generation_words)
         if start < end:
-            yield Segment(kind, text[words.char_starts[start] : words.char_ends[end - 1]], end - start)
+            # Up to the next word, so that line ends stay where they were.
+            until = words.char_starts[end] if end < len(words.words) else words.char_ends[end - 1]
+            yield Segment(kind, text[words.char_starts[start] : until], end - start)
 
     def added(start: int, end: int) -> Iterator[Segment]:
         for is_elsewhere, places in groupby(range(start, end), elsewhere.__contains__):
