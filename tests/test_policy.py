@@ -8,7 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from rote.errors import ConfigError
-from rote.policy import Policy, keep, top_tokens
+from rote.policy import Policy, _top_tokens_by_key, keep, top_tokens
 from tests.oracle import textbook_policy
 
 # Few distinct values, so that ties are the rule; -0.0 ties with 0.0; −inf is a forbidden token.
@@ -95,6 +95,13 @@ def test_ties_across_a_vocabulary_beyond_16_bits_go_to_the_lower_ids(dtype: torc
     values, ids = top_tokens(logits, 7)
     assert ids.tolist() == [69_999, 0, 1, 2, 3, 4, 5]
     assert values.tolist() == [1.0, 0, 0, 0, 0, 0, 0]
+
+
+@given(st.lists(st.floats(width=32, allow_nan=False), min_size=1, max_size=9))
+def test_integer_keys_order_any_float_as_sorting_does(row: list[float]) -> None:
+    """The path GPUs take: subnormals, infinities and both zeros included."""
+    _, ids = _top_tokens_by_key(torch.tensor(row), len(row))
+    assert ids.tolist() == sorted(range(len(row)), key=lambda token: (-row[token], token))
 
 
 def test_negative_logits_keep_their_order_in_every_precision() -> None:

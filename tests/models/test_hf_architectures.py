@@ -12,10 +12,10 @@ from rote.models import probe
 from rote.models.hf import HuggingFaceModel
 from rote.models.hf_tree import RecomputeSession, TreeSessionHF
 from rote.policy import Policy
-from rote.search.base import SearchOptions, SearchOutcome, SearchTask
-from rote.search.engine import Engine, Limits
+from rote.search.base import Limits, SearchOptions, SearchOutcome, SearchTask
+from rote.search.engine import Engine
 from rote.search.reference import search
-from tests.models.test_table import batch_of
+from tests.models.test_table import Grown, batch_of
 from tests.models.tiny import CONFIGS, VOCABULARY, tiny_model
 
 OPTIONS = SearchOptions(
@@ -224,3 +224,37 @@ def test_bytes_per_entry_are_what_a_session_stores(architecture: str) -> None:
     session.forward(batch_of([[], []], {0: (4, 5, 6)}, 16))
     stored = sum(tensor.nbytes for memory in (session._keys, session._values) for tensor in memory.values())
     assert stored == 2 * 16 * model.tree_bytes_per_entry()
+
+
+@pytest.mark.parametrize("architecture", ["llama", "gemma2", "gpt2", "gpt_neo"])
+@pytest.mark.filterwarnings("ignore:.*recomputed:UserWarning")
+def test_memory_survives_growing_and_moving(architecture: str) -> None:
+    """Two forks of one prefix, moved to another slot of a grown session, in entries far apart."""
+    model = tiny(architecture)
+    with torch.inference_mode():
+        session = model.open_tree(3, 4)
+        session.forward(batch_of([[], [], []], {2: (4, 5, 6)}, 4))
+        session.grow(11)
+        session.move(2, 0)
+        forks = [Grown((4, 5, 6, 7), (0, 1, 2, 9)), Grown((4, 5, 6, 8), (0, 1, 2, 5))]
+        logits = session.forward(batch_of([forks, [], forks[:1]], {}, 11))
+        longer = [Grown((4, 5, 6, 8, 9), (0, 1, 2, 5, 9))]
+        deeper = session.forward(batch_of([longer], {}, 11))
+    assert session.entries == 11
+    expected = model.next_logits([forks[0].history, forks[1].history, forks[0].history])
+    assert torch.allclose(logits.float(), expected, rtol=1e-5, atol=1e-5)
+    assert torch.allclose(deeper.float(), model.next_logits([longer[0].history]), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("architecture", ["llama", "gemma2"])
+def test_bfloat16_searches_stay_near_the_plain_forward(architecture: str) -> None:
+    """Rounding differs with the shape of a forward; log-probabilities of the same path stay within a few hundredths."""
+    model = wrap(tiny_model(architecture).to(torch.bfloat16))
+    assert model.searches_trees
+    tasks = tasks_for(model, [(9, 4), (5, 4)])
+    for outcome in Engine(model, OPTIONS, slots=2, limits=Limits(9, 4)).run(tasks):
+        theirs = {c.token_ids: c.log_p for c in search(model, tasks[outcome.key], OPTIONS).continuations}
+        shared = [c for c in outcome.continuations if c.token_ids in theirs]
+        assert len(shared) >= 0.8 * len(theirs) > 0
+        for continuation in shared:
+            assert continuation.log_p == pytest.approx(theirs[continuation.token_ids], abs=0.3)

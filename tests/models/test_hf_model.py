@@ -11,7 +11,8 @@ import torch
 from rote.errors import ConfigError, ModelError, WindowError
 from rote.models.hf import HuggingFaceModel, hash_tokenizer, hash_weights, load
 from rote.policy import Policy
-from rote.search.engine import Engine, Limits
+from rote.search.base import Limits
+from rote.search.engine import Engine
 from tests.models.test_hf_architectures import OPTIONS
 from tests.models.tiny import CONFIGS, EOS, VOCABULARY, tiny_model, tiny_tokenizer
 

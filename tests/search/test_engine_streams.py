@@ -12,9 +12,9 @@ from rote.errors import ModelError, WindowError
 from rote.models.base import TreeBatch, TreeSession
 from rote.models.table import TableModel
 from rote.search import engine as engine_room
-from rote.search.base import SearchOptions, SearchOutcome, SearchTask
+from rote.search.base import Limits, SearchOptions, SearchOutcome, SearchTask
 from rote.search.cache import TreeCache
-from rote.search.engine import Engine, Limits
+from rote.search.engine import Engine
 from rote.search.reference import search
 from tests.search.test_engine_equals_reference import LIMITS, PLAIN, all_options, assert_same, models, task_lists
 
@@ -57,6 +57,8 @@ class WatchedModel:
     """A table model whose sessions are watched. `opening` may refuse a number of slots."""
 
     max_positions: int | None = None
+    first_entries: int | None = None
+    """Open sessions with this little room instead of what was asked for."""
 
     def __init__(
         self,
@@ -71,7 +73,7 @@ class WatchedModel:
 
     def open_tree(self, slots: int, entries: int) -> TreeSession:
         self._opening(slots)
-        return WatchedSession(self._inner.open_tree(slots, entries), self._watch)
+        return WatchedSession(self._inner.open_tree(slots, self.first_entries or entries), self._watch)
 
 
 def assert_batch_is_sound(batch: TreeBatch | None) -> None:
@@ -155,8 +157,8 @@ def test_dead_entries_are_given_out_again() -> None:
 
 
 def test_the_engine_takes_no_window_before_it_has_a_slot() -> None:
-    """Five thousand windows through seven slots: never more than seven are taken and not yet returned."""
-    slots, outstanding, most = 7, 0, 0
+    """Five thousand windows through 40 slots: never more than 40 are taken and not yet returned."""
+    slots, outstanding, most = 40, 0, 0
 
     def watched() -> Iterator[SearchTask]:
         nonlocal outstanding, most
@@ -182,6 +184,17 @@ def test_an_engine_serves_any_number_of_streams() -> None:
     for key, outcome in first.items():
         assert_same(outcome, second[key])
     assert list(engine.run([])) == []
+
+
+def test_a_session_that_starts_too_small_is_grown() -> None:
+    model = WatchedModel(MODEL)
+    model.first_entries = 1
+    options = replace(PLAIN, beam_width=6)
+    tasks = many_tasks(20)
+    outcomes = list(Engine(model, options, slots=4, limits=LIMITS).run(tasks))
+    assert len(outcomes) == len(tasks)
+    for outcome in outcomes:
+        assert_same(outcome, search(MODEL, tasks[outcome.key], options))
 
 
 def refuse_more_than(most: int) -> Callable[[TreeBatch | None], None]:

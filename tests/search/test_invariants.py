@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from rote.models.table import TableModel
 from rote.search import reference
-from rote.search.base import SearchOptions, SearchOutcome, SearchTask
-from rote.search.engine import Engine, Limits
+from rote.search.base import Limits, SearchOptions, SearchOutcome, SearchTask
+from rote.search.engine import Engine
 from rote.types import StopReason, Verdict
 from tests.oracle import (
     Enumeration,
