@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rote.errors import ModelError, WindowError
+from rote.errors import ConfigError, ModelError, WindowError
 from rote.models.base import TreeBatch, TreeSession
 from rote.models.table import TableModel
 from rote.search import engine as engine_room
@@ -253,6 +253,12 @@ def test_a_window_that_does_not_fit_alone_is_an_error_in_one_sentence() -> None:
     engine = Engine(WatchedModel(MODEL, watch=refuse_more_than(0)), PLAIN, slots=4, limits=LIMITS)
     with pytest.raises(ModelError, match="a single window does not fit into the memory of the device"):
         list(engine.run(many_tasks(3)))
+
+
+@pytest.mark.parametrize("slots", [0, -2])
+def test_an_engine_without_slots_is_refused_instead_of_searching_nothing(slots: int) -> None:
+    with pytest.raises(ConfigError, match=f"slots are {slots}"):
+        Engine(MODEL, PLAIN, slots=slots, limits=LIMITS)
 
 
 def test_a_window_beyond_the_models_context_is_refused_when_the_engine_opens() -> None:

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rote.errors import ModelError, WindowError
+from rote.errors import ConfigError, ModelError, WindowError
 from rote.models.base import TreeBatch, TreeModel, TreeSession
 from rote.policy import Kept, keep
 from rote.search import beam, outcome
@@ -36,6 +36,8 @@ class Engine:
 
     def __init__(self, model: TreeModel, options: SearchOptions, *, slots: int, limits: Limits) -> None:
         options.policy.check_vocabulary(model.vocab_size)
+        if slots < 1:
+            raise ConfigError(f"slots are {slots}; at least one window must be searched at a time.")
         longest = limits.prefix_tokens + limits.suffix_tokens
         if model.max_positions is not None and longest > model.max_positions:
             raise WindowError(
