@@ -147,6 +147,23 @@ def test_empty_answers_count_as_turns_and_end_the_loop_when_there_are_too_many(
     assert outcome.turns == (TURNS + 2 if stop is Stop.END_OF_BOOK else 1 + 3)
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_endpoint_may_give_fewer_completions_than_asked(tmp_path: Path, stream: bool) -> None:
+    knows = KnowsByHeart(BOOK)
+    with LoopbackServer(lambda body: knows(body)[:1]) as server:
+        result = audit(server, make_run(BOOK, tmp_path / "run", options={"completions": 3}), stream=stream)
+    assert result.trials[0].nv_recall == 380 / 400
+
+
+def test_an_end_of_the_book_in_phase_1_needs_no_phase_2(tmp_path: Path) -> None:
+    book = invented_book(200)
+    run = make_run(book, tmp_path / "run", options={"first_max_tokens": 500})
+    with LoopbackServer(lambda body: [f"{' '.join(book.split()[20:])} THE END"]) as server:
+        outcome = audit(server, run).trials[0].sections[0].outcome
+    assert (outcome.stop, outcome.turns, len(server.log.bodies)) == (Stop.END_OF_BOOK, 0, 1)
+    assert outcome.generation.split() == book.split()[20:]
+
+
 def test_the_query_budget_ends_phase_2(tmp_path: Path) -> None:
     with LoopbackServer(KnowsByHeart(BOOK)) as server:
         result = audit(server, make_run(BOOK, tmp_path / "run", options={"max_turns": 2}))
@@ -221,7 +238,9 @@ def test_an_unreachable_endpoint_is_one_sentence_and_no_wait(tmp_path: Path) -> 
     assert clock.waits == []
 
 
-@pytest.mark.parametrize("faults", [{}, {0: Fault.ECHO_KEY}, {2: Fault.SERVER_ERROR, 4: Fault.TRUNCATED}])
+@pytest.mark.parametrize(
+    "faults", [{}, {0: Fault.ECHO_KEY}, {2: Fault.SERVER_ERROR, 4: Fault.TRUNCATED}, {3: Fault.KEY_IN_ANSWER}]
+)
 def test_the_key_is_sent_but_stands_in_no_file(tmp_path: Path, faults: dict[int, Fault]) -> None:
     with LoopbackServer(KnowsByHeart(BOOK), faults) as server, suppress(EndpointError):
         audit(server, make_run(BOOK, tmp_path / "run"))

@@ -1,12 +1,16 @@
 """The audit against models that run here: one that learned a text by heart, and chat templates."""
 
+import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 import torch
+import typer
+from typer.testing import CliRunner
 
+from rote.cli.audit import audit as audit_command
 from rote.errors import ConfigError, ModelError
 from rote.lab.prose import write_passages
 from rote.lab.tokenizer import encode_all, train_tokenizer
@@ -93,6 +97,21 @@ def test_beam_continuation_gives_back_the_book_too(
     _, nv_recall = recovered(learned.book, beams, tmp_path / "run")
     assert nv_recall is not None
     assert nv_recall >= 0.8
+
+
+def test_a_local_model_from_the_command_line(tmp_path: Path, learned: Learned) -> None:
+    (tmp_path / "book.txt").write_text(learned.book, encoding="utf-8")
+    app = typer.Typer()
+    app.command()(audit_command)
+    arguments = ["--model", str(learned.path), "--book", str(tmp_path / "book.txt"), "--out", str(tmp_path / "run")]
+    arguments += ["--style", "text", "--device", "cpu", "--context-tokens", "100", "--max-tokens", "64"]
+    arguments += ["--prefix-words", "20", "--target-words", "20", "--max-turns", "3"]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.output
+    manifest = json.loads((tmp_path / "run" / "manifest.json").read_text(encoding="utf-8"))
+    assert manifest["nv_recall"]["0"] > 0.3
+    assert manifest["model"]["context_tokens"] == 100
+    assert len(manifest["model"]["weights_hash"]) == 64
 
 
 class Served:

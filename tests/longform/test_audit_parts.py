@@ -249,6 +249,8 @@ def test_best_of_n_stops_at_the_first_variant_that_works(tmp_path: Path) -> None
         ({"similarity": 0.0}, "similarity is 0.0"),
         ({"prefix_words": 0}, "prefix_words is 0; it must be 1 or more"),
         ({"max_empty": -1}, "max_empty is -1; it must be 0 or more"),
+        ({"history_turns": -1}, "history_turns is -1; it must be 0 or more"),
+        ({"sweep": Sweep(max_tokens=(100, 0))}, "max_tokens is 0; it must be 1 or more"),
         ({"refusal_patterns": ("(",)}, "is not a regular expression"),
     ],
 )

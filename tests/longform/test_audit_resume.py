@@ -132,9 +132,13 @@ def test_a_damaged_journal_is_refused_not_repaired(tmp_path: Path) -> None:
     run, server = make_run(BOOK, tmp_path / "run"), InProcess(KnowsByHeart(BOOK))
     run_in_process(run, server)
     path = tmp_path / "run" / "journal.jsonl"
-    path.write_bytes(b"{broken\n" + path.read_bytes())
-    with pytest.raises(RunError, match="is damaged"):
-        run_in_process(run, server)
+    whole = path.read_bytes()
+    rest = whole.split(b"\n", 1)[1]
+    for damage in (b"{broken\n" + whole, rest, b'{"kind": "intent"}\n' + whole, b"3\n" + whole):
+        path.write_bytes(damage)
+        with pytest.raises(RunError, match="is damaged"):
+            run_in_process(run, server)
+        assert path.read_bytes() == damage, "evidence is left as it is"
 
 
 def test_another_audit_in_the_same_folder_is_refused(tmp_path: Path) -> None:
@@ -187,10 +191,11 @@ def test_a_process_that_is_really_killed_resumes(tmp_path: Path, uninterrupted: 
     with LoopbackServer(brain) as server:
         command = [sys.executable, "-c", SCRIPT, "--endpoint", server.url, "--model", "m", "--book", "book.txt"]
         command += ["--out", "run", "--config", "config.json"]
-        process = subprocess.Popen(command, cwd=tmp_path, env=environment)
-        assert reached.wait(timeout=60)
+        process = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL)
+        was_reached = reached.wait(timeout=60)
         process.send_signal(signal.SIGKILL)
         assert process.wait() == -signal.SIGKILL
+        assert was_reached
         release.set()
         subprocess.run(command, cwd=tmp_path, env=environment, check=True, capture_output=True)
         assert len(server.log.billed) == REQUESTS

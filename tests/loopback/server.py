@@ -39,6 +39,7 @@ class Fault(StrEnum):
     """An answer that counts more completion tokens than were allowed."""
     ECHO_KEY = "echo_key"
     """401 with the key in the message, as some gateways do."""
+    KEY_IN_ANSWER = "key_in_answer"
     NOT_FOUND = "not_found"
     TOO_LONG = "too_long"
     """400: the conversation does not fit the model."""
@@ -166,6 +167,8 @@ def _handler(server: LoopbackServer) -> type[BaseHTTPRequestHandler]:
             if fault in (Fault.SLOW, Fault.DROPPED_AFTER_WORK):
                 self.close_connection = True
                 return
+            if fault is Fault.KEY_IN_ANSWER:
+                completion["choices"][0]["message"]["content"] += f" {self.headers['Authorization']}"
             if fault is Fault.NO_CHOICES:
                 completion = completion | {"choices": []}
             if fault is Fault.NO_USAGE:

@@ -73,15 +73,11 @@ class ChatResponder:
     def complete(self, request: Request, *, idempotency_key: str) -> Reply:
         arguments = self._arguments(request) | {"extra_headers": {"Idempotency-Key": idempotency_key}}
         try:
-            reply = self._streamed(arguments, request) if self._stream else self._whole(arguments)
+            reply = self._streamed(arguments) if self._stream else self._whole(arguments)
         except openai.APIStatusError as error:
             raise self._status_error(error) from error
-        except openai.APITimeoutError as error:
-            raise self._failure("did not answer in time", may_be_billed=True) from error
         except openai.APIConnectionError as error:
-            was_reached = "Connect" not in type(error.__cause__).__name__
-            what = "closed the connection before the answer was complete" if was_reached else "cannot be reached"
-            raise self._failure(what, may_be_billed=was_reached, was_reached=was_reached) from error
+            raise self._connection_failure(error) from error
         except (openai.OpenAIError, ValueError) as error:
             raise self._failure(f"gave an answer that cannot be read ({error})", may_be_billed=True) from error
         except Exception as error:
@@ -91,7 +87,9 @@ class ChatResponder:
             raise self._failure("broke off in the middle of the answer", may_be_billed=True) from error
         if not reply.answers:
             raise self._failure("gave an answer without a completion", may_be_billed=True)
-        return reply
+        return reply._replace(
+            answers=tuple(answer._replace(text=self._without_key(answer.text)) for answer in reply.answers)
+        )
 
     def _arguments(self, request: Request) -> dict[str, Any]:
         arguments: dict[str, Any] = {
@@ -115,20 +113,31 @@ class ChatResponder:
         answers = tuple(Answer(choice.message.content or "", choice.finish_reason) for choice in choices)
         return Reply(answers, _usage(completion.usage))
 
-    def _streamed(self, arguments: Mapping[str, Any], request: Request) -> Reply:
-        texts = [""] * request.completions
-        reasons: list[str | None] = [None] * request.completions
+    def _streamed(self, arguments: Mapping[str, Any]) -> Reply:
+        texts: dict[int, str] = {}
+        reasons: dict[int, str | None] = {}
         usage: CompletionUsage | None = None
         create = self._client.chat.completions.create
         with create(stream=True, stream_options={"include_usage": True}, **arguments) as chunks:
             for chunk in chunks:
                 usage = chunk.usage or usage
                 for choice in chunk.choices:
-                    texts[choice.index] += choice.delta.content or ""
-                    reasons[choice.index] = choice.finish_reason or reasons[choice.index]
-        if None in reasons:
+                    texts[choice.index] = texts.get(choice.index, "") + (choice.delta.content or "")
+                    reasons[choice.index] = choice.finish_reason or reasons.get(choice.index)
+        if None in reasons.values():
             raise self._failure("broke off in the middle of the answer", may_be_billed=True)
-        return Reply(tuple(Answer(*pair) for pair in zip(texts, reasons, strict=True)), _usage(usage))
+        return Reply(tuple(Answer(texts[index], reasons[index]) for index in sorted(texts)), _usage(usage))
+
+    def _connection_failure(self, error: openai.APIConnectionError) -> RequestFailed:
+        # The client hides the transport's error, but only that says whether a connection ever came about.
+        was_reached = not type(error.__cause__).__name__.startswith("Connect")
+        if not was_reached:
+            what = "cannot be reached"
+        elif isinstance(error, openai.APITimeoutError):
+            what = "did not answer in time"
+        else:
+            what = "closed the connection before the answer was complete"
+        return self._failure(what, may_be_billed=was_reached, was_reached=was_reached)
 
     def _failure(self, what: str, *, may_be_billed: bool, was_reached: bool = True) -> RequestFailed:
         return RequestFailed(

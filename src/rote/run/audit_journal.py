@@ -51,8 +51,12 @@ class Journal:
         self.states: dict[str, RequestState] = {}
         self._descriptor = descriptor
         self._last_messages: tuple[Message, ...] = ()
-        for record in records:
-            self._take(record)
+        try:
+            for record in records:
+                self._take(record)
+        except (KeyError, TypeError) as error:
+            os.close(descriptor)
+            raise _damaged(path, error) from error
 
     @classmethod
     def open(cls, path: Path) -> "Journal":
@@ -182,4 +186,8 @@ def _whole_records(path: Path) -> tuple[list[dict[str, Any]], int]:
     try:
         return [json.loads(line) for line in whole.splitlines()], len(whole)
     except ValueError as error:
-        raise RunError(f"The journal {path} is damaged ({error}); restore it or choose another --out.") from error
+        raise _damaged(path, error) from error
+
+
+def _damaged(path: Path, error: Exception) -> RunError:
+    return RunError(f"The journal {path} is damaged ({error!r}); restore it or choose another --out.")

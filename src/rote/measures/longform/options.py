@@ -35,6 +35,10 @@ class GenerationSettings:
     frequency_penalty: float | None = None
     presence_penalty: float | None = None
 
+    def __post_init__(self) -> None:
+        _require("max_tokens", self.max_tokens, at_least=1)
+        _require("temperature", self.temperature, at_least=0)
+
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
@@ -95,8 +99,11 @@ class AuditOptions:
     def __post_init__(self) -> None:
         for name in ("prefix_words", "target_words", "first_max_tokens", "completions"):
             _require(name, getattr(self, name), at_least=1)
-        for name in ("seed_start", "max_turns", "max_empty", "empty_wait_seconds", "refusal_retries", "best_of_n"):
+        for name in ("seed_start", "max_turns", "max_empty", "refusal_retries", "best_of_n"):
             _require(name, getattr(self, name), at_least=0)
+        for name in ("empty_wait_seconds", "refusal_wait_seconds", "history_turns"):
+            _require(name, getattr(self, name) or 0, at_least=0)
+        list(self.sweep.trials(self.settings))  # every combination must make sense before the first is sent
         if not 0 < self.similarity <= 1:
             raise ConfigError(f"similarity is {self.similarity}; it is a share of the target, above 0 and at most 1.")
         for pattern in (*self.refusal_patterns, self.chapter_pattern):
