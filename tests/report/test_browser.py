@@ -347,6 +347,31 @@ def test_a_sampled_estimate_is_told_apart_from_the_bounds(context: BrowserContex
     assert "Sampled estimate 0.25, 95 % interval 0.2 to 0.3." in told
 
 
+def test_many_short_documents_are_read_as_one_text(context: BrowserContext, tmp_path: Path) -> None:
+    short = [Book(f"note-{index}.txt", f"🦊 {prose(index, 600)}", copies=index) for index in range(6)]
+    view = load_view(write_run(tmp_path / "run", short, stride=40))
+    opened = Opened(context, render_to(tmp_path / "index.html", view))
+    page = opened.page
+    assert page.locator("#document").input_value() == "0"
+    headings = page.locator(".document-heading").all_text_contents()
+    assert headings[0] == "note-5.txt · 5 copies in training"
+    assert len(headings) == 6
+    texts = {document.name: document.text for document in view.documents}
+    for row in (0, 7, len(view.population) - 1):
+        page.evaluate("document.activeElement.blur()")
+        page.keyboard.press("Escape")
+        for _ in range(row + 1):
+            page.keyboard.press("j")
+        found = view.results.row(row, named=True)
+        text = texts[found["document"]]
+        assert text is not None
+        assert page.locator(".passage.target").text_content() == text[found["suffix_char_start"] : found["char_end"]]
+        assert found["document"] in page.locator("#details").inner_text()
+    page.locator("button[data-document]").first.click()
+    assert page.locator(".document-heading").count() == 0
+    assert opened.complaints == []
+
+
 def test_several_runs_can_be_switched_between(context: BrowserContext, tmp_path: Path) -> None:
     views = [
         load_view(write_run(tmp_path / name, books(3000), seed=seed, stride=100, model=name))

@@ -146,6 +146,35 @@ def test_a_verbatim_only_run_gets_a_page_without_near_verbatim_claims(tmp_path: 
     assert "mass" not in {drawing.name for drawing in draw_all([bare], None)}
 
 
+def test_short_documents_share_one_heat_map(tmp_path: Path) -> None:
+    short = [Book(f"note-{index}.txt", prose(index, 500), copies=index) for index in range(5)]
+    view = load_view(write_run(tmp_path / "run", short, stride=50))
+    drawings = {drawing.name: drawing for drawing in draw_all([view], None)}
+    assert "book-1" not in drawings
+    strip = drawings["texts"].figure.axes[0].images[0]
+    assert strip.get_extent()[1] == 2500
+    assert "most copies in training first" in drawings["texts"].caption
+
+
+def test_documents_stand_in_order_of_copies_with_other_editions_and_controls_last(tmp_path: Path) -> None:
+    written = [
+        Book("a.txt", prose(1, 500), copies=1),
+        Book("b.txt", prose(2, 500), copies=8),
+        Book("c.txt", prose(3, 500), split="control"),
+        Book("d.txt", prose(4, 500), copies=64),
+    ]
+    run = write_run(tmp_path / "run", written, stride=50)
+    manifest = json.loads((run / "manifest.json").read_text())
+    manifest["documents"][3]["kind"] = "edition"
+    (run / "manifest.json").write_text(json.dumps(manifest))
+    view = load_view(run)
+    assert [document.name for document in view.documents] == ["b.txt", "a.txt", "d.txt", "c.txt"]
+    assert view.copies == {"a.txt": 1, "b.txt": 8, "c.txt": 0}
+    assert view.other_edition_copies == {"d.txt": 64}
+    for document in view.documents:
+        assert set(view.population.document[view.rows_of(document)]) == {document.name}
+
+
 def test_a_run_without_texts_still_gets_a_page(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", books(3000), stride=100, with_texts=False)
     page = render_page([load_view(run)], [], None)

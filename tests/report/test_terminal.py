@@ -47,6 +47,16 @@ def test_strips_show_bars_where_the_model_knows_the_text_and_dots_where_it_does_
     assert "·" in lines[held_out + 2]
 
 
+def test_many_documents_are_grouped_by_copies_with_a_bar_per_window(tmp_path) -> None:
+    short = [Book(f"note-{index}.txt", prose(index, 500), copies=4 * (index % 2)) for index in range(14)]
+    view = load_view(write_run(tmp_path / "run", short, stride=100))
+    lines = shown(view).splitlines()
+    heading = next(index for index, line in enumerate(lines) if "7 documents, 4 copies in training" in line)
+    windows = sum(document.windows for document in view.documents if document.copies == 4)
+    assert len(lines[heading + 1].removeprefix("exact  ")) == windows
+    assert any("7 documents, 0 copies in training" in line for line in lines[heading:])
+
+
 def test_sparkline_by_hand() -> None:
     assert sparkline(np.array([np.nan, 0.0, 0.0009, 0.001, 0.04, 1.0]), 0.001).plain == " ··▁▅█"
     assert sparkline(np.array([0.999, 1.0]), 1.0).plain == "·█"

@@ -68,7 +68,7 @@ def _screen_sentences(view: RunView) -> list[Sentence]:
     """What the searched sample of screened windows says about the rest, where the manifest has the audit."""
     totals = view.manifest.get("totals")
     audit = totals.get("screen") if isinstance(totals, dict) else None
-    if not isinstance(audit, dict) or not audit.get("searched_all_the_same"):
+    if not isinstance(audit, dict) or not audit.get("searched_all_the_same") or not audit.get("not_searched"):
         return []
     sampled, found = int(audit["searched_all_the_same"]), int(audit["found_extractable_in_sample"])
     return [

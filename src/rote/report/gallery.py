@@ -16,11 +16,14 @@ from rote.report.rates import Criterion, hits_of, places_of, rates_by_criterion
 from rote.report.tables import CopiesRate, copies_rates
 from rote.report.view import Document, RunView
 from rote.stats.curves import MassKind, RateCurves, query_grid, rate_curves
-from rote.stats.population import Floats, Population, character_maxima
+from rote.stats.population import Flags, Floats, Population, character_maxima
 from rote.types import Split
 
 LARGEST_QUERIES = 1e6
 BOOKS_DRAWN = 3
+SHORT_DOCUMENT = 4_000
+"""Characters below which documents are drawn end to end; the page reads them together by the same rule."""
+FEWEST_TOGETHER = 4
 
 
 @dataclass(frozen=True)
@@ -149,40 +152,51 @@ def rank_drawings(view: RunView, *, suffix: str) -> list[Drawing]:
 
 
 def book_drawings(views: Sequence[RunView]) -> list[Drawing]:
-    """Heat maps of the strongest target documents, every run's strips under each other."""
+    """Heat maps of the strongest target documents, every run's strips under each other; short ones as one text."""
     first = views[0]
+    targets = [document for document in first.documents if document.split == Split.TARGET and document.characters]
+    if len(targets) >= FEWEST_TOGETHER and np.mean([document.characters for document in targets]) < SHORT_DOCUMENT:
+        by_copies = ", most copies in training first" if first.copies else ""
+        return [heat_drawing(views, targets, file="texts", name=f"All {len(targets)} target texts{by_copies}")]
 
     def strength(document: Document) -> float:
         part = first.population.select(first.rows_of(document))
         return float(np.mean(part.mass(part.edit_budget) >= first.threshold))
 
-    targets = [document for document in first.documents if document.split == Split.TARGET and document.characters]
-    drawings = []
-    for index, document in enumerate(sorted(targets, key=strength, reverse=True)[:BOOKS_DRAWN]):
-        rows = [row for view in views for row in heat_rows(view, document, with_label=len(views) > 1)]
-        drawings.append(
-            Drawing(
-                f"book-{index + 1}",
-                f"{document.name}: the largest probability over the windows that cover each character; white below τ.",
-                book_heat_map(rows, threshold=first.threshold, title=document.name),
-                "covered",
-                is_wide=True,
-            )
-        )
-    return drawings
-
-
-def heat_rows(view: RunView, document: Document, *, with_label: bool) -> list[HeatRow]:
-    part = view.population.select(view.rows_of(document))
-    prefix = f"{view.label}: " if with_label else ""
-    length = document.characters or 0
-    rows = [("exact", part.verbatim())]
-    if part.mass_lower is not None:
-        rows.append((f"ε ≤ {part.edit_budget}", part.mass(part.edit_budget)))
+    strongest = sorted(targets, key=strength, reverse=True)[:BOOKS_DRAWN]
     return [
-        HeatRow(prefix + name, character_maxima(part.suffix_char_start, part.char_end, values, length=length))
-        for name, values in rows
+        heat_drawing(views, [document], file=f"book-{index + 1}", name=document.name)
+        for index, document in enumerate(strongest)
     ]
+
+
+def heat_drawing(views: Sequence[RunView], documents: Sequence[Document], *, file: str, name: str) -> Drawing:
+    """One heat map of `documents`, end to end; a run that lacks one of them leaves it uncovered."""
+    rows = [row for view in views for row in heat_rows(view, documents, with_label=len(views) > 1)]
+    caption = f"{name}: the largest probability over the windows that cover each character; white below τ."
+    figure = book_heat_map(rows, threshold=views[0].threshold, title=name)
+    return Drawing(file, caption, figure, "covered", is_wide=True)
+
+
+def heat_rows(view: RunView, documents: Sequence[Document], *, with_label: bool) -> list[HeatRow]:
+    prefix = f"{view.label}: " if with_label else ""
+    own = {(document.split, document.name): document for document in view.documents}
+    near_label = f"ε ≤ {view.population.edit_budget}"
+    strips: dict[str, list[Floats]] = {}
+    for document in documents:
+        length = document.characters or 0
+        same = own.get((document.split, document.name))
+        part = view.population.select(view.rows_of(same)) if same else view.population.select(no_rows(view))
+        spans = part.suffix_char_start, part.char_end
+        strips.setdefault("exact", []).append(character_maxima(*spans, part.verbatim(), length=length))
+        if part.mass_lower is not None:
+            near = part.mass(part.edit_budget)
+            strips.setdefault(near_label, []).append(character_maxima(*spans, near, length=length))
+    return [HeatRow(prefix + name, np.concatenate(parts)) for name, parts in strips.items()]
+
+
+def no_rows(view: RunView) -> Flags:
+    return np.zeros(len(view.population), dtype=np.bool_)
 
 
 def copies_drawings(views: Sequence[RunView]) -> list[Drawing]:

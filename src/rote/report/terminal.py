@@ -12,7 +12,7 @@ from rote.report.certainty import Sentence, certainty
 from rote.report.rates import Criterion, CriterionRate, rate_for, rates_by_criterion
 from rote.report.summary import headline, question
 from rote.report.view import Document, RunView
-from rote.report.words import integer, interval_words, percent, policy_words, probability
+from rote.report.words import integer, interval_words, percent, plural, policy_words, probability
 from rote.stats.population import Floats, character_maxima, stretch_maxima
 from rote.types import Split
 
@@ -64,21 +64,44 @@ def rate_cells(entry: CriterionRate | None) -> tuple[Text, Text] | None:
 
 
 def document_strips(view: RunView) -> Iterable[RenderableType]:
-    """The documents with most extractable windows, each with its strips; the rest as a count."""
-    ordered = sorted(view.documents, key=lambda document: (document.split == Split.CONTROL, -strength(view, document)))
-    for document in ordered[:DOCUMENTS_SHOWN]:
-        name = Text(document.name, style="bold", overflow="ellipsis", no_wrap=True)
-        name.append(f"  {document.split}, {percent(strength(view, document))} extractable", style="dim not bold")
-        yield name
+    """Few documents: each with its strips, strongest first. Many: a strip per group, a bar per window."""
+    if len(view.documents) > DOCUMENTS_SHOWN:
+        yield from group_strips(view)
+        return
+    for document in sorted(view.documents, key=lambda one: (one.split == Split.CONTROL, -strength(view, one))):
         part = view.population.select(view.rows_of(document))
         length = document.characters or int(part.char_end.max())
         spans = part.suffix_char_start, part.char_end
+        yield strip_heading(document.name, f"{document.split}, {percent(strength(view, document))} extractable")
         yield Strip("exact", character_maxima(*spans, part.verbatim(), length=length), view.threshold)
         if part.mass_lower is not None:
             near = character_maxima(*spans, part.mass(part.edit_budget), length=length)
             yield Strip(f"ε ≤ {part.edit_budget}", near, view.threshold)
-    if len(ordered) > DOCUMENTS_SHOWN:
-        yield Text(f"and {integer(len(ordered) - DOCUMENTS_SHOWN)} more documents", style="dim")
+
+
+def group_strips(view: RunView) -> Iterable[RenderableType]:
+    """Documents of the same side, wording and number of copies together, one bar per window in reading order."""
+    groups: dict[tuple[bool, bool, int], list[Document]] = {}
+    for document in view.documents:
+        copies = -1 if document.copies is None else document.copies
+        groups.setdefault((document.split == Split.CONTROL, document.is_other_edition, copies), []).append(document)
+    for (is_control, is_other_edition, copies), documents in groups.items():
+        rows = np.logical_or.reduce([view.rows_of(document) for document in documents])
+        part = view.population.select(rows)
+        near = part.mass(part.edit_budget)
+        words = ["control" if is_control else "target", plural(len(documents), "document")]
+        if copies >= 0 and not is_control:
+            edition = " of another wording" if is_other_edition else ""
+            words.append(f"{integer(copies)} {'copy' if copies == 1 else 'copies'}{edition} in training")
+        yield strip_heading(", ".join(words), f"{percent(float(np.mean(near >= view.threshold)))} extractable")
+        yield Strip("exact", part.verbatim(), view.threshold)
+        if part.mass_lower is not None:
+            yield Strip(f"ε ≤ {part.edit_budget}", near, view.threshold)
+
+
+def strip_heading(name: str, note: str) -> Text:
+    heading = Text(name, style="bold", overflow="ellipsis", no_wrap=True)
+    return heading.append(f"  {note}", style="dim not bold")
 
 
 def strength(view: RunView, document: Document) -> float:

@@ -15,6 +15,8 @@ from rote.store.read import read_run
 from rote.types import Split
 
 DEFAULT_THRESHOLD = 0.001
+OTHER_EDITION = "edition"
+"""The manifest's kind of a document whose training copies had another wording."""
 
 Texts = Mapping[tuple[str, str], str]
 
@@ -105,8 +107,7 @@ def load_view(path: Path) -> RunView:
     manifest = stored.manifest or stored.identity
     config = manifest.get("config")
     distance = str(config.get("distance", "levenshtein")) if isinstance(config, Mapping) else "levenshtein"
-    # One order for everything downstream: windows of a document stand together, in reading order.
-    results = stored.results.sort(["split", "document", "suffix_char_start", "char_end"], maintain_order=True)
+    results = in_reading_order(stored.results, manifest)
     return RunView(
         label=model_name(manifest) or path.name,
         path=path,
@@ -117,6 +118,28 @@ def load_view(path: Path) -> RunView:
         population=population_of(results, distance),
         is_complete=stored.is_complete,
     )
+
+
+def in_reading_order(results: pl.DataFrame, manifest: Mapping[str, Any]) -> pl.DataFrame:
+    """The one order of everything downstream: targets before controls, most copies in training first, then by name;
+    windows of a document together, from its beginning to its end."""
+    known = {(entry.get("split"), entry.get("name")): entry for entry in _document_entries(manifest)}
+
+    def rank(pair: tuple[str, str]) -> tuple[bool, bool, int, str]:
+        entry = known.get(pair, {})
+        return pair[0] == Split.CONTROL, entry.get("kind") == OTHER_EDITION, -(entry.get("copies") or 0), pair[1]
+
+    pairs = sorted(results.select(pl.col("split").cast(pl.String), "document").unique().rows(), key=rank)
+    places = pl.DataFrame(
+        {
+            "split": [split for split, _ in pairs],
+            "document": [document for _, document in pairs],
+            "document_place": range(len(pairs)),
+        },
+        schema_overrides={"split": pl.String, "document": pl.String},
+    )
+    joined = results.with_columns(pl.col("split").cast(pl.String)).join(places, on=["split", "document"], how="left")
+    return joined.sort("document_place", "suffix_char_start", "char_end", maintain_order=True).drop("document_place")
 
 
 def model_name(manifest: Mapping[str, Any]) -> str | None:
@@ -138,7 +161,7 @@ def texts_of(path: Path) -> Texts:
 
 
 def documents_of(results: pl.DataFrame, manifest: Mapping[str, Any], texts: Texts) -> tuple[Document, ...]:
-    """Every document that has windows, targets first, each with what the manifest knows about it."""
+    """Every document that has windows, in the order of `results`, each with what the manifest knows about it."""
     known = {(entry.get("split"), entry.get("name")): entry for entry in _document_entries(manifest)}
     documents, first_row = [], 0
     for split, name, windows in results.group_by("split", "document", maintain_order=True).len().iter_rows():
@@ -152,13 +175,13 @@ def documents_of(results: pl.DataFrame, manifest: Mapping[str, Any], texts: Text
                 characters=entry.get("characters") or (None if text is None else len(text)),
                 short_windows=int(entry.get("short_windows") or 0),
                 copies=entry.get("copies", 0 if split == Split.CONTROL else None),
-                is_other_edition=entry.get("kind") == "edition",
+                is_other_edition=entry.get("kind") == OTHER_EDITION,
                 first_row=first_row,
                 windows=windows,
             )
         )
         first_row += windows
-    return tuple(sorted(documents, key=lambda document: document.split == Split.CONTROL))
+    return tuple(documents)
 
 
 def _document_entries(manifest: Mapping[str, Any]) -> list[Mapping[str, Any]]:

@@ -26,6 +26,8 @@ CATEGORY_LOOKS = {
     Category.UNLOCKED: (ORANGE, "^", "only nearly"),
     Category.UNLOCKED_FROM_ZERO: (VERMILLION, "D", "only nearly, exact impossible"),
 }
+CROWDED = 400
+"""Extractable windows from which points are drawn small."""
 RASTER_ABOVE = 2_000
 """More points than this are drawn as an image inside the vector file, or the file would not open."""
 
@@ -46,7 +48,7 @@ def mass_scatter(p_verbatim: Floats, mass: Floats, *, threshold: float, edits: i
             axes.scatter(
                 x,
                 mass[rows],
-                s=11,
+                s=11 if shown.sum() > CROWDED else 26,
                 color=colour,
                 marker=marker,
                 alpha=0.55,

@@ -71,6 +71,8 @@ def _document_entry(document: Document, text_index: TextIndex) -> dict[str, Any]
     return {
         "name": document.name,
         "split": document.split,
+        "copies": document.copies,
+        "isOtherEdition": document.is_other_edition,
         "text": text_index.get((document.split, document.name)),
         "first": document.first_row,
         "count": document.windows,

@@ -33,8 +33,59 @@ function decodeRun(run) {
   };
 }
 
+const SHORT_DOCUMENT = 4000;
+const FEWEST_TOGETHER = 4;
+
+// What can be opened in the reader: every document, and before them many short documents of one side as one text.
+// A reading knows its windows (first, count), its text, where each window lies in it, and its documents with their
+// first character.
+function readingsOf(run) {
+  const single = run.documents.map((entry) => ({
+    name: entry.name,
+    split: entry.split,
+    first: entry.first,
+    count: entry.count,
+    text: entry.text === null ? null : DATA.texts[entry.text],
+    places: run.windows,
+    members: [{ entry, offset: 0 }],
+  }));
+  const together = ["target", "control"].map((split) => collectionOf(run, split)).filter((made) => made !== null);
+  return [...together, ...single];
+}
+
+function collectionOf(run, split) {
+  const entries = run.documents.filter((entry) => entry.split === split);
+  if (entries.length < FEWEST_TOGETHER || entries.some((entry) => entry.text === null)) return null;
+  const texts = entries.map((entry) => DATA.texts[entry.text]);
+  const characters = texts.reduce((sum, text) => sum + text.length, 0);
+  if (characters / entries.length > SHORT_DOCUMENT) return null;
+  const { start, suffix, end, count } = run.windows;
+  const placed = { start: new Uint32Array(count), suffix: new Uint32Array(count), end: new Uint32Array(count) };
+  let offset = 0;
+  const members = entries.map((entry, index) => {
+    for (let row = entry.first; row < entry.first + entry.count; row += 1) {
+      placed.start[row] = start[row] + offset;
+      placed.suffix[row] = suffix[row] + offset;
+      placed.end[row] = end[row] + offset;
+    }
+    const member = { entry, offset };
+    offset += texts[index].length + 1;
+    return member;
+  });
+  return {
+    name: `All ${entries.length} ${split} texts`,
+    split,
+    first: Math.min(...entries.map((entry) => entry.first)),
+    count: entries.reduce((sum, entry) => sum + entry.count, 0),
+    text: texts.join("\n"),
+    places: placed,
+    members,
+  };
+}
+
 const DATA = JSON.parse(document.getElementById("rote-data").textContent);
 const RUNS = DATA.runs.map(decodeRun);
+for (const run of RUNS) run.readings = readingsOf(run);
 const STOP_REASONS = DATA.stopReasons;
 
 const state = {
@@ -47,11 +98,9 @@ const state = {
 };
 
 const currentRun = () => RUNS[state.run];
-const currentDocument = () => currentRun().documents[state.document];
-const currentText = () => {
-  const index = currentDocument().text;
-  return index === null ? null : DATA.texts[index];
-};
+const currentDocument = () => currentRun().readings[state.document];
+const currentText = () => currentDocument().text;
+const places = () => currentDocument().places;
 const tau = () => DATA.thresholds[state.tauIndex];
 const edits = () => Math.min(state.edits, currentRun().editBudget);
 

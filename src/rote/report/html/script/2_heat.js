@@ -32,8 +32,8 @@ function lowerBound(sorted, value) {
 }
 
 // The fixed geometry of one document: cut points, and which segments each window's suffix covers.
-function buildGeometry(run, entry, length) {
-  const { suffix, end } = run.windows;
+function buildGeometry(entry, length) {
+  const { suffix, end } = entry.places;
   const last = entry.first + entry.count;
   const cuts = new Float64Array(2 * entry.count + 2);
   for (let index = entry.first, slot = 2; index < last; index += 1, slot += 2) {
@@ -86,8 +86,8 @@ function segmentClass(geometry, segment) {
 
 // Overlapping extractable suffixes joined: [{start, end, peak, window}], in reading order.
 function passagesOf(entry) {
-  const { suffix, end, mass } = currentRun().windows;
-  const column = mass[edits()];
+  const { suffix, end } = entry.places;
+  const column = currentRun().windows.mass[edits()];
   const threshold = tau();
   const passages = [];
   for (let index = entry.first; index < entry.first + entry.count; index += 1) {

@@ -5,9 +5,9 @@ const LONGEST_CHUNK = 6000;
 
 const reader = { geometry: null, chunks: [], observer: null, hits: [], hit: -1, queryLength: 0 };
 
-function chunkEdges(text) {
-  const edges = [0];
-  while (edges[edges.length - 1] < text.length) {
+function chunkEdges(text, from, to) {
+  const edges = [from];
+  while (edges[edges.length - 1] < to) {
     const start = edges[edges.length - 1];
     const wanted = start + CHUNK_CHARACTERS;
     let edge = text.indexOf("\n", wanted);
@@ -16,7 +16,7 @@ function chunkEdges(text) {
     edge += 1;
     // Never between the halves of an astral character, nor before a mark that belongs to the letter before it.
     while (edge < text.length && /[\uDC00-\uDFFF\u200D\uFE0E\uFE0F]|\p{M}/u.test(text[edge])) edge += 1;
-    edges.push(Math.min(edge, text.length));
+    edges.push(Math.min(edge, to));
   }
   return edges;
 }
@@ -29,14 +29,21 @@ function openDocument() {
   reader.chunks = [];
   holder.replaceChildren();
   if (text === null) {
-    reader.geometry = buildGeometry(currentRun(), entry, 0xffffffff);
+    reader.geometry = buildGeometry(entry, 0xffffffff);
     paintExact();
     return;
   }
-  reader.geometry = buildGeometry(currentRun(), entry, text.length);
+  reader.geometry = buildGeometry(entry, text.length);
   paintExact();
   reader.observer = new IntersectionObserver(onVisibility, { root: holder, rootMargin: "400px 0px" });
-  const edges = chunkEdges(text);
+  entry.members.forEach((member, index) => {
+    const to = index + 1 < entry.members.length ? entry.members[index + 1].offset : text.length;
+    if (entry.members.length > 1) holder.append(documentHeading(member.entry));
+    appendChunks(holder, text, chunkEdges(text, member.offset, to));
+  });
+}
+
+function appendChunks(holder, text, edges) {
   for (let index = 0; index + 1 < edges.length; index += 1) {
     const node = element("div", { class: "chunk" }, text.slice(edges[index], edges[index + 1]));
     const chunk = { node, start: edges[index], end: edges[index + 1], isVisible: false, isStale: true };
@@ -45,6 +52,11 @@ function openDocument() {
     holder.append(node);
     reader.observer.observe(node);
   }
+}
+
+function documentHeading(entry) {
+  const copies = entry.copies === null ? "" : ` · ${integer(entry.copies)} ${entry.copies === 1 ? "copy" : "copies"} in training${entry.isOtherEdition ? ", in another wording" : ""}`;
+  return element("h4", { class: "document-heading" }, entry.name, element("span", { class: "small" }, copies));
 }
 
 // Exact reproduction does not depend on ε: it is painted once for the map.
@@ -85,7 +97,7 @@ function cutsWithin(chunk) {
   };
   for (let index = lowerBound(boundaries, chunk.start); boundaries[index] < chunk.end; index += 1) add(boundaries[index]);
   if (state.selected !== null) {
-    const { start, suffix, end } = currentRun().windows;
+    const { start, suffix, end } = places();
     add(start[state.selected]);
     add(suffix[state.selected]);
     add(end[state.selected]);
@@ -101,7 +113,7 @@ function cutsWithin(chunk) {
 function markClass(offset) {
   let name = "";
   if (state.selected !== null) {
-    const { start, suffix, end } = currentRun().windows;
+    const { start, suffix, end } = places();
     if (offset >= suffix[state.selected] && offset < end[state.selected]) name += " is-target";
     else if (offset >= start[state.selected] && offset < suffix[state.selected]) name += " is-prefix";
   }
@@ -164,7 +176,7 @@ function windowAt(offset) {
   const window = reader.geometry.best[segmentAt(reader.geometry, offset)];
   if (window >= 0) return window;
   const entry = currentDocument();
-  const { suffix } = currentRun().windows;
+  const { suffix } = places();
   let nearest = entry.first;
   for (let index = entry.first; index < entry.first + entry.count; index += 1) {
     if (Math.abs(suffix[index] - offset) < Math.abs(suffix[nearest] - offset)) nearest = index;

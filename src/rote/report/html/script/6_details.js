@@ -101,6 +101,14 @@ async function fillContinuations(window, holder, target) {
   }
 }
 
+function placeText(window) {
+  const { members } = currentDocument();
+  const member = members.findLast((candidate) => candidate.entry.first <= window) ?? members[0];
+  const { start, end } = currentRun().windows;
+  const name = members.length > 1 ? `${member.entry.name}, ` : "";
+  return `${name}characters ${integer(start[window])}–${integer(end[window])}`;
+}
+
 function showDetails() {
   const holder = byId("details");
   const window = state.selected;
@@ -109,7 +117,8 @@ function showDetails() {
     holder.replaceChildren(element("div", { class: "empty" }, element("p", {}, "Click a shaded passage, or press n, to see what the model was given and what it says.")));
     return;
   }
-  const { start, suffix, end, stop, evaluations } = currentRun().windows;
+  const { stop, evaluations } = currentRun().windows;
+  const { start, suffix, end } = places();
   const text = currentText();
   const target = text === null ? null : text.slice(suffix[window], end[window]);
   const [verdict, sentence] = verdictOf(window);
@@ -122,7 +131,7 @@ function showDetails() {
       element("button", { class: "quiet", type: "button", "aria-label": "Previous window", onclick: step(-1) }, "‹"),
       element("button", { class: "quiet", type: "button", "aria-label": "Next window", onclick: step(1) }, "›"),
       element("button", { class: "quiet", type: "button", "aria-label": "Close", id: "details-close", onclick: () => selectWindow(null) }, "×")),
-    element("p", { class: "small" }, `Window ${integer(window - entry.first + 1)} of ${integer(entry.count)} · characters ${integer(start[window])}–${integer(end[window])}`),
+    element("p", { class: "small" }, `Window ${integer(window - entry.first + 1)} of ${integer(entry.count)} · ${placeText(window)}`),
     ...(text === null ? [] : [
       element("h4", {}, linked("window", "Given to the model (prefix)")),
       element("p", { class: "passage prefix", dir: "auto" }, text.slice(start[window], suffix[window])),

@@ -20,7 +20,7 @@ function selectWindow(window, { scroll = true } = {}) {
   state.selected = window;
   refreshMarks();
   showDetails();
-  if (window !== null && scroll) scrollToOffset(currentRun().windows.suffix[window]);
+  if (window !== null && scroll) scrollToOffset(places().suffix[window]);
 }
 
 function openPassage(passage) {
@@ -38,7 +38,7 @@ function stepWindow(delta) {
 function stepPassage(delta) {
   const passages = passagesOf(currentDocument());
   if (!passages.length) return;
-  const { suffix } = currentRun().windows;
+  const { suffix } = places();
   const here = state.selected === null ? -1 : suffix[state.selected];
   const ahead = delta > 0 ? passages.find((passage) => passage.start > here) : passages.findLast((passage) => passage.end < here);
   const passage = ahead ?? (delta > 0 ? passages[0] : passages[passages.length - 1]);
@@ -47,7 +47,7 @@ function stepPassage(delta) {
 }
 
 function stepDocument(delta) {
-  const count = currentRun().documents.length;
+  const count = currentRun().readings.length;
   state.document = (state.document + delta + count) % count;
   byId("document").value = state.document;
   showDocument();
@@ -67,7 +67,7 @@ function showDocument() {
 function listDocuments() {
   const groups = ["target", "control"].map((split) => {
     const group = element("optgroup", { label: split === "target" ? "Target texts" : "Control texts" });
-    currentRun().documents.forEach((entry, index) => {
+    currentRun().readings.forEach((entry, index) => {
       if (entry.split === split) group.append(element("option", { value: index }, entry.name));
     });
     return group;
@@ -179,7 +179,7 @@ function listen() {
   byId("run").addEventListener("change", (event) => {
     const name = currentDocument().name;
     state.run = Number(event.target.value);
-    state.document = Math.max(0, currentRun().documents.findIndex((entry) => entry.name === name));
+    state.document = Math.max(0, currentRun().readings.findIndex((entry) => entry.name === name));
     showRun();
   });
   for (const button of document.querySelectorAll("[data-mode]")) button.addEventListener("click", () => setMode(button.dataset.mode));
@@ -199,7 +199,8 @@ function listen() {
   for (const button of document.querySelectorAll("button[data-document]")) {
     button.addEventListener("click", () => {
       state.run = Number(button.dataset.run);
-      state.document = Number(button.dataset.document);
+      const run = RUNS[state.run];
+      state.document = run.readings.length - run.documents.length + Number(button.dataset.document);
       byId("run").value = state.run;
       showRun();
       document.querySelector(".reader-grid").scrollIntoView({ block: "start" });
@@ -212,7 +213,7 @@ function listen() {
   listenToMap();
 }
 
-// The document worth opening first: the target with the most extractable windows.
+// What to open first: short targets together, else the target with the most extractable windows.
 function strongestDocument() {
   const run = currentRun();
   const column = run.windows.mass[run.editBudget];
@@ -221,7 +222,8 @@ function strongestDocument() {
     for (let index = entry.first; index < entry.first + entry.count; index += 1) if (column[index] >= run.threshold) hits += 1;
     return hits;
   });
-  return scores.indexOf(Math.max(...scores));
+  const together = run.readings.length - run.documents.length;
+  return together ? 0 : scores.indexOf(Math.max(...scores));
 }
 
 function start() {
