@@ -10,6 +10,7 @@ import torch
 
 from rote.errors import ConfigError, ModelError, WindowError
 from rote.models.hf import HuggingFaceModel, hash_tokenizer, hash_weights, load
+from rote.models.hf_compile import compile_layers
 from rote.policy import Policy
 from rote.search.base import Limits
 from rote.search.engine import Engine
@@ -228,3 +229,8 @@ def test_top_k_above_the_vocabulary_is_refused_when_the_engine_opens() -> None:
     options = replace(OPTIONS, policy=Policy(1.0, VOCABULARY + 1))
     with pytest.raises(ConfigError, match="top-k is 65"):
         Engine(HuggingFaceModel(tiny_model("llama"), None), options, slots=1, limits=Limits(4, 4))
+
+
+def test_a_model_whose_layers_cannot_be_found_is_not_compiled() -> None:
+    with pytest.raises(ModelError, match="--compile does not know the layers of Linear"):
+        compile_layers(torch.nn.Linear(2, 2))
