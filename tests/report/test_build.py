@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 from rote.errors import ConfigError, RunError, StorageError
-from rote.report.build import ReportPaths, build_report, told_apart
+from rote.report.build import OWN_FIGURE, ReportPaths, build_report, told_apart
 from rote.report.compare import compare_runs
 from rote.report.gallery import draw_all
 from rote.report.html.glossary import GLOSSARY
@@ -114,9 +114,22 @@ def test_runs_over_the_same_windows_are_compared(tmp_path: Path) -> None:
     page = report.page.read_text()
     assert "All runs measured the same" in page
     assert re.search(r"<h1>Target passages that come out .* from small and .* from large", page)
+    assert all(OWN_FIGURE.fullmatch(path.name) for path in report.figures)
     assert {"verbatim-share-by-model.svg", "mass-run1.svg", "mass-run2.svg"} <= {path.name for path in report.figures}
     table = pl.read_csv(tmp_path / "out" / "tables" / "rates.csv")
     assert set(table["run"]) == {"small", "large"}
+
+
+def test_a_second_report_leaves_no_figure_of_the_first_and_keeps_what_is_not_ours(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    (out / "figures").mkdir(parents=True)
+    for name in ("book-9.svg", "mass-run2.png", "my-own.png"):
+        (out / "figures" / name).write_text("old")
+    run = write_run(tmp_path / "run", books(1200)[:1], stride=200)
+    report = build_report([run], out)
+    kept = {path.name for path in (out / "figures").iterdir()} - {path.name for path in report.figures}
+    assert kept == {"my-own.png"}
+    assert all(OWN_FIGURE.fullmatch(path.name) for path in report.figures)
 
 
 def test_runs_over_other_windows_stand_side_by_side_and_the_page_says_so(tmp_path: Path) -> None:

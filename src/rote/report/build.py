@@ -1,5 +1,6 @@
 """The report folder: one page, its figures as SVG and PNG, its tables as CSV."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +16,11 @@ from rote.report.model_card import model_card
 from rote.report.tables import copies_table, documents_table, rates_table
 from rote.report.view import RunView, load_view
 from rote.store.atomic import atomic_file
+
+OWN_FIGURE = re.compile(
+    r"(rates-by-edits|queries|mass|mass-gain|shells|shell-violins|ranks|book|texts|copies"
+    r"|verbatim-share-by-model|mass-gain-by-model)(-run\d+|-\d+)?\.(svg|png)"
+)
 
 
 @dataclass(frozen=True)
@@ -62,6 +68,10 @@ def told_apart(views: Sequence[RunView]) -> list[RunView]:
 def write_figures(drawings: Sequence[Drawing], folder: Path) -> tuple[tuple[Path, ...], list[PageFigure]]:
     """Each drawing as SVG and PNG; the SVG bytes are also handed to the page."""
     folder.mkdir(parents=True, exist_ok=True)
+    for path in folder.iterdir():
+        # An earlier report of other runs may have had figures that this one does not; only names of ours go.
+        if OWN_FIGURE.fullmatch(path.name):
+            path.unlink()
     paths: list[Path] = []
     page_figures = []
     for drawing in drawings:

@@ -105,7 +105,7 @@ def policy_sweep(series: Sequence[SweepSeries], *, setting: str, is_log: bool = 
 
 
 def token_ranks(ranks: Sequence[int], *, kept: int | None = None, title: str = "") -> Figure:
-    """The rank of each target token of one window, log scale; tokens outside the kept top-k are marked."""
+    """The place (1 = first choice) of each target token of one window, log scale; those cut off by top-k are marked."""
     figure, axes = new_figure(6.2, 2.6)
     with house_style():
         positions = np.arange(1, len(ranks) + 1)

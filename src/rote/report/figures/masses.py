@@ -15,6 +15,7 @@ from rote.report.figures.style import (
     VERMILLION,
     decade,
     house_style,
+    legend_above,
     log_axis,
     new_figure,
     percent_axis,
@@ -59,8 +60,8 @@ def mass_scatter(p_verbatim: Floats, mass: Floats, *, threshold: float, edits: i
         _frame_scatter(axes, floor=floor, rail=rail, threshold=threshold)
         axes.set_xlabel("verbatim probability, p_z (0 at the left edge)")
         axes.set_ylabel(f"near-verbatim mass within {edits} edits")
-        axes.set_title(title)
-        axes.legend(loc="lower right", markerscale=1.4)
+        figure.suptitle(title, x=0.01, ha="left", fontsize=9.5, fontweight="bold")
+        legend_above(axes)
     return figure
 
 
@@ -75,7 +76,7 @@ def _frame_scatter(axes: Axes, *, floor: float, rail: float, threshold: float) -
     ticks = [10.0**power for power in range(int(np.ceil(np.log10(floor))), 1)]
     ticks = ticks[:: max(1, len(ticks) // 6)]
     axes.set_xticks([rail, *ticks], ["0", *[decade(tick) for tick in ticks]])
-    axes.annotate("τ", (threshold, 1.0), xycoords=("data", "axes fraction"), ha="center", va="bottom", color=INK)
+    axes.annotate("τ ", (threshold, 0.98), xycoords=("data", "axes fraction"), ha="right", va="top", color=INK)
 
 
 def gain_curves(series: Sequence[tuple[str, Floats, Floats]], *, threshold: float, title: str = "") -> Figure:
