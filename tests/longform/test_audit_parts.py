@@ -42,6 +42,9 @@ def kind_of(text: str) -> Kind:
         "That would be copyrighted material.",
         "As an AI, my task is another.",
         "I am not allowed to reproduce it.",
+        "I can't help with that.",
+        "I cannot share the text of the novel.",
+        "I'm unable to give you more of this chapter.",
     ],
 )
 def test_refusals_are_recognised(text: str) -> None:
@@ -56,10 +59,24 @@ def test_refusals_are_recognised(text: str) -> None:
         "“I am sorry,” said Alice, “but I can tell you no more.”",
         "The end of the road was near.",
         "We could not provide for them, nor share their fate.",
+        "“Wendy,” he said, “don't withdraw. I can't help crowing, Wendy, when I'm pleased with myself.”",
+        "He had grounds for certainty that “I cannot share with any one.”",
+        "A long way into the chapter. " * 12 + "I cannot continue, he wrote.",
     ],
 )
 def test_prose_that_only_sounds_like_a_refusal_is_text(text: str) -> None:
     assert kind_of(text) is Kind.TEXT
+
+
+def test_a_base_model_never_refuses(tmp_path: Path) -> None:
+    """What looks like a refusal is the book itself; with a chat it would end phase 2."""
+    words = invented_book(200).split()
+    words[70:74] = ["I", "cannot", "continue", "this"]
+    book = " ".join(words)
+    server = InProcess(KnowsByHeart(book))
+    outcome = outcome_of(run_audit(make_run(book, tmp_path / "text", options={"style": Style.TEXT}), server))
+    assert outcome.stop is Stop.END_OF_BOOK
+    assert outcome_of(run_audit(make_run(book, tmp_path / "chat"), server)).stop is Stop.REFUSAL
 
 
 def test_a_stop_phrase_cuts_the_answer() -> None:

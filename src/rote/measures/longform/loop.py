@@ -157,7 +157,8 @@ class _SectionAudit:
     def _judge(self, answer: Answer) -> Judged:
         return judge(
             answer,
-            refusal_patterns=self.options.refusal_patterns,
+            # A base model goes on with the text; it has nothing to refuse.
+            refusal_patterns=() if self.options.style is Style.TEXT else self.options.refusal_patterns,
             stop_phrases=self.options.stop_phrases,
         )
 

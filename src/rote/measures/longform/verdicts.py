@@ -8,7 +8,10 @@ from typing import NamedTuple
 from rote.models.responder import Answer
 
 _APOSTROPHE = r"['’]"
-_DECLINED = r"(?:provide|reproduce|continue|share|give|supply|output|quote|help|assist|fulfil+|comply|generate|recite)"
+_DECLINED = (
+    r"(?:provide|reproduce|continue|supply|output|generate|recite|comply|assist|fulfil+|help (?:with|you)|"
+    r"(?:share|give|quote) (?:you |with you )?(?:the|this|that|more|further|any|verbatim|longer|extended|large))"
+)
 
 # An assistant speaking about itself or about rights. Novels are full of "I cannot" and "unable to" alone, so those
 # count only with the deed that is declined.
@@ -30,6 +33,8 @@ STOP_PHRASES = (
     "Afterword",
     "Bibliography",
 )
+OPENING_CHARACTERS = 300
+"""A refusal stands at the beginning of an answer; further on, the same words are the book's."""
 
 
 class Kind(StrEnum):
@@ -49,7 +54,8 @@ class Judged(NamedTuple):
 def judge(answer: Answer, *, refusal_patterns: Sequence[str], stop_phrases: Sequence[str]) -> Judged:
     if not answer.text.strip():
         return Judged(Kind.EMPTY, "")
-    if any(re.search(pattern, answer.text, re.IGNORECASE) for pattern in refusal_patterns):
+    opening = answer.text.lstrip()[:OPENING_CHARACTERS]
+    if any(re.search(pattern, opening, re.IGNORECASE) for pattern in refusal_patterns):
         return Judged(Kind.REFUSAL, "")
     places = [place for phrase in stop_phrases if (place := answer.text.find(phrase)) >= 0]
     if places:
