@@ -1,0 +1,105 @@
+"""Prefixes drawn from the reference corpus: independent, uniform over its window starts, the same for the same seed."""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rote.corpus.documents import Document
+from rote.corpus.select import require_windows
+from rote.corpus.windows import Tokenizer, WindowOptions, WindowStart, collect, count_starts, cut_starts
+from rote.types import Window
+
+MOST_SHORT = 0.5
+"""Share of drawn starts that may come out short before all starts are looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnPrefixes:
+    """Distinct prefixes and how often each was drawn; a prefix drawn twice is evaluated once and counted twice."""
+
+    prefixes: tuple[tuple[int, ...], ...]
+    counts: NDArray[np.int64]  # [prefixes, trials]
+
+    def shortened(self, tokens: int, bos_id: int | None) -> "DrawnPrefixes":
+        """The same draws with only the last `tokens` tokens of each prefix, BOS kept and counted."""
+        return merge_equal([shorten(prefix, tokens, bos_id) for prefix in self.prefixes], self.counts)
+
+
+def shorten(prefix: Sequence[int], tokens: int, bos_id: int | None) -> tuple[int, ...]:
+    """The last `tokens` tokens; a BOS in front stays in front and counts."""
+    if len(prefix) <= tokens:
+        return tuple(prefix)
+    if bos_id is not None and prefix[0] == bos_id:
+        return (bos_id, *prefix[len(prefix) - tokens + 1 :])
+    return tuple(prefix[-tokens:])
+
+
+def draw_prefixes(
+    documents: Sequence[Document],
+    tokenizer: Tokenizer,
+    *,
+    prefix_tokens: int,
+    stride_chars: int | None,
+    bos_id: int | None,
+    draws: int,
+    trials: int,
+    seed: int,
+) -> DrawnPrefixes:
+    """`draws` prefixes for each trial, with replacement. Starts too close to a document's end are drawn again."""
+    # One more token than the prefix: a prefix that ends its document has nothing to be followed by.
+    options = WindowOptions(prefix_tokens=prefix_tokens, suffix_tokens=1, stride_chars=stride_chars)
+    starts = _Starts(documents, options)
+    generator = np.random.default_rng([seed, 7])
+    chosen = generator.integers(0, starts.count, size=draws * trials)
+    cut: dict[int, Window] = {}
+    looked_at: set[int] = set()
+    while True:
+        new = sorted(set(chosen.tolist()) - looked_at)
+        cut |= starts.cut(new, tokenizer, bos_id=bos_id)
+        looked_at.update(new)
+        is_short = np.array([place not in cut for place in chosen.tolist()])
+        if not is_short.any():
+            break
+        if is_short.mean() > MOST_SHORT:
+            # Drawing again would take for ever: list the starts that are long enough and draw among them.
+            cut = starts.cut(range(starts.count), tokenizer, bos_id=bos_id)
+            chosen = generator.choice(np.array(sorted(cut)), size=draws * trials)
+            break
+        chosen[is_short] = generator.integers(0, starts.count, size=int(is_short.sum()))
+    drawn = [cut[place].prefix_ids for place in chosen.tolist()]
+    counts = np.zeros((len(drawn), trials), dtype=np.int64)
+    counts[np.arange(len(drawn)), np.repeat(np.arange(trials), draws)] = 1
+    return merge_equal(drawn, counts)
+
+
+def merge_equal(prefixes: Sequence[tuple[int, ...]], counts: NDArray[np.int64]) -> DrawnPrefixes:
+    """Equal prefixes become one, their counts added, in order of first appearance."""
+    place_of = {prefix: place for place, prefix in enumerate(dict.fromkeys(prefixes))}
+    merged = np.zeros((len(place_of), counts.shape[1]), dtype=np.int64)
+    np.add.at(merged, [place_of[prefix] for prefix in prefixes], counts)
+    return DrawnPrefixes(tuple(place_of), merged)
+
+
+class _Starts:
+    """Window starts by number, without listing them."""
+
+    def __init__(self, documents: Sequence[Document], options: WindowOptions) -> None:
+        self._documents, self._options = documents, options
+        self._ends = list(accumulate(count_starts([document], options) for document in documents))
+        self.count = self._ends[-1]
+
+    def cut(self, places: Sequence[int], tokenizer: Tokenizer, *, bos_id: int | None) -> dict[int, Window]:
+        """The windows at those of `places` that are long enough; a WindowError when no start at all is."""
+        cuts = list(cut_starts((self._at(place) for place in places), tokenizer, self._options, bos_id=bos_id))
+        if len(places) == self.count:
+            require_windows(collect(cuts), self._options)
+        return {place: cut for place, cut in zip(places, cuts, strict=True) if isinstance(cut, Window)}
+
+    def _at(self, place: int) -> WindowStart:
+        number = bisect_right(self._ends, place)
+        inside = place - (self._ends[number - 1] if number else 0)
+        return WindowStart(self._documents[number], inside * (self._options.stride_chars or 0))
