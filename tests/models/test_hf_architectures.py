@@ -34,8 +34,8 @@ OPTIONS = SearchOptions(
     suppress_eos=False,
 )
 HIDDEN_SPAN = {"qwen2_moe", "phimoe", "llama4"}
-RECOMPUTED = HIDDEN_SPAN | {"gpt_neo", "gpt_oss"}
-"""Attention that does not go through the interface, has sinks, or is local by its mask alone."""
+RECOMPUTED = HIDDEN_SPAN | {"gpt_neo", "gpt_oss", "gptj", "bloom", "mamba"}
+"""Attention that does not go through the interface, has sinks or is local by its mask alone; or no attention at all."""
 TREES = sorted(set(CONFIGS) - RECOMPUTED)
 
 
@@ -216,7 +216,7 @@ def test_a_probed_model_gives_no_warning_when_it_can_search_trees() -> None:
         assert probe.can_search_trees(tiny_model("gpt2"), torch.device("cpu"))
 
 
-@pytest.mark.parametrize("architecture", ["llama", "gemma2", "gpt2", "gpt_neox"])
+@pytest.mark.parametrize("architecture", ["llama", "gemma2", "gpt2", "gpt_neox", "deepseek_v3", "gemma3_multimodal"])
 def test_bytes_per_entry_are_what_a_session_stores(architecture: str) -> None:
     model = tiny(architecture)
     session = model.open_tree(2, 16)

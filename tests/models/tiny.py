@@ -120,6 +120,47 @@ def _llama4(**changes: Any) -> Any:
     )
 
 
+def _gemma3_multimodal(**changes: Any) -> Any:
+    vision = transformers.SiglipVisionConfig(
+        hidden_size=16,
+        intermediate_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        image_size=28,
+        patch_size=14,
+    )
+    tokens = {"image_token_index": 60, "boi_token_index": 61, "eoi_token_index": 62, "mm_tokens_per_image": 4}
+    return transformers.Gemma3Config(text_config=_gemma3(**changes), vision_config=vision, **tokens)
+
+
+def _mixtral(**changes: Any) -> Any:
+    return transformers.MixtralConfig(**{**SHAPE, **EXPERTS, "sliding_window": 5, **changes})
+
+
+def _deepseek_v3(**changes: Any) -> Any:
+    latent = {"kv_lora_rank": 8, "q_lora_rank": 8, "qk_rope_head_dim": 4, "qk_nope_head_dim": 8, "v_head_dim": 6}
+    routing = {"first_k_dense_replace": 2, "n_routed_experts": 4, "n_group": 1, "topk_group": 1}
+    return transformers.DeepseekV3Config(**{**FULL_HEADS, **latent, **routing, **changes})
+
+
+def _bloom(**changes: Any) -> Any:
+    shape = {"vocab_size": VOCABULARY, "hidden_size": 32, "n_layer": 2, "n_head": 4}
+    return transformers.BloomConfig(**{**shape, "bos_token_id": 1, "eos_token_id": EOS, **changes})
+
+
+def _gptj(**changes: Any) -> Any:
+    shape = {"vocab_size": VOCABULARY, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64, "rotary_dim": 4}
+    return transformers.GPTJConfig(**{**shape, "bos_token_id": 1, "eos_token_id": EOS, **changes})
+
+
+def _mamba(**changes: Any) -> Any:
+    shape = {"vocab_size": VOCABULARY, "hidden_size": 32, "num_hidden_layers": 2, "state_size": 8}
+    return transformers.MambaConfig(**{**shape, "eos_token_id": EOS, **changes})
+
+
+WITHOUT_LIMIT = {"bloom", "mamba"}
+"""Positions are not counted: biases by distance, or a recurrent state."""
+
 CONFIGS: dict[str, Callable[..., Any]] = {
     "llama": _llama,
     "mistral": _mistral,
@@ -140,6 +181,12 @@ CONFIGS: dict[str, Callable[..., Any]] = {
     "qwen2_moe": _qwen2_moe,
     "phimoe": _phimoe,
     "llama4": _llama4,
+    "gemma3_multimodal": _gemma3_multimodal,
+    "mixtral": _mixtral,
+    "deepseek_v3": _deepseek_v3,
+    "bloom": _bloom,
+    "gptj": _gptj,
+    "mamba": _mamba,
 }
 
 

@@ -154,7 +154,11 @@ class HuggingFaceModel:
         config = self.model.config.get_text_config()
         heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
         width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-        return int(2 * config.num_hidden_layers * heads * width * self.dtype.itemsize)
+        both = 2 * width
+        if getattr(config, "kv_lora_rank", None):
+            # Latent attention: keys and values come out of the layer at widths of their own.
+            both = config.qk_nope_head_dim + config.qk_rope_head_dim + config.v_head_dim
+        return int(config.num_hidden_layers * heads * both * self.dtype.itemsize)
 
     @cached_property
     def identity(self) -> ModelIdentity:
