@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from environment import save
+from environment import environment, save
 from rote.models.table import TableModel
 from rote.policy import Policy
 from rote.search.base import Limits, SearchOptions, SearchTask
@@ -82,8 +82,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="folder for stream_million.json (default bench/results)")
     options = parser.parse_args()
     torch.set_num_threads(1)
+    at_start = environment()  # the code that runs is the code of now, whatever is committed meanwhile
     result = stream(options.windows, slots=options.slots, seed=options.seed)
-    print(save("stream_million", result, options.out))
+    print(save("stream_million", {"environment": at_start, **result}, options.out))
 
 
 if __name__ == "__main__":
