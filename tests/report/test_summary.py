@@ -10,8 +10,8 @@ import pytest
 from rote.errors import RunError
 from rote.report.certainty import certainty
 from rote.report.rates import rates_by_criterion
-from rote.report.summary import facts, headline, question, summarise
-from rote.report.view import RunView, load_view
+from rote.report.summary import documents_words, facts, headline, question, summarise
+from rote.report.view import RunView, load_view, manifest_text, model_name
 from rote.report.words import integer, interval_words, listed, percent, plural, probability
 from rote.types import Interval
 from tests.report.synthetic_run import books, write_run
@@ -66,6 +66,29 @@ def test_facts_name_model_texts_and_policy(view: RunView) -> None:
     assert told["Model"].startswith("library/demo-24m")
     assert told["Control texts"] == "1 document: held_out.txt"
     assert told["Answers sampled with"] == "top-k 40, temperature 1"
+
+
+def test_many_documents_are_counted_not_listed() -> None:
+    assert documents_words(["a", "b"]) == "2 documents: a and b"
+    assert documents_words([f"note-{index}" for index in range(9)]) == "9 documents"
+    assert documents_words([]) == "none given"
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        ("/models/pocket-538e690c8a00081b54b7", "pocket-538e690c"),
+        ("EleutherAI/pythia-70m", "EleutherAI/pythia-70m"),
+        ("./library_24m", "library_24m"),
+    ],
+)
+def test_models_are_called_as_a_reader_would(given: str, shown: str) -> None:
+    assert model_name({"model": {"name": given}}) == shown
+
+
+def test_manifest_excerpt_counts_documents_beyond_the_limit(view: RunView) -> None:
+    assert '"documents": "4 documents, listed in manifest.json"' in manifest_text(view, most_documents=3)
+    assert "held_out.txt" in manifest_text(view, most_documents=4)
 
 
 def test_title_names_every_run(view: RunView) -> None:

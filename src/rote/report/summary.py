@@ -9,6 +9,7 @@ from rote.report.view import RunView
 from rote.report.words import integer, interval_words, listed, percent, plural, policy_words, probability
 from rote.types import Split
 
+NAMES_SHOWN = 8
 SPLIT_NAMES = {Split.TARGET: "Target texts", Split.CONTROL: "Control texts"}
 
 
@@ -167,6 +168,14 @@ def bar_of(entry: CriterionRate) -> Bar:
     )
 
 
+def documents_words(names: list[str]) -> str:
+    """How many documents, by name as long as names help."""
+    if not names:
+        return "none given"
+    count = plural(len(names), "document")
+    return f"{count}: {listed(names, most=NAMES_SHOWN)}" if len(names) <= NAMES_SHOWN else count
+
+
 def facts(view: RunView) -> tuple[Fact, ...]:
     targets = [document.name for document in view.documents if document.split != Split.CONTROL]
     controls = [document.name for document in view.documents if document.split == Split.CONTROL]
@@ -174,8 +183,8 @@ def facts(view: RunView) -> tuple[Fact, ...]:
     revision = model.get("revision") if isinstance(model, dict) else None
     rows = [
         Fact("Model", view.model + (f" @ {revision}" if revision else "")),
-        Fact("Target texts", f"{plural(len(targets), 'document')}: {listed(targets)}"),
-        Fact("Control texts", f"{plural(len(controls), 'document')}: {listed(controls)}" if controls else "none given"),
+        Fact("Target texts", documents_words(targets)),
+        Fact("Control texts", documents_words(controls)),
         Fact("Windows", f"{integer(len(view.population))} in all"),
         Fact("Answers sampled with", policy_words(view.config)),
     ]

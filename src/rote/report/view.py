@@ -1,6 +1,7 @@
 """A run as the report reads it: typed columns, texts by document, and the few settings a reader needs named."""
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from rote.store.read import read_run
 from rote.types import Split
 
 DEFAULT_THRESHOLD = 0.001
+LONG_DIGEST = re.compile(r"(-[0-9a-f]{8})[0-9a-f]{8,}$")
 OTHER_EDITION = "edition"
 """The manifest's kind of a document whose training copies had another wording."""
 
@@ -143,12 +145,12 @@ def in_reading_order(results: pl.DataFrame, manifest: Mapping[str, Any]) -> pl.D
 
 
 def model_name(manifest: Mapping[str, Any]) -> str | None:
-    """The model's id as a reader would say it: the last folder of a path, a hub id unchanged."""
+    """The model's id as a reader would say it: the last folder of a path, long digests cut, a hub id unchanged."""
     model = manifest.get("model")
     name = model.get("id") or model.get("name") or model.get("path") if isinstance(model, Mapping) else model
     if not isinstance(name, str) or not name:
         return None
-    return Path(name).name if name.startswith(("/", ".", "~")) else name
+    return LONG_DIGEST.sub(r"\1", Path(name).name) if name.startswith(("/", ".", "~")) else name
 
 
 def texts_of(path: Path) -> Texts:
@@ -195,6 +197,11 @@ def _document_entries(manifest: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return []
 
 
-def manifest_text(view: RunView) -> str:
-    """The manifest as indented JSON."""
-    return json.dumps(view.manifest, indent=2, ensure_ascii=False, default=str)
+def manifest_text(view: RunView, most_documents: int | None = None) -> str:
+    """The manifest as indented JSON; beyond `most_documents` its documents are a count, and the file has them all."""
+    manifest = dict(view.manifest)
+    for key in ("documents", "texts"):
+        listed = manifest.get(key)
+        if most_documents is not None and isinstance(listed, Mapping | list) and len(listed) > most_documents:
+            manifest[key] = f"{len(listed)} documents, listed in manifest.json"
+    return json.dumps(manifest, indent=2, ensure_ascii=False, default=str)

@@ -24,6 +24,7 @@ from rote.types import Split
 
 FOLDER = Path(__file__).parent
 LISTED_DOCUMENTS = 300
+LISTED_IN_MANIFEST = 50
 STOP_WORDS = {
     "finished": "Searched to the last token.",
     "beam_empty": "The search ended early: nothing within the edit budget was left.",
@@ -71,7 +72,14 @@ def render_page(views: Sequence[RunView], figures: Sequence[PageFigure], compari
         glossary=GLOSSARY,
         glossary_short={entry.anchor: entry.short for entry in GLOSSARY},
         method_notes=METHOD_NOTES,
-        manifests=[{"label": view.label, "path": view.path.name, "text": manifest_text(view)} for view in views],
+        manifests=[
+            {
+                "label": view.label,
+                "path": view.path.name,
+                "text": manifest_text(view, most_documents=LISTED_IN_MANIFEST),
+            }
+            for view in views
+        ],
         cards=[model_card(view) for view in views],
         version=__version__,
         style=Markup((FOLDER / "page.css").read_text(encoding="utf-8")),
