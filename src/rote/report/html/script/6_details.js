@@ -1,5 +1,6 @@
 // One window in full: what was given, what was expected, what the model says instead, how likely, how many queries.
 const CHANCES = [0.5, 0.9, 0.999];
+const CONTINUATIONS_OPEN = 2;
 const blockCache = new Map();
 
 async function continuationsOf(window) {
@@ -93,12 +94,15 @@ async function fillContinuations(window, holder, target) {
     holder.append(element("p", { class: "small" }, "No continuation within the edit budget was kept for this window."));
     return;
   }
-  for (const [text, logProbability, distance] of list) {
+  const rest = element("details", {}, element("summary", { class: "small" }, `${list.length - CONTINUATIONS_OPEN} more`));
+  list.forEach(([text, logProbability, distance], index) => {
     const words = element("p", { class: "passage", dir: "auto" });
     words.append(...(target === null ? [text] : differenceNodes(target, text)));
     const label = distance === 0 ? "exact" : `${distance} edit${distance === 1 ? "" : "s"}`;
-    holder.append(element("div", { class: "continuation" }, element("p", { class: "small continuation-head" }, element("b", {}, `p = ${probability(Math.exp(logProbability))}`), ` · ${label}`), words));
-  }
+    const head = element("p", { class: "small continuation-head" }, element("b", {}, `p = ${probability(Math.exp(logProbability))}`), ` · ${label}`);
+    (index < CONTINUATIONS_OPEN ? holder : rest).append(element("div", { class: "continuation" }, head, words));
+  });
+  if (list.length > CONTINUATIONS_OPEN) holder.append(rest);
 }
 
 function placeText(window) {
@@ -138,12 +142,15 @@ function showDetails() {
       element("h4", {}, linked("window", "Expected (target)")),
       element("p", { class: "passage target", dir: "auto" }, target),
     ]),
-    element("h4", {}, linked("probability", "Probability under the policy"), element("span", { class: "small" }, " log scale, 10⁻⁶ to 1")),
-    massRows(window), queryTable(window),
     element("h4", {}, linked("continuation", "What the model says"), element("span", { class: "small" }, " most likely first")),
-    continuations, rankStrip(window) ?? "",
+    continuations,
+    element("h4", {}, linked("probability", "Probability under the policy"), element("span", { class: "small" }, " log scale, 10⁻⁶ to 1")),
+    massRows(window), queryTable(window), rankStrip(window) ?? "",
     element("p", { class: "small" }, stop && STOP_REASONS[stop[window]] ? `${STOP_REASONS[stop[window]]} ` : "", evaluations ? `${integer(evaluations[window])} token evaluations.` : ""),
   );
   holder.scrollTop = 0;
+  // The words right before the target matter most.
+  const prefix = holder.querySelector(".passage.prefix");
+  if (prefix) prefix.scrollTop = prefix.scrollHeight;
   fillContinuations(window, continuations, target);
 }
