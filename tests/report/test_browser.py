@@ -15,7 +15,7 @@ from rote.report.html.render import page_data, render_page
 from rote.report.rates import interval_grid, threshold_grid
 from rote.report.tables import document_coverage
 from rote.report.view import RunView, load_view
-from rote.report.words import percent
+from rote.report.words import integer, percent
 from rote.stats.population import Category, categories
 from rote.stats.queries import queries_needed
 from tests.report.synthetic_run import Book, books, prose, write_run
@@ -146,6 +146,8 @@ def test_shaded_characters_of_a_document_are_those_python_covers(context: Browse
     covered = document_coverage(view.population, view.documents[0], view.threshold)
     assert covered is not None
     assert shaded == round(covered * 2400)
+    joined = opened.page.locator("#passages .hint", has_text=f"{integer(shaded)} characters").text_content() or ""
+    assert percent(covered) in joined.replace("\u00a0", " ")
 
 
 def test_clicking_a_passage_opens_its_window(opened: Opened, view: RunView) -> None:

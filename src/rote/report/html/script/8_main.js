@@ -1,7 +1,9 @@
 // Controls, keys, search, theme: everything that changes the state, and what is redrawn for it.
+const PASSAGES_WAIT_MS = 80;
 let laterWork = null;
+let passagesTimer = null;
 
-// Passage list and chart of the whole run may wait a frame; shading and counts may not.
+// Shading and counts follow a slider at once, map and chart a frame later, the list below the text when it rests.
 function redraw() {
   repaint();
   showCounts();
@@ -11,7 +13,8 @@ function redraw() {
     laterWork = null;
     drawMap();
     drawChart();
-    showPassages();
+    clearTimeout(passagesTimer);
+    passagesTimer = setTimeout(showPassages, PASSAGES_WAIT_MS);
     if (state.selected !== null) showDetails();
   });
 }
