@@ -4,6 +4,7 @@ import json
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,17 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "reference.txt").write_text(REFERENCE, encoding="utf-8")
     (folder / "generic.txt").write_text("once upon a time\nthank you very much\nhow do you do\n", encoding="utf-8")
     return folder
+
+
+@pytest.fixture(autouse=True)
+def _loaded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rote.run.prior.load", loaded)
+
+
+@lru_cache
+def loaded(name: str, **_: object) -> HuggingFaceModel:
+    """Loading is tested elsewhere; here one model serves all runs."""
+    return load(name)
 
 
 def config(place: Path, out: Path, **changes: Any) -> PriorConfig:

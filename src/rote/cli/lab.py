@@ -1,0 +1,63 @@
+"""`rote lab`: experiments on models trained on the spot."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from rote.errors import ConfigError
+
+lab_app = typer.Typer(
+    name="lab",
+    help="Experiments on small models trained on the spot.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+
+@lab_app.callback()
+def lab() -> None:
+    """Experiments on small models trained on the spot."""
+
+
+@lab_app.command()
+def counterfactual(
+    out: Annotated[Path, typer.Option(help="Folder for scores, results and the figure; resumed if unfinished.")],
+    preset: Annotated[str, typer.Option(help="quick (minutes on two cores), or full (hours).")] = "quick",
+    processes: Annotated[
+        int | None, typer.Option(help="Models trained at once. [default: one per core]", show_default=False)
+    ] = None,
+) -> None:
+    """Does the cheap ratio agree with counterfactual memorization? Trains models with and without target sequences."""
+    from rote.lab.counterfactual_presets import PRESETS
+    from rote.run.counterfactual import CounterfactualResult, level_means, run_counterfactual
+
+    if preset not in PRESETS:
+        raise ConfigError(f"preset {preset!r} is not known; choose among {', '.join(PRESETS)}.")
+    console = Console(stderr=True)
+    columns = (TextColumn("training models"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal) as display:
+        task = display.add_task("training", total=None)
+
+        def advance(done: int, total: int) -> None:
+            display.update(task, completed=done, total=total)
+
+        result: CounterfactualResult = run_counterfactual(PRESETS[preset], out, processes=processes, advance=advance)
+    table = Table("exact copies", "near-duplicates", "counterfactual", "log ratio", box=None)
+    for row in level_means(result.cells):
+        table.add_row(
+            f"{row['copies']}", f"{row['near_duplicates']}", f"{row['counterfactual']:.2f}", f"{row['log_ratio']:.2f}"
+        )
+    shown = Console()
+    shown.print(table)
+    low, high = result.agreement.by_target[:2]
+    shown.print(
+        f"\ncorrelation of log ratio and counterfactual score: {result.agreement.value:.3f}, "
+        f"95 % interval {low:.3f} to {high:.3f} (targets resampled)",
+        highlight=False,
+        soft_wrap=True,
+    )
+    shown.print(f"Results and figure: {out}", highlight=False, soft_wrap=True)
