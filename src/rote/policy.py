@@ -114,16 +114,18 @@ def _order_ties(values: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
 def _top_tokens_by_key(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """Top tokens through one integer key per token: the logit as an ordered integer, then the id reversed."""
     vocab_size = logits.shape[-1]
-    ids = torch.arange(vocab_size, device=logits.device)
     logits = logits + 0.0  # −0.0 becomes 0.0: they tie
     if logits.dtype in (torch.bfloat16, torch.float16) and vocab_size <= 1 << 16:
-        bits = logits.view(torch.int16).to(torch.int32)
-        ordered = torch.where(bits < 0, bits ^ 0x7FFF, bits)
-        key = (ordered << 16) | ((1 << 16) - 1 - ids).to(torch.int32)
+        # 16 bits of logit above 16 bits of reversed id; as little as possible is done at 32 bits.
+        bits = logits.view(torch.int16)
+        ordered = bits ^ ((bits >> 15) & 0x7FFF)
+        reversed_ids = torch.arange(vocab_size - 1, -1, -1, dtype=torch.int32, device=logits.device)
+        key = torch.add(reversed_ids, ordered, alpha=1 << 16)
     else:
         bits = logits.float().view(torch.int32)
-        ordered = torch.where(bits < 0, bits ^ 0x7FFFFFFF, bits).long()
-        key = (ordered << 32) | ((1 << 32) - 1 - ids)
+        ordered = (bits ^ ((bits >> 31) & 0x7FFFFFFF)).long()
+        reversed_ids = torch.arange(vocab_size - 1, -1, -1, device=logits.device)
+        key = (ordered << 32) + reversed_ids
     token_ids = key.topk(count, -1).indices
     return logits.gather(-1, token_ids), token_ids
 

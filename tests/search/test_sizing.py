@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rote.models.table import TableModel
 from rote.search.base import Limits
 from rote.search.cache import TreeCache
-from rote.search.sizing import MOST_SLOTS, bytes_per_slot, choose_slots, entries_per_slot, first_entries
+from rote.search.sizing import GPU_QUERIES, bytes_per_slot, choose_slots, entries_per_slot, first_entries
 from tests.search.test_engine_equals_reference import PLAIN
 
 LIMITS = Limits(prefix_tokens=50, suffix_tokens=50)
@@ -33,7 +33,7 @@ def test_chosen_slots_fit_the_free_memory_of_a_gpu(entry: int, free: int, beam_w
         patch.setattr(torch.cuda, "mem_get_info", lambda device: (free, 2**38))
         slots = choose_slots(model, options, limits)
         entries = first_entries(model, options, limits, slots)
-    assert 1 <= slots <= MOST_SLOTS
+    assert 1 <= slots <= max(1, GPU_QUERIES // options.lanes)
     worst = TreeCache.worst_case_entries(limits.prefix_tokens, suffix, options.lanes) + options.lanes
     assert entries_per_slot(options, limits) <= entries <= worst
     if slots > 1:

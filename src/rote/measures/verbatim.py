@@ -43,7 +43,10 @@ def score_verbatim(
         first = scores.log_probs[0].exp().tolist()
         ranks, own = scores.ranks.tolist(), scores.model_log_probs.sum(-1).tolist()
         for row, window in enumerate(batch):
-            yield VerbatimScore(window, tuple(log_p[row]), tuple(first[row]), tuple(ranks[row]), own[row])
+            # A generation stops at an end-of-text token, so no continuation of T tokens has one before its end.
+            can_be_generated = model.eos_ids.isdisjoint(window.suffix_ids[:-1])
+            log_ps = tuple(log_p[row]) if can_be_generated else (-math.inf,) * len(policies)
+            yield VerbatimScore(window, log_ps, tuple(first[row]), tuple(ranks[row]), own[row])
 
 
 def _batches(windows: Iterable[Window], size: int) -> Iterator[list[Window]]:

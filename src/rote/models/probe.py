@@ -18,7 +18,7 @@ from rote.models.hf_tree import TreeSessionHF
 PREFIXES = ((5, 9, 2, 7, 11, 3, 8), (4, 6, 1))
 FORKS = ((10, 12), (13, 14))
 ENTRIES = 12
-TOLERANCE = {torch.float32: 1e-3, torch.float16: 3e-2, torch.bfloat16: 2e-1}
+TOLERANCE = {torch.float32: 1e-3, torch.float16: 1e-2, torch.bfloat16: 5e-2}
 
 
 @torch.inference_mode()
@@ -27,6 +27,8 @@ def can_search_trees(model: Any, device: torch.device) -> bool:
     session = TreeSessionHF(model, slots=2, entries=ENTRIES)
     try:
         packed = _packed_logits(session, device)
+    except torch.OutOfMemoryError:
+        raise
     except (NotImplementedError, TypeError, AttributeError, KeyError, RuntimeError, ValueError, IndexError) as error:
         warnings.warn(
             f"{type(model).__name__} cannot take tree attention ({type(error).__name__}); histories are recomputed, "
@@ -35,7 +37,7 @@ def can_search_trees(model: Any, device: torch.device) -> bool:
         )
         return False
     plain = _plain_logits(model, device)
-    scale = plain.abs().amax().clamp(min=1.0)
+    scale = plain.abs().amax()
     is_close = bool(((packed - plain).abs().amax() / scale) < TOLERANCE.get(model.dtype, 1e-3))
     if not is_close:
         warnings.warn(

@@ -42,6 +42,14 @@ class BeamState:
         for field in fields(self):
             getattr(self, field.name)[slots] = getattr(other, field.name)
 
+    def follow(self, count: int, following: "BeamState") -> None:
+        """The first `count` slots take one step: only what a step changes is written."""
+        for name in STEPPED:
+            getattr(self, name)[:count] = getattr(following, name)
+
+
+STEPPED = ("log_p", "edits", "paths", "is_verbatim", "step", "bank", "eos", "refuted")
+
 
 class Candidates(NamedTuple):
     """All children of all beams, flattened over lane and kept place."""

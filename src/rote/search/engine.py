@@ -65,6 +65,9 @@ class Engine:
                 return
             except torch.OutOfMemoryError as error:
                 self._halve(scheduler, error)
+            # Outside the handler: until it ends, the exception holds the tensors of the stream that failed.
+            if torch.cuda.is_available():
+                torch.cuda.empty_cache()
 
     def _halve(self, scheduler: Scheduler, error: Exception) -> None:
         """Out of memory: nothing of a window in flight is kept; all go back to the queue and fewer run at once."""
@@ -77,8 +80,6 @@ class Engine:
         self.slots //= 2
         scheduler.capacity = self.slots
         scheduler.requeue(tasks)
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
 
 
 class _Stream:
@@ -143,7 +144,7 @@ class _Stream:
         # The one synchronisation of a step: three small numbers per slot.
         table = torch.stack([advanced.alive.sum(-1), advanced.is_below_threshold.long(), reach]).cpu()
         counts, below, reaches = table.tolist()
-        self.state.put(slice(0, count), advanced.state)
+        self.state.follow(count, advanced.state)
         self.in_use = max(reaches)
         ended: dict[int, SearchOutcome] = {}
         running: list[int] = []
@@ -216,14 +217,15 @@ class _Stream:
         prefixes = [active[place].task.prefix_ids for place in admitted]
         lengths = [len(prefix) for prefix in prefixes]
         beams = sum(counts)
-        slots = self._to_device(
-            np.concatenate([np.repeat(np.arange(len(active)), counts), np.repeat(admitted, lengths)])
+        # One transfer for all that the host knows.
+        slots, lanes, places, ends, prefix_ids, prefix_tokens = self._to_device(
+            np.concatenate([np.repeat(np.arange(len(active)), counts), np.repeat(admitted, lengths)]),
+            _ranges(counts),
+            _ranges(lengths),
+            beams + np.cumsum(lengths) - 1,
+            np.array([token for prefix in prefixes for token in prefix]),
+            np.array([len(slot.task.prefix_ids) for slot in active]),
         )
-        lanes = self._to_device(_ranges(counts))
-        places = self._to_device(_ranges(lengths))
-        ends = self._to_device(beams + np.cumsum(lengths) - 1)
-        prefix_ids = self._to_device(np.array([token for prefix in prefixes for token in prefix]))
-        prefix_tokens = self._to_device(np.array([len(slot.task.prefix_ids) for slot in active]))
         beam_slots = slots[:beams]
         depth = self.state.step[beam_slots]
         last = self.state.paths[beam_slots, lanes, (depth - 1).clamp(min=0)]
@@ -242,8 +244,9 @@ class _Stream:
         )
         return batch, torch.cat([lanes, torch.zeros_like(ends)])
 
-    def _to_device(self, values: NDArray[Any]) -> Tensor:
-        return torch.from_numpy(values.astype(np.int64)).to(self.device, non_blocking=True)
+    def _to_device(self, *parts: NDArray[Any]) -> tuple[Tensor, ...]:
+        packed = torch.from_numpy(np.concatenate(parts).astype(np.int64)).to(self.device, non_blocking=True)
+        return torch.split_with_sizes(packed, [len(part) for part in parts])
 
     def _admit(self, places: list[int]) -> None:
         slots = [self.scheduler.active[place] for place in places]
@@ -279,6 +282,7 @@ def _checked(tasks: Iterable[SearchTask], limits: Limits) -> Iterator[SearchTask
                 f"window {task.key} has {prefix} + {suffix} tokens; the engine was opened for at most "
                 f"{limits.prefix_tokens} + {limits.suffix_tokens} and needs at least 1 + 1."
             )
+        assert task.target_probs is None or len(task.target_probs) == suffix, "one probability per suffix token"
         yield task
 
 

@@ -12,7 +12,8 @@ CPU_QUERIES = 336
 """Query positions per forward that keep two cores busy without spilling their caches (16 slots of 21 lanes)."""
 GPU_SHARE = 0.85
 """Share of the free GPU memory that slots may take; activations and logits live in the rest."""
-MOST_SLOTS = 256
+GPU_QUERIES = 2560
+"""Query positions per forward that fill a large GPU in whole tiles; more take longer without being faster."""
 
 
 def entries_per_slot(options: SearchOptions, limits: Limits) -> int:
@@ -45,4 +46,5 @@ def choose_slots(model: TreeModel, options: SearchOptions, limits: Limits) -> in
         return max(1, CPU_QUERIES // options.lanes)
     free, _ = torch.cuda.mem_get_info(model.device)
     logits = options.lanes * model.vocab_size * 12
-    return max(1, min(MOST_SLOTS, int(free * GPU_SHARE) // (bytes_per_slot(model, options, limits) + logits)))
+    fits = int(free * GPU_SHARE) // (bytes_per_slot(model, options, limits) + logits)
+    return max(1, min(GPU_QUERIES // options.lanes, fits))
