@@ -21,7 +21,8 @@ from rote.measures.prior import (
 from rote.models.shared_prefix import SharedPrefixScorer
 from rote.models.table import TableModel
 from rote.policy import Policy
-from rote.run.prior_interval import log_interval
+from rote.run.prior_interval import log_interval, ratio_interval, sound_log_interval
+from rote.types import Interval
 from tests.oracle import every_continuation
 
 PLAIN = Policy(temperature=1.0, top_k=None)
@@ -83,7 +84,7 @@ def test_interval_covers_the_enumerated_prior_about_as_often_as_it_says(log_p: n
     rng = np.random.default_rng(1)
     covered, intervals = 0, 0
     for _ in range(400):
-        for estimate, expected in zip(drawn(log_p, 300, rng).estimates(), truth, strict=True):
+        for estimate, expected in zip(drawn(log_p, 1000, rng).estimates(), truth, strict=True):
             low, high = log_interval(estimate, level=0.95)[:2]
             covered += low <= math.log(expected) <= high
             intervals += 1
@@ -150,22 +151,48 @@ def test_estimate_equals_plain_arithmetic(log_probabilities: list[float], seed: 
     assert estimate.effective_prefixes == pytest.approx(sample.sum() ** 2 / (sample**2).sum(), rel=1e-9)
 
 
-def test_an_estimate_carried_by_one_prefix_says_so() -> None:
-    values = np.array([[-1.0], *[[-40.0]] * 99])
-    (estimate,) = PriorSums.of(values, np.ones((100, 1), dtype=np.int64)).estimates()
+def test_an_estimate_carried_by_one_prefix_says_so_and_has_no_sampled_interval() -> None:
+    values = np.array([[-1.0], *[[-40.0]] * 999])
+    (estimate,) = PriorSums.of(values, np.ones((1000, 1), dtype=np.int64)).estimates()
     assert estimate.effective_prefixes == pytest.approx(1)
     assert estimate.largest_share == pytest.approx(1)
     interval = log_interval(estimate)
     assert math.isnan(interval.low)
     assert interval.reason is not None
-    assert "one prefix" in interval.reason
+    assert "1.0 effective prefixes" in interval.reason
+    assert sound_log_interval(estimate).is_defined
 
 
-def test_a_suffix_no_prefix_allows_has_an_undefined_interval_with_the_reason() -> None:
-    (estimate,) = PriorSums.of(np.full((10, 1), -np.inf), np.ones((10, 1), dtype=np.int64)).estimates()
+def test_a_suffix_no_prefix_allows_has_an_undefined_interval_with_the_reason_and_a_sound_floor() -> None:
+    (estimate,) = PriorSums.of(np.full((1000, 1), -np.inf), np.ones((1000, 1), dtype=np.int64)).estimates()
     assert estimate.log_mean == -math.inf
     assert "no sampled prefix" in (log_interval(estimate).reason or "")
     assert log_ratio(-2.0, estimate.log_mean) == math.inf
+    # Never seen in 1,000 draws: P(s) ≤ 1 − 0.025^(1/1000).
+    low, high, _, _ = sound_log_interval(estimate)
+    assert low == -math.inf
+    assert math.exp(high) == pytest.approx(1 - 0.025 ** (1 / 1000), rel=1e-6)
+    assert ratio_interval(-2.0, sound_log_interval(estimate)).high == math.inf
+
+
+def test_ratio_intervals_are_those_of_the_prior_turned_round() -> None:
+    assert ratio_interval(-1.0, Interval(-5.0, -3.0)) == Interval(2.0, 4.0)
+    assert "impossible" in (ratio_interval(-math.inf, Interval(-5.0, -3.0)).reason or "")
+    assert ratio_interval(-1.0, Interval(math.nan, math.nan, 0.95, "why")).reason == "why"
+
+
+@pytest.mark.parametrize("sigma", [0.5, 3.0, 6.0])
+def test_sound_interval_covers_also_where_a_few_prefixes_carry_everything(sigma: float) -> None:
+    # The level is a guarantee: 400 intervals at 0.95 that miss more than 40 have a chance below 1e-5; seeded.
+    rng = np.random.default_rng(4)
+    centre = -3.0 - sigma**2
+    population = np.minimum(rng.normal(centre, sigma, 20_000), 0.0)
+    truth = log_mean(population.tolist())
+    log_p = rng.choice(population, (300, 400))
+    estimates = PriorSums.of(log_p, np.ones((300, 1), dtype=np.int64)).estimates()
+    intervals = [sound_log_interval(estimate) for estimate in estimates]
+    assert sum(low <= truth <= high for low, high, _, _ in intervals) >= 360
+    assert all(low < estimate.log_mean < high for (low, high, _, _), estimate in zip(intervals, estimates, strict=True))
 
 
 def test_suffixes_of_many_tokens_do_not_underflow() -> None:

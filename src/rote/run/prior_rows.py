@@ -15,7 +15,7 @@ from rote.measures.prior import (
 )
 from rote.measures.prior_calibration import RatioThreshold
 from rote.run.prior_config import PriorConfig
-from rote.run.prior_interval import ratio_interval
+from rote.run.prior_interval import log_interval, ratio_interval, sound_log_interval
 from rote.run.prior_items import PriorItem
 from rote.store.schema import results_schema
 
@@ -32,6 +32,8 @@ PRIOR_COLUMNS: tuple[pa.Field, ...] = (
     pa.field("log_ratio_low", pa.float64()),
     pa.field("log_ratio_high", pa.float64()),
     pa.field("interval_reason", pa.string()),
+    pa.field("log_ratio_sound_low", pa.float64()),
+    pa.field("log_ratio_sound_high", pa.float64()),
     pa.field("least_probability", pa.float64(), nullable=False),
     pa.field("log_least_ratio", pa.float64(), nullable=False),
     pa.field("prior_verdict", pa.string(), nullable=False),
@@ -105,10 +107,13 @@ def rows_of(
 def _prior_columns(item: PriorItem, place: int, scores: LengthScores, config: PriorConfig) -> dict[str, Any]:
     suffix_tokens = len(item.window.suffix_ids)
     own, estimate = scores.log_conditionals[place], scores.estimates[place]
-    interval = ratio_interval(own, estimate)
+    sampled = ratio_interval(own, log_interval(estimate))
+    sound = ratio_interval(own, sound_log_interval(estimate))
     log_least_ratio = scores.thresholds[suffix_tokens].log_least_ratio
     found = verdict_at(scores, place, suffix_tokens, config)
-    is_clear = interval.is_defined and not interval.low <= log_least_ratio <= interval.high
+    is_clear = any(
+        interval.is_defined and not interval.low <= log_least_ratio <= interval.high for interval in (sampled, sound)
+    )
     return {
         "log_p_conditional": own,
         "log_p_prior": estimate.log_mean,
@@ -117,9 +122,11 @@ def _prior_columns(item: PriorItem, place: int, scores: LengthScores, config: Pr
         "prior_largest_share": _defined(estimate.largest_share),
         "trial_log_priors": list(estimate.trial_log_means),
         "log_ratio": log_ratio(own, estimate.log_mean),
-        "log_ratio_low": _defined(interval.low),
-        "log_ratio_high": _defined(interval.high),
-        "interval_reason": interval.reason,
+        "log_ratio_low": _defined(sampled.low),
+        "log_ratio_high": _defined(sampled.high),
+        "interval_reason": sampled.reason,
+        "log_ratio_sound_low": _defined(sound.low),
+        "log_ratio_sound_high": _defined(sound.high),
         "least_probability": least_probability(config, suffix_tokens),
         "log_least_ratio": log_least_ratio,
         "prior_verdict": str(found),
