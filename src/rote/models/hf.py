@@ -1,5 +1,6 @@
 """The Hugging Face back end: loading, tokenising, and the contracts of `base` on top of a causal language model."""
 
+import copy
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -159,6 +160,13 @@ class HuggingFaceModel:
             # Latent attention: keys and values come out of the layer at widths of their own.
             both = config.qk_nope_head_dim + config.qk_rope_head_dim + config.v_head_dim
         return int(config.num_hidden_layers * heads * both * self.dtype.itemsize)
+
+    @cached_property
+    def in_float32(self) -> "HuggingFaceModel":
+        """This model in float32 for checks of precision: itself, or a copy that is kept from then on."""
+        if self.dtype == torch.float32:
+            return self
+        return HuggingFaceModel(copy.deepcopy(self.model).float(), self.tokenizer, name=self.name)
 
     @cached_property
     def identity(self) -> ModelIdentity:

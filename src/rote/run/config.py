@@ -1,6 +1,7 @@
 """The only home of options and their defaults. CLI flags, YAML keys and docs derive from these fields."""
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -81,8 +82,7 @@ class RunConfig:
                 "separated by commas."
             )
         self.policy.describe()
-        if not 0 <= self.screen_share <= 1:
-            raise ConfigError(f"screen-share is {self.screen_share}; it must be between 0 and 1.")
+        self._check_shares()
         for name, allowed in _CHOICES.items():
             if getattr(self, name) not in allowed:
                 raise ConfigError(f"{_flag(name)} is {getattr(self, name)!r}; choose {', '.join(allowed)}.")
@@ -100,6 +100,15 @@ class RunConfig:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ConfigError(f"{_flag(name)} is {value}; it must be at least 1.")
+
+    def _check_shares(self) -> None:
+        for name in ("screen_share", "screen_floor"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ConfigError(f"{_flag(name)} is {getattr(self, name)}; it must be between 0 and 1.")
+        if not 0 < self.threshold <= 1:
+            raise ConfigError(f"threshold is {self.threshold}; it must be above 0 and at most 1.")
+        if self.residual_error is not None and not 0 < self.residual_error < math.inf:
+            raise ConfigError(f"residual-error is {self.residual_error}; it must be above 0.")
 
     @property
     def policy(self) -> Policy:
@@ -199,7 +208,7 @@ def parse_value(name: str, value: Any) -> Any:
         return None
     try:
         if "tuple" in kind:
-            return _parse_list(value)
+            return _parse_list(name, value)
         if "bool" in kind:
             if not isinstance(value, bool):
                 raise ValueError(value)
@@ -209,15 +218,20 @@ def parse_value(name: str, value: Any) -> Any:
                 raise ValueError(value)
             return int(value)
         if "float" in kind:
+            if isinstance(value, bool):
+                raise ValueError(value)
             return float(value)
     except (TypeError, ValueError) as error:
         raise ConfigError(f"{_flag(name)} is {value!r}; it must be {_describe(kind)}.") from error
-    return str(value)
+    # YAML reads a bare `off` as false; for an option that knows the word, the word was meant.
+    return "off" if value is False and "off" in _CHOICES.get(name, ()) else str(value)
 
 
-def _parse_list(value: Any) -> tuple[str, ...]:
+def _parse_list(name: str, value: Any) -> tuple[str, ...]:
     if isinstance(value, str):
-        return tuple(part.strip() for part in value.split(",") if part.strip())
+        # A path may hold commas; measures are words.
+        parts = value.split(",") if name == "measures" else [value]
+        return tuple(part.strip() for part in parts if part.strip())
     return tuple(str(part) for part in value)
 
 

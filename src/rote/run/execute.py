@@ -3,18 +3,23 @@
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+import pyarrow as pa
+
 from rote.corpus.documents import Document, read_corpus
-from rote.corpus.select import select_windows
+from rote.corpus.select import sample_key, select_windows
 from rote.corpus.windows import WindowOptions, WindowSet
 from rote.errors import ConfigError, WindowError
+from rote.measures.verify import self_check
 from rote.models.hf import HuggingFaceModel, load
+from rote.models.hf_compile import compile_layers
 from rote.run.config import RunConfig
 from rote.run.measure import MeasuredWindow, StreamFacts, measure_windows
 from rote.run.totals import totals_of
+from rote.search.sizing import choose_slots
 from rote.store.manifest import build_manifest
 from rote.store.parts import RunWriter
 from rote.store.schema import results_schema
@@ -54,12 +59,15 @@ def scan_to_folder(
     with progress.phase(f"loading {config.model}"):
         model = load(config.model, revision=config.revision, dtype=config.dtype, device=config.device)
         check_fits(model, config)
+        if config.compile:
+            compile_layers(model.model)
         identity = run_identity(model, documents, config)
     with progress.phase("cutting windows"):
         chosen = choose_windows(model, documents, config)
-    schema = results_schema([*config.measures, *(["estimate"] if config.residual else [])])
     keeps = "near" in config.measures and config.keep > 0
-    with RunWriter.open(config.out, identity=identity, schema=schema, keeps_continuations=keeps, fresh=fresh) as writer:
+    with RunWriter.open(
+        config.out, identity=identity, schema=run_schema(config), keeps_continuations=keeps, fresh=fresh
+    ) as writer:
         if writer.is_complete:
             return ScanResult(writer.path, was_complete=True)
         write_texts(writer.path, documents)
@@ -67,6 +75,12 @@ def scan_to_folder(
         session.measure()
         session.complete(command_line, document_facts or {})
     return ScanResult(Path(config.out), was_complete=False)
+
+
+def run_schema(config: RunConfig) -> pa.Schema:
+    """Columns of a run with these options."""
+    further = [name for name, is_wanted in (("estimate", config.residual), ("verify", config.verify)) if is_wanted]
+    return results_schema([*config.measures, *further])
 
 
 class _Session:
@@ -123,8 +137,25 @@ class _Session:
                 command_line=command_line,
                 timings={"measuring_seconds": seconds, "windows_resumed": self.resumed},
                 totals=totals,
+                self_check=self._self_check(),
             )
             self.writer.complete(manifest, order=order)
+
+    def _self_check(self) -> dict[str, Any] | None:
+        config = self.config
+        if not config.self_check or "near" not in config.measures:
+            return None
+        ordered = sorted(self.chosen.windows, key=lambda window: sample_key(window.window_id, config.seed))
+        slots = self.facts.slots or choose_slots(self.model, config.search_options(), config.limits)
+        return self_check(
+            self.model,
+            self.model.in_float32,
+            ordered[: config.self_check],
+            replace(config.search_options(), keep=None, record_frontier=False),
+            threshold=config.threshold,
+            slots=max(2, slots),
+            limits=config.limits,
+        )
 
 
 def _require(config: RunConfig) -> None:

@@ -4,6 +4,7 @@ Rows leave in the order in which windows are settled, not in the order they came
 slots, whatever the number of windows.
 """
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
@@ -12,6 +13,7 @@ from typing import Any
 from rote.measures.greedy import GREEDY, GreedyResult, generate_greedy, is_greedy_verbatim
 from rote.measures.near_verbatim import NearResult, measure_near
 from rote.measures.verbatim import VerbatimScore, score_verbatim
+from rote.measures.verify import verify
 from rote.models.base import TreeModel
 from rote.run.config import RunConfig
 from rote.search.sizing import choose_slots
@@ -141,7 +143,28 @@ class _Stream:
             "screen_rating": result.rating,
             "was_screened": result.was_rated_below_floor,
         }
+        if self.config.verify:
+            row |= self._verified_columns(result, row)
         return MeasuredWindow(row, self._continuation_rows(result))
+
+    def _verified_columns(self, result: NearResult, row: dict[str, Any]) -> dict[str, Any]:
+        found = () if result.outcome is None else result.outcome.continuations
+        if not found:
+            return {"verified_mass": None, "verified_share": None, "verified_shift": None}
+        in_float32 = getattr(self.model, "in_float32", self.model)
+        checked = verify(
+            in_float32,
+            result.score.window,
+            found,
+            policy=self.config.policy,
+            lower=math.fsum(math.exp(continuation.log_p) for continuation in found),
+        )
+        return {
+            "verified_mass": checked.verified_mass,
+            "verified_share": checked.share_of_lower,
+            "verified_shift": checked.largest_shift,
+            "token_evals": row["token_evals"] + checked.token_evals,
+        }
 
     def _continuation_rows(self, result: NearResult) -> list[dict[str, Any]]:
         if result.outcome is None:

@@ -16,7 +16,7 @@ from rote.store.atomic import TEMPORARY, sync_folder
 from rote.store.identity import read_identity
 
 PART_NAME = re.compile(r"(part|continuations)-(?P<number>\d{6,})\.parquet")
-REPORT_FILES = ("index.html", "figures/*.svg", "figures/*.png", "tables/*.csv")
+REPORT_FILES = ("index.html", "model_card.md", "figures/*.svg", "figures/*.png", "tables/*.csv")
 EXPORT_FILES = ("results.csv", "results.jsonl", "continuations.csv", "continuations.jsonl")
 
 

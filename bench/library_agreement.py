@@ -1,0 +1,171 @@
+"""Our numbers against the library's reference.json, and the exact rule with the pin against the published rule.
+
+    python bench/library_agreement.py --library PATH [--models library_5m library_24m] [--reference-windows 10]
+
+For every text and window: p_verbatim to 1e-4 relative (1e-12 absolute), greedy_lev exactly, engine lb and bank to
+1e-4 relative, evals equal; the slow reference search on some windows per text; then the exact rule with the pin.
+"""
+
+import argparse
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import environment
+from rote.corpus.documents import read_documents
+from rote.corpus.windows import WindowOptions, cut_windows
+from rote.measures.greedy import generate_greedy
+from rote.measures.verbatim import score_verbatim
+from rote.models.hf import HuggingFaceModel, load
+from rote.policy import Policy
+from rote.search.base import Limits, SearchOptions, SearchOutcome, SearchTask
+from rote.search.engine import Engine
+from rote.search.reference import search
+from rote.types import Split, Window
+
+LIMITS = Limits(50, 50)
+POLICY = Policy(1.0, 40)
+PUBLISHED = SearchOptions(
+    policy=POLICY,
+    beam_width=20,
+    edit_budget=5,
+    distance="levenshtein",
+    viability="published",
+    pin_verbatim=False,
+    threshold=None,
+    stop_rule="mass",
+    rank_by="mass",
+    keep=0,
+    max_children=None,
+    record_frontier=False,
+    suppress_eos=False,
+)
+
+
+def exact(options: SearchOptions) -> SearchOptions:
+    from dataclasses import replace
+
+    return replace(options, viability="exact", pin_verbatim=True)
+
+
+def far(ours: float, theirs: float, relative: float = 1e-4, absolute: float = 1e-12) -> bool:
+    return abs(ours - theirs) > max(relative * abs(theirs), absolute)
+
+
+def run_engine(model: HuggingFaceModel, windows: list[Window], options: SearchOptions) -> list[SearchOutcome]:
+    tasks = [SearchTask(key, window.prefix_ids, window.suffix_ids) for key, window in enumerate(windows)]
+    outcomes = {outcome.key: outcome for outcome in Engine(model, options, slots=16, limits=LIMITS).run(tasks)}
+    return [outcomes[key] for key in range(len(windows))]
+
+
+def disagreements(outcomes: list[SearchOutcome], expected: dict[str, Any]) -> dict[str, int]:
+    """Windows whose lb, bank or evals differ from the reference."""
+    pairs = list(enumerate(outcomes))
+    return {
+        "lb": sum(any(far(a, b) for a, b in zip(o.bounds.lower, expected["lb"][i], strict=True)) for i, o in pairs),
+        "bank": sum(far(o.bank, expected["bank"][i]) for i, o in pairs),
+        "evals": sum(o.token_evals != expected["evals"][i] for i, o in pairs),
+    }
+
+
+def compare_text(
+    model: HuggingFaceModel, path: Path, expected: dict[str, Any], reference_windows: int
+) -> dict[str, Any]:
+    documents = read_documents([path], split=Split.TARGET)
+    options = WindowOptions(prefix_tokens=50, suffix_tokens=50, stride_chars=2400)
+    windows = cut_windows(documents, model, options, bos_id=None).windows
+    assert [window.char_start for window in windows] == expected["char_start"], "the windows differ"
+    scores = list(score_verbatim(model, windows, [POLICY], batch_windows=25))
+    greedy = {r.window.window_id: r.levenshtein for r in generate_greedy(model, windows, slots=25, limits=LIMITS)}
+    published = run_engine(model, windows, PUBLISHED)
+    improved = run_engine(model, windows, exact(PUBLISHED))
+    slow = [
+        search(model, SearchTask(key, window.prefix_ids, window.suffix_ids), PUBLISHED)
+        for key, window in enumerate(windows[:reference_windows])
+    ]
+    verbatim = [score.p for score in scores]
+    return {
+        "windows": len(windows),
+        "verbatim_differs": sum(far(a, b) for a, b in zip(verbatim, expected["p_verbatim"], strict=True)),
+        "greedy_differs": sum(
+            greedy[window.window_id] != expected["greedy_lev"][i] for i, window in enumerate(windows)
+        ),
+        "engine_differs": disagreements(published, expected),
+        "reference_windows": len(slow),
+        "reference_differs": disagreements(slow, expected),
+        "exact": compare_rules(published, improved, verbatim),
+    }
+
+
+def compare_rules(
+    published: list[SearchOutcome], improved: list[SearchOutcome], verbatim: list[float]
+) -> dict[str, Any]:
+    """Exact rule and pin against the published rule; `verbatim` is the teacher-forced probability.
+
+    Cached and teacher-forced numbers differ by rounding, so the search's own verbatim path (its mass at 0 edits) must
+    be the teacher-forced one to 1e-4, and the lower bound must not fall below it by more than that rounding.
+    """
+    pairs = list(zip(published, improved, strict=True))
+    return {
+        "verbatim_path_differs": sum(far(new.bounds.lower[0], p) for new, p in zip(improved, verbatim, strict=True)),
+        "lb_below_verbatim": sum(
+            new.bounds.lower[-1] < p * (1 - 1e-4) - 1e-12 for new, p in zip(improved, verbatim, strict=True)
+        ),
+        "published_lb_below_verbatim": sum(
+            old.bounds.lower[-1] < p * (1 - 1e-4) - 1e-12 for old, p in zip(published, verbatim, strict=True)
+        ),
+        "lb_lower_than_published": sum(new.bounds.lower[-1] < old.bounds.lower[-1] * (1 - 1e-6) for old, new in pairs),
+        "mean_ub_published": sum(old.bounds.upper for old in published) / len(pairs),
+        "mean_ub_exact": sum(new.bounds.upper for new in improved) / len(pairs),
+        "evals_published": sum(old.token_evals for old in published),
+        "evals_exact": sum(new.token_evals for new in improved),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--library", type=Path, required=True)
+    parser.add_argument("--models", nargs="+", default=["library_5m", "library_24m"])
+    parser.add_argument("--reference-windows", type=int, default=10)
+    chosen = parser.parse_args()
+    expected = json.loads((chosen.library / "reference.json").read_text())
+    started = environment.environment()
+    results: dict[str, Any] = {}
+    for name in chosen.models:
+        model = load(str(chosen.library / name), dtype="float32", device="cpu")
+        for path in sorted((chosen.library / "texts").glob("*/*.txt")):
+            begin = time.monotonic()
+            count = chosen.reference_windows if name == "library_5m" else 0
+            row = compare_text(model, path, expected[name][path.stem], count)
+            results[f"{name}/{path.stem}"] = row
+            print(f"{name}/{path.stem} {time.monotonic() - begin:.0f}s {json.dumps(row)}", flush=True)
+    summary = summarise(results)
+    print(json.dumps(summary, indent=2))
+    environment.save("library_agreement", {"started": started, "summary": summary, "texts": results})
+
+
+def summarise(results: dict[str, Any]) -> dict[str, Any]:
+    rows = list(results.values())
+    windows = sum(row["windows"] for row in rows)
+    rules = [row["exact"] for row in rows]
+    return {
+        "windows": windows,
+        "verbatim_differs": sum(row["verbatim_differs"] for row in rows),
+        "greedy_differs": sum(row["greedy_differs"] for row in rows),
+        "engine_differs": {k: sum(row["engine_differs"][k] for row in rows) for k in ("lb", "bank", "evals")},
+        "reference_windows": sum(row["reference_windows"] for row in rows),
+        "reference_differs": {k: sum(row["reference_differs"][k] for row in rows) for k in ("lb", "bank", "evals")},
+        "exact_lb_not_lower_share": 1 - sum(rule["lb_lower_than_published"] for rule in rules) / windows,
+        "exact_lb_below_verbatim": sum(rule["lb_below_verbatim"] for rule in rules),
+        "exact_verbatim_path_differs": sum(rule["verbatim_path_differs"] for rule in rules),
+        "published_lb_below_verbatim": sum(rule["published_lb_below_verbatim"] for rule in rules),
+        "mean_ub_published": sum(r["exact"]["mean_ub_published"] * r["windows"] for r in rows) / windows,
+        "mean_ub_exact": sum(r["exact"]["mean_ub_exact"] * r["windows"] for r in rows) / windows,
+        "evals_published": sum(rule["evals_published"] for rule in rules),
+        "evals_exact": sum(rule["evals_exact"] for rule in rules),
+    }
+
+
+if __name__ == "__main__":
+    main()

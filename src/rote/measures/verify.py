@@ -1,0 +1,121 @@
+"""How far do numbers move with rounding? Accepted mass re-scored by teacher forcing, and a batch-invariance check.
+
+Cached and teacher-forced logits differ by rounding, and in half precision also with the batch. `verify` re-scores the
+heaviest accepted continuations in float32 until they cover `share` of the lower bound. `self_check` searches the same
+windows alone and in company, in the run's precision and in float32. Both only report; no bound is changed.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rote.models.base import TreeModel
+from rote.policy import Policy
+from rote.search.base import Limits, SearchOptions, SearchOutcome, SearchTask
+from rote.search.engine import Engine
+from rote.types import Bounds, Continuation, Window
+
+VERIFIED_SHARE = 0.999
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """Mass of the re-scored continuations before and after, and the largest move of a log-probability."""
+
+    searched_mass: float
+    verified_mass: float
+    share_of_lower: float
+    largest_shift: float
+    token_evals: int
+
+
+def verify(
+    model: TreeModel, window: Window, continuations: Sequence[Continuation], *, policy: Policy, lower: float
+) -> Verified:
+    """Re-score continuations, heaviest first, until they cover VERIFIED_SHARE of `lower`. `model` runs in float32."""
+    chosen: list[Continuation] = []
+    covered = 0.0
+    for continuation in sorted(continuations, key=lambda item: -item.log_p):
+        if covered >= VERIFIED_SHARE * lower:
+            break
+        chosen.append(continuation)
+        covered += math.exp(continuation.log_p)
+    if not chosen:
+        return Verified(0.0, 0.0, math.nan, math.nan, 0)
+    scores = model.score([window.prefix_ids + item.token_ids for item in chosen], len(window.suffix_ids), [policy])
+    again = scores.log_probs[0].sum(-1).tolist()
+    shifts = [_shift(item.log_p, log_p) for item, log_p in zip(chosen, again, strict=True)]
+    return Verified(
+        searched_mass=covered,
+        verified_mass=math.fsum(math.exp(log_p) for log_p in again),
+        share_of_lower=covered / lower if lower > 0 else math.nan,
+        largest_shift=max(shifts),
+        token_evals=len(chosen) * len(window.ids),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Movement:
+    """How results of the same windows differ between two ways of computing them."""
+
+    windows: int
+    largest_shift: float
+    """Largest |Δ log p| over continuations found both ways; NaN when there is none."""
+    continuations_compared: int
+    verdicts_changed: int
+    largest_lower_change: float
+    """Largest |Δ lower| of a window."""
+
+
+def self_check(
+    model: TreeModel,
+    in_float32: TreeModel,
+    windows: Sequence[Window],
+    options: SearchOptions,
+    *,
+    threshold: float,
+    slots: int,
+    limits: Limits,
+) -> dict[str, Any]:
+    """The same windows alone and in company, in the run's precision and in float32."""
+    alone = _search(model, windows, options, slots=1, limits=limits)
+    company = _search(model, windows, options, slots=slots, limits=limits)
+    exact = _search(in_float32, windows, options, slots=1, limits=limits)
+    return {
+        "slots": slots,
+        "alone_against_company": asdict(compare(alone, company, threshold)),
+        "run_precision_against_float32": asdict(compare(alone, exact, threshold)),
+    }
+
+
+def compare(left: Sequence[SearchOutcome], right: Sequence[SearchOutcome], threshold: float) -> Movement:
+    """Outcomes of the same windows in the same order."""
+    shifts: list[float] = []
+    for one, other in zip(left, right, strict=True):
+        others = {item.token_ids: item.log_p for item in other.continuations}
+        shifts += [_shift(item.log_p, others[item.token_ids]) for item in one.continuations if item.token_ids in others]
+    bounds = [(one.bounds, other.bounds) for one, other in zip(left, right, strict=True)]
+    return Movement(
+        windows=len(left),
+        largest_shift=max(shifts, default=math.nan),
+        continuations_compared=len(shifts),
+        verdicts_changed=sum(one.verdict(threshold) != other.verdict(threshold) for one, other in bounds),
+        largest_lower_change=max((_lower_change(one, other) for one, other in bounds), default=math.nan),
+    )
+
+
+def _search(
+    model: TreeModel, windows: Sequence[Window], options: SearchOptions, *, slots: int, limits: Limits
+) -> list[SearchOutcome]:
+    tasks = [SearchTask(key, window.prefix_ids, window.suffix_ids) for key, window in enumerate(windows)]
+    outcomes = {outcome.key: outcome for outcome in Engine(model, options, slots=slots, limits=limits).run(tasks)}
+    return [outcomes[key] for key in range(len(windows))]
+
+
+def _shift(before: float, after: float) -> float:
+    return 0.0 if before == after else abs(before - after)
+
+
+def _lower_change(one: Bounds, other: Bounds) -> float:
+    return abs(one.lower[-1] - other.lower[-1])
