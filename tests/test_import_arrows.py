@@ -25,6 +25,7 @@ ALLOWED: dict[str, set[str]] = {
     "lab": CORE | {"models", "corpus"},
     "run": CORE | {"models", "search", "measures", "corpus", "store", "stats", "report", "lab"},
     "cli": CORE | {"models", "search", "measures", "corpus", "store", "stats", "report", "lab", "run"},
+    "__main__": {"cli"},
     "__init__": CORE | {"models", "search", "measures", "corpus", "store", "stats", "report", "lab", "run"},
 }
 BARE_ROOMS = ("types", "errors", "policy", "distance", "search", "measures", "models")

@@ -1,0 +1,80 @@
+"""Scans of the tiny model for the tests of the whole product: one trained model, small windows, the real command."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from rote.cli.main import main
+from rote.lab.pocket import PassageFiles, PocketModel, tiny_model
+
+SMALL: dict[str, object] = {
+    "prefix-tokens": 12,
+    "suffix-tokens": 8,
+    "stride-chars": 60,
+    "top-k": 10,
+    "beam-width": 4,
+    "edit-budget": 2,
+    "screen-least": 4,
+    "device": "cpu",
+}
+"""Options that make a scan small: a few seconds for every text of the tiny model."""
+
+
+class TinyLab(NamedTuple):
+    """The tiny model and its passages as files."""
+
+    model: PocketModel
+    files: PassageFiles
+
+
+class Outcome(NamedTuple):
+    """What a command left behind."""
+
+    code: int
+    out: str
+    err: str
+
+
+Command = Callable[..., Outcome]
+
+
+def make_lab(factory: pytest.TempPathFactory) -> TinyLab:
+    """The tiny model, trained once for all workers of a test run: the lab's cache waits for whoever trains it."""
+    base = factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    model = tiny_model(shared / "lab-cache")
+    return TinyLab(model, model.write_texts(factory.mktemp("passages")))
+
+
+def make_command(capsys: pytest.CaptureFixture[str]) -> Command:
+    """`rote …` in this process, through the entry point of the console script."""
+
+    def command(*arguments: object) -> Outcome:
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        code = ended.value.code
+        return Outcome(code if isinstance(code, int) else 0, captured.out, captured.err)
+
+    return command
+
+
+def scan_arguments(
+    lab: TinyLab, out: Path | str, *, texts: tuple[object, ...] | None = None, **options: object
+) -> list[str]:
+    """Arguments of a small scan. An option that is None is left out; True and False become flags."""
+    merged = SMALL | {name.replace("_", "-"): value for name, value in options.items()}
+    arguments = ["scan", "--out", str(out)]
+    if "model" not in merged:
+        arguments += ["--model", str(lab.model.path)]
+    arguments += ["--text", *map(str, (lab.files.targets,) if texts is None else texts)]
+    for name, value in merged.items():
+        if isinstance(value, bool):
+            arguments.append(f"--{name}" if value else f"--no-{name}")
+        elif value is not None:
+            arguments += [f"--{name}", str(value)]
+    return arguments
