@@ -43,6 +43,7 @@ class Ball:
         self.distance: DistanceName = "levenshtein" if distance == "none" else distance
         self._viability = make_viability(self.distance, budget=budget, rule="exact")
         self._padded = self._viability.pad([suffix_ids], len(suffix_ids), torch.device("cpu"))
+        self.eos_ids = eos_ids
         self._eos = np.array(sorted(eos_ids), dtype=np.int64)
 
     @property
@@ -64,6 +65,15 @@ class Ball:
             advanced = self._advance(states[rows], paths[rows, step - 1, None], np.full(len(rows), step))
             states[rows], least[rows] = advanced[0][:, 0], advanced[1][:, 0]
         return states, least
+
+    def has_one_completion(self, states: NDArray[np.int16]) -> NDArray[np.bool_]:
+        """Whether the target's tail is the only completion in the ball: no edit is left, and all were spent on the
+        diagonal. States are those of viable nodes of fewer than T tokens."""
+        middle = states.shape[1] // 2
+        needed = states + np.abs(np.arange(states.shape[1]) - middle)  # cell (t, j): D[t, j] + |j − t|
+        off_diagonal = np.delete(needed, middle, axis=1)
+        is_only: NDArray[np.bool_] = (needed[:, middle] == self.budget) & (off_diagonal > self.budget).all(1)
+        return is_only
 
     def children(self, states: NDArray[np.int16], depths: NDArray[np.int64], answer: Answer) -> Children:
         """Append every listed token to nodes with these states and depths."""
