@@ -2,10 +2,12 @@
 
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 import typer
 from rich.console import Console
 from rich.markup import escape
+from typer.core import TyperGroup
 
 from rote.cli.audit import audit
 from rote.cli.demo import demo
@@ -17,8 +19,22 @@ from rote.cli.scan import scan_command
 from rote.cli.show import show
 from rote.errors import RoteError
 
+
+class _Stopped(Exception):
+    """Ctrl-C, in a form that typer hands on; at a KeyboardInterrupt it would exit without a word."""
+
+
+class _Group(TyperGroup):
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as interrupt:
+            raise _Stopped from interrupt
+
+
 app = typer.Typer(
     name="rote",
+    cls=_Group,
     help="How much of a text a language model can reproduce, exactly and nearly, with bounds you can defend.",
     no_args_is_help=True,
     add_completion=False,
@@ -46,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except RoteError as error:
         errors.print(f"[bold red]error:[/] {escape(str(error))}", soft_wrap=True, highlight=False)
         sys.exit(2)
-    except KeyboardInterrupt:
+    except (_Stopped, KeyboardInterrupt):
         errors.print("stopped; the same command resumes where this one ended.", highlight=False)
         sys.exit(130)
 
