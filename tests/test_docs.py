@@ -1,23 +1,26 @@
 """The documents say what is true: links, commands, options, defaults, file maps and measured numbers are checked."""
 
-import json
+import importlib.util
 import re
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import ModuleType
+from typing import Any
 
 import pytest
+import torch
 from typer.main import get_command
 
 import rote
-from rote.cli.main import app
+from rote.cli.main import app, main
+from rote.lab.prose import write_passages
+from rote.lab.tokenizer import train_tokenizer
 from rote.run.config import RunConfig
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "rote"
 RESULTS = ROOT / "bench" / "results"
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
-NOT_MEASURED = "not measured yet"
 
 each_document = pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 
@@ -98,6 +101,50 @@ def test_the_readme_names_only_what_the_python_interface_has() -> None:
     compile(block, "README.md", "exec")
 
 
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which a reader tries the quick start: an untrained model and two short texts."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    folder = tmp_path_factory.mktemp("desk")
+    book, other, *more = write_passages(0, 20, least_words=80)
+    (folder / "book.txt").write_text(book, encoding="utf-8")
+    (folder / "other.txt").write_text(other, encoding="utf-8")
+    tokenizer = train_tokenizer(more, vocabulary_size=512)
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2}
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        LlamaForCausalLM(LlamaConfig(vocab_size=512, **sizes)).save_pretrained(folder / "MODEL")
+    tokenizer.save_pretrained(folder / "MODEL")
+    return folder
+
+
+def test_the_python_of_the_readme_runs(desk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("MODEL", "book.txt", "other.txt"):
+        (tmp_path / name).symlink_to(desk / name)
+    monkeypatch.chdir(tmp_path)
+    (block,) = re.findall(r"^```python\n(.*?)^```", text_of("README.md"), re.MULTILINE | re.DOTALL)
+    seen: dict[str, Any] = {"book": "one two three", "generation": "four"}
+    exec(block, seen)
+    assert seen["frame"]["split"].unique().sort().to_list() == ["control", "target"]
+    assert (tmp_path / "runs/first/manifest.json").exists()
+
+
+@pytest.mark.slow
+def test_the_commands_of_the_readme_run(desk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("MODEL", "book.txt", "other.txt"):
+        (tmp_path / name).symlink_to(desk / name)
+    monkeypatch.chdir(tmp_path)
+    lines = [code for code in code_of(text_of("README.md")) if code.startswith(".venv/bin/rote ")]
+    assert len(lines) == 4
+    for line in lines:
+        with pytest.raises(SystemExit) as ended:
+            main([*line.split()[1:], *(["--sample", "6", "--measures", "greedy,verbatim"] if " scan " in line else [])])
+        assert ended.value.code == 0, line
+    assert (tmp_path / "runs/first/report/index.html").exists()
+    assert (tmp_path / "runs/first/results.csv").exists()
+
+
 def is_default(cell: str, default: Any) -> bool:
     if default is None:
         return cell in ("none", "all")
@@ -158,66 +205,53 @@ def test_every_path_named_exists(path: Path) -> None:
             assert any(place.exists() for place in places), f"{path.name} names `{code}`, which is not there"
 
 
-class MeasuredTable(NamedTuple):
-    """A table of docs/performance.md and where its numbers come from. `.` as column means the key itself."""
-
-    source: str
-    columns: list[str]
-    rows: list[list[str]]
-
-
-def measured_tables() -> list[MeasuredTable]:
-    pattern = r"<!-- results: (\S+); columns: (.+?) -->\n((?:\|.*\n)+)"
-    found = re.findall(pattern, text_of("docs/performance.md"))
-    return [MeasuredTable(source, columns.split(", "), rows_of(table)) for source, columns, table in found]
+def bench_tables() -> ModuleType:
+    """bench/tables.py, which is no package."""
+    spec = importlib.util.spec_from_file_location("tables", ROOT / "bench" / "tables.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
-def looked_up(values: Any, key: str) -> Any:
-    for part in key.split("."):
-        values = values[int(part)] if isinstance(values, list) else values[part]
-    return values
-
-
-def says(cell: str, value: float) -> bool:
-    """Whether `cell` is `value`, rounded to the digits it shows; `%` multiplies by a hundred."""
-    number = cell.removesuffix("%").strip().replace(",", "")
-    decimals = len(number.partition(".")[2])
-    return f"{value * (100 if cell.endswith('%') else 1):.{decimals}f}" == number
-
-
-@pytest.mark.parametrize("table", measured_tables(), ids=lambda table: f"{table.source}:{table.rows[0][-1]}")
-def test_every_measured_number_is_the_one_in_its_file(table: MeasuredTable) -> None:
-    measured = json.loads((RESULTS / table.source).read_text(encoding="utf-8"))
-    for row in table.rows:
-        place = looked_up(measured, row[-1].strip("`"))
-        assert len(row) == len(table.columns) + 2, f"{row} does not fit the columns {table.columns}"
-        for cell, column in zip(row[1:-1], table.columns, strict=True):
-            has_value = column == "." or column in place
-            assert bool(cell) == has_value, (
-                f"{row[0]}: {column} is {'missing here' if has_value else 'not in the file'}"
-            )
-            if has_value:
-                value = place if column == "." else place[column]
-                assert says(cell, value), f"{row[0]}: {column} is {cell} here and {value} in {table.source}"
-
-
-def test_a_table_of_performance_names_its_file_or_says_that_nothing_was_measured() -> None:
-    text = text_of("docs/performance.md")
-    for table in re.findall(r"(?<!-->\n)(?<!\|\n)((?:^\|.*\n)+)", text, re.MULTILINE):
-        for row in rows_of(table):
-            assert set(row[1:]) == {NOT_MEASURED}, f"{row} holds numbers but its table names no result file"
+TABLES = bench_tables()
 
 
 @pytest.mark.parametrize(
-    ("cell", "value", "is_same"),
+    "found", list(TABLES.TABLE.finditer(text_of("docs/performance.md"))), ids=lambda found: found[1]
+)
+def test_every_measured_number_is_the_one_in_its_file(found: re.Match[str]) -> None:
+    now, fresh = found[0].splitlines(), TABLES.filled(found[0]).splitlines()
+    for line, filled in zip(now, fresh, strict=True):
+        assert line == filled or TABLES.NOT_MEASURED in line, "run python bench/tables.py"
+    if not (RESULTS / found["source"]).exists():
+        for row in rows_of(found["rows"]):
+            assert set(row[1:-1]) == {TABLES.NOT_MEASURED}, f"{row} holds numbers, but {found['source']} is not there"
+
+
+def test_every_table_of_performance_names_its_file() -> None:
+    text = TABLES.TABLE.sub("", text_of("docs/performance.md"))
+    assert not re.findall(r"^\|", text, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("value", "cell", "filled"),
     [
-        ("32.2", 32.19, True),
-        ("32.2", 32.28, False),
-        ("2,319", 2319, True),
-        ("7.8 %", 0.0783, True),
-        ("8 %", 0.088, False),
-        ("0.00", 0.004, True),
+        (32.187, "31.9", "32.2"),
+        (2319, "1,000", "2,319"),
+        (0.0783, "1.0 %", "7.8 %"),
+        (480.26, "not measured yet", "480"),
+        (4.2954, "not measured yet", "4.30"),
+        (128, "not measured yet", "128"),
     ],
 )
-def test_a_cell_is_compared_at_the_digits_it_shows(cell: str, value: float, is_same: bool) -> None:
-    assert says(cell, value) is is_same
+def test_a_number_is_filled_in_with_the_digits_of_its_cell(value: float, cell: str, filled: str) -> None:
+    assert TABLES.shown(value, cell) == filled
+
+
+def test_a_wrong_number_in_a_table_is_noticed() -> None:
+    text = text_of("docs/performance.md")
+    assert "| 2,319 |" in text
+    assert TABLES.filled(text.replace("| 2,319 |", "| 2,320 |")) == TABLES.filled(text)
+    assert TABLES.filled(text).count("| 2,320 |") == 0
