@@ -7,6 +7,7 @@ policies cost little more than one, and no full softmax is needed for top-k.
 
 import math
 from collections.abc import Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 import torch
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from rote.policy import Policy, top_tokens
 
-NUCLEUS_LIST = 1024
+NUCLEUS_LIST = 256
 """Values sorted for nucleus policies before falling back to the whole vocabulary."""
 
 
@@ -36,18 +37,16 @@ class WindowScores(NamedTuple):
 
 def score_tokens(logits: Tensor, tokens: Tensor, policies: Sequence[Policy]) -> TokenScores:
     """Score `tokens` [rows] against `logits` [rows, vocab] under each policy."""
-    vocab_size = logits.shape[-1]
     wanted = logits.gather(-1, tokens[:, None])  # [rows, 1]
     ranks = _ranks(logits, tokens, wanted)
-    whole = logits.float().logsumexp(-1).double()
-    values = _sorted_values(logits, policies, vocab_size)
+    values = _SortedValues(logits, policies)
     log_probs = torch.full((len(policies), len(tokens)), -math.inf, dtype=torch.float64, device=logits.device)
     by_temperature: dict[float, _Prefixes] = {}
     for row, policy in enumerate(policies):
         if policy.temperature not in by_temperature:
-            by_temperature[policy.temperature] = _Prefixes(logits, values, wanted, whole, policy.temperature)
+            by_temperature[policy.temperature] = _Prefixes(values, wanted[:, 0], policy.temperature)
         log_probs[row] = by_temperature[policy.temperature].score(policy, ranks)
-    return TokenScores(log_probs, ranks, wanted[:, 0].double() - whole)
+    return TokenScores(log_probs, ranks, wanted[:, 0].double() - logits.float().logsumexp(-1).double())
 
 
 def _ranks(logits: Tensor, tokens: Tensor, wanted: Tensor) -> Tensor:
@@ -59,44 +58,76 @@ def _ranks(logits: Tensor, tokens: Tensor, wanted: Tensor) -> Tensor:
     return before
 
 
-def _sorted_values(logits: Tensor, policies: Sequence[Policy], vocab_size: int) -> Tensor:
-    widths = [policy.width(vocab_size) for policy in policies if policy.top_k is not None]
-    if any(policy.top_k is None and policy.top_p is not None and policy.top_p < 1 for policy in policies):
-        widths.append(min(NUCLEUS_LIST, vocab_size))
-    if not widths:
-        return logits[:, :0]
-    return top_tokens(logits, max(widths))[0]
+class _SortedValues:
+    """Each row's largest logits in falling order; whole rows only where a nucleus reaches beyond the list."""
+
+    def __init__(self, logits: Tensor, policies: Sequence[Policy]) -> None:
+        self.logits = logits
+        self.vocab_size = logits.shape[-1]
+        widths = [policy.width(self.vocab_size) for policy in policies if policy.top_k is not None]
+        if any(policy.top_k is None and policy.top_p is not None and policy.top_p < 1 for policy in policies):
+            widths.append(min(NUCLEUS_LIST, self.vocab_size))
+        self.listed = top_tokens(logits, max(widths))[0] if widths else logits[:, :0]  # [rows, listed]
+        self._whole: dict[int, Tensor] = {}
+
+    def whole(self, rows: Tensor) -> Tensor:
+        """All values of `rows` in falling order; each row is sorted once, however many policies ask. [rows, vocab]"""
+        missing = [row for row in rows.tolist() if row not in self._whole]
+        if missing:
+            ordered = self.logits[missing].sort(dim=-1, descending=True).values
+            self._whole |= dict(zip(missing, ordered, strict=True))
+        return torch.stack([self._whole[row] for row in rows.tolist()])
 
 
 class _Prefixes:
-    """Prefix sums of the sorted probabilities at one temperature, shared by all policies of that temperature."""
+    """Prefix sums of the sorted weights at one temperature, shared by all policies of that temperature.
 
-    def __init__(self, logits: Tensor, values: Tensor, wanted: Tensor, whole: Tensor, temperature: float) -> None:
-        self.logits, self.temperature = logits, temperature
-        self.wanted = wanted[:, 0].double() / temperature
-        self.whole = whole if temperature == 1.0 else (logits.float() / temperature).logsumexp(-1).double()
-        # Probability of each sorted token under no truncation, and what has accumulated up to and with it.
-        self.masses = (values.double() / temperature - self.whole[:, None]).exp()
-        self.accumulated = self.masses.cumsum(-1)  # [rows, listed]
+    Weights are relative to the row's largest, so that a top-k policy needs nothing beyond its own k values.
+    """
+
+    def __init__(self, values: _SortedValues, wanted: Tensor, temperature: float) -> None:
+        self._values, self._temperature = values, temperature
+        self._highest = values.logits.amax(-1).double() / temperature
+        self._log_weight = wanted.double() / temperature - self._highest
+        self._accumulated = self._weights(values.listed, self._highest).cumsum(-1)  # [rows, listed]
+
+    @cached_property
+    def _log_total(self) -> Tensor:
+        """log of the weight of the whole vocabulary. [rows]"""
+        total = (self._values.logits.float() / self._temperature).logsumexp(-1).double()
+        return total - self._highest
+
+    def _weights(self, values: Tensor, highest: Tensor) -> Tensor:
+        return (values.double() / self._temperature - highest[:, None]).exp()
 
     def score(self, policy: Policy, ranks: Tensor) -> Tensor:
-        log_p = self.wanted - self.whole
-        vocab_size = self.logits.shape[-1]
-        width = policy.width(vocab_size)
-        if policy.top_p is None or policy.top_p >= 1:
-            if policy.top_k is None:
-                return log_p
-            kept = self.accumulated[:, width - 1]
-            return torch.where(ranks < width, log_p - kept.log(), -math.inf)
-        accumulated = self._reaching(policy.top_p) if policy.top_k is None else self.accumulated[:, :width]
-        goal = policy.top_p * (1.0 if policy.top_k is None else accumulated[:, -1:])
-        size = (accumulated < goal).sum(-1).clamp(max=accumulated.shape[1] - 1) + 1
-        kept = accumulated.gather(1, size[:, None] - 1)[:, 0]
-        return torch.where(ranks < size, log_p - kept.log(), -math.inf)
+        width = policy.width(self._values.vocab_size)
+        is_nucleus = policy.top_p is not None and policy.top_p < 1
+        if not is_nucleus and policy.top_k is None:
+            return self._log_weight - self._log_total
+        if not is_nucleus:
+            kept = self._accumulated[:, width - 1]
+            return torch.where(ranks < width, self._log_weight - kept.log(), -math.inf)
+        assert policy.top_p is not None
+        if policy.top_k is not None:
+            inside = self._accumulated[:, :width]
+            return _nucleus(inside, policy.top_p * inside[:, -1], self._log_weight, ranks)
+        return self._whole_nucleus(policy.top_p, ranks)
 
-    def _reaching(self, top_p: float) -> Tensor:
-        """Accumulated masses that reach `top_p` in every row: the listed ones, or the whole sorted vocabulary."""
-        if self.accumulated.shape[1] < self.logits.shape[1] and bool((self.accumulated[:, -1] < top_p).any()):
-            values = self.logits.sort(dim=-1, descending=True).values
-            return (values.double() / self.temperature - self.whole[:, None]).exp().cumsum(-1)
-        return self.accumulated
+    def _whole_nucleus(self, top_p: float, ranks: Tensor) -> Tensor:
+        """The nucleus of the whole vocabulary: from the list where it reaches, from whole rows elsewhere."""
+        goal = top_p * self._log_total.exp()
+        scores = _nucleus(self._accumulated, goal, self._log_weight, ranks)
+        if self._accumulated.shape[1] < self._values.vocab_size:
+            (rows,) = torch.nonzero(self._accumulated[:, -1] < goal, as_tuple=True)
+            if len(rows):
+                longer = self._weights(self._values.whole(rows), self._highest[rows]).cumsum(-1)
+                scores[rows] = _nucleus(longer, goal[rows], self._log_weight[rows], ranks[rows])
+        return scores
+
+
+def _nucleus(accumulated: Tensor, goal: Tensor, log_weight: Tensor, ranks: Tensor) -> Tensor:
+    """log-probabilities when only the smallest set whose weight reaches `goal` [rows] is kept."""
+    size = (accumulated < goal[:, None]).sum(-1).clamp(max=accumulated.shape[1] - 1) + 1
+    kept = accumulated.gather(1, size[:, None] - 1)[:, 0]
+    return torch.where(ranks < size, log_weight - kept.log(), -math.inf)

@@ -1,0 +1,169 @@
+"""The engine on a CPU against the paper-style search at its best batch size, in one run.
+
+    python bench/engine_cpu.py --library PATH --baseline PATH/paper_style.py [--model library_24m]
+
+Three sets of windows: text that is not memorized, memorized text, and a 95 % / 5 % mix. Both sides stop early at τ.
+"""
+
+import argparse
+import importlib.util
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import environment
+from rote.corpus.documents import read_documents
+from rote.corpus.windows import WindowOptions, cut_windows
+from rote.measures.near_verbatim import Screen, measure_near
+from rote.measures.verbatim import score_verbatim
+from rote.models.hf import HuggingFaceModel, load
+from rote.models.hf_tree import TreeSessionHF
+from rote.run.config import RunConfig
+from rote.search.base import SearchTask
+from rote.search.engine import Engine
+from rote.search.sizing import choose_slots
+from rote.types import Split, Window
+
+CONFIG = RunConfig(keep=0)
+LIMITS = CONFIG.limits
+
+
+def read(model: HuggingFaceModel, path: Path, stride: int) -> list[Window]:
+    options = WindowOptions(prefix_tokens=50, suffix_tokens=50, stride_chars=stride)
+    return cut_windows(read_documents([path], split=Split.TARGET), model, options, bos_id=None).windows
+
+
+def window_sets(model: HuggingFaceModel, library: Path, size: int) -> dict[str, list[Window]]:
+    texts = library / "texts"
+    fresh = [
+        window
+        for name in (
+            "control/wizard_of_oz",
+            "control/heart_of_darkness",
+            "target/frankenstein",
+            "control/call_of_the_wild",
+        )
+        for window in read(model, texts / f"{name}.txt", 1000)[: size // 4]
+    ]
+    known = [
+        window
+        for name in ("target/alice", "target/peter_pan")
+        for window in read(model, texts / f"{name}.txt", 2400)[: size // 8]
+    ]
+    rare = size // 20
+    mix = fresh[: size - rare]
+    for place in range(rare):
+        mix.insert(place * (size // rare), known[place * 2])
+    return {"not_memorized": fresh, "memorized": known, "mix_95_5": mix}
+
+
+def timed(work: Callable[[], Any]) -> tuple[float, Any]:
+    start = time.perf_counter()
+    result = work()
+    return time.perf_counter() - start, result
+
+
+def run_paper(search: Any, model: HuggingFaceModel, windows: list[Window], batch: int) -> float:
+    ids = torch.tensor([window.ids for window in windows])
+    seconds, _ = timed(lambda: [search(model.model, part, 50, eos_id=0) for part in ids.split(batch)])
+    return len(windows) / seconds
+
+
+def run_engine(model: HuggingFaceModel, windows: list[Window], stop_rule: Any) -> dict[str, Any]:
+    options = RunConfig(keep=0, stop_rule=stop_rule).search_options()
+    engine = Engine(model, options, slots=choose_slots(model, options, LIMITS), limits=LIMITS)
+    inside = 0.0
+    original = TreeSessionHF.forward
+
+    def watched(self: Any, batch: Any) -> Any:
+        nonlocal inside
+        seconds, result = timed(lambda: original(self, batch))
+        inside += seconds
+        return result
+
+    TreeSessionHF.forward = watched  # type: ignore[method-assign]
+    try:
+        tasks = [SearchTask(key, window.prefix_ids, window.suffix_ids) for key, window in enumerate(windows)]
+        seconds, outcomes = timed(lambda: list(engine.run(tasks)))
+    finally:
+        TreeSessionHF.forward = original  # type: ignore[method-assign]
+    return {
+        "windows_per_second": len(windows) / seconds,
+        "token_evals": sum(outcome.token_evals for outcome in outcomes),
+        "bookkeeping_share": 1 - inside / seconds,
+        "peak_entries": engine.peak_entries,
+        "slots": engine.slots,
+    }
+
+
+def run_screened(model: HuggingFaceModel, windows: list[Window]) -> dict[str, Any]:
+    """Teacher forcing of everything, then the search of what is rated above the floor and of 1 % of the rest."""
+    options = CONFIG.search_options()
+    screen = Screen(floor=CONFIG.screen_floor, sample_share=CONFIG.screen_share, sample_least=0, seed=0)
+    results: list[Any] = []
+
+    def work() -> None:
+        scores = score_verbatim(model, windows, [CONFIG.policy], batch_windows=CONFIG.batch_windows)
+        measure_near(
+            model,
+            scores,
+            options,
+            threshold=CONFIG.threshold,
+            screen=screen,
+            slots=choose_slots(model, options, LIMITS),
+            limits=LIMITS,
+            emit=results.append,
+        )
+
+    seconds, _ = timed(work)
+    return {
+        "windows_per_second": len(windows) / seconds,
+        "searched": sum(result.outcome is not None for result in results),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--library", type=Path, required=True)
+    parser.add_argument("--baseline", type=Path, required=True)
+    parser.add_argument("--model", default="library_24m")
+    parser.add_argument("--size", type=int, default=100, help="windows of ordinary text")
+    parser.add_argument("--batches", type=int, nargs="+", default=[1, 4, 8, 16])
+    parser.add_argument("--threads", type=int, default=2)
+    chosen = parser.parse_args()
+    torch.set_num_threads(chosen.threads)
+    spec = importlib.util.spec_from_file_location("paper_style", chosen.baseline)
+    assert spec is not None
+    assert spec.loader is not None
+    paper_style = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(paper_style)
+    model = load(str(chosen.library / chosen.model), dtype="float32", device="cpu")
+    results: dict[str, Any] = {"model": chosen.model}
+    with torch.inference_mode():
+        for name, windows in window_sets(model, chosen.library, chosen.size).items():
+            run_engine(model, windows[:8], "mass")  # warm-up
+            run_paper(paper_style.search, model, windows[:4], 4)
+            ours = run_engine(model, windows, "mass")
+            published_rule = run_engine(model, windows, "published")
+            screened = run_screened(model, windows)
+            paper = {batch: run_paper(paper_style.search, model, windows, batch) for batch in chosen.batches}
+            best = max(paper.values())
+            results[name] = {
+                "windows": len(windows),
+                "engine": ours,
+                "engine_published_stop_rule": published_rule,
+                "engine_screened": screened,
+                "paper_style_windows_per_second": paper,
+                "ratio": ours["windows_per_second"] / best,
+                "ratio_published_stop_rule": published_rule["windows_per_second"] / best,
+                "ratio_screened": screened["windows_per_second"] / best,
+            }
+            print(name, results[name], flush=True)
+    environment.save("engine_cpu", results)
+
+
+if __name__ == "__main__":
+    main()
