@@ -109,6 +109,7 @@ def test_test_sized_study_agrees_with_counterfactual_memorization(result: Counte
     assert result.agreement.value > 0.5
     assert result.agreement.by_target.low > 0
     assert result.agreement.fisher.low > 0
+    assert result.level_correlation > 0.8
     means = study.level_means(result.cells)
     assert means[0]["counterfactual"] < means[1]["counterfactual"]
     assert means[0]["counterfactual"] < means[2]["counterfactual"]

@@ -56,7 +56,7 @@ def counterfactual(
     low, high = result.agreement.by_target[:2]
     shown.print(
         f"\ncorrelation of log ratio and counterfactual score: {result.agreement.value:.3f}, "
-        f"95 % interval {low:.3f} to {high:.3f} (targets resampled)",
+        f"95 % interval {low:.3f} to {high:.3f} (targets resampled); over level means {result.level_correlation:.3f}",
         highlight=False,
         soft_wrap=True,
     )

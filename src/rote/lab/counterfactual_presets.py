@@ -18,7 +18,6 @@ QUICK = CounterfactualPlan(
     targets=14,
     sequences=2000,
     half_tokens=20,
-    repetitions=2,
 )
 FULL = CounterfactualPlan(
     training=_LARGER, targets=28, sequences=5000, half_tokens=50, repetitions=5, vocabulary_size=2048

@@ -27,7 +27,7 @@ from rote.lab.counterfactual import (
     models_of,
     write_material,
 )
-from rote.measures.counterfactual import Correlation, CounterfactualCell, correlate
+from rote.measures.counterfactual import Correlation, CounterfactualCell, correlate, correlation
 from rote.measures.prior import PriorSums
 from rote.models.hf import load
 from rote.models.shared_prefix import SharedPrefixScorer
@@ -48,6 +48,12 @@ class CounterfactualResult:
     """log-ratio against counterfactual score. Both hold log P(s|p) of the models with the copies."""
     prior_against_baseline: Correlation
     """log v̂ against log P(s|p) without the copies: no term in common."""
+
+    @property
+    def level_correlation(self) -> float:
+        """Pearson's r over the means of the levels, as published: noise of single targets averaged out."""
+        rows = level_means(self.cells)
+        return correlation([row["counterfactual"] for row in rows], [row["log_ratio"] for row in rows])
 
 
 def run_counterfactual(
@@ -195,6 +201,7 @@ def record(plan: CounterfactualPlan, result: CounterfactualResult) -> dict[str, 
         "plan": asdict(plan),
         "agreement": asdict(result.agreement),
         "prior_against_baseline": asdict(result.prior_against_baseline),
+        "level_correlation": result.level_correlation,
         "levels": level_means(result.cells),
         "cells": [
             {

@@ -1,0 +1,63 @@
+"""The counterfactual study of a preset: correlation, level means, and the figure of docs/prior.md.
+
+    python bench/prior_counterfactual.py --out FOLDER [--preset quick] [--processes 2] [--cache FOLDER]
+
+Models and scores that are already there are used again; `models_measured_now` says how many were not.
+"""
+
+import argparse
+import resource
+import shutil
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+import environment
+from rote.lab.counterfactual import models_of
+from rote.lab.counterfactual_presets import PRESETS
+from rote.run.counterfactual import level_means, run_counterfactual
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--preset", choices=sorted(PRESETS), default="quick")
+    parser.add_argument("--processes", type=int)
+    parser.add_argument("--cache", type=Path)
+    arguments = parser.parse_args()
+    plan = PRESETS[arguments.preset]
+    counts: list[int] = []
+    started = time.perf_counter()
+    result = run_counterfactual(
+        plan,
+        arguments.out,
+        cache_dir=arguments.cache,
+        processes=arguments.processes,
+        advance=lambda done, _: counts.append(done),
+    )
+    results = {
+        "preset": arguments.preset,
+        "plan": asdict(plan),
+        "models": len(models_of(plan)),
+        "models_measured_now": counts[-1] - counts[0],
+        "seconds_now": time.perf_counter() - started,
+        "cpu_seconds_now": sum(
+            usage.ru_utime + usage.ru_stime
+            for usage in map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+        ),
+        "agreement": asdict(result.agreement),
+        "prior_against_baseline": asdict(result.prior_against_baseline),
+        "level_correlation": result.level_correlation,
+        "levels": level_means(result.cells),
+    }
+    name = "prior_counterfactual" + ("" if arguments.preset == "quick" else f"_{arguments.preset}")
+    images = Path(__file__).parent.parent / "docs" / "img"
+    images.mkdir(parents=True, exist_ok=True)
+    for kind in ("svg", "png"):
+        shutil.copyfile(arguments.out / f"counterfactual.{kind}", images / f"{name}.{kind}")
+    print(result.agreement, result.prior_against_baseline, sep="\n")
+    print(environment.save(name, results))
+
+
+if __name__ == "__main__":
+    main()
