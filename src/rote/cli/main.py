@@ -12,7 +12,9 @@ from typer.core import TyperGroup
 from rote.cli.audit import audit
 from rote.cli.demo import demo
 from rote.cli.export import export
+from rote.cli.lab import lab_app
 from rote.cli.plan import plan
+from rote.cli.prior import prior
 from rote.cli.recall import recall
 from rote.cli.report import report
 from rote.cli.scan import scan_command
@@ -49,6 +51,8 @@ app.command()(export)
 app.command()(plan)
 app.command()(recall)
 app.command()(audit)
+app.command()(prior)
+app.add_typer(lab_app, name="lab")
 
 LIST_FLAGS = ("--text", "--control")
 

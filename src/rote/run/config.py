@@ -44,6 +44,10 @@ class RunConfig:
     temperature: float = option(1.0, "Temperature of the decoding policy.")
     top_k: int | None = option(40, "Keep the k most likely tokens; 'none' for no top-k.")
     top_p: float | None = option(None, "Keep the smallest set of tokens whose mass reaches this (nucleus).")
+    sweep: tuple[str, ...] = option(
+        (),
+        "Further policies scored in the same pass, by commas: k=10, p=0.9, t=0.7, or joined as t=0.7+k=40.",
+    )
     beam_width: int = option(20, "Beams kept per step.")
     edit_budget: int = option(5, "Edits within which a continuation counts as near-verbatim (ε).")
     distance: DistanceName = option("levenshtein", "Token distance: levenshtein, hamming, or none (baseline search).")
@@ -81,7 +85,7 @@ class RunConfig:
                 f"measures is {','.join(self.measures) or 'empty'}; choose among {', '.join(MEASURES)}, "
                 "separated by commas."
             )
-        self.policy.describe()
+        assert self.policies, "a policy that cannot work is refused here, not in the middle of a run"
         self._check_shares()
         for name, allowed in _CHOICES.items():
             if getattr(self, name) not in allowed:
@@ -113,6 +117,11 @@ class RunConfig:
     @property
     def policy(self) -> Policy:
         return Policy(self.temperature, self.top_k, self.top_p)
+
+    @property
+    def policies(self) -> tuple[Policy, ...]:
+        """The run's policy, then those of the sweep: all scored in one teacher-forced pass."""
+        return (self.policy, *(parse_policy(text) for text in self.sweep))
 
     @property
     def limits(self) -> Limits:
@@ -165,6 +174,23 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "rank": ("mass", "promise"),
     "stop_rule": ("mass", "published", "off"),
 }
+
+
+def parse_policy(text: str) -> Policy:
+    """A policy written as `k=40`, `p=0.9`, `t=0.7`, or several joined by `+`."""
+    known: dict[str, float] = {}
+    for part in text.split("+"):
+        name, _, value = part.strip().partition("=")
+        try:
+            if name not in ("k", "p", "t") or name in known:
+                raise ValueError(name)
+            known[name] = int(value) if name == "k" else float(value)
+        except ValueError as error:
+            raise ConfigError(
+                f"sweep has {text!r}; write policies as k=10, p=0.9, t=0.7, or joined by + as in t=0.7+k=40."
+            ) from error
+    top_k = known.get("k")
+    return Policy(known.get("t", 1.0), None if top_k is None else int(top_k), known.get("p"))
 
 
 def _flag(name: str) -> str:
@@ -229,8 +255,8 @@ def parse_value(name: str, value: Any) -> Any:
 
 def _parse_list(name: str, value: Any) -> tuple[str, ...]:
     if isinstance(value, str):
-        # A path may hold commas; measures are words.
-        parts = value.split(",") if name == "measures" else [value]
+        # A path may hold commas; measures and policies are words.
+        parts = value.split(",") if name in ("measures", "sweep") else [value]
         return tuple(part.strip() for part in parts if part.strip())
     return tuple(str(part) for part in value)
 

@@ -79,7 +79,12 @@ def scan_to_folder(
 
 def run_schema(config: RunConfig) -> pa.Schema:
     """Columns of a run with these options."""
-    further = [name for name, is_wanted in (("estimate", config.residual), ("verify", config.verify)) if is_wanted]
+    wanted = {
+        "estimate": config.residual,
+        "verify": config.verify,
+        "sweep": config.sweep and "verbatim" in config.measures,
+    }
+    further = [name for name, is_wanted in wanted.items() if is_wanted]
     return results_schema([*config.measures, *further])
 
 
@@ -166,7 +171,8 @@ def _require(config: RunConfig) -> None:
 
 def check_fits(model: HuggingFaceModel, config: RunConfig) -> None:
     """Fail before any work when the window or the policy cannot work with this model."""
-    config.policy.check_vocabulary(model.vocab_size)
+    for policy in config.policies:
+        policy.check_vocabulary(model.vocab_size)
     need = config.prefix_tokens + config.suffix_tokens
     if model.max_positions is not None and need > model.max_positions:
         raise WindowError(

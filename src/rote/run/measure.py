@@ -97,7 +97,7 @@ class _Stream:
     def _scored(self, windows: Iterable[Window]) -> Iterator[VerbatimScore]:
         config = self.config
         for chunk in _chunks(windows, CHUNK_BATCHES * config.batch_windows):
-            scores = list(score_verbatim(self.model, chunk, [config.policy], batch_windows=config.batch_windows))
+            scores = list(score_verbatim(self.model, chunk, config.policies, batch_windows=config.batch_windows))
             if "greedy" in config.measures:
                 self._generate(scores)
             yield from scores
@@ -127,6 +127,8 @@ class _Stream:
                 "p_verbatim": score.p,
                 "suffix_ranks": list(score.suffix_ranks),
             }
+            if self.config.sweep:
+                row["sweep_log_p"] = list(score.log_p[1:])
         if "greedy" in self.config.measures:
             greedy = self.greedy.pop(score.window.window_id)
             row |= _greedy_columns(greedy)

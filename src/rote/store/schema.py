@@ -28,6 +28,7 @@ MEASURE_COLUMNS: tuple[tuple[str, pa.Field], ...] = (
     ("greedy", pa.field("greedy_hamming", pa.int32())),
     ("greedy", pa.field("greedy_levenshtein", pa.int32())),
     ("verbatim", pa.field("suffix_ranks", _IDS)),
+    ("sweep", pa.field("sweep_log_p", _MASSES)),
     ("near", pa.field("mass_lower", _MASSES)),
     ("near", pa.field("mass_upper", pa.float64())),
     ("near", pa.field("verdict", pa.string())),
