@@ -46,7 +46,7 @@ def _count(value: float) -> str:
 
 def _samples_table(masses: tuple[float, ...]) -> Table:
     table = Table(title="Monte Carlo samples", title_justify="left", box=None)
-    table.add_column("probability", justify="right")
+    table.add_column("probability", justify="right", no_wrap=True)
     for chance in MISS_CHANCES:
         table.add_column(f"hit once, miss chance {chance:g}", justify="right")
     for error in ERRORS:

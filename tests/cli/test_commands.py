@@ -1,0 +1,228 @@
+"""show, export, plan and help: what a user reads, on finished and unfinished runs, in a terminal and in a pipe."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from rote.cli.main import app, main, spread_lists
+from tests.run.scans import Command, TinyLab, scan_arguments
+
+COMMANDS = sorted(
+    command.name or command.callback.__name__ for command in app.registered_commands if command.callback is not None
+)
+DRAWN = re.compile(r"[━╸╺▏▎▍▌▋▊▉█⠋⠙⠹\r\x1b]")
+"""Characters of progress bars, spinners, and of moving the cursor."""
+
+
+@pytest.fixture(scope="module")
+def run(lab: TinyLab, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("commands") / "run"
+    with pytest.raises(SystemExit) as ended:
+        main([*scan_arguments(lab, out, limit=12, part_windows=4), "--control", str(lab.files.controls)])
+    assert ended.value.code in (0, None)
+    return out
+
+
+@pytest.fixture(scope="module")
+def unfinished(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same run as it was after its first part: no manifest, no merged tables."""
+    folder = shutil.copytree(run, tmp_path_factory.mktemp("unfinished") / "run")
+    rows = pl.read_parquet(folder / "results.parquet").head(4)
+    found = pl.read_parquet(folder / "continuations.parquet")
+    for name in ("manifest.json", "results.parquet", "continuations.parquet"):
+        (folder / name).unlink()
+    (folder / "parts").mkdir()
+    kept = found.filter(pl.col("window_id").is_in(rows["window_id"].to_list()))
+    for number, part, more in ((0, rows.head(0), found.head(0)), (1, rows, kept)):
+        part.write_parquet(folder / "parts" / f"part-{number:06d}.parquet")
+        more.write_parquet(folder / "parts" / f"continuations-{number:06d}.parquet")
+    return folder
+
+
+def test_the_contract_names_commands_that_exist() -> None:
+    assert {"demo", "scan", "report", "show", "export", "plan", "recall", "audit"} <= set(COMMANDS)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_explains_itself(rote: Command, command: str) -> None:
+    outcome = rote(command, "--help")
+    assert outcome.code == 0
+    assert f"rote {command}" in outcome.out or "Usage:" in outcome.out
+    assert outcome.err == ""
+
+
+def test_help_names_every_command(rote: Command) -> None:
+    outcome = rote("--help")
+    assert outcome.code == 0
+    assert all(command in outcome.out for command in COMMANDS)
+    assert "bounds you can defend" in outcome.out
+
+
+def test_scan_help_shows_defaults(rote: Command) -> None:
+    words = " ".join(rote("scan", "--help").out.split())
+    for flag, default in (("--top-k", "40"), ("--beam-width", "20"), ("--threshold", "0.001"), ("--screen", "auto")):
+        assert re.search(rf"{flag} \S+ [^\[]*\[default: {re.escape(default)}\]", words), flag
+
+
+def test_without_arguments_the_help_is_shown(rote: Command) -> None:
+    outcome = rote()
+    assert "Usage:" in outcome.out + outcome.err
+
+
+def test_a_piped_scan_prints_nothing_but_where_the_results_are(lab: TinyLab, rote: Command, tmp_path: Path) -> None:
+    outcome = rote(*scan_arguments(lab, tmp_path / "run", measures="verbatim", limit=2))
+    assert outcome.code == 0
+    assert outcome.out == ""
+    assert outcome.err.splitlines() == [
+        f"Results: {tmp_path / 'run'}",
+        f"See them with: rote show {tmp_path / 'run'}",
+    ]
+
+
+def test_the_module_runs_like_the_command(lab: TinyLab, tmp_path: Path) -> None:
+    """A real process with real pipes: no bar, no cursor movement, no warning of a library."""
+    done = subprocess.run(
+        [sys.executable, "-m", "rote", *scan_arguments(lab, tmp_path / "run", measures="verbatim", limit=2)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == ""
+    assert not DRAWN.search(done.stderr)
+    assert len(done.stderr.splitlines()) == 2, done.stderr
+    manifest = json.loads((tmp_path / "run" / "manifest.json").read_text(encoding="utf-8"))
+    assert manifest["command_line"][1] == "scan"
+
+
+def test_show_summarises_a_finished_run(rote: Command, run: Path) -> None:
+    outcome = rote("show", run)
+    assert outcome.code == 0
+    assert outcome.err == ""
+    assert not re.search(r"[\r\x1b]", outcome.out), "no colours in a pipe"
+    for word in ("greedy", "verbatim", "near-verbatim", "target", "12 windows"):
+        assert word in outcome.out
+
+
+def test_show_reads_an_unfinished_run(rote: Command, unfinished: Path) -> None:
+    outcome = rote("show", unfinished)
+    assert outcome.code == 0
+    assert "4 windows" in outcome.out
+
+
+def test_export_keeps_every_digit(rote: Command, run: Path, tmp_path: Path) -> None:
+    results = pl.read_parquet(run / "results.parquet")
+    outcome = rote("export", run, "--format", "jsonl", "--out", tmp_path / "rows.jsonl")
+    assert outcome.code == 0
+    assert f"12 rows: {tmp_path / 'rows.jsonl'}" in outcome.err
+    lines = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert [line["p_verbatim"] for line in lines] == results["p_verbatim"].to_list()
+    assert [line["mass_lower"] for line in lines] == results["mass_lower"].to_list()
+
+
+def test_export_of_an_unfinished_run_says_so(rote: Command, unfinished: Path, tmp_path: Path) -> None:
+    outcome = rote("export", unfinished, "--format", "csv", "--out", tmp_path / "rows.csv")
+    assert outcome.code == 0
+    assert "4 rows" in outcome.err
+    assert "not finished" in outcome.err
+    assert pl.read_csv(tmp_path / "rows.csv").height == 4
+
+
+def test_export_of_continuations(rote: Command, run: Path, tmp_path: Path) -> None:
+    outcome = rote("export", run, "--format", "csv", "--table", "continuations", "--out", tmp_path / "found.csv")
+    assert outcome.code == 0
+    expected = pl.read_parquet(run / "continuations.parquet").height
+    assert pl.read_csv(tmp_path / "found.csv").height == expected > 0
+
+
+def numbers_of(line: str) -> list[str]:
+    return re.findall(r"[\d,.]+", line)
+
+
+def plan_line(rote: Command, start: str, *arguments: object, title: str) -> str:
+    out = rote("plan", *arguments).out
+    section = out[out.index(title) :].splitlines()
+    return next(line for line in section if line.strip().startswith(start))
+
+
+@pytest.mark.parametrize(
+    ("mass", "counts"),
+    [("0.1", ["51", "29", "7"]), ("0.01", ["528", "299", "69"]), ("0.001", ["5,296", "2,995", "693"])],
+)
+def test_plan_prints_the_published_sample_sizes(rote: Command, mass: str, counts: list[str]) -> None:
+    line = plan_line(rote, f"{mass} ", title="Monte Carlo samples")
+    assert numbers_of(line)[:4] == [mass, *counts]
+
+
+def test_plan_prints_the_samples_for_ten_percent_error(rote: Command) -> None:
+    assert numbers_of(plan_line(rote, "0.001 ", title="Monte Carlo samples"))[5] == "99,900"
+
+
+@pytest.mark.parametrize(
+    ("measure", "evaluations"),
+    [
+        ("greedy", "99"),
+        ("teacher forcing", "100"),
+        ("beam search, 20 beams", "1,030"),
+        ("Monte Carlo, 3,000 samples", "147,050"),
+        ("Monte Carlo, 100,000 samples", "4,900,050"),
+    ],
+)
+def test_plan_prints_the_published_token_evaluations(rote: Command, measure: str, evaluations: str) -> None:
+    line = plan_line(rote, measure, title="Token evaluations per window (50 + 50 tokens)")
+    assert numbers_of(line)[-1] == evaluations
+
+
+@pytest.mark.parametrize(
+    ("fact", "value"),
+    [
+        ("steps with probability at most 0.5", "9"),
+        ("steps with probability at most 0.1", "3"),
+        ("steps at rank 40 or beyond", "1"),
+        ("geometric mean", "0.871"),
+        ("a path above this probability survives 20 beams", "0.0476"),
+    ],
+)
+def test_plan_prints_what_the_threshold_allows(rote: Command, fact: str, value: str) -> None:
+    assert numbers_of(plan_line(rote, fact, title="What τ = 0.001 allows"))[-1] == value
+
+
+def test_plan_fits_a_pipe_of_eighty_columns(rote: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert "…" not in rote("plan").out
+
+
+def test_plan_takes_other_numbers(rote: Command) -> None:
+    line = plan_line(rote, "beam search, 5 beams", "--beam-width", 5, "--suffix-tokens", 10, title="Token evaluations")
+    assert numbers_of(line)[-1] == str(50 + 9 * 5)
+    assert numbers_of(plan_line(rote, "0.5 ", "--mass", 0.5, title="Queries until"))[1:] == ["1", "4", "10"]
+
+
+@pytest.mark.parametrize("bad", [("--mass", 0), ("--mass", 2), ("--threshold", 0), ("--suffix-tokens", 0)])
+def test_plan_refuses_numbers_that_cannot_work(rote: Command, bad: tuple[object, ...]) -> None:
+    outcome = rote("plan", *bad)
+    assert outcome.code == 2
+    assert outcome.err.startswith("error: ")
+    assert outcome.err.count("\n") == 1
+    assert outcome.out == ""
+
+
+@pytest.mark.parametrize(
+    ("given", "spread"),
+    [
+        (["scan", "--text", "a", "b", "c"], ["scan", "--text", "a", "--text", "b", "--text", "c"]),
+        (["--text", "a", "--control", "x", "y"], ["--text", "a", "--control", "x", "--control", "y"]),
+        (["--text", "a", "--out", "o", "--text", "b"], ["--text", "a", "--out", "o", "--text", "b"]),
+        (["--out", "o", "p"], ["--out", "o", "p"]),
+        (["--text"], ["--text"]),
+        ([], []),
+    ],
+)
+def test_lists_after_one_flag_are_spread(given: list[str], spread: list[str]) -> None:
+    assert spread_lists(given) == spread
