@@ -74,6 +74,11 @@ def test_links_and_anchors_resolve(path: Path) -> None:
 
 
 @each_document
+def test_nothing_is_left_to_be_filled_in(path: Path) -> None:
+    assert not re.findall(r"@[A-Z]+@|\bTODO\b|\bFIXME\b", path.read_text(encoding="utf-8"))
+
+
+@each_document
 def test_every_command_exists_with_the_options_it_is_shown_with(path: Path) -> None:
     known = commands()
     for code in code_of(path.read_text(encoding="utf-8")):
