@@ -8,11 +8,12 @@ from matplotlib.figure import Figure
 
 from rote.report.compare import Comparison
 from rote.report.figures.book import HeatRow, book_heat_map
-from rote.report.figures.curves import query_curves, token_ranks
+from rote.report.figures.curves import policy_sweep, query_curves, token_ranks
 from rote.report.figures.masses import gain_curves, mass_scatter
 from rote.report.figures.rates import CopiesSeries, rate_by_copies, rates_by_edits
 from rote.report.figures.shells import shell_heat_map, shell_violins, verbatim_share_by_model
 from rote.report.rates import Criterion, hits_of, places_of, rates_by_criterion
+from rote.report.sweeps import sweep_series
 from rote.report.tables import CopiesRate, copies_rates
 from rote.report.view import Document, RunView
 from rote.stats.curves import MassKind, RateCurves, query_grid, rate_curves
@@ -75,7 +76,19 @@ def run_drawings(view: RunView, *, suffix: str, title: str) -> list[Drawing]:
     ]
     if targets.mass_lower is not None:
         drawings += mass_drawings(targets, threshold, suffix=suffix, title=title, label=view.label)
-    return drawings + rank_drawings(view, suffix=suffix)
+    return drawings + sweep_drawings(view, suffix=suffix, title=title) + rank_drawings(view, suffix=suffix)
+
+
+def sweep_drawings(view: RunView, *, suffix: str, title: str) -> list[Drawing]:
+    return [
+        Drawing(
+            f"sweep-{setting.split()[0]}{suffix}",
+            f"Share of windows with verbatim probability at least τ, by {setting}; all policies from one pass.",
+            policy_sweep(series, setting=setting, is_log=setting == "top-k", title=title),
+            "verbatim",
+        )
+        for setting, series in sweep_series(view).items()
+    ]
 
 
 def mass_drawings(targets: Population, threshold: float, *, suffix: str, title: str, label: str) -> list[Drawing]:
