@@ -16,7 +16,7 @@ check: .venv/.dev
 	$(BIN)/mypy
 
 bench: .venv/.dev
-	$(BIN)/python bench/run_all.py
+	$(BIN)/python bench/run_all.py $(if $(LIBRARY),--library $(LIBRARY)) $(if $(BASELINE),--baseline $(BASELINE))
 
 format: .venv/.dev
 	$(BIN)/ruff format .
