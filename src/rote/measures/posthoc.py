@@ -46,7 +46,7 @@ def bleu_at_least(
     """Sentence BLEU of the decoded continuation against the target text, as a share of 1 (needs sacrebleu)."""
     if not 0 <= threshold <= 1:
         raise ConfigError(f"the BLEU threshold is {threshold}; it must be between 0 and 1.")
-    from sacrebleu.metrics import BLEU
+    from sacrebleu.metrics.bleu import BLEU
 
     metric = BLEU(effective_order=True)
 
