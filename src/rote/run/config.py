@@ -230,7 +230,7 @@ def parse_value(name: str, value: Any) -> Any:
     """A value from YAML or the command line as the field's type; a ConfigError names what does not fit."""
     kind = str({item.name: item for item in fields(RunConfig)}[name].type)
     is_optional = "None" in kind
-    if is_optional and (value is None or str(value).lower() == "none"):
+    if is_optional and (value is None or str(value).lower() in ("none", "auto")):
         return None
     try:
         if "tuple" in kind:
