@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from rote.errors import ConfigError
 from rote.search.base import SearchTask
 from rote.search.engine import Engine
-from rote.search.promise import completion_table
 from rote.search.refine import OrderName, Refined, RefineOptions, refine
 from rote.search.rollout_pool import OpenMass
 from rote.search.rollout_tree import Explorer
@@ -23,12 +22,13 @@ EVERYTHING = RefineOptions(token_evals=100_000, gap=None, threshold=None, order=
 
 def refined(case: Case, options: RefineOptions, *, pool: OpenMass | None = None) -> tuple[Refined, list[Bounds]]:
     steps: list[Bounds] = []
-    chances = completion_table(case.target_probs, case.options.edit_budget)
-    exploration = refine(pool or case.pool(), options, chances=chances, watch=lambda bounds, _: steps.append(bounds))
+    exploration = refine(
+        pool or case.pool(), options, target_probs=case.target_probs, watch=lambda bounds, _: steps.append(bounds)
+    )
     return case.explore(exploration), steps
 
 
-orders = st.sampled_from(["mass", "promise"])
+orders = st.sampled_from(["mass", "completion", "both"])
 
 
 @settings(max_examples=60)

@@ -1,0 +1,114 @@
+"""Refinement against a wider beam at the same token evaluations: lower bound, upper bound, verdicts decided.
+
+    python bench/refinement.py --library FOLDER [--model library_5m] [--factors 2,5,20] [--every 5]
+
+The default search is run to its end (no threshold stop); a beam of 2, 5, 20 times its width sets the number of token
+evaluations; refinement continues the default search until it has spent as many in all, prefix and ancestors that it
+evaluates again included.
+"""
+
+import argparse
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from environment import save
+from residual_efficiency import Searched, library_windows, search_all
+from rote.models.hf import HuggingFaceModel
+from rote.run.config import RunConfig
+from rote.search.base import SearchOutcome
+from rote.search.refine import OrderName, Refined, RefineOptions, refine
+from rote.search.rollout_tree import Explorer
+from rote.search.rollout_trie import ExploreTask
+from rote.types import Verdict
+
+QUERIES_AT_ONCE = 160
+
+
+def refined(
+    model: HuggingFaceModel, config: RunConfig, windows: list[Searched], wide: list[SearchOutcome], order: OrderName
+) -> dict[int, Refined]:
+    def task(key: int) -> ExploreTask[Refined]:
+        searched = windows[key]
+        options = RefineOptions(
+            token_evals=wide[key].token_evals - searched.outcome.token_evals, gap=None, threshold=None, order=order
+        )
+        pool = searched.pool(model.eos_ids, config.edit_budget)
+        exploration = refine(pool, options, target_probs=searched.score.target_probs)
+        return ExploreTask(key, searched.score.window.prefix_ids, exploration)
+
+    explorer = Explorer(model, config.policy, slots=4, limits=config.limits)
+    return dict(explorer.run(task(key) for key in range(len(windows))))
+
+
+def compare(
+    windows: list[Searched], wide: list[SearchOutcome], results: dict[int, Refined], threshold: float
+) -> dict[str, Any]:
+    rows = []
+    for key, searched in enumerate(windows):
+        bounds = {
+            "default": searched.outcome.bounds,
+            "wide": wide[key].bounds,
+            "refined": results[key].bounds,
+        }
+        rows.append(
+            {"document": searched.score.window.document, "char_start": searched.score.window.char_start}
+            | {f"lower_{name}": value.lower[-1] for name, value in bounds.items()}
+            | {f"upper_{name}": value.upper for name, value in bounds.items()}
+            | {f"verdict_{name}": str(value.verdict(threshold)) for name, value in bounds.items()}
+            | {"evals": wide[key].token_evals, "evals_refined": searched.outcome.token_evals + results[key].token_evals}
+        )
+    open_rows = [row for row in rows if row["verdict_default"] == Verdict.NOT_SHOWN]
+    return {
+        "windows": len(rows),
+        "lower_no_worse": float(np.mean([row["lower_refined"] >= row["lower_wide"] - 1e-9 for row in rows])),
+        "upper_no_worse": float(np.mean([row["upper_refined"] <= row["upper_wide"] + 1e-9 for row in rows])),
+        "median_lower_gain_wide": _gain(rows, "lower_wide"),
+        "median_lower_gain_refined": _gain(rows, "lower_refined"),
+        "mean_upper_default": float(np.mean([row["upper_default"] for row in rows])),
+        "mean_upper_wide": float(np.mean([row["upper_wide"] for row in rows])),
+        "mean_upper_refined": float(np.mean([row["upper_refined"] for row in rows])),
+        "undecided_by_default": len(open_rows),
+        "decided_by_wide": sum(row["verdict_wide"] != Verdict.NOT_SHOWN for row in open_rows),
+        "decided_by_refinement": sum(row["verdict_refined"] != Verdict.NOT_SHOWN for row in open_rows),
+        "rows": rows,
+    }
+
+
+def _gain(rows: list[dict[str, Any]], name: str) -> float:
+    return float(np.median([row[name] / row["lower_default"] - 1 for row in rows if row["lower_default"] > 0]))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--library", type=Path, required=True)
+    parser.add_argument("--model", default="library_5m")
+    parser.add_argument("--stride", type=int, default=4800)
+    parser.add_argument("--every", type=int, default=5, help="use every n-th window")
+    parser.add_argument("--factors", default="2,5,20")
+    parser.add_argument("--orders", default="both,mass,completion")
+    parser.add_argument("--out", type=Path, help="folder for the result (default bench/results)")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    model, config, scores = library_windows(arguments.library, arguments.model, arguments.stride)
+    scores = scores[:: arguments.every]
+    options = replace(config.search_options(), threshold=None, keep=0)
+    outcomes = search_all(model, config, options, scores, slots=QUERIES_AT_ONCE // options.beam_width)
+    windows = [Searched(score, outcome) for score, outcome in zip(scores, outcomes, strict=True)]
+    results: dict[str, Any] = {"model": arguments.model, "threshold": config.threshold}
+    for factor in map(int, arguments.factors.split(",")):
+        width = factor * options.beam_width
+        wider = replace(options, beam_width=width, record_frontier=False)
+        wide = search_all(model, config, wider, scores, slots=max(1, QUERIES_AT_ONCE // width))
+        for order in arguments.orders.split(","):
+            found = compare(windows, wide, refined(model, config, windows, wide, order), config.threshold)
+            results[f"{factor}x {order}"] = found
+            print(factor, order, {name: value for name, value in found.items() if name != "rows"}, flush=True)
+            save(f"refinement_{arguments.model}", results, arguments.out)
+
+
+if __name__ == "__main__":
+    main()
