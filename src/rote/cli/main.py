@@ -54,7 +54,7 @@ app.command()(audit)
 app.command()(prior)
 app.add_typer(lab_app, name="lab")
 
-LIST_FLAGS = ("--text", "--control")
+LIST_FLAGS = ("--text", "--control", "--prior-text")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
