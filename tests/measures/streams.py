@@ -1,0 +1,65 @@
+"""Windows and models for tests of the measures: a table model that knows some of its windows by heart."""
+
+from collections.abc import Sequence
+
+import torch
+
+from rote.measures.verbatim import VerbatimScore, score_verbatim
+from rote.models.table import TableModel
+from rote.policy import Policy
+from rote.search.base import Limits, SearchOptions
+from rote.types import Split, Window
+
+PREFIX, SUFFIX, VOCABULARY = 3, 5, 6
+LIMITS = Limits(PREFIX, SUFFIX)
+POLICY = Policy(1.0, 4)
+OPTIONS = SearchOptions(
+    policy=POLICY,
+    beam_width=3,
+    edit_budget=1,
+    distance="levenshtein",
+    viability="exact",
+    pin_verbatim=True,
+    threshold=0.001,
+    stop_rule="mass",
+    rank_by="mass",
+    keep=2,
+    max_children=None,
+    record_frontier=False,
+    suppress_eos=False,
+)
+
+
+def make_window(number: int, ids: Sequence[int], *, prefix: int = PREFIX) -> Window:
+    return Window(
+        window_id=f"book.txt@{number}",
+        document="book.txt",
+        split=Split.TARGET,
+        char_start=number,
+        suffix_char_start=number + prefix,
+        char_end=number + len(ids),
+        prefix_ids=tuple(ids[:prefix]),
+        suffix_ids=tuple(ids[prefix:]),
+    )
+
+
+def random_windows(count: int, *, seed: int = 0, low: int = 0) -> list[Window]:
+    generator = torch.Generator().manual_seed(seed)
+    ids = torch.randint(low, VOCABULARY, (count, PREFIX + SUFFIX), generator=generator).tolist()
+    return [make_window(number, row) for number, row in enumerate(ids)]
+
+
+def knowing_model(known: Sequence[Window], *, seed: int = 0, eos_ids: frozenset[int] = frozenset()) -> TableModel:
+    """Random logits everywhere, except that the next token of every known window has logit 8."""
+    explicit: dict[tuple[int, ...], list[float]] = {}
+    for window in known:
+        for place in range(PREFIX, PREFIX + SUFFIX):
+            row = [0.0] * VOCABULARY
+            row[window.ids[place]] = 8.0
+            explicit[window.ids[:place]] = row
+    generator = torch.Generator().manual_seed(seed)
+    return TableModel(torch.randn(512, VOCABULARY, generator=generator) * 3, explicit=explicit, eos_ids=eos_ids)
+
+
+def scored(model: TableModel, windows: Sequence[Window]) -> list[VerbatimScore]:
+    return list(score_verbatim(model, windows, [POLICY], batch_windows=16))
