@@ -1,0 +1,39 @@
+"""Scan texts from Python: `python examples/scan_in_python.py MODEL TEXT… [--out RUN]`.
+
+Prints the windows the model reproduces most easily, and what it would say instead of the expected text.
+"""
+
+import argparse
+
+import polars as pl
+
+import rote
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("model", help="folder or hub id")
+    parser.add_argument("text", nargs="+", help="texts to scan")
+    parser.add_argument("--stride-chars", type=int, default=200)
+    parser.add_argument("--out", help="save the results as a run folder")
+    chosen = parser.parse_args()
+
+    config = rote.RunConfig(stride_chars=chosen.stride_chars)
+    model = rote.load_model(chosen.model)
+    windows = rote.read_windows(model, chosen.text, config=config)
+    results = rote.scan(model, windows, config)
+
+    frame = results.to_polars().with_columns(mass=pl.col("mass_lower").list.last())
+    best = {row["window_id"]: row for row in results.continuations() if row["rank"] == 1}
+    for row in frame.sort("mass", descending=True).head(3).iter_rows(named=True):
+        print(f"{row['window_id']}: verbatim {row['p_verbatim']:.3g}, within 5 edits at least {row['mass']:.3g}")
+        if row["window_id"] in best:
+            found = best[row["window_id"]]
+            print(f"  {found['distance']} edits: {found['text']!r}")
+    print(f"{(frame['verdict'] == 'extractable').mean():.0%} of {len(results)} windows are extractable")
+    if chosen.out:
+        print(f"saved: {results.save(chosen.out)}")
+
+
+if __name__ == "__main__":
+    main()

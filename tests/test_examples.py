@@ -1,0 +1,59 @@
+"""Every example runs as its docstring says and prints what it promises."""
+
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.run.scans import TinyLab, make_lab
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+
+
+@pytest.fixture(scope="session")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> TinyLab:
+    return make_lab(tmp_path_factory)
+
+
+def run_example(name: str, arguments: list[object], patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(sys, "argv", [name, *map(str, arguments)])
+    runpy.run_path(str(EXAMPLES / name), run_name="__main__")
+
+
+def test_every_example_is_tested_here() -> None:
+    source = Path(__file__).read_text(encoding="utf-8")
+    assert [path.name for path in EXAMPLES.glob("*.py") if f'"{path.name}"' not in source] == []
+
+
+def test_scan_in_python_finds_memorized_text_and_saves_a_run(
+    lab: TinyLab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    memorized = lab.files.targets / "prose-0064-00.txt"
+    run_example("scan_in_python.py", [lab.model.path, memorized, "--out", tmp_path / "run"], monkeypatch)
+    out = capsys.readouterr().out
+    assert "prose-0064-00.txt@0: verbatim" in out
+    assert "100% of" in out
+    assert (tmp_path / "run" / "manifest.json").exists()
+
+
+def test_policy_sweep_prints_a_row_per_policy(
+    lab: TinyLab, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_example("policy_sweep.py", [lab.model.path, lab.files.targets], monkeypatch)
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 1 + 4 * 3
+    shares = {line[:28].strip(): int(line[28:].strip().removesuffix("%")) for line in lines[1:]}
+    # Fewer competitors for a token that is likely anyway: truncation and cooling only help memorized text here.
+    assert shares["temperature 0.5, top-k 40"] >= shares["temperature 1.5, top-k 40"]
+    assert shares["temperature 1, top-k 10"] > 0
+
+
+def test_recall_of_a_generation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [f"word{number}" for number in range(400)]
+    (tmp_path / "book.txt").write_text(" ".join(words), encoding="utf-8")
+    (tmp_path / "generation.txt").write_text("Well then: " + " ".join(words[100:300]), encoding="utf-8")
+    run_example("recall_of_a_generation.py", [tmp_path / "book.txt", tmp_path / "generation.txt"], monkeypatch)
+    assert capsys.readouterr().out == "near-verbatim recall: 50.0%\n"
