@@ -87,7 +87,7 @@ def copies_table(run: Path, facts: dict[str, dict[str, Any]]) -> Table:
     )
     table = Table(title=f"share of windows extractable at τ = {threshold:g}, with 95 % interval", box=None)
     for name, justify in (("copies in training", "right"), ("windows", "right")):
-        table.add_column(name, justify=justify)  # type: ignore[arg-type]
+        table.add_column(name, justify=justify, no_wrap=True)  # type: ignore[arg-type]
     for name in ("greedy, exact", "verbatim", "near-verbatim"):
         table.add_column(name, justify="right")
     for group in sorted(results["group"].unique(), key=_group_order):
