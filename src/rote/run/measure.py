@@ -16,6 +16,7 @@ from rote.measures.verbatim import VerbatimScore, score_verbatim
 from rote.measures.verify import verify
 from rote.models.base import TreeModel
 from rote.run.config import RunConfig
+from rote.run.estimate import PostProcessed, PostProcessor
 from rote.search.sizing import choose_slots
 from rote.types import Window
 
@@ -71,6 +72,7 @@ class _Stream:
         if "near" in config.measures:
             options = config.search_options()
             self.facts.slots = config.slots or choose_slots(self.model, options, config.limits)
+            after = PostProcessor(self.model, config, emit=lambda processed: self.emit(self._near_row(processed)))
             engine = measure_near(
                 self.model,
                 self._scored(windows),
@@ -79,8 +81,9 @@ class _Stream:
                 screen=config.screen_options(),
                 slots=self.facts.slots,
                 limits=config.limits,
-                emit=lambda result: self.emit(self._near_row(result)),
+                emit=after.add,
             )
+            after.flush()
             self.facts.slots, self.facts.peak_entries, self.facts.forwards = (
                 engine.slots,
                 engine.peak_entries,
@@ -135,7 +138,8 @@ class _Stream:
             evals += greedy.token_evals
         return row | {"token_evals": evals}
 
-    def _near_row(self, result: NearResult) -> MeasuredWindow:
+    def _near_row(self, processed: PostProcessed) -> MeasuredWindow:
+        result = processed.result
         row = self._row(result.score, result.search_evals) | {
             "mass_lower": list(result.bounds.lower),
             "mass_upper": result.bounds.upper,
@@ -145,6 +149,8 @@ class _Stream:
             "screen_rating": result.rating,
             "was_screened": result.was_rated_below_floor,
         }
+        if self.config.residual:
+            row |= processed.columns()
         if self.config.verify:
             row |= self._verified_columns(result, row)
         return MeasuredWindow(row, self._continuation_rows(result))
