@@ -66,6 +66,7 @@ BAD_OPTIONS: dict[str, tuple[dict[str, object], tuple[str, ...]]] = {
     "unknown distance": ({"distance": "euclid"}, ("distance is 'euclid'", "levenshtein, hamming, none")),
     "unknown screen": ({"screen": "maybe"}, ("screen is 'maybe'", "auto, off")),
     "unknown device": ({"device": "toaster"}, ("'toaster' is not a device",)),
+    "bad sweep": ({"sweep": "k=10,q"}, ("sweep has 'q'", "t=0.7+k=40")),
     "unknown dtype": ({"dtype": "float8"}, ("dtype 'float8'", "bfloat16")),
 }
 

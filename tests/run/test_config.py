@@ -35,6 +35,7 @@ CHANGED: dict[str, Any] = {
     "temperature": 0.5,
     "top_k": None,
     "top_p": 0.9,
+    "sweep": ("k=10", "t=0.7+k=40"),
     "beam_width": 3,
     "edit_budget": 2,
     "distance": "none",
