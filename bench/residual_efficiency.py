@@ -122,11 +122,12 @@ def main() -> None:
     parser.add_argument("--budget", type=int, default=4000)
     parser.add_argument("--repeats", type=int, default=6)
     parser.add_argument("--every", type=int, default=1, help="use every n-th window")
+    parser.add_argument("--first", type=int, default=0, help="start at this window")
     parser.add_argument("--out", type=Path, help="folder for the result (default bench/results)")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     model, config, scores = library_windows(arguments.library, arguments.model, arguments.stride)
-    scores = scores[:: arguments.every]
+    scores = scores[arguments.first :: arguments.every]
     outcomes = search_all(model, config, config.search_options(), scores, slots=16)
     chosen = [
         Searched(score, outcome)
@@ -145,7 +146,10 @@ def main() -> None:
         row = row_of(chosen[key], config, estimates, costs)
         if LEAST <= row["mass"] <= MOST:
             rows.append(row)
-            print({name: value if isinstance(value, str) else float(f"{value:.4g}") for name, value in row.items()})
+            print(
+                {name: value if isinstance(value, str) else float(f"{value:.4g}") for name, value in row.items()},
+                flush=True,
+            )
             ratios = [row["ratio"] for row in rows]
             result = {
                 "model": arguments.model,
