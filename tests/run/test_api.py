@@ -86,7 +86,6 @@ def test_a_part_of_the_windows_can_be_scanned_but_not_saved_as_a_run(
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.xfail(strict=True, reason="Windows do not remember the options they were cut with")
 @pytest.mark.parametrize("change", [{"stride_chars": 30}, {"limit": 5}, {"bos": "always"}])
 def test_results_of_windows_that_were_cut_otherwise_are_not_saved_under_these_options(
     model: HuggingFaceModel, lab: TinyLab, tmp_path: Path, change: dict[str, object]

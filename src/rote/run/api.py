@@ -37,10 +37,11 @@ def load_model(
 
 @dataclass(frozen=True, slots=True)
 class Windows(Sequence[Window]):
-    """Windows with the documents they were cut from."""
+    """Windows with the documents they were cut from and the options they were cut with."""
 
     documents: list[Document]
     chosen: WindowSet
+    config: RunConfig
 
     def __len__(self) -> int:
         return len(self.chosen.windows)
@@ -60,7 +61,7 @@ def read_windows(
     options = config or RunConfig()
     check_fits(model, options)
     documents = read_corpus([str(path) for path in text], [str(path) for path in control])
-    return Windows(documents, choose_windows(model, documents, options))
+    return Windows(documents, choose_windows(model, documents, options), options)
 
 
 class Results:
@@ -126,9 +127,24 @@ class Results:
         return Path(path)
 
 
+CUTTING = ("prefix_tokens", "suffix_tokens", "stride_chars", "whole_documents", "limit", "sample", "bos")
+
+
+def _require_same_cut(cut: RunConfig, scanned: RunConfig) -> None:
+    """The options that chose the windows must be the ones a saved run will name."""
+    for name in (*CUTTING, *(("seed",) if cut.sample is not None else ())):
+        if getattr(cut, name) != getattr(scanned, name):
+            raise ConfigError(
+                f"the windows were read with {name} {getattr(cut, name)}, but scan was given "
+                f"{getattr(scanned, name)}; use one RunConfig for both."
+            )
+
+
 def scan(model: HuggingFaceModel, windows: Sequence[Window], config: RunConfig | None = None) -> Results:
     """Measure windows in memory."""
-    options = config or RunConfig()
+    options = config or (windows.config if isinstance(windows, Windows) else RunConfig())
+    if isinstance(windows, Windows):
+        _require_same_cut(windows.config, options)
     check_fits(model, options)
     rows: list[MeasuredWindow] = []
     facts = measure_windows(model, windows, options, decode=model.decode, emit=rows.append)

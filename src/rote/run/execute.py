@@ -59,9 +59,10 @@ def scan_to_folder(
     with progress.phase(f"loading {config.model}"):
         model = load(config.model, revision=config.revision, dtype=config.dtype, device=config.device)
         check_fits(model, config)
+        identity = run_identity(model, documents, config)
+        # After the weights were hashed: compiling renames them.
         if config.compile:
             compile_layers(model.model)
-        identity = run_identity(model, documents, config)
     with progress.phase("cutting windows"):
         chosen = choose_windows(model, documents, config)
     keeps = "near" in config.measures and config.keep > 0

@@ -18,9 +18,9 @@ from rote.errors import ConfigError, ModelError, WindowError
 from rote.models.base import TreeBatch, TreeModel, TreeSession
 from rote.policy import Kept, keep
 from rote.search import beam, outcome
+from rote.search.admission import checked_tasks, fresh_state
 from rote.search.base import Limits, SearchOptions, SearchOutcome, SearchTask
 from rote.search.cache import TreeCache
-from rote.search.promise import completion_table
 from rote.search.scheduler import Scheduler, Slot
 from rote.search.sizing import first_entries
 from rote.types import StopReason
@@ -58,7 +58,7 @@ class Engine:
     @torch.inference_mode()
     def run(self, tasks: Iterable[SearchTask]) -> Iterator[SearchOutcome]:
         """Outcomes in the order in which windows end. Memory is bounded by the number of slots."""
-        scheduler = Scheduler(_checked(tasks, self.limits), self.slots)
+        scheduler = Scheduler(checked_tasks(tasks, self.limits), self.slots)
         while True:
             try:
                 yield from _Stream(self, scheduler).drain()
@@ -97,7 +97,8 @@ class _Stream:
         self.most_entries = entries
         first = first_entries(engine.model, engine.options, limits, engine.slots)
         self.session: TreeSession = engine.model.open_tree(engine.slots, _rounded(first, entries))
-        self.state = _empty_state(engine, lanes)
+        filler = Slot(SearchTask(0, (0,), (0,) * limits.suffix_tokens))
+        self.state = self._fresh([filler] * engine.slots)
         self.frontiers: list[outcome.FrontierRecord] = [outcome.FrontierRecord() for _ in range(engine.slots)]
         self.in_use = limits.prefix_tokens
 
@@ -248,10 +249,15 @@ class _Stream:
         packed = torch.from_numpy(np.concatenate(parts).astype(np.int64)).to(self.device, non_blocking=True)
         return torch.split_with_sizes(packed, [len(part) for part in parts])
 
+    def _fresh(self, slots: list[Slot]) -> beam.BeamState:
+        return fresh_state(
+            slots, options=self.options, viability=self.viability, limits=self.engine.limits, device=self.device
+        )
+
     def _admit(self, places: list[int]) -> None:
         slots = [self.scheduler.active[place] for place in places]
         rows = torch.tensor(places, device=self.device)
-        self.state.put(rows, _fresh_state(self.engine, slots))
+        self.state.put(rows, self._fresh(slots))
         lengths = torch.tensor([len(slot.task.prefix_ids) for slot in slots], device=self.device)
         self.cache.admit(rows, lengths)
         for place in places:
@@ -272,56 +278,3 @@ def _ranges(counts: list[int]) -> NDArray[np.int64]:
 
 def _rounded(entries: int, most: int) -> int:
     return min(most, -(-entries // ENTRY_STEP) * ENTRY_STEP)
-
-
-def _checked(tasks: Iterable[SearchTask], limits: Limits) -> Iterator[SearchTask]:
-    for task in tasks:
-        prefix, suffix = len(task.prefix_ids), len(task.suffix_ids)
-        if not 1 <= prefix <= limits.prefix_tokens or not 1 <= suffix <= limits.suffix_tokens:
-            raise WindowError(
-                f"window {task.key} has {prefix} + {suffix} tokens; the engine was opened for at most "
-                f"{limits.prefix_tokens} + {limits.suffix_tokens} and needs at least 1 + 1."
-            )
-        assert task.target_probs is None or len(task.target_probs) == suffix, "one probability per suffix token"
-        yield task
-
-
-def _empty_state(engine: Engine, lanes: int) -> beam.BeamState:
-    """Tensors for all slots, to be filled by admission."""
-    filler = SearchTask(0, (0,), (0,) * engine.limits.suffix_tokens)
-    return _fresh_state(engine, [Slot(filler)] * engine.slots)
-
-
-def _fresh_state(engine: Engine, slots: list[Slot]) -> beam.BeamState:
-    """Every slot holds one beam, the empty continuation."""
-    device, lanes, count = engine.model.device, engine.options.lanes, len(slots)
-    longest, budget = engine.limits.suffix_tokens, engine.options.edit_budget
-    viability = engine._viability
-    suffixes = [slot.task.suffix_ids for slot in slots]
-    log_p = torch.full((count, lanes), -math.inf, dtype=torch.float64)
-    log_p[:, 0] = 0.0
-    is_verbatim = torch.zeros(count, lanes, dtype=torch.bool)
-    is_verbatim[:, 0] = True
-    target = torch.full((count, longest), -1, dtype=torch.int64)
-    promise = torch.zeros(count, longest + 1 if engine.options.rank_by == "promise" else 1, budget + 1).double()
-    for row, slot in enumerate(slots):
-        target[row, : len(suffixes[row])] = torch.tensor(suffixes[row])
-        if engine.options.rank_by == "promise" and slot.task.target_probs is not None:
-            table = completion_table(slot.task.target_probs, budget)
-            promise[row, : len(table)] = torch.from_numpy(table)
-    zeros = torch.zeros(count, dtype=torch.float64, device=device)
-    return beam.BeamState(
-        log_p=log_p.to(device),
-        edits=viability.initial(device).expand(count, lanes, -1).clone(),
-        paths=torch.zeros(count, lanes, longest, dtype=torch.int64, device=device),
-        is_verbatim=is_verbatim.to(device),
-        step=torch.zeros(count, dtype=torch.int64, device=device),
-        length=torch.tensor([len(suffix) for suffix in suffixes], device=device),
-        target=target.to(device),
-        padded=viability.pad(suffixes, longest, device),
-        promise=promise.to(device),
-        bank=zeros.clone(),
-        eos=zeros.clone(),
-        refuted=zeros.clone(),
-        token_evals=torch.tensor([len(slot.task.prefix_ids) for slot in slots], device=device),
-    )

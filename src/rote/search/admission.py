@@ -1,0 +1,62 @@
+"""What enters a slot: windows checked against the engine's limits, and the beams they start with."""
+
+import math
+from collections.abc import Iterable, Iterator
+
+import torch
+
+from rote.distance import Viability
+from rote.errors import WindowError
+from rote.search.base import Limits, SearchOptions, SearchTask
+from rote.search.beam import BeamState
+from rote.search.promise import completion_table
+from rote.search.scheduler import Slot
+
+
+def checked_tasks(tasks: Iterable[SearchTask], limits: Limits) -> Iterator[SearchTask]:
+    """The tasks as they come; one that does not fit the limits is an error that names it."""
+    for task in tasks:
+        prefix, suffix = len(task.prefix_ids), len(task.suffix_ids)
+        if not 1 <= prefix <= limits.prefix_tokens or not 1 <= suffix <= limits.suffix_tokens:
+            raise WindowError(
+                f"window {task.key} has {prefix} + {suffix} tokens; the engine was opened for at most "
+                f"{limits.prefix_tokens} + {limits.suffix_tokens} and needs at least 1 + 1."
+            )
+        assert task.target_probs is None or len(task.target_probs) == suffix, "one probability per suffix token"
+        yield task
+
+
+def fresh_state(
+    slots: list[Slot], *, options: SearchOptions, viability: Viability, limits: Limits, device: torch.device
+) -> BeamState:
+    """Every slot holds one beam, the empty continuation."""
+    lanes, count = options.lanes, len(slots)
+    longest, budget = limits.suffix_tokens, options.edit_budget
+    suffixes = [slot.task.suffix_ids for slot in slots]
+    log_p = torch.full((count, lanes), -math.inf, dtype=torch.float64)
+    log_p[:, 0] = 0.0
+    is_verbatim = torch.zeros(count, lanes, dtype=torch.bool)
+    is_verbatim[:, 0] = True
+    target = torch.full((count, longest), -1, dtype=torch.int64)
+    promise = torch.zeros(count, longest + 1 if options.rank_by == "promise" else 1, budget + 1).double()
+    for row, slot in enumerate(slots):
+        target[row, : len(suffixes[row])] = torch.tensor(suffixes[row])
+        if options.rank_by == "promise" and slot.task.target_probs is not None:
+            table = completion_table(slot.task.target_probs, budget)
+            promise[row, : len(table)] = torch.from_numpy(table)
+    zeros = torch.zeros(count, dtype=torch.float64, device=device)
+    return BeamState(
+        log_p=log_p.to(device),
+        edits=viability.initial(device).expand(count, lanes, -1).clone(),
+        paths=torch.zeros(count, lanes, longest, dtype=torch.int64, device=device),
+        is_verbatim=is_verbatim.to(device),
+        step=torch.zeros(count, dtype=torch.int64, device=device),
+        length=torch.tensor([len(suffix) for suffix in suffixes], device=device),
+        target=target.to(device),
+        padded=viability.pad(suffixes, longest, device),
+        promise=promise.to(device),
+        bank=zeros.clone(),
+        eos=zeros.clone(),
+        refuted=zeros.clone(),
+        token_evals=torch.tensor([len(slot.task.prefix_ids) for slot in slots], device=device),
+    )
