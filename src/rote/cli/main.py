@@ -13,6 +13,7 @@ from rote.cli.audit import audit
 from rote.cli.demo import demo
 from rote.cli.export import export
 from rote.cli.lab import lab_app
+from rote.cli.mc import mc
 from rote.cli.plan import plan
 from rote.cli.prior import prior
 from rote.cli.recall import recall
@@ -52,6 +53,7 @@ app.command()(plan)
 app.command()(recall)
 app.command()(audit)
 app.command()(prior)
+app.command()(mc)
 app.add_typer(lab_app, name="lab")
 
 LIST_FLAGS = ("--text", "--control", "--prior-text")
