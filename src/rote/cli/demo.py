@@ -24,11 +24,15 @@ def demo(
     stride_chars: Annotated[int, typer.Option(help="Start a window every this many characters.")] = 120,
 ) -> None:
     """Train a pocket model, scan what it memorized, and write a report. Takes about three minutes on two cores."""
+    import torch
+
     from rote.lab.pocket import pocket_model
     from rote.report.build import build_report
     from rote.run.config import RunConfig
     from rote.run.execute import scan_to_folder
 
+    # The model is so small that a second thread waits more than it works, above all on shared cores.
+    torch.set_num_threads(1)
     console = Console(stderr=True)
     console.print(INTRODUCTION, highlight=False)
     with _training_bar(console) as report_training:
