@@ -64,8 +64,8 @@ def compare(
     open_rows = [row for row in rows if row["verdict_default"] == Verdict.NOT_SHOWN]
     return {
         "windows": len(rows),
-        "lower_no_worse": float(np.mean([row["lower_refined"] >= row["lower_wide"] - 1e-9 for row in rows])),
-        "upper_no_worse": float(np.mean([row["upper_refined"] <= row["upper_wide"] + 1e-9 for row in rows])),
+        "lower_no_worse": float(np.mean([row["lower_refined"] >= row["lower_wide"] * (1 - 1e-9) for row in rows])),
+        "upper_no_worse": float(np.mean([row["upper_refined"] <= row["upper_wide"] * (1 + 1e-9) for row in rows])),
         "median_lower_gain_wide": _gain(rows, "lower_wide"),
         "median_lower_gain_refined": _gain(rows, "lower_refined"),
         "mean_upper_default": float(np.mean([row["upper_default"] for row in rows])),
