@@ -8,6 +8,7 @@ import pytest
 from scipy import stats
 
 from rote.errors import ConfigError
+from rote.measures import montecarlo
 from rote.measures.intervals import (
     beta_quantile,
     gamma_quantile,
@@ -136,3 +137,11 @@ def test_no_trials_give_no_interval_but_a_reason() -> None:
     assert interval.reason == "no samples, so no share"
     with pytest.raises(ConfigError, match="impossible"):
         share_interval(3, 2)
+
+
+@pytest.mark.parametrize("hits", [0, 10])
+def test_a_sample_without_spread_has_no_standard_error_but_an_interval(hits: int) -> None:
+    """A standard error of 0 would claim certainty that ten samples cannot give."""
+    estimate = montecarlo._estimate(hits, 10, 500, "exact")
+    assert math.isnan(estimate.standard_error)
+    assert estimate.interval.high - estimate.interval.low > 0.2

@@ -99,7 +99,8 @@ def _sample(window: Window, options: MonteCarloOptions, eos_ids: frozenset[int])
 
 def _estimate(hits: int, samples: int, token_evals: int, method: IntervalName) -> Estimate:
     share = hits / samples
-    error = math.sqrt(share * (1 - share) / (samples - 1)) if samples > 1 else math.nan
+    # All hits or none: the spread is 0 and says nothing, so the error is undefined; the interval tells what is known.
+    error = math.sqrt(share * (1 - share) / (samples - 1)) if 0 < hits < samples else math.nan
     return Estimate(share, error, share_interval(hits, samples, method=method), samples, token_evals)
 
 

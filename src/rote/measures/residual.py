@@ -84,7 +84,9 @@ def estimate_open(
     interval = _interval(plan, main, weights, value, error)
     low, high = pool.lower + interval.low, pool.lower + interval.high + pool.unlisted
     clipped = Interval(min(max(low, pool.lower), bounds.upper), min(high, bounds.upper), LEVEL)
-    return Estimate(pool.lower + value, error, clipped, tickets, pilot.token_evals + main.token_evals)
+    # Without a hit the spread is 0 and says nothing: the error is undefined, the interval tells what is known.
+    known_error = error if value > 0 else math.nan
+    return Estimate(pool.lower + value, known_error, clipped, tickets, pilot.token_evals + main.token_evals)
 
 
 def _plan(pool: OpenMass, chances: NDArray[np.float64] | None) -> _Plan:

@@ -17,6 +17,7 @@ from rote.measures.verify import self_check
 from rote.models.hf import HuggingFaceModel, load
 from rote.models.hf_compile import compile_layers
 from rote.run.config import RunConfig
+from rote.run.estimate import check_can_estimate
 from rote.run.measure import MeasuredWindow, StreamFacts, measure_windows
 from rote.run.totals import totals_of
 from rote.search.sizing import choose_slots
@@ -55,6 +56,7 @@ def scan_to_folder(
 ) -> ScanResult:
     """Run or resume the scan that `config` describes. `document_facts` are noted in the manifest, by document name."""
     _require(config)
+    check_can_estimate(config)
     documents = read_corpus(config.text, config.control)
     with progress.phase(f"loading {config.model}"):
         model = load(config.model, revision=config.revision, dtype=config.dtype, device=config.device)
