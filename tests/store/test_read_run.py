@@ -16,7 +16,8 @@ from rote.store.schema import results_schema
 
 CONTRACT = (
     "window_id document split char_start suffix_char_start char_end prefix_ids suffix_ids log_p_verbatim p_verbatim "
-    "greedy_hamming greedy_levenshtein suffix_ranks mass_lower mass_upper verdict stop_reason stop_step token_evals"
+    "greedy_hamming greedy_levenshtein suffix_ranks mass_lower mass_upper verdict stop_reason stop_step "
+    "screen_rating was_screened token_evals"
 )
 
 
