@@ -94,7 +94,7 @@ def run_engine(model: HuggingFaceModel, windows: list[Window], stop_rule: Any) -
         "windows_per_second": len(windows) / seconds,
         "token_evals": sum(outcome.token_evals for outcome in outcomes),
         "bookkeeping_share": 1 - inside / seconds,
-        "peak_entries": engine.peak_entries,
+        "peak_entries": engine.counters.peak_entries,
         "slots": engine.slots,
     }
 

@@ -7,6 +7,7 @@ Random weights, bf16, scripted logits (bench/scripted.py), so that every search 
 
 import argparse
 import importlib.util
+import itertools
 import json
 import subprocess
 import sys
@@ -91,21 +92,24 @@ def tasks(pairs: list[Any]) -> list[SearchTask]:
     return [SearchTask(key, prefix, suffix) for key, (prefix, suffix) in enumerate(pairs)]
 
 
-def run_engine(model: HuggingFaceModel, pairs: list[Any], slots: int, chosen: SearchOptions) -> dict[str, Any]:
-    engine = Engine(model, chosen, slots=slots, limits=LIMITS)
+def run_engine(
+    model: HuggingFaceModel, pairs: list[Any], slots: int, chosen: SearchOptions, streams: int | None = None
+) -> dict[str, Any]:
+    engine = Engine(model, chosen, slots=slots, limits=LIMITS, streams=streams)
     torch.cuda.reset_peak_memory_stats()
     seconds, outcomes = timed(lambda: list(engine.run(tasks(pairs))))
     evals = sum(outcome.token_evals for outcome in outcomes)
     return {
         "slots": slots,
+        "streams": engine.streams,
         "windows": len(pairs),
         "seconds": seconds,
         "windows_per_second": len(pairs) / seconds,
         "token_evals": evals,
         "mean_stop_step": sum(outcome.stop_step for outcome in outcomes) / len(outcomes),
-        "forwards": engine.forwards,
-        "peak_entries": engine.peak_entries,
-        "session_entries": engine.session_entries,
+        "forwards": engine.counters.forwards,
+        "peak_entries": engine.counters.peak_entries,
+        "session_entries": engine.counters.session_entries,
         "peak_memory_gib": torch.cuda.max_memory_allocated() / 2**30,
     }
 
@@ -161,7 +165,7 @@ def run_generate(model: Any, batch: int) -> float:
     return batch / seconds
 
 
-def bookkeeping_share(model: HuggingFaceModel, pairs: list[Any], slots: int) -> float:
+def bookkeeping_share(model: HuggingFaceModel, pairs: list[Any], slots: int, streams: int) -> float:
     """1 − (time in the model's forward) / (time of the whole run), by device events around each forward."""
     from rote.models.hf_tree import TreeSessionHF
 
@@ -178,7 +182,7 @@ def bookkeeping_share(model: HuggingFaceModel, pairs: list[Any], slots: int) -> 
 
     TreeSessionHF.forward = marked  # type: ignore[method-assign]
     try:
-        engine = Engine(model, options(), slots=slots, limits=LIMITS)
+        engine = Engine(model, options(), slots=slots, limits=LIMITS, streams=streams)
         seconds, _ = timed(lambda: list(engine.run(tasks(pairs))))
     finally:
         TreeSessionHF.forward = original  # type: ignore[method-assign]
@@ -186,8 +190,8 @@ def bookkeeping_share(model: HuggingFaceModel, pairs: list[Any], slots: int) -> 
     return 1 - inside / seconds
 
 
-def profile(model: HuggingFaceModel, slots: int) -> str:
-    engine = Engine(model, options(), slots=slots, limits=LIMITS)
+def profile(model: HuggingFaceModel, slots: int, streams: int) -> str:
+    engine = Engine(model, options(), slots=slots, limits=LIMITS, streams=streams)
     work = tasks(scripted.windows(slots, 1.0))
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
         list(engine.run(work))
@@ -211,7 +215,7 @@ def ratios(results: dict[str, Any]) -> dict[str, float]:
 
 
 def run_published(chosen: argparse.Namespace) -> dict[str, Any]:
-    """The published way in a process of its own: plain layers, as its users run them, and a memory that is all free."""
+    """The published way in a process of its own: plain layers, as its users run them, and all of the memory."""
     command = [sys.executable, __file__, "--baseline", str(chosen.baseline), "--layers", str(chosen.layers)]
     done = subprocess.run([*command, "--published"], stdout=subprocess.PIPE, text=True, check=True)
     rows: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
@@ -224,7 +228,7 @@ def published(search: Any, layers: int) -> dict[str, Any]:
     run_paper(search, plain, scripted.windows(10, 1.0), 10)  # warm-up
     return {
         "paper_full_depth": [run_paper(search, plain, scripted.windows(80, 1.0), batch) for batch in (10, 40, 80)],
-        "paper_mixed": [run_paper(search, plain, scripted.windows(400, 0.05), batch) for batch in (10, 40, 80)],
+        "paper_mixed": [run_paper(search, plain, scripted.windows(240, 0.05), batch) for batch in (10, 40, 80)],
         "generate_20_beams": {"batch": 10, "windows_per_second": run_generate(inner, 10)},
     }
 
@@ -235,6 +239,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=environment.RESULTS)
     parser.add_argument("--layers", type=int, default=32)
     parser.add_argument("--slots", type=int, nargs="+", default=[102, 128, 154])
+    parser.add_argument("--streams", type=int, nargs="+", default=[2])
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--published", action="store_true", help="only the published way, as JSON on the last line")
@@ -248,6 +253,9 @@ def main() -> None:
     if chosen.published:
         print(json.dumps(published(paper_style.search, chosen.layers)))
         return
+    # First, and ended before this process touches the device: the two sides must not share its memory.
+    rows = {} if chosen.quick else run_published(chosen)
+    print(json.dumps(rows), flush=True)
     peak = matmul_rate()
     inner = build(chosen.layers)
     if chosen.compile:
@@ -259,7 +267,7 @@ def main() -> None:
         "layers": chosen.layers,
         "compiled": chosen.compile,
         "tree": model.searches_trees,
-    }
+    } | rows
 
     ids = torch.randint(100, 2000, (200, 100), device="cuda")
     with torch.inference_mode():
@@ -272,27 +280,32 @@ def main() -> None:
     warm_up, _ = timed(lambda: run_engine(model, scripted.windows(48, 0.5), 16, options()))
     results["warm_up_seconds"] = warm_up
     full = []
-    for slots in chosen.slots:
-        row = run_engine(model, scripted.windows(slots * (1 if chosen.quick else 4), 1.0), slots, options())
+    for slots, streams in itertools.product(chosen.slots, chosen.streams):
+        torch.cuda.empty_cache()
+        # One generation untimed: attention kernels are planned per shape, once per process.
+        run_engine(model, scripted.windows(slots, 1.0), slots, options(), streams)
+        row = run_engine(model, scripted.windows(slots * (1 if chosen.quick else 4), 1.0), slots, options(), streams)
         row["tflops"] = row["token_evals"] * per_token / row["seconds"] / 1e12
         row["share_of_matmul"] = row["tflops"] * 1e12 / peak
         row["predicted_bytes_per_slot"] = bytes_per_slot(model, options(), LIMITS, entries=row["session_entries"])
         full.append(row)
-        print(json.dumps(row))
+        print(json.dumps(row), flush=True)
     results["engine_full_depth"] = full
-    best_slots = max(full, key=lambda row: row["windows_per_second"])["slots"]
-    results["bookkeeping_share"] = bookkeeping_share(model, scripted.windows(best_slots, 1.0), best_slots)
-    mixed = scripted.windows(2000 if not chosen.quick else 800, 0.05)
-    results["engine_mixed"] = run_engine(model, mixed, best_slots, options())
-    results["engine_mixed_mass_rule"] = run_engine(model, mixed, best_slots, options(stop_rule="mass"))
-    results["engine_mixed_screened"] = run_screened(model, mixed, best_slots, options())
+    best = max(full, key=lambda row: row["windows_per_second"])
+    slots, streams = best["slots"], best["streams"]
+    torch.cuda.empty_cache()
+    results["bookkeeping_share"] = bookkeeping_share(model, scripted.windows(slots, 1.0), slots, streams)
     environment.save("engine_gpu", results, chosen.out)
-    (chosen.out / "engine_gpu_profile.txt").write_text(profile(model, best_slots), encoding="utf-8")
+    mixed = scripted.windows(2000 if not chosen.quick else 800, 0.05)
+    run_engine(model, mixed[:300], slots, options(), streams)
+    results["engine_mixed"] = run_engine(model, mixed, slots, options(), streams)
+    print(json.dumps(results["engine_mixed"]), flush=True)
+    results["engine_mixed_mass_rule"] = run_engine(model, mixed, slots, options(stop_rule="mass"), streams)
+    results["engine_mixed_screened"] = run_screened(model, mixed, slots, options())
+    environment.save("engine_gpu", results, chosen.out)
+    (chosen.out / "engine_gpu_profile.txt").write_text(profile(model, slots, streams), encoding="utf-8")
     print(json.dumps(results))
     if not chosen.quick:
-        del model, inner
-        torch.cuda.empty_cache()
-        results |= run_published(chosen)
         results["ratios"] = ratios(results)
     path = environment.save("engine_gpu", results, chosen.out)
     print(path.read_text())

@@ -15,6 +15,7 @@ from rote.policy import Policy
 from rote.search.base import Limits, SearchOptions, SearchOutcome, SearchTask
 from rote.search.engine import Engine
 from rote.search.reference import search
+from rote.search.shapes import Shapes
 from tests.models.test_table import Grown, batch_of
 from tests.models.tiny import CONFIGS, VOCABULARY, tiny_model
 
@@ -106,6 +107,14 @@ def test_tree_search_equals_the_plain_forward(architecture: str) -> None:
     assert model.searches_trees
     assert isinstance(model.open_tree(1, 8), TreeSessionHF)
     assert_engine_equals_reference(model, tasks_for(model, SHAPES))
+
+
+@pytest.mark.parametrize("architecture", ["llama", "gemma2", "gemma3", "gpt2", "mistral"])
+def test_shapes_rounded_as_on_a_gpu_change_no_number(architecture: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Attention then runs over more slots, lanes and entries than are live."""
+    monkeypatch.setattr(Shapes, "of", lambda _, most: Shapes(most, 64, repeats=True))
+    model = tiny(architecture)
+    assert_engine_equals_reference(model, tasks_for(model, SHAPES), slots=5)
 
 
 @pytest.mark.parametrize("architecture", sorted(RECOMPUTED))

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from rote.errors import ConfigError, ModelError, WindowError
 from rote.models.base import TreeBatch, TreeSession
 from rote.models.table import TableModel
-from rote.search import engine as engine_room
 from rote.search.base import Limits, SearchOptions, SearchOutcome, SearchTask
 from rote.search.cache import TreeCache
 from rote.search.engine import Engine
 from rote.search.reference import search
+from rote.search.stream import Stream
 from tests.search.test_engine_equals_reference import LIMITS, PLAIN, all_options, assert_same, models, task_lists
 
 MODEL = TableModel.random(5, vocab_size=5, spread=2.0, eos_ids=frozenset({0}))
@@ -103,24 +103,26 @@ def test_every_forward_keeps_the_contract(
 
 
 @settings(max_examples=40)
-@given(model=models, options=all_options(), tasks=task_lists(), slots=st.integers(1, 4))
+@given(model=models, options=all_options(), tasks=task_lists(), slots=st.integers(1, 4), streams=st.integers(1, 3))
 def test_the_cache_is_intact_after_every_step(
-    model: TableModel, options: SearchOptions, tasks: list[SearchTask], slots: int
+    model: TableModel, options: SearchOptions, tasks: list[SearchTask], slots: int, streams: int
 ) -> None:
     checks = 0
-    step = engine_room._Stream._step
+    settle = Stream.settle
 
-    def checked(stream: engine_room._Stream, admitted: list[int]) -> Iterator[SearchOutcome]:
+    def checked(stream: Stream) -> Iterator[SearchOutcome]:
         nonlocal checks
-        yield from step(stream, admitted)
+        yield from settle(stream)
+        running = {task.key for task in stream.scheduler.in_flight}
         for place, slot in enumerate(stream.scheduler.active):
-            prefix = len(slot.task.prefix_ids)
-            stream.cache.check_integrity(place, prefix_length=prefix, step=slot.step, beams=slot.beams)
-            checks += 1
+            if slot.task.key in running:
+                prefix = len(slot.task.prefix_ids)
+                stream.cache.check_integrity(place, prefix_length=prefix, step=slot.step, beams=slot.beams)
+                checks += 1
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engine_room._Stream, "_step", checked)
-        outcomes = list(Engine(model, options, slots=slots, limits=LIMITS).run(tasks))
+        patch.setattr(Stream, "settle", checked)
+        outcomes = list(Engine(model, options, slots=slots, limits=LIMITS, streams=streams).run(tasks))
     assert checks >= sum(outcome.stop_step - 1 for outcome in outcomes)
 
 
@@ -233,8 +235,8 @@ def test_out_of_memory_while_opening_a_session_is_survived_too() -> None:
 
 
 @settings(max_examples=40)
-@given(failing=st.sets(st.integers(0, 60), max_size=4))
-def test_out_of_memory_at_any_moment_loses_and_repeats_nothing(failing: set[int]) -> None:
+@given(failing=st.sets(st.integers(0, 60), max_size=4), streams=st.integers(1, 3))
+def test_out_of_memory_at_any_moment_loses_and_repeats_nothing(failing: set[int], streams: int) -> None:
     """The n-th forward or move fails, for any few n: moves happen after windows have ended."""
     calls = 0
 
@@ -245,7 +247,7 @@ def test_out_of_memory_at_any_moment_loses_and_repeats_nothing(failing: set[int]
             raise torch.OutOfMemoryError("CUDA out of memory (pretended)")
 
     tasks = many_tasks(20)
-    engine = Engine(WatchedModel(MODEL, watch=watch), PLAIN, slots=16, limits=LIMITS)
+    engine = Engine(WatchedModel(MODEL, watch=watch), PLAIN, slots=16, limits=LIMITS, streams=streams)
     assert_all_right(list(engine.run(tasks)), tasks)
 
 

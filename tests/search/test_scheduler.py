@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rote.errors import ConfigError
 from rote.search.base import SearchTask
-from rote.search.scheduler import Scheduler, Slot
+from rote.search.scheduler import Move, Scheduler, Slot, TaskQueue
 from tests.search.test_engine_equals_reference import PLAIN
 
 
@@ -18,23 +18,36 @@ def tasks(count: int) -> list[SearchTask]:
     return [SearchTask(key, (0,), (0, 1)) for key in range(count)]
 
 
-@given(st.integers(0, 20), st.integers(1, 5), st.data())
-def test_every_task_passes_once_and_moves_follow_the_slots(count: int, capacity: int, data: st.DataObject) -> None:
-    """A mirror of the slots, kept only by following moves, always agrees with the scheduler."""
-    scheduler = Scheduler(iter(tasks(count)), capacity)
-    mirror: dict[int, int] = {}
+@given(st.integers(0, 20), st.lists(st.integers(1, 5), min_size=1, max_size=3), st.data())
+def test_every_task_passes_once_and_moves_follow_the_slots(
+    count: int, capacities: list[int], data: st.DataObject
+) -> None:
+    """Mirrors of the slots, kept only by following refills, always agree with schedulers that share a queue."""
+    queue = TaskQueue(tasks(count))
+    schedulers = [Scheduler(queue, capacity) for capacity in capacities]
+    mirrors: list[dict[int, int]] = [{} for _ in schedulers]
     finished: Counter[int] = Counter()
-    while True:
-        for place in scheduler.admit():
-            mirror[place] = scheduler.active[place].task.key
-        assert [slot.task.key for slot in scheduler.active] == [mirror[p] for p in range(len(scheduler.active))]
-        if not scheduler.active:
-            break
-        assert len(scheduler.active) <= capacity
-        ended = data.draw(st.sets(st.integers(0, len(scheduler.active) - 1), min_size=1))
-        finished.update(mirror[place] for place in ended)
-        for move in scheduler.retire(ended):
-            mirror[move.target] = mirror[move.source]
+    is_running = True
+    while is_running:
+        is_running = False
+        for scheduler, capacity, mirror in zip(schedulers, capacities, mirrors, strict=True):
+            moves, admitted = scheduler.refill()
+            assert not {move.source for move in moves} & set(admitted), "a new window is not moved"
+            for move in moves:
+                mirror[move.target] = mirror[move.source]
+            for place in admitted:
+                mirror[place] = scheduler.active[place].task.key
+            held = [slot.task.key for slot in scheduler.active]
+            assert held == [mirror[place] for place in range(len(held))]
+            assert held == [task.key for task in scheduler.in_flight]
+            assert len(held) <= capacity
+            if not held:
+                continue
+            is_running = True
+            ended = data.draw(st.sets(st.integers(0, len(held) - 1), min_size=1))
+            finished.update(mirror[place] for place in ended)
+            scheduler.retire(ended)
+            assert [task.key for task in scheduler.in_flight] == [k for p, k in enumerate(held) if p not in ended]
     assert finished == Counter(range(count))
 
 
@@ -46,37 +59,43 @@ def test_windows_are_admitted_in_order_and_no_earlier_than_there_is_room() -> No
             taken.append(task.key)
             yield task
 
-    scheduler = Scheduler(watched(), 2)
-    assert scheduler.admit() == [0, 1]
+    scheduler = Scheduler(TaskQueue(watched()), 2)
+    assert scheduler.refill() == ([], [0, 1])
     assert taken == [0, 1]
-    assert scheduler.admit() == []
+    assert scheduler.refill() == ([], [])
     scheduler.retire([0])
-    assert scheduler.admit() == [1]
-    assert [slot.task.key for slot in scheduler.active] == [1, 2]
+    assert scheduler.refill() == ([], [0])
+    assert [slot.task.key for slot in scheduler.active] == [2, 1]
     assert taken == [0, 1, 2]
 
 
-def test_shrinking_gives_back_what_no_longer_fits_and_requeueing_comes_first() -> None:
-    scheduler = Scheduler(tasks(6), 4)
-    scheduler.admit()
-    evicted = scheduler.shrink(1)
-    assert [task.key for task in evicted] == [1, 2, 3]
-    scheduler.requeue(evicted)
+def test_a_slot_moves_only_when_nothing_fills_the_hole() -> None:
+    scheduler = Scheduler(TaskQueue(tasks(5)), 4)
+    scheduler.refill()
+    scheduler.retire([0, 2])
+    assert scheduler.refill() == ([Move(3, 2)], [0])
+    assert [slot.task.key for slot in scheduler.active] == [4, 1, 3]
+
+
+def test_what_is_put_back_comes_first_and_wakes_a_queue_that_was_empty() -> None:
+    queue = TaskQueue(tasks(3))
+    first = Scheduler(queue, 3)
+    first.refill()
+    assert queue.take() is None
+    first.retire([1])
+    queue.put_back(first.in_flight)
+    second = Scheduler(queue, 1)
     order = []
-    while scheduler.active:
-        order.append(scheduler.active[0].task.key)
-        scheduler.retire([0])
-        scheduler.admit()
-    assert order == [0, 1, 2, 3, 4, 5]
+    while second.refill().admitted:
+        order += [slot.task.key for slot in second.active]
+        second.retire([0])
+    assert order == [0, 2]
 
 
-def test_requeueing_wakes_an_exhausted_scheduler() -> None:
-    scheduler = Scheduler(tasks(1), 2)
-    scheduler.admit()
-    evicted = scheduler.shrink(0)
-    scheduler.capacity = 1
-    scheduler.requeue(evicted)
-    assert scheduler.admit() == [0]
+def test_a_slot_starts_with_the_cost_of_its_prefix() -> None:
+    scheduler = Scheduler(TaskQueue([SearchTask(0, (1, 2, 3), (0,))]), 1)
+    scheduler.refill()
+    assert scheduler.active[0].token_evals == 3
 
 
 def test_a_slot_knows_its_last_step() -> None:

@@ -22,14 +22,17 @@ class Levenshtein:
         self.budget = budget
         self.rule = rule
         self.half_width = budget // 2 if rule == "exact" else budget
-        self._offsets = torch.arange(-self.half_width, self.half_width + 1)
 
     @property
     def width(self) -> int:
         return 2 * self.half_width + 1
 
+    def _offsets(self, device: torch.device) -> Tensor:
+        """j − t of the band's cells; made on the device, because a copy would make the host wait."""
+        return torch.arange(-self.half_width, self.half_width + 1, device=device)
+
     def initial(self, device: torch.device) -> Tensor:
-        offsets = self._offsets.to(device)
+        offsets = self._offsets(device)
         return torch.where(offsets >= 0, offsets, UNREACHABLE).to(torch.int16)
 
     def pad(self, suffixes: list[tuple[int, ...]], length: int, device: torch.device) -> Tensor:
@@ -40,7 +43,7 @@ class Levenshtein:
         return padded.to(device)
 
     def advance(self, state: Tensor, tokens: Tensor, *, padded: Tensor, step: Tensor, length: Tensor) -> Advanced:
-        offsets = self._offsets.to(state.device)
+        offsets = self._offsets(state.device)
         columns = step[:, None] + offsets  # [slots, width]: j of each band cell
         target = padded.gather(1, (columns + self.half_width).clamp(max=padded.shape[1] - 1))
         substitution = (tokens[..., None] != target[:, None, None, :]).to(torch.int16)

@@ -42,7 +42,8 @@ class TreeBatch:
 
     Every query position writes its state at (`slots`, `entries`) of the session's memory. A beam in lane q of slot s
     attends to the entries where `ancestry[s, q]` is true (its prefix, its ancestors and itself). A prefix occupies
-    entries 0 … length − 1 of its slot and attends causally.
+    entries 0 … length − 1 of its slot and attends causally. `ancestry` may have rows for more slots and lanes than are
+    live, so that shapes repeat.
     """
 
     token_ids: Tensor  # [queries] int64

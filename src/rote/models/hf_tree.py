@@ -10,13 +10,20 @@ evaluated again. Slow, but the same numbers. `probe` decides by comparing, not b
 """
 
 import math
+from contextlib import nullcontext
 from typing import Any
 
 import torch
 import torch.nn.functional as functional
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from rote.models.base import TreeBatch
+from rote.models.transfer import to_device
+
+SHAPELESS_KERNELS = [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+"""Attention kernels that need no plan per shape. cuDNN's are faster for beams, whose shapes repeat; it takes tens of
+milliseconds to plan a new one, and the number of prefixes differs from step to step."""
 
 
 class Layout:
@@ -25,19 +32,21 @@ class Layout:
     def __init__(self, batch: TreeBatch) -> None:
         self.batch = batch
         self.beams = batch.beams
-        self.slots_in_use = len(batch.beam_counts)
-        self.lanes = max(batch.beam_counts, default=0)
-        self.is_rectangular = all(count == self.lanes for count in batch.beam_counts)
+        self.slots, self.lanes, self.reach = batch.ancestry.shape
+        self.is_rectangular = self.beams == self.slots * self.lanes
         self.beam_slots = batch.slots[: self.beams]
         self._rows: Tensor | None = None
         self._hidden: dict[int | None, Tensor] = {}
         self._prefix_hidden: dict[int | None, Tensor] = {}
         if batch.prefix_lengths:
-            lengths = torch.tensor(batch.prefix_lengths, device=batch.slots.device)[:, None]
-            order = torch.arange(max(batch.prefix_lengths), device=batch.slots.device)
-            self.is_prefix_token = order < lengths  # [prefixes, longest]
+            lengths = torch.tensor(batch.prefix_lengths)[:, None]
+            order = torch.arange(max(batch.prefix_lengths))
             starts = lengths.cumsum(0) - lengths
-            self.prefix_places = starts + torch.minimum(order, lengths - 1)
+            places = starts + torch.minimum(order, lengths - 1)  # [prefixes, longest]; padding repeats the last token
+            (tokens,) = torch.nonzero((order < lengths).flatten(), as_tuple=True)
+            self.prefix_places = to_device(places, batch.slots.device)
+            self.prefix_tokens = to_device(tokens, batch.slots.device)
+            """Where the packed tokens are in the padded rectangle, flattened."""
 
     def rows(self, entries: int) -> Tensor:
         """Where each query writes, as rows of a memory flattened over slots and entries."""
@@ -51,7 +60,7 @@ class Layout:
         A sliding window also hides entries further back than it reaches.
         """
         if window not in self._hidden:
-            allowed = self.batch.ancestry[:, : self.lanes]
+            allowed = self.batch.ancestry
             if window is not None:
                 positions = torch.zeros_like(allowed[..., 0], dtype=torch.int64)
                 positions[self.beam_slots, self.batch.lanes] = self.batch.positions[: self.beams]
@@ -198,15 +207,14 @@ class AttentionStyle:
 def _attend_beams(query: Tensor, keys: Tensor, values: Tensor, layout: Layout, style: AttentionStyle) -> Tensor:
     """Packed beams [heads, beams, width] → [beams, heads, width], through a [slots, lanes] rectangle."""
     heads, _, width = query.shape
-    slots, lanes = layout.slots_in_use, layout.lanes
+    slots, lanes = layout.slots, layout.lanes
     if layout.is_rectangular:
         rectangle = query.view(heads, slots, lanes, width).transpose(0, 1)
     else:
         padded = query.new_zeros(slots, lanes, heads, width)
         padded[layout.beam_slots, layout.batch.lanes] = query.transpose(0, 1)
         rectangle = padded.transpose(1, 2)
-    reach = layout.batch.ancestry.shape[-1]
-    keys, values = (memory[:slots, :reach].transpose(1, 2) for memory in (keys, values))
+    keys, values = (memory[:slots, : layout.reach].transpose(1, 2) for memory in (keys, values))
     mixed = style.attend(rectangle, keys, values, layout.hidden(style.window, query.dtype)).transpose(1, 2)
     if layout.is_rectangular:
         return mixed.reshape(slots * lanes, heads, -1)
@@ -217,10 +225,10 @@ def _attend_prefixes(query: Tensor, key: Tensor, value: Tensor, layout: Layout, 
     """Packed prefixes [heads, tokens, width] attend causally to themselves; padding comes last, where nobody looks."""
     places = layout.prefix_places  # [prefixes, longest]
     query, key, value = (packed[:, places].transpose(0, 1) for packed in (query, key, value))
-    mixed = style.attend(
-        query, key, value, layout.prefix_hidden(style.window, query.dtype)
-    )  # [prefixes, heads, longest, width]
-    return mixed.transpose(1, 2)[layout.is_prefix_token]
+    hidden = layout.prefix_hidden(style.window, query.dtype)
+    with sdpa_kernel(SHAPELESS_KERNELS) if query.is_cuda else nullcontext():
+        mixed = style.attend(query, key, value, hidden)  # [prefixes, heads, longest, width]
+    return mixed.transpose(1, 2).flatten(0, 1)[layout.prefix_tokens]
 
 
 class attention_through:

@@ -86,8 +86,8 @@ class _Stream:
             after.flush()
             self.facts.slots, self.facts.peak_entries, self.facts.forwards = (
                 engine.slots,
-                engine.peak_entries,
-                engine.forwards,
+                engine.counters.peak_entries,
+                engine.counters.forwards,
             )
         elif "verbatim" in config.measures:
             for score in self._scored(windows):

@@ -44,19 +44,19 @@ def fresh_state(
         if options.rank_by == "promise" and slot.task.target_probs is not None:
             table = completion_table(slot.task.target_probs, budget)
             promise[row, : len(table)] = torch.from_numpy(table)
-    zeros = torch.zeros(count, dtype=torch.float64, device=device)
-    return BeamState(
-        log_p=log_p.to(device),
-        edits=viability.initial(device).expand(count, lanes, -1).clone(),
-        paths=torch.zeros(count, lanes, longest, dtype=torch.int64, device=device),
-        is_verbatim=is_verbatim.to(device),
-        step=torch.zeros(count, dtype=torch.int64, device=device),
-        length=torch.tensor([len(suffix) for suffix in suffixes], device=device),
-        target=target.to(device),
-        padded=viability.pad(suffixes, longest, device),
-        promise=promise.to(device),
-        bank=zeros.clone(),
-        eos=zeros.clone(),
-        refuted=zeros.clone(),
-        token_evals=torch.tensor([len(slot.task.prefix_ids) for slot in slots], device=device),
+    host = torch.device("cpu")
+    fresh = BeamState(
+        log_p=log_p,
+        edits=viability.initial(host).expand(count, lanes, -1).clone(),
+        paths=torch.zeros(count, lanes, longest, dtype=torch.int64),
+        is_verbatim=is_verbatim,
+        step=torch.zeros(count, dtype=torch.int64),
+        length=torch.tensor([len(suffix) for suffix in suffixes]),
+        target=target,
+        padded=viability.pad(suffixes, longest, host),
+        promise=promise,
+        bank=torch.zeros(count, dtype=torch.float64),
+        eos=torch.zeros(count, dtype=torch.float64),
+        refuted=torch.zeros(count, dtype=torch.float64),
     )
+    return fresh.on(device)

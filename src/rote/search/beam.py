@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from rote.distance import Viability
+from rote.models.transfer import to_device
 from rote.policy import Kept
 from rote.search.base import SearchOptions
 
@@ -32,7 +33,10 @@ class BeamState:
     bank: Tensor  # [slots] float64
     eos: Tensor  # [slots] float64
     refuted: Tensor  # [slots] float64
-    token_evals: Tensor  # [slots] int64
+
+    def on(self, device: torch.device) -> "BeamState":
+        """A copy of a state made on the host."""
+        return BeamState(*(to_device(getattr(self, field.name), device) for field in fields(self)))
 
     def take(self, slots: Tensor | slice) -> "BeamState":
         """A copy holding only `slots` (a view when a slice is given)."""
@@ -200,7 +204,6 @@ def _following(state: BeamState, candidates: Candidates, chosen: Tensor, alive: 
         bank=state.bank,
         eos=state.eos,
         refuted=state.refuted,
-        token_evals=state.token_evals,
     )
 
 

@@ -25,7 +25,7 @@ class TreeCache:
 
     def admit(self, slots: Tensor, prefix_lengths: Tensor) -> None:
         """Lane 0 of each slot is the root: it sees the whole prefix and nothing else. Other lanes are empty."""
-        self.ancestry[slots] = False
+        self.ancestry.index_fill_(0, slots, False)
         self.ancestry[slots, 0] = self._order < prefix_lengths[:, None]
         self.entry_positions[slots] = self._order
 

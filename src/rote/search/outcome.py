@@ -1,4 +1,8 @@
-"""From tensors back to values: what the host keeps of a window that has ended."""
+"""From tensors back to values: what the host keeps of a window that has ended.
+
+`tally` and `gather_finals` put everything the host needs into a few small tensors while the device is still busy;
+`stopped` and `finished` read them once they have arrived.
+"""
 
 import math
 from typing import NamedTuple
@@ -6,10 +10,11 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from rote.distance.textbook import levenshtein_many
 from rote.search.base import SearchOptions, SearchOutcome
-from rote.search.beam import Accepted, BeamState
+from rote.search.beam import Accepted, Advance, BeamState
 from rote.search.frontier import Frontier
 from rote.search.scheduler import Slot
 from rote.types import Bounds, Continuation, StopReason
@@ -42,94 +47,135 @@ class FrontierRecord:
         return Frontier(log_p[order], depths[order], paths[order])
 
 
-class Context(NamedTuple):
-    options: SearchOptions
-    record: FrontierRecord
+class Tally(NamedTuple):
+    """One slot after a step, as the host reads it."""
+
+    beams: float
+    is_below_threshold: float
+    reach: float
+    bank: float
+    eos: float
+    refuted: float
+    left: float
 
 
-def stopped(state: BeamState, place: int, slot: Slot, reason: StopReason, context: Context) -> SearchOutcome:
+def tally(advanced: Advance, reach: Tensor) -> Tensor:
+    """[slots, fields of `Tally`] float64; counts are far below 2⁵³, so nothing is rounded."""
+    state = advanced.state
+    return torch.stack(
+        [
+            advanced.alive.sum(-1).double(),
+            advanced.is_below_threshold.double(),
+            reach.double(),
+            state.bank,
+            state.eos,
+            state.refuted,
+            state.log_p.exp().sum(-1),
+        ],
+        -1,
+    )
+
+
+class Finals(NamedTuple):
+    """Windows at their last step: sums, and accepted continuations in falling probability."""
+
+    lower: Tensor  # [windows, budget + 1] float64
+    sums: Tensor  # [windows, 4] float64: bank, eos, refuted, covered
+    mass: Tensor  # [windows, listed] float64; 0 where there is no further continuation
+    log_p: Tensor  # [windows, listed] float64
+    distance: Tensor  # [windows, listed] int16
+    paths: Tensor  # [windows, listed, longest suffix] int64
+
+
+def gather_finals(state: BeamState, accepted: Accepted, options: SearchOptions) -> Finals:
+    """What `finished` needs, and no more continuations than are kept; all for the baseline, which needs distances."""
+    is_baseline = options.distance == "none"
+    mass = accepted.mass if is_baseline else torch.where(accepted.distance <= options.edit_budget, accepted.mass, 0.0)
+    listed = mass.shape[1] if is_baseline or options.keep is None else min(options.keep, mass.shape[1])
+    ordered = mass.sort(dim=-1, descending=True, stable=True)
+    chosen = ordered.indices[:, :listed]
+    candidates = accepted.candidates
+    parents = (chosen // candidates.kept)[..., None].expand(-1, -1, state.paths.shape[-1])
+    paths = state.paths.gather(1, parents)
+    last = (state.length - 1)[:, None, None].expand(-1, listed, 1)
+    paths.scatter_(2, last, candidates.tokens.gather(1, chosen)[..., None])
+    sums = torch.stack(
+        [state.bank + accepted.unlisted, state.eos, state.refuted + accepted.refuted, accepted.covered], -1
+    )
+    return Finals(
+        accepted.lower,
+        sums,
+        ordered.values[:, :listed],
+        candidates.log_p.gather(1, chosen),
+        accepted.distance.gather(1, chosen),
+        paths,
+    )
+
+
+def stopped(
+    counted: Tally, state: BeamState, place: int, slot: Slot, options: SearchOptions, record: FrontierRecord
+) -> SearchOutcome:
     """A window that ended before its last step: only the upper bound is certified."""
-    options, record = context
-    sums = torch.stack([state.bank[place], state.eos[place], state.refuted[place], state.log_p[place].exp().sum()])
-    bank, eos, refuted, left = sums.tolist()
     if options.record_frontier and slot.beams:
         paths = state.paths[place, : slot.beams, : slot.step].cpu().numpy()
         record.add(state.log_p[place, : slot.beams].cpu().numpy(), paths[:, :-1], paths[:, -1])
     return SearchOutcome(
         key=slot.task.key,
-        bounds=Bounds((0.0,) * (options.edit_budget + 1), min(1.0, bank + left)),
-        stop_reason=reason,
+        bounds=Bounds((0.0,) * (options.edit_budget + 1), min(1.0, counted.bank + counted.left)),
+        stop_reason=StopReason.BELOW_THRESHOLD if slot.beams else StopReason.BEAM_EMPTY,
         stop_step=slot.step,
-        token_evals=int(state.token_evals[place]),
+        token_evals=slot.token_evals,
         covered=0.0,
-        bank=bank,
-        beam_left=left,
-        eos=eos,
-        refuted=refuted,
+        bank=counted.bank,
+        beam_left=counted.left,
+        eos=counted.eos,
+        refuted=counted.refuted,
         continuations=(),
         frontier=record.close() if options.record_frontier else None,
     )
 
 
-def finished(state: BeamState, accepted: Accepted, slots: list[Slot], contexts: list[Context]) -> list[SearchOutcome]:
-    """Windows at their last step: every accepted child counts."""
-    lower = accepted.lower.tolist()
-    sums = torch.stack(
-        [state.bank + accepted.unlisted, state.eos, state.refuted + accepted.refuted, accepted.covered]
-    ).tolist()
-    token_evals = state.token_evals.tolist()
+def finished(
+    finals: Finals, slots: list[Slot], options: SearchOptions, records: list[FrontierRecord]
+) -> list[SearchOutcome]:
+    """Windows at their last step: every accepted child counts. `finals` is on the host by now."""
     outcomes = []
-    for row, (slot, context) in enumerate(zip(slots, contexts, strict=True)):
-        options = context.options
-        bank, eos, refuted, covered = (values[row] for values in sums)
-        continuations, row_lower = _continuations(state, accepted, row, slot, options), tuple(lower[row])
+    for row, (slot, record) in enumerate(zip(slots, records, strict=True)):
+        bank, eos, refuted, covered = finals.sums[row].tolist()
+        continuations = _continuations(finals, row, slot, options)
+        lower = tuple(finals.lower[row].tolist())
         if options.distance == "none":
-            row_lower = tuple(
+            lower = tuple(
                 math.fsum(math.exp(c.log_p) for c in continuations if c.distance <= edits)
                 for edits in range(options.edit_budget + 1)
             )
         outcomes.append(
             SearchOutcome(
                 key=slot.task.key,
-                bounds=Bounds(row_lower, min(1.0, row_lower[-1] + bank)),
+                bounds=Bounds(lower, min(1.0, lower[-1] + bank)),
                 stop_reason=StopReason.FINISHED,
                 stop_step=len(slot.task.suffix_ids),
-                token_evals=token_evals[row],
+                token_evals=slot.token_evals,
                 covered=covered,
                 bank=bank,
                 beam_left=0.0,
                 eos=eos,
                 refuted=refuted,
                 continuations=continuations if options.keep is None else continuations[: options.keep],
-                frontier=context.record.close() if options.record_frontier else None,
+                frontier=record.close() if options.record_frontier else None,
             )
         )
     return outcomes
 
 
-def _continuations(
-    state: BeamState, accepted: Accepted, row: int, slot: Slot, options: SearchOptions
-) -> tuple[Continuation, ...]:
-    """Accepted continuations in falling probability; all of them for the baseline, which still needs distances."""
-    if options.keep == 0 and options.distance != "none":
-        return ()
-    mass = accepted.mass[row]
-    if options.distance != "none":
-        mass = torch.where(accepted.distance[row] <= options.edit_budget, mass, 0.0)
-    ordered = mass.sort(dim=-1, descending=True, stable=True)
-    count = int((ordered.values > 0).sum())
-    if options.keep is not None and options.distance != "none":
-        count = min(count, options.keep)
-    chosen = ordered.indices[:count]
-    length = len(slot.task.suffix_ids)
-    paths = state.paths[row, chosen // accepted.candidates.kept, :length].clone()
-    paths[:, length - 1] = accepted.candidates.tokens[row, chosen]
-    log_p = accepted.candidates.log_p[row, chosen].tolist()
+def _continuations(finals: Finals, row: int, slot: Slot, options: SearchOptions) -> tuple[Continuation, ...]:
+    count = int((finals.mass[row] > 0).sum())
+    paths = finals.paths[row, :count, : len(slot.task.suffix_ids)]
     if options.distance == "none":
-        target = torch.tensor(slot.task.suffix_ids, device=paths.device)
-        distances = levenshtein_many(paths, target).tolist()
+        distances = levenshtein_many(paths, torch.tensor(slot.task.suffix_ids)).tolist()
     else:
-        distances = accepted.distance[row, chosen].tolist()
+        distances = finals.distance[row, :count].tolist()
+    log_p = finals.log_p[row, :count].tolist()
     return tuple(
         Continuation(tuple(path), value, distance)
         for path, value, distance in zip(paths.tolist(), log_p, distances, strict=True)

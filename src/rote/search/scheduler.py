@@ -1,7 +1,7 @@
 """Slots: which window is where. Host-side bookkeeping only; tensors are moved by whoever owns them.
 
-Active slots are always 0 … active − 1, so that every tensor can be used as a leading slice. A slot whose window ends
-is refilled at once; when no window is left, the last active slot moves into the hole.
+Active slots are always 0 … active − 1 when a step starts, so that every tensor can be used as a leading slice. A slot
+whose window ends is refilled in place; only when no window is left does the last active slot move into the hole.
 """
 
 from collections.abc import Iterable, Iterator
@@ -13,11 +13,12 @@ from rote.search.base import SearchTask
 
 @dataclass(slots=True)
 class Slot:
-    """A window in flight: its task, how many tokens its beams hold, and how many beams live."""
+    """A window in flight: its task, how many tokens its beams hold, how many beams live, and what was evaluated."""
 
     task: SearchTask
     step: int = 0
     beams: int = 1
+    token_evals: int = 0
 
     @property
     def is_at_last_step(self) -> bool:
@@ -29,51 +30,62 @@ class Move(NamedTuple):
     target: int
 
 
+class Refill(NamedTuple):
+    """What changed before a step: slots to move, in order, then slots that hold a new window."""
+
+    moves: list[Move]
+    admitted: list[int]
+
+
+class TaskQueue:
+    """Windows that wait, shared by all schedulers of an engine. Taken one at a time, never ahead of need."""
+
+    def __init__(self, tasks: Iterable[SearchTask]) -> None:
+        self._coming: Iterator[SearchTask] = iter(tasks)
+        self._returned: list[SearchTask] = []
+
+    def take(self) -> SearchTask | None:
+        return self._returned.pop(0) if self._returned else next(self._coming, None)
+
+    def put_back(self, tasks: Iterable[SearchTask]) -> None:
+        """These were taken but not finished; they come before all others."""
+        self._returned = [*tasks, *self._returned]
+
+
 class Scheduler:
     """Admits tasks in order into free slots and keeps the active ones contiguous."""
 
-    def __init__(self, tasks: Iterable[SearchTask], capacity: int) -> None:
-        self._waiting: Iterator[SearchTask] = iter(tasks)
-        self._is_exhausted = False
-        self.capacity = capacity
+    def __init__(self, queue: TaskQueue, capacity: int) -> None:
+        self._queue = queue
+        self._capacity = capacity
+        self._free: list[int] = []
         self.active: list[Slot] = []
+        """Slots by place. Between `retire` and `refill` it still holds the windows that ended."""
 
-    def admit(self) -> list[int]:
-        """Fill free slots from the queue; the slots that got a new window."""
+    @property
+    def in_flight(self) -> list[SearchTask]:
+        return [slot.task for place, slot in enumerate(self.active) if place not in self._free]
+
+    def retire(self, ended: Iterable[int]) -> None:
+        """The windows at these places have ended; the next `refill` gives their slots away."""
+        self._free = sorted({*self._free, *ended})
+
+    def refill(self) -> Refill:
+        """New windows into free slots, lowest first; holes that nothing fills are closed from the end."""
         admitted: list[int] = []
-        while len(self.active) < self.capacity and not self._is_exhausted:
-            task = next(self._waiting, None)
+        while self._free or len(self.active) < self._capacity:
+            task = self._queue.take()
             if task is None:
-                self._is_exhausted = True
                 break
-            self.active.append(Slot(task))
-            admitted.append(len(self.active) - 1)
-        return admitted
-
-    def retire(self, ended: Iterable[int]) -> list[Move]:
-        """Free the slots of ended windows; the moves that keep active slots contiguous, in order."""
+            place = self._free.pop(0) if self._free else len(self.active)
+            self.active[place : place + 1] = [Slot(task, token_evals=len(task.prefix_ids))]
+            admitted.append(place)
         moves: list[Move] = []
-        for slot in sorted(ended, reverse=True):
+        for place in reversed(self._free):
             last = len(self.active) - 1
-            if slot != last:
-                self.active[slot] = self.active[last]
-                moves.append(Move(last, slot))
+            if place != last:
+                self.active[place] = self.active[last]
+                moves.append(Move(last, place))
             self.active.pop()
-        return moves
-
-    def shrink(self, capacity: int) -> list[SearchTask]:
-        """Lower the capacity; windows that no longer fit are given back to be searched again from the start."""
-        self.capacity = capacity
-        evicted = [slot.task for slot in self.active[capacity:]]
-        del self.active[capacity:]
-        return evicted
-
-    def requeue(self, tasks: list[SearchTask]) -> None:
-        waiting = self._waiting
-
-        def chained() -> Iterator[SearchTask]:
-            yield from tasks
-            yield from waiting
-
-        self._waiting = chained()
-        self._is_exhausted = False
+        self._free = []
+        return Refill(moves, admitted)

@@ -15,6 +15,9 @@ GPU_SHARE = 0.85
 GPU_QUERIES = 2560
 """Query positions per forward that fill a large GPU in whole tiles; more take longer without being faster."""
 
+LEAST_SLOTS_FOR_TWO_STREAMS = 32
+"""Below this a forward of half the slots is too small to keep a GPU busy."""
+
 
 def entries_per_slot(options: SearchOptions, limits: Limits) -> int:
     """Memory entries a slot is expected to need. Dead ones are reused, so it is well below the worst case."""
@@ -38,6 +41,11 @@ def first_entries(model: TreeModel, options: SearchOptions, limits: Limits, slot
         return expected
     free, _ = torch.cuda.mem_get_info(model.device)
     return min(worst, max(expected, int(free * GPU_SHARE * 0.8) // (slots * model.tree_bytes_per_entry())))
+
+
+def choose_streams(model: TreeModel, slots: int) -> int:
+    """Two where the host's work can hide behind the device's and each half still fills it, otherwise one."""
+    return 2 if model.device.type == "cuda" and slots >= LEAST_SLOTS_FOR_TWO_STREAMS else 1
 
 
 def choose_slots(model: TreeModel, options: SearchOptions, limits: Limits) -> int:

@@ -1,0 +1,31 @@
+"""Tensors between host and device, so that neither waits for the other.
+
+A plain copy makes the host wait until the device has done everything queued before it. These do not.
+"""
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+
+def to_device(tensor: Tensor, device: torch.device) -> Tensor:
+    """A host tensor on the device, queued like any other work there."""
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
+
+
+class Handover:
+    """Copies to the host that were started; `wait` returns them once they have arrived, whatever was queued after."""
+
+    def __init__(self, tensors: Iterable[Tensor]) -> None:
+        tensors = list(tensors)
+        self._tensors = [tensor.to("cpu", non_blocking=True) for tensor in tensors]  # into pinned memory
+        self._arrived: torch.cuda.Event | None = None
+        if any(tensor.is_cuda for tensor in tensors):
+            self._arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            self._arrived.record()
+
+    def wait(self) -> list[Tensor]:
+        if self._arrived is not None:
+            self._arrived.synchronize()
+        return self._tensors
