@@ -7,7 +7,6 @@ Random weights, bf16, scripted logits (bench/scripted.py), so that every search 
 
 import argparse
 import importlib.util
-import itertools
 import json
 import subprocess
 import sys
@@ -92,16 +91,13 @@ def tasks(pairs: list[Any]) -> list[SearchTask]:
     return [SearchTask(key, prefix, suffix) for key, (prefix, suffix) in enumerate(pairs)]
 
 
-def run_engine(
-    model: HuggingFaceModel, pairs: list[Any], slots: int, chosen: SearchOptions, streams: int | None = None
-) -> dict[str, Any]:
-    engine = Engine(model, chosen, slots=slots, limits=LIMITS, streams=streams)
+def run_engine(model: HuggingFaceModel, pairs: list[Any], slots: int, chosen: SearchOptions) -> dict[str, Any]:
+    engine = Engine(model, chosen, slots=slots, limits=LIMITS)
     torch.cuda.reset_peak_memory_stats()
     seconds, outcomes = timed(lambda: list(engine.run(tasks(pairs))))
     evals = sum(outcome.token_evals for outcome in outcomes)
     return {
         "slots": slots,
-        "streams": engine.streams,
         "windows": len(pairs),
         "seconds": seconds,
         "windows_per_second": len(pairs) / seconds,
@@ -165,7 +161,7 @@ def run_generate(model: Any, batch: int) -> float:
     return batch / seconds
 
 
-def bookkeeping_share(model: HuggingFaceModel, pairs: list[Any], slots: int, streams: int) -> float:
+def bookkeeping_share(model: HuggingFaceModel, pairs: list[Any], slots: int) -> float:
     """1 − (time in the model's forward) / (time of the whole run), by device events around each forward."""
     from rote.models.hf_tree import TreeSessionHF
 
@@ -182,7 +178,7 @@ def bookkeeping_share(model: HuggingFaceModel, pairs: list[Any], slots: int, str
 
     TreeSessionHF.forward = marked  # type: ignore[method-assign]
     try:
-        engine = Engine(model, options(), slots=slots, limits=LIMITS, streams=streams)
+        engine = Engine(model, options(), slots=slots, limits=LIMITS)
         seconds, _ = timed(lambda: list(engine.run(tasks(pairs))))
     finally:
         TreeSessionHF.forward = original  # type: ignore[method-assign]
@@ -190,8 +186,8 @@ def bookkeeping_share(model: HuggingFaceModel, pairs: list[Any], slots: int, str
     return 1 - inside / seconds
 
 
-def profile(model: HuggingFaceModel, slots: int, streams: int) -> str:
-    engine = Engine(model, options(), slots=slots, limits=LIMITS, streams=streams)
+def profile(model: HuggingFaceModel, slots: int) -> str:
+    engine = Engine(model, options(), slots=slots, limits=LIMITS)
     work = tasks(scripted.windows(slots, 1.0))
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
         list(engine.run(work))
@@ -239,7 +235,6 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=environment.RESULTS)
     parser.add_argument("--layers", type=int, default=32)
     parser.add_argument("--slots", type=int, nargs="+", default=[102, 128, 154])
-    parser.add_argument("--streams", type=int, nargs="+", default=[2])
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--published", action="store_true", help="only the published way, as JSON on the last line")
@@ -280,30 +275,29 @@ def main() -> None:
     warm_up, _ = timed(lambda: run_engine(model, scripted.windows(48, 0.5), 16, options()))
     results["warm_up_seconds"] = warm_up
     full = []
-    for slots, streams in itertools.product(chosen.slots, chosen.streams):
+    for slots in chosen.slots:
         torch.cuda.empty_cache()
         # One generation untimed: attention kernels are planned per shape, once per process.
-        run_engine(model, scripted.windows(slots, 1.0), slots, options(), streams)
-        row = run_engine(model, scripted.windows(slots * (1 if chosen.quick else 4), 1.0), slots, options(), streams)
+        run_engine(model, scripted.windows(slots, 1.0), slots, options())
+        row = run_engine(model, scripted.windows(slots * (1 if chosen.quick else 4), 1.0), slots, options())
         row["tflops"] = row["token_evals"] * per_token / row["seconds"] / 1e12
         row["share_of_matmul"] = row["tflops"] * 1e12 / peak
         row["predicted_bytes_per_slot"] = bytes_per_slot(model, options(), LIMITS, entries=row["session_entries"])
         full.append(row)
         print(json.dumps(row), flush=True)
     results["engine_full_depth"] = full
-    best = max(full, key=lambda row: row["windows_per_second"])
-    slots, streams = best["slots"], best["streams"]
+    slots = max(full, key=lambda row: row["windows_per_second"])["slots"]
     torch.cuda.empty_cache()
-    results["bookkeeping_share"] = bookkeeping_share(model, scripted.windows(slots, 1.0), slots, streams)
+    results["bookkeeping_share"] = bookkeeping_share(model, scripted.windows(slots, 1.0), slots)
     environment.save("engine_gpu", results, chosen.out)
     mixed = scripted.windows(2000 if not chosen.quick else 800, 0.05)
-    run_engine(model, mixed[:300], slots, options(), streams)
-    results["engine_mixed"] = run_engine(model, mixed, slots, options(), streams)
+    run_engine(model, mixed[:300], slots, options())
+    results["engine_mixed"] = run_engine(model, mixed, slots, options())
     print(json.dumps(results["engine_mixed"]), flush=True)
-    results["engine_mixed_mass_rule"] = run_engine(model, mixed, slots, options(stop_rule="mass"), streams)
+    results["engine_mixed_mass_rule"] = run_engine(model, mixed, slots, options(stop_rule="mass"))
     results["engine_mixed_screened"] = run_screened(model, mixed, slots, options())
     environment.save("engine_gpu", results, chosen.out)
-    (chosen.out / "engine_gpu_profile.txt").write_text(profile(model, slots, streams), encoding="utf-8")
+    (chosen.out / "engine_gpu_profile.txt").write_text(profile(model, slots), encoding="utf-8")
     print(json.dumps(results))
     if not chosen.quick:
         results["ratios"] = ratios(results)

@@ -100,14 +100,13 @@ def assert_same(left: SearchOutcome, right: SearchOutcome) -> None:
     options=all_options(),
     tasks=task_lists(),
     slots=st.integers(1, 5),
-    streams=st.integers(1, 3),
     data=st.data(),
 )
-def test_engine_equals_reference_for_any_grouping(model, options, tasks, slots, streams, data) -> None:  # type: ignore[no-untyped-def]
+def test_engine_equals_reference_for_any_grouping(model, options, tasks, slots, data) -> None:  # type: ignore[no-untyped-def]
     if options.policy.top_k is not None and options.policy.top_k > model.vocab_size:
         options = replace(options, policy=replace(options.policy, top_k=model.vocab_size))
     order = data.draw(st.permutations(tasks))
-    outcomes = {o.key: o for o in Engine(model, options, slots=slots, limits=LIMITS, streams=streams).run(order)}
+    outcomes = {o.key: o for o in Engine(model, options, slots=slots, limits=LIMITS).run(order)}
     assert sorted(outcomes) == [task.key for task in tasks]
     for task in tasks:
         assert_same(outcomes[task.key], search(model, task, options))

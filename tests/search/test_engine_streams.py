@@ -103,9 +103,9 @@ def test_every_forward_keeps_the_contract(
 
 
 @settings(max_examples=40)
-@given(model=models, options=all_options(), tasks=task_lists(), slots=st.integers(1, 4), streams=st.integers(1, 3))
+@given(model=models, options=all_options(), tasks=task_lists(), slots=st.integers(1, 4))
 def test_the_cache_is_intact_after_every_step(
-    model: TableModel, options: SearchOptions, tasks: list[SearchTask], slots: int, streams: int
+    model: TableModel, options: SearchOptions, tasks: list[SearchTask], slots: int
 ) -> None:
     checks = 0
     settle = Stream.settle
@@ -122,7 +122,7 @@ def test_the_cache_is_intact_after_every_step(
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Stream, "settle", checked)
-        outcomes = list(Engine(model, options, slots=slots, limits=LIMITS, streams=streams).run(tasks))
+        outcomes = list(Engine(model, options, slots=slots, limits=LIMITS).run(tasks))
     assert checks >= sum(outcome.stop_step - 1 for outcome in outcomes)
 
 
@@ -235,8 +235,8 @@ def test_out_of_memory_while_opening_a_session_is_survived_too() -> None:
 
 
 @settings(max_examples=40)
-@given(failing=st.sets(st.integers(0, 60), max_size=4), streams=st.integers(1, 3))
-def test_out_of_memory_at_any_moment_loses_and_repeats_nothing(failing: set[int], streams: int) -> None:
+@given(failing=st.sets(st.integers(0, 60), max_size=4))
+def test_out_of_memory_at_any_moment_loses_and_repeats_nothing(failing: set[int]) -> None:
     """The n-th forward or move fails, for any few n: moves happen after windows have ended."""
     calls = 0
 
@@ -247,7 +247,7 @@ def test_out_of_memory_at_any_moment_loses_and_repeats_nothing(failing: set[int]
             raise torch.OutOfMemoryError("CUDA out of memory (pretended)")
 
     tasks = many_tasks(20)
-    engine = Engine(WatchedModel(MODEL, watch=watch), PLAIN, slots=16, limits=LIMITS, streams=streams)
+    engine = Engine(WatchedModel(MODEL, watch=watch), PLAIN, slots=16, limits=LIMITS)
     assert_all_right(list(engine.run(tasks)), tasks)
 
 

@@ -56,6 +56,7 @@ class TreeBatch:
     beam_counts: tuple[int, ...]  # live beams per slot, on the host
     prefix_lengths: tuple[int, ...]  # one per admitted slot, on the host, in packed order
     outputs: Tensor  # [outputs] int64: packed positions whose logits are wanted
+    reaches: tuple[int, ...] = ()  # entries in use per slot, on the host; empty when all are like `ancestry`
 
     @property
     def beams(self) -> int:

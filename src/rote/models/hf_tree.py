@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from rote.models.base import TreeBatch
-from rote.models.transfer import to_device
+from rote.models.memory import to_device, zeros_as_touched
 
 SHAPELESS_KERNELS = [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 """Attention kernels that need no plan per shape. cuDNN's are faster for beams, whose shapes repeat; it takes tens of
@@ -38,6 +38,14 @@ class Layout:
         self._rows: Tensor | None = None
         self._hidden: dict[int | None, Tensor] = {}
         self._prefix_hidden: dict[int | None, Tensor] = {}
+        self._hidden_by_slot: dict[int | None, list[Tensor]] = {}
+        self.live_counts = [count for count in batch.beam_counts if count]
+        self.live_reaches = [
+            (slot, reach)
+            for slot, (count, reach) in enumerate(zip(batch.beam_counts, batch.reaches, strict=bool(batch.reaches)))
+            if count
+        ]
+        """(slot, entries in use) of every slot with beams, where the batch says it."""
         if batch.prefix_lengths:
             lengths = torch.tensor(batch.prefix_lengths)[:, None]
             order = torch.arange(max(batch.prefix_lengths))
@@ -71,6 +79,16 @@ class Layout:
                 allowed = allowed | ~allowed.any(-1, keepdim=True)
             self._hidden[window] = _minus_infinity_outside(allowed, dtype)[:, None]
         return self._hidden[window]
+
+    def hidden_by_slot(self, window: int | None, dtype: torch.dtype) -> list[Tensor]:
+        """The same, cut to the live lanes and entries of every slot with beams. [lanes, entries] each."""
+        if window not in self._hidden_by_slot:
+            hidden = self.hidden(window, dtype)
+            self._hidden_by_slot[window] = [
+                hidden[slot, 0, :count, :reach]
+                for count, (slot, reach) in zip(self.live_counts, self.live_reaches, strict=True)
+            ]
+        return self._hidden_by_slot[window]
 
     def prefix_hidden(self, window: int | None, dtype: torch.dtype) -> Tensor:
         """The same for prefixes, causal. [1, 1, longest prefix, longest prefix]."""
@@ -106,7 +124,7 @@ class TreeSessionHF:
     def grow(self, entries: int) -> None:
         for memory in (self._keys, self._values):
             for layer, old in memory.items():
-                grown = old.new_zeros(old.shape[0], entries, *old.shape[2:])
+                grown = zeros_as_touched((old.shape[0], entries, *old.shape[2:]), old)
                 grown[:, : self._entries] = old
                 memory[layer] = grown
         self._entries = entries
@@ -161,8 +179,8 @@ class TreeSessionHF:
     def _store(self, layer: int, key: Tensor, value: Tensor, layout: Layout) -> tuple[Tensor, Tensor]:
         if layer not in self._keys:
             # Zeros, not whatever was there: a masked NaN would still spoil the weighted sum.
-            self._keys[layer] = key.new_zeros(self._slots, self._entries, key.shape[0], key.shape[2])
-            self._values[layer] = value.new_zeros(self._slots, self._entries, value.shape[0], value.shape[2])
+            self._keys[layer] = zeros_as_touched((self._slots, self._entries, key.shape[0], key.shape[2]), key)
+            self._values[layer] = zeros_as_touched((self._slots, self._entries, value.shape[0], value.shape[2]), value)
         rows = layout.rows(self._entries)
         _write_rows(self._keys[layer], key.transpose(0, 1), rows)
         _write_rows(self._values[layer], value.transpose(0, 1), rows)
@@ -174,7 +192,7 @@ def _write_rows(memory: Tensor, values: Tensor, rows: Tensor) -> None:
     flat, values = memory.flatten(0, 1).flatten(1), values.flatten(1)  # [slots · entries, heads · width]
     if values.shape[1] * values.element_size() % 8 == 0 and values.is_contiguous():
         flat, values = flat.view(torch.int64), values.view(torch.int64)
-    flat[rows] = values
+    flat.index_copy_(0, rows, values)
 
 
 class AttentionStyle:
@@ -188,24 +206,63 @@ class AttentionStyle:
 
         Heads that share a key are folded into the query dimension, so keys and values are never repeated.
         """
-        count, heads, length, width = query.shape
+        count, heads, length, _ = query.shape
         groups = heads // key.shape[1]
-        folded = query.reshape(count, key.shape[1], groups * length, width)
         if groups > 1:
+            query = query.reshape(count, key.shape[1], groups * length, -1)
             hidden = hidden.expand(count, 1, length, -1).repeat(1, 1, groups, 1)
         if self.softcap is None:
-            mixed = functional.scaled_dot_product_attention(folded, key, value, hidden, scale=self.scaling)
+            mixed = functional.scaled_dot_product_attention(query, key, value, hidden, scale=self.scaling)
         else:
-            scale = self.scaling if self.scaling is not None else width**-0.5
-            scores = (folded @ key.transpose(-1, -2)).float() * scale
-            scores = torch.tanh(scores / self.softcap) * self.softcap
-            weights = (scores + hidden).softmax(-1).to(value.dtype)
-            mixed = weights @ value
-        return mixed.reshape(count, heads, length, -1)
+            scores = self._capped((query @ key.transpose(-1, -2)).float() * self._scale(query))
+            mixed = (scores + hidden).softmax(-1).to(value.dtype) @ value
+        return mixed if groups == 1 else mixed.reshape(count, heads, length, -1)
+
+    def attend_plainly(self, query: Tensor, key: Tensor, value: Tensor, hidden: Tensor) -> Tensor:
+        """The same for n = 1 in float32 as two products: for some twenty queries faster on a CPU than a fused kernel.
+
+        `query` [heads, q, width], `key` [key-value heads, e, width], `hidden` [q, e].
+        """
+        heads, length, _ = query.shape
+        groups = heads // key.shape[0]
+        if groups > 1:
+            query = query.reshape(key.shape[0], groups * length, -1)
+            hidden = hidden.repeat(groups, 1)
+        scores = torch.bmm(query * self._scale(query), key.transpose(1, 2))
+        if self.softcap is not None:
+            scores = self._capped(scores)
+        mixed = torch.bmm(scores.add_(hidden).softmax(-1), value)
+        return mixed if groups == 1 else mixed.reshape(heads, length, -1)
+
+    def _scale(self, query: Tensor) -> float:
+        return self.scaling if self.scaling is not None else float(query.shape[-1] ** -0.5)
+
+    def _capped(self, scores: Tensor) -> Tensor:
+        assert self.softcap is not None
+        return torch.tanh(scores / self.softcap) * self.softcap
 
 
 def _attend_beams(query: Tensor, keys: Tensor, values: Tensor, layout: Layout, style: AttentionStyle) -> Tensor:
-    """Packed beams [heads, beams, width] → [beams, heads, width], through a [slots, lanes] rectangle."""
+    """Packed beams [heads, beams, width] → [beams, heads, width]."""
+    if layout.batch.reaches and query.device.type == "cpu" and query.dtype == torch.float32:
+        return _attend_slot_by_slot(query, keys, values, layout, style)
+    return _attend_rectangle(query, keys, values, layout, style)
+
+
+def _attend_slot_by_slot(query: Tensor, keys: Tensor, values: Tensor, layout: Layout, style: AttentionStyle) -> Tensor:
+    """Each slot over its own live lanes and entries: a CPU would pay for every padded one."""
+    keys, values = keys.transpose(1, 2), values.transpose(1, 2)
+    own = torch.split_with_sizes(query, layout.live_counts, 1)
+    hidden = layout.hidden_by_slot(style.window, query.dtype)
+    parts = [
+        style.attend_plainly(own[place], keys[slot, :, :reach], values[slot, :, :reach], hidden[place])
+        for place, (slot, reach) in enumerate(layout.live_reaches)
+    ]
+    return torch.cat(parts, 1).transpose(0, 1)
+
+
+def _attend_rectangle(query: Tensor, keys: Tensor, values: Tensor, layout: Layout, style: AttentionStyle) -> Tensor:
+    """All slots at once, padded to a [slots, lanes] rectangle: one kernel keeps a GPU busy."""
     heads, _, width = query.shape
     slots, lanes = layout.slots, layout.lanes
     if layout.is_rectangular:

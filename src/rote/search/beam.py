@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from rote.distance import Viability
-from rote.models.transfer import to_device
+from rote.models.memory import to_device
 from rote.policy import Kept
 from rote.search.base import SearchOptions
 

@@ -1,11 +1,9 @@
 """The engine: admit → forward → advance → retire, for many windows at once, each at its own depth.
 
-A beam is a query position. All live beams of all windows of a stream, and the prefixes of windows just admitted, go
-through the model in one packed forward; nothing is padded, copied or reordered. The host learns one small table per
-step. On a GPU two streams take turns, so that the device works on one while the host reads the table of the other.
+A beam is a query position. All live beams of all windows, and the prefixes of windows just admitted, go through the
+model in one packed forward; nothing is padded, copied or reordered. The host learns one small table per step.
 """
 
-from collections import deque
 from collections.abc import Iterable, Iterator
 
 import torch
@@ -15,16 +13,14 @@ from rote.models.base import TreeModel
 from rote.search.admission import checked_tasks
 from rote.search.base import Limits, SearchOptions, SearchOutcome, SearchTask
 from rote.search.scheduler import Scheduler, TaskQueue
-from rote.search.sizing import choose_streams, first_entries
+from rote.search.sizing import first_entries
 from rote.search.stream import Counters, Setup, Stream
 
 
 class Engine:
     """Searches windows with one model and one set of options; reusable for any number of streams."""
 
-    def __init__(
-        self, model: TreeModel, options: SearchOptions, *, slots: int, limits: Limits, streams: int | None = None
-    ) -> None:
+    def __init__(self, model: TreeModel, options: SearchOptions, *, slots: int, limits: Limits) -> None:
         options.policy.check_vocabulary(model.vocab_size)
         if slots < 1:
             raise ConfigError(f"slots are {slots}; at least one window must be searched at a time.")
@@ -38,7 +34,6 @@ class Engine:
         self.options = options
         self.limits = limits
         self.slots = slots
-        self.streams = choose_streams(model, slots) if streams is None else streams
         self.counters = Counters()
         self._setup = Setup(
             model,
@@ -55,35 +50,23 @@ class Engine:
         """Outcomes in the order in which windows end. Memory is bounded by the number of slots."""
         queue = TaskQueue(checked_tasks(tasks, self.limits))
         while True:
-            schedulers = [Scheduler(queue, slots) for slots in self._shares()]
+            scheduler = Scheduler(queue, self.slots)
             try:
-                yield from self._drain(schedulers)
+                yield from self._drain(scheduler)
                 return
             except torch.OutOfMemoryError as error:
                 self._halve(error)
-            # Outside the handler: until it ends, the exception holds the tensors of the streams that failed.
+            # Outside the handler: until it ends, the exception holds the tensors of the stream that failed.
             # Nothing of a window in flight is kept: all go back to the queue.
-            queue.put_back([task for scheduler in schedulers for task in scheduler.in_flight])
+            queue.put_back(scheduler.in_flight)
             if torch.cuda.is_available():
                 torch.cuda.empty_cache()
 
-    def _shares(self) -> list[int]:
-        """The slots, divided among the streams."""
-        streams = min(self.streams, self.slots)
-        return [self.slots * (place + 1) // streams - self.slots * place // streams for place in range(streams)]
-
-    def _drain(self, schedulers: list[Scheduler]) -> Iterator[SearchOutcome]:
+    def _drain(self, scheduler: Scheduler) -> Iterator[SearchOutcome]:
         entries = first_entries(self.model, self.options, self.limits, self.slots)
-        launched: deque[Stream] = deque()
-        for scheduler, slots in zip(schedulers, self._shares(), strict=True):
-            stream = Stream(self._setup, scheduler, slots=slots, first_entries=entries)
-            if stream.launch():
-                launched.append(stream)
-        while launched:
-            stream = launched.popleft()
+        stream = Stream(self._setup, scheduler, slots=self.slots, first_entries=entries)
+        while stream.launch():
             yield from stream.settle()
-            if stream.launch():
-                launched.append(stream)
 
     def _halve(self, error: Exception) -> None:
         if self.slots == 1:

@@ -15,9 +15,6 @@ GPU_SHARE = 0.85
 GPU_QUERIES = 2560
 """Query positions per forward that fill a large GPU in whole tiles; more take longer without being faster."""
 
-LEAST_SLOTS_FOR_TWO_STREAMS = 32
-"""Below this a forward of half the slots is too small to keep a GPU busy."""
-
 
 def entries_per_slot(options: SearchOptions, limits: Limits) -> int:
     """Memory entries a slot is expected to need. Dead ones are reused, so it is well below the worst case."""
@@ -36,16 +33,11 @@ def bytes_per_slot(model: TreeModel, options: SearchOptions, limits: Limits, *, 
 def first_entries(model: TreeModel, options: SearchOptions, limits: Limits, slots: int) -> int:
     """Entries to open a session with: the worst case where memory allows it, because growing copies everything."""
     worst = TreeCache.worst_case_entries(limits.prefix_tokens, limits.suffix_tokens, options.lanes) + options.lanes
-    expected = entries_per_slot(options, limits)
     if model.device.type != "cuda":
-        return expected
+        return worst  # pages of a CPU's memory that are never used are never taken
+    expected = entries_per_slot(options, limits)
     free, _ = torch.cuda.mem_get_info(model.device)
     return min(worst, max(expected, int(free * GPU_SHARE * 0.8) // (slots * model.tree_bytes_per_entry())))
-
-
-def choose_streams(model: TreeModel, slots: int) -> int:
-    """Two where the host's work can hide behind the device's and each half still fills it, otherwise one."""
-    return 2 if model.device.type == "cuda" and slots >= LEAST_SLOTS_FOR_TWO_STREAMS else 1
 
 
 def choose_slots(model: TreeModel, options: SearchOptions, limits: Limits) -> int:

@@ -1,8 +1,7 @@
 """One stream of windows: its slots, their beams, the tree cache and the model's session.
 
 A step has two halves. `launch` queues everything on the device: new prefixes, the packed forward, the next beams, and
-a copy of the few numbers the host must know. `settle` waits for that copy alone and ends what has ended. An engine
-with two streams settles one while the device works on the other.
+a copy of the few numbers the host must know. `settle` waits for that copy, once, and ends what has ended.
 """
 
 import math
@@ -17,7 +16,7 @@ from torch import Tensor
 
 from rote.distance import Viability
 from rote.models.base import TreeBatch, TreeModel, TreeSession
-from rote.models.transfer import Handover, to_device
+from rote.models.memory import Handover, to_device
 from rote.policy import Kept, keep
 from rote.search import beam, outcome
 from rote.search.admission import fresh_state
@@ -32,7 +31,7 @@ GROWTH = 1.5
 
 @dataclass(slots=True)
 class Counters:
-    """What an engine's streams did so far, for benches and for whoever asks about memory."""
+    """What an engine did so far, for benches and for whoever asks about memory."""
 
     forwards: int = 0
     peak_entries: int = 0
@@ -41,7 +40,7 @@ class Counters:
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What all streams of an engine share."""
+    """What an engine lends its stream."""
 
     model: TreeModel
     options: SearchOptions
@@ -77,7 +76,7 @@ class Stream:
         filler = Slot(SearchTask(0, (0,), (0,) * limits.suffix_tokens))
         self.state = self._fresh([filler] * slots)
         self.frontiers = [outcome.FrontierRecord() for _ in range(slots)]
-        self.in_use = limits.prefix_tokens
+        self.reaches = [0] * slots
         self.pending: Pending | None = None
 
     def launch(self) -> bool:
@@ -117,10 +116,9 @@ class Stream:
 
     def _read(self, table: Tensor, finishing: set[int]) -> dict[int, SearchOutcome]:
         ended: dict[int, SearchOutcome] = {}
-        self.in_use = 0
         for place, (slot, row) in enumerate(zip(self.scheduler.active, table.tolist(), strict=True)):
             counted = outcome.Tally(*row)
-            self.in_use = max(self.in_use, int(counted.reach))
+            self.reaches[place] = int(counted.reach)
             if place in finishing:
                 continue
             slot.step += 1
@@ -213,7 +211,8 @@ class Stream:
         beam_slots = slots[:beams]
         depth = self.state.step[beam_slots]
         last = self.state.paths[beam_slots, lanes, (depth - 1).clamp(min=0)]
-        rows, width, reach = self.shapes.rounded(len(active), max([1, *counts]), max([self.in_use, *lengths]))
+        reaches = self.reaches[: len(active)]
+        rows, width, reach = self.shapes.rounded(len(active), max([1, *counts]), max([*reaches, *lengths]))
         batch = TreeBatch(
             token_ids=torch.cat([last, prefix_ids]),
             positions=torch.cat([prefix_tokens[beam_slots] + depth - 1, places]),
@@ -223,6 +222,7 @@ class Stream:
             ancestry=self.cache.ancestry[:rows, :width, :reach],
             entry_positions=self.cache.entry_positions[:rows, :reach],
             beam_counts=tuple(counts),
+            reaches=tuple(reaches),
             prefix_lengths=tuple(lengths),
             outputs=torch.cat([torch.arange(beams, device=self.device), ends]),
         )
@@ -246,14 +246,16 @@ class Stream:
         rows, lengths = self._to_device(np.array(places), np.array([len(slot.task.prefix_ids) for slot in slots]))
         self.state.put(rows, self._fresh(slots))
         self.cache.admit(rows, lengths)
-        for place in places:
+        for place, slot in zip(places, slots, strict=True):
             self.frontiers[place] = outcome.FrontierRecord()
+            self.reaches[place] = len(slot.task.prefix_ids)
 
     def _move(self, source: int, target: int) -> None:
         self.state.put(slice(target, target + 1), self.state.take(slice(source, source + 1)))
         self.cache.move(source, target)
         self.session.move(source, target)
         self.frontiers[target] = self.frontiers[source]
+        self.reaches[target] = self.reaches[source]
 
 
 def _ranges(counts: list[int]) -> NDArray[np.int64]:

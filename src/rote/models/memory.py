@@ -1,10 +1,12 @@
-"""Tensors between host and device, so that neither waits for the other.
+"""Memory of host and device, and copies between them that make neither wait for the other.
 
 A plain copy makes the host wait until the device has done everything queued before it. These do not.
 """
 
+import math
 from collections.abc import Iterable
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -12,6 +14,14 @@ from torch import Tensor
 def to_device(tensor: Tensor, device: torch.device) -> Tensor:
     """A host tensor on the device, queued like any other work there."""
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
+
+
+def zeros_as_touched(shape: tuple[int, ...], like: Tensor) -> Tensor:
+    """Zeros of the kind of `like`. A CPU gets its pages only when they are first used, so unused room costs nothing."""
+    if like.device.type != "cpu":
+        return like.new_zeros(shape)
+    pages = np.zeros(math.prod(shape) * like.element_size(), dtype=np.uint8)
+    return torch.from_numpy(pages).view(like.dtype).view(shape)
 
 
 class Handover:
