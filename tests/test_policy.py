@@ -8,7 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from rote.errors import ConfigError
-from rote.policy import Policy, _top_tokens_by_key, keep, top_tokens
+from rote.policy import BLOCK, Policy, _top_tokens_by_key, keep, top_tokens
 from tests.oracle import textbook_policy
 
 # Few distinct values, so that ties are the rule; -0.0 ties with 0.0; −inf is a forbidden token.
@@ -149,3 +149,28 @@ def test_a_policy_describes_itself_in_the_words_of_its_options() -> None:
     assert Policy(1.0, 40).describe() == "temperature 1, top-k 40"
     assert Policy(0.8, None, 0.9).describe() == "temperature 0.8, top-p 0.9"
     assert Policy(0.8, None, 0.9).width(64) == 64
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 4), st.integers(1, 3), st.integers(2, 40))
+def test_looking_into_blocks_finds_the_same_tokens_ties_included(
+    seed: int, count: int, rows: int, distinct: int
+) -> None:
+    """Vocabularies large enough for blocks; few distinct values make ties straddle cuts and blocks."""
+    generator = torch.Generator().manual_seed(seed)
+    vocabulary = BLOCK * (3 * count + 6)
+    logits = torch.randint(0, distinct, (rows, vocabulary), generator=generator).float()
+    values, ids = top_tokens(logits, count)
+    ordered = logits.sort(dim=-1, descending=True, stable=True)
+    assert torch.equal(values, ordered.values[:, :count])
+    assert torch.equal(ids, ordered.indices[:, :count])
+
+
+def test_blocks_are_used_where_they_are_less_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    widths = []
+    topk = torch.Tensor.topk
+    monkeypatch.setattr(torch.Tensor, "topk", lambda self, *a: (widths.append(self.shape[-1]), topk(self, *a))[1])
+    top_tokens(torch.randn(2, 32 * 256), 40)
+    assert widths == [256, 41 * BLOCK]
+    widths.clear()
+    top_tokens(torch.randn(2, 1000), 40)
+    assert widths == [1000]

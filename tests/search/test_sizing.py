@@ -1,5 +1,6 @@
 """Slots from free memory: what is promised fits, whatever the model's size."""
 
+import os
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rote.models.table import TableModel
+from rote.search import sizing
 from rote.search.base import Limits
 from rote.search.cache import TreeCache
 from rote.search.sizing import GPU_QUERIES, bytes_per_slot, choose_slots, entries_per_slot, first_entries
@@ -43,8 +45,28 @@ def test_chosen_slots_fit_the_free_memory_of_a_gpu(entry: int, free: int, beam_w
 
 def test_a_cpu_gets_enough_slots_to_be_busy_and_at_least_one() -> None:
     model = TableModel.random(0, vocab_size=5)
-    assert choose_slots(model, OPTIONS, LIMITS) == 16
+    assert choose_slots(model, OPTIONS, LIMITS) == 32
     assert choose_slots(model, replace(OPTIONS, beam_width=5_000), LIMITS) == 1
+
+
+@given(st.integers(1, 2**21), st.integers(0, 2**36))
+def test_chosen_slots_fit_half_the_available_memory_of_a_machine(entry: int, available: int) -> None:
+    """Were every entry of every slot in use, which memorized text is far from."""
+    model: Any = SimpleNamespace(device=torch.device("cpu"), vocab_size=50, tree_bytes_per_entry=lambda: entry)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sizing, "available_memory", lambda: available)
+        slots = choose_slots(model, OPTIONS, LIMITS)
+    worst = first_entries(model, OPTIONS, LIMITS, slots)
+    assert 1 <= slots <= 32
+    if slots > 1:
+        assert slots * bytes_per_slot(model, OPTIONS, LIMITS, entries=worst) <= available / 2
+
+
+def test_available_memory_is_known_even_where_the_system_does_not_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    assert 0 < sizing.available_memory() <= machine
+    monkeypatch.setattr(sizing.Path, "read_text", lambda *_, **__: "nothing: here")
+    assert sizing.available_memory() == machine // 2
 
 
 def test_expected_entries_never_exceed_the_worst_case() -> None:

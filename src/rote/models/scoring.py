@@ -38,18 +38,29 @@ class WindowScores(NamedTuple):
 def score_tokens(logits: Tensor, tokens: Tensor, policies: Sequence[Policy]) -> TokenScores:
     """Score `tokens` [rows] against `logits` [rows, vocab] under each policy."""
     wanted = logits.gather(-1, tokens[:, None])  # [rows, 1]
-    ranks = _ranks(logits, tokens, wanted)
     values = _SortedValues(logits, policies)
+    ranks = _ranks(logits, tokens, wanted, values.listed)
     log_probs = torch.full((len(policies), len(tokens)), -math.inf, dtype=torch.float64, device=logits.device)
-    by_temperature: dict[float, _Prefixes] = {}
+    by_temperature = {1.0: _Prefixes(values, wanted[:, 0], 1.0)}
     for row, policy in enumerate(policies):
         if policy.temperature not in by_temperature:
             by_temperature[policy.temperature] = _Prefixes(values, wanted[:, 0], policy.temperature)
         log_probs[row] = by_temperature[policy.temperature].score(policy, ranks)
-    return TokenScores(log_probs, ranks, wanted[:, 0].double() - logits.float().logsumexp(-1).double())
+    return TokenScores(log_probs, ranks, by_temperature[1.0].whole_log_probs)
 
 
-def _ranks(logits: Tensor, tokens: Tensor, wanted: Tensor) -> Tensor:
+def _ranks(logits: Tensor, tokens: Tensor, wanted: Tensor, listed: Tensor) -> Tensor:
+    """Tokens before the wanted one: counted in the list where it reaches below it, in whole rows elsewhere."""
+    ranks = (listed > wanted).sum(-1)
+    is_inside = (listed[:, -1:] < wanted)[:, 0] if listed.shape[1] else torch.zeros_like(tokens, dtype=torch.bool)
+    is_tied = (listed == wanted).sum(-1) > 1
+    (rows,) = torch.nonzero(~is_inside | is_tied, as_tuple=True)
+    if len(rows):
+        ranks[rows] = _ranks_in_whole_rows(logits[rows], tokens[rows], wanted[rows])
+    return ranks
+
+
+def _ranks_in_whole_rows(logits: Tensor, tokens: Tensor, wanted: Tensor) -> Tensor:
     before = (logits > wanted).sum(-1)
     equal = logits == wanted
     if bool((equal.sum(-1) > 1).any()):
@@ -68,6 +79,7 @@ class _SortedValues:
         if any(policy.top_k is None and policy.top_p is not None and policy.top_p < 1 for policy in policies):
             widths.append(min(NUCLEUS_LIST, self.vocab_size))
         self.listed = top_tokens(logits, max(widths))[0] if widths else logits[:, :0]  # [rows, listed]
+        self.highest = self.listed[:, 0] if self.listed.shape[1] else logits.amax(-1)  # [rows]
         self._whole: dict[int, Tensor] = {}
 
     def whole(self, rows: Tensor) -> Tensor:
@@ -87,15 +99,22 @@ class _Prefixes:
 
     def __init__(self, values: _SortedValues, wanted: Tensor, temperature: float) -> None:
         self._values, self._temperature = values, temperature
-        self._highest = values.logits.amax(-1).double() / temperature
+        self._highest = values.highest.double() / temperature
         self._log_weight = wanted.double() / temperature - self._highest
         self._accumulated = self._weights(values.listed, self._highest).cumsum(-1)  # [rows, listed]
 
     @cached_property
     def _log_total(self) -> Tensor:
         """log of the weight of the whole vocabulary. [rows]"""
-        total = (self._values.logits.float() / self._temperature).logsumexp(-1).double()
-        return total - self._highest
+        below = self._values.logits.float() - self._values.highest.float()[:, None]
+        if self._temperature != 1:
+            below /= self._temperature
+        return below.exp_().sum(-1).double().log()
+
+    @property
+    def whole_log_probs(self) -> Tensor:
+        """log-probabilities when nothing is truncated. [rows]"""
+        return self._log_weight - self._log_total
 
     def _weights(self, values: Tensor, highest: Tensor) -> Tensor:
         return (values.double() / self._temperature - highest[:, None]).exp()
@@ -104,7 +123,7 @@ class _Prefixes:
         width = policy.width(self._values.vocab_size)
         is_nucleus = policy.top_p is not None and policy.top_p < 1
         if not is_nucleus and policy.top_k is None:
-            return self._log_weight - self._log_total
+            return self.whole_log_probs
         if not is_nucleus:
             kept = self._accumulated[:, width - 1]
             return torch.where(ranks < width, self._log_weight - kept.log(), -math.inf)

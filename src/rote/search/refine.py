@@ -1,36 +1,37 @@
 """Anytime refinement: expand the frontier's best nodes first; lower bounds only rise, the upper bound only falls.
 
-Expanding a node costs one evaluation (and those of ancestors no longer in memory) and moves its mass: to what is
+Expanding a node costs one evaluation (and those of ancestors that are not in memory) and moves its mass: to what is
 accepted, out of the upper bound, or to its viable children. The bounds are sound after every step, so refinement may
 stop anywhere: at a budget, at a gap, or as soon as the verdict at τ is decided.
 
-Which node is best depends on the bound. With m the node's mass, t its depth and q_s the teacher-forced probability of
-target token s:
+Which node is best depends on the bound. With m the node's mass, t its depth, a the number of its ancestors that are
+missing and q_s the teacher-forced probability of target token s:
 
-    mass         m                               takes most from the upper bound
-    completion   m · Π_{s>t} q_s / (T − t)       adds most to the lower bound: what the tail is worth per evaluation
+    mass         m / (1 + a)                         takes most from the upper bound per evaluation
+    completion   m · Π_{s>t} q_s / (T − t + a)       adds most to the lower bound: what the tail is worth per evaluation
     both         one by completion, then two by mass, in turn
 """
 
-import heapq
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rote.errors import ConfigError
 from rote.search.promise import FLOOR
+from rote.search.refine_queue import RefineQueue
 from rote.search.rollout_pool import OpenMass
 from rote.search.rollout_trie import Exploration, Request
 from rote.types import Bounds, Verdict
 
 OrderName = Literal["mass", "completion", "both"]
-TURNS: dict[OrderName, tuple[str, ...]] = {
-    "mass": ("mass",),
-    "completion": ("completion",),
-    "both": ("completion", "mass", "mass"),
+COMPLETION, MASS = 0, 1
+TURNS: dict[OrderName, tuple[int, ...]] = {
+    "mass": (MASS,),
+    "completion": (COMPLETION,),
+    "both": (COMPLETION, MASS, MASS),
 }
 BATCH = 16
 """Nodes expanded between two looks at the bounds."""
@@ -76,11 +77,11 @@ def refine(
 
     Without `target_probs` every tail is worth the same.
     """
-    queues = _make_queues(pool, options.order, target_probs)
+    queue, turns = _make_queue(pool, options.order, target_probs), itertools.cycle(TURNS[options.order])
     spent, expanded = 0, 0
     bounds = pool.bounds()
     while not _is_done(bounds, options):
-        chosen = _choose(queues, min(BATCH, options.token_evals - spent))
+        chosen = _choose(queue, turns, options.token_evals - spent)
         if not chosen:
             break
         answer = yield Request([pool.path(node) for node in chosen], options.token_evals - spent)
@@ -89,59 +90,34 @@ def refine(
             break
         spent += answer.token_evals
         expanded += count
-        new = pool.expand(np.array(chosen[:count]), answer)
-        for queue in set(queues):
-            queue.add(np.array(chosen[count:], dtype=np.int64))
-            queue.add(new)
+        queue.add(np.array(chosen[count:], dtype=np.int64))
+        for node in chosen[:count]:
+            queue.load(pool.path(node))
+        queue.add(pool.expand(np.array(chosen[:count]), answer))
         bounds = pool.bounds()
         if watch is not None:
             watch(bounds, spent)
     return Refined(bounds, spent, expanded, not pool.is_open[: pool.size].any())
 
 
-class _Queue:
-    """Open nodes, the best first. A node that was expanded meanwhile is passed over."""
-
-    def __init__(self, pool: OpenMass, worth: NDArray[np.float64]) -> None:
-        """`worth[t]` is added to the log mass of a node of t tokens."""
-        self._pool, self._worth = pool, worth
-        self._heap: list[tuple[float, int]] = []
-        self.add(pool.open_nodes())
-
-    def add(self, nodes: NDArray[np.int64]) -> None:
-        ranks = self._pool.log_p[nodes] + self._worth[self._pool.depths[nodes]]
-        for rank, node in zip(ranks.tolist(), nodes.tolist(), strict=True):
-            heapq.heappush(self._heap, (-rank, node))
-
-    def pop(self, taken: set[int]) -> int | None:
-        while self._heap:
-            _, node = heapq.heappop(self._heap)
-            if node not in taken and self._pool.is_open[node]:
-                return node
-        return None
-
-
-def _make_queues(pool: OpenMass, order: OrderName, target_probs: Sequence[float] | None) -> list[_Queue]:
+def _make_queue(pool: OpenMass, order: OrderName, target_probs: Sequence[float] | None) -> RefineQueue:
     length = pool.ball.length
     probabilities = np.ones(length) if target_probs is None else np.asarray(target_probs)
-    steps = np.log(np.clip(probabilities, FLOOR, 1.0))
-    tails = np.append(np.cumsum(steps[::-1])[::-1], 0.0)  # [T + 1]: log Π_{s>t} q_s
-    remaining = np.maximum(1, length - np.arange(length + 1))
-    worths = {"completion": tails - np.log(remaining), "mass": np.zeros(length + 1)}
-    queues = {name: _Queue(pool, worths[name]) for name in set(TURNS[order])}
-    return [queues[name] for name in TURNS[order]]
+    tails = np.append(np.cumsum(np.log(np.clip(probabilities, FLOOR, 1.0))[::-1])[::-1], 0.0)  # log Π_{s>t} q_s
+    to_the_end = np.maximum(1.0, length - np.arange(length + 1))
+    return RefineQueue(pool, [tails, np.zeros(length + 1)], [to_the_end, np.ones(length + 1)])
 
 
-def _choose(queues: list[_Queue], count: int) -> list[int]:
-    """The next nodes, from each queue in turn."""
-    taken: set[int] = set()
+def _choose(queue: RefineQueue, turns: Iterator[int], affordable: int) -> list[int]:
+    """The next nodes, by each ranking in turn."""
     chosen: list[int] = []
-    while len(chosen) < count:
-        node = queues[len(chosen) % len(queues)].pop(taken)
-        if node is None:
+    while len(chosen) < BATCH and affordable > 0:
+        best = queue.pop(next(turns), affordable)
+        if best is None:
             break
-        taken.add(node)
+        node, cost = best
         chosen.append(node)
+        affordable -= cost
     return chosen
 
 

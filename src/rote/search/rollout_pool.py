@@ -138,6 +138,18 @@ class OpenMass:
             return tuple(self._frontier.paths[node, : self.depths[node]].tolist())
         return (*self._parents[self._origin[node]], int(self._tokens[node]))
 
+    def families(self, nodes: NDArray[np.int64]) -> list[tuple[Path, list[int]]]:
+        """Nodes by the path of their parent."""
+        families: dict[Path, list[int]] = {}
+        for node in nodes.tolist():
+            families.setdefault(self._parent(node), []).append(node)
+        return list(families.items())
+
+    def _parent(self, node: int) -> Path:
+        if self._origin[node] < 0:
+            return tuple(int(token) for token in self._frontier.paths[node, : self.depths[node] - 1])
+        return self._parents[int(self._origin[node])]
+
     def open_nodes(self) -> NDArray[np.int64]:
         return np.flatnonzero(self.is_open[: self.size])
 

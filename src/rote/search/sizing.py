@@ -1,5 +1,8 @@
 """How many windows to search at once, from the memory that is free."""
 
+import os
+from pathlib import Path
+
 import torch
 
 from rote.models.base import TreeModel
@@ -8,8 +11,10 @@ from rote.search.cache import TreeCache
 
 EXPECTED_ENTRIES_PER_LANE = 10
 """Entries per lane in use at once, beside the prefix and one path, that memorized text mostly needs."""
-CPU_QUERIES = 336
-"""Query positions per forward that keep two cores busy without spilling their caches (16 slots of 21 lanes)."""
+CPU_QUERIES = 672
+"""Query positions per forward at which matrix products of a CPU run near their best (32 slots of 21 lanes)."""
+CPU_SHARE = 0.5
+"""Share of a machine's available memory that slots may take on a CPU, were every entry in use."""
 GPU_SHARE = 0.85
 """Share of the free GPU memory that slots may take; activations and logits live in the rest."""
 GPU_QUERIES = 2560
@@ -40,10 +45,21 @@ def first_entries(model: TreeModel, options: SearchOptions, limits: Limits, slot
     return min(worst, max(expected, int(free * GPU_SHARE * 0.8) // (slots * model.tree_bytes_per_entry())))
 
 
+def available_memory() -> int:
+    """Bytes of the machine's memory that are free or can be freed; half of all where the system does not say."""
+    try:
+        fields = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines())
+        return int(fields["MemAvailable"].split()[0]) * 1024
+    except (OSError, KeyError, ValueError):
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+
+
 def choose_slots(model: TreeModel, options: SearchOptions, limits: Limits) -> int:
     """Slots for this device: what fits the free memory of a GPU, or what keeps a CPU's caches warm."""
     if model.device.type != "cuda":
-        return max(1, CPU_QUERIES // options.lanes)
+        worst = first_entries(model, options, limits, 1)
+        fits = int(available_memory() * CPU_SHARE) // bytes_per_slot(model, options, limits, entries=worst)
+        return max(1, min(CPU_QUERIES // options.lanes, fits))
     free, _ = torch.cuda.mem_get_info(model.device)
     logits = options.lanes * model.vocab_size * 12
     fits = int(free * GPU_SHARE) // (bytes_per_slot(model, options, limits) + logits)

@@ -1,0 +1,134 @@
+"""Open nodes in the order in which expanding them pays, ancestors that must be evaluated again counted.
+
+A node can be expanded once its parent's state is in memory. Siblings share that cost, so nodes are kept in families;
+a family's place in a trie of paths says how many ancestors are missing. Whatever is evaluated makes the families
+below it cheaper, so they come up again with a better rank; ranks that were better than they are now are put back.
+"""
+
+import heapq
+import math
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rote.search.rollout_pool import OpenMass
+from rote.search.rollout_trie import Path
+
+
+class Family:
+    """A path, its open children in falling probability, and how many evaluations are missing to reach them."""
+
+    __slots__ = ("below", "depth", "is_loaded", "members", "missing")
+
+    def __init__(self, depth: int, missing: int) -> None:
+        self.depth = depth
+        self.missing = missing
+        self.is_loaded = missing == 0
+        self.members: list[int] = []  # the heaviest last
+        self.below: dict[int, Family] = {}
+
+
+class RefineQueue:
+    """All open nodes of a pool, ranked in one or more ways.
+
+    A node of t tokens and log mass m ranks by m + gain[t] − log(steps[t] + missing), where `missing` is the number of
+    its ancestors that must be evaluated first.
+    """
+
+    def __init__(self, pool: OpenMass, gains: list[NDArray[np.float64]], steps: list[NDArray[np.float64]]) -> None:
+        self._pool, self._gains, self._steps = pool, gains, steps
+        self._root = Family(0, 0)
+        self._heaps: list[list[tuple[float, int, Family]]] = [[] for _ in gains]
+        self._pushes = 0
+        self.add(pool.open_nodes())
+
+    def add(self, nodes: NDArray[np.int64]) -> None:
+        """Nodes that are open now and were not in the queue."""
+        for path, members in self._pool.families(nodes):
+            family = self._walk(path)
+            family.members = sorted([*family.members, *members], key=lambda node: float(self._pool.log_p[node]))
+            self._push(family)
+
+    def pop(self, ranking: int, affordable: int) -> tuple[int, int] | None:
+        """The best node by one of the rankings that costs no more than `affordable`, and its cost; None if none does.
+
+        What it needs counts as evaluated from now on.
+        """
+        heap = self._heaps[ranking]
+        while heap:
+            rank, _, family = heapq.heappop(heap)
+            now = self._rank(family, ranking)
+            if now is None:
+                continue
+            if now > rank:  # its best child is gone since: back into line
+                self._push_to(ranking, family, now)
+                continue
+            cost = family.missing + 1
+            if cost > affordable:
+                continue  # it comes back when an ancestor is evaluated
+            node = family.members.pop()
+            self._push(family)
+            self._load(self._pool.path(node)[:-1])
+            return node, cost
+        return None
+
+    def _rank(self, family: Family, ranking: int) -> float | None:
+        """Lower is better. None when no child is left; children that were closed elsewhere are dropped."""
+        while family.members and not self._pool.is_open[family.members[-1]]:
+            family.members.pop()
+        if not family.members:
+            return None
+        depth = family.depth + 1
+        worth = float(self._pool.log_p[family.members[-1]]) + float(self._gains[ranking][depth])
+        return math.log(float(self._steps[ranking][depth]) + family.missing) - worth
+
+    def _push(self, family: Family) -> None:
+        for ranking in range(len(self._heaps)):
+            rank = self._rank(family, ranking)
+            if rank is not None:
+                self._push_to(ranking, family, rank)
+
+    def _push_to(self, ranking: int, family: Family, rank: float) -> None:
+        self._pushes += 1  # equal ranks: first come, first served
+        heapq.heappush(self._heaps[ranking], (rank, self._pushes, family))
+
+    def _walk(self, path: Path) -> Family:
+        family = self._root
+        for token in path:
+            child = family.below.get(token)
+            if child is None:
+                child = family.below[token] = Family(family.depth + 1, family.missing + 1)
+            family = child
+        return family
+
+    def _load(self, path: Path) -> None:
+        """This path and its ancestors are in memory: what hangs below them got cheaper."""
+        family, lineage = self._root, [self._root]
+        for token in path:
+            family = family.below[token]
+            lineage.append(family)
+        fresh = [member for member in lineage if not member.is_loaded]
+        for loaded in fresh:
+            loaded.is_loaded, loaded.missing = True, 0
+            self._push(loaded)
+        for loaded in fresh:
+            for cheaper in _unloaded_below(loaded):
+                self._push(cheaper)
+
+    def load(self, path: Path) -> None:
+        """Say that a path was evaluated; its children will be added."""
+        self._walk(path)
+        self._load(path)
+
+
+def _unloaded_below(loaded: Family) -> Iterator[Family]:
+    """Families below a loaded one whose way to memory became shorter, updated."""
+    waiting = [family for family in loaded.below.values() if not family.is_loaded]
+    while waiting:
+        family = waiting.pop()
+        missing = family.depth - loaded.depth
+        if missing < family.missing:
+            family.missing = missing
+            yield family
+        waiting += [child for child in family.below.values() if not child.is_loaded]
