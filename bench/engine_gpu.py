@@ -41,6 +41,7 @@ def options(**changes: Any) -> SearchOptions:
         distance="levenshtein",
         viability="exact",
         pin_verbatim=False,
+        negligible=0.0,
         threshold=0.001,
         stop_rule="published",
         rank_by="mass",

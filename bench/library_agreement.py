@@ -19,6 +19,7 @@ from rote.measures.greedy import generate_greedy
 from rote.measures.verbatim import score_verbatim
 from rote.models.hf import HuggingFaceModel, load
 from rote.policy import Policy
+from rote.run.config import RunConfig
 from rote.search.base import Limits, SearchOptions, SearchOutcome, SearchTask
 from rote.search.engine import Engine
 from rote.search.reference import search
@@ -35,6 +36,7 @@ PUBLISHED = SearchOptions(
     distance="levenshtein",
     viability="published",
     pin_verbatim=False,
+    negligible=0.0,
     threshold=None,
     stop_rule="mass",
     rank_by="mass",
@@ -48,7 +50,7 @@ PUBLISHED = SearchOptions(
 def exact(options: SearchOptions) -> SearchOptions:
     from dataclasses import replace
 
-    return replace(options, viability="exact", pin_verbatim=True)
+    return replace(options, viability="exact", pin_verbatim=True, negligible=RunConfig().negligible)
 
 
 def far(ours: float, theirs: float, relative: float = 1e-4, absolute: float = 1e-12) -> bool:

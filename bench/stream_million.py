@@ -29,6 +29,7 @@ OPTIONS = SearchOptions(
     distance="levenshtein",
     viability="exact",
     pin_verbatim=True,
+    negligible=0.0,
     threshold=0.01,
     stop_rule="mass",
     rank_by="mass",

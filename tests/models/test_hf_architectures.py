@@ -26,6 +26,7 @@ OPTIONS = SearchOptions(
     distance="levenshtein",
     viability="exact",
     pin_verbatim=True,
+    negligible=0.0,
     threshold=None,
     stop_rule="mass",
     rank_by="mass",

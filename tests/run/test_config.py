@@ -43,6 +43,7 @@ CHANGED: dict[str, Any] = {
     "pin": False,
     "threshold": 0.25,
     "stop_rule": "off",
+    "negligible": 1e-6,
     "rank": "promise",
     "max_children": 64,
     "screen": "off",

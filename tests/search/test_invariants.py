@@ -142,7 +142,7 @@ def test_refuted_mass_has_no_completion_in_the_ball(run: Search, case: Case) -> 
     """Enumerate: the exact rule refutes a partial path exactly when all its completions are too far."""
     model, task, options = case
     assume(options.distance != "none")
-    options = replace(options, beam_width=400, threshold=None, viability="exact", max_children=None)
+    options = replace(options, beam_width=400, negligible=0.0, threshold=None, viability="exact", max_children=None)
     outcome, tree = run(model, task, options), case.enumerated()
     refuted = 0.0
     everything = {**tree.partial, **tree.finished}
@@ -165,7 +165,8 @@ def _is_first_refuted(path: tuple[int, ...], task: SearchTask, options: SearchOp
 @given(case=cases())
 def test_a_beam_wide_enough_finds_the_whole_truth(run: Search, case: Case) -> None:
     model, task, options = case
-    options = replace(options, beam_width=model.vocab_size ** len(task.suffix_ids), threshold=None, max_children=None)
+    everything = model.vocab_size ** len(task.suffix_ids)
+    options = replace(options, beam_width=everything, negligible=0.0, threshold=None, max_children=None)
     outcome, tree = run(model, task, options), case.enumerated()
     for edits, lower in enumerate(outcome.bounds.lower):
         truth = tree.mass_within(task.suffix_ids, edits, options.distance)
@@ -180,7 +181,7 @@ def test_a_beam_wide_enough_finds_the_whole_truth(run: Search, case: Case) -> No
 def test_paths_above_the_survival_floor_survive(run: Search, case: Case) -> None:
     """At most B paths of one depth can weigh more than 1/(B + 1): ranked by mass, none of them is pruned."""
     model, task, options = case
-    options = replace(options, rank_by="mass", threshold=None, max_children=None)
+    options = replace(options, rank_by="mass", negligible=0.0, threshold=None, max_children=None)
     outcome, tree = run(model, task, options), case.enumerated()
     found = {c.token_ids for c in outcome.continuations}
     floor = 1 / (options.beam_width + 1) + TINY
@@ -200,6 +201,25 @@ def test_pinning_keeps_the_lower_bound_at_or_above_the_verbatim_probability(run:
     outcome, tree = run(model, task, options), case.enumerated()
     verbatim = tree.finished.get(task.suffix_ids, 0.0)
     assert outcome.bounds.lower[0] == pytest.approx(verbatim, rel=1e-9, abs=1e-15)
+
+
+@both
+@settings(max_examples=40)
+@given(case=cases(), negligible=st.sampled_from([1e-4, 1e-2, 0.2]))
+def test_what_is_negligible_is_banked_and_never_searched(run: Search, case: Case, negligible: float) -> None:
+    model, task, options = case
+    options = replace(options, threshold=None, max_children=None, negligible=negligible)
+    outcome, tree = run(model, task, options), case.enumerated()
+    for continuation in outcome.continuations:
+        is_pinned = options.pin_verbatim and continuation.token_ids[:-1] == task.suffix_ids[:-1]
+        path = continuation.token_ids
+        heavy = all(tree.partial[path[:depth]] >= negligible - TINY for depth in range(1, len(path)))
+        assert heavy or options.pin_verbatim
+        if not options.pin_verbatim or not is_pinned:
+            # Below the pin a light child may only be the end of a path.
+            off = next((depth for depth in range(1, len(path)) if path[:depth] != task.suffix_ids[:depth]), len(path))
+            assert all(tree.partial[path[:depth]] >= negligible - TINY for depth in range(off, len(path)))
+    assert outcome.covered + outcome.bank + outcome.eos + outcome.refuted == pytest.approx(1.0)
 
 
 @both

@@ -24,7 +24,8 @@ def missing(path: Path, loaded: set[Path]) -> int:
 
 def rank(pool: OpenMass, node: int, loaded: set[Path], gains: np.ndarray, steps: np.ndarray) -> float:  # type: ignore[type-arg]
     path = pool.path(node)
-    return float(pool.log_p[node] + gains[len(path)] - math.log(steps[len(path)] + missing(path, loaded)))
+    gain = gains[len(path), pool.ball.budget - pool.least[node]]
+    return float(pool.log_p[node] + gain - math.log(steps[len(path)] + missing(path, loaded)))
 
 
 @settings(max_examples=60)
@@ -34,8 +35,8 @@ def test_every_pop_is_the_best_affordable_node(seed: int, data: st.DataObject) -
     case = random_case(seed)
     pool = case.pool()
     assume(len(pool.open_nodes()) >= 3)
-    depths = np.arange(pool.ball.length + 1)
-    gains = [-0.3 * depths, np.zeros(len(depths))]
+    depths, left = np.arange(pool.ball.length + 1), np.arange(pool.ball.budget + 1)
+    gains = [-0.3 * depths[:, None] + 0.0 * left, 0.0 * depths[:, None] - 0.7 * left]
     steps = [np.maximum(1.0, pool.ball.length - depths), np.ones(len(depths))]
     queue = RefineQueue(pool, gains, steps)
     inside, loaded = set(pool.open_nodes().tolist()), set[Path]()
@@ -67,7 +68,7 @@ def test_every_pop_is_the_best_affordable_node(seed: int, data: st.DataObject) -
 def test_nothing_dearer_than_what_is_left_comes_out(seed: int, affordable: int) -> None:
     pool = random_case(seed).pool()
     flat = np.zeros(pool.ball.length + 1)
-    queue = RefineQueue(pool, [flat], [flat + 1])
+    queue = RefineQueue(pool, [np.zeros((len(flat), pool.ball.budget + 1))], [flat + 1])
     loaded: set[Path] = set()
     popped = set()
     while (best := queue.pop(0, affordable)) is not None:
@@ -85,7 +86,7 @@ def test_nodes_that_are_added_later_take_their_place() -> None:
     flat = np.zeros(pool.ball.length + 1)
     late, early = nodes[::2], nodes[1::2]
     pool.is_open[late] = False
-    queue = RefineQueue(pool, [flat], [flat + 1])
+    queue = RefineQueue(pool, [np.zeros((len(flat), pool.ball.budget + 1))], [flat + 1])
     pool.is_open[late] = True
     queue.add(late)
     popped = []

@@ -21,6 +21,7 @@ GREEDY = SearchOptions(
     distance="none",
     viability="exact",
     pin_verbatim=False,
+    negligible=0.0,
     threshold=None,
     stop_rule="mass",
     rank_by="mass",

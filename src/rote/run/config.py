@@ -53,6 +53,7 @@ class RunConfig:
     distance: DistanceName = option("levenshtein", "Token distance: levenshtein, hamming, or none (baseline search).")
     viability: ViabilityName = option("exact", "Pruning rule: exact, or the published weaker one.")
     pin: bool = option(True, "Keep the verbatim path as an extra beam, so that the lower bound includes it.")
+    negligible: float = option(1e-10, "Bank beams lighter than this instead of searching them; 0 searches all.")
     threshold: float = option(0.001, "Probability from which a window counts as extractable (τ).")
     stop_rule: StopRuleName | Literal["off"] = option(
         "mass", "When to stop a search early: mass (verdict decided), published (best beam below τ/Bk), off."
@@ -140,6 +141,7 @@ class RunConfig:
             distance=self.distance,
             viability=self.viability,
             pin_verbatim=self.pin,
+            negligible=self.negligible,
             threshold=None if self.stop_rule == "off" else self.threshold,
             stop_rule="mass" if self.stop_rule == "off" else self.stop_rule,
             rank_by=self.rank,

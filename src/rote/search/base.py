@@ -24,6 +24,8 @@ class SearchOptions:
     viability: ViabilityName
     pin_verbatim: bool
     """Keep the verbatim path as an extra beam while its probability is above 0, so that lower ≥ p_verbatim."""
+    negligible: float
+    """Beams lighter than this are banked instead of searched, the pinned one excepted; 0 searches all."""
     threshold: float | None
     """τ of the stop rule; None searches to the end."""
     stop_rule: StopRuleName
@@ -44,6 +46,8 @@ class SearchOptions:
             raise ConfigError(f"beam width is {self.beam_width}; it must be at least 1.")
         if self.edit_budget < 0:
             raise ConfigError(f"edit budget is {self.edit_budget}; it must be 0 or more.")
+        if not 0 <= self.negligible < 1:
+            raise ConfigError(f"negligible is {self.negligible}; it must be 0 or more and below 1.")
         if self.threshold is not None and not 0 < self.threshold <= 1:
             raise ConfigError(f"threshold is {self.threshold}; it must be above 0 and at most 1.")
 

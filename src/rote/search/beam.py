@@ -153,6 +153,9 @@ def _choose(
     state: BeamState, candidates: Candidates, is_viable: Tensor, options: SearchOptions
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Flat places of the children that stay [slots, lanes], which lanes are alive, and the places as a mask."""
+    is_verbatim = _verbatim_children(state, candidates) if options.pin_verbatim else torch.zeros_like(is_viable)
+    if options.negligible > 0:
+        is_viable = is_viable & ((candidates.log_p >= math.log(options.negligible)) | is_verbatim)
     score = torch.where(is_viable, candidates.log_p, -math.inf)
     if options.rank_by == "promise":
         score = score + _promise(state, candidates, options.edit_budget)
@@ -167,7 +170,7 @@ def _choose(
     alive = torch.nn.functional.pad(alive, (0, missing), value=False)
     is_kept = torch.zeros_like(is_viable).scatter(1, chosen[:, :width], alive[:, :width])
     if options.pin_verbatim:
-        pinned = _verbatim_children(state, candidates) & is_viable & ~is_kept
+        pinned = is_verbatim & is_viable & ~is_kept
         chosen[:, -1] = torch.where(pinned.any(-1), pinned.int().argmax(-1), chosen[:, -1])
         alive[:, -1] |= pinned.any(-1)
         is_kept = is_kept | pinned

@@ -57,7 +57,9 @@ def search(model: CausalModel, task: SearchTask, options: SearchOptions) -> Sear
         if step == length:
             return _finished(task, options, viability, children, ledger, frontier)
         ranked = sorted(children, key=lambda child: -_rank(child, options, promise, step))  # stable: ties keep order
-        beam, pruned = ranked[: options.beam_width], ranked[options.beam_width :]
+        heavy = [child for child in ranked if not _is_negligible(child, options)]
+        beam, pruned = heavy[: options.beam_width], heavy[options.beam_width :]
+        pruned += [child for child in ranked if _is_negligible(child, options)]
         if options.pin_verbatim:
             beam += [child for child in pruned if child.is_verbatim]
             pruned = [child for child in pruned if not child.is_verbatim]
@@ -116,6 +118,11 @@ def _rank(child: Node, options: SearchOptions, promise: NDArray[np.float64] | No
     if options.rank_by == "mass" or promise is None:
         return child.log_p
     return child.log_p + float(promise[step, options.edit_budget - child.least])
+
+
+def _is_negligible(child: Node, options: SearchOptions) -> bool:
+    is_pinned = options.pin_verbatim and child.is_verbatim
+    return options.negligible > 0 and child.log_p < math.log(options.negligible) and not is_pinned
 
 
 def _stop_reason(model: CausalModel, beam: list[Node], options: SearchOptions, ledger: Ledger) -> StopReason | None:

@@ -4,12 +4,14 @@ Expanding a node costs one evaluation (and those of ancestors that are not in me
 accepted, out of the upper bound, or to its viable children. The bounds are sound after every step, so refinement may
 stop anywhere: at a budget, at a gap, or as soon as the verdict at τ is decided.
 
-Which node is best depends on the bound. With m the node's mass, t its depth, a the number of its ancestors that are
-missing and q_s the teacher-forced probability of target token s:
+Which node is best depends on the bound. With m the node's mass, t its depth, r the edits it has left, a the number of
+its ancestors that are missing, q_s the teacher-forced probability of target token s and C(t, r) the chance to end
+within the budget (`search/promise.py`):
 
-    mass         m / (1 + a)                         takes most from the upper bound per evaluation
-    completion   m · Π_{s>t} q_s / (T − t + a)       adds most to the lower bound: what the tail is worth per evaluation
-    both         one by completion, then two by mass, in turn
+    mass         m · (1 − C(t, r)) / ((r + 1)(1 + a))   takes most from the upper bound: only refuted mass leaves it,
+                                                        and refuting takes r + 1 more edits
+    completion   m · Π_{s>t} q_s / (T − t + a)          adds most to the lower bound: what the tail is worth
+    both         two by completion, then one by mass, in turn
 """
 
 import itertools
@@ -20,7 +22,7 @@ from typing import Literal
 import numpy as np
 
 from rote.errors import ConfigError
-from rote.search.promise import FLOOR
+from rote.search.promise import FLOOR, completion_table
 from rote.search.refine_queue import RefineQueue
 from rote.search.rollout_pool import OpenMass
 from rote.search.rollout_trie import Exploration, Request
@@ -31,7 +33,7 @@ COMPLETION, MASS = 0, 1
 TURNS: dict[OrderName, tuple[int, ...]] = {
     "mass": (MASS,),
     "completion": (COMPLETION,),
-    "both": (COMPLETION, MASS, MASS),
+    "both": (COMPLETION, COMPLETION, MASS),
 }
 BATCH = 16
 """Nodes expanded between two looks at the bounds."""
@@ -75,7 +77,7 @@ def refine(
 ) -> Exploration[Refined]:
     """Expand open nodes of the pool until a stop rule speaks. `watch` sees the bounds and the cost at every step.
 
-    Without `target_probs` every tail is worth the same.
+    Without `target_probs` every target token is taken to have an even chance.
     """
     queue, turns = _make_queue(pool, options.order, target_probs), itertools.cycle(TURNS[options.order])
     spent, expanded = 0, 0
@@ -101,11 +103,14 @@ def refine(
 
 
 def _make_queue(pool: OpenMass, order: OrderName, target_probs: Sequence[float] | None) -> RefineQueue:
-    length = pool.ball.length
-    probabilities = np.ones(length) if target_probs is None else np.asarray(target_probs)
+    length, budget = pool.ball.length, pool.ball.budget
+    probabilities = [0.5] * length if target_probs is None else list(target_probs)
+    chance = np.exp(completion_table(probabilities, budget))  # [T + 1, budget + 1]: to end within r more edits
     tails = np.append(np.cumsum(np.log(np.clip(probabilities, FLOOR, 1.0))[::-1])[::-1], 0.0)  # log Π_{s>t} q_s
+    completed = np.repeat(tails[:, None], budget + 1, 1)
+    refuted = np.log(np.maximum(1 - chance, FLOOR)) - np.log(np.arange(1, budget + 2))
     to_the_end = np.maximum(1.0, length - np.arange(length + 1))
-    return RefineQueue(pool, [tails, np.zeros(length + 1)], [to_the_end, np.ones(length + 1)])
+    return RefineQueue(pool, [completed, refuted], [to_the_end, np.ones(length + 1)])
 
 
 def _choose(queue: RefineQueue, turns: Iterator[int], affordable: int) -> list[int]:

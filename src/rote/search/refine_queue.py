@@ -17,7 +17,7 @@ from rote.search.rollout_trie import Path
 
 
 class Family:
-    """A path, its open children in falling probability, and how many evaluations are missing to reach them."""
+    """A path, its open children by each ranking, and how many evaluations are missing to reach them."""
 
     __slots__ = ("below", "depth", "is_loaded", "members", "missing")
 
@@ -25,15 +25,15 @@ class Family:
         self.depth = depth
         self.missing = missing
         self.is_loaded = missing == 0
-        self.members: list[int] = []  # the heaviest last
+        self.members: list[list[int]] = []  # by ranking, the best last
         self.below: dict[int, Family] = {}
 
 
 class RefineQueue:
     """All open nodes of a pool, ranked in one or more ways.
 
-    A node of t tokens and log mass m ranks by m + gain[t] − log(steps[t] + missing), where `missing` is the number of
-    its ancestors that must be evaluated first.
+    A node of t tokens, log mass m and r edits left ranks by m + gain[t, r] − log(steps[t] + missing), where `missing`
+    is the number of its ancestors that must be evaluated first.
     """
 
     def __init__(self, pool: OpenMass, gains: list[NDArray[np.float64]], steps: list[NDArray[np.float64]]) -> None:
@@ -41,13 +41,19 @@ class RefineQueue:
         self._root = Family(0, 0)
         self._heaps: list[list[tuple[float, int, Family]]] = [[] for _ in gains]
         self._pushes = 0
+        self._taken: set[int] = set()
         self.add(pool.open_nodes())
 
     def add(self, nodes: NDArray[np.int64]) -> None:
         """Nodes that are open now and were not in the queue."""
+        self._taken.difference_update(nodes.tolist())
         for path, members in self._pool.families(nodes):
             family = self._walk(path)
-            family.members = sorted([*family.members, *members], key=lambda node: float(self._pool.log_p[node]))
+            rankings = family.members or [[] for _ in self._gains]
+            family.members = [
+                sorted({*ranked, *members}, key=lambda node, ranking=ranking: self._worth(node, ranking))  # type: ignore[misc]
+                for ranking, ranked in enumerate(rankings)
+            ]
             self._push(family)
 
     def pop(self, ranking: int, affordable: int) -> tuple[int, int] | None:
@@ -67,21 +73,27 @@ class RefineQueue:
             cost = family.missing + 1
             if cost > affordable:
                 continue  # it comes back when an ancestor is evaluated
-            node = family.members.pop()
+            node = family.members[ranking].pop()
+            self._taken.add(node)
             self._push(family)
             self._load(self._pool.path(node)[:-1])
             return node, cost
         return None
 
+    def _worth(self, node: int, ranking: int) -> float:
+        pool = self._pool
+        left = pool.ball.budget - int(pool.least[node])
+        return float(pool.log_p[node] + self._gains[ranking][pool.depths[node], left])
+
     def _rank(self, family: Family, ranking: int) -> float | None:
-        """Lower is better. None when no child is left; children that were closed elsewhere are dropped."""
-        while family.members and not self._pool.is_open[family.members[-1]]:
-            family.members.pop()
-        if not family.members:
+        """Lower is better. None when no child is left; children that are gone meanwhile are dropped."""
+        members = family.members[ranking] if family.members else []
+        while members and (members[-1] in self._taken or not self._pool.is_open[members[-1]]):
+            members.pop()
+        if not members:
             return None
-        depth = family.depth + 1
-        worth = float(self._pool.log_p[family.members[-1]]) + float(self._gains[ranking][depth])
-        return math.log(float(self._steps[ranking][depth]) + family.missing) - worth
+        steps = float(self._steps[ranking][family.depth + 1])
+        return math.log(steps + family.missing) - self._worth(members[-1], ranking)
 
     def _push(self, family: Family) -> None:
         for ranking in range(len(self._heaps)):
