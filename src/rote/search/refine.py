@@ -35,6 +35,7 @@ TURNS: dict[OrderName, tuple[int, ...]] = {
     "completion": (COMPLETION,),
     "both": (COMPLETION, COMPLETION, MASS),
 }
+RANKINGS_IN_TURN = max(len(turn) for turn in TURNS.values())
 BATCH = 16
 """Nodes expanded between two looks at the bounds."""
 
@@ -114,15 +115,15 @@ def _make_queue(pool: OpenMass, order: OrderName, target_probs: Sequence[float] 
 
 
 def _choose(queue: RefineQueue, turns: Iterator[int], affordable: int) -> list[int]:
-    """The next nodes, by each ranking in turn."""
+    """The next nodes, by each ranking in turn; a ranking with nothing left to offer is passed over."""
     chosen: list[int] = []
-    while len(chosen) < BATCH and affordable > 0:
+    refusals = 0
+    while len(chosen) < BATCH and affordable > 0 and refusals < RANKINGS_IN_TURN:
         best = queue.pop(next(turns), affordable)
-        if best is None:
-            break
-        node, cost = best
-        chosen.append(node)
-        affordable -= cost
+        refusals = refusals + 1 if best is None else 0
+        if best is not None:
+            chosen.append(best[0])
+            affordable -= best[1]
     return chosen
 
 

@@ -57,9 +57,10 @@ class RefineQueue:
             self._push(family)
 
     def pop(self, ranking: int, affordable: int) -> tuple[int, int] | None:
-        """The best node by one of the rankings that costs no more than `affordable`, and its cost; None if none does.
+        """The best node by one of the rankings that pays within `affordable` evaluations, and its cost; None if none.
 
-        What it needs counts as evaluated from now on.
+        A ranking that looks some steps ahead passes over what could not be finished. What the node needs counts as
+        evaluated from now on.
         """
         heap = self._heaps[ranking]
         while heap:
@@ -70,9 +71,9 @@ class RefineQueue:
             if now > rank:  # its best child is gone since: back into line
                 self._push_to(ranking, family, now)
                 continue
-            cost = family.missing + 1
-            if cost > affordable:
+            if self._steps[ranking][family.depth + 1] + family.missing > affordable:
                 continue  # it comes back when an ancestor is evaluated
+            cost = family.missing + 1
             node = family.members[ranking].pop()
             self._taken.add(node)
             self._push(family)
