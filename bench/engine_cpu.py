@@ -49,18 +49,23 @@ def window_sets(model: HuggingFaceModel, library: Path, size: int) -> dict[str, 
             "target/frankenstein",
             "control/call_of_the_wild",
         )
-        for window in read(model, texts / f"{name}.txt", 1000)[: size // 4]
+        for window in read(model, texts / f"{name}.txt", 1000)[: size // 2]
     ]
     known = [
         window
         for name in ("target/alice", "target/peter_pan")
         for window in read(model, texts / f"{name}.txt", 2400)[: size // 5]
     ]
-    rare = size // 20
-    mix = fresh[: size - rare]
+    return {"not_memorized": fresh[:: len(fresh) // size], "memorized": known, "mix_95_5": mixed(fresh, known)}
+
+
+def mixed(fresh: list[Window], known: list[Window]) -> list[Window]:
+    """Ordinary windows with a memorized one in every twenty, spread evenly."""
+    rare = len(fresh) // 20
+    mix = fresh[: len(fresh) - rare]
     for place in range(rare):
-        mix.insert(place * (size // rare), known[place * 2])
-    return {"not_memorized": fresh, "memorized": known, "mix_95_5": mix}
+        mix.insert(place * 20, known[place])
+    return mix
 
 
 def timed(work: Callable[[], Any]) -> tuple[float, Any]:
@@ -134,7 +139,7 @@ def main() -> None:
     parser.add_argument("--baseline", type=Path, required=True)
     parser.add_argument("--model", default="library_24m")
     parser.add_argument("--size", type=int, default=80, help="windows of ordinary text")
-    parser.add_argument("--batches", type=int, nargs="+", default=[4, 8, 16])
+    parser.add_argument("--batches", type=int, nargs="+", default=[2, 4, 8])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
     chosen = parser.parse_args()

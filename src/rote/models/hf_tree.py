@@ -9,99 +9,15 @@ A model whose attention does not go through that interface gets `RecomputeSessio
 evaluated again. Slow, but the same numbers. `probe` decides by comparing, not by architecture names.
 """
 
-import math
-from contextlib import nullcontext
 from typing import Any
 
 import torch
 import torch.nn.functional as functional
 from torch import Tensor
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from rote.models.base import TreeBatch
-from rote.models.memory import to_device, zeros_as_touched
-
-SHAPELESS_KERNELS = [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
-"""Attention kernels that need no plan per shape. cuDNN's are faster for beams, whose shapes repeat; it takes tens of
-milliseconds to plan a new one, and the number of prefixes differs from step to step."""
-
-
-class Layout:
-    """Index tensors of one packed forward, shared by all layers."""
-
-    def __init__(self, batch: TreeBatch) -> None:
-        self.batch = batch
-        self.beams = batch.beams
-        self.slots, self.lanes, self.reach = batch.ancestry.shape
-        self.is_rectangular = self.beams == self.slots * self.lanes
-        self.beam_slots = batch.slots[: self.beams]
-        self._rows: Tensor | None = None
-        self._hidden: dict[int | None, Tensor] = {}
-        self._prefix_hidden: dict[int | None, Tensor] = {}
-        self._hidden_by_slot: dict[int | None, list[Tensor]] = {}
-        self.live_counts = [count for count in batch.beam_counts if count]
-        self.live_reaches = [
-            (slot, reach)
-            for slot, (count, reach) in enumerate(zip(batch.beam_counts, batch.reaches, strict=bool(batch.reaches)))
-            if count
-        ]
-        """(slot, entries in use) of every slot with beams, where the batch says it."""
-        if batch.prefix_lengths:
-            lengths = torch.tensor(batch.prefix_lengths)[:, None]
-            order = torch.arange(max(batch.prefix_lengths))
-            starts = lengths.cumsum(0) - lengths
-            places = starts + torch.minimum(order, lengths - 1)  # [prefixes, longest]; padding repeats the last token
-            (tokens,) = torch.nonzero((order < lengths).flatten(), as_tuple=True)
-            self.prefix_places = to_device(places, batch.slots.device)
-            self.prefix_tokens = to_device(tokens, batch.slots.device)
-            """Where the packed tokens are in the padded rectangle, flattened."""
-
-    def rows(self, entries: int) -> Tensor:
-        """Where each query writes, as rows of a memory flattened over slots and entries."""
-        if self._rows is None:
-            self._rows = self.batch.slots * entries + self.batch.entries
-        return self._rows
-
-    def hidden(self, window: int | None, dtype: torch.dtype) -> Tensor:
-        """What is added to the scores: 0 where a beam may look, −inf elsewhere. [slots, 1, lanes, entries].
-
-        A sliding window also hides entries further back than it reaches.
-        """
-        if window not in self._hidden:
-            allowed = self.batch.ancestry
-            if window is not None:
-                positions = torch.zeros_like(allowed[..., 0], dtype=torch.int64)
-                positions[self.beam_slots, self.batch.lanes] = self.batch.positions[: self.beams]
-                distance = positions[..., None] - self.batch.entry_positions[:, None, :]
-                allowed = allowed & (distance < window)
-            if not self.is_rectangular:
-                # Padding lanes attend to something, so that no row of the softmax is empty.
-                allowed = allowed | ~allowed.any(-1, keepdim=True)
-            self._hidden[window] = _minus_infinity_outside(allowed, dtype)[:, None]
-        return self._hidden[window]
-
-    def hidden_by_slot(self, window: int | None, dtype: torch.dtype) -> list[Tensor]:
-        """The same, cut to the live lanes and entries of every slot with beams. [lanes, entries] each."""
-        if window not in self._hidden_by_slot:
-            hidden = self.hidden(window, dtype)
-            self._hidden_by_slot[window] = [
-                hidden[slot, 0, :count, :reach]
-                for count, (slot, reach) in zip(self.live_counts, self.live_reaches, strict=True)
-            ]
-        return self._hidden_by_slot[window]
-
-    def prefix_hidden(self, window: int | None, dtype: torch.dtype) -> Tensor:
-        """The same for prefixes, causal. [1, 1, longest prefix, longest prefix]."""
-        if window not in self._prefix_hidden:
-            order = torch.arange(max(self.batch.prefix_lengths), device=self.batch.slots.device)
-            distance = order[:, None] - order[None, :]
-            allowed = distance >= 0 if window is None else (distance >= 0) & (distance < window)
-            self._prefix_hidden[window] = _minus_infinity_outside(allowed, dtype)[None, None]
-        return self._prefix_hidden[window]
-
-
-def _minus_infinity_outside(allowed: Tensor, dtype: torch.dtype) -> Tensor:
-    return torch.zeros(allowed.shape, dtype=dtype, device=allowed.device).masked_fill_(~allowed, -math.inf)
+from rote.models.hf_attention import AttentionStyle, Layout, attend_beams, attend_prefixes
+from rote.models.memory import zeros_as_touched
 
 
 class TreeSessionHF:
@@ -170,10 +86,10 @@ class TreeSessionHF:
         style = AttentionStyle(scaling, softcap, sliding_window)
         parts = []
         if layout.beams:
-            parts.append(_attend_beams(query[0, :, : layout.beams], keys, values, layout, style))
+            parts.append(attend_beams(query[0, :, : layout.beams], keys, values, layout, style))
         if layout.batch.prefix_lengths:
             rest = slice(layout.beams, None)
-            parts.append(_attend_prefixes(query[0, :, rest], key[0, :, rest], value[0, :, rest], layout, style))
+            parts.append(attend_prefixes(query[0, :, rest], key[0, :, rest], value[0, :, rest], layout, style))
         return (torch.cat(parts) if len(parts) > 1 else parts[0])[None], None
 
     def _store(self, layer: int, key: Tensor, value: Tensor, layout: Layout) -> tuple[Tensor, Tensor]:
@@ -193,99 +109,6 @@ def _write_rows(memory: Tensor, values: Tensor, rows: Tensor) -> None:
     if values.shape[1] * values.element_size() % 8 == 0 and values.is_contiguous():
         flat, values = flat.view(torch.int64), values.view(torch.int64)
     flat.index_copy_(0, rows, values)
-
-
-class AttentionStyle:
-    """How one layer turns scores into weights: scale, soft cap, sliding window."""
-
-    def __init__(self, scaling: float | None, softcap: float | None, window: int | None) -> None:
-        self.scaling, self.softcap, self.window = scaling, softcap, window
-
-    def attend(self, query: Tensor, key: Tensor, value: Tensor, hidden: Tensor) -> Tensor:
-        """`query` [n, heads, q, width] over `key` [n, key-value heads, e, width]; `hidden` broadcasts to [n, 1, q, e].
-
-        Heads that share a key are folded into the query dimension, so keys and values are never repeated.
-        """
-        count, heads, length, _ = query.shape
-        groups = heads // key.shape[1]
-        if groups > 1:
-            query = query.reshape(count, key.shape[1], groups * length, -1)
-            hidden = hidden.expand(count, 1, length, -1).repeat(1, 1, groups, 1)
-        if self.softcap is None:
-            mixed = functional.scaled_dot_product_attention(query, key, value, hidden, scale=self.scaling)
-        else:
-            scores = self._capped((query @ key.transpose(-1, -2)).float() * self._scale(query))
-            mixed = (scores + hidden).softmax(-1).to(value.dtype) @ value
-        return mixed if groups == 1 else mixed.reshape(count, heads, length, -1)
-
-    def attend_plainly(self, query: Tensor, key: Tensor, value: Tensor, hidden: Tensor) -> Tensor:
-        """The same for n = 1 in float32 as two products: for some twenty queries faster on a CPU than a fused kernel.
-
-        `query` [heads, q, width], `key` [key-value heads, e, width], `hidden` [q, e].
-        """
-        heads, length, _ = query.shape
-        groups = heads // key.shape[0]
-        if groups > 1:
-            query = query.reshape(key.shape[0], groups * length, -1)
-            hidden = hidden.repeat(groups, 1)
-        scores = torch.bmm(query * self._scale(query), key.transpose(1, 2))
-        if self.softcap is not None:
-            scores = self._capped(scores)
-        mixed = torch.bmm(scores.add_(hidden).softmax(-1), value)
-        return mixed if groups == 1 else mixed.reshape(heads, length, -1)
-
-    def _scale(self, query: Tensor) -> float:
-        return self.scaling if self.scaling is not None else float(query.shape[-1] ** -0.5)
-
-    def _capped(self, scores: Tensor) -> Tensor:
-        assert self.softcap is not None
-        return torch.tanh(scores / self.softcap) * self.softcap
-
-
-def _attend_beams(query: Tensor, keys: Tensor, values: Tensor, layout: Layout, style: AttentionStyle) -> Tensor:
-    """Packed beams [heads, beams, width] → [beams, heads, width]."""
-    if layout.batch.reaches and query.device.type == "cpu" and query.dtype == torch.float32:
-        return _attend_slot_by_slot(query, keys, values, layout, style)
-    return _attend_rectangle(query, keys, values, layout, style)
-
-
-def _attend_slot_by_slot(query: Tensor, keys: Tensor, values: Tensor, layout: Layout, style: AttentionStyle) -> Tensor:
-    """Each slot over its own live lanes and entries: a CPU would pay for every padded one."""
-    keys, values = keys.transpose(1, 2), values.transpose(1, 2)
-    own = torch.split_with_sizes(query, layout.live_counts, 1)
-    hidden = layout.hidden_by_slot(style.window, query.dtype)
-    parts = [
-        style.attend_plainly(own[place], keys[slot, :, :reach], values[slot, :, :reach], hidden[place])
-        for place, (slot, reach) in enumerate(layout.live_reaches)
-    ]
-    return torch.cat(parts, 1).transpose(0, 1)
-
-
-def _attend_rectangle(query: Tensor, keys: Tensor, values: Tensor, layout: Layout, style: AttentionStyle) -> Tensor:
-    """All slots at once, padded to a [slots, lanes] rectangle: one kernel keeps a GPU busy."""
-    heads, _, width = query.shape
-    slots, lanes = layout.slots, layout.lanes
-    if layout.is_rectangular:
-        rectangle = query.view(heads, slots, lanes, width).transpose(0, 1)
-    else:
-        padded = query.new_zeros(slots, lanes, heads, width)
-        padded[layout.beam_slots, layout.batch.lanes] = query.transpose(0, 1)
-        rectangle = padded.transpose(1, 2)
-    keys, values = (memory[:slots, : layout.reach].transpose(1, 2) for memory in (keys, values))
-    mixed = style.attend(rectangle, keys, values, layout.hidden(style.window, query.dtype)).transpose(1, 2)
-    if layout.is_rectangular:
-        return mixed.reshape(slots * lanes, heads, -1)
-    return mixed[layout.beam_slots, layout.batch.lanes]
-
-
-def _attend_prefixes(query: Tensor, key: Tensor, value: Tensor, layout: Layout, style: AttentionStyle) -> Tensor:
-    """Packed prefixes [heads, tokens, width] attend causally to themselves; padding comes last, where nobody looks."""
-    places = layout.prefix_places  # [prefixes, longest]
-    query, key, value = (packed[:, places].transpose(0, 1) for packed in (query, key, value))
-    hidden = layout.prefix_hidden(style.window, query.dtype)
-    with sdpa_kernel(SHAPELESS_KERNELS) if query.is_cuda else nullcontext():
-        mixed = style.attend(query, key, value, hidden)  # [prefixes, heads, longest, width]
-    return mixed.transpose(1, 2).flatten(0, 1)[layout.prefix_tokens]
 
 
 class attention_through:
