@@ -64,7 +64,7 @@ def mixed(fresh: list[Window], known: list[Window]) -> list[Window]:
     rare = len(fresh) // 20
     mix = fresh[: len(fresh) - rare]
     for place in range(rare):
-        mix.insert(place * 20, known[place])
+        mix.insert(place * 20, known[place * len(known) // rare])
     return mix
 
 
