@@ -5,12 +5,11 @@ accepted, out of the upper bound, or to its viable children. The bounds are soun
 stop anywhere: at a budget, at a gap, or as soon as the verdict at τ is decided.
 
 Which node is best depends on the bound. With m the node's mass, t its depth, r the edits it has left, a the number of
-its ancestors that are missing, q_s the teacher-forced probability of target token s and C(t, r) the chance to end
-within the budget (`search/promise.py`):
+its ancestors that are missing and q_s the teacher-forced probability of target token s:
 
-    mass         m · (1 − C(t, r)) / ((r + 1)(1 + a))   takes most from the upper bound: only refuted mass leaves it,
-                                                        and refuting takes r + 1 more edits
-    completion   m · Π_{s>t} q_s / (T − t + a)          adds most to the lower bound: what the tail is worth
+    mass         m / ((r + 1)² (1 + a))            takes most from the upper bound: only refuted mass leaves it, and a
+                                                   node with r edits left is r + 1 edits away from being refuted
+    completion   m · Π_{s>t} q_s / (T − t + a)     adds most to the lower bound: what the tail is worth per evaluation
     both         two by completion, then one by mass, in turn
 """
 
@@ -22,7 +21,7 @@ from typing import Literal
 import numpy as np
 
 from rote.errors import ConfigError
-from rote.search.promise import FLOOR, completion_table
+from rote.search.promise import FLOOR
 from rote.search.refine_queue import RefineQueue
 from rote.search.rollout_pool import OpenMass
 from rote.search.rollout_trie import Exploration, Request
@@ -105,11 +104,10 @@ def refine(
 
 def _make_queue(pool: OpenMass, order: OrderName, target_probs: Sequence[float] | None) -> RefineQueue:
     length, budget = pool.ball.length, pool.ball.budget
-    probabilities = [0.5] * length if target_probs is None else list(target_probs)
-    chance = np.exp(completion_table(probabilities, budget))  # [T + 1, budget + 1]: to end within r more edits
+    probabilities = np.full(length, 0.5) if target_probs is None else np.asarray(target_probs)
     tails = np.append(np.cumsum(np.log(np.clip(probabilities, FLOOR, 1.0))[::-1])[::-1], 0.0)  # log Π_{s>t} q_s
     completed = np.repeat(tails[:, None], budget + 1, 1)
-    refuted = np.log(np.maximum(1 - chance, FLOOR)) - np.log(np.arange(1, budget + 2))
+    refuted = np.repeat(-2 * np.log(np.arange(1, budget + 2))[None], length + 1, 0)
     to_the_end = np.maximum(1.0, length - np.arange(length + 1))
     return RefineQueue(pool, [completed, refuted], [to_the_end, np.ones(length + 1)])
 
