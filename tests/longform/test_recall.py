@@ -39,6 +39,13 @@ def test_matched_words_never_exceed_either_text(book: str, generation: str, mini
     assert_blocks_are_disjoint_in_the_generation(result)
 
 
+def test_a_repeated_block_does_not_reach_across_a_word_that_is_taken() -> None:
+    """`two` and `one` around the matched `three` are two finds, not one."""
+    result = nv_recall("two one three", "two one one two three one", passes=[MergePass(1, 1, 1)])
+    assert_blocks_are_disjoint_in_the_generation(result)
+    assert [block.matched_words for block in result.blocks] == [2, 1]
+
+
 def assert_blocks_are_disjoint_in_the_generation(result: RecallResult) -> None:
     taken: set[int] = set()
     for block in (*result.blocks, *result.out_of_order):

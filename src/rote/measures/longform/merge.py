@@ -1,6 +1,6 @@
 """From verbatim blocks to near-verbatim blocks: merge neighbours across small gaps, drop what stays short."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -45,18 +45,32 @@ class NearBlock(NamedTuple):
     matched: int
 
 
-def near_verbatim_blocks(blocks: Iterable[Block], passes: Sequence[MergePass] = PUBLISHED_PASSES) -> list[NearBlock]:
-    """The blocks that survive all passes in turn, in the order of the book."""
+def near_verbatim_blocks(
+    blocks: Iterable[Block],
+    passes: Sequence[MergePass] = PUBLISHED_PASSES,
+    *,
+    may_bridge: Callable[[int, int], bool] = lambda start, end: True,
+) -> list[NearBlock]:
+    """The blocks that survive all passes in turn, in the order of the book.
+
+    `may_bridge` says whether a merge may reach across the generation's words [start, end).
+    """
     near = [NearBlock(i, i + length, j, j + length, length) for i, j, length in blocks]
     for merge_pass in passes:
-        near = [block for block in _merged(near, merge_pass) if block.matched >= merge_pass.min_words]
+        near = [block for block in _merged(near, merge_pass, may_bridge) if block.matched >= merge_pass.min_words]
     return near
 
 
-def _merged(blocks: Iterable[NearBlock], merge_pass: MergePass) -> list[NearBlock]:
+def _merged(
+    blocks: Iterable[NearBlock], merge_pass: MergePass, may_bridge: Callable[[int, int], bool]
+) -> list[NearBlock]:
     merged: list[NearBlock] = []
     for block in blocks:
-        if merged and _is_mergeable(merged[-1], block, merge_pass):
+        if (
+            merged
+            and _is_mergeable(merged[-1], block, merge_pass)
+            and may_bridge(merged[-1].generation_end, block.generation_start)
+        ):
             last = merged[-1]
             block = NearBlock(
                 last.book_start,

@@ -142,7 +142,9 @@ def _repeated(
         # With nothing found the rest is unchanged, and another pass would find nothing again.
         if not latest or not is_left.any():
             break
-        latest = near_verbatim_blocks(_blocks_in_rest(book, generation, np.flatnonzero(is_left)), passes)
+        in_rest = _blocks_in_rest(book, generation, np.flatnonzero(is_left))
+        # Nor may a merge reach across text that an earlier block took, however short.
+        latest = near_verbatim_blocks(in_rest, passes, may_bridge=lambda start, end: bool(is_left[start:end].all()))
         for block in latest:
             covered = is_covered[block.book_start : block.book_end]
             repeated.append((block, Placement.DUPLICATED if covered.mean() > 0.5 else Placement.MOVED))
