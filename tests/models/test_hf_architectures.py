@@ -16,7 +16,7 @@ from rote.search.base import Limits, SearchOptions, SearchOutcome, SearchTask
 from rote.search.engine import Engine
 from rote.search.reference import search
 from rote.search.shapes import Shapes
-from tests.models.test_table import Grown, batch_of
+from tests.models.test_table import Grown, batch_of, by_columns
 from tests.models.tiny import CONFIGS, VOCABULARY, tiny_model
 
 OPTIONS = SearchOptions(
@@ -245,15 +245,19 @@ def test_memory_survives_growing_and_moving(architecture: str) -> None:
         session = model.open_tree(3, 4)
         session.forward(batch_of([[], [], []], {2: (4, 5, 6)}, 4))
         session.grow(11)
-        session.move(2, 0)
+        session.move(2, 0, 3)
         forks = [Grown((4, 5, 6, 7), (0, 1, 2, 9)), Grown((4, 5, 6, 8), (0, 1, 2, 5))]
-        logits = session.forward(batch_of([forks, [], forks[:1]], {}, 11))
-        longer = [Grown((4, 5, 6, 8, 9), (0, 1, 2, 5, 9))]
-        deeper = session.forward(batch_of([longer], {}, 11))
+        longer = Grown((4, 5, 6, 8, 9), (0, 1, 2, 5, 9))
+        for histories, batch in (
+            ([forks[0].history, forks[1].history, forks[0].history], batch_of([forks, [], forks[:1]], {}, 11)),
+            ([longer.history], batch_of([[longer]], {}, 11)),
+        ):
+            expected = model.next_logits(histories)
+            chosen = by_columns(batch)
+            for variant in (batch, chosen, replace(chosen, reaches=())):
+                logits = session.forward(variant).float()
+                assert torch.allclose(logits, expected, rtol=1e-5, atol=1e-5)
     assert session.entries == 11
-    expected = model.next_logits([forks[0].history, forks[1].history, forks[0].history])
-    assert torch.allclose(logits.float(), expected, rtol=1e-5, atol=1e-5)
-    assert torch.allclose(deeper.float(), model.next_logits([longer[0].history]), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("architecture", ["llama", "gemma2"])

@@ -1,5 +1,6 @@
 """The table model: tree sessions give what whole histories give, whatever the shape and order of the tree."""
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import pytest
@@ -52,6 +53,22 @@ def batch_of(beams: list[list[Grown]], prefixes: dict[int, tuple[int, ...]], ent
     )
 
 
+def by_columns(batch: TreeBatch) -> TreeBatch:
+    """The same forward, told only about entries that somebody looks at, the highest first."""
+    wanted = [torch.nonzero(seen.any(0))[:, 0].flip(0) for seen in batch.ancestry]
+    reaches = tuple(len(entries) for entries in wanted)
+    columns = torch.nn.utils.rnn.pad_sequence(wanted, batch_first=True)
+    is_real = torch.arange(columns.shape[1]) < torch.tensor(reaches)[:, None]
+    rows = torch.arange(len(columns))[:, None]
+    return replace(
+        batch,
+        ancestry=batch.ancestry.gather(2, columns[:, None].expand(-1, batch.ancestry.shape[1], -1)) & is_real[:, None],
+        entry_positions=batch.entry_positions[rows, columns],
+        reaches=reaches,
+        columns=columns,
+    )
+
+
 tokens = st.integers(0, VOCABULARY - 1)
 
 
@@ -70,8 +87,10 @@ def test_tree_session_equals_whole_histories_for_any_forest(
     for _ in range(data.draw(st.integers(1, 4))):
         forest = [_fork(row, data) for row in forest]
         histories = [node.history for row in forest for node in row]
-        logits = session.forward(batch_of(forest, {}, ENTRIES))
-        assert torch.equal(logits, torch.cat([model.next_logits([history]) for history in histories]))
+        expected = torch.cat([model.next_logits([history]) for history in histories])
+        batch = batch_of(forest, {}, ENTRIES)
+        assert torch.equal(session.forward(batch), expected)
+        assert torch.equal(session.forward(by_columns(batch)), expected)
 
 
 def _fork(row: list[Grown], data: st.DataObject) -> list[Grown]:
@@ -91,7 +110,7 @@ def test_memory_survives_growing_and_moving() -> None:
     session.forward(batch_of([[], []], {1: (1, 2, 3)}, 4))
     session.grow(9)
     assert session.entries == 9
-    session.move(1, 0)
+    session.move(1, 0, 3)
     child = Grown((1, 2, 3, 4), (0, 1, 2, 8))
     logits = session.forward(batch_of([[child], [child]], {}, 9))
     assert torch.equal(logits, model.next_logits([child.history, child.history]))

@@ -44,9 +44,9 @@ class WatchedSession:
     def grow(self, entries: int) -> None:
         self._inner.grow(entries)
 
-    def move(self, source: int, target: int) -> None:
+    def move(self, source: int, target: int, entries: int) -> None:
         self._watch(None)
-        self._inner.move(source, target)
+        self._inner.move(source, target, entries)
 
     def forward(self, batch: TreeBatch) -> torch.Tensor:
         self._watch(batch)

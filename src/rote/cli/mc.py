@@ -48,7 +48,7 @@ def mc(
     """Estimate the near-verbatim mass of a few windows by plain sampling, with an interval."""
     from rote.models.hf import load
     from rote.run.execute import check_fits
-    from rote.search.rollout_tree import choose_windows_at_once
+    from rote.search.rollout_tree import ENTRIES, choose_room
 
     if (run is None) == (not text):
         raise ConfigError("give either --text or --run to say which windows to sample.")
@@ -77,7 +77,7 @@ def mc(
     loaded = load(model, dtype=config.dtype, device=config.device)
     check_fits(loaded, config)
     windows = [_window_of(row) for row in rows.values()] if rows else _from_text(loaded, config, window)
-    at_once = config.slots or choose_windows_at_once(loaded, config.limits)
+    at_once = config.slots or choose_room(loaded, config.limits, evaluations=ENTRIES).slots
     results = sorted(
         sample_windows(loaded, windows, options, slots=at_once, limits=config.limits),
         key=lambda result: result.window.window_id,

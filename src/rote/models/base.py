@@ -43,7 +43,8 @@ class TreeBatch:
     Every query position writes its state at (`slots`, `entries`) of the session's memory. A beam in lane q of slot s
     attends to the entries where `ancestry[s, q]` is true (its prefix, its ancestors and itself). A prefix occupies
     entries 0 … length − 1 of its slot and attends causally. `ancestry` may have rows for more slots and lanes than are
-    live, so that shapes repeat.
+    live, so that shapes repeat. Where `columns` is given, `ancestry` and `entry_positions` are about those entries of
+    each slot only, in that order: a long memory of which a forward needs little.
     """
 
     token_ids: Tensor  # [queries] int64
@@ -57,6 +58,7 @@ class TreeBatch:
     prefix_lengths: tuple[int, ...]  # one per admitted slot, on the host, in packed order
     outputs: Tensor  # [outputs] int64: packed positions whose logits are wanted
     reaches: tuple[int, ...] = ()  # entries in use per slot, on the host; empty when all are like `ancestry`
+    columns: Tensor | None = None  # [slots, entries in use] int64: the entry that each column is about
 
     @property
     def beams(self) -> int:
@@ -73,8 +75,8 @@ class TreeSession(Protocol):
         """Make room for `entries` per slot; what is stored stays."""
         ...
 
-    def move(self, source: int, target: int) -> None:
-        """Slot `target` now holds what `source` held."""
+    def move(self, source: int, target: int, entries: int) -> None:
+        """Slot `target` now holds what the first `entries` of `source` held."""
         ...
 
     def forward(self, batch: TreeBatch) -> Tensor:

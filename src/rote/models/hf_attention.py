@@ -145,6 +145,21 @@ class AttentionStyle:
         return torch.tanh(scores / self.softcap) * self.softcap
 
 
+def _in_use(memory: Tensor, layout: Layout) -> Tensor:
+    """What the columns of the ancestry are about. [slots, columns, heads, width]"""
+    columns = layout.batch.columns
+    if columns is None:
+        return memory[: layout.slots, : layout.reach]
+    return memory[torch.arange(layout.slots, device=memory.device)[:, None], columns]
+
+
+def _in_use_by_slot(memory: Tensor, slot: int, reach: int, layout: Layout) -> Tensor:
+    """The same for one slot. [heads, columns, width]"""
+    columns = layout.batch.columns
+    own = memory[slot, :reach] if columns is None else memory[slot].index_select(0, columns[slot, :reach])
+    return own.transpose(0, 1)
+
+
 def attend_beams(query: Tensor, keys: Tensor, values: Tensor, layout: Layout, style: AttentionStyle) -> Tensor:
     """Packed beams [heads, beams, width] → [beams, heads, width]."""
     if layout.batch.reaches and query.device.type == "cpu" and query.dtype == torch.float32:
@@ -154,13 +169,12 @@ def attend_beams(query: Tensor, keys: Tensor, values: Tensor, layout: Layout, st
 
 def _attend_slot_by_slot(query: Tensor, keys: Tensor, values: Tensor, layout: Layout, style: AttentionStyle) -> Tensor:
     """Each slot over its own live lanes and entries: a CPU would pay for every padded one."""
-    keys, values = keys.transpose(1, 2), values.transpose(1, 2)
     own = torch.split_with_sizes(query, layout.live_counts, 1)
     hidden = layout.hidden_by_slot(style.window, query.dtype)
-    parts = [
-        style.attend_plainly(own[place], keys[slot, :, :reach], values[slot, :, :reach], hidden[place])
-        for place, (slot, reach) in enumerate(layout.live_reaches)
-    ]
+    parts = []
+    for place, (slot, reach) in enumerate(layout.live_reaches):
+        key, value = (_in_use_by_slot(memory, slot, reach, layout) for memory in (keys, values))
+        parts.append(style.attend_plainly(own[place], key, value, hidden[place]))
     return torch.cat(parts, 1).transpose(0, 1)
 
 
@@ -174,7 +188,7 @@ def _attend_rectangle(query: Tensor, keys: Tensor, values: Tensor, layout: Layou
         padded = query.new_zeros(slots, lanes, heads, width)
         padded[layout.beam_slots, layout.batch.lanes] = query.transpose(0, 1)
         rectangle = padded.transpose(1, 2)
-    keys, values = (memory[:slots, : layout.reach].transpose(1, 2) for memory in (keys, values))
+    keys, values = (_in_use(memory, layout).transpose(1, 2) for memory in (keys, values))
     mixed = style.attend(rectangle, keys, values, layout.hidden(style.window, query.dtype)).transpose(1, 2)
     if layout.is_rectangular:
         return mixed.reshape(slots * lanes, heads, -1)

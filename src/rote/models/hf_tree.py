@@ -45,10 +45,10 @@ class TreeSessionHF:
                 memory[layer] = grown
         self._entries = entries
 
-    def move(self, source: int, target: int) -> None:
+    def move(self, source: int, target: int, entries: int) -> None:
         for memory in (self._keys, self._values):
             for tensor in memory.values():
-                tensor[target] = tensor[source]
+                tensor[target, :entries] = tensor[source, :entries]
 
     def forward(self, batch: TreeBatch) -> Tensor:
         self._layout = Layout(batch)
@@ -144,8 +144,8 @@ class RecomputeSession:
     def grow(self, entries: int) -> None:
         self._tokens = functional.pad(self._tokens, (0, entries - self.entries))
 
-    def move(self, source: int, target: int) -> None:
-        self._tokens[target] = self._tokens[source]
+    def move(self, source: int, target: int, entries: int) -> None:
+        self._tokens[target, :entries] = self._tokens[source, :entries]
 
     def forward(self, batch: TreeBatch) -> Tensor:
         self._tokens[batch.slots, batch.entries] = batch.token_ids
@@ -167,5 +167,5 @@ class RecomputeSession:
     def _history(self, batch: TreeBatch, place: int) -> Tensor:
         slot = batch.slots[place]
         (seen,) = torch.nonzero(batch.ancestry[slot, batch.lanes[place]], as_tuple=True)
-        order = batch.entry_positions[slot, seen].argsort()
-        return self._tokens[slot, seen[order]]
+        seen = seen[batch.entry_positions[slot, seen].argsort()]
+        return self._tokens[slot, seen if batch.columns is None else batch.columns[slot, seen]]

@@ -108,16 +108,19 @@ class TableSession:
         grown[:, : self.entries] = self._contributions
         self._contributions = grown
 
-    def move(self, source: int, target: int) -> None:
-        self._contributions[target] = self._contributions[source]
+    def move(self, source: int, target: int, entries: int) -> None:
+        self._contributions[target, :entries] = self._contributions[source, :entries]
 
     def forward(self, batch: TreeBatch) -> Tensor:
         self._contributions[batch.slots, batch.entries] = (batch.token_ids + 1) * _powers(batch.positions)
-        in_use = batch.ancestry.shape[-1]
         folded = torch.empty(len(batch.token_ids), dtype=torch.int64)
         beam_slots = batch.slots[: batch.beams]
         seen = batch.ancestry[beam_slots, batch.lanes]  # [beam queries, entries in use]
-        folded[: batch.beams] = (seen * self._contributions[beam_slots, :in_use]).sum(-1)
+        if batch.columns is None:
+            held = self._contributions[beam_slots, : seen.shape[-1]]
+        else:
+            held = self._contributions[beam_slots[:, None], batch.columns[beam_slots]]
+        folded[: batch.beams] = (seen * held).sum(-1)
         start = batch.beams
         for length in batch.prefix_lengths:
             slot = batch.slots[start]

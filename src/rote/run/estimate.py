@@ -21,7 +21,7 @@ from rote.search.base import SearchOutcome
 from rote.search.promise import completion_table
 from rote.search.refine import RefineOptions, refine
 from rote.search.rollout_pool import Ball, OpenMass
-from rote.search.rollout_tree import Explorer, choose_windows_at_once
+from rote.search.rollout_tree import Explorer, choose_room
 from rote.search.rollout_trie import Exploration, ExploreTask
 from rote.types import Estimate, StopReason, Verdict
 
@@ -64,8 +64,10 @@ def post_process(
             exploration = _process(result, result.outcome, config, model.eos_ids)
             yield ExploreTask(key, result.score.window.prefix_ids, exploration)
 
-    at_once = slots or choose_windows_at_once(model, config.limits)
-    for _, processed in Explorer(model, config.policy, slots=at_once, limits=config.limits).run(tasks()):
+    evaluations = config.closure * config.suffix_tokens + config.refine + config.residual
+    room = choose_room(model, config.limits, evaluations=evaluations)
+    explorer = Explorer(model, config.policy, slots=slots or room.slots, limits=config.limits, entries=room.entries)
+    for _, processed in explorer.run(tasks()):
         yield processed
     yield from passed
 

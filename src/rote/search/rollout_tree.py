@@ -6,7 +6,8 @@ windows in flight, evaluates what is missing in packed forwards, and sends the a
 not depend on its company, so its result does not either.
 
 A window's evaluated nodes form a trie. A node's state stays in the session's memory until room is needed; then the
-nodes that went unused longest are forgotten, leaves before their ancestors, and cost again if somebody returns.
+nodes that went unused longest are forgotten, leaves before their ancestors, and cost again if somebody returns. A
+forward reads only what its nodes descend from, so a large memory costs room and no time.
 """
 
 from collections.abc import Iterable, Iterator
@@ -21,14 +22,17 @@ from rote.models.base import TreeBatch, TreeModel, TreeSession
 from rote.policy import Policy, keep
 from rote.search.base import Limits
 from rote.search.rollout_trie import ExploreTask, Result, TrieNode, WindowTrie, rounded
+from rote.search.sizing import available_memory
 
 ENTRIES = 2048
 """Memory entries of a slot beyond its prefix and one path: what a window may have evaluated without forgetting."""
 LANES = 128
 """Most query positions of one window in one forward."""
-CPU_WINDOWS = 8
-GPU_SHARE = 0.5
+FEW_WINDOWS = 8
+"""Windows that a CPU explores at once, and for which a device must have room before entries are made more."""
 MOST_WINDOWS = 64
+MEMORY_SHARE = 0.5
+"""Share of a device's free memory that explorations may take."""
 
 
 class Explored(NamedTuple, Generic[Result]):
@@ -36,13 +40,22 @@ class Explored(NamedTuple, Generic[Result]):
     result: Result
 
 
-def choose_windows_at_once(model: TreeModel, limits: Limits) -> int:
-    """How many windows to explore at once on this device."""
-    if model.device.type != "cuda":
-        return CPU_WINDOWS
-    free, _ = torch.cuda.mem_get_info(model.device)
-    needed = (ENTRIES + limits.prefix_tokens + limits.suffix_tokens) * model.tree_bytes_per_entry()
-    return max(1, min(MOST_WINDOWS, int(free * GPU_SHARE) // needed))
+class Room(NamedTuple):
+    """How many windows to explore at once, and how many evaluated nodes each may remember."""
+
+    slots: int
+    entries: int
+
+
+def choose_room(model: TreeModel, limits: Limits, *, evaluations: int) -> Room:
+    """For windows of at most this many evaluations each: none is forgotten, if the device's memory allows it."""
+    is_cuda = model.device.type == "cuda"
+    free = torch.cuda.mem_get_info(model.device)[0] if is_cuda else available_memory()
+    fitting = int(free * MEMORY_SHARE) // model.tree_bytes_per_entry()
+    always = 2 * (limits.prefix_tokens + limits.suffix_tokens)
+    entries = max(ENTRIES, min(evaluations, fitting // FEW_WINDOWS - always))
+    slots = min(MOST_WINDOWS if is_cuda else FEW_WINDOWS, fitting // (always + entries))
+    return Room(max(1, slots), entries)
 
 
 class Explorer:
@@ -93,15 +106,15 @@ class Explorer:
                 last = active.pop()
                 if place < len(active):
                     active[place] = last
-                    session.move(len(active), place)
+                    session.move(len(active), place, last.reach)
 
     def _forward(self, active: "list[WindowTrie[Any]]", session: TreeSession) -> None:
         """Evaluate the next nodes of every window, and the prefixes of windows that have just come."""
         chosen = [slot.take(LANES) for slot in active]
         fresh = [place for place, slot in enumerate(active) if not slot.is_prefilled]
         batch = self._batch(active, chosen, fresh)
-        if session.entries < (needed := batch.ancestry.shape[-1]):
-            session.grow(min(rounded(self.entries), max(needed, rounded(session.entries * 3 // 2))))
+        if session.entries < (needed := max(slot.reach for slot in active)):
+            session.grow(min(rounded(self.entries), rounded(max(needed, session.entries * 3 // 2))))
         kept = keep(session.forward(batch), self.policy)
         self.forwards += 1
         token_ids, log_probs = kept.token_ids.cpu().numpy(), kept.log_probs.cpu().numpy()
@@ -118,14 +131,15 @@ class Explorer:
         prefixes = [active[place].task.prefix_ids for place in fresh]
         lengths = [len(prefix) for prefix in prefixes]
         starts = np.repeat([len(slot.task.prefix_ids) for slot in active], counts)
-        reach = rounded(max([*lengths, *(slot.reach for slot in active)]))
-        ancestry = np.zeros((len(active), max(1, *counts), reach), dtype=np.bool_)
-        positions = np.zeros((len(active), reach), dtype=np.int64)
-        for place, slot in enumerate(active):
-            positions[place, : slot.reach] = slot.entry_positions[: slot.reach]
-            for lane, node in enumerate(chosen[place]):
-                ancestry[place, lane, : len(slot.task.prefix_ids)] = True
-                ancestry[place, lane, node.lineage()] = True
+        views = [slot.view(nodes) for slot, nodes in zip(active, chosen, strict=True)]
+        reaches = [len(view.entries) for view in views]
+        shape = (len(active), rounded(max([1, *reaches])))
+        columns, positions = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64)
+        ancestry = np.zeros((len(active), max(1, *counts), shape[1]), dtype=np.bool_)
+        for place, (slot, view) in enumerate(zip(active, views, strict=True)):
+            columns[place, : reaches[place]] = view.entries
+            positions[place, : reaches[place]] = slot.entry_positions[view.entries]
+            ancestry[place, : counts[place], : reaches[place]] = view.sees
         ends = len(nodes) + np.cumsum(lengths, dtype=np.int64) - 1
         is_wanted = np.array([node.is_wanted for node in nodes], dtype=np.bool_)
         places = [place for length in lengths for place in range(length)]
@@ -138,6 +152,8 @@ class Explorer:
             ancestry=torch.from_numpy(ancestry).to(self.model.device),
             entry_positions=self._tensor(positions),
             beam_counts=tuple(counts),
+            reaches=tuple(reaches),
+            columns=self._tensor(columns),
             prefix_lengths=tuple(lengths),
             outputs=self._tensor([*np.flatnonzero(is_wanted), *ends]),
         )

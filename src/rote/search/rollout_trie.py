@@ -75,6 +75,13 @@ class TrieNode:
         return entries
 
 
+class View(NamedTuple):
+    """The part of a window's memory that some nodes look at."""
+
+    entries: NDArray[np.int64]  # [entries], ascending
+    sees: NDArray[np.bool_]  # [nodes, entries]: each node its prefix, its ancestors and itself
+
+
 @dataclass(slots=True)
 class WindowTrie(Generic[Result]):
     """One window in flight: its generator, its trie, and what is still to be evaluated for its current request."""
@@ -122,6 +129,16 @@ class WindowTrie(Generic[Result]):
             self.reach = max(self.reach, node.entry + 1)
             self._held.append(node)
         return chosen
+
+    def view(self, nodes: list[TrieNode]) -> View:
+        prefix = len(self.task.prefix_ids) if nodes else 0
+        lineages = [node.lineage() for node in nodes]
+        own = np.array([entry for lineage in lineages for entry in lineage], dtype=np.int64)
+        entries, places = np.unique(np.concatenate([np.arange(prefix), own]), return_inverse=True)
+        sees = np.zeros((len(nodes), len(entries)), dtype=np.bool_)
+        sees[:, :prefix] = True  # the lowest entries
+        sees[np.repeat(np.arange(len(nodes)), [len(lineage) for lineage in lineages]), places[prefix:]] = True
+        return View(entries, sees)
 
     def answer(self) -> bool:
         """Once everything asked is evaluated, hand it over and take the next request. False when the window ended."""

@@ -253,7 +253,7 @@ class Stream:
     def _move(self, source: int, target: int) -> None:
         self.state.put(slice(target, target + 1), self.state.take(slice(source, source + 1)))
         self.cache.move(source, target)
-        self.session.move(source, target)
+        self.session.move(source, target, self.reaches[source])
         self.frontiers[target] = self.frontiers[source]
         self.reaches[target] = self.reaches[source]
 
