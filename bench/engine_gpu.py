@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,33 +25,14 @@ from rote.measures.near_verbatim import Screen, measure_near
 from rote.measures.verbatim import score_verbatim
 from rote.models.hf import HuggingFaceModel
 from rote.models.hf_compile import compile_layers
-from rote.policy import Policy
+from rote.run.config import RunConfig
 from rote.search.base import Limits, SearchOptions, SearchTask
 from rote.search.engine import Engine
 from rote.search.sizing import bytes_per_slot
 from rote.types import Split, Window
 
 LIMITS = Limits(scripted.PREFIX, scripted.LENGTH)
-
-
-def options(**changes: Any) -> SearchOptions:
-    chosen: dict[str, Any] = dict(
-        policy=Policy(1.0, 40),
-        beam_width=20,
-        edit_budget=5,
-        distance="levenshtein",
-        viability="exact",
-        pin_verbatim=False,
-        negligible=0.0,
-        threshold=0.001,
-        stop_rule="published",
-        rank_by="mass",
-        keep=0,
-        max_children=None,
-        record_frontier=False,
-        suppress_eos=False,
-    )
-    return SearchOptions(**(chosen | changes))
+OPTIONS = RunConfig(pin=False, negligible=0.0, stop_rule="published", keep=0).search_options()
 
 
 def timed(work: Callable[[], Any]) -> tuple[float, Any]:
@@ -179,7 +161,7 @@ def bookkeeping_share(model: HuggingFaceModel, pairs: list[Any], slots: int) -> 
 
     TreeSessionHF.forward = marked  # type: ignore[method-assign]
     try:
-        engine = Engine(model, options(), slots=slots, limits=LIMITS)
+        engine = Engine(model, OPTIONS, slots=slots, limits=LIMITS)
         seconds, _ = timed(lambda: list(engine.run(tasks(pairs))))
     finally:
         TreeSessionHF.forward = original  # type: ignore[method-assign]
@@ -188,7 +170,7 @@ def bookkeeping_share(model: HuggingFaceModel, pairs: list[Any], slots: int) -> 
 
 
 def profile(model: HuggingFaceModel, slots: int) -> str:
-    engine = Engine(model, options(), slots=slots, limits=LIMITS)
+    engine = Engine(model, OPTIONS, slots=slots, limits=LIMITS)
     work = tasks(scripted.windows(slots, 1.0))
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
         list(engine.run(work))
@@ -273,17 +255,17 @@ def main() -> None:
         "windows_per_second": 200 / seconds,
         "tflops": 200 * 100 * per_token / seconds / 1e12,
     }
-    warm_up, _ = timed(lambda: run_engine(model, scripted.windows(48, 0.5), 16, options()))
+    warm_up, _ = timed(lambda: run_engine(model, scripted.windows(48, 0.5), 16, OPTIONS))
     results["warm_up_seconds"] = warm_up
     full = []
     for slots in chosen.slots:
         torch.cuda.empty_cache()
         # One generation untimed: attention kernels are planned per shape, once per process.
-        run_engine(model, scripted.windows(slots, 1.0), slots, options())
-        row = run_engine(model, scripted.windows(slots * (1 if chosen.quick else 4), 1.0), slots, options())
+        run_engine(model, scripted.windows(slots, 1.0), slots, OPTIONS)
+        row = run_engine(model, scripted.windows(slots * (1 if chosen.quick else 4), 1.0), slots, OPTIONS)
         row["tflops"] = row["token_evals"] * per_token / row["seconds"] / 1e12
         row["share_of_matmul"] = row["tflops"] * 1e12 / peak
-        row["predicted_bytes_per_slot"] = bytes_per_slot(model, options(), LIMITS, entries=row["session_entries"])
+        row["predicted_bytes_per_slot"] = bytes_per_slot(model, OPTIONS, LIMITS, entries=row["session_entries"])
         full.append(row)
         print(json.dumps(row), flush=True)
     results["engine_full_depth"] = full
@@ -292,11 +274,11 @@ def main() -> None:
     results["bookkeeping_share"] = bookkeeping_share(model, scripted.windows(slots, 1.0), slots)
     environment.save("engine_gpu", results, chosen.out)
     mixed = scripted.windows(2000 if not chosen.quick else 800, 0.05)
-    run_engine(model, mixed[:300], slots, options())
-    results["engine_mixed"] = run_engine(model, mixed, slots, options())
+    run_engine(model, mixed[:300], slots, OPTIONS)
+    results["engine_mixed"] = run_engine(model, mixed, slots, OPTIONS)
     print(json.dumps(results["engine_mixed"]), flush=True)
-    results["engine_mixed_mass_rule"] = run_engine(model, mixed, slots, options(stop_rule="mass"))
-    results["engine_mixed_screened"] = run_screened(model, mixed, slots, options())
+    results["engine_mixed_mass_rule"] = run_engine(model, mixed, slots, replace(OPTIONS, stop_rule="mass"))
+    results["engine_mixed_screened"] = run_screened(model, mixed, slots, OPTIONS)
     environment.save("engine_gpu", results, chosen.out)
     (chosen.out / "engine_gpu_profile.txt").write_text(profile(model, slots), encoding="utf-8")
     print(json.dumps(results))

@@ -18,39 +18,17 @@ from rote.corpus.windows import WindowOptions, cut_windows
 from rote.measures.greedy import generate_greedy
 from rote.measures.verbatim import score_verbatim
 from rote.models.hf import HuggingFaceModel, load
-from rote.policy import Policy
 from rote.run.config import RunConfig
-from rote.search.base import Limits, SearchOptions, SearchOutcome, SearchTask
+from rote.search.base import SearchOptions, SearchOutcome, SearchTask
 from rote.search.engine import Engine
 from rote.search.reference import search
 from rote.types import Split, Window
 
-LIMITS = Limits(50, 50)
+LIMITS = RunConfig().limits
 ROUNDING = 1e-5
 """Relative difference that float32 forwards of different batch shapes make."""
-POLICY = Policy(1.0, 40)
-PUBLISHED = SearchOptions(
-    policy=POLICY,
-    beam_width=20,
-    edit_budget=5,
-    distance="levenshtein",
-    viability="published",
-    pin_verbatim=False,
-    negligible=0.0,
-    threshold=None,
-    stop_rule="mass",
-    rank_by="mass",
-    keep=0,
-    max_children=None,
-    record_frontier=False,
-    suppress_eos=False,
-)
-
-
-def exact(options: SearchOptions) -> SearchOptions:
-    from dataclasses import replace
-
-    return replace(options, viability="exact", pin_verbatim=True, negligible=RunConfig().negligible)
+PUBLISHED = RunConfig(viability="published", pin=False, negligible=0.0, stop_rule="off", keep=0).search_options()
+EXACT = RunConfig(stop_rule="off", keep=0).search_options()
 
 
 def far(ours: float, theirs: float, relative: float = 1e-4, absolute: float = 1e-12) -> bool:
@@ -80,10 +58,10 @@ def compare_text(
     options = WindowOptions(prefix_tokens=50, suffix_tokens=50, stride_chars=2400)
     windows = cut_windows(documents, model, options, bos_id=None).windows
     assert [window.char_start for window in windows] == expected["char_start"], "the windows differ"
-    scores = list(score_verbatim(model, windows, [POLICY], batch_windows=25))
+    scores = list(score_verbatim(model, windows, [PUBLISHED.policy], batch_windows=25))
     greedy = {r.window.window_id: r.levenshtein for r in generate_greedy(model, windows, slots=25, limits=LIMITS)}
     published = run_engine(model, windows, PUBLISHED)
-    improved = run_engine(model, windows, exact(PUBLISHED))
+    improved = run_engine(model, windows, EXACT)
     slow = [
         search(model, SearchTask(key, window.prefix_ids, window.suffix_ids), PUBLISHED)
         for key, window in enumerate(windows[:reference_windows])

@@ -17,26 +17,20 @@ import torch
 
 from environment import environment, save
 from rote.models.table import TableModel
-from rote.policy import Policy
-from rote.search.base import Limits, SearchOptions, SearchTask
+from rote.run.config import RunConfig
+from rote.search.base import SearchTask
 from rote.search.engine import Engine
 
 PREFIX, SUFFIX, VOCABULARY = 4, 6, 16
-OPTIONS = SearchOptions(
-    policy=Policy(1.0, 4),
+CONFIG = RunConfig(
+    prefix_tokens=PREFIX,
+    suffix_tokens=SUFFIX,
+    top_k=4,
     beam_width=3,
     edit_budget=2,
-    distance="levenshtein",
-    viability="exact",
-    pin_verbatim=True,
     negligible=0.0,
     threshold=0.01,
-    stop_rule="mass",
-    rank_by="mass",
     keep=1,
-    max_children=None,
-    record_frontier=False,
-    suppress_eos=False,
 )
 
 
@@ -61,7 +55,7 @@ def peak_mebibytes() -> float:
 
 def stream(count: int, *, slots: int, seed: int) -> dict[str, object]:
     model = TableModel.random(seed, vocab_size=VOCABULARY)
-    engine = Engine(model, OPTIONS, slots=slots, limits=Limits(PREFIX, SUFFIX))
+    engine = Engine(model, CONFIG.search_options(), slots=slots, limits=CONFIG.limits)
     marks = {count // 10: "10 %", count // 2: "50 %", count: "100 %"}
     rows, reasons, key_sum = [], dict[str, int](), 0
     start = time.perf_counter()

@@ -1,33 +1,22 @@
 """Windows and models for tests of the measures: a table model that knows some of its windows by heart."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 
 from rote.measures.verbatim import VerbatimScore, score_verbatim
 from rote.models.table import TableModel
 from rote.policy import Policy
-from rote.search.base import Limits, SearchOptions
+from rote.search.base import Limits
 from rote.types import Split, Window
+from tests.search.test_engine_equals_reference import PLAIN
 
 PREFIX, SUFFIX, VOCABULARY = 3, 5, 6
 LIMITS = Limits(PREFIX, SUFFIX)
 POLICY = Policy(1.0, 4)
-OPTIONS = SearchOptions(
-    policy=POLICY,
-    beam_width=3,
-    edit_budget=1,
-    distance="levenshtein",
-    viability="exact",
-    pin_verbatim=True,
-    negligible=0.0,
-    threshold=0.001,
-    stop_rule="mass",
-    rank_by="mass",
-    keep=2,
-    max_children=None,
-    record_frontier=False,
-    suppress_eos=False,
+OPTIONS = replace(
+    PLAIN, policy=POLICY, edit_budget=1, pin_verbatim=True, threshold=0.001, keep=2, record_frontier=False
 )
 
 

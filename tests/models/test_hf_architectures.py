@@ -18,23 +18,9 @@ from rote.search.reference import search
 from rote.search.shapes import Shapes
 from tests.models.test_table import Grown, batch_of, by_columns
 from tests.models.tiny import CONFIGS, VOCABULARY, tiny_model
+from tests.search.test_engine_equals_reference import PLAIN
 
-OPTIONS = SearchOptions(
-    policy=Policy(1.0, 5),
-    beam_width=4,
-    edit_budget=3,
-    distance="levenshtein",
-    viability="exact",
-    pin_verbatim=True,
-    negligible=0.0,
-    threshold=None,
-    stop_rule="mass",
-    rank_by="mass",
-    keep=None,
-    max_children=None,
-    record_frontier=True,
-    suppress_eos=False,
-)
+OPTIONS = replace(PLAIN, policy=Policy(1.0, 5), beam_width=4, edit_budget=3, pin_verbatim=True)
 HIDDEN_SPAN = {"qwen2_moe", "phimoe", "llama4"}
 RECOMPUTED = HIDDEN_SPAN | {"gpt_neo", "gpt_oss", "gptj", "bloom", "mamba"}
 """Attention that does not go through the interface, has sinks or is local by its mask alone; or no attention at all."""
