@@ -1,10 +1,11 @@
 """Windows and models for tests of the measures: a table model that knows some of its windows by heart."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import torch
 
+from rote.measures.near_verbatim import NearResult
 from rote.measures.verbatim import VerbatimScore, score_verbatim
 from rote.models.table import TableModel
 from rote.policy import Policy
@@ -53,3 +54,20 @@ def knowing_model(known: Sequence[Window], *, seed: int = 0, eos_ids: frozenset[
 
 def scored(model: TableModel, windows: Sequence[Window]) -> list[VerbatimScore]:
     return list(score_verbatim(model, windows, [POLICY], batch_windows=16))
+
+
+class WatchedStream:
+    """Scores for a measure to take and an `emit` for its results: counts both, and the most that were held at once."""
+
+    def __init__(self, scores: Sequence[VerbatimScore]) -> None:
+        self._scores = scores
+        self.taken = self.left = self.most_held = 0
+
+    def __iter__(self) -> Iterator[VerbatimScore]:
+        for score in self._scores:
+            self.taken += 1
+            self.most_held = max(self.most_held, self.taken - self.left)
+            yield score
+
+    def emit(self, result: NearResult) -> None:
+        self.left += 1

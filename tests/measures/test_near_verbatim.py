@@ -10,7 +10,7 @@ from rote.measures.verbatim import VerbatimScore
 from rote.models.table import TableModel
 from rote.search.base import SearchOptions
 from rote.types import Bounds, StopReason, Verdict, Window
-from tests.measures.streams import LIMITS, OPTIONS, POLICY, knowing_model, random_windows, scored
+from tests.measures.streams import LIMITS, OPTIONS, POLICY, WatchedStream, knowing_model, random_windows, scored
 from tests.oracle import true_mass
 
 
@@ -99,32 +99,11 @@ def test_a_stream_is_consumed_as_slots_become_free_and_results_leave_at_once(
     model: TableModel, scores: list[VerbatimScore]
 ) -> None:
     """Memory stays flat: what was taken and has not left is at most the slots, whatever the length of the stream."""
-    taken, left, outstanding = 0, 0, []
-
-    def stream() -> object:
-        nonlocal taken
-        for score in scores * 5:
-            taken += 1
-            outstanding.append(taken - left)
-            yield score
-
-    def emit(result: NearResult) -> None:
-        nonlocal left
-        left += 1
-
-    measure_near(
-        model,
-        stream(),  # type: ignore[arg-type]
-        OPTIONS,
-        threshold=0.001,
-        screen=None,
-        slots=4,
-        limits=LIMITS,
-        emit=emit,
-    )
-    assert left == taken == 5 * len(scores)
+    stream = WatchedStream(scores * 5)
+    measure_near(model, stream, OPTIONS, threshold=0.001, screen=None, slots=4, limits=LIMITS, emit=stream.emit)
+    assert stream.left == stream.taken == 5 * len(scores)
     # One more than the slots: the one being handed over.
-    assert max(outstanding) <= 5
+    assert stream.most_held <= 5
 
 
 def test_promise_gets_the_target_probabilities_and_changes_no_window(

@@ -10,7 +10,7 @@ from rote.measures.near_verbatim import NearResult, Screen, measure_near
 from rote.measures.verbatim import VerbatimScore
 from rote.models.table import TableModel
 from rote.types import StopReason
-from tests.measures.streams import LIMITS, OPTIONS, knowing_model, random_windows, scored
+from tests.measures.streams import LIMITS, OPTIONS, WatchedStream, knowing_model, random_windows, scored
 
 KNOWN, UNKNOWN = 6, 60
 WINDOWS = random_windows(KNOWN + UNKNOWN, seed=5)
@@ -112,31 +112,11 @@ def test_the_floor_can_let_everything_through_or_nothing(floor: float) -> None:
 
 def test_what_waits_for_the_sample_is_bounded() -> None:
     """Screened windows leave at once; only the guaranteed part of the sample and the slots are held."""
-    taken, left, outstanding = 0, 0, []
-
-    def stream() -> object:
-        nonlocal taken
-        for score in SCORES:
-            taken += 1
-            outstanding.append(taken - left)
-            yield score
-
-    def emit(result: NearResult) -> None:
-        nonlocal left
-        left += 1
-
-    measure_near(
-        MODEL,
-        stream(),  # type: ignore[arg-type]
-        OPTIONS,
-        threshold=0.001,
-        screen=screen(least=5),
-        slots=3,
-        limits=LIMITS,
-        emit=emit,
-    )
-    assert left == len(SCORES)
-    assert max(outstanding) <= 5 + 3 + 1
+    stream = WatchedStream(SCORES)
+    chosen = screen(least=5)
+    measure_near(MODEL, stream, OPTIONS, threshold=0.001, screen=chosen, slots=3, limits=LIMITS, emit=stream.emit)
+    assert stream.left == len(SCORES)
+    assert stream.most_held <= 5 + 3 + 1
 
 
 def test_hash_fractions_are_spread_over_the_unit_interval() -> None:
