@@ -207,19 +207,24 @@ def test_pinning_keeps_the_lower_bound_at_or_above_the_verbatim_probability(run:
 @settings(max_examples=40)
 @given(case=cases(), negligible=st.sampled_from([1e-4, 1e-2, 0.2]))
 def test_what_is_negligible_is_banked_and_never_searched(run: Search, case: Case, negligible: float) -> None:
+    """With room for every beam, a path is found exactly when nothing on its way is light, the pinned path excepted."""
     model, task, options = case
     options = replace(options, threshold=None, max_children=None, negligible=negligible)
-    outcome, tree = run(model, task, options), case.enumerated()
-    for continuation in outcome.continuations:
-        is_pinned = options.pin_verbatim and continuation.token_ids[:-1] == task.suffix_ids[:-1]
-        path = continuation.token_ids
-        heavy = all(tree.partial[path[:depth]] >= negligible - TINY for depth in range(1, len(path)))
-        assert heavy or options.pin_verbatim
-        if not options.pin_verbatim or not is_pinned:
-            # Below the pin a light child may only be the end of a path.
-            off = next((depth for depth in range(1, len(path)) if path[:depth] != task.suffix_ids[:depth]), len(path))
-            assert all(tree.partial[path[:depth]] >= negligible - TINY for depth in range(off, len(path)))
-    assert outcome.covered + outcome.bank + outcome.eos + outcome.refuted == pytest.approx(1.0)
+    everything = replace(options, beam_width=model.vocab_size ** len(task.suffix_ids))
+    tree, narrow, wide = case.enumerated(), run(model, task, options), run(model, task, everything)
+
+    def is_searched(path: tuple[int, ...]) -> bool:
+        is_pinned = options.pin_verbatim and path == task.suffix_ids[: len(path)]
+        return tree.partial[path] >= negligible or is_pinned
+
+    budget = math.inf if options.distance == "none" else options.edit_budget
+    ball = {path for path in tree.finished if measure_of(options)(path, task.suffix_ids) <= budget}
+    reached = {path for path in ball if all(is_searched(path[:depth]) for depth in range(1, len(path)))}
+    assert {c.token_ids for c in narrow.continuations} <= reached
+    assert {c.token_ids for c in wide.continuations} == reached
+    assert wide.frontier is not None
+    assert not any(is_searched(node.token_ids) for node in wide.frontier)
+    assert wide.covered + wide.frontier.mass + wide.eos + wide.refuted == pytest.approx(1, rel=1e-9)
 
 
 @both
