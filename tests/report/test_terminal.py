@@ -38,6 +38,16 @@ def test_no_line_is_wider_than_the_terminal(view: RunView, width: int) -> None:
     assert max(len(line) for line in shown(view, width).splitlines()) <= width
 
 
+def test_no_number_is_broken_across_lines(view: RunView) -> None:
+    """`1,000` of the question stands in one piece at every width, and so does the count of windows."""
+    count = len(view.population)
+    assert count >= 1000
+    for width in range(30, 101):
+        words = shown(view, width).split()
+        assert "1,000" in words
+        assert words.count(f"{count:,}") == 2
+
+
 def test_strips_show_bars_where_the_model_knows_the_text_and_dots_where_it_does_not(view: RunView) -> None:
     lines = shown(view).splitlines()
     lamp = next(index for index, line in enumerate(lines) if line.startswith("the_lamp.txt"))

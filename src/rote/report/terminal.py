@@ -12,7 +12,7 @@ from rote.report.certainty import Sentence, certainty
 from rote.report.rates import Criterion, CriterionRate, rate_for, rates_by_criterion
 from rote.report.summary import headline, question
 from rote.report.view import Document, RunView
-from rote.report.words import integer, interval_words, percent, plural, policy_words, probability
+from rote.report.words import THIN_SPACE, integer, interval_words, percent, plural, policy_words, probability
 from rote.stats.population import Floats, character_maxima, stretch_maxima
 from rote.types import Split
 
@@ -26,12 +26,18 @@ DOCUMENTS_SHOWN = 12
 def show_run(view: RunView) -> RenderableType:
     """Headline, rates of both splits, heat strips of the strongest documents, and how sure it all is."""
     rates = rates_by_criterion(view.population, view.threshold)
-    parts: list[RenderableType] = [Text(headline(view, rates), style="bold"), Text(question(view), style="dim"), Text()]
+    opening = Text(with_commas(headline(view, rates)), style="bold")
+    parts: list[RenderableType] = [opening, Text(with_commas(question(view)), style="dim"), Text()]
     if not view.is_complete:
         parts.insert(0, Text("This run is not finished; what follows are its finished windows.", style="yellow"))
     parts += [rate_table(view, rates), Text(), *document_strips(view)]
     parts += [Text(), *bullet_list(certainty(view, rates))]
     return Group(*parts)
+
+
+def with_commas(sentences: str) -> str:
+    """Thousands parted by commas: the page's thin space is a place where a terminal breaks the line."""
+    return sentences.replace(THIN_SPACE, ",")
 
 
 def rate_table(view: RunView, rates: list[CriterionRate]) -> Table:
@@ -51,7 +57,7 @@ def rate_table(view: RunView, rates: list[CriterionRate]) -> Table:
         cells = [rate_cells(rate_for(rates, criterion, split=split, edits=edits)) for split in Split]
         if any(cells):
             table.add_row(Text(name), *[cell for pair in cells for cell in (pair or (Text("–"), Text("–")))])
-    table.caption = f"{integer(len(view.population))} windows · {policy_words(view.config)}"
+    table.caption = with_commas(f"{integer(len(view.population))} windows · {policy_words(view.config)}")
     table.caption_justify = "left"
     return table
 
@@ -93,7 +99,9 @@ def group_strips(view: RunView) -> Iterable[RenderableType]:
         if copies >= 0 and not is_control:
             edition = " of another wording" if is_other_edition else ""
             words.append(f"{integer(copies)} {'copy' if copies == 1 else 'copies'}{edition} in training")
-        yield strip_heading(", ".join(words), f"{percent(float(np.mean(near >= view.threshold)))} extractable")
+        yield strip_heading(
+            with_commas(", ".join(words)), f"{percent(float(np.mean(near >= view.threshold)))} extractable"
+        )
         yield Strip("exact", part.verbatim(), view.threshold)
         if part.mass_lower is not None:
             yield Strip(f"ε ≤ {part.edit_budget}", near, view.threshold)
@@ -155,5 +163,5 @@ def bullet_list(sentences: Iterable[Sentence]) -> Iterable[RenderableType]:
     """Sentences with a hanging bullet."""
     for sentence in sentences:
         row = Table.grid(padding=(0, 1))
-        row.add_row(Text("·"), Text(sentence.text, style="dim"))
+        row.add_row(Text("·"), Text(with_commas(sentence.text), style="dim"))
         yield row
