@@ -1,10 +1,11 @@
-"""The engine on a CPU against the paper-style search at its best batch size, in one run.
+"""The engine on a CPU against the paper-style search and the library's `generate`, each at its best batch, in one run.
 
     python bench/engine_cpu.py --library PATH --baseline PATH/paper_style.py [--model library_24m]
 
-Three sets of windows: text that is not memorized, memorized text, and a 95 % / 5 % mix. Both sides stop early at τ.
-The paper-style search runs at every batch size once; then its best one and ours take turns, because a shared machine
-is faster in some minutes than in others. A ratio is the median over the rounds.
+Three sets of windows: text that is not memorized, memorized text, and a 95 % / 5 % mix. The engine and the paper-style
+search stop early at τ. `generate` with as many beams cannot: a window costs it the same whatever its text, so it gets
+only some of the windows. Both of the others run at every batch size once; then all take turns, each at its best,
+because a shared machine is faster in some minutes than in others. A ratio is the median over the rounds.
 """
 
 import argparse
@@ -13,7 +14,7 @@ import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -54,7 +55,7 @@ def window_sets(model: HuggingFaceModel, library: Path, size: int) -> dict[str, 
     known = [
         window
         for name in ("target/alice", "target/peter_pan")
-        for window in read(model, texts / f"{name}.txt", 2400)[: size // 5]
+        for window in read(model, texts / f"{name}.txt", 2400)[: max(1, size // 5)]
     ]
     return {"not_memorized": fresh[:: len(fresh) // size], "memorized": known, "mix_95_5": mixed(fresh, known)}
 
@@ -77,6 +78,27 @@ def timed(work: Callable[[], Any]) -> tuple[float, Any]:
 def run_paper(search: Any, model: HuggingFaceModel, windows: list[Window], batch: int) -> float:
     ids = torch.tensor([window.ids for window in windows])
     seconds, _ = timed(lambda: [search(model.model, part, 50, eos_id=0) for part in ids.split(batch)])
+    return len(windows) / seconds
+
+
+def run_generate(model: HuggingFaceModel, windows: list[Window], batch: int) -> float:
+    """Beam search of the library: as many beams and new tokens, every window to its full length."""
+    prefixes = torch.tensor([window.prefix_ids for window in windows])
+    arguments = dict(
+        num_beams=CONFIG.beam_width,
+        do_sample=False,
+        early_stopping=False,
+        use_cache=True,
+        min_new_tokens=CONFIG.suffix_tokens,
+        max_new_tokens=CONFIG.suffix_tokens,
+    )
+
+    def work() -> list[Any]:
+        parts = prefixes.split(batch)
+        return [model.model.generate(part, attention_mask=torch.ones_like(part), **arguments) for part in parts]
+
+    seconds, found = timed(work)
+    assert all(part.shape[1] == sum(LIMITS) for part in found), "a beam ended early"
     return len(windows) / seconds
 
 
@@ -140,8 +162,10 @@ def main() -> None:
     parser.add_argument("--model", default="library_24m")
     parser.add_argument("--size", type=int, default=80, help="windows of ordinary text")
     parser.add_argument("--batches", type=int, nargs="+", default=[2, 4, 8])
+    parser.add_argument("--generate-windows", type=int, default=16, help="windows of each set, at most, for generate")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--out", type=Path, default=environment.RESULTS)
     chosen = parser.parse_args()
     torch.set_num_threads(chosen.threads)
     spec = importlib.util.spec_from_file_location("paper_style", chosen.baseline)
@@ -153,36 +177,57 @@ def main() -> None:
     results: dict[str, Any] = {"model": chosen.model, "rounds": chosen.rounds}
     with torch.inference_mode():
         for name, windows in window_sets(model, chosen.library, chosen.size).items():
-            run_engine(model, windows[:8], "mass")  # warm-up
-            paper = {batch: run_paper(paper_style.search, model, windows, batch) for batch in chosen.batches}
-            best = max(paper, key=paper.__getitem__)
-            rounds = [run_round(paper_style.search, model, windows, best) for _ in range(chosen.rounds)]
-            results[name] = {
-                "windows": len(windows),
-                "engine": run_engine(model, windows, "mass"),
-                "paper_style_windows_per_second": paper,
-                "paper_style_best_batch": best,
-                "windows_per_second": rounds,
-                "ratio": median_ratio(rounds, "engine"),
-                "ratio_published_stop_rule": median_ratio(rounds, "engine_published_stop_rule"),
-                "ratio_screened": median_ratio(rounds, "engine_screened"),
-            }
+            results[name] = compare(paper_style.search, model, windows, chosen)
             print(name, results[name], flush=True)
-            environment.save("engine_cpu", results)
+            environment.save("engine_cpu", results, chosen.out)
 
 
-def run_round(search: Any, model: HuggingFaceModel, windows: list[Window], batch: int) -> dict[str, float]:
-    """Windows per second of both sides, one after the other."""
+def compare(search: Any, model: HuggingFaceModel, windows: list[Window], chosen: argparse.Namespace) -> dict[str, Any]:
+    """All sides on one set of windows: batch sizes first, then rounds in which they take turns."""
+    run_engine(model, windows[:8], "mass")  # warm-up
+    some = windows[:: -(-len(windows) // chosen.generate_windows)]
+    paper = {batch: run_paper(search, model, windows, batch) for batch in chosen.batches}
+    generate = {batch: run_generate(model, some, batch) for batch in chosen.batches}
+    best = Best(max(paper, key=paper.__getitem__), max(generate, key=generate.__getitem__))
+    rounds = [run_round(search, model, windows, some, best) for _ in range(chosen.rounds)]
+    return {
+        "windows": len(windows),
+        "engine": run_engine(model, windows, "mass"),
+        "paper_style_windows_per_second": paper,
+        "paper_style_best_batch": best.paper_style,
+        "generate_20_beams_windows": len(some),
+        "generate_20_beams_windows_per_second": generate,
+        "generate_20_beams_best_batch": best.generate,
+        "windows_per_second": rounds,
+        "ratio": median_ratio(rounds, "engine"),
+        "ratio_published_stop_rule": median_ratio(rounds, "engine_published_stop_rule"),
+        "ratio_screened": median_ratio(rounds, "engine_screened"),
+        "ratio_to_generate": median_ratio(rounds, "engine", to="generate_20_beams"),
+    }
+
+
+class Best(NamedTuple):
+    """Batch sizes at which the others were fastest."""
+
+    paper_style: int
+    generate: int
+
+
+def run_round(
+    search: Any, model: HuggingFaceModel, windows: list[Window], some: list[Window], best: Best
+) -> dict[str, float]:
+    """Windows per second of all sides, one after the other."""
     return {
         "engine": run_engine(model, windows, "mass")["windows_per_second"],
-        "paper_style": run_paper(search, model, windows, batch),
+        "paper_style": run_paper(search, model, windows, best.paper_style),
+        "generate_20_beams": run_generate(model, some, best.generate),
         "engine_screened": run_screened(model, windows)["windows_per_second"],
         "engine_published_stop_rule": run_engine(model, windows, "published")["windows_per_second"],
     }
 
 
-def median_ratio(rounds: list[dict[str, float]], name: str) -> float:
-    return statistics.median(row[name] / row["paper_style"] for row in rounds)
+def median_ratio(rounds: list[dict[str, float]], name: str, *, to: str = "paper_style") -> float:
+    return statistics.median(row[name] / row[to] for row in rounds)
 
 
 if __name__ == "__main__":

@@ -41,6 +41,12 @@ def shown(value: float, like: str) -> str:
     return f"{value * (100 if is_share else 1):,.{decimals}f}" + (" %" if is_share else "")
 
 
+def filled_cell(value: float | None, cell: str) -> str:
+    if value is None:
+        return NOT_MEASURED if cell == NOT_MEASURED else ""
+    return shown(value, cell)
+
+
 def filled_row(line: str, measured: Any, columns: list[str]) -> str:
     cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
     if len(cells) != len(columns) + 2:
@@ -49,7 +55,7 @@ def filled_row(line: str, measured: Any, columns: list[str]) -> str:
     values = [looked_up(place, column) for column in columns]
     if place is None:
         return line
-    new = ["" if value is None else shown(value, cell) for value, cell in zip(values, cells[1:-1], strict=True)]
+    new = [filled_cell(value, cell) for value, cell in zip(values, cells[1:-1], strict=True)]
     return "|" + "|".join(f" {cell} " if cell else " " for cell in [cells[0], *new, cells[-1]]) + "|"
 
 

@@ -255,6 +255,13 @@ def test_a_number_is_filled_in_with_the_digits_of_its_cell(value: float, cell: s
     assert TABLES.shown(value, cell) == filled
 
 
+def test_a_cell_waits_for_its_value_beside_others_that_are_filled() -> None:
+    line = "| engine | not measured yet | 1.00 | `rows.0` |"
+    assert TABLES.filled_row(line, {"rows": [{"b": 2.5}]}, ["a", "b"]) == line.replace("1.00", "2.50")
+    measured = {"rows": [{"a": 17.25, "b": 2.5}]}
+    assert TABLES.filled_row(line, measured, ["a", "b"]) == "| engine | 17.25 | 2.50 | `rows.0` |"
+
+
 def test_a_wrong_number_in_a_table_is_noticed() -> None:
     text = text_of("docs/performance.md")
     assert "| 2,319 |" in text
