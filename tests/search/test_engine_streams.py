@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from rote.errors import ConfigError, ModelError, WindowError
 from rote.models.base import TreeBatch, TreeSession
 from rote.models.table import TableModel
+from rote.search import sizing
 from rote.search.base import Limits, SearchOptions, SearchOutcome, SearchTask
 from rote.search.cache import TreeCache
 from rote.search.engine import Engine
@@ -261,6 +262,17 @@ def test_a_window_that_does_not_fit_alone_is_an_error_in_one_sentence() -> None:
 def test_an_engine_without_slots_is_refused_instead_of_searching_nothing(slots: int) -> None:
     with pytest.raises(ConfigError, match=f"slots are {slots}"):
         Engine(MODEL, PLAIN, slots=slots, limits=LIMITS)
+
+
+def test_slots_that_memory_cannot_hold_are_refused_before_a_session_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sizing, "available_memory", lambda: 2**24)
+    opened: list[int] = []
+    model = WatchedModel(MODEL, opening=opened.append)
+    with pytest.raises(ConfigError, match=r"2,000,000 slots would take .* GiB, but 14.4 MiB of memory can be used"):
+        list(Engine(model, PLAIN, slots=2_000_000, limits=LIMITS).run(many_tasks(3)))
+    assert not opened
+    list(Engine(model, PLAIN, slots=200, limits=LIMITS).run(many_tasks(3)))
+    assert opened == [200]
 
 
 def test_a_window_beyond_the_models_context_is_refused_when_the_engine_opens() -> None:

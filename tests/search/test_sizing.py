@@ -1,20 +1,22 @@
 """Slots from free memory: what is promised fits, whatever the model's size."""
 
 import os
+import re
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from rote.errors import ConfigError
 from rote.models.table import TableModel
 from rote.search import sizing
-from rote.search.base import Limits
+from rote.search.base import Limits, SearchOptions
 from rote.search.cache import TreeCache
-from rote.search.sizing import GPU_QUERIES, bytes_per_slot, choose_slots, entries_per_slot, first_entries
+from rote.search.sizing import GPU_QUERIES, bytes_per_slot, check_slots, choose_slots, entries_per_slot, first_entries
 from tests.search.test_engine_equals_reference import PLAIN
 
 LIMITS = Limits(prefix_tokens=50, suffix_tokens=50)
@@ -52,7 +54,7 @@ def test_a_cpu_gets_enough_slots_to_be_busy_and_at_least_one() -> None:
 @given(st.integers(1, 2**21), st.integers(0, 2**36))
 def test_chosen_slots_fit_half_the_available_memory_of_a_machine(entry: int, available: int) -> None:
     """Were every entry of every slot in use, which memorized text is far from."""
-    model: Any = SimpleNamespace(device=torch.device("cpu"), vocab_size=50, tree_bytes_per_entry=lambda: entry)
+    model = cpu_model(entry)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sizing, "available_memory", lambda: available)
         slots = choose_slots(model, OPTIONS, LIMITS)
@@ -60,6 +62,64 @@ def test_chosen_slots_fit_half_the_available_memory_of_a_machine(entry: int, ava
     assert 1 <= slots <= 32
     if slots > 1:
         assert slots * bytes_per_slot(model, OPTIONS, LIMITS, entries=worst) <= available / 2
+
+
+def cpu_model(bytes_per_entry: int) -> Any:
+    device = torch.device("cpu")
+    return SimpleNamespace(device=device, vocab_size=50, tree_bytes_per_entry=lambda: bytes_per_entry)
+
+
+def most_slots(model: Any) -> int:
+    """The number that the refusal of a huge one names."""
+    with pytest.raises(ConfigError, match=r"a search with 1,000,000,000,000 slots would take .* of memory") as refused:
+        check_slots(model, OPTIONS, LIMITS, 10**12)
+    (number,) = re.findall(r"give --slots (\d+) or fewer", str(refused.value))
+    return int(number)
+
+
+@given(st.integers(1, 2**21), st.integers(2**24, 2**36))
+def test_on_a_cpu_slots_are_refused_from_where_they_do_not_fit_at_their_worst(entry: int, available: int) -> None:
+    model = cpu_model(entry)
+    worst = bytes_per_slot(model, OPTIONS, LIMITS, entries=first_entries(model, OPTIONS, LIMITS, 1))
+    assume(4 * worst < available)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sizing, "available_memory", lambda: available)
+        most = most_slots(model)
+        check_slots(model, OPTIONS, LIMITS, most)
+        check_slots(model, OPTIONS, LIMITS, choose_slots(model, OPTIONS, LIMITS))
+        with pytest.raises(ConfigError, match="slots would take"):
+            check_slots(model, OPTIONS, LIMITS, most + 1)
+    assert available / 2 / (worst + 100_000) < most < available / worst
+
+
+@given(st.integers(1, 2**21), st.integers(2**28, 2**38), st.floats(0.1, 1))
+def test_on_a_gpu_only_what_all_its_memory_could_not_hold_is_refused(entry: int, total: int, free: float) -> None:
+    """More than is free is tried: a GPU that runs out gets fewer slots and goes on."""
+    model = gpu_model(entry)
+    assume(16 * bytes_per_slot(model, OPTIONS, LIMITS) < total)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.cuda, "mem_get_info", lambda device: (int(total * free), total))
+        most = most_slots(model)
+        check_slots(model, OPTIONS, LIMITS, most)
+        check_slots(model, OPTIONS, LIMITS, choose_slots(model, OPTIONS, LIMITS))
+    assert most < total / bytes_per_slot(model, OPTIONS, LIMITS)
+
+
+@pytest.mark.parametrize("options", [replace(OPTIONS, beam_width=10**9), replace(OPTIONS, edit_budget=10**9)])
+def test_a_window_that_cannot_fit_alone_is_refused_before_it_is_tried(options: SearchOptions) -> None:
+    with pytest.raises(
+        ConfigError, match=r"a window of 50 \+ 50 tokens with .* beams would take .* lower --beam-width"
+    ):
+        check_slots(TableModel.random(0, vocab_size=5), options, LIMITS, 1)
+
+
+def test_a_window_that_fits_but_for_its_worst_case_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = cpu_model(2**20)
+    worst = bytes_per_slot(model, OPTIONS, LIMITS, entries=first_entries(model, OPTIONS, LIMITS, 1))
+    monkeypatch.setattr(sizing, "available_memory", lambda: worst // 2)
+    check_slots(model, OPTIONS, LIMITS, choose_slots(model, OPTIONS, LIMITS))
+    with pytest.raises(ConfigError, match=r"a search with 2 slots .* give --slots 1 or fewer"):
+        check_slots(model, OPTIONS, LIMITS, 2)
 
 
 def test_available_memory_is_known_even_where_the_system_does_not_say(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -136,8 +136,16 @@ def _local(
     """A model on this machine, and what tells it from another."""
     from rote.models.hf import load
     from rote.models.local_chat import LocalResponder
+    from rote.search.sizing import require_memory
 
     loaded = load(model, device=device)
+    at_once = max(beams, options.completions)
+    require_memory(
+        at_once * loaded.vocab_size * 16,  # probabilities of the next token, and copies of them
+        loaded.device,
+        what=f"generating {at_once:,} answers at once",
+        advice="lower --beams or --completions",
+    )
     responder = LocalResponder(
         loaded, chat=options.style is Style.CHAT, beams=beams, seed=options.seed, context_tokens=context_tokens
     )

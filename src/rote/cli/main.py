@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import typer
 from rich.console import Console
@@ -66,11 +66,27 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         app(args=spread_lists(given), standalone_mode=True)
     except RoteError as error:
-        errors.print(f"[bold red]error:[/] {escape(str(error))}", soft_wrap=True, highlight=False)
-        sys.exit(2)
+        _refuse(errors, str(error))
+    except (MemoryError, RuntimeError) as error:
+        if not _is_out_of_memory(error):
+            raise
+        _refuse(
+            errors, "the memory is used up; give smaller numbers, such as --slots, --batch-windows or --beam-width."
+        )
     except (_Stopped, KeyboardInterrupt):
         errors.print("stopped; the same command resumes where this one ended.", highlight=False)
         sys.exit(130)
+
+
+def _refuse(errors: Console, sentence: str) -> NoReturn:
+    errors.print(f"[bold red]error:[/] {escape(sentence)}", soft_wrap=True, highlight=False)
+    sys.exit(2)
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    """NumPy raises MemoryError; torch raises a RuntimeError that only its words tell from others."""
+    words = str(error).lower()
+    return isinstance(error, MemoryError) or "allocate memory" in words or "out of memory" in words
 
 
 def spread_lists(arguments: Sequence[str]) -> list[str]:

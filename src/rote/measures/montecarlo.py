@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 
 from rote.distance import DistanceName
 from rote.errors import ConfigError
@@ -17,10 +18,11 @@ from rote.measures.intervals import IntervalName, share_interval
 from rote.models.base import TreeModel
 from rote.policy import Policy
 from rote.search.base import Limits
-from rote.search.rollout import Starts, roll
+from rote.search.rollout import BATCH, Starts, roll
 from rote.search.rollout_pool import Ball
 from rote.search.rollout_tree import Explorer
 from rote.search.rollout_trie import Exploration, ExploreTask
+from rote.search.sizing import require_memory
 from rote.types import Estimate, Window
 
 
@@ -61,6 +63,12 @@ def sample_windows(
     model: TreeModel, windows: Iterable[Window], options: MonteCarloOptions, *, slots: int, limits: Limits
 ) -> Iterator[MonteCarloResult]:
     """One result a window, in the order in which windows end. Each depends on its window and the seed alone."""
+    require_memory(
+        options.replicates * BATCH * options.policy.width(model.vocab_size) * 16,
+        torch.device("cpu"),
+        what=f"sampling in {options.replicates:,} replicates",
+        advice="lower --replicates",
+    )
     tasks = (
         ExploreTask(key, window.prefix_ids, _sample(window, options, model.eos_ids))
         for key, window in enumerate(windows)

@@ -161,6 +161,12 @@ class HuggingFaceModel:
             both = config.qk_nope_head_dim + config.qk_rope_head_dim + config.v_head_dim
         return int(config.num_hidden_layers * heads * both * self.dtype.itemsize)
 
+    def score_bytes_per_token(self) -> int:
+        """Memory that a token of a teacher-forced batch takes: hidden states and a layer's products, thrice each."""
+        config = self.model.config.get_text_config()
+        inner = getattr(config, "intermediate_size", None) or 4 * config.hidden_size
+        return int(3 * (config.hidden_size + inner) * self.dtype.itemsize)
+
     @cached_property
     def in_float32(self) -> "HuggingFaceModel":
         """This model in float32 for checks of precision: itself, or a copy that is kept from then on."""

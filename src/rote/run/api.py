@@ -16,7 +16,15 @@ from rote.corpus.windows import WindowSet
 from rote.errors import ConfigError
 from rote.models.hf import HuggingFaceModel, load
 from rote.run.config import RunConfig
-from rote.run.execute import check_fits, choose_windows, device_section, run_identity, run_schema, texts_section
+from rote.run.execute import (
+    check_fits,
+    check_memory,
+    choose_windows,
+    device_section,
+    run_identity,
+    run_schema,
+    texts_section,
+)
 from rote.run.measure import MeasuredWindow, StreamFacts, measure_windows
 from rote.run.totals import totals_of
 from rote.store.manifest import build_manifest
@@ -146,6 +154,7 @@ def scan(model: HuggingFaceModel, windows: Sequence[Window], config: RunConfig |
     if isinstance(windows, Windows):
         _require_same_cut(windows.config, options)
     check_fits(model, options)
+    check_memory(model, options, windows=len(windows))
     rows: list[MeasuredWindow] = []
     facts = measure_windows(model, windows, options, decode=model.decode, emit=rows.append)
     return Results(rows, windows, model=model, config=options, facts=facts)

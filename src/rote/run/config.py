@@ -92,6 +92,7 @@ class RunConfig:
             if getattr(self, name) not in allowed:
                 raise ConfigError(f"{_flag(name)} is {getattr(self, name)!r}; choose {', '.join(allowed)}.")
         if "near" in self.measures:
+            self._check_budget()
             self.search_options()
 
     def _check_sizes(self) -> None:
@@ -105,6 +106,13 @@ class RunConfig:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ConfigError(f"{_flag(name)} is {value}; it must be at least 1.")
+
+    def _check_budget(self) -> None:
+        if self.edit_budget > self.suffix_tokens:
+            raise ConfigError(
+                f"edit-budget is {self.edit_budget}, but nothing is more than {self.suffix_tokens} edits away from a "
+                f"suffix of {self.suffix_tokens} tokens; lower it."
+            )
 
     def _check_shares(self) -> None:
         for name in ("screen_share", "screen_floor"):

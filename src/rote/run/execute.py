@@ -13,6 +13,7 @@ from rote.corpus.documents import Document, read_corpus
 from rote.corpus.select import sample_key, select_windows
 from rote.corpus.windows import WindowOptions, WindowSet
 from rote.errors import ConfigError, WindowError
+from rote.measures.greedy import GREEDY
 from rote.measures.verify import self_check
 from rote.models.hf import HuggingFaceModel, load
 from rote.models.hf_compile import compile_layers
@@ -20,7 +21,7 @@ from rote.run.config import RunConfig
 from rote.run.estimate import check_can_estimate
 from rote.run.measure import MeasuredWindow, StreamFacts, measure_windows
 from rote.run.totals import totals_of
-from rote.search.sizing import choose_slots
+from rote.search.sizing import check_slots, choose_slots, require_memory, usable_memory
 from rote.store.manifest import build_manifest
 from rote.store.parts import RunWriter
 from rote.store.schema import results_schema
@@ -67,6 +68,7 @@ def scan_to_folder(
             compile_layers(model.model)
     with progress.phase("cutting windows"):
         chosen = choose_windows(model, documents, config)
+    check_memory(model, config, windows=len(chosen.windows))
     keeps = "near" in config.measures and config.keep > 0
     with RunWriter.open(
         config.out, identity=identity, schema=run_schema(config), keeps_continuations=keeps, fresh=fresh
@@ -182,6 +184,23 @@ def check_fits(model: HuggingFaceModel, config: RunConfig) -> None:
             f"prefix + suffix are {need} tokens, but {model.name} takes at most {model.max_positions}. "
             "Shorten --prefix-tokens or --suffix-tokens."
         )
+
+
+def check_memory(model: HuggingFaceModel, config: RunConfig, *, windows: int) -> None:
+    """Fail before a folder is made when batches or slots of the sizes asked for do not fit into the device's memory."""
+    per_window = sum(config.limits) * model.score_bytes_per_token()
+    together = min(config.batch_windows, windows)
+    fitting = max(1, usable_memory(model.device) // per_window)
+    require_memory(
+        together * per_window,
+        model.device,
+        what=f"scoring {together:,} windows in one pass",
+        advice=f"give --batch-windows {fitting} or fewer",
+    )
+    if "near" in config.measures:
+        check_slots(model, config.search_options(), config.limits, config.slots or 1)
+    elif "greedy" in config.measures:
+        check_slots(model, GREEDY, config.limits, config.slots or 1)
 
 
 def choose_windows(model: HuggingFaceModel, documents: list[Document], config: RunConfig) -> WindowSet:

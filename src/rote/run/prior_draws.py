@@ -6,15 +6,20 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from rote.corpus.documents import Document
 from rote.corpus.select import require_windows
 from rote.corpus.windows import Tokenizer, WindowOptions, WindowStart, collect, count_starts, cut_starts
+from rote.search.sizing import require_memory
 from rote.types import Window
 
 MOST_SHORT = 0.5
 """Share of drawn starts that may come out short before all starts are looked at."""
+
+BYTES_PER_DRAW = 200
+"""Beside its count in every trial: the number drawn and what Python keeps of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +55,12 @@ def draw_prefixes(
     seed: int,
 ) -> DrawnPrefixes:
     """`draws` prefixes for each trial, with replacement. Starts too close to a document's end are drawn again."""
+    require_memory(
+        draws * trials * (8 * trials + BYTES_PER_DRAW),
+        torch.device("cpu"),
+        what=f"drawing {draws:,} prefixes in each of {trials:,} trials",
+        advice="lower --prior-prefixes or --trials",
+    )
     # One more token than the prefix: a prefix that ends its document has nothing to be followed by.
     options = WindowOptions(prefix_tokens=prefix_tokens, suffix_tokens=1, stride_chars=stride_chars)
     starts = _Starts(documents, options)

@@ -13,7 +13,7 @@ from rote.models.base import TreeModel
 from rote.search.admission import checked_tasks
 from rote.search.base import Limits, SearchOptions, SearchOutcome, SearchTask
 from rote.search.scheduler import Scheduler, TaskQueue
-from rote.search.sizing import first_entries
+from rote.search.sizing import check_slots, first_entries
 from rote.search.stream import Counters, Setup, Stream
 
 
@@ -30,6 +30,7 @@ class Engine:
                 f"prefix + suffix are {longest} tokens, but the model takes at most {model.max_positions}. "
                 "Shorten --prefix-tokens or --suffix-tokens."
             )
+        check_slots(model, options, limits, slots)
         self.model = model
         self.options = options
         self.limits = limits

@@ -1,10 +1,11 @@
-"""How many windows to search at once, from the memory that is free."""
+"""How many windows to search at once, from the memory that is free; and what is refused because it would not fit."""
 
 import os
 from pathlib import Path
 
 import torch
 
+from rote.errors import ConfigError
 from rote.models.base import TreeModel
 from rote.search.base import Limits, SearchOptions
 from rote.search.cache import TreeCache
@@ -17,6 +18,8 @@ CPU_SHARE = 0.5
 """Share of a machine's available memory that slots may take on a CPU, were every entry in use."""
 GPU_SHARE = 0.85
 """Share of the free GPU memory that slots may take; activations and logits live in the rest."""
+USABLE_SHARE = 0.9
+"""Share of the memory beyond which nothing is begun, whoever asks for it."""
 GPU_QUERIES = 2560
 """Query positions per forward that fill a large GPU in whole tiles; more take longer without being faster."""
 
@@ -28,7 +31,7 @@ def entries_per_slot(options: SearchOptions, limits: Limits) -> int:
 
 
 def bytes_per_slot(model: TreeModel, options: SearchOptions, limits: Limits, *, entries: int | None = None) -> int:
-    """Memory one slot takes: keys and values of its entries, its ancestry mask, and the logits of its lanes."""
+    """Memory one slot holds between steps: keys and values of its entries, and its ancestry mask."""
     held = entries_per_slot(options, limits) if entries is None else entries
     worst = TreeCache.worst_case_entries(limits.prefix_tokens, limits.suffix_tokens, options.lanes) + options.lanes
     bookkeeping = worst * (options.lanes + 16)
@@ -41,7 +44,7 @@ def first_entries(model: TreeModel, options: SearchOptions, limits: Limits, slot
     if model.device.type != "cuda":
         return worst  # pages of a CPU's memory that are never used are never taken
     expected = entries_per_slot(options, limits)
-    free, _ = torch.cuda.mem_get_info(model.device)
+    free = free_memory(model.device)
     return min(worst, max(expected, int(free * GPU_SHARE * 0.8) // (slots * model.tree_bytes_per_entry())))
 
 
@@ -54,13 +57,65 @@ def available_memory() -> int:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
 
 
+def free_memory(device: torch.device) -> int:
+    """Bytes that are free on the device."""
+    return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else available_memory()
+
+
+def usable_memory(device: torch.device) -> int:
+    """Bytes that what a user asks for may take: of what is available to a CPU, or of all that a GPU has, which says in
+    time when it runs out."""
+    memory = torch.cuda.mem_get_info(device)[1] if device.type == "cuda" else available_memory()
+    return int(memory * USABLE_SHARE)
+
+
+def require_memory(needed: int, device: torch.device, *, what: str, advice: str) -> None:
+    """Refuse what does not fit before it is allocated: a CPU promises more than it has and then freezes the machine."""
+    usable = usable_memory(device)
+    if needed > usable:
+        raise ConfigError(f"{what} would take {_size(needed)}, but {_size(usable)} of memory can be used; {advice}.")
+
+
+def _size(count: int) -> str:
+    return f"{count / 2**30:,.1f} GiB" if count >= 2**30 else f"{count / 2**20:,.1f} MiB"
+
+
+def bytes_to_reserve(model: TreeModel, options: SearchOptions, limits: Limits) -> int:
+    """Memory of one slot with the logits and children of its lanes. A GPU that runs out can try again with fewer slots,
+    so there it is what a slot is expected to need; a CPU cannot, so there every entry counts as used."""
+    entries = None if model.device.type == "cuda" else first_entries(model, options, limits, 1)
+    return bytes_per_slot(model, options, limits, entries=entries) + _working_bytes(model, options)
+
+
+def _working_bytes(model: TreeModel, options: SearchOptions) -> int:
+    children = min(options.policy.width(model.vocab_size), options.max_children or model.vocab_size)
+    per_child = 64 + 12 * (options.edit_budget + 1)  # scores, places and masks; edit rows of twice the budget, thrice
+    return options.lanes * (model.vocab_size * 12 + children * per_child)
+
+
+def check_slots(model: TreeModel, options: SearchOptions, limits: Limits, slots: int) -> None:
+    """Refuse slots that do not fit into the memory of the device. A single one need not fit at its worst."""
+    least = bytes_per_slot(model, options, limits) + _working_bytes(model, options)
+    require_memory(
+        least,
+        model.device,
+        what=f"a window of {limits.prefix_tokens} + {limits.suffix_tokens} tokens with {options.beam_width:,} beams",
+        advice="lower --beam-width or shorten the window",
+    )
+    if slots > 1:
+        reserved = bytes_to_reserve(model, options, limits)
+        fitting = max(1, usable_memory(model.device) // reserved)
+        require_memory(
+            slots * reserved,
+            model.device,
+            what=f"a search with {slots:,} slots",
+            advice=f"give --slots {fitting} or fewer, or leave it out",
+        )
+
+
 def choose_slots(model: TreeModel, options: SearchOptions, limits: Limits) -> int:
     """Slots for this device: what fits the free memory of a GPU, or what keeps a CPU's caches warm."""
-    if model.device.type != "cuda":
-        worst = first_entries(model, options, limits, 1)
-        fits = int(available_memory() * CPU_SHARE) // bytes_per_slot(model, options, limits, entries=worst)
-        return max(1, min(CPU_QUERIES // options.lanes, fits))
-    free, _ = torch.cuda.mem_get_info(model.device)
-    logits = options.lanes * model.vocab_size * 12
-    fits = int(free * GPU_SHARE) // (bytes_per_slot(model, options, limits) + logits)
-    return max(1, min(GPU_QUERIES // options.lanes, fits))
+    is_cuda = model.device.type == "cuda"
+    share, queries = (GPU_SHARE, GPU_QUERIES) if is_cuda else (CPU_SHARE, CPU_QUERIES)
+    fits = int(free_memory(model.device) * share) // bytes_to_reserve(model, options, limits)
+    return max(1, min(queries // options.lanes, fits))

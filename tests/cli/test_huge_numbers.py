@@ -1,0 +1,113 @@
+"""Numbers that would need more memory than there is: one sentence before anything is allocated, and no folder."""
+
+from pathlib import Path
+
+import pytest
+
+from rote.run import execute
+from rote.search import sizing
+from tests.cli.test_bad_input import assert_one_sentence
+from tests.run.scans import Command, TinyLab, scan_arguments
+
+HUGE = 10**9
+SCAN = {
+    "slots": ("1,000,000,000 slots", "give --slots", "or fewer"),
+    "beam_width": ("1,000,000,000 beams", "lower --beam-width"),
+    "edit_budget": ("edit-budget is 1000000000", "suffix of 8 tokens"),
+    "prefix_tokens": ("1000000008 tokens", "at most 128"),
+    "suffix_tokens": ("1000000012 tokens", "at most 128"),
+}
+HARMLESS = ("batch_windows", "part_windows", "stride_chars", "keep", "limit", "sample", "screen_least", "self_check")
+
+
+def one_text(lab: TinyLab) -> Path:
+    return sorted(lab.files.targets.iterdir())[-1]
+
+
+@pytest.mark.parametrize("name", SCAN)
+def test_a_scan_too_large_is_refused(lab: TinyLab, rote: Command, tmp_path: Path, name: str) -> None:
+    outcome = rote(*scan_arguments(lab, tmp_path / "run", texts=(one_text(lab),), **{name: HUGE}))
+    assert_one_sentence(outcome, *SCAN[name])
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("measures", ["greedy", "greedy,verbatim"])
+def test_slots_are_checked_without_a_near_verbatim_search_too(
+    lab: TinyLab, rote: Command, tmp_path: Path, measures: str
+) -> None:
+    arguments = scan_arguments(lab, tmp_path / "run", texts=(one_text(lab),), measures=measures, slots=HUGE)
+    assert_one_sentence(rote(*arguments), "1,000,000,000 slots", "give --slots")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_scan_takes_huge_numbers_that_allocate_nothing(lab: TinyLab, rote: Command, tmp_path: Path) -> None:
+    options = dict.fromkeys(HARMLESS, HUGE)
+    outcome = rote(*scan_arguments(lab, tmp_path / "run", texts=(one_text(lab),), **options))
+    assert outcome.code == 0, outcome
+
+
+def test_slots_beyond_the_automatic_choice_are_allowed_while_they_fit(
+    lab: TinyLab, rote: Command, tmp_path: Path
+) -> None:
+    outcome = rote(*scan_arguments(lab, tmp_path / "run", texts=(one_text(lab),), slots=1000))
+    assert outcome.code == 0, outcome
+
+
+def test_batches_that_do_not_fit_are_refused(
+    lab: TinyLab, rote: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sizing, "available_memory", lambda: 100_000)
+    outcome = rote(*scan_arguments(lab, tmp_path / "run", batch_windows=HUGE))
+    assert_one_sentence(outcome, "windows in one pass would take", "give --batch-windows 1 or fewer")
+    assert not (tmp_path / "run").exists()
+
+
+def test_samples_in_too_many_replicates_are_refused(lab: TinyLab, rote: Command) -> None:
+    window = ("--prefix-tokens", 12, "--suffix-tokens", 8, "--top-k", 10, "--edit-budget", 2, "--device", "cpu")
+    given = ("--model", lab.model.path, "--text", one_text(lab), *window, "--samples", HUGE, "--replicates", HUGE)
+    assert_one_sentence(rote("mc", *given), "1,000,000,000 replicates", "lower --replicates")
+
+
+@pytest.mark.parametrize("name", ["prior-prefixes", "trials"])
+def test_too_many_drawn_prefixes_are_refused(lab: TinyLab, rote: Command, tmp_path: Path, name: str) -> None:
+    window = ("--prefix-tokens", 12, "--suffix-tokens", 8, "--device", "cpu", f"--{name}", HUGE)
+    texts = ("--text", one_text(lab), "--prior-text", lab.files.targets)
+    outcome = rote("prior", "--model", lab.model.path, *texts, "--out", tmp_path / "run", *window)
+    assert_one_sentence(outcome, "drawing", "lower --prior-prefixes or --trials")
+
+
+@pytest.mark.parametrize("name", ["beams", "completions"])
+def test_too_many_answers_at_once_are_refused(lab: TinyLab, rote: Command, tmp_path: Path, name: str) -> None:
+    seed = ("--prefix-words", 10, "--target-words", 5, "--style", "text", "--device", "cpu", f"--{name}", HUGE)
+    given = ("--model", lab.model.path, "--book", one_text(lab), "--out", tmp_path / "run", *seed)
+    assert_one_sentence(rote("audit", *given), "1,000,000,000 answers at once", "lower --beams")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError("Unable to allocate 119. TiB for an array"),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 260000000000 bytes."),
+        RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB."),
+    ],
+)
+def test_memory_that_runs_out_all_the_same_is_one_sentence(
+    lab: TinyLab, rote: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(execute, "measure_windows", fail)
+    outcome = rote(*scan_arguments(lab, tmp_path / "run", texts=(one_text(lab),)))
+    assert_one_sentence(outcome, "the memory is used up", "--slots")
+
+
+def test_another_error_of_torch_is_not_taken_for_a_lack_of_memory(
+    lab: TinyLab, rote: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("shapes do not match")
+
+    monkeypatch.setattr(execute, "measure_windows", fail)
+    with pytest.raises(RuntimeError, match="shapes do not match"):
+        rote(*scan_arguments(lab, tmp_path / "run", texts=(one_text(lab),)))
