@@ -3,8 +3,7 @@
     python bench/refinement.py --library FOLDER [--model library_5m] [--factors 2,5,20] [--every 5]
 
 The default search is run to its end (no threshold stop); a beam of 2, 5, 20 times its width sets the number of token
-evaluations; refinement continues the default search until it has spent as many in all, prefix and ancestors that it
-evaluates again included.
+evaluations; refinement continues the default search, whose states it takes over, until it has spent as many in all.
 """
 
 import argparse
@@ -37,10 +36,11 @@ def refined(
             token_evals=wide[key].token_evals - searched.outcome.token_evals, gap=None, threshold=None, order=order
         )
         pool = searched.pool(model.eos_ids, config.edit_budget)
-        exploration = refine(pool, options, target_probs=searched.score.target_probs)
-        return ExploreTask(key, searched.score.window.prefix_ids, exploration)
+        exploration = refine(pool, options, target_probs=searched.score.target_probs, is_remembered=True)
+        return ExploreTask(key, searched.score.window.prefix_ids, exploration, searched.outcome.states)
 
-    explorer = Explorer(model, config.policy, slots=4, limits=config.limits)
+    most = max(outcome.token_evals for outcome in wide)
+    explorer = Explorer(model, config.policy, slots=4, limits=config.limits, entries=2 * most)
     return dict(explorer.run(task(key) for key in range(len(windows))))
 
 
@@ -88,20 +88,21 @@ def main() -> None:
     parser.add_argument("--model", default="library_5m")
     parser.add_argument("--stride", type=int, default=4800)
     parser.add_argument("--every", type=int, default=5, help="use every n-th window")
+    parser.add_argument("--first", type=int, default=0, help="start at this window")
     parser.add_argument("--factors", default="2,5,20")
-    parser.add_argument("--orders", default="both,mass,completion")
+    parser.add_argument("--orders", default="both,mass,tail,width")
     parser.add_argument("--out", type=Path, help="folder for the result (default bench/results)")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     model, config, scores = library_windows(arguments.library, arguments.model, arguments.stride)
-    scores = scores[:: arguments.every]
+    scores = scores[arguments.first :: arguments.every]
     options = replace(config.search_options(), threshold=None, keep=0)
     outcomes = search_all(model, config, options, scores, slots=QUERIES_AT_ONCE // options.beam_width)
     windows = [Searched(score, outcome) for score, outcome in zip(scores, outcomes, strict=True)]
     results: dict[str, Any] = {"model": arguments.model, "threshold": config.threshold}
     for factor in map(int, arguments.factors.split(",")):
         width = factor * options.beam_width
-        wider = replace(options, beam_width=width, record_frontier=False)
+        wider = replace(options, beam_width=width, record_frontier=False, keep_states=False)
         wide = search_all(model, config, wider, scores, slots=max(1, QUERIES_AT_ONCE // width))
         for order in arguments.orders.split(","):
             found = compare(windows, wide, refined(model, config, windows, wide, order), config.threshold)

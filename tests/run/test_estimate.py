@@ -12,6 +12,7 @@ from rote.errors import ConfigError
 from rote.measures.near_verbatim import NearResult, measure_near
 from rote.measures.verbatim import score_verbatim
 from rote.models.table import TableModel
+from rote.run import estimate
 from rote.run.config import RunConfig
 from rote.run.estimate import PostProcessed, PostProcessor, check_can_estimate, post_process
 from rote.types import Split, Verdict, Window
@@ -137,6 +138,22 @@ def test_batches_and_slots_change_nothing() -> None:
     together = {processed.result.score.window.window_id: processed for processed in collected}
     assert together == alone
     assert set(collected[0].columns()) == {"mass_estimate", "mass_standard_error", "mass_low", "mass_high"}
+
+
+def test_windows_are_processed_before_their_states_take_too_much_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = TableModel.random(9, vocab_size=3)
+    config = config_of(refine=20)
+    results = searched(model, config)
+    sizes = [result.outcome.states.nbytes for result in results if result.outcome and result.outcome.states]
+    assert len(sizes) == len(results) >= 4
+    monkeypatch.setattr(estimate, "free_memory", lambda device: (sizes[0] + sizes[1]) / estimate.HELD_SHARE)
+    collected: list[PostProcessed] = []
+    processor = PostProcessor(model, config, collected.append)
+    for count, result in enumerate(results[:3]):
+        assert len(collected) == (2 if count == 2 else 0)
+        processor.add(result)
+    processor.flush()
+    assert len(collected) == 3
 
 
 def test_windows_that_were_not_searched_pass_through_without_an_estimate() -> None:

@@ -28,6 +28,7 @@ PLAIN = SearchOptions(
     keep=None,
     max_children=None,
     record_frontier=True,
+    keep_states=False,
     suppress_eos=False,
 )
 

@@ -28,7 +28,7 @@ def refined(case: Case, options: RefineOptions, *, pool: OpenMass | None = None)
     return case.explore(exploration), steps
 
 
-orders = st.sampled_from(["mass", "completion", "both"])
+orders = st.sampled_from(["mass", "tail", "width", "both"])
 
 
 @settings(max_examples=60)

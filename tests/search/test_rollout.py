@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -13,10 +14,11 @@ from numpy.typing import NDArray
 from rote.errors import ConfigError, WindowError
 from rote.models.table import TableModel
 from rote.policy import Policy, keep
+from rote.search import rollout_tree
 from rote.search.base import Limits
 from rote.search.rollout import Rolled, Starts, divide_independently, divide_systematically, roll
 from rote.search.rollout_pool import Ball
-from rote.search.rollout_tree import Explorer
+from rote.search.rollout_tree import ENTRIES, FEW_WINDOWS, MEMORY_SHARE, MOST_WINDOWS, Explorer
 from rote.search.rollout_trie import Answer, Exploration, ExploreTask, Path, Request
 from tests.oracle import enumerate_tree
 
@@ -208,3 +210,24 @@ def test_too_long_windows_and_no_slots_are_refused() -> None:
     model.max_positions = 5
     with pytest.raises(WindowError, match="at most 5"):
         Explorer(model, POLICY, slots=1, limits=LIMITS)
+
+
+@settings(max_examples=60)
+@given(evaluations=st.integers(0, 10**7), megabytes=st.integers(0, 10**6), device=st.sampled_from(["cpu", "cuda"]))
+def test_room_for_every_evaluation_where_memory_allows(evaluations: int, megabytes: int, device: str) -> None:
+    model = SimpleNamespace(device=SimpleNamespace(type=device), tree_bytes_per_entry=lambda: 4096)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rollout_tree, "free_memory", lambda device: megabytes * 10**6)
+        room = rollout_tree.choose_room(cast(Any, model), LIMITS, evaluations=evaluations)
+    most = (MOST_WINDOWS if device == "cuda" else FEW_WINDOWS, max(ENTRIES, evaluations))
+    assert (1, ENTRIES) <= room <= most
+    assert room.entries <= most[1]
+    taken = room.slots * (room.entries + 2 * sum(LIMITS)) * 4096
+    assert taken <= megabytes * 10**6 * MEMORY_SHARE or room == (1, ENTRIES)
+    if room.entries < most[1]:  # memory is why: eight windows that remember one more would not fit
+        assert FEW_WINDOWS * (room.entries + 1 + 2 * sum(LIMITS)) * 4096 > megabytes * 10**6 * MEMORY_SHARE - 4096 * 8
+
+
+def test_more_windows_than_memory_holds_are_refused() -> None:
+    with pytest.raises(ConfigError, match="lower --slots"):
+        Explorer(TableModel.random(1, vocab_size=4), POLICY, slots=10**9, limits=LIMITS)

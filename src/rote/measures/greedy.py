@@ -28,6 +28,7 @@ GREEDY = SearchOptions(
     keep=None,
     max_children=None,
     record_frontier=False,
+    keep_states=False,
     suppress_eos=True,
 )
 

@@ -6,7 +6,7 @@ into one row, the live beams of many windows (each attending to its own ancestor
 prefixes of windows that have just been admitted.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -65,6 +65,10 @@ class TreeBatch:
         return sum(self.beam_counts)
 
 
+Stored = Mapping[int, tuple[Tensor, ...]]
+"""The first entries of a slot as a session stores them, by layer; [entries, …] each."""
+
+
 class TreeSession(Protocol):
     """The model's memory for a number of slots, with room for a number of entries in each."""
 
@@ -77,6 +81,14 @@ class TreeSession(Protocol):
 
     def move(self, source: int, target: int, entries: int) -> None:
         """Slot `target` now holds what the first `entries` of `source` held."""
+        ...
+
+    def copy_out(self, slot: int, entries: int) -> Stored:
+        """The first `entries` of a slot, for a slot of any session of the same model."""
+        ...
+
+    def copy_in(self, slot: int, stored: Stored) -> None:
+        """Slot `slot` now begins with what was copied out. There must be room for it."""
         ...
 
     def forward(self, batch: TreeBatch) -> Tensor:

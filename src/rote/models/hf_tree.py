@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
-from rote.models.base import TreeBatch
+from rote.models.base import Stored, TreeBatch
 from rote.models.hf_attention import AttentionStyle, Layout, attend_beams, attend_prefixes
 from rote.models.memory import zeros_as_touched
 
@@ -49,6 +49,18 @@ class TreeSessionHF:
         for memory in (self._keys, self._values):
             for tensor in memory.values():
                 tensor[target, :entries] = tensor[source, :entries]
+
+    def copy_out(self, slot: int, entries: int) -> Stored:
+        return {
+            layer: (keys[slot, :entries].clone(), self._values[layer][slot, :entries].clone())
+            for layer, keys in self._keys.items()
+        }
+
+    def copy_in(self, slot: int, stored: Stored) -> None:
+        for layer, (keys, values) in stored.items():
+            self._make_room(layer, keys, values)
+            self._keys[layer][slot, : len(keys)] = keys
+            self._values[layer][slot, : len(values)] = values
 
     def forward(self, batch: TreeBatch) -> Tensor:
         self._layout = Layout(batch)
@@ -93,14 +105,19 @@ class TreeSessionHF:
         return (torch.cat(parts) if len(parts) > 1 else parts[0])[None], None
 
     def _store(self, layer: int, key: Tensor, value: Tensor, layout: Layout) -> tuple[Tensor, Tensor]:
+        key, value = key.transpose(0, 1), value.transpose(0, 1)  # [queries, heads, width]
+        self._make_room(layer, key, value)
+        rows = layout.rows(self._entries)
+        _write_rows(self._keys[layer], key, rows)
+        _write_rows(self._values[layer], value, rows)
+        return self._keys[layer], self._values[layer]
+
+    def _make_room(self, layer: int, key: Tensor, value: Tensor) -> None:
+        """Memory for a layer that is met for the first time, for rows like these."""
         if layer not in self._keys:
             # Zeros, not whatever was there: a masked NaN would still spoil the weighted sum.
-            self._keys[layer] = zeros_as_touched((self._slots, self._entries, key.shape[0], key.shape[2]), key)
-            self._values[layer] = zeros_as_touched((self._slots, self._entries, value.shape[0], value.shape[2]), value)
-        rows = layout.rows(self._entries)
-        _write_rows(self._keys[layer], key.transpose(0, 1), rows)
-        _write_rows(self._values[layer], value.transpose(0, 1), rows)
-        return self._keys[layer], self._values[layer]
+            self._keys[layer] = zeros_as_touched((self._slots, self._entries, *key.shape[1:]), key)
+            self._values[layer] = zeros_as_touched((self._slots, self._entries, *value.shape[1:]), value)
 
 
 def _write_rows(memory: Tensor, values: Tensor, rows: Tensor) -> None:
@@ -146,6 +163,13 @@ class RecomputeSession:
 
     def move(self, source: int, target: int, entries: int) -> None:
         self._tokens[target, :entries] = self._tokens[source, :entries]
+
+    def copy_out(self, slot: int, entries: int) -> Stored:
+        return {0: (self._tokens[slot, :entries].clone(),)}
+
+    def copy_in(self, slot: int, stored: Stored) -> None:
+        ((tokens,),) = stored.values()
+        self._tokens[slot, : len(tokens)] = tokens
 
     def forward(self, batch: TreeBatch) -> Tensor:
         self._tokens[batch.slots, batch.entries] = batch.token_ids

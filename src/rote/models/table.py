@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from rote.errors import ConfigError
-from rote.models.base import TreeBatch
+from rote.models.base import Stored, TreeBatch
 from rote.models.scoring import WindowScores, score_tokens
 from rote.policy import Policy
 
@@ -110,6 +110,13 @@ class TableSession:
 
     def move(self, source: int, target: int, entries: int) -> None:
         self._contributions[target, :entries] = self._contributions[source, :entries]
+
+    def copy_out(self, slot: int, entries: int) -> Stored:
+        return {0: (self._contributions[slot, :entries].clone(),)}
+
+    def copy_in(self, slot: int, stored: Stored) -> None:
+        ((contributions,),) = stored.values()
+        self._contributions[slot, : len(contributions)] = contributions
 
     def forward(self, batch: TreeBatch) -> Tensor:
         self._contributions[batch.slots, batch.entries] = (batch.token_ids + 1) * _powers(batch.positions)

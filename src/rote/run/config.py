@@ -156,6 +156,7 @@ class RunConfig:
             keep=None if self.verify else self.keep,
             max_children=None if truncates or self.needs_frontier else self.max_children,
             record_frontier=self.needs_frontier,
+            keep_states=self.needs_frontier,
             suppress_eos=False,
         )
 

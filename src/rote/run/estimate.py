@@ -18,15 +18,19 @@ from rote.measures.residual import ResidualOptions, estimate_open
 from rote.models.base import TreeModel
 from rote.run.config import RunConfig
 from rote.search.base import SearchOutcome
+from rote.search.cache import TreeCache
 from rote.search.promise import completion_table
 from rote.search.refine import RefineOptions, refine
 from rote.search.rollout_pool import Ball, OpenMass
 from rote.search.rollout_tree import Explorer, choose_room
 from rote.search.rollout_trie import Exploration, ExploreTask
+from rote.search.sizing import free_memory
 from rote.types import Estimate, StopReason, Verdict
 
 BATCH_WINDOWS = 32
 """Searched windows held back at once; each holds its frontier (some megabytes) until it is processed."""
+HELD_SHARE = 0.05
+"""Share of the device's free memory that the states of windows held back may take before they are processed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +66,11 @@ def post_process(
                 passed.append(PostProcessed(result, None))
                 continue
             exploration = _process(result, result.outcome, config, model.eos_ids)
-            yield ExploreTask(key, result.score.window.prefix_ids, exploration)
+            yield ExploreTask(key, result.score.window.prefix_ids, exploration, result.outcome.states)
 
+    searched = TreeCache.worst_case_entries(*config.limits, config.search_options().lanes)
     evaluations = config.closure * config.suffix_tokens + config.refine + config.residual
-    room = choose_room(model, config.limits, evaluations=evaluations)
+    room = choose_room(model, config.limits, evaluations=searched + evaluations)
     explorer = Explorer(model, config.policy, slots=slots or room.slots, limits=config.limits, entries=room.entries)
     for _, processed in explorer.run(tasks()):
         yield processed
@@ -81,18 +86,24 @@ class PostProcessor:
     emit: Callable[[PostProcessed], None]
     batch_windows: int = BATCH_WINDOWS
     _waiting: list[NearResult] = field(default_factory=list)
+    _held: int = 0
+    _most_held: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._most_held = HELD_SHARE * free_memory(self.model.device)
 
     def add(self, result: NearResult) -> None:
         if result.outcome is None or not self.config.needs_frontier:
             self.emit(PostProcessed(result, None))
             return
         self._waiting.append(result)
-        if len(self._waiting) >= self.batch_windows:
+        self._held += 0 if result.outcome.states is None else result.outcome.states.nbytes
+        if len(self._waiting) >= self.batch_windows or self._held >= self._most_held:
             self.flush()
 
     def flush(self) -> None:
         """Process what is waiting; to be called once more at the end."""
-        waiting, self._waiting = self._waiting, []
+        waiting, self._waiting, self._held = self._waiting, [], 0
         for processed in post_process(self.model, waiting, self.config):
             self.emit(processed)
 
@@ -118,7 +129,8 @@ def _process(
     is_open = with_verbatim(pool.bounds(), result.score.p).verdict(config.threshold) == Verdict.NOT_SHOWN
     if config.refine and is_open:
         options = RefineOptions(token_evals=config.refine, gap=None, threshold=config.threshold, order="both")
-        token_evals += (yield from refine(pool, options, target_probs=probs)).token_evals
+        has_states = outcome.states is not None
+        token_evals += (yield from refine(pool, options, target_probs=probs, is_remembered=has_states)).token_evals
     estimate = None
     if config.residual:
         wanted = ResidualOptions(token_evals=config.residual, relative_error=config.residual_error)
@@ -170,5 +182,5 @@ def _tightened(
         bounds=bounds,
         verdict=bounds.verdict(config.threshold),
         search_evals=result.search_evals + token_evals,
-        outcome=replace(outcome, bounds=bounds, continuations=kept, frontier=None),
+        outcome=replace(outcome, bounds=bounds, continuations=kept, frontier=None, states=None),
     )

@@ -161,7 +161,7 @@ class _Session:
             self.model,
             self.model.in_float32,
             ordered[: config.self_check],
-            replace(config.search_options(), keep=None, record_frontier=False),
+            replace(config.search_options(), keep=None, record_frontier=False, keep_states=False),
             threshold=config.threshold,
             slots=max(2, slots),
             limits=config.limits,

@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 from rote.distance import DistanceName, Viability, ViabilityName, make_viability
 from rote.errors import ConfigError
 from rote.policy import Policy
-from rote.search.frontier import Frontier
+from rote.search.frontier import Frontier, SearchedStates
 from rote.types import Bounds, Continuation, StopReason
 
 RankName = Literal["mass", "promise"]
@@ -38,6 +38,8 @@ class SearchOptions:
     """List at most this many children per beam (nucleus or no truncation); the mass of the rest is banked."""
     record_frontier: bool
     """Return the banked nodes themselves, for estimates and refinement."""
+    keep_states: bool
+    """Return with the frontier what the model computed above it, so that going on from it costs nothing twice."""
     suppress_eos: bool
     """Forbid end-of-text tokens before the policy acts (greedy generation of exactly T tokens)."""
 
@@ -50,6 +52,8 @@ class SearchOptions:
             raise ConfigError(f"negligible is {self.negligible}; it must be 0 or more and below 1.")
         if self.threshold is not None and not 0 < self.threshold <= 1:
             raise ConfigError(f"threshold is {self.threshold}; it must be above 0 and at most 1.")
+        if self.keep_states and not self.record_frontier:
+            raise ConfigError("keep_states is on but record_frontier is off; states are of use to a frontier only.")
 
     def make_viability(self) -> Viability:
         return make_viability(self.distance, budget=self.edit_budget, rule=self.viability)
@@ -99,3 +103,5 @@ class SearchOutcome:
     continuations: tuple[Continuation, ...]
     frontier: Frontier | None
     """Banked nodes and what was left in the beam; present when it was asked for."""
+    states: SearchedStates | None = None
+    """What the model computed above the frontier; present when it was asked for, and large."""

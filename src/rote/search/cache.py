@@ -2,7 +2,8 @@
 
 A slot's memory is append-only in spirit: prefix entries, then one entry per surviving beam per step. Each lane's
 ancestry is a row of booleans over entries. An entry that no live lane descends from is free and is given out again,
-lowest first, so that the part of the memory in use stays short. Nothing is ever copied or reordered.
+lowest first, so that the part of the memory in use stays short. Nothing is ever copied or reordered. Where somebody
+will go on from the search, nothing is given out again: entries are then in the order in which beams were evaluated.
 """
 
 import torch
@@ -12,11 +13,14 @@ from torch import Tensor
 class TreeCache:
     """Ancestry of every lane of every slot. Entry numbers are places in the session's memory of that slot."""
 
-    def __init__(self, slots: int, lanes: int, entries: int, device: torch.device) -> None:
+    def __init__(self, slots: int, lanes: int, entries: int, device: torch.device, *, keeps_all: bool = False) -> None:
         self.ancestry = torch.zeros(slots, lanes, entries, dtype=torch.bool, device=device)
         self.entry_positions = torch.zeros(slots, entries, dtype=torch.int64, device=device)
         self.own_entry = torch.zeros(slots, lanes, dtype=torch.int64, device=device)
         self._order = torch.arange(entries, device=device)
+        self._keeps_all = keeps_all
+        self._next = torch.zeros(slots, dtype=torch.int64, device=device)
+        """The first entry never given out, where all are kept."""
 
     @staticmethod
     def worst_case_entries(prefix_tokens: int, suffix_tokens: int, lanes: int) -> int:
@@ -28,6 +32,7 @@ class TreeCache:
         self.ancestry.index_fill_(0, slots, False)
         self.ancestry[slots, 0] = self._order < prefix_lengths[:, None]
         self.entry_positions[slots] = self._order
+        self._next[slots] = prefix_lengths
 
     def branch(self, parents: Tensor, alive: Tensor, positions: Tensor) -> Tensor:
         """Each live lane of the first slots now continues `parents` with a node of its own at `positions` [slots].
@@ -37,10 +42,8 @@ class TreeCache:
         count = len(parents)
         ancestry = self.ancestry[:count].gather(1, parents[..., None].expand(-1, -1, self.ancestry.shape[2]))
         ancestry &= alive[..., None]
-        in_use = ancestry.any(1)
-        # Stable sort of booleans: free entries first, lowest first.
-        free = in_use.to(torch.uint8).sort(dim=-1, stable=True).indices[:, : parents.shape[1]]
         lanes = torch.arange(parents.shape[1], device=parents.device)
+        free = self._never_used(lanes, alive) if self._keeps_all else _lowest_free(ancestry, parents.shape[1])
         slots = torch.arange(count, device=parents.device)[:, None]
         # Live lanes come first, so lane q takes the q-th free entry; dead lanes take none.
         ancestry[slots, lanes, free] = alive
@@ -52,8 +55,15 @@ class TreeCache:
         )
         return ((ancestry.any(1)) * (self._order + 1)).amax(-1)
 
+    def _never_used(self, lanes: Tensor, alive: Tensor) -> Tensor:
+        """The next entries, one per live lane; dead lanes come last and take none."""
+        count = len(alive)
+        fresh = self._next[:count, None] + lanes
+        self._next[:count] += alive.sum(-1)
+        return fresh
+
     def move(self, source: int, target: int) -> None:
-        for tensor in (self.ancestry, self.entry_positions, self.own_entry):
+        for tensor in (self.ancestry, self.entry_positions, self.own_entry, self._next):
             tensor[target] = tensor[source]
 
     def check_integrity(self, slot: int, *, prefix_length: int, step: int, beams: int) -> None:
@@ -68,3 +78,8 @@ class TreeCache:
             assert rows[:, own].sum() == 1, "a fresh entry must belong to one lane"
             assert rows[lane, own], "a lane must see its own entry"
             assert int(positions[own]) == prefix_length + step - 1, "a lane's own entry is its newest"
+
+
+def _lowest_free(ancestry: Tensor, count: int) -> Tensor:
+    """Per slot the lowest entries that no lane descends from: a stable sort of booleans puts free ones first."""
+    return ancestry.any(1).to(torch.uint8).sort(dim=-1, stable=True).indices[:, :count]

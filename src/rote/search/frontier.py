@@ -1,10 +1,15 @@
-"""The frontier: viable partial continuations the search did not follow, kept as arrays until somebody asks."""
+"""The frontier: viable partial continuations the search did not follow, kept as arrays until somebody asks.
+
+With it can come what the model computed for the nodes above it, so that whoever goes on need not compute it again.
+"""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+
+from rote.models.base import Stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,3 +56,26 @@ class Frontier:
             np.array([len(node.token_ids) for node in ordered], dtype=np.int64),
             paths,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class SearchedStates:
+    """What the model computed during a search: the prefix, then every beam that was continued, step by step."""
+
+    prefix_tokens: int
+    beams: tuple[NDArray[np.int64], ...]
+    """Paths of the beams evaluated at each step. [beams, step]"""
+    stored: Stored
+    """In the same order: one entry per prefix token, then one per beam."""
+
+    def __len__(self) -> int:
+        return self.prefix_tokens + sum(len(paths) for paths in self.beams)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(tensor.nbytes for tensors in self.stored.values() for tensor in tensors)
+
+    def paths(self) -> Iterator[tuple[int, tuple[int, ...]]]:
+        """Every beam's entry and path, ancestors first."""
+        every = (tuple(path) for paths in self.beams for path in paths.tolist())
+        return enumerate(every, self.prefix_tokens)

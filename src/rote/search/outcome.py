@@ -26,6 +26,8 @@ class FrontierRecord:
     def __init__(self) -> None:
         self._log_p: list[NDArray[np.float64]] = []
         self._paths: list[NDArray[np.int64]] = []
+        self.evaluated: list[NDArray[np.int64]] = []
+        """Paths of the beams that were evaluated at each step from the first on. [beams, step]"""
 
     def add(self, log_p: NDArray[np.float64], parents: NDArray[np.int64], tokens: NDArray[np.int64]) -> None:
         """Nodes that extend `parents` [nodes, step] by `tokens` [nodes]."""

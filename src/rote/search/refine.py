@@ -5,12 +5,14 @@ accepted, out of the upper bound, or to its viable children. The bounds are soun
 stop anywhere: at a budget, at a gap, or as soon as the verdict at τ is decided.
 
 Which node is best depends on the bound. With m the node's mass, t its depth, r the edits it has left, a the number of
-its ancestors that are missing and q_s the teacher-forced probability of target token s:
+its ancestors that are missing, q_s the teacher-forced probability of target token s (a hard place counts as 0.2: an
+edit can pass it) and h_t the heaviest node that the search left open at depth t:
 
-    mass         m / ((r + 1)² (1 + a))            takes most from the upper bound: only refuted mass leaves it, and a
-                                                   node with r edits left is r + 1 edits away from being refuted
-    completion   m · Π_{s>t} q_s / (T − t + a)     adds most to the lower bound: what the tail is worth per evaluation
-    both         two by completion, then one by mass, in turn
+    mass     m / ((r + 1)² (1 + a))                 takes most from the upper bound: only refuted mass leaves it, and a
+                                                    node with r edits left is r + 1 edits away from being refuted
+    tail     m (r + 1) · Π_{s>t} q_s / (T − t + a)  adds most to the lower bound if the model follows the target
+    width    m (r + 1)² / h_t / (T − t + a)         goes on where a wider beam would have gone, at all depths alike
+    both     by width, tail and mass in turn
 """
 
 import itertools
@@ -19,21 +21,24 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rote.errors import ConfigError
-from rote.search.promise import FLOOR
 from rote.search.refine_queue import RefineQueue
 from rote.search.rollout_pool import OpenMass
 from rote.search.rollout_trie import Exploration, Request
 from rote.types import Bounds, Verdict
 
-OrderName = Literal["mass", "completion", "both"]
-COMPLETION, MASS = 0, 1
+OrderName = Literal["mass", "tail", "width", "both"]
+WIDTH, TAIL, MASS = 0, 1, 2
 TURNS: dict[OrderName, tuple[int, ...]] = {
     "mass": (MASS,),
-    "completion": (COMPLETION,),
-    "both": (COMPLETION, COMPLETION, MASS),
+    "tail": (TAIL,),
+    "width": (WIDTH,),
+    "both": (WIDTH, TAIL, MASS),
 }
+HARD_PLACE = 0.2
+"""A target token less probable than this counts as if it had this probability."""
 RANKINGS_IN_TURN = max(len(turn) for turn in TURNS.values())
 BATCH = 16
 """Nodes expanded between two looks at the bounds."""
@@ -50,7 +55,7 @@ class RefineOptions:
     threshold: float | None
     """Stop when the verdict at this τ is decided."""
     order: OrderName
-    """What to expand first: `mass` for the upper bound, `completion` for the lower, `both` in turn."""
+    """What to expand first: `mass` for the upper bound, `tail` and `width` for the lower, `both` for both in turn."""
 
     def __post_init__(self) -> None:
         if self.token_evals < 0:
@@ -73,13 +78,18 @@ def refine(
     options: RefineOptions,
     *,
     target_probs: Sequence[float] | None = None,
+    is_remembered: bool = False,
     watch: Callable[[Bounds, int], None] | None = None,
 ) -> Exploration[Refined]:
     """Expand open nodes of the pool until a stop rule speaks. `watch` sees the bounds and the cost at every step.
 
-    Without `target_probs` every target token is taken to have an even chance.
+    Without `target_probs` every target token is taken to have an even chance. `is_remembered`: the ancestors of all
+    nodes that are open now are in memory, because the search handed over what it had computed.
     """
-    queue, turns = _make_queue(pool, options.order, target_probs), itertools.cycle(TURNS[options.order])
+    queue, turns = _make_queue(pool, target_probs), itertools.cycle(TURNS[options.order])
+    if is_remembered:
+        for path, _ in pool.families(pool.open_nodes()):
+            queue.load(path)
     spent, expanded = 0, 0
     bounds = pool.bounds()
     while not _is_done(bounds, options):
@@ -102,14 +112,27 @@ def refine(
     return Refined(bounds, spent, expanded, not pool.is_open[: pool.size].any())
 
 
-def _make_queue(pool: OpenMass, order: OrderName, target_probs: Sequence[float] | None) -> RefineQueue:
+def _make_queue(pool: OpenMass, target_probs: Sequence[float] | None) -> RefineQueue:
+    """Rankings in the order of WIDTH, TAIL, MASS: log gains by depth and edits left, and steps until they are had."""
     length, budget = pool.ball.length, pool.ball.budget
     probabilities = np.full(length, 0.5) if target_probs is None else np.asarray(target_probs)
-    tails = np.append(np.cumsum(np.log(np.clip(probabilities, FLOOR, 1.0))[::-1])[::-1], 0.0)  # log Π_{s>t} q_s
-    completed = np.repeat(tails[:, None], budget + 1, 1)
-    refuted = np.repeat(-2 * np.log(np.arange(1, budget + 2))[None], length + 1, 0)
+    tails = np.append(np.cumsum(np.log(np.clip(probabilities, HARD_PLACE, 1.0))[::-1])[::-1], 0.0)  # log Π_{s>t} q_s
+    room = np.log(np.arange(1, budget + 2))[None]  # log (r + 1)
+    gains = [-_heaviest(pool)[:, None] + 2 * room, tails[:, None] + room, np.zeros((length + 1, 1)) - 2 * room]
     to_the_end = np.maximum(1.0, length - np.arange(length + 1))
-    return RefineQueue(pool, [completed, refuted], [to_the_end, np.ones(length + 1)])
+    return RefineQueue(pool, gains, [to_the_end, to_the_end, np.ones(length + 1)])
+
+
+def _heaviest(pool: OpenMass) -> NDArray[np.float64]:
+    """log mass of the heaviest open node of each depth; between its neighbours where a depth has none. [T + 1]"""
+    heaviest = np.full(pool.ball.length + 1, -np.inf)
+    nodes = pool.open_nodes()
+    np.maximum.at(heaviest, pool.depths[nodes], pool.log_p[nodes])
+    (depths,) = np.nonzero(heaviest > -np.inf)
+    if len(depths) == 0:
+        return np.zeros_like(heaviest)
+    filled: NDArray[np.float64] = np.interp(np.arange(len(heaviest)), depths, heaviest[depths])
+    return filled
 
 
 def _choose(queue: RefineQueue, turns: Iterator[int], affordable: int) -> list[int]:

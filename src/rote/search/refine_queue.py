@@ -8,6 +8,7 @@ below it cheaper, so they come up again with a better rank; ranks that were bett
 import heapq
 import math
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,10 +49,10 @@ class RefineQueue:
         """Nodes that are open now and were not in the queue."""
         self._taken.difference_update(nodes.tolist())
         for path, members in self._pool.families(nodes):
-            family = self._walk(path)
+            *_, family = self._lineage(path)
             rankings = family.members or [[] for _ in self._gains]
             family.members = [
-                sorted({*ranked, *members}, key=lambda node, ranking=ranking: self._worth(node, ranking))  # type: ignore[misc]
+                sorted({*ranked, *members}, key=partial(self._worth, ranking))
                 for ranking, ranked in enumerate(rankings)
             ]
             self._push(family)
@@ -77,11 +78,11 @@ class RefineQueue:
             node = family.members[ranking].pop()
             self._taken.add(node)
             self._push(family)
-            self._load(self._pool.path(node)[:-1])
+            self.load(self._pool.path(node)[:-1])
             return node, cost
         return None
 
-    def _worth(self, node: int, ranking: int) -> float:
+    def _worth(self, ranking: int, node: int) -> float:
         pool = self._pool
         left = pool.ball.budget - int(pool.least[node])
         return float(pool.log_p[node] + self._gains[ranking][pool.depths[node], left])
@@ -94,7 +95,7 @@ class RefineQueue:
         if not members:
             return None
         steps = float(self._steps[ranking][family.depth + 1])
-        return math.log(steps + family.missing) - self._worth(members[-1], ranking)
+        return math.log(steps + family.missing) - self._worth(ranking, members[-1])
 
     def _push(self, family: Family) -> None:
         for ranking in range(len(self._heaps)):
@@ -106,33 +107,26 @@ class RefineQueue:
         self._pushes += 1  # equal ranks: first come, first served
         heapq.heappush(self._heaps[ranking], (rank, self._pushes, family))
 
-    def _walk(self, path: Path) -> Family:
+    def _lineage(self, path: Path) -> Iterator[Family]:
+        """The families from the root down to the one of this path; new ones where there are none."""
         family = self._root
+        yield family
         for token in path:
             child = family.below.get(token)
             if child is None:
                 child = family.below[token] = Family(family.depth + 1, family.missing + 1)
             family = child
-        return family
+            yield family
 
-    def _load(self, path: Path) -> None:
+    def load(self, path: Path) -> None:
         """This path and its ancestors are in memory: what hangs below them got cheaper."""
-        family, lineage = self._root, [self._root]
-        for token in path:
-            family = family.below[token]
-            lineage.append(family)
-        fresh = [member for member in lineage if not member.is_loaded]
+        fresh = [family for family in self._lineage(path) if not family.is_loaded]
         for loaded in fresh:
             loaded.is_loaded, loaded.missing = True, 0
             self._push(loaded)
         for loaded in fresh:
             for cheaper in _unloaded_below(loaded):
                 self._push(cheaper)
-
-    def load(self, path: Path) -> None:
-        """Say that a path was evaluated; its children will be added."""
-        self._walk(path)
-        self._load(path)
 
 
 def _unloaded_below(loaded: Family) -> Iterator[Family]:

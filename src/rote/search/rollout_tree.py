@@ -22,7 +22,7 @@ from rote.models.base import TreeBatch, TreeModel, TreeSession
 from rote.policy import Policy, keep
 from rote.search.base import Limits
 from rote.search.rollout_trie import ExploreTask, Result, TrieNode, WindowTrie, rounded
-from rote.search.sizing import available_memory
+from rote.search.sizing import free_memory, require_memory
 
 ENTRIES = 2048
 """Memory entries of a slot beyond its prefix and one path: what a window may have evaluated without forgetting."""
@@ -50,8 +50,7 @@ class Room(NamedTuple):
 def choose_room(model: TreeModel, limits: Limits, *, evaluations: int) -> Room:
     """For windows of at most this many evaluations each: none is forgotten, if the device's memory allows it."""
     is_cuda = model.device.type == "cuda"
-    free = torch.cuda.mem_get_info(model.device)[0] if is_cuda else available_memory()
-    fitting = int(free * MEMORY_SHARE) // model.tree_bytes_per_entry()
+    fitting = int(free_memory(model.device) * MEMORY_SHARE) // model.tree_bytes_per_entry()
     always = 2 * (limits.prefix_tokens + limits.suffix_tokens)
     entries = max(ENTRIES, min(evaluations, fitting // FEW_WINDOWS - always))
     slots = min(MOST_WINDOWS if is_cuda else FEW_WINDOWS, fitting // (always + entries))
@@ -76,6 +75,12 @@ class Explorer:
         self.slots = slots
         # A request is met in pieces of half the memory, and any single path must fit into one.
         self.entries = 2 * longest + max(entries, LANES)
+        require_memory(
+            slots * self.entries * model.tree_bytes_per_entry(),
+            model.device,
+            what=f"exploring {slots:,} windows at once",
+            advice="lower --slots or leave it out",
+        )
         self.forwards = 0
 
     @torch.inference_mode()
@@ -88,6 +93,9 @@ class Explorer:
             while len(active) < self.slots and (task := next(waiting, None)) is not None:
                 slot = WindowTrie(task, self.entries)
                 if slot.start():
+                    self._make_room(session, slot.reach)
+                    if slot.states is not None:
+                        session.copy_in(len(active), slot.states.stored)
                     active.append(slot)
                 else:
                     yield Explored(task.key, slot.result())
@@ -113,8 +121,7 @@ class Explorer:
         chosen = [slot.take(LANES) for slot in active]
         fresh = [place for place, slot in enumerate(active) if not slot.is_prefilled]
         batch = self._batch(active, chosen, fresh)
-        if session.entries < (needed := max(slot.reach for slot in active)):
-            session.grow(min(rounded(self.entries), rounded(max(needed, session.entries * 3 // 2))))
+        self._make_room(session, max(slot.reach for slot in active))
         kept = keep(session.forward(batch), self.policy)
         self.forwards += 1
         token_ids, log_probs = kept.token_ids.cpu().numpy(), kept.log_probs.cpu().numpy()
@@ -124,6 +131,10 @@ class Explorer:
             node.known, node.is_wanted = (token_ids[row], log_probs[row]), False
         for place in fresh:
             active[place].is_prefilled = True
+
+    def _make_room(self, session: TreeSession, entries: int) -> None:
+        if session.entries < entries:
+            session.grow(min(rounded(self.entries), rounded(max(entries, session.entries * 3 // 2))))
 
     def _batch(self, active: "list[WindowTrie[Any]]", chosen: "list[list[TrieNode]]", fresh: list[int]) -> TreeBatch:
         nodes = [node for nodes in chosen for node in nodes]

@@ -7,6 +7,8 @@ from typing import Generic, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from rote.search.frontier import SearchedStates
+
 Path = tuple[int, ...]
 
 WIDE = 1024
@@ -43,6 +45,8 @@ class ExploreTask(Generic[Result]):
     key: int
     prefix_ids: Path
     exploration: Exploration[Result]
+    states: SearchedStates | None = None
+    """What a search has computed of this window; it need not be computed again."""
 
 
 def rounded(entries: int) -> int:
@@ -107,6 +111,24 @@ class WindowTrie(Generic[Result]):
         self.reach = length
         self.entry_positions = np.arange(rounded(self.capacity), dtype=np.int64)
         self._free = list(range(self.capacity - 1, length - 1, -1))
+        if self.states is not None:
+            self._remember(self.states)
+
+    @property
+    def states(self) -> SearchedStates | None:
+        """What the slot begins with; nothing if it would fill most of its memory."""
+        states = self.task.states
+        return states if states is not None and len(states) <= self.capacity // 2 else None
+
+    def _remember(self, states: SearchedStates) -> None:
+        for entry, path in states.paths():
+            node = self._walk(path)
+            node.entry = entry
+            self.entry_positions[entry] = len(self.task.prefix_ids) + node.depth - 1
+            self._held.append(node)
+        self.reach = len(states)
+        self._free = list(range(self.capacity - 1, self.reach - 1, -1))
+        self.is_prefilled = True
 
     def start(self) -> bool:
         """Fetch the first request; whether the window needs the model at all."""
@@ -172,6 +194,8 @@ class WindowTrie(Generic[Result]):
         return self._outcome[0]
 
     def _plan(self, request: Request) -> None:
+        if self.root.known is None and () in request.paths:
+            self.is_prefilled = False  # a search keeps the prefix's states, not what it said next
         self._asked, self._evals = [], 0 if self.is_prefilled else len(self.task.prefix_ids)
         self._waiting, self._most_evals = list(request.paths[::-1]), request.most_evals
         self._plan_piece()

@@ -27,6 +27,8 @@ GPU_QUERIES = 2560
 def entries_per_slot(options: SearchOptions, limits: Limits) -> int:
     """Memory entries a slot is expected to need. Dead ones are reused, so it is well below the worst case."""
     worst = TreeCache.worst_case_entries(limits.prefix_tokens, limits.suffix_tokens, options.lanes)
+    if options.keep_states:
+        return worst
     return min(worst, limits.prefix_tokens + limits.suffix_tokens + EXPECTED_ENTRIES_PER_LANE * options.lanes)
 
 

@@ -6,7 +6,7 @@ a copy of the few numbers the host must know. `settle` waits for that copy, once
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,6 +22,7 @@ from rote.search import beam, outcome
 from rote.search.admission import fresh_state
 from rote.search.base import Limits, SearchOptions, SearchOutcome, SearchTask
 from rote.search.cache import TreeCache
+from rote.search.frontier import SearchedStates
 from rote.search.scheduler import Scheduler, Slot
 from rote.search.shapes import Shape, Shapes
 
@@ -70,7 +71,7 @@ class Stream:
         self.device = setup.model.device
         limits, lanes = setup.limits, setup.options.lanes
         most_entries = TreeCache.worst_case_entries(limits.prefix_tokens, limits.suffix_tokens, lanes) + lanes
-        self.cache = TreeCache(slots, lanes, most_entries, self.device)
+        self.cache = TreeCache(slots, lanes, most_entries, self.device, keeps_all=setup.options.keep_states)
         self.shapes = Shapes.of(setup.model, Shape(slots, lanes, most_entries))
         self.session: TreeSession = setup.model.open_tree(slots, self.shapes.rounded_entries(first_entries))
         filler = Slot(SearchTask(0, (0,), (0,) * limits.suffix_tokens))
@@ -112,7 +113,15 @@ class Stream:
         for table in tallies.wait():
             ended |= self._read(table, set(finishing))
         self.scheduler.retire(ended)
-        yield from ended.values()
+        for place, result in ended.items():
+            # One at a time: states are large, and whoever takes them may use them before the next.
+            yield replace(result, states=self._states(place)) if self.options.keep_states else result
+
+    def _states(self, place: int) -> SearchedStates:
+        beams = tuple(self.frontiers[place].evaluated)
+        prefix_tokens = len(self.scheduler.active[place].task.prefix_ids)
+        entries = prefix_tokens + sum(len(paths) for paths in beams)
+        return SearchedStates(prefix_tokens, beams, self.session.copy_out(place, entries))
 
     def _read(self, table: Tensor, finishing: set[int]) -> dict[int, SearchOutcome]:
         ended: dict[int, SearchOutcome] = {}
@@ -164,7 +173,10 @@ class Stream:
             if place in finishing:
                 continue
             (where,) = np.nonzero(log_p[place] > -math.inf)
-            step = self.scheduler.active[place].step
+            slot = self.scheduler.active[place]
+            step = slot.step
+            if step:
+                self.frontiers[place].evaluated.append(paths[place, : slot.beams, :step].copy())
             parents = where // advanced.candidates.kept
             self.frontiers[place].add(log_p[place, where], paths[place, parents, :step], tokens[place, where])
 

@@ -1,0 +1,165 @@
+"""States that a search hands over: who goes on from the frontier gets the same answers and pays for nothing twice."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rote.errors import ConfigError
+from rote.models.base import TreeModel
+from rote.models.table import TableModel
+from rote.policy import Policy, keep
+from rote.search.base import SearchOptions, SearchOutcome, SearchTask
+from rote.search.engine import Engine
+from rote.search.refine import RefineOptions, refine
+from rote.search.rollout_pool import Ball, OpenMass
+from rote.search.rollout_tree import Explorer
+from rote.search.rollout_trie import Answer, Exploration, ExploreTask, Path, Request
+from tests.models.test_hf_architectures import tiny
+from tests.models.tiny import VOCABULARY
+from tests.search.test_engine_equals_reference import LIMITS, PLAIN, all_options, models, task_lists
+
+KEPT = replace(PLAIN, keep_states=True)
+
+
+def ask(paths: Sequence[Path]) -> Exploration[Answer]:
+    answer = yield Request(paths)
+    return answer
+
+
+def searched(model: TreeModel, tasks: list[SearchTask], options: SearchOptions, slots: int) -> list[SearchOutcome]:
+    return sorted(Engine(model, options, slots=slots, limits=LIMITS).run(tasks), key=lambda outcome: outcome.key)
+
+
+def answers(model: TreeModel, policy: Policy, tasks: list[ExploreTask[Answer]], **memory: int) -> dict[int, Answer]:
+    return dict(Explorer(model, policy, slots=2, limits=LIMITS, **memory).run(tasks))
+
+
+def assert_next_tokens(model: TreeModel, prefix: Path, paths: Sequence[Path], answer: Answer, rtol: float) -> None:
+    for row, path in enumerate(paths):
+        expected = keep(model.next_logits([[*prefix, *path]]), PLAIN.policy)
+        assert answer.token_ids[row].tolist() == expected.token_ids[0].tolist()
+        assert np.allclose(answer.log_probs[row], expected.log_probs[0].numpy(), rtol=rtol, atol=rtol)
+
+
+@settings(max_examples=80, deadline=None)
+@given(model=models, options=all_options(), tasks=task_lists(), slots=st.integers(1, 3))
+def test_the_search_is_the_same_and_states_are_of_every_beam_above_the_frontier(model, options, tasks, slots) -> None:  # type: ignore[no-untyped-def]
+    if options.policy.top_k is not None and options.policy.top_k > model.vocab_size:
+        options = replace(options, policy=replace(options.policy, top_k=model.vocab_size))
+    plain = searched(model, tasks, options, slots)
+    kept = searched(model, tasks, replace(options, keep_states=True), slots)
+    for task, before, after in zip(tasks, plain, kept, strict=True):
+        assert before.states is None
+        assert after.bounds == before.bounds
+        assert after.token_evals == before.token_evals
+        states, frontier = after.states, after.frontier
+        assert states is not None
+        assert frontier is not None
+        assert states.prefix_tokens == len(task.prefix_ids)
+        assert all(len(tensor) == len(states) for tensors in states.stored.values() for tensor in tensors)
+        evaluated = dict(states.paths())
+        assert list(evaluated) == list(range(len(task.prefix_ids), len(states)))
+        above = {node.token_ids[:depth] for node in frontier for depth in range(1, len(node.token_ids))}
+        assert above <= set(evaluated.values())
+        assert len(states) <= after.token_evals
+
+
+@settings(max_examples=40, deadline=None)
+@given(model=models, tasks=task_lists())
+def test_going_on_from_the_frontier_costs_one_evaluation_a_node(model, tasks) -> None:  # type: ignore[no-untyped-def]
+    outcomes = searched(model, tasks, KEPT, 2)
+    frontiers = [[node.token_ids for node in outcome.frontier or ()] for outcome in outcomes]
+    for has_states in (True, False):
+        asked = [
+            ExploreTask(task.key, task.prefix_ids, ask(paths), outcome.states if has_states else None)
+            for task, outcome, paths in zip(tasks, outcomes, frontiers, strict=True)
+        ]
+        found = answers(model, KEPT.policy, asked)
+        for task, paths in zip(tasks, frontiers, strict=True):
+            answer = found[task.key]
+            assert_next_tokens(model, task.prefix_ids, paths, answer, 1e-9)
+            everything = len({path[:depth] for path in paths for depth in range(1, len(path) + 1)})
+            assert answer.token_evals == (
+                len(set(paths)) if has_states else bool(paths) * len(task.prefix_ids) + everything
+            )
+
+
+def one_search(model: TreeModel, **changes: Any) -> tuple[SearchTask, SearchOutcome]:
+    task = SearchTask(0, (1, 2, 0), (0, 1, 2, 0, 1, 2))
+    (outcome,) = searched(model, [task], replace(KEPT, **changes), 1)
+    return task, outcome
+
+
+def test_states_that_would_fill_the_memory_are_left_out() -> None:
+    model = TableModel.random(2, vocab_size=4)
+    task, outcome = one_search(model, beam_width=40, edit_budget=6)
+    assert outcome.states is not None
+    assert outcome.frontier is not None
+    paths = [node.token_ids for node in outcome.frontier]
+    memory = 2 * sum(LIMITS) + 128
+    assert len(outcome.states) > memory // 2
+    asked = ExploreTask(0, task.prefix_ids, ask(paths[:5]), outcome.states)
+    answer = answers(model, KEPT.policy, [asked], entries=0)[0]
+    assert_next_tokens(model, task.prefix_ids, paths[:5], answer, 1e-9)
+    assert answer.token_evals > len(task.prefix_ids)
+
+
+def test_the_prefixs_own_answer_is_evaluated_when_it_is_asked_for() -> None:
+    model = TableModel.random(2, vocab_size=4)
+    task, outcome = one_search(model)
+    asked = ExploreTask(0, task.prefix_ids, ask([(), (1,)]), outcome.states)
+    answer = answers(model, KEPT.policy, [asked])[0]
+    assert_next_tokens(model, task.prefix_ids, [(), (1,)], answer, 1e-9)
+    assert len(task.prefix_ids) < answer.token_evals <= len(task.prefix_ids) + 1
+
+
+@pytest.mark.parametrize("architecture", ["llama", "gemma2", "gpt2", "gpt_neo"])
+@pytest.mark.filterwarnings("ignore:.*recomputed:UserWarning")
+def test_states_of_real_models_continue_where_the_search_stood(architecture: str) -> None:
+    """Gemma 2 has sliding windows; GPT-Neo cannot search trees and keeps tokens instead."""
+    model = tiny(architecture)
+    generator = torch.Generator().manual_seed(1)
+    tasks = [
+        SearchTask(key, tuple(drawn[: 3 + key]), tuple(drawn[6:12]))
+        for key, drawn in enumerate(torch.randint(0, VOCABULARY, (3, 12), generator=generator).tolist())
+    ]
+    outcomes = searched(model, tasks, KEPT, 2)
+    asked = []
+    for task, outcome in zip(tasks, outcomes, strict=True):
+        assert outcome.frontier is not None
+        deepest = sorted((node.token_ids for node in outcome.frontier), key=len)[-6:]
+        asked.append((deepest, ExploreTask(task.key, task.prefix_ids, ask(deepest), outcome.states)))
+    found = answers(model, KEPT.policy, [task for _, task in asked])
+    for paths, task in asked:
+        assert_next_tokens(model, task.prefix_ids, paths, found[task.key], 1e-4)
+        assert found[task.key].token_evals == len(paths)
+
+
+def test_refinement_with_states_expands_a_node_for_every_evaluation() -> None:
+    model = TableModel.random(4, vocab_size=8, spread=1.0)
+    task, outcome = one_search(model, policy=Policy(1.0, 6))
+    expanded = {}
+    for has_states in (True, False):
+        assert outcome.frontier is not None
+        ball = Ball(task.suffix_ids, distance="levenshtein", budget=KEPT.edit_budget, eos_ids=model.eos_ids)
+        pool = OpenMass(ball, outcome.frontier, accepted=outcome.bounds.lower)
+        options = RefineOptions(token_evals=60, gap=None, threshold=None, order="both")
+        states = outcome.states if has_states else None
+        exploration = refine(pool, options, is_remembered=has_states)
+        explorer = Explorer(model, Policy(1.0, 6), slots=1, limits=LIMITS)
+        ((_, result),) = explorer.run([ExploreTask(0, task.prefix_ids, exploration, states)])
+        expanded[has_states] = result.expanded
+        assert result.token_evals <= 60
+    assert expanded[True] == 60
+    assert expanded[False] < 60
+
+
+def test_states_without_a_frontier_are_refused() -> None:
+    with pytest.raises(ConfigError, match="record_frontier"):
+        replace(PLAIN, record_frontier=False, keep_states=True)
