@@ -5,7 +5,8 @@
 Each window is searched with the defaults and its open mass is estimated several times with different seeds; the spread
 of the estimates is the root-mean-square error of one (they are unbiased). Plain Monte Carlo has error √(p(1 − p)/M) at
 a cost of a + (T − 1)·M, so the M it needs for that error is known; p is the mean of the repeated estimates. The cost of
-an estimate counts the search, the prefix again, and every distinct node the estimate touched, as if it ran alone.
+an estimate counts the search and every distinct node the estimate touched that the search had not evaluated, as if it
+ran alone.
 """
 
 import argparse
@@ -26,6 +27,7 @@ from rote.run.config import RunConfig
 from rote.run.execute import choose_windows
 from rote.search.base import SearchOptions, SearchOutcome, SearchTask
 from rote.search.engine import Engine
+from rote.search.frontier import SearchedStates
 from rote.search.promise import completion_table
 from rote.search.rollout_pool import Ball, OpenMass
 from rote.search.rollout_tree import Explorer
@@ -64,16 +66,17 @@ def search_all(
     return sorted(engine.run(tasks), key=lambda outcome: outcome.key)
 
 
-def recounted(exploration: Exploration[Estimate], prefix_tokens: int, costs: list[int]) -> Exploration[Estimate]:
-    """The same exploration; notes what it would have cost alone: its distinct nodes, their ancestors and the prefix."""
+def recounted(exploration: Exploration[Estimate], states: SearchedStates, costs: list[int]) -> Exploration[Estimate]:
+    """The same exploration; notes what it would have cost alone: distinct nodes that the search had not evaluated."""
     seen: set[TokenPath] = set()
+    known = {path for _, path in states.paths()}
     try:
         request = next(exploration)
         while True:
             seen |= {path[:depth] for path in request.paths for depth in range(1, len(path) + 1)}
             request = exploration.send((yield request))
     except StopIteration as end:
-        costs.append(prefix_tokens + len(seen))
+        costs.append(len(seen - known))
         estimate: Estimate = end.value
         return estimate
 
@@ -86,7 +89,8 @@ def repeat(searched: Searched, model: HuggingFaceModel, config: RunConfig, budge
     costs: list[int] = []
     for seed in range(repeats):
         exploration = estimate_open(pool, np.random.default_rng(seed), options, chances=chances)
-        estimates.append((yield from recounted(exploration, len(searched.score.window.prefix_ids), costs)))
+        assert searched.outcome.states is not None
+        estimates.append((yield from recounted(exploration, searched.outcome.states, costs)))
     return estimates, costs
 
 
@@ -138,10 +142,11 @@ def main() -> None:
     def tasks() -> Iterator[ExploreTask[Any]]:
         for key, searched in enumerate(chosen):
             job = repeat(searched, model, config, arguments.budget, arguments.repeats)
-            yield ExploreTask(key, searched.score.window.prefix_ids, job)
+            yield ExploreTask(key, searched.score.window.prefix_ids, job, searched.outcome.states)
 
     rows = []
-    explorer = Explorer(model, config.policy, slots=8, limits=config.limits)
+    entries = arguments.budget * (arguments.repeats + 1) + outcomes[0].token_evals
+    explorer = Explorer(model, config.policy, slots=4, limits=config.limits, entries=2 * entries)
     for key, (estimates, costs) in explorer.run(tasks()):
         row = row_of(chosen[key], config, estimates, costs)
         if LEAST <= row["mass"] <= MOST:
