@@ -222,6 +222,17 @@ def test_bytes_per_entry_are_what_a_session_stores(architecture: str) -> None:
     assert stored == 2 * 16 * model.tree_bytes_per_entry()
 
 
+def test_soft_caps_are_never_left_out() -> None:
+    """Versions of the library that choose fused attention for Gemma 2 ignore the caps; newer ones refuse."""
+    model = tiny_model("gemma2")
+    expected = wrap(model).next_logits([(4, 5, 6, 7)])
+    model.config._attn_implementation = "sdpa"
+    wrapped = wrap(model)
+    assert torch.equal(wrapped.next_logits([(4, 5, 6, 7)]), expected)
+    assert wrapped.searches_trees
+    assert wrap(tiny_model("llama")).model.config._attn_implementation == "sdpa", "others keep the fast one"
+
+
 @pytest.mark.parametrize("architecture", ["llama", "gemma2", "gpt2", "gpt_neo"])
 @pytest.mark.filterwarnings("ignore:.*recomputed:UserWarning")
 def test_memory_survives_growing_and_moving(architecture: str) -> None:

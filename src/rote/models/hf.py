@@ -41,7 +41,7 @@ class HuggingFaceModel:
     """A causal language model with its tokenizer. Build one with `load`, or around objects already in memory."""
 
     def __init__(self, model: Any, tokenizer: Any, *, name: str = "in memory", revision: str | None = None) -> None:
-        self.model = model.eval()
+        self.model = _with_soft_caps(model.eval())
         self.tokenizer = tokenizer
         self.name = name
         self.revision = revision
@@ -219,6 +219,14 @@ def load(
         )
     commit = getattr(model.config, "_commit_hash", None)
     return HuggingFaceModel(model, tokenizer, name=name, revision=revision or commit)
+
+
+def _with_soft_caps(model: Any) -> Any:
+    """Some versions of the library choose a fused attention that silently leaves out soft caps (Gemma 2)."""
+    has_caps = getattr(model.config.get_text_config(), "attn_logit_softcapping", None)
+    if has_caps and model.config._attn_implementation == "sdpa":
+        model.set_attn_implementation("eager")
+    return model
 
 
 def _device(device: str) -> torch.device:
