@@ -7,6 +7,7 @@ evaluations; refinement continues the default search, whose states it takes over
 """
 
 import argparse
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -46,7 +47,7 @@ def refined(
 
 def compare(
     windows: list[Searched], wide: list[SearchOutcome], results: dict[int, Refined], threshold: float
-) -> dict[str, Any]:
+) -> list[dict[str, Any]]:
     rows = []
     for key, searched in enumerate(windows):
         bounds = {
@@ -61,6 +62,10 @@ def compare(
             | {f"verdict_{name}": str(value.verdict(threshold)) for name, value in bounds.items()}
             | {"evals": wide[key].token_evals, "evals_refined": searched.outcome.token_evals + results[key].token_evals}
         )
+    return rows
+
+
+def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     open_rows = [row for row in rows if row["verdict_default"] == Verdict.NOT_SHOWN]
     return {
         "windows": len(rows),
@@ -91,6 +96,7 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0, help="start at this window")
     parser.add_argument("--factors", default="2,5,20")
     parser.add_argument("--orders", default="both,mass,tail,width")
+    parser.add_argument("--join", type=Path, help="result of the same code on other windows, to be joined")
     parser.add_argument("--out", type=Path, help="folder for the result (default bench/results)")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
@@ -100,13 +106,15 @@ def main() -> None:
     outcomes = search_all(model, config, options, scores, slots=QUERIES_AT_ONCE // options.beam_width)
     windows = [Searched(score, outcome) for score, outcome in zip(scores, outcomes, strict=True)]
     results: dict[str, Any] = {"model": arguments.model, "threshold": config.threshold}
+    joined = json.loads(arguments.join.read_text(encoding="utf-8")) if arguments.join else {}
     for factor in map(int, arguments.factors.split(",")):
         width = factor * options.beam_width
         wider = replace(options, beam_width=width, record_frontier=False, keep_states=False)
         wide = search_all(model, config, wider, scores, slots=max(1, QUERIES_AT_ONCE // width))
         for order in arguments.orders.split(","):
-            found = compare(windows, wide, refined(model, config, windows, wide, order), config.threshold)
-            results[f"{factor}x {order}"] = found
+            name = f"{factor}x {order}"
+            rows = compare(windows, wide, refined(model, config, windows, wide, order), config.threshold)
+            results[name] = found = summary(rows + joined.get(name, {"rows": []})["rows"])
             print(factor, order, {name: value for name, value in found.items() if name != "rows"}, flush=True)
             save(f"refinement_{arguments.model}", results, arguments.out)
 

@@ -10,9 +10,10 @@ edit can pass it) and h_t the heaviest node that the search left open at depth t
 
     mass     m / ((r + 1)² (1 + a))                 takes most from the upper bound: only refuted mass leaves it, and a
                                                     node with r edits left is r + 1 edits away from being refuted
-    tail     m (r + 1) · Π_{s>t} q_s / (T − t + a)  adds most to the lower bound if the model follows the target
+    tail     m (r + 1)² · Π_{s>t} q_s / (T − t + a) adds most to the lower bound if the model follows the target; more
+                                                    edits left are more ways to get there
     width    m (r + 1)² / h_t / (T − t + a)         goes on where a wider beam would have gone, at all depths alike
-    both     by width, tail and mass in turn
+    both     three by width, two by tail and two by mass, in turn
 """
 
 import itertools
@@ -35,7 +36,7 @@ TURNS: dict[OrderName, tuple[int, ...]] = {
     "mass": (MASS,),
     "tail": (TAIL,),
     "width": (WIDTH,),
-    "both": (WIDTH, TAIL, MASS),
+    "both": (WIDTH, TAIL, MASS, WIDTH, TAIL, WIDTH, MASS),
 }
 HARD_PLACE = 0.2
 """A target token less probable than this counts as if it had this probability."""
@@ -117,8 +118,8 @@ def _make_queue(pool: OpenMass, target_probs: Sequence[float] | None) -> RefineQ
     length, budget = pool.ball.length, pool.ball.budget
     probabilities = np.full(length, 0.5) if target_probs is None else np.asarray(target_probs)
     tails = np.append(np.cumsum(np.log(np.clip(probabilities, HARD_PLACE, 1.0))[::-1])[::-1], 0.0)  # log Π_{s>t} q_s
-    room = np.log(np.arange(1, budget + 2))[None]  # log (r + 1)
-    gains = [-_heaviest(pool)[:, None] + 2 * room, tails[:, None] + room, np.zeros((length + 1, 1)) - 2 * room]
+    room = 2 * np.log(np.arange(1, budget + 2))[None]  # log (r + 1)²
+    gains = [room - _heaviest(pool)[:, None], room + tails[:, None], -room + np.zeros((length + 1, 1))]
     to_the_end = np.maximum(1.0, length - np.arange(length + 1))
     return RefineQueue(pool, gains, [to_the_end, to_the_end, np.ones(length + 1)])
 
