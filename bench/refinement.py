@@ -20,7 +20,7 @@ from residual_efficiency import Searched, library_windows, search_all
 from rote.models.hf import HuggingFaceModel
 from rote.run.config import RunConfig
 from rote.search.base import SearchOutcome
-from rote.search.refine import OrderName, Refined, RefineOptions, refine
+from rote.search.refine import TURNS, OrderName, Refined, RefineOptions, refine
 from rote.search.rollout_tree import Explorer
 from rote.search.rollout_trie import ExploreTask
 from rote.types import Verdict
@@ -83,22 +83,35 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
+def joined(parts: list[dict[str, Any]]) -> dict[str, Any]:
+    """One result of several; where and with what they were measured must be the same."""
+    first = parts[0]
+    assert len({part["environment"]["commit"] for part in parts}) == 1, "results of different commits"
+    result = {name: value for name, value in first.items() if not name.endswith(tuple(TURNS))}
+    for name in first.keys() - result.keys():
+        result[name] = summary([row for part in parts for row in part[name]["rows"]])
+    return result
+
+
 def _gain(rows: list[dict[str, Any]], name: str) -> float:
     return float(np.median([row[name] / row["lower_default"] - 1 for row in rows if row["lower_default"] > 0]))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--library", type=Path, required=True)
+    parser.add_argument("--library", type=Path)
     parser.add_argument("--model", default="library_5m")
     parser.add_argument("--stride", type=int, default=4800)
     parser.add_argument("--every", type=int, default=5, help="use every n-th window")
     parser.add_argument("--first", type=int, default=0, help="start at this window")
     parser.add_argument("--factors", default="2,5,20")
     parser.add_argument("--orders", default="both,mass,tail,width")
-    parser.add_argument("--join", type=Path, help="result of the same code on other windows, to be joined")
+    parser.add_argument("--join", type=Path, nargs="+", help="only join results of the same code on different windows")
     parser.add_argument("--out", type=Path, help="folder for the result (default bench/results)")
     arguments = parser.parse_args()
+    if arguments.join:
+        save(f"refinement_{arguments.model}", joined([json.loads(path.read_text()) for path in arguments.join]))
+        return
     torch.set_num_threads(1)
     model, config, scores = library_windows(arguments.library, arguments.model, arguments.stride)
     scores = scores[arguments.first :: arguments.every]
@@ -106,7 +119,6 @@ def main() -> None:
     outcomes = search_all(model, config, options, scores, slots=QUERIES_AT_ONCE // options.beam_width)
     windows = [Searched(score, outcome) for score, outcome in zip(scores, outcomes, strict=True)]
     results: dict[str, Any] = {"model": arguments.model, "threshold": config.threshold}
-    joined = json.loads(arguments.join.read_text(encoding="utf-8")) if arguments.join else {}
     for factor in map(int, arguments.factors.split(",")):
         width = factor * options.beam_width
         wider = replace(options, beam_width=width, record_frontier=False, keep_states=False)
@@ -114,7 +126,7 @@ def main() -> None:
         for order in arguments.orders.split(","):
             name = f"{factor}x {order}"
             rows = compare(windows, wide, refined(model, config, windows, wide, order), config.threshold)
-            results[name] = found = summary(rows + joined.get(name, {"rows": []})["rows"])
+            results[name] = found = summary(rows)
             print(factor, order, {name: value for name, value in found.items() if name != "rows"}, flush=True)
             save(f"refinement_{arguments.model}", results, arguments.out)
 

@@ -5,8 +5,7 @@
 Each window is searched with the defaults and its open mass is estimated several times with different seeds; the spread
 of the estimates is the root-mean-square error of one (they are unbiased). Plain Monte Carlo has error √(p(1 − p)/M) at
 a cost of a + (T − 1)·M, so the M it needs for that error is known; p is the mean of the repeated estimates. The cost of
-an estimate counts the search and every distinct node the estimate touched that the search had not evaluated, as if it
-ran alone.
+an estimate counts the search and everything evaluated after it; every repeat runs alone, from the search's states.
 """
 
 import argparse
@@ -27,12 +26,10 @@ from rote.run.config import RunConfig
 from rote.run.execute import choose_windows
 from rote.search.base import SearchOptions, SearchOutcome, SearchTask
 from rote.search.engine import Engine
-from rote.search.frontier import SearchedStates
 from rote.search.promise import completion_table
 from rote.search.rollout_pool import Ball, OpenMass
 from rote.search.rollout_tree import Explorer
-from rote.search.rollout_trie import Exploration, ExploreTask
-from rote.search.rollout_trie import Path as TokenPath
+from rote.search.rollout_trie import ExploreTask
 from rote.types import Estimate
 
 TEXTS = ("alice", "alice_other_edition", "peter_pan", "peter_pan_other_edition", "jekyll_hyde")
@@ -66,38 +63,17 @@ def search_all(
     return sorted(engine.run(tasks), key=lambda outcome: outcome.key)
 
 
-def recounted(exploration: Exploration[Estimate], states: SearchedStates, costs: list[int]) -> Exploration[Estimate]:
-    """The same exploration; notes what it would have cost alone: distinct nodes that the search had not evaluated."""
-    seen: set[TokenPath] = set()
-    known = {path for _, path in states.paths()}
-    try:
-        request = next(exploration)
-        while True:
-            seen |= {path[:depth] for path in request.paths for depth in range(1, len(path) + 1)}
-            request = exploration.send((yield request))
-    except StopIteration as end:
-        costs.append(len(seen - known))
-        estimate: Estimate = end.value
-        return estimate
-
-
-def repeat(searched: Searched, model: HuggingFaceModel, config: RunConfig, budget: int, repeats: int) -> Any:
+def estimate(searched: Searched, model: HuggingFaceModel, config: RunConfig, budget: int, seed: int) -> Any:
     pool = searched.pool(model.eos_ids, config.edit_budget)
     chances = completion_table(searched.score.target_probs, config.edit_budget)
     options = ResidualOptions(token_evals=budget, relative_error=None)
-    estimates: list[Estimate] = []
-    costs: list[int] = []
-    for seed in range(repeats):
-        exploration = estimate_open(pool, np.random.default_rng(seed), options, chances=chances)
-        assert searched.outcome.states is not None
-        estimates.append((yield from recounted(exploration, searched.outcome.states, costs)))
-    return estimates, costs
+    return estimate_open(pool, np.random.default_rng(seed), options, chances=chances)
 
 
-def row_of(searched: Searched, config: RunConfig, estimates: list[Estimate], costs: list[int]) -> dict[str, Any]:
+def row_of(searched: Searched, config: RunConfig, estimates: list[Estimate]) -> dict[str, Any]:
     values = np.array([estimate.value for estimate in estimates])
     mass, error = float(values.mean()), float(values.std(ddof=1))
-    cost = searched.outcome.token_evals + float(np.mean(costs))
+    cost = searched.outcome.token_evals + float(np.mean([estimate.token_evals for estimate in estimates]))
     samples = mass * (1 - mass) / error**2 if error > 0 else math.inf
     plain = config.prefix_tokens + (config.suffix_tokens - 1) * samples
     window = searched.score.window
@@ -130,6 +106,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="folder for the result (default bench/results)")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
+    repeats: int = arguments.repeats
     model, config, scores = library_windows(arguments.library, arguments.model, arguments.stride)
     scores = scores[arguments.first :: arguments.every]
     outcomes = search_all(model, config, config.search_options(), scores, slots=16)
@@ -139,16 +116,21 @@ def main() -> None:
         if outcome.bounds.lower[-1] < MOST and outcome.bounds.upper > LEAST
     ]
 
-    def tasks() -> Iterator[ExploreTask[Any]]:
+    def tasks() -> Iterator[ExploreTask[Estimate]]:
         for key, searched in enumerate(chosen):
-            job = repeat(searched, model, config, arguments.budget, arguments.repeats)
-            yield ExploreTask(key, searched.score.window.prefix_ids, job, searched.outcome.states)
+            for seed in range(repeats):
+                job = estimate(searched, model, config, arguments.budget, seed)
+                yield ExploreTask(key * repeats + seed, searched.score.window.prefix_ids, job, searched.outcome.states)
 
     rows = []
-    entries = arguments.budget * (arguments.repeats + 1) + outcomes[0].token_evals
-    explorer = Explorer(model, config.policy, slots=4, limits=config.limits, entries=2 * entries)
-    for key, (estimates, costs) in explorer.run(tasks()):
-        row = row_of(chosen[key], config, estimates, costs)
+    found: dict[int, list[Estimate]] = {}
+    entries = 2 * max(arguments.budget, outcomes[0].token_evals)
+    for key, result in Explorer(model, config.policy, slots=4, limits=config.limits, entries=entries).run(tasks()):
+        estimates = found.setdefault(key // repeats, [])
+        estimates.append(result)
+        if len(estimates) < repeats:
+            continue
+        row = row_of(chosen[key // repeats], config, found.pop(key // repeats))
         if LEAST <= row["mass"] <= MOST:
             rows.append(row)
             print(
@@ -156,7 +138,7 @@ def main() -> None:
                 flush=True,
             )
             ratios = [row["ratio"] for row in rows]
-            result = {
+            results = {
                 "model": arguments.model,
                 "budget": arguments.budget,
                 "repeats": arguments.repeats,
@@ -167,8 +149,8 @@ def main() -> None:
                 "rows": rows,
             }
             # Saved window by window: a measurement that is cut short keeps what it has.
-            save(f"residual_efficiency_{arguments.model}", result, arguments.out)
-    print({name: value for name, value in result.items() if name != "rows"})
+            save(f"residual_efficiency_{arguments.model}", results, arguments.out)
+    print({name: value for name, value in results.items() if name != "rows"})
 
 
 if __name__ == "__main__":
