@@ -26,6 +26,7 @@ from rote.search.rollout_trie import ExploreTask
 from rote.types import Verdict
 
 QUERIES_AT_ONCE = 160
+THRESHOLDS = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 0.5, 0.9)
 
 
 def refined(
@@ -76,11 +77,22 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
         "mean_upper_default": float(np.mean([row["upper_default"] for row in rows])),
         "mean_upper_wide": float(np.mean([row["upper_wide"] for row in rows])),
         "mean_upper_refined": float(np.mean([row["upper_refined"] for row in rows])),
+        "decided_at": {str(threshold): decided_at(rows, threshold) for threshold in THRESHOLDS},
         "undecided_by_default": len(open_rows),
         "decided_by_wide": sum(row["verdict_wide"] != Verdict.NOT_SHOWN for row in open_rows),
         "decided_by_refinement": sum(row["verdict_refined"] != Verdict.NOT_SHOWN for row in open_rows),
         "rows": rows,
     }
+
+
+def decided_at(rows: list[dict[str, Any]], threshold: float) -> dict[str, int]:
+    """Windows that the default search leaves undecided at another threshold, and how many either way decides."""
+
+    def is_open(row: dict[str, Any], name: str) -> bool:
+        return bool(row[f"lower_{name}"] < threshold <= row[f"upper_{name}"])
+
+    left = [row for row in rows if is_open(row, "default")]
+    return {"open": len(left)} | {name: sum(not is_open(row, name) for row in left) for name in ("wide", "refined")}
 
 
 def joined(parts: list[dict[str, Any]]) -> dict[str, Any]:

@@ -13,7 +13,8 @@ edit can pass it) and h_t the heaviest node that the search left open at depth t
     tail     m (r + 1)² · Π_{s>t} q_s / (T − t + a) adds most to the lower bound if the model follows the target; more
                                                     edits left are more ways to get there
     width    m (r + 1)² / h_t / (T − t + a)         goes on where a wider beam would have gone, at all depths alike
-    both     three by width, two by tail and two by mass, in turn
+    both     width, tail and mass in turn; three by width, two by tail and two by mass where the model hardly follows
+             the target: there the upper bound falls by itself, and the lower one is hard to raise
 """
 
 import itertools
@@ -36,11 +37,14 @@ TURNS: dict[OrderName, tuple[int, ...]] = {
     "mass": (MASS,),
     "tail": (TAIL,),
     "width": (WIDTH,),
-    "both": (WIDTH, TAIL, MASS, WIDTH, TAIL, WIDTH, MASS),
+    "both": (WIDTH, TAIL, MASS),
 }
+TURNS_IF_HARDLY_FOLLOWED = (WIDTH, TAIL, MASS, WIDTH, TAIL, WIDTH, MASS)
+HARDLY = 0.01
+"""Of the upper bound: with a lower bound below this share the model hardly follows the target."""
 HARD_PLACE = 0.2
 """A target token less probable than this counts as if it had this probability."""
-RANKINGS_IN_TURN = max(len(turn) for turn in TURNS.values())
+RANKINGS_IN_TURN = len(TURNS_IF_HARDLY_FOLLOWED)
 BATCH = 16
 """Nodes expanded between two looks at the bounds."""
 
@@ -87,12 +91,13 @@ def refine(
     Without `target_probs` every target token is taken to have an even chance. `is_remembered`: the ancestors of all
     nodes that are open now are in memory, because the search handed over what it had computed.
     """
-    queue, turns = _make_queue(pool, target_probs), itertools.cycle(TURNS[options.order])
+    queue = _make_queue(pool, target_probs)
     if is_remembered:
         for path, _ in pool.families(pool.open_nodes()):
             queue.load(path)
     spent, expanded = 0, 0
     bounds = pool.bounds()
+    turns = itertools.cycle(_choose_turns(options.order, bounds))
     while not _is_done(bounds, options):
         chosen = _choose(queue, turns, options.token_evals - spent)
         if not chosen:
@@ -134,6 +139,11 @@ def _heaviest(pool: OpenMass) -> NDArray[np.float64]:
         return np.zeros_like(heaviest)
     filled: NDArray[np.float64] = np.interp(np.arange(len(heaviest)), depths, heaviest[depths])
     return filled
+
+
+def _choose_turns(order: OrderName, bounds: Bounds) -> tuple[int, ...]:
+    is_hardly_followed = bounds.lower[-1] < HARDLY * bounds.upper
+    return TURNS_IF_HARDLY_FOLLOWED if order == "both" and is_hardly_followed else TURNS[order]
 
 
 def _choose(queue: RefineQueue, turns: Iterator[int], affordable: int) -> list[int]:
