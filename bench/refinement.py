@@ -72,6 +72,8 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
         "windows": len(rows),
         "lower_no_worse": float(np.mean([row["lower_refined"] >= row["lower_wide"] * (1 - 1e-9) for row in rows])),
         "upper_no_worse": float(np.mean([row["upper_refined"] <= row["upper_wide"] * (1 + 1e-9) for row in rows])),
+        "largest_shortfall_of_lower": max(row["lower_wide"] - row["lower_refined"] for row in rows),
+        "largest_excess_of_upper": max(row["upper_refined"] - row["upper_wide"] for row in rows),
         "median_lower_gain_wide": _gain(rows, "lower_wide"),
         "median_lower_gain_refined": _gain(rows, "lower_refined"),
         "mean_upper_default": float(np.mean([row["upper_default"] for row in rows])),

@@ -5,7 +5,7 @@ attends over its own.
 """
 
 import math
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 import torch.nn.functional as functional
@@ -17,7 +17,7 @@ from rote.models.memory import to_device
 
 SHAPELESS_KERNELS = [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 """Attention kernels that need no plan per shape. cuDNN's are faster for beams, whose shapes repeat; it takes tens of
-milliseconds to plan a new one, and the number of prefixes differs from step to step."""
+milliseconds to plan a new one, and the number of prefixes differs from step to step, as does all of an exploration."""
 
 
 class Layout:
@@ -145,6 +145,10 @@ class AttentionStyle:
         return torch.tanh(scores / self.softcap) * self.softcap
 
 
+def _kernels_for(query: Tensor, *, shapes_repeat: bool) -> AbstractContextManager[None]:
+    return sdpa_kernel(SHAPELESS_KERNELS) if query.is_cuda and not shapes_repeat else nullcontext()
+
+
 def _in_use(memory: Tensor, layout: Layout) -> Tensor:
     """What the columns of the ancestry are about. [slots, columns, heads, width]"""
     columns = layout.batch.columns
@@ -189,7 +193,9 @@ def _attend_rectangle(query: Tensor, keys: Tensor, values: Tensor, layout: Layou
         padded[layout.beam_slots, layout.batch.lanes] = query.transpose(0, 1)
         rectangle = padded.transpose(1, 2)
     keys, values = (_in_use(memory, layout).transpose(1, 2) for memory in (keys, values))
-    mixed = style.attend(rectangle, keys, values, layout.hidden(style.window, query.dtype)).transpose(1, 2)
+    hidden = layout.hidden(style.window, query.dtype)
+    with _kernels_for(query, shapes_repeat=layout.batch.columns is None):
+        mixed = style.attend(rectangle, keys, values, hidden).transpose(1, 2)
     if layout.is_rectangular:
         return mixed.reshape(slots * lanes, heads, -1)
     return mixed[layout.beam_slots, layout.batch.lanes]
@@ -200,6 +206,6 @@ def attend_prefixes(query: Tensor, key: Tensor, value: Tensor, layout: Layout, s
     places = layout.prefix_places  # [prefixes, longest]
     query, key, value = (packed[:, places].transpose(0, 1) for packed in (query, key, value))
     hidden = layout.prefix_hidden(style.window, query.dtype)
-    with sdpa_kernel(SHAPELESS_KERNELS) if query.is_cuda else nullcontext():
+    with _kernels_for(query, shapes_repeat=False):
         mixed = style.attend(query, key, value, hidden)  # [prefixes, heads, longest, width]
     return mixed.transpose(1, 2).flatten(0, 1)[layout.prefix_tokens]

@@ -8,7 +8,6 @@ below it cheaper, so they come up again with a better rank; ranks that were bett
 import heapq
 import math
 from collections.abc import Iterator
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +25,7 @@ class Family:
         self.depth = depth
         self.missing = missing
         self.is_loaded = missing == 0
-        self.members: list[list[int]] = []  # by ranking, the best last
+        self.members: list[list[tuple[float, int]]] = []  # by ranking, worth and node, the best last
         self.below: dict[int, Family] = {}
 
 
@@ -48,13 +47,19 @@ class RefineQueue:
     def add(self, nodes: NDArray[np.int64]) -> None:
         """Nodes that are open now and were not in the queue."""
         self._taken.difference_update(nodes.tolist())
-        for path, members in self._pool.families(nodes):
+        paths, places = self._pool.families(nodes)
+        ends = np.cumsum(np.bincount(places, minlength=len(paths))).tolist()
+        rankings = []
+        for gain in self._gains:
+            worth = self._worth(nodes, gain)
+            order = np.lexsort((worth, places))  # by family, the best last
+            rankings.append(list(zip(worth[order].tolist(), nodes[order].tolist(), strict=True)))
+        for path, first, end in zip(paths, [0, *ends][:-1], ends, strict=True):
             *_, family = self._lineage(path)
-            rankings = family.members or [[] for _ in self._gains]
-            family.members = [
-                sorted({*ranked, *members}, key=partial(self._worth, ranking))
-                for ranking, ranked in enumerate(rankings)
-            ]
+            own = [ranked[first:end] for ranked in rankings]
+            if family.members:
+                own = [sorted({*old, *new}) for old, new in zip(family.members, own, strict=True)]
+            family.members = own
             self._push(family)
 
     def pop(self, ranking: int, affordable: int) -> tuple[int, int] | None:
@@ -75,27 +80,28 @@ class RefineQueue:
             if self._steps[ranking][family.depth + 1] + family.missing > affordable:
                 continue  # it comes back when an ancestor is evaluated
             cost = family.missing + 1
-            node = family.members[ranking].pop()
+            _, node = family.members[ranking].pop()
             self._taken.add(node)
             self._push(family)
             self.load(self._pool.path(node)[:-1])
             return node, cost
         return None
 
-    def _worth(self, ranking: int, node: int) -> float:
+    def _worth(self, nodes: NDArray[np.int64], gain: NDArray[np.float64]) -> NDArray[np.float64]:
         pool = self._pool
-        left = pool.ball.budget - int(pool.least[node])
-        return float(pool.log_p[node] + self._gains[ranking][pool.depths[node], left])
+        left = pool.ball.budget - pool.least[nodes]
+        worth: NDArray[np.float64] = pool.log_p[nodes] + gain[pool.depths[nodes], left]
+        return worth
 
     def _rank(self, family: Family, ranking: int) -> float | None:
         """Lower is better. None when no child is left; children that are gone meanwhile are dropped."""
         members = family.members[ranking] if family.members else []
-        while members and (members[-1] in self._taken or not self._pool.is_open[members[-1]]):
+        while members and (members[-1][1] in self._taken or not self._pool.is_open[members[-1][1]]):
             members.pop()
         if not members:
             return None
         steps = float(self._steps[ranking][family.depth + 1])
-        return math.log(steps + family.missing) - self._worth(ranking, members[-1])
+        return math.log(steps + family.missing) - members[-1][0]
 
     def _push(self, family: Family) -> None:
         for ranking in range(len(self._heaps)):

@@ -138,17 +138,14 @@ class OpenMass:
             return tuple(self._frontier.paths[node, : self.depths[node]].tolist())
         return (*self._parents[self._origin[node]], int(self._tokens[node]))
 
-    def families(self, nodes: NDArray[np.int64]) -> list[tuple[Path, list[int]]]:
-        """Nodes by the path of their parent."""
-        families: dict[Path, list[int]] = {}
-        for node in nodes.tolist():
-            families.setdefault(self._parent(node), []).append(node)
-        return list(families.items())
-
-    def _parent(self, node: int) -> Path:
-        if self._origin[node] < 0:
-            return tuple(int(token) for token in self._frontier.paths[node, : self.depths[node] - 1])
-        return self._parents[int(self._origin[node])]
+    def families(self, nodes: NDArray[np.int64]) -> tuple[list[Path], NDArray[np.int64]]:
+        """The paths of the nodes' parents, each once, and for every node which of them is its own."""
+        numbers: dict[Path | int, int] = {}
+        places = np.empty(len(nodes), dtype=np.int64)
+        for place, (node, origin) in enumerate(zip(nodes.tolist(), self._origin[nodes].tolist(), strict=True)):
+            parent = origin if origin >= 0 else tuple(self._frontier.paths[node, : self.depths[node] - 1].tolist())
+            places[place] = numbers.setdefault(parent, len(numbers))
+        return [self._parents[parent] if isinstance(parent, int) else parent for parent in numbers], places
 
     def open_nodes(self) -> NDArray[np.int64]:
         return np.flatnonzero(self.is_open[: self.size])
