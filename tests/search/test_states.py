@@ -20,8 +20,8 @@ from rote.search.refine import RefineOptions, refine
 from rote.search.rollout_pool import Ball, OpenMass
 from rote.search.rollout_tree import Explorer
 from rote.search.rollout_trie import Answer, Exploration, ExploreTask, Path, Request
-from tests.models.test_hf_architectures import tiny
-from tests.models.tiny import VOCABULARY
+from tests.models.test_hf_architectures import wrap
+from tests.models.tiny import VOCABULARY, tiny_model
 from tests.search.test_engine_equals_reference import LIMITS, PLAIN, all_options, models, task_lists
 
 KEPT = replace(PLAIN, keep_states=True)
@@ -96,6 +96,19 @@ def one_search(model: TreeModel, **changes: Any) -> tuple[SearchTask, SearchOutc
     return task, outcome
 
 
+@pytest.mark.parametrize("short", [2, 3, 4])
+def test_states_survive_a_move_to_another_slot(short: int) -> None:
+    """The window in slot 0 ends first and no other is waiting, so the one in slot 1 moves, with what it has stored."""
+    model = TableModel.random(6, vocab_size=6, spread=1.0)
+    tasks = [SearchTask(0, (1,), (0, 1, 2, 3)[:short]), SearchTask(1, (2, 0, 1, 3, 4), (0, 1, 2, 0, 1, 2))]
+    outcomes = searched(model, tasks, KEPT, 2)
+    assert outcomes[1].frontier is not None
+    assert outcomes[1].stop_step > short
+    paths = [node.token_ids for node in outcomes[1].frontier]
+    answer = answers(model, KEPT.policy, [ExploreTask(1, tasks[1].prefix_ids, ask(paths), outcomes[1].states)])[1]
+    assert_next_tokens(model, tasks[1].prefix_ids, paths, answer, 1e-9)
+
+
 def test_states_that_would_fill_the_memory_are_left_out() -> None:
     model = TableModel.random(2, vocab_size=4)
     task, outcome = one_search(model, beam_width=40, edit_budget=6)
@@ -123,7 +136,7 @@ def test_the_prefixs_own_answer_is_evaluated_when_it_is_asked_for() -> None:
 @pytest.mark.filterwarnings("ignore:.*recomputed:UserWarning")
 def test_states_of_real_models_continue_where_the_search_stood(architecture: str) -> None:
     """Gemma 2 has sliding windows; GPT-Neo cannot search trees and keeps tokens instead."""
-    model = tiny(architecture)
+    model = wrap(tiny_model(architecture))
     generator = torch.Generator().manual_seed(1)
     tasks = [
         SearchTask(key, tuple(drawn[: 3 + key]), tuple(drawn[6:12]))
