@@ -17,13 +17,14 @@ import torch
 
 from environment import save
 from residual_efficiency import Searched, library_windows, search_all
+from rote.measures.verbatim import VerbatimScore
 from rote.models.hf import HuggingFaceModel
 from rote.run.config import RunConfig
-from rote.search.base import SearchOutcome
+from rote.search.base import SearchOptions, SearchOutcome
 from rote.search.refine import TURNS, OrderName, Refined, RefineOptions, refine
 from rote.search.rollout_tree import Explorer
 from rote.search.rollout_trie import ExploreTask
-from rote.types import Verdict
+from rote.types import Bounds, Verdict
 
 QUERIES_AT_ONCE = 160
 THRESHOLDS = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 0.5, 0.9)
@@ -87,6 +88,44 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
+def again(
+    model: HuggingFaceModel,
+    config: RunConfig,
+    options: SearchOptions,
+    scores: list[VerbatimScore],
+    before: dict[str, Any],
+    between: tuple[float, float],
+) -> None:
+    """Refine some windows of an earlier result again; the wider beam's numbers and the other windows stay."""
+
+    def place(row: dict[str, Any]) -> tuple[str, int]:
+        return row["document"], row["char_start"]
+
+    names = [name for name in before if name.endswith(" both")]
+    chosen = {place(row) for row in before[names[0]]["rows"] if between[0] <= _share(row) < between[1]}
+    scores = [score for score in scores if (score.window.document, score.window.char_start) in chosen]
+    windows = [
+        Searched(*pair) for pair in zip(scores, search_all(model, config, options, scores, slots=8), strict=True)
+    ]
+    for name in names:
+        rows = {place(row): row for row in before[name]["rows"]}
+        own = [rows[searched.score.window.document, searched.score.window.char_start] for searched in windows]
+        wide = [
+            replace(searched.outcome, bounds=Bounds((row["lower_wide"],), row["upper_wide"]), token_evals=row["evals"])
+            for searched, row in zip(windows, own, strict=True)
+        ]
+        for row in compare(windows, wide, refined(model, config, windows, wide, "both"), config.threshold):
+            rows[place(row)] = row
+        before[name] = summary(list(rows.values()))
+        print(name, {key: value for key, value in before[name].items() if key != "rows"}, flush=True)
+    kept = before.pop("environment")
+    save(f"refinement_{config.model.rsplit('/', 1)[-1]}", before | {"wider_beams_and_other_windows": kept})
+
+
+def _share(row: dict[str, Any]) -> float:
+    return float(row["lower_default"] / row["upper_default"])
+
+
 def decided_at(rows: list[dict[str, Any]], threshold: float) -> dict[str, int]:
     """Windows that the default search leaves undecided at another threshold, and how many either way decides."""
 
@@ -121,6 +160,8 @@ def main() -> None:
     parser.add_argument("--factors", default="2,5,20")
     parser.add_argument("--orders", default="both,mass,tail,width")
     parser.add_argument("--join", type=Path, nargs="+", help="only join results of the same code on different windows")
+    parser.add_argument("--again", type=Path, help="take the wider beam's numbers from this result; refine again only")
+    parser.add_argument("--between", type=float, nargs=2, help="with --again: windows with lower / upper in this range")
     parser.add_argument("--out", type=Path, help="folder for the result (default bench/results)")
     arguments = parser.parse_args()
     if arguments.join:
@@ -130,6 +171,9 @@ def main() -> None:
     model, config, scores = library_windows(arguments.library, arguments.model, arguments.stride)
     scores = scores[arguments.first :: arguments.every]
     options = replace(config.search_options(), threshold=None, keep=0)
+    if arguments.again:
+        again(model, config, options, scores, json.loads(arguments.again.read_text()), arguments.between)
+        return
     outcomes = search_all(model, config, options, scores, slots=QUERIES_AT_ONCE // options.beam_width)
     windows = [Searched(score, outcome) for score, outcome in zip(scores, outcomes, strict=True)]
     results: dict[str, Any] = {"model": arguments.model, "threshold": config.threshold}

@@ -15,8 +15,9 @@ edit can pass it) and h_t the heaviest node that the search left open at depth t
     width    m (r + 1)² / h_t / (T − t + a)         goes on where a wider beam would have gone, at all depths alike
     both     width, tail and mass in turn
 
-Where the model hardly follows the target, the upper bound falls by itself and the lower one is hard to raise. There
-`tail` counts (r + 1)², and `both` is three by width, two by tail and two by mass.
+Where the lower bound is below 0.3 of the upper, the upper one falls by itself and the lower one is harder to raise:
+there `both` is three by width, two by tail and two by mass. Below 0.001 the model hardly follows the target, and `tail`
+counts (r + 1)².
 """
 
 import itertools
@@ -41,12 +42,12 @@ TURNS: dict[OrderName, tuple[int, ...]] = {
     "width": (WIDTH,),
     "both": (WIDTH, TAIL, MASS),
 }
-TURNS_IF_HARDLY_FOLLOWED = (WIDTH, TAIL, MASS, WIDTH, TAIL, WIDTH, MASS)
-HARDLY = 0.01
-"""Of the upper bound: with a lower bound below this share the model hardly follows the target."""
+TURNS_IF_LOOSELY_FOLLOWED = (WIDTH, TAIL, MASS, WIDTH, TAIL, WIDTH, MASS)
+LOOSELY, HARDLY = 0.3, 0.001
+"""Of the upper bound: below these shares of it, the lower bound says how well the model follows the target."""
 HARD_PLACE = 0.2
 """A target token less probable than this counts as if it had this probability."""
-RANKINGS_IN_TURN = len(TURNS_IF_HARDLY_FOLLOWED)
+RANKINGS_IN_TURN = len(TURNS_IF_LOOSELY_FOLLOWED)
 BATCH = 16
 """Nodes expanded between two looks at the bounds. With more, forwards are larger and choices worse: 60 cost a tenth of
 the gain of some lower bounds at five times the default search; fewer gain little."""
@@ -96,10 +97,9 @@ def refine(
     """
     spent, expanded = 0, 0
     bounds = pool.bounds()
-    is_hardly_followed = bounds.lower[-1] < HARDLY * bounds.upper
-    queue = _make_queue(pool, target_probs, room_in_tail=2 if is_hardly_followed else 1)
-    is_split = options.order == "both" and is_hardly_followed
-    turns = itertools.cycle(TURNS_IF_HARDLY_FOLLOWED if is_split else TURNS[options.order])
+    queue = _make_queue(pool, target_probs, room_in_tail=2 if bounds.lower[-1] < HARDLY * bounds.upper else 1)
+    is_loose = options.order == "both" and bounds.lower[-1] < LOOSELY * bounds.upper
+    turns = itertools.cycle(TURNS_IF_LOOSELY_FOLLOWED if is_loose else TURNS[options.order])
     if is_remembered:
         for path in pool.families(pool.open_nodes())[0]:
             queue.load(path)
