@@ -139,7 +139,8 @@ def decided_at(rows: list[dict[str, Any]], threshold: float) -> dict[str, int]:
 def joined(parts: list[dict[str, Any]]) -> dict[str, Any]:
     """One result of several; where and with what they were measured must be the same."""
     first = parts[0]
-    assert len({part["environment"]["commit"] for part in parts}) == 1, "results of different commits"
+    commits = {part["environment"]["commit"].removesuffix("-dirty") for part in parts}
+    assert len(commits) == 1, "results of different commits"
     result = {name: value for name, value in first.items() if not name.endswith(tuple(TURNS))}
     for name in first.keys() - result.keys():
         result[name] = summary([row for part in parts for row in part[name]["rows"]])
