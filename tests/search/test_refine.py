@@ -1,9 +1,10 @@
 """Refinement by brute force: bounds monotone and sound at every step, budgets kept, verdicts decided."""
 
 import math
+from collections.abc import Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from rote.errors import ConfigError
@@ -69,6 +70,37 @@ def test_a_budget_is_never_exceeded(seed: int, token_evals: int) -> None:
     )
     assert result.token_evals <= token_evals
     assert result.expanded <= result.token_evals
+
+
+def textbook_worth(pool: OpenMass, node: int, order: str, probs: Sequence[float], *, missing: int) -> float:
+    """The formulas of docs/estimates.md, node by node."""
+    mass, depth, length = math.exp(pool.log_p[node]), int(pool.depths[node]), pool.ball.length
+    room = pool.ball.budget - int(pool.least[node]) + 1
+    bounds, steps = pool.bounds(), max(1, length - depth) + missing
+    if order == "mass":
+        return mass / room**2 / (1 + missing)
+    if order == "tail":
+        tail = math.prod(max(0.2, prob) for prob in probs[depth:])
+        return mass * room ** (2 if bounds.lower[-1] < 0.001 * bounds.upper else 1) * tail / steps
+    heaviest = max(pool.mass[other] for other in pool.open_nodes() if pool.depths[other] == depth)
+    return mass * room**2 / heaviest / steps
+
+
+@settings(max_examples=80)
+@given(seed=st.integers(0, 5000), order=st.sampled_from(["mass", "tail", "width"]), is_remembered=st.booleans())
+def test_the_first_node_is_the_one_the_formula_ranks_first(seed: int, order: OrderName, is_remembered: bool) -> None:
+    case = random_case(seed)
+    pool = case.pool()
+    assume(len(pool.open_nodes()) >= 2)
+    options = RefineOptions(token_evals=100_000, gap=None, threshold=None, order=order)
+    request = next(refine(pool, options, target_probs=case.target_probs, is_remembered=is_remembered))
+    worth = {
+        pool.path(int(node)): textbook_worth(
+            pool, node, order, case.target_probs, missing=0 if is_remembered else len(pool.path(int(node))) - 1
+        )
+        for node in pool.open_nodes()
+    }
+    assert worth[request.paths[0]] == pytest.approx(max(worth.values()))
 
 
 def test_found_continuations_carry_their_probability_and_distance() -> None:
