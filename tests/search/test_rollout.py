@@ -103,6 +103,20 @@ def test_a_budget_buys_leading_paths_and_is_never_exceeded(asked: list[Path], mo
     assert answer.token_evals == (len(PREFIX) + distinct_nodes(asked[:bought]) if bought else 0)
 
 
+def test_a_window_that_moves_to_another_slot_takes_its_newest_node_along() -> None:
+    model = TableModel.random(5, vocab_size=4)
+    grown = [(0, 1), (0, 1, 2), (0, 1, 2, 3)]
+    tasks = [
+        ExploreTask(0, (3,), ask([Request([(2,)])])),  # ends first, in slot 0
+        ExploreTask(1, PREFIX, ask([Request([path]) for path in grown])),
+    ]
+    found = dict(Explorer(model, POLICY, slots=2, limits=LIMITS).run(tasks))
+    for path, answer in zip(grown, found[1], strict=True):
+        expected = keep(model.next_logits([[*PREFIX, *path]]), POLICY)
+        assert answer.token_ids[0].tolist() == expected.token_ids[0].tolist()
+        assert answer.log_probs[0] == pytest.approx(expected.log_probs[0].numpy())
+
+
 def test_results_and_costs_do_not_depend_on_slots_or_company() -> None:
     model = TableModel.random(5, vocab_size=4, eos_ids=frozenset({3}))
 

@@ -120,7 +120,8 @@ def test_states_that_would_fill_the_memory_are_left_out() -> None:
     asked = ExploreTask(0, task.prefix_ids, ask(paths[:5]), outcome.states)
     answer = answers(model, KEPT.policy, [asked], entries=0)[0]
     assert_next_tokens(model, task.prefix_ids, paths[:5], answer, 1e-9)
-    assert answer.token_evals > len(task.prefix_ids)
+    everything = {path[:depth] for path in paths[:5] for depth in range(1, len(path) + 1)}
+    assert answer.token_evals == len(task.prefix_ids) + len(everything)
 
 
 def test_the_prefixs_own_answer_is_evaluated_when_it_is_asked_for() -> None:
