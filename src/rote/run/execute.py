@@ -21,7 +21,7 @@ from rote.run.config import RunConfig
 from rote.run.estimate import check_can_estimate
 from rote.run.measure import MeasuredWindow, StreamFacts, measure_windows
 from rote.run.totals import totals_of
-from rote.search.sizing import check_slots, choose_slots, require_memory, usable_memory
+from rote.search.sizing import check_slots, choose_slots, require_fitting
 from rote.store.manifest import build_manifest
 from rote.store.parts import RunWriter
 from rote.store.schema import results_schema
@@ -190,13 +190,8 @@ def check_memory(model: HuggingFaceModel, config: RunConfig, *, windows: int) ->
     """Fail before a folder is made when batches or slots of the sizes asked for do not fit into the device's memory."""
     per_window = sum(config.limits) * model.score_bytes_per_token()
     together = min(config.batch_windows, windows)
-    fitting = max(1, usable_memory(model.device) // per_window)
-    require_memory(
-        together * per_window,
-        model.device,
-        what=f"scoring {together:,} windows in one pass",
-        advice=f"give --batch-windows {fitting} or fewer",
-    )
+    what = f"scoring {together:,} windows in one pass"
+    require_fitting(together, per_window, model.device, what=what, option="--batch-windows")
     if "near" in config.measures:
         check_slots(model, config.search_options(), config.limits, config.slots or 1)
     elif "greedy" in config.measures:

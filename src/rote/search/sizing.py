@@ -78,6 +78,12 @@ def require_memory(needed: int, device: torch.device, *, what: str, advice: str)
         raise ConfigError(f"{what} would take {_size(needed)}, but {_size(usable)} of memory can be used; {advice}.")
 
 
+def require_fitting(count: int, each: int, device: torch.device, *, what: str, option: str) -> None:
+    """Refuse a count of things that do not fit together; the sentence says how many would."""
+    fitting = max(1, usable_memory(device) // each)
+    require_memory(count * each, device, what=what, advice=f"give {option} {fitting} or fewer, or leave it out")
+
+
 def _size(count: int) -> str:
     return f"{count / 2**30:,.1f} GiB" if count >= 2**30 else f"{count / 2**20:,.1f} MiB"
 
@@ -105,14 +111,8 @@ def check_slots(model: TreeModel, options: SearchOptions, limits: Limits, slots:
         advice="lower --beam-width or shorten the window",
     )
     if slots > 1:
-        reserved = bytes_to_reserve(model, options, limits)
-        fitting = max(1, usable_memory(model.device) // reserved)
-        require_memory(
-            slots * reserved,
-            model.device,
-            what=f"a search with {slots:,} slots",
-            advice=f"give --slots {fitting} or fewer, or leave it out",
-        )
+        each = bytes_to_reserve(model, options, limits)
+        require_fitting(slots, each, model.device, what=f"a search with {slots:,} slots", option="--slots")
 
 
 def choose_slots(model: TreeModel, options: SearchOptions, limits: Limits) -> int:
