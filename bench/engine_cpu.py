@@ -21,11 +21,11 @@ import torch
 import environment
 from rote.corpus.documents import read_documents
 from rote.corpus.windows import WindowOptions, cut_windows
-from rote.measures.near_verbatim import Screen, measure_near
-from rote.measures.verbatim import score_verbatim
 from rote.models.hf import HuggingFaceModel, load
 from rote.models.hf_tree import TreeSessionHF
-from rote.run.config import RunConfig
+from rote.models.teacher_forcing import score_verbatim
+from rote.scan.near import Screen, measure_near
+from rote.scan.options import RunConfig
 from rote.search.base import SearchTask
 from rote.search.engine import Engine
 from rote.search.sizing import choose_slots

@@ -21,11 +21,11 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 import environment
 import scripted
-from rote.measures.near_verbatim import Screen, measure_near
-from rote.measures.verbatim import score_verbatim
 from rote.models.hf import HuggingFaceModel
 from rote.models.hf_compile import compile_layers
-from rote.run.config import RunConfig
+from rote.models.teacher_forcing import score_verbatim
+from rote.scan.near import Screen, measure_near
+from rote.scan.options import RunConfig
 from rote.search.base import Limits, SearchOptions, SearchTask
 from rote.search.engine import Engine
 from rote.search.sizing import bytes_per_slot

@@ -15,10 +15,10 @@ from typing import Any
 import environment
 from rote.corpus.documents import read_documents
 from rote.corpus.windows import WindowOptions, cut_windows
-from rote.measures.greedy import generate_greedy
-from rote.measures.verbatim import score_verbatim
 from rote.models.hf import HuggingFaceModel, load
-from rote.run.config import RunConfig
+from rote.models.teacher_forcing import score_verbatim
+from rote.scan.greedy import generate_greedy
+from rote.scan.options import RunConfig
 from rote.search.base import SearchOptions, SearchOutcome, SearchTask
 from rote.search.engine import Engine
 from rote.search.reference import search

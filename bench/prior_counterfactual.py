@@ -15,7 +15,7 @@ from pathlib import Path
 import environment
 from rote.lab.counterfactual import models_of
 from rote.lab.counterfactual_presets import PRESETS
-from rote.run.counterfactual import level_means, run_counterfactual
+from rote.lab.run import level_means, run_counterfactual
 
 
 def main() -> None:

@@ -22,14 +22,14 @@ import numpy as np
 import environment
 from rote.corpus.documents import Document, read_documents
 from rote.corpus.spans import TextSpan, cut_spans
-from rote.measures.prior import PriorEstimate, PriorVerdict, default_least_conditional, log_mean, log_ratio, verdict
-from rote.measures.prior_calibration import generic_pairs
 from rote.models.hf import HuggingFaceModel, load
 from rote.models.shared_prefix import PLAIN
+from rote.prior.calibration import generic_pairs
+from rote.prior.draws import DrawnPrefixes, draw_prefixes
+from rote.prior.estimate import estimate_priors
+from rote.prior.run import conditional_log_p, read_generic
 from rote.report.figures.style import INK, SERIES, house_style, new_figure, save_bytes
-from rote.run.prior import conditional_log_p, read_generic
-from rote.run.prior_draws import DrawnPrefixes, draw_prefixes
-from rote.run.prior_estimate import estimate_priors
+from rote.stats.prior_mean import PriorEstimate, PriorVerdict, default_least_conditional, log_mean, log_ratio, verdict
 from rote.types import Split, Window
 
 PREFIX_TOKENS = 24

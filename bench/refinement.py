@@ -17,13 +17,13 @@ import torch
 
 from environment import save
 from residual_efficiency import Searched, library_windows, search_all
-from rote.measures.verbatim import VerbatimScore
+from rote.explore.refinement import TURNS, OrderName, Refined, RefineOptions, refine
+from rote.explore.tree import Explorer
+from rote.explore.trie import ExploreTask
 from rote.models.hf import HuggingFaceModel
-from rote.run.config import RunConfig
+from rote.models.teacher_forcing import VerbatimScore
+from rote.scan.options import RunConfig
 from rote.search.base import SearchOptions, SearchOutcome
-from rote.search.refine import TURNS, OrderName, Refined, RefineOptions, refine
-from rote.search.rollout_tree import Explorer
-from rote.search.rollout_trie import ExploreTask
 from rote.types import Bounds, Verdict
 
 QUERIES_AT_ONCE = 160

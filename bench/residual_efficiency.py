@@ -19,17 +19,17 @@ import torch
 
 from environment import save
 from rote.corpus.documents import read_corpus
-from rote.measures.residual import ResidualOptions, estimate_open
-from rote.measures.verbatim import VerbatimScore, score_verbatim
+from rote.explore.open_mass import Ball, OpenMass
+from rote.explore.residual import ResidualOptions, estimate_open
+from rote.explore.tree import Explorer
+from rote.explore.trie import ExploreTask
 from rote.models.hf import HuggingFaceModel, load
-from rote.run.config import RunConfig
-from rote.run.execute import choose_windows
+from rote.models.teacher_forcing import VerbatimScore, score_verbatim
+from rote.scan.options import RunConfig
+from rote.scan.run import choose_windows
 from rote.search.base import SearchOptions, SearchOutcome, SearchTask
 from rote.search.engine import Engine
-from rote.search.promise import completion_table
-from rote.search.rollout_pool import Ball, OpenMass
-from rote.search.rollout_tree import Explorer
-from rote.search.rollout_trie import ExploreTask
+from rote.search.rating import completion_table
 from rote.types import Estimate
 
 TEXTS = ("alice", "alice_other_edition", "peter_pan", "peter_pan_other_edition", "jekyll_hyde")

@@ -14,10 +14,10 @@ import torch
 import environment
 from rote.corpus.documents import read_documents
 from rote.corpus.windows import WindowOptions, cut_windows
-from rote.measures.near_verbatim import NearResult, measure_near
-from rote.measures.verbatim import score_verbatim
 from rote.models.hf import load
-from rote.run.config import RunConfig
+from rote.models.teacher_forcing import score_verbatim
+from rote.scan.near import NearResult, measure_near
+from rote.scan.options import RunConfig
 from rote.search.sizing import choose_slots
 from rote.types import Split
 

@@ -17,7 +17,7 @@ import torch
 
 from environment import environment, save
 from rote.models.table import TableModel
-from rote.run.config import RunConfig
+from rote.scan.options import RunConfig
 from rote.search.base import SearchTask
 from rote.search.engine import Engine
 

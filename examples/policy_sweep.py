@@ -7,7 +7,7 @@ import argparse
 import math
 
 import rote
-from rote.measures.verbatim import score_verbatim
+from rote.models.teacher_forcing import score_verbatim
 from rote.policy import Policy
 
 TOP_KS = (1, 10, 40, None)

@@ -15,7 +15,7 @@ import rote
 from rote.cli.main import app, main
 from rote.lab.prose import write_passages
 from rote.lab.tokenizer import train_tokenizer
-from rote.run.config import RunConfig
+from rote.scan.options import RunConfig
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "rote"

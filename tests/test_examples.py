@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.run.scans import TinyLab, make_lab
+from tests.scan.scans import TinyLab, make_lab
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 

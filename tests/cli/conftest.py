@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.run.scans import Command, TinyLab, make_command, make_lab
+from tests.scan.scans import Command, TinyLab, make_command, make_lab
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,7 @@ from polars.testing import assert_frame_equal
 from rote.cli.main import main
 from rote.store import atomic
 from rote.store.lock import RunLock
-from tests.run.scans import Command, Outcome, TinyLab, scan_arguments
+from tests.scan.scans import Command, Outcome, TinyLab, scan_arguments
 
 
 def assert_one_sentence(outcome: Outcome, *parts: str) -> None:

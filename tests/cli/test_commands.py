@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from rote.cli.main import app, main, spread_lists
-from tests.run.scans import Command, TinyLab, scan_arguments
+from tests.scan.scans import Command, TinyLab, scan_arguments
 
 COMMANDS = sorted(
     command.name or command.callback.__name__ for command in app.registered_commands if command.callback is not None

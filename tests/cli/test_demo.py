@@ -7,7 +7,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from tests.run.scans import Command, Outcome, TinyLab, make_command
+from tests.scan.scans import Command, Outcome, TinyLab, make_command
 
 ROW = re.compile(r"^ *(?P<group>control: 0|\d+(?: of another edition)?) +\d+ +(?P<rates>\d+%.*)$", re.MULTILINE)
 

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from rote.run import execute
+from rote.scan import run as execute
 from rote.search import sizing
 from tests.cli.test_bad_input import assert_one_sentence
-from tests.run.scans import Command, TinyLab, scan_arguments
+from tests.scan.scans import Command, TinyLab, scan_arguments
 
 HUGE = 10**9
 SCAN = {

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from rote.cli.mc import mc
 from rote.errors import ConfigError, RunError
 from rote.store.read import read_run
-from tests.run.scans import SMALL, Command, TinyLab, scan_arguments
+from tests.scan.scans import SMALL, Command, TinyLab, scan_arguments
 
 app = typer.Typer()
 app.command()(mc)

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from rote.cli.lab import lab_app
 from rote.errors import ConfigError
+from rote.lab import run as study
 from rote.lab.counterfactual import (
     PUBLISHED_LEVELS,
     CounterfactualPlan,
@@ -25,9 +26,8 @@ from rote.lab.counterfactual import (
     write_material,
 )
 from rote.lab.counterfactual_presets import FULL, QUICK, TEST
-from rote.measures.counterfactual import correlate, correlation, fisher_interval
-from rote.run import counterfactual as study
-from rote.run.counterfactual import CounterfactualResult, run_counterfactual
+from rote.lab.run import CounterfactualResult, run_counterfactual
+from rote.lab.scores import correlate, correlation, fisher_interval
 
 MINIATURE = replace(
     TEST,

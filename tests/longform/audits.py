@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from rote.corpus.documents import Document
-from rote.measures.longform.options import AuditOptions, GenerationSettings
+from rote.longform.options import AuditOptions, GenerationSettings
+from rote.longform.run import AuditResult, AuditRun, run_audit
 from rote.models.chat import ChatResponder
 from rote.models.responder import Answer, Reply, Request, Usage
-from rote.run.audit import AuditResult, AuditRun, run_audit
 from rote.types import Split
 from tests.loopback.server import Brain, LoopbackServer
 

@@ -5,9 +5,9 @@ from html.parser import HTMLParser
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rote.measures.longform.alignment import Segment, SegmentKind, segments
-from rote.measures.longform.merge import MergePass
-from rote.measures.longform.recall import nv_recall
+from rote.longform.alignment import Segment, SegmentKind, segments
+from rote.longform.merge import MergePass
+from rote.longform.recall import nv_recall
 from rote.report.diff import diff_page
 
 BOOK_KINDS = (SegmentKind.SAME, SegmentKind.MISSING)

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rote.errors import BudgetError, ConfigError, EndpointError
+from rote.longform.ask import JournalledAsk
+from rote.longform.budget import Budget, Ceilings, Prices
+from rote.longform.journal import Journal
+from rote.longform.run import run_audit
 from rote.models.responder import Answer, Message, Reply, Request, Usage
-from rote.run.audit import run_audit
-from rote.run.audit_ask import JournalledAsk
-from rote.run.audit_budget import Budget, Ceilings, Prices
-from rote.run.audit_journal import Journal
 from tests.longform.audits import CountingClock, InProcess, audit, invented_book, make_run
 from tests.loopback.brains import KnowsByHeart
 from tests.loopback.server import Fault, LoopbackServer

@@ -10,9 +10,9 @@ from typer.testing import CliRunner, Result
 
 from rote.cli.audit import audit
 from rote.errors import ConfigError, EndpointError, RoteError, TextError
-from rote.measures.longform.merge import MergePass
-from rote.measures.longform.options import AuditOptions, GenerationSettings, Style, Sweep
-from rote.run.audit_config import read_options
+from rote.longform.config_file import read_options
+from rote.longform.merge import MergePass
+from rote.longform.options import AuditOptions, GenerationSettings, Style, Sweep
 from tests.longform.audits import KEY, invented_book
 from tests.loopback.brains import KnowsByHeart
 from tests.loopback.server import LoopbackServer

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from rote.errors import EndpointError
-from rote.measures.longform.loop import CONTINUE, INSTRUCTION, Stop
-from rote.measures.longform.options import GenerationSettings
+from rote.longform.ask import RetryPolicy
+from rote.longform.journal import read_journal
+from rote.longform.loop import CONTINUE, INSTRUCTION, Stop
+from rote.longform.options import GenerationSettings
+from rote.longform.run import run_audit
 from rote.models.chat import ChatResponder, _retry_after
-from rote.run.audit import run_audit
-from rote.run.audit_ask import RetryPolicy
-from rote.run.audit_journal import read_journal
 from tests.longform.audits import KEY, CountingClock, audit, invented_book, make_run
 from tests.loopback.brains import KnowsByHeart
 from tests.loopback.server import Fault, LoopbackServer

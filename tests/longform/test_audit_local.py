@@ -15,12 +15,12 @@ from rote.errors import ConfigError, ModelError
 from rote.lab.prose import write_passages
 from rote.lab.tokenizer import encode_all, train_tokenizer
 from rote.lab.train import TrainingPlan, train
-from rote.measures.longform.loop import CONTINUE, Stop
-from rote.measures.longform.options import GenerationSettings, Style
+from rote.longform.loop import CONTINUE, Stop
+from rote.longform.options import GenerationSettings, Style
+from rote.longform.run import run_audit
 from rote.models.hf import load
 from rote.models.local_chat import LocalResponder
 from rote.models.responder import Message, Request
-from rote.run.audit import run_audit
 from tests.longform.audits import CountingClock, audit, make_run
 from tests.loopback.server import LoopbackServer
 

@@ -11,14 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rote.errors import ConfigError, TextError
-from rote.measures.longform.loop import CONTINUE, INSTRUCTION, Stop, joined, similarity
-from rote.measures.longform.options import AuditOptions, GenerationSettings, Style, Sweep
-from rote.measures.longform.perturb import POOL, perturbed, word_order, word_scrambling
-from rote.measures.longform.sections import cut_sections
-from rote.measures.longform.verdicts import REFUSAL_PATTERNS, STOP_PHRASES, Kind, first_usable, judge
+from rote.longform.journal import read_journal
+from rote.longform.loop import CONTINUE, INSTRUCTION, Stop, joined, similarity
+from rote.longform.options import AuditOptions, GenerationSettings, Style, Sweep
+from rote.longform.perturb import POOL, perturbed, word_order, word_scrambling
+from rote.longform.run import AuditResult, run_audit
+from rote.longform.sections import cut_sections
+from rote.longform.verdicts import REFUSAL_PATTERNS, STOP_PHRASES, Kind, first_usable, judge
 from rote.models.responder import Answer
-from rote.run.audit import AuditResult, run_audit
-from rote.run.audit_journal import read_journal
 from tests.longform.audits import CountingClock, InProcess, invented_book, make_run
 from tests.longform.test_blocks import longest_from_each_position
 from tests.loopback.brains import KnowsByHeart

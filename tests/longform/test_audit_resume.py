@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from rote.errors import BudgetError, RunError
-from rote.run.audit import AuditResult, AuditRun, run_audit
-from rote.run.audit_budget import Ceilings
-from rote.run.audit_journal import Journal, read_journal
+from rote.longform.budget import Ceilings
+from rote.longform.journal import Journal, read_journal
+from rote.longform.run import AuditResult, AuditRun, run_audit
 from tests.longform.audits import KEY, CountingClock, InProcess, audit, invented_book, make_run
 from tests.loopback.brains import KnowsByHeart
 from tests.loopback.server import LoopbackServer

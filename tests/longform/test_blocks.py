@@ -8,10 +8,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from rote.measures.longform import blocks as blocks_module
-from rote.measures.longform.blocks import matching_blocks
-from rote.measures.longform.recall import longest_common_run
-from rote.measures.longform.suffixes import SuffixIndex, shared_ids
+from rote.longform import blocks as blocks_module
+from rote.longform.blocks import matching_blocks
+from rote.longform.recall import longest_common_run
+from rote.longform.suffixes import SuffixIndex, shared_ids
 
 
 def difflib_blocks(first: Sequence[str], second: Sequence[str]) -> list[tuple[int, int, int]]:

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rote.errors import ConfigError, TextError
-from rote.measures.longform.merge import MergePass
-from rote.measures.longform.recall import Placement, RecallResult, nv_recall
+from rote.longform.merge import MergePass
+from rote.longform.recall import Placement, RecallResult, nv_recall
 
 EVERYTHING = (MergePass(max_gap=0, max_misalignment=0, min_words=1),)
 

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from rote.corpus.documents import Document
 from rote.errors import ConfigError, TextError, WindowError
-from rote.measures.prior_calibration import EXACT_LENGTHS, GenericPair, calibrate, calibration_length, generic_pairs
-from rote.run.prior import read_generic
-from rote.run.prior_draws import DrawnPrefixes, draw_prefixes, shorten
+from rote.prior.calibration import EXACT_LENGTHS, GenericPair, calibrate, calibration_length, generic_pairs
+from rote.prior.draws import DrawnPrefixes, draw_prefixes, shorten
+from rote.prior.run import read_generic
 from rote.types import Split
 from tests.corpus.toy_tokenizers import ByteTokenizer
 

@@ -9,7 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rote.errors import ConfigError
-from rote.measures.prior import (
+from rote.models.shared_prefix import SharedPrefixScorer
+from rote.models.table import TableModel
+from rote.policy import Policy
+from rote.prior.ratio_interval import log_interval, ratio_interval, sound_log_interval
+from rote.stats.prior_mean import (
     PriorSums,
     PriorVerdict,
     check_thresholds,
@@ -18,10 +22,6 @@ from rote.measures.prior import (
     log_ratio,
     verdict,
 )
-from rote.models.shared_prefix import SharedPrefixScorer
-from rote.models.table import TableModel
-from rote.policy import Policy
-from rote.run.prior_interval import log_interval, ratio_interval, sound_log_interval
 from rote.types import Interval
 from tests.oracle import every_continuation
 

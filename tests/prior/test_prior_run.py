@@ -16,14 +16,14 @@ from typer.testing import CliRunner
 
 from rote.cli.prior import decimal, prior
 from rote.errors import ConfigError, ModelError, RoteError, RunError, TextError, WindowError
-from rote.measures.prior import PriorVerdict
 from rote.models.hf import HuggingFaceModel, load
 from rote.models.shared_prefix import PLAIN
-from rote.run import prior_estimate
-from rote.run.config import RunConfig
-from rote.run.execute import scan_to_folder
-from rote.run.prior import BLOCKS, prior_to_folder
-from rote.run.prior_config import PriorConfig
+from rote.prior import estimate as prior_estimate
+from rote.prior.options import PriorConfig
+from rote.prior.run import BLOCKS, prior_to_folder
+from rote.scan.options import RunConfig
+from rote.scan.run import scan_to_folder
+from rote.stats.prior_mean import PriorVerdict
 from rote.store.read import read_run
 from tests.models.tiny import tiny_model, tiny_tokenizer
 
@@ -74,7 +74,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def _loaded_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rote.run.prior.load", loaded)
+    monkeypatch.setattr("rote.prior.run.load", loaded)
 
 
 @lru_cache
@@ -348,7 +348,7 @@ def test_a_tokenizer_that_cannot_map_characters_gets_one_sentence(
             return getattr(tiny_tokenizer(), name)
 
     slow = HuggingFaceModel(tiny_model("llama", vocab_size=258), Slow(), name="slow")
-    monkeypatch.setattr("rote.run.prior.load", lambda *_, **__: slow)
+    monkeypatch.setattr("rote.prior.run.load", lambda *_, **__: slow)
     error = refused(place, tmp_path)
     assert isinstance(error, ModelError)
     assert "cannot map tokens to characters" in str(error)

@@ -11,15 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rote.errors import ConfigError
+from rote.explore.open_mass import Ball, OpenMass
+from rote.explore.refinement import RefineOptions, refine
+from rote.explore.tree import Explorer
+from rote.explore.trie import Answer, Exploration, ExploreTask, Path, Request
 from rote.models.base import TreeModel
 from rote.models.table import TableModel
 from rote.policy import Policy, keep
 from rote.search.base import SearchOptions, SearchOutcome, SearchTask
 from rote.search.engine import Engine
-from rote.search.refine import RefineOptions, refine
-from rote.search.rollout_pool import Ball, OpenMass
-from rote.search.rollout_tree import Explorer
-from rote.search.rollout_trie import Answer, Exploration, ExploreTask, Path, Request
 from tests.models.test_hf_architectures import wrap
 from tests.models.tiny import VOCABULARY, tiny_model
 from tests.search.test_engine_equals_reference import LIMITS, PLAIN, all_options, models, task_lists

@@ -10,13 +10,13 @@ from rich.console import Console
 
 from rote.corpus.documents import read_documents
 from rote.errors import TextError
-from rote.measures.longform.findings import TrialFinding
-from rote.measures.longform.options import AuditOptions, GenerationSettings, Style
+from rote.longform.ask import RetryPolicy
+from rote.longform.budget import Ceilings, Prices
+from rote.longform.config_file import read_options
+from rote.longform.findings import TrialFinding
+from rote.longform.options import AuditOptions, GenerationSettings, Style
+from rote.longform.run import AuditResult, AuditRun, run_audit
 from rote.models.responder import Responder
-from rote.run.audit import AuditResult, AuditRun, run_audit
-from rote.run.audit_ask import RetryPolicy
-from rote.run.audit_budget import Ceilings, Prices
-from rote.run.audit_config import read_options
 from rote.types import Split
 
 _OPTIONS = AuditOptions()

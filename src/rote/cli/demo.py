@@ -28,8 +28,8 @@ def demo(
 
     from rote.lab.pocket import pocket_model
     from rote.report.build import build_report
-    from rote.run.config import RunConfig
-    from rote.run.execute import scan_to_folder
+    from rote.scan.options import RunConfig
+    from rote.scan.run import scan_to_folder
 
     # The model is so small that a second thread waits more than it works, above all on shared cores.
     torch.set_num_threads(1)

@@ -33,7 +33,7 @@ def counterfactual(
 ) -> None:
     """Does the cheap ratio agree with counterfactual memorization? Trains models with and without target sequences."""
     from rote.lab.counterfactual_presets import PRESETS
-    from rote.run.counterfactual import CounterfactualResult, level_means, run_counterfactual
+    from rote.lab.run import CounterfactualResult, level_means, run_counterfactual
 
     if preset not in PRESETS:
         raise ConfigError(f"preset {preset!r} is not known; choose among {', '.join(PRESETS)}.")

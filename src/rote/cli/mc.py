@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.table import Table
 
 from rote.errors import ConfigError, RunError
-from rote.measures.montecarlo import MonteCarloOptions, MonteCarloResult, sample_windows
-from rote.run.config import RunConfig
+from rote.explore.montecarlo import MonteCarloOptions, MonteCarloResult, sample_windows
+from rote.scan.options import RunConfig
 from rote.types import Estimate, Split, Window
 
 DEFAULTS = RunConfig()
@@ -46,9 +46,9 @@ def mc(
     dtype: Annotated[str, typer.Option(help="auto, float32, bfloat16, float16.")] = DEFAULTS.dtype,
 ) -> None:
     """Estimate the near-verbatim mass of a few windows by plain sampling, with an interval."""
+    from rote.explore.tree import ENTRIES, choose_room
     from rote.models.hf import load
-    from rote.run.execute import check_fits
-    from rote.search.rollout_tree import ENTRIES, choose_room
+    from rote.scan.run import check_fits
 
     if (run is None) == (not text):
         raise ConfigError("give either --text or --run to say which windows to sample.")
@@ -110,7 +110,7 @@ def _from_run(path: Path, given: RunConfig, window_id: str | None) -> tuple[RunC
 
 def _from_text(model: Any, config: RunConfig, window_id: str | None) -> list[Window]:
     from rote.corpus.documents import read_corpus
-    from rote.run.execute import choose_windows
+    from rote.scan.run import choose_windows
 
     windows = list(choose_windows(model, read_corpus(config.text, ()), config).windows)
     if window_id is None:

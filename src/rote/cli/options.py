@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from rote.run.config import RunConfig, parse_value, read_config_file
+from rote.scan.options import RunConfig, parse_value, read_config_file
 
 
 def scan_parameters() -> list[inspect.Parameter]:

@@ -7,7 +7,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from rote.run.config import RunConfig
+from rote.scan.options import RunConfig
 from rote.stats import planning
 
 DEFAULTS = RunConfig()

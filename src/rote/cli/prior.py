@@ -11,7 +11,7 @@ from rich.table import Table
 
 from rote.cli.progress import make_progress
 from rote.errors import ConfigError
-from rote.run.prior_config import PriorConfig
+from rote.prior.options import PriorConfig
 
 _DEFAULTS = PriorConfig(model="-", prior_text=("-",), out="-", text=("-",))
 
@@ -67,7 +67,7 @@ def prior(
     fresh: Annotated[bool, typer.Option("--fresh/--resume", help="Start over instead of resuming.")] = False,
 ) -> None:
     """Tell memorized suffixes from merely likely ones: P(s|p) against the probability after other prefixes."""
-    from rote.run.prior import prior_to_folder
+    from rote.prior.run import prior_to_folder
 
     if bos not in ("auto", "always", "never"):
         raise ConfigError(f"bos is {bos!r}; choose auto, always, never.")

@@ -11,9 +11,9 @@ from rich.text import Text
 
 from rote.corpus.documents import read_documents
 from rote.errors import ConfigError, TextError
-from rote.measures.longform.alignment import Segment, SegmentKind, segments
-from rote.measures.longform.merge import PUBLISHED_PASSES, MergePass
-from rote.measures.longform.recall import RecallResult, nv_recall
+from rote.longform.alignment import Segment, SegmentKind, segments
+from rote.longform.merge import PUBLISHED_PASSES, MergePass
+from rote.longform.recall import RecallResult, nv_recall
 from rote.report.diff import diff_page
 from rote.store.atomic import atomic_file, write_json
 from rote.types import Split

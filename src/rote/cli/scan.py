@@ -23,7 +23,7 @@ def scan(
     fresh: Annotated[bool, typer.Option("--fresh/--resume", help="Start over instead of resuming.")] = False,
     **flags: Any,
 ) -> None:
-    from rote.run.execute import scan_to_folder
+    from rote.scan.run import scan_to_folder
 
     options = config_from(flags, config)
     with make_progress() as progress:

@@ -9,7 +9,7 @@ from rote.distance import Viability
 from rote.errors import WindowError
 from rote.search.base import Limits, SearchOptions, SearchTask
 from rote.search.beam import BeamState
-from rote.search.promise import completion_table
+from rote.search.rating import completion_table
 from rote.search.scheduler import Slot
 
 

@@ -20,7 +20,7 @@ from rote.models.base import CausalModel
 from rote.policy import keep
 from rote.search.base import SearchOptions, SearchOutcome, SearchTask
 from rote.search.frontier import Frontier, FrontierNode
-from rote.search.promise import completion_table
+from rote.search.rating import completion_table
 from rote.types import Bounds, Continuation, StopReason
 
 

@@ -1,0 +1,1 @@
+"""Prior-aware memorization: options, draws, estimate, columns, run, report section."""

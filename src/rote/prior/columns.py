@@ -1,0 +1,163 @@
+"""One row a suffix: both probabilities, the ratio with its interval, the thresholds and the verdict."""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from rote.prior.calibration import RatioThreshold
+from rote.prior.items import PriorItem
+from rote.prior.options import PriorConfig
+from rote.prior.ratio_interval import log_interval, ratio_interval, sound_log_interval
+from rote.stats.prior_mean import (
+    PriorEstimate,
+    PriorVerdict,
+    default_least_conditional,
+    log_ratio,
+    verdict,
+)
+from rote.store.schema import results_schema
+
+PRIOR_COLUMNS: tuple[pa.Field, ...] = (
+    pa.field("kind", pa.string(), nullable=False),
+    pa.field("suffix_text", pa.string(), nullable=False),
+    pa.field("log_p_conditional", pa.float64(), nullable=False),
+    pa.field("log_p_prior", pa.float64(), nullable=False),
+    pa.field("prior_relative_error", pa.float64()),
+    pa.field("prior_effective_prefixes", pa.float64()),
+    pa.field("prior_largest_share", pa.float64()),
+    pa.field("trial_log_priors", pa.list_(pa.float64()), nullable=False),
+    pa.field("log_ratio", pa.float64(), nullable=False),
+    pa.field("log_ratio_low", pa.float64()),
+    pa.field("log_ratio_high", pa.float64()),
+    pa.field("interval_reason", pa.string()),
+    pa.field("log_ratio_sound_low", pa.float64()),
+    pa.field("log_ratio_sound_high", pa.float64()),
+    pa.field("least_probability", pa.float64(), nullable=False),
+    pa.field("log_least_ratio", pa.float64(), nullable=False),
+    pa.field("prior_verdict", pa.string(), nullable=False),
+    pa.field("is_settled", pa.bool_(), nullable=False),
+)
+SWEEP_COLUMNS: tuple[pa.Field, ...] = (
+    pa.field("sweep_prefix_tokens", pa.list_(pa.int32()), nullable=False),
+    pa.field("sweep_log_p_conditional", pa.list_(pa.float64()), nullable=False),
+    pa.field("sweep_log_p_prior", pa.list_(pa.float64()), nullable=False),
+    pa.field("sweep_prior_verdict", pa.list_(pa.string()), nullable=False),
+)
+JOINED_COLUMNS: tuple[pa.Field, ...] = (
+    pa.field("scan_verdict", pa.string()),
+    pa.field("scan_p_verbatim", pa.float64()),
+)
+
+
+class LengthScores(NamedTuple):
+    """What was found at one prefix length: conditionals and estimates in item order, n by suffix length."""
+
+    prefix_tokens: int
+    log_conditionals: list[float]
+    estimates: list[PriorEstimate]
+    thresholds: dict[int, RatioThreshold]
+    distinct_prefixes: int
+
+
+def prior_schema(*, is_sweep: bool, is_joined: bool) -> pa.Schema:
+    extra = [*PRIOR_COLUMNS, *(SWEEP_COLUMNS if is_sweep else ()), *(JOINED_COLUMNS if is_joined else ())]
+    return results_schema([], extra=extra)
+
+
+def least_probability(config: PriorConfig, suffix_tokens: int) -> float:
+    """m for a suffix of this length."""
+    if config.least_probability is not None:
+        return config.least_probability
+    return default_least_conditional(suffix_tokens)
+
+
+def verdict_at(scores: LengthScores, place: int, suffix_tokens: int, config: PriorConfig) -> PriorVerdict:
+    return verdict(
+        scores.log_conditionals[place],
+        scores.estimates[place].log_mean,
+        least_conditional=least_probability(config, suffix_tokens),
+        log_least_ratio=scores.thresholds[suffix_tokens].log_least_ratio,
+    )
+
+
+def rows_of(
+    items: Sequence[PriorItem],
+    scores: Sequence[LengthScores],
+    config: PriorConfig,
+    *,
+    decode: Callable[[Sequence[int]], str],
+) -> list[dict[str, Any]]:
+    """Rows in item order. The first of `scores` is the main prefix length; more of them make a sweep."""
+    rows = []
+    for place, item in enumerate(items):
+        row = _window_columns(item) | {"kind": item.kind, "suffix_text": decode(item.window.suffix_ids)}
+        row |= _prior_columns(item, place, scores[0], config)
+        if len(scores) > 1:
+            row |= _sweep_columns(item, place, scores, config)
+        if config.run is not None:
+            row |= {"scan_verdict": item.scan_verdict, "scan_p_verbatim": item.scan_p_verbatim}
+        inner = len(item.window.suffix_ids) - 1
+        row["token_evals"] = sum(len(item.window.ids) + inner * each.distinct_prefixes for each in scores)
+        rows.append(row)
+    return rows
+
+
+def _prior_columns(item: PriorItem, place: int, scores: LengthScores, config: PriorConfig) -> dict[str, Any]:
+    suffix_tokens = len(item.window.suffix_ids)
+    own, estimate = scores.log_conditionals[place], scores.estimates[place]
+    sampled = ratio_interval(own, log_interval(estimate))
+    sound = ratio_interval(own, sound_log_interval(estimate))
+    log_least_ratio = scores.thresholds[suffix_tokens].log_least_ratio
+    found = verdict_at(scores, place, suffix_tokens, config)
+    is_clear = any(
+        interval.is_defined and not interval.low <= log_least_ratio <= interval.high for interval in (sampled, sound)
+    )
+    return {
+        "log_p_conditional": own,
+        "log_p_prior": estimate.log_mean,
+        "prior_relative_error": _defined(estimate.relative_error),
+        "prior_effective_prefixes": _defined(estimate.effective_prefixes),
+        "prior_largest_share": _defined(estimate.largest_share),
+        "trial_log_priors": list(estimate.trial_log_means),
+        "log_ratio": log_ratio(own, estimate.log_mean),
+        "log_ratio_low": _defined(sampled.low),
+        "log_ratio_high": _defined(sampled.high),
+        "interval_reason": sampled.reason,
+        "log_ratio_sound_low": _defined(sound.low),
+        "log_ratio_sound_high": _defined(sound.high),
+        "least_probability": least_probability(config, suffix_tokens),
+        "log_least_ratio": log_least_ratio,
+        "prior_verdict": str(found),
+        "is_settled": found is PriorVerdict.NOT_EXTRACTABLE or is_clear,
+    }
+
+
+def _sweep_columns(item: PriorItem, place: int, scores: Sequence[LengthScores], config: PriorConfig) -> dict[str, Any]:
+    suffix_tokens = len(item.window.suffix_ids)
+    return {
+        "sweep_prefix_tokens": [each.prefix_tokens for each in scores],
+        "sweep_log_p_conditional": [each.log_conditionals[place] for each in scores],
+        "sweep_log_p_prior": [each.estimates[place].log_mean for each in scores],
+        "sweep_prior_verdict": [str(verdict_at(each, place, suffix_tokens, config)) for each in scores],
+    }
+
+
+def _window_columns(item: PriorItem) -> dict[str, Any]:
+    window = item.window
+    return {
+        "window_id": window.window_id,
+        "document": window.document,
+        "split": str(window.split),
+        "char_start": window.char_start,
+        "suffix_char_start": window.suffix_char_start,
+        "char_end": window.char_end,
+        "prefix_ids": list(window.prefix_ids),
+        "suffix_ids": list(window.suffix_ids),
+    }
+
+
+def _defined(value: float) -> float | None:
+    """Parquet's null for an undefined statistic."""
+    return None if math.isnan(value) else value

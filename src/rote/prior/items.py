@@ -1,0 +1,177 @@
+"""What `rote prior` scores: windows of texts, spans inside them, (prefix, suffix) pairs, or the windows of a scan."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from rote.corpus.documents import Document, read_documents
+from rote.corpus.select import select_windows
+from rote.corpus.spans import SpanKind, cut_spans, find_spans, read_spans
+from rote.corpus.windows import WindowOptions
+from rote.errors import RunError, TextError, WindowError
+from rote.models.hf import HuggingFaceModel
+from rote.prior.options import AUTO_SPANS, PriorConfig
+from rote.store.read import read_run
+from rote.types import Split, Verdict, Window
+
+WINDOW_KIND = "window"
+PAIR_KIND = "pair"
+
+
+@dataclass(frozen=True, slots=True)
+class PriorItem:
+    """One prefix and suffix to judge. `scan` holds what a scan had found about the same window, if it came from one."""
+
+    window: Window
+    kind: str
+    scan_verdict: str | None = None
+    scan_p_verbatim: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PriorItems:
+    """Items in order, the texts they come from, and what was left out, counted."""
+
+    items: list[PriorItem]
+    documents: list[Document] = field(default_factory=list)
+    left_out: dict[str, int] = field(default_factory=dict)
+
+
+def read_items(config: PriorConfig, model: HuggingFaceModel) -> PriorItems:
+    if config.pairs is not None:
+        return _pairs(Path(config.pairs), model, config)
+    if config.run is not None:
+        return _scanned(config.run, model, config)
+    documents = read_documents(config.text, split=Split.TARGET)
+    return _windows(documents, model, config) if config.spans is None else _spans(documents, model, config)
+
+
+def _windows(documents: list[Document], model: HuggingFaceModel, config: PriorConfig) -> PriorItems:
+    options = WindowOptions(
+        prefix_tokens=config.longest_prefix,
+        suffix_tokens=config.suffix_tokens,
+        stride_chars=None if config.whole_documents else config.stride_chars,
+    )
+    chosen = select_windows(
+        documents,
+        model,
+        options,
+        bos_id=model.bos_id(config.bos),
+        limit=config.limit,
+        sample=config.sample,
+        seed=config.seed,
+    )
+    items = [PriorItem(window, WINDOW_KIND) for window in chosen.windows]
+    return PriorItems(items, documents, {"short_windows": sum(chosen.short_by_document.values())})
+
+
+def _spans(documents: list[Document], model: HuggingFaceModel, config: PriorConfig) -> PriorItems:
+    if config.spans == AUTO_SPANS:
+        kinds = [SpanKind(kind) for kind in config.span_kinds]
+        spans = [span for document in documents for span in find_spans(document, kinds)]
+    else:
+        spans = read_spans(Path(str(config.spans)), documents)
+    cut = cut_spans(documents, spans, model, prefix_tokens=config.longest_prefix, bos_id=model.bos_id(config.bos))
+    if not cut.windows:
+        raise WindowError(
+            f"no span of the texts can be scored ({len(spans)} found, {cut.without_prefix} with nothing before them); "
+            "name spans with --spans FILE or give other texts."
+        )
+    items = [PriorItem(entry.window, entry.span.kind) for entry in cut.windows]
+    return PriorItems(items[: config.limit], documents, {"spans_without_prefix": cut.without_prefix})
+
+
+def _pairs(path: Path, model: HuggingFaceModel, config: PriorConfig) -> PriorItems:
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise TextError(f"the pairs {path} cannot be read: {error}.") from error
+    rows = [(number, _pair(line, f"{path}:{number}")) for number, line in enumerate(lines, start=1) if line.strip()]
+    if not rows:
+        raise TextError(f"{path} holds no pair; write one JSON object a line with prefix and suffix.")
+    bos_id = model.bos_id(config.bos)
+    bos = () if bos_id is None else (bos_id,)
+    # Tokenised apart, so that the suffix is the user's and not what a merge across the border would make of it.
+    prefixes = model.encode_batch([row["prefix"] for _, row in rows])
+    suffixes = model.encode_batch([row["suffix"] for _, row in rows])
+    items: dict[str, PriorItem] = {}
+    for (number, row), prefix, suffix in zip(rows, prefixes, suffixes, strict=True):
+        name = str(row.get("id", f"{path.name}#{number}"))
+        if name in items:
+            raise TextError(f"{path}:{number} uses the id {name!r} a second time; give every pair its own.")
+        kept = prefix.ids[max(0, len(prefix.ids) - config.longest_prefix + len(bos)) :]
+        window = Window(
+            window_id=name,
+            document=str(row.get("document", name)),
+            split=Split.TARGET,
+            char_start=0,
+            suffix_char_start=len(row["prefix"]),
+            char_end=len(row["prefix"]) + len(row["suffix"]),
+            prefix_ids=bos + tuple(kept),
+            suffix_ids=tuple(suffix.ids),
+        )
+        items[name] = PriorItem(window, str(row.get("kind", PAIR_KIND)))
+    return PriorItems(list(items.values())[: config.limit])
+
+
+def _pair(line: str, where: str) -> dict[str, Any]:
+    try:
+        row = json.loads(line)
+    except ValueError as error:
+        raise TextError(f"{where} is not JSON: {error}.") from error
+    if not isinstance(row, dict) or not all(isinstance(row.get(key), str) and row[key] for key in ("prefix", "suffix")):
+        raise TextError(f"{where} needs the texts prefix and suffix, neither of them empty.")
+    return row
+
+
+def _scanned(path: str, model: HuggingFaceModel, config: PriorConfig) -> PriorItems:
+    """The windows of a scan, with what it found; by default only the extractable ones."""
+    run = read_run(path)
+    made_with = run.identity.get("model", {}).get("weights_hash")
+    if made_with is not None and made_with != model.identity.weights_hash:
+        raise RunError(f"{path} was scanned with another model than {config.model}; give the same --model.")
+    threshold = float(run.identity.get("config", {}).get("threshold", 0.001))
+    rows = run.results
+    if not config.every_window:
+        rows = rows.filter(is_extractable(rows, threshold))
+    if rows.is_empty():
+        raise RunError(f"{path} has no extractable window at τ = {threshold:g}; use --every-window for all of them.")
+    if config.sample is not None and config.sample < rows.height:
+        rows = rows.sample(config.sample, seed=config.seed)
+    rows = rows.head(config.limit) if config.limit is not None else rows
+    return PriorItems([_scanned_item(row, threshold) for row in rows.iter_rows(named=True)])
+
+
+def is_extractable(rows: pl.DataFrame, threshold: float) -> pl.Series:
+    """By the near-verbatim verdict where the scan has one, else by the verbatim probability."""
+    if "verdict" in rows.columns:
+        return rows["verdict"] == str(Verdict.EXTRACTABLE)
+    if "p_verbatim" in rows.columns:
+        return rows["p_verbatim"] >= threshold
+    raise RunError("the scan measured neither verbatim nor near-verbatim extraction; scan again with --measures near.")
+
+
+def _scanned_item(row: dict[str, Any], threshold: float) -> PriorItem:
+    window = Window(
+        window_id=row["window_id"],
+        document=row["document"],
+        split=Split(row["split"]),
+        char_start=row["char_start"],
+        suffix_char_start=row["suffix_char_start"],
+        char_end=row["char_end"],
+        prefix_ids=tuple(row["prefix_ids"]),
+        suffix_ids=tuple(row["suffix_ids"]),
+    )
+    verdict = row.get("verdict")
+    if verdict is None:
+        is_found = (row.get("p_verbatim") or 0.0) >= threshold
+        verdict = str(Verdict.EXTRACTABLE if is_found else Verdict.NOT_SHOWN)
+    return PriorItem(window, WINDOW_KIND, verdict, row.get("p_verbatim"))
+
+
+def item_suffixes(items: Sequence[PriorItem]) -> list[tuple[int, ...]]:
+    return [item.window.suffix_ids for item in items]

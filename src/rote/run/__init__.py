@@ -1,1 +1,0 @@
-"""Options, their defaults, and the execution of a run."""

@@ -1,0 +1,160 @@
+"""The Python interface: load a model, read windows, scan them, keep the results as a table or a run folder.
+
+model = rote.load_model("path/or/id")
+windows = rote.read_windows(model, ["book.txt"], control=["other.txt"])
+results = rote.scan(model, windows, rote.RunConfig())
+results.to_polars(); results.save("runs/first")
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rote.corpus.documents import Document, read_corpus
+from rote.corpus.windows import WindowSet
+from rote.errors import ConfigError
+from rote.models.hf import HuggingFaceModel, load
+from rote.scan.options import RunConfig
+from rote.scan.pipeline import MeasuredWindow, StreamFacts, measure_windows
+from rote.scan.run import (
+    check_fits,
+    check_memory,
+    choose_windows,
+    device_section,
+    run_identity,
+    run_schema,
+    texts_section,
+)
+from rote.scan.totals import totals_of
+from rote.store.manifest import build_manifest
+from rote.store.parts import RunWriter
+from rote.store.texts import write_texts
+from rote.types import Window
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+def load_model(
+    name: str, *, revision: str | None = None, dtype: str = "auto", device: str = "auto"
+) -> HuggingFaceModel:
+    """A Hugging Face causal model by folder or hub id, with its tokenizer."""
+    return load(name, revision=revision, dtype=dtype, device=device)
+
+
+@dataclass(frozen=True, slots=True)
+class Windows(Sequence[Window]):
+    """Windows with the documents they were cut from and the options they were cut with."""
+
+    documents: list[Document]
+    chosen: WindowSet
+    config: RunConfig
+
+    def __len__(self) -> int:
+        return len(self.chosen.windows)
+
+    def __getitem__(self, place: Any) -> Any:
+        return self.chosen.windows[place]
+
+
+def read_windows(
+    model: HuggingFaceModel,
+    text: Sequence[str | Path],
+    *,
+    control: Sequence[str | Path] = (),
+    config: RunConfig | None = None,
+) -> Windows:
+    """Cut the windows that `config` describes from target and control texts."""
+    options = config or RunConfig()
+    check_fits(model, options)
+    documents = read_corpus([str(path) for path in text], [str(path) for path in control])
+    return Windows(documents, choose_windows(model, documents, options), options)
+
+
+class Results:
+    """Measured windows in the order they were given. Iterating gives one mapping per window, columns as in a run."""
+
+    def __init__(
+        self,
+        rows: list[MeasuredWindow],
+        windows: Sequence[Window],
+        model: HuggingFaceModel,
+        config: RunConfig,
+        facts: StreamFacts,
+    ) -> None:
+        by_id = {measured.row["window_id"]: measured for measured in rows}
+        self._measured = [by_id[window.window_id] for window in windows]
+        self._windows, self._model, self._config, self._facts = windows, model, config, facts
+
+    def __len__(self) -> int:
+        return len(self._measured)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return (dict(measured.row) for measured in self._measured)
+
+    def continuations(self) -> Iterator[dict[str, Any]]:
+        """The best accepted continuations of every window, as in continuations.parquet."""
+        return (dict(row) for measured in self._measured for row in measured.continuations)
+
+    def to_polars(self) -> "pl.DataFrame":
+        import polars as pl
+        import pyarrow as pa
+
+        table = pa.Table.from_pylist(list(self), schema=run_schema(self._config))
+        frame = pl.from_arrow(table)
+        assert isinstance(frame, pl.DataFrame)
+        return frame
+
+    def save(self, path: str | Path) -> Path:
+        """Write a complete run folder, as `rote scan` would. The windows must come from `read_windows`."""
+        if not isinstance(self._windows, Windows):
+            raise ConfigError("only results of windows from rote.read_windows can be saved as a run folder.")
+        documents, config = self._windows.documents, self._config
+        identity = run_identity(self._model, documents, config)
+        keeps = "near" in config.measures and config.keep > 0
+        schema = run_schema(config)
+        with RunWriter.open(path, identity=identity, schema=schema, keeps_continuations=keeps) as writer:
+            if writer.is_complete:
+                return writer.path
+            write_texts(writer.path, documents)
+            finished = writer.finished_ids()
+            missing = [m for m in self._measured if m.row["window_id"] not in finished]
+            writer.write_part([m.row for m in missing], [row for m in missing for row in m.continuations])
+            manifest = build_manifest(
+                config=config.as_dict(),
+                texts=texts_section(documents, self._windows.chosen, {}),
+                model=asdict(self._model.identity) | {"bos_id": self._model.bos_id(config.bos)},
+                device=device_section(self._model, self._facts),
+                seed=config.seed,
+                command_line=["rote.scan"],
+                timings={},
+                totals=totals_of(writer.path, config),
+            )
+            writer.complete(manifest, order=[window.window_id for window in self._windows])
+        return Path(path)
+
+
+CUTTING = ("prefix_tokens", "suffix_tokens", "stride_chars", "whole_documents", "limit", "sample", "bos")
+
+
+def _require_same_cut(cut: RunConfig, scanned: RunConfig) -> None:
+    """The options that chose the windows must be the ones a saved run will name."""
+    for name in (*CUTTING, *(("seed",) if cut.sample is not None else ())):
+        if getattr(cut, name) != getattr(scanned, name):
+            raise ConfigError(
+                f"the windows were read with {name} {getattr(cut, name)}, but scan was given "
+                f"{getattr(scanned, name)}; use one RunConfig for both."
+            )
+
+
+def scan(model: HuggingFaceModel, windows: Sequence[Window], config: RunConfig | None = None) -> Results:
+    """Measure windows in memory."""
+    options = config or (windows.config if isinstance(windows, Windows) else RunConfig())
+    if isinstance(windows, Windows):
+        _require_same_cut(windows.config, options)
+    check_fits(model, options)
+    check_memory(model, options, windows=len(windows))
+    rows: list[MeasuredWindow] = []
+    facts = measure_windows(model, windows, options, decode=model.decode, emit=rows.append)
+    return Results(rows, windows, model=model, config=options, facts=facts)

@@ -1,0 +1,249 @@
+"""`rote scan` from configuration to a finished run folder: read, cut, load, measure, store, account."""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from rote.corpus.documents import Document, read_corpus
+from rote.corpus.select import sample_key, select_windows
+from rote.corpus.windows import WindowOptions, WindowSet
+from rote.errors import ConfigError, WindowError
+from rote.models.hf import HuggingFaceModel, load
+from rote.models.hf_compile import compile_layers
+from rote.scan.after_search import check_can_estimate
+from rote.scan.greedy import GREEDY
+from rote.scan.options import RunConfig
+from rote.scan.pipeline import MeasuredWindow, StreamFacts, measure_windows
+from rote.scan.totals import totals_of
+from rote.scan.verify import self_check
+from rote.search.sizing import check_slots, choose_slots, require_fitting
+from rote.store.manifest import build_manifest
+from rote.store.parts import RunWriter
+from rote.store.progress import Progress
+from rote.store.schema import results_schema
+from rote.store.texts import write_texts
+
+
+@dataclass(frozen=True, slots=True)
+class ScanResult:
+    """A finished run."""
+
+    path: Path
+    was_complete: bool
+    """True when the run had been finished before and nothing was measured now."""
+
+
+def scan_to_folder(
+    config: RunConfig,
+    *,
+    progress: Progress,
+    command_line: Sequence[str] = (),
+    fresh: bool = False,
+    document_facts: Mapping[str, Mapping[str, Any]] | None = None,
+) -> ScanResult:
+    """Run or resume the scan that `config` describes. `document_facts` are noted in the manifest, by document name."""
+    _require(config)
+    check_can_estimate(config)
+    documents = read_corpus(config.text, config.control)
+    with progress.phase(f"loading {config.model}"):
+        model = load(config.model, revision=config.revision, dtype=config.dtype, device=config.device)
+        check_fits(model, config)
+        identity = run_identity(model, documents, config)
+        # After the weights were hashed: compiling renames them.
+        if config.compile:
+            compile_layers(model.model)
+    with progress.phase("cutting windows"):
+        chosen = choose_windows(model, documents, config)
+    check_memory(model, config, windows=len(chosen.windows))
+    keeps = "near" in config.measures and config.keep > 0
+    with RunWriter.open(
+        config.out, identity=identity, schema=run_schema(config), keeps_continuations=keeps, fresh=fresh
+    ) as writer:
+        if writer.is_complete:
+            return ScanResult(writer.path, was_complete=True)
+        write_texts(writer.path, documents)
+        session = _Session(config, model, documents, chosen, writer, progress)
+        session.measure()
+        session.complete(command_line, document_facts or {})
+    return ScanResult(Path(config.out), was_complete=False)
+
+
+def run_schema(config: RunConfig) -> pa.Schema:
+    """Columns of a run with these options."""
+    wanted = {
+        "estimate": config.residual,
+        "verify": config.verify,
+        "sweep": config.sweep and "verbatim" in config.measures,
+    }
+    further = [name for name, is_wanted in wanted.items() if is_wanted]
+    return results_schema([*config.measures, *further])
+
+
+class _Session:
+    """One opening of a run: measures what is missing and completes the folder."""
+
+    def __init__(
+        self,
+        config: RunConfig,
+        model: HuggingFaceModel,
+        documents: list[Document],
+        chosen: WindowSet,
+        writer: RunWriter,
+        progress: Progress,
+    ) -> None:
+        self.config, self.model, self.documents, self.chosen = config, model, documents, chosen
+        self.writer, self.progress = writer, progress
+        self.pending: list[MeasuredWindow] = []
+        self.started = time.monotonic()
+        self.facts = StreamFacts()
+
+    def measure(self) -> None:
+        finished = self.writer.finished_ids()
+        missing = [window for window in self.chosen.windows if window.window_id not in finished]
+        self.progress.start(len(self.chosen.windows), len(finished))
+        self.resumed = len(finished)
+        if missing:
+            self.facts = measure_windows(self.model, missing, self.config, decode=self.model.decode, emit=self._emit)
+        self._flush()
+
+    def _emit(self, measured: MeasuredWindow) -> None:
+        self.pending.append(measured)
+        self.progress.advance(1)
+        if len(self.pending) >= self.config.part_windows:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self.pending:
+            rows = [measured.row for measured in self.pending]
+            continuations = [row for measured in self.pending for row in measured.continuations]
+            self.writer.write_part(rows, continuations)
+            self.pending.clear()
+
+    def complete(self, command_line: Sequence[str], document_facts: Mapping[str, Mapping[str, Any]]) -> None:
+        seconds = time.monotonic() - self.started
+        with self.progress.phase("writing results"):
+            order = [window.window_id for window in self.chosen.windows]
+            totals = totals_of(self.writer.path, self.config)
+            manifest = build_manifest(
+                config=self.config.as_dict(),
+                texts=texts_section(self.documents, self.chosen, document_facts),
+                model=asdict(self.model.identity) | {"bos_id": self.model.bos_id(self.config.bos)},
+                device=device_section(self.model, self.facts),
+                seed=self.config.seed,
+                command_line=command_line,
+                timings={"measuring_seconds": seconds, "windows_resumed": self.resumed},
+                totals=totals,
+                self_check=self._self_check(),
+            )
+            self.writer.complete(manifest, order=order)
+
+    def _self_check(self) -> dict[str, Any] | None:
+        config = self.config
+        if not config.self_check or "near" not in config.measures:
+            return None
+        ordered = sorted(self.chosen.windows, key=lambda window: sample_key(window.window_id, config.seed))
+        slots = self.facts.slots or choose_slots(self.model, config.search_options(), config.limits)
+        return self_check(
+            self.model,
+            self.model.in_float32,
+            ordered[: config.self_check],
+            replace(config.search_options(), keep=None, record_frontier=False, keep_states=False),
+            threshold=config.threshold,
+            slots=max(2, slots),
+            limits=config.limits,
+        )
+
+
+def _require(config: RunConfig) -> None:
+    for name, example in (("model", "--model FOLDER"), ("text", "--text book.txt"), ("out", "--out runs/first")):
+        if not getattr(config, name):
+            raise ConfigError(f"{name} is missing; give {example}.")
+
+
+def check_fits(model: HuggingFaceModel, config: RunConfig) -> None:
+    """Fail before any work when the window or the policy cannot work with this model."""
+    for policy in config.policies:
+        policy.check_vocabulary(model.vocab_size)
+    need = config.prefix_tokens + config.suffix_tokens
+    if model.max_positions is not None and need > model.max_positions:
+        raise WindowError(
+            f"prefix + suffix are {need} tokens, but {model.name} takes at most {model.max_positions}. "
+            "Shorten --prefix-tokens or --suffix-tokens."
+        )
+
+
+def check_memory(model: HuggingFaceModel, config: RunConfig, *, windows: int) -> None:
+    """Fail before a folder is made when batches or slots of the sizes asked for do not fit into the device's memory."""
+    per_window = sum(config.limits) * model.score_bytes_per_token()
+    together = min(config.batch_windows, windows)
+    what = f"scoring {together:,} windows in one pass"
+    require_fitting(together, per_window, model.device, what=what, option="--batch-windows")
+    if "near" in config.measures:
+        check_slots(model, config.search_options(), config.limits, config.slots or 1)
+    elif "greedy" in config.measures:
+        check_slots(model, GREEDY, config.limits, config.slots or 1)
+
+
+def choose_windows(model: HuggingFaceModel, documents: list[Document], config: RunConfig) -> WindowSet:
+    options = WindowOptions(
+        prefix_tokens=config.prefix_tokens,
+        suffix_tokens=config.suffix_tokens,
+        stride_chars=None if config.whole_documents else config.stride_chars,
+    )
+    return select_windows(
+        documents,
+        model,
+        options,
+        bos_id=model.bos_id(config.bos),
+        limit=config.limit,
+        sample=config.sample,
+        seed=config.seed,
+    )
+
+
+def run_identity(model: HuggingFaceModel, documents: list[Document], config: RunConfig) -> dict[str, Any]:
+    """What makes two runs the same run: options, model, texts. Where it runs and in which batches does not."""
+    known = asdict(model.identity)
+    return {
+        "config": config.identity(),
+        "model": {name: known[name] for name in ("weights_hash", "tokenizer_hash", "dtype")},
+        "texts": {f"{document.split}:{document.name}": document.content_hash for document in documents},
+    }
+
+
+def texts_section(
+    documents: list[Document], chosen: WindowSet, facts: Mapping[str, Mapping[str, Any]]
+) -> dict[str, dict[str, Any]]:
+    counts: dict[str, int] = {}
+    for window in chosen.windows:
+        counts[window.document] = counts.get(window.document, 0) + 1
+    return {
+        document.name: {
+            "split": str(document.split),
+            "content_hash": document.content_hash,
+            "characters": len(document.text),
+            "windows": counts.get(document.name, 0),
+            "short_windows": chosen.short_by_document.get(document.name, 0),
+            **facts.get(document.name, {}),
+        }
+        for document in documents
+    }
+
+
+def device_section(model: HuggingFaceModel, facts: StreamFacts) -> dict[str, Any]:
+    import torch
+
+    name = torch.cuda.get_device_name(model.device) if model.device.type == "cuda" else "cpu"
+    return {
+        "name": name,
+        "threads": torch.get_num_threads(),
+        "slots": facts.slots,
+        "peak_entries_per_slot": facts.peak_entries,
+        "bytes_per_entry": model.tree_bytes_per_entry() if facts.slots else None,
+        "tree_search": model.searches_trees if facts.slots else None,
+        "forwards": facts.forwards,
+    }

@@ -1,0 +1,14 @@
+"""How long work says what it is doing; the command line draws it, a log writes it, a test ignores it."""
+
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+
+class Progress(Protocol):
+    """Told what is happening; draws it, logs it, or ignores it."""
+
+    def phase(self, words: str) -> AbstractContextManager[Any]: ...
+
+    def start(self, total: int, done: int) -> None: ...
+
+    def advance(self, windows: int) -> None: ...

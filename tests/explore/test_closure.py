@@ -1,0 +1,90 @@
+"""Tail closure by brute force: exactly the nodes with one completion, sound bounds, true masses."""
+
+import itertools
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rote.distance import DistanceName
+from rote.errors import ConfigError
+from rote.explore.closure import closable_nodes, close_tails
+from rote.explore.open_mass import OpenMass
+from tests.explore.estimator_cases import Case, random_case
+from tests.oracle import textbook_hamming, textbook_levenshtein
+
+TINY = 1e-12
+
+
+def completions_in_ball(path: tuple[int, ...], case: Case) -> list[tuple[int, ...]]:
+    """By enumeration over the whole vocabulary, possible or not."""
+    target = case.window.suffix_ids
+    measure = textbook_hamming if case.options.distance == "hamming" else textbook_levenshtein
+    tails = itertools.product(range(case.model.vocab_size), repeat=len(target) - len(path))
+    return [tail for tail in tails if measure((*path, *tail), target) <= case.options.edit_budget]
+
+
+def close(case: Case, pool: OpenMass, **limits: int) -> tuple[int, float, int]:
+    closed: tuple[int, float, int] = case.explore(close_tails(pool, **({"most_nodes": 1000} | limits)))
+    return closed
+
+
+@settings(max_examples=60)
+@given(seed=st.integers(0, 5000))
+def test_closable_nodes_have_the_targets_tail_as_their_only_completion(seed: int) -> None:
+    case = random_case(seed)
+    pool = case.pool()
+    closable = set(closable_nodes(pool).tolist())
+    for node in pool.open_nodes().tolist():
+        path = pool.path(node)
+        completions = completions_in_ball(path, case)
+        if node in closable:
+            assert completions == [case.window.suffix_ids[len(path) :]]
+        elif case.options.distance == "hamming":
+            assert len(completions) > 1
+
+
+@settings(max_examples=60)
+@given(seed=st.integers(0, 5000))
+def test_closing_moves_true_mass_to_the_lower_bound_and_refutes_the_rest(seed: int) -> None:
+    case = random_case(seed)
+    pool = case.pool()
+    nodes = closable_nodes(pool)
+    paths = [pool.path(node) for node in nodes.tolist()]
+    before = pool.bounds()
+    settled, mass, _ = close(case, pool)
+    after = pool.bounds()
+    target = case.window.suffix_ids
+    expected = sum(case.tree.finished.get((*path, *target[len(path) :]), 0.0) for path in paths)
+    assert settled == len(paths)
+    assert mass == pytest.approx(expected, abs=1e-12)
+    assert after.lower[:-1] == before.lower[:-1], "settled continuations use the whole budget"
+    assert after.upper == pytest.approx(before.upper - float(pool.mass[nodes].sum()) + expected, abs=1e-12)
+    assert after.lower[-1] <= case.truth + TINY
+    assert case.truth <= after.upper + TINY
+
+
+def closing_case(distance: DistanceName) -> Case:
+    """A window with several nodes to close."""
+    wanted = (seed for seed in range(300) if (seed % 2 == 1) == (distance == "hamming"))
+    return next(case for case in map(random_case, wanted) if len(closable_nodes(case.pool())) >= 3)
+
+
+@pytest.mark.parametrize("distance", ["hamming", "levenshtein"])
+def test_the_heaviest_are_closed_first_and_limits_hold(distance: DistanceName) -> None:
+    case = closing_case(distance)
+    pool = case.pool()
+    heaviest = closable_nodes(pool)[0]
+    settled, _, evals = close(case, pool, most_nodes=1)
+    assert settled == 1
+    assert not pool.is_open[heaviest]
+    assert evals <= len(case.window.ids) - 1, "a teacher-forced path costs at most all tokens but the last"
+    pool = case.pool()
+    assert close(case, pool, most_evals=4)[2] <= 4
+    assert close(case, case.pool(), most_nodes=0) == (0, 0.0, 0)
+
+
+def test_a_negative_number_of_nodes_is_refused() -> None:
+    case = random_case(1)
+    with pytest.raises(ConfigError, match="closure is -1"):
+        close(case, case.pool(), most_nodes=-1)

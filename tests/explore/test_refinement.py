@@ -1,0 +1,182 @@
+"""Refinement by brute force: bounds monotone and sound at every step, budgets kept, verdicts decided."""
+
+import math
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from rote.errors import ConfigError
+from rote.explore.open_mass import OpenMass
+from rote.explore.refinement import OrderName, Refined, RefineOptions, refine
+from rote.explore.tree import Explorer
+from rote.explore.trie import ExploreTask
+from rote.search.base import SearchTask
+from rote.search.engine import Engine
+from rote.types import Bounds, Verdict
+from tests.explore.estimator_cases import LIMITS, Case, open_case, random_case
+
+TINY = 1e-12
+EVERYTHING = RefineOptions(token_evals=100_000, gap=None, threshold=None, order="mass")
+
+
+def refined(case: Case, options: RefineOptions, *, pool: OpenMass | None = None) -> tuple[Refined, list[Bounds]]:
+    steps: list[Bounds] = []
+    exploration = refine(
+        pool or case.pool(), options, target_probs=case.target_probs, watch=lambda bounds, _: steps.append(bounds)
+    )
+    return case.explore(exploration), steps
+
+
+orders = st.sampled_from(["mass", "tail", "width", "both"])
+
+
+@settings(max_examples=60)
+@given(seed=st.integers(0, 5000), order=orders)
+def test_bounds_are_monotone_and_sound_at_every_step(seed: int, order: OrderName) -> None:
+    case = random_case(seed)
+    _, steps = refined(case, RefineOptions(token_evals=100_000, gap=None, threshold=None, order=order))
+    target, budget = case.window.suffix_ids, case.options.edit_budget
+    truths = [case.tree.mass_within(target, edits, case.options.distance) for edits in range(budget + 1)]
+    previous = case.outcome.bounds
+    for bounds in steps:
+        assert all(now >= before - TINY for now, before in zip(bounds.lower, previous.lower, strict=True))
+        assert bounds.upper <= previous.upper + TINY
+        assert all(lower <= truth + TINY for lower, truth in zip(bounds.lower, truths, strict=True))
+        assert truths[-1] <= bounds.upper + TINY
+        previous = bounds
+
+
+@settings(max_examples=60)
+@given(seed=st.integers(0, 5000), order=orders, viability=st.sampled_from(["exact", "published"]))
+def test_unlimited_refinement_finds_the_truth_at_every_budget_of_edits(
+    seed: int, order: OrderName, viability: str
+) -> None:
+    case = random_case(seed, viability=viability)
+    result, _ = refined(case, RefineOptions(token_evals=100_000, gap=None, threshold=None, order=order))
+    assert result.is_exhausted
+    for edits, lower in enumerate(result.bounds.lower):
+        truth = case.tree.mass_within(case.window.suffix_ids, edits, case.options.distance)
+        assert lower == pytest.approx(truth, abs=1e-12)
+    assert result.bounds.upper == pytest.approx(case.truth, abs=1e-12)
+
+
+@settings(max_examples=40)
+@given(seed=st.integers(0, 5000), token_evals=st.integers(0, 60))
+def test_a_budget_is_never_exceeded(seed: int, token_evals: int) -> None:
+    result, _ = refined(
+        random_case(seed), RefineOptions(token_evals=token_evals, gap=None, threshold=None, order="mass")
+    )
+    assert result.token_evals <= token_evals
+    assert result.expanded <= result.token_evals
+
+
+def textbook_worth(pool: OpenMass, node: int, order: str, probs: Sequence[float], *, missing: int) -> float:
+    """The formulas of docs/estimates.md, node by node."""
+    mass, depth, length = math.exp(pool.log_p[node]), int(pool.depths[node]), pool.ball.length
+    room = pool.ball.budget - int(pool.least[node]) + 1
+    bounds, steps = pool.bounds(), max(1, length - depth) + missing
+    if order == "mass":
+        return mass / room**2 / (1 + missing)
+    if order == "tail":
+        tail = math.prod(max(0.2, prob) for prob in probs[depth:])
+        return mass * room ** (2 if bounds.lower[-1] < 0.001 * bounds.upper else 1) * tail / steps
+    heaviest = max(pool.mass[other] for other in pool.open_nodes() if pool.depths[other] == depth)
+    return mass * room**2 / heaviest / steps
+
+
+@settings(max_examples=80)
+@given(seed=st.integers(0, 5000), order=st.sampled_from(["mass", "tail", "width"]), is_remembered=st.booleans())
+def test_the_first_node_is_the_one_the_formula_ranks_first(seed: int, order: OrderName, is_remembered: bool) -> None:
+    case = random_case(seed)
+    pool = case.pool()
+    assume(len(pool.open_nodes()) >= 2)
+    options = RefineOptions(token_evals=100_000, gap=None, threshold=None, order=order)
+    request = next(refine(pool, options, target_probs=case.target_probs, is_remembered=is_remembered))
+    worth = {
+        pool.path(int(node)): textbook_worth(
+            pool, node, order, case.target_probs, missing=0 if is_remembered else len(pool.path(int(node))) - 1
+        )
+        for node in pool.open_nodes()
+    }
+    assert worth[request.paths[0]] == pytest.approx(max(worth.values()))
+
+
+def test_found_continuations_carry_their_probability_and_distance() -> None:
+    case = open_case()
+    pool = OpenMass(case.pool().ball, case.frontier, accepted=case.outcome.bounds.lower, keep=1000)
+    refined(case, EVERYTHING, pool=pool)
+    assert pool.found
+    for found in pool.found:
+        assert math.exp(found.log_p) == pytest.approx(case.tree.finished[found.token_ids])
+    known = {continuation.token_ids for continuation in case.outcome.continuations}
+    assert not known & {found.token_ids for found in pool.found}
+
+
+@pytest.mark.parametrize("place", ["below", "above"])
+def test_refinement_stops_as_soon_as_the_verdict_is_decided(place: str) -> None:
+    case = open_case()
+    lower, upper = case.outcome.bounds.lower[-1], case.outcome.bounds.upper
+    threshold = (case.truth + upper) / 2 if place == "above" else (lower + case.truth) / 2
+    options = RefineOptions(token_evals=100_000, gap=None, threshold=threshold, order="mass")
+    result, steps = refined(case, options)
+    assert result.bounds.verdict(threshold) == (Verdict.RULED_OUT if place == "above" else Verdict.EXTRACTABLE)
+    assert all(bounds.verdict(threshold) == Verdict.NOT_SHOWN for bounds in steps[:-1])
+
+
+def test_refinement_stops_at_a_gap() -> None:
+    case = open_case()
+    result, _ = refined(case, RefineOptions(token_evals=100_000, gap=1.0, threshold=None, order="mass"))
+    assert result.token_evals == 0
+    result, _ = refined(case, RefineOptions(token_evals=100_000, gap=1e-9, threshold=None, order="mass"))
+    assert result.bounds.upper - result.bounds.lower[-1] <= 1e-9
+
+
+def test_results_do_not_depend_on_slots_or_order() -> None:
+    case = open_case()
+    frontier = case.frontier
+    assert len(frontier) >= 2
+
+    def tasks(keys: range) -> list[ExploreTask[Refined]]:
+        options = [RefineOptions(token_evals=20 + 5 * key, gap=None, threshold=None, order="mass") for key in keys]
+        return [
+            ExploreTask(key, case.window.prefix_ids, refine(case.pool(), option))
+            for key, option in zip(keys, options, strict=True)
+        ]
+
+    results = [
+        dict(Explorer(case.model, case.options.policy, slots=slots, limits=LIMITS).run(tasks(keys)))
+        for slots, keys in ((1, range(6)), (2, range(5, -1, -1)), (9, range(6)))
+    ]
+    assert results[0] == results[1] == results[2]
+
+
+def test_the_engines_frontier_refines_like_the_references() -> None:
+    case = open_case()
+    engine = Engine(case.model, case.options, slots=2, limits=LIMITS)
+    (outcome,) = engine.run([SearchTask(0, case.window.prefix_ids, case.window.suffix_ids)])
+    assert outcome.frontier is not None
+    pool = OpenMass(case.pool().ball, outcome.frontier, accepted=outcome.bounds.lower)
+    result, _ = refined(case, EVERYTHING, pool=pool)
+    assert result.bounds.upper == pytest.approx(case.truth, abs=1e-12)
+
+
+def test_unlisted_mass_stays_in_the_upper_bound() -> None:
+    case = open_case()
+    pool = OpenMass(case.pool().ball, case.frontier, accepted=case.outcome.bounds.lower, unlisted=0.01)
+    result, _ = refined(case, EVERYTHING, pool=pool)
+    assert result.bounds.upper == pytest.approx(case.truth + 0.01)
+
+
+def test_a_negative_budget_is_refused() -> None:
+    with pytest.raises(ConfigError, match="refine is -1"):
+        RefineOptions(token_evals=-1, gap=None, threshold=None, order="mass")
+
+
+def test_nodes_that_cannot_end_in_the_ball_leave_the_upper_bound_at_once() -> None:
+    """The published rule banks nodes that the exact rule refutes without any evaluation."""
+    cases = [random_case(seed, viability="published") for seed in range(0, 60, 2)]
+    uppers = [case.pool().bounds().upper for case in cases]
+    assert any(upper < case.outcome.bounds.upper - 1e-6 for case, upper in zip(cases, uppers, strict=True))
+    assert all(case.truth <= upper + TINY for case, upper in zip(cases, uppers, strict=True))

@@ -1,0 +1,103 @@
+"""The Python interface gives what the command gives."""
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+import rote as package
+from rote.errors import ConfigError, RoteError
+from rote.models.hf import HuggingFaceModel
+from rote.scan.api import Results
+from tests.scan.scans import SMALL, Command, TinyLab, scan_arguments
+
+OPTIONS = {name.replace("-", "_"): value for name, value in SMALL.items()} | {"limit": 10}
+CONFIG = package.RunConfig(**OPTIONS)
+
+
+@pytest.fixture(scope="module")
+def model(lab: TinyLab) -> HuggingFaceModel:
+    return package.load_model(str(lab.model.path), device="cpu")
+
+
+@pytest.fixture(scope="module")
+def results(lab: TinyLab, model: HuggingFaceModel) -> Results:
+    windows = package.read_windows(model, [lab.files.targets], control=[lab.files.controls], config=CONFIG)
+    return package.scan(model, windows, CONFIG)
+
+
+def test_names_are_imported_on_first_use_and_unknown_ones_are_refused() -> None:
+    for name in package.__all__:
+        assert getattr(package, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'scam'"):
+        package.scam  # noqa: B018
+
+
+def test_importing_the_package_does_not_wait_for_torch() -> None:
+    import subprocess
+    import sys
+
+    question = "import sys, rote; print('torch' in sys.modules)"
+    answer = subprocess.run([sys.executable, "-c", question], capture_output=True, text=True, check=True)
+    assert answer.stdout.strip() == "False"
+
+
+def test_results_are_rows_in_the_order_of_the_windows(results: Results, lab: TinyLab) -> None:
+    rows = list(results)
+    assert len(rows) == len(results) == 10
+    starts = [(row["document"], row["char_start"]) for row in rows]
+    assert starts == sorted(starts)
+    assert results.to_polars().to_dicts() == rows
+
+
+def test_saved_results_are_the_run_the_command_writes(
+    results: Results, lab: TinyLab, rote: Command, tmp_path: Path
+) -> None:
+    saved = results.save(tmp_path / "saved")
+    arguments = [*scan_arguments(lab, tmp_path / "run", limit=10), "--control", str(lab.files.controls)]
+    assert rote(*arguments).code == 0
+    for table in ("results.parquet", "continuations.parquet"):
+        assert_frame_equal(
+            pl.read_parquet(saved / table),
+            pl.read_parquet(tmp_path / "run" / table),
+            rel_tol=1e-5,
+            abs_tol=1e-12,
+        )
+    again = [str(saved) if argument == str(tmp_path / "run") else argument for argument in arguments]
+    assert "nothing was measured" in rote(*again).err
+    assert results.save(saved) == saved, "saving twice changes nothing"
+
+
+def test_continuations_are_the_ones_a_run_keeps(results: Results, tmp_path: Path) -> None:
+    saved = results.save(tmp_path / "saved")
+    stored = pl.read_parquet(saved / "continuations.parquet").to_dicts()
+    assert list(results.continuations()) == stored
+
+
+def test_a_part_of_the_windows_can_be_scanned_but_not_saved_as_a_run(
+    model: HuggingFaceModel, lab: TinyLab, tmp_path: Path
+) -> None:
+    windows = package.read_windows(model, [lab.files.targets], config=CONFIG)
+    some = package.scan(model, windows[:2], CONFIG)
+    assert [row["window_id"] for row in some] == [window.window_id for window in windows[:2]]
+    with pytest.raises(ConfigError, match=r"only results of windows from rote\.read_windows"):
+        some.save(tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("change", [{"stride_chars": 30}, {"limit": 5}, {"bos": "always"}])
+def test_results_of_windows_that_were_cut_otherwise_are_not_saved_under_these_options(
+    model: HuggingFaceModel, lab: TinyLab, tmp_path: Path, change: dict[str, object]
+) -> None:
+    """A manifest that names another stride than the windows have would be a number that cannot be traced."""
+    windows = package.read_windows(model, [lab.files.targets], config=CONFIG)
+    with pytest.raises(RoteError, match=next(iter(change)).replace("_", ".")):
+        package.scan(model, windows, package.RunConfig(**OPTIONS | change)).save(tmp_path / "run")
+
+
+def test_bad_options_are_refused_as_by_the_command(model: HuggingFaceModel, lab: TinyLab) -> None:
+    with pytest.raises(ConfigError, match="vocabulary has 768 tokens"):
+        package.read_windows(model, [lab.files.targets], config=package.RunConfig(top_k=10_000))
+    with pytest.raises(RoteError, match="does not exist"):
+        package.read_windows(model, ["nowhere.txt"])

@@ -1,0 +1,207 @@
+"""Options: declared once, flags and YAML keys alike, checked with one sentence; the identity decides numbers."""
+
+import dataclasses
+from dataclasses import MISSING, fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.main import get_command
+
+from rote.cli.main import app
+from rote.cli.options import config_from
+from rote.errors import ConfigError
+from rote.scan.options import RunConfig, parse_value, read_config_file
+
+NAMES = [item.name for item in fields(RunConfig)]
+CHANGED: dict[str, Any] = {
+    "model": "m",
+    "text": ("a.txt", "b, c.txt"),
+    "control": ("d.txt",),
+    "out": "runs/x",
+    "revision": "main",
+    "prefix_tokens": 7,
+    "suffix_tokens": 9,
+    "stride_chars": 11,
+    "whole_documents": True,
+    "limit": 13,
+    "sample": 17,
+    "seed": 19,
+    "bos": "never",
+    "measures": ("near", "greedy"),
+    "temperature": 0.5,
+    "top_k": None,
+    "top_p": 0.9,
+    "sweep": ("k=10", "t=0.7+k=40"),
+    "beam_width": 3,
+    "edit_budget": 2,
+    "distance": "none",
+    "viability": "published",
+    "pin": False,
+    "threshold": 0.25,
+    "stop_rule": "off",
+    "negligible": 1e-6,
+    "rank": "promise",
+    "max_children": 64,
+    "screen": "off",
+    "screen_floor": 1e-3,
+    "screen_share": 0.5,
+    "screen_least": 3,
+    "keep": 1,
+    "closure": 4,
+    "verify": True,
+    "self_check": 2,
+    "residual": 10,
+    "residual_error": 0.1,
+    "refine": 20,
+    "device": "cpu",
+    "dtype": "float32",
+    "slots": 5,
+    "batch_windows": 6,
+    "part_windows": 8,
+    "compile": True,
+}
+"""A value other than the default for every option."""
+
+
+def test_every_option_has_a_value_to_test_it_with() -> None:
+    defaults = RunConfig()
+    assert sorted(CHANGED) == sorted(NAMES)
+    assert all(CHANGED[name] != getattr(defaults, name) for name in NAMES)
+
+
+def as_flag(name: str, value: Any) -> Any:
+    """What typer hands over for a flag: text, except for lists of paths and switches."""
+    if isinstance(value, bool):
+        return value
+    if name in ("text", "control"):
+        return list(value)
+    if isinstance(value, tuple):
+        return ",".join(value)
+    return str(value)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_option_is_a_flag_and_a_key_with_the_same_meaning(name: str, tmp_path: Path) -> None:
+    value = CHANGED[name]
+    expected = dataclasses.replace(RunConfig(), **{name: value})
+    plain = list(value) if isinstance(value, tuple) else value
+    for key in (name, name.replace("_", "-")):
+        file = tmp_path / "scan.yaml"
+        file.write_text(yaml.safe_dump({key: plain}), encoding="utf-8")
+        assert config_from({}, file) == expected
+    assert config_from({name: as_flag(name, value)}, None) == expected
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_flag_is_named_after_its_option_and_says_its_default(name: str) -> None:
+    scan: Any = get_command(app).commands["scan"]  # type: ignore[attr-defined]
+    option = {parameter.name: parameter for parameter in scan.params}[name]
+    assert option.opts == ["--" + name.replace("_", "-")]
+    assert option.default is None, "the default is the configuration's, so that a file can stand between"
+    item = {item.name: item for item in fields(RunConfig)}[name]
+    assert item.default is not MISSING
+    assert item.metadata["help"]
+    default = item.default
+    shown = "none" if default in ("", (), None) else ",".join(default) if isinstance(default, tuple) else str(default)
+    assert option.help == f"{item.metadata['help']} [default: {shown}]"
+
+
+def test_flags_win_over_the_file_and_the_file_over_defaults(tmp_path: Path) -> None:
+    file = tmp_path / "scan.yaml"
+    file.write_text("top_k: 7\nbeam_width: 3\n", encoding="utf-8")
+    config = config_from({"beam_width": "5", "seed": None}, file)
+    assert (config.top_k, config.beam_width, config.seed) == (7, 5, 0)
+
+
+@pytest.mark.parametrize("name", ["screen", "stop_rule"])
+def test_a_bare_off_in_yaml_is_the_word(name: str, tmp_path: Path) -> None:
+    file = tmp_path / "scan.yaml"
+    file.write_text(f"{name}: off\n", encoding="utf-8")
+    assert read_config_file(file) == {name: "off"}
+
+
+@pytest.mark.parametrize("word", ["none", "None", None])
+def test_none_takes_a_limit_away(word: object) -> None:
+    assert parse_value("top_k", word) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "part"),
+    [
+        ("top_k", "x", "top-k is 'x'; it must be a whole number."),
+        ("top_k", True, "top-k is True; it must be a whole number."),
+        ("seed", 1.5, "seed is 1.5; it must be a whole number."),
+        ("seed", None, "seed is None; it must be a whole number."),
+        ("temperature", "hot", "temperature is 'hot'; it must be a number."),
+        ("temperature", False, "temperature is False; it must be a number."),
+        ("pin", "yes", "pin is 'yes'; it must be true or false."),
+        ("text", 5, "text is 5; it must be a list."),
+    ],
+)
+def test_a_value_of_the_wrong_kind_is_refused(name: str, value: object, part: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        parse_value(name, value)
+    assert str(error.value) == part
+
+
+def test_a_key_that_resembles_nothing_leads_to_the_help(tmp_path: Path) -> None:
+    file = tmp_path / "scan.yaml"
+    file.write_text("zzzzzz: 1\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"unknown option zzzzzz\. See rote scan --help"):
+        read_config_file(file)
+
+
+CANNOT_CHANGE_NUMBERS = {"device", "slots", "batch_windows", "part_windows", "self_check"}
+KEPT_AS_CONTENT = {"out", "text", "control", "model"}
+"""Where the run is kept; texts and model enter the identity by their hashes, not by their names."""
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_identity_leaves_out_only_what_cannot_change_numbers(name: str) -> None:
+    before, after = RunConfig(), dataclasses.replace(RunConfig(), **{name: CHANGED[name]})
+    is_left_out = name in CANNOT_CHANGE_NUMBERS | KEPT_AS_CONTENT
+    assert (before.identity() == after.identity()) == is_left_out
+
+
+@given(
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "prefix_tokens": st.integers(-2, 60),
+            "top_k": st.none() | st.integers(-2, 60),
+            "top_p": st.none() | st.floats(allow_nan=True),
+            "temperature": st.floats(allow_nan=True),
+            "threshold": st.floats(allow_nan=True),
+            "edit_budget": st.integers(-2, 8),
+            "beam_width": st.integers(-2, 30),
+            "screen_share": st.floats(allow_nan=True),
+            "measures": st.lists(st.sampled_from(["greedy", "verbatim", "near", "nothing"]), max_size=3).map(tuple),
+        },
+    )
+)
+def test_a_configuration_is_either_usable_or_refused_with_one_of_our_sentences(options: dict[str, Any]) -> None:
+    refusal, config = None, RunConfig()
+    try:
+        config = RunConfig(**options)
+    except ConfigError as error:
+        refusal = str(error)
+    if refusal is not None:
+        assert refusal.endswith(".")
+        assert "\n" not in refusal
+    assert 0 < config.threshold <= 1
+    assert config.prefix_tokens >= 1
+    assert config.policy.temperature > 0
+    if "near" in config.measures:
+        assert config.search_options().beam_width >= 1
+
+
+def test_all_children_are_listed_when_top_k_bounds_them_or_the_frontier_is_wanted() -> None:
+    assert RunConfig().search_options().max_children is None
+    assert RunConfig(top_k=None, top_p=0.9).search_options().max_children == 1024
+    with_frontier = RunConfig(top_k=None, top_p=0.9, residual=5).search_options()
+    assert with_frontier.max_children is None
+    assert with_frontier.record_frontier
