@@ -9,10 +9,31 @@ from typing import Any
 
 import pytest
 
+from rote.store.columns import COST_COLUMNS, WINDOW_COLUMNS, Column, Schema
 from rote.store.parts import RunWriter
-from rote.store.schema import results_schema
 
-SCHEMA = results_schema({"verbatim", "near"})
+SCHEMA: Schema = (
+    *WINDOW_COLUMNS,
+    Column("log_p_verbatim", "float64"),
+    Column("p_verbatim", "float64"),
+    Column("suffix_ranks", "list[int32]"),
+    Column("mass_lower", "list[float64]"),
+    Column("mass_upper", "float64"),
+    Column("verdict", "text"),
+    Column("stop_reason", "text"),
+    Column("stop_step", "int32"),
+    Column("screen_rating", "float64"),
+    Column("was_screened", "bool"),
+    *COST_COLUMNS,
+)
+CONTINUATIONS: Schema = (
+    Column("window_id", "text", is_required=True),
+    Column("rank", "int32", is_required=True),
+    Column("token_ids", "list[int32]", is_required=True),
+    Column("text", "text", is_required=True),
+    Column("log_p", "float64", is_required=True),
+    Column("distance", "int32"),
+)
 IDENTITY = {"config": {"top_k": 40, "measures": ["verbatim", "near"]}, "texts": {"a.txt": "12ab"}}
 MANIFEST = {"totals": {"windows": 3}, "seed": 0}
 
@@ -64,7 +85,7 @@ def continuations_of(indices: Sequence[int]) -> list[dict[str, Any]]:
 
 
 def open_writer(path: Path, *, fresh: bool = False, identity: dict[str, Any] | None = None) -> RunWriter:
-    return RunWriter.open(path, identity=identity or IDENTITY, schema=SCHEMA, keeps_continuations=True, fresh=fresh)
+    return RunWriter.open(path, identity=identity or IDENTITY, schema=SCHEMA, continuations=CONTINUATIONS, fresh=fresh)
 
 
 def scan(path: Path, indices: Sequence[int], *, part_size: int = 2, fresh: bool = False) -> list[int]:

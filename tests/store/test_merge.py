@@ -9,11 +9,13 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from run_samples import CONTINUATIONS
 
 from rote.errors import RunError
 from rote.store.merge import MergePlan, merge_parts
-from rote.store.schema import CONTINUATIONS_SCHEMA
+from rote.store.schema import arrow_schema
 
+CONTINUATIONS_SCHEMA = arrow_schema(CONTINUATIONS)
 RESULTS = pa.schema([pa.field("window_id", pa.string(), nullable=False), pa.field("values", pa.list_(pa.float64()))])
 
 

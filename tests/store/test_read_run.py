@@ -5,20 +5,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
-from run_samples import IDENTITY, MANIFEST, continuations_of, open_writer, result_row, scan, window_id
+from run_samples import IDENTITY, MANIFEST, SCHEMA, continuations_of, open_writer, result_row, scan, window_id
 
-from rote.errors import ConfigError, RunError
+from rote.errors import RunError
 from rote.store.manifest import build_manifest, read_manifest, versions, write_manifest
 from rote.store.read import read_run
-from rote.store.schema import results_schema
-
-CONTRACT = (
-    "window_id document split char_start suffix_char_start char_end prefix_ids suffix_ids log_p_verbatim p_verbatim "
-    "greedy_hamming greedy_levenshtein suffix_ranks mass_lower mass_upper verdict stop_reason stop_step "
-    "screen_rating was_screened token_evals"
-)
 
 
 def test_unfinished_run_is_readable_and_left_as_it_is(tmp_path: Path) -> None:
@@ -42,7 +34,7 @@ def test_run_with_nothing_finished_reads_as_empty_with_its_columns(tmp_path: Pat
     with open_writer(tmp_path):
         pass
     run = read_run(tmp_path)
-    assert run.results.columns == results_schema({"verbatim", "near"}).names
+    assert run.results.columns == [column.name for column in SCHEMA]
     assert len(run.results) == 0
 
 
@@ -69,27 +61,6 @@ def test_run_that_died_before_its_first_part_holds_no_results_yet(tmp_path: Path
     (tmp_path / "identity.json").write_text('{"rote_run": 1, "identity": {}}')
     with pytest.raises(RunError, match="no results yet"):
         read_run(tmp_path)
-
-
-def test_all_measures_give_the_columns_of_the_contract() -> None:
-    assert results_schema({"greedy", "verbatim", "near"}).names == CONTRACT.split()
-
-
-def test_columns_of_a_measure_not_asked_for_are_absent() -> None:
-    names = results_schema({"greedy"}).names
-    assert "greedy_hamming" in names
-    assert not {"p_verbatim", "suffix_ranks", "mass_lower", "verdict"} & set(names)
-
-
-def test_other_measures_can_add_columns() -> None:
-    schema = results_schema(["near", "estimate"], extra=[pa.field("rating", pa.float64())])
-    assert {"mass_estimate", "mass_standard_error", "mass_low", "mass_high", "rating"} <= set(schema.names)
-    assert len(set(schema.names)) == len(schema.names)
-
-
-def test_unknown_measure_is_refused_by_name() -> None:
-    with pytest.raises(ConfigError, match="Unknown measure telepathy"):
-        results_schema({"telepathy"})
 
 
 def test_manifest_comes_back_with_versions_and_marked_infinities(tmp_path: Path) -> None:

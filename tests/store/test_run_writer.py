@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from run_samples import (
+    CONTINUATIONS,
     IDENTITY,
     MANIFEST,
     SCHEMA,
@@ -22,9 +23,9 @@ from run_samples import (
 )
 
 from rote.errors import RunError, StorageError
+from rote.store.columns import Column
 from rote.store.parts import RunWriter
 from rote.store.read import read_run
-from rote.store.schema import results_schema
 
 INDICES = [3, 1, 4, 0, 5]
 
@@ -263,7 +264,7 @@ def test_run_without_windows_or_continuations_completes(tmp_path: Path) -> None:
     with RunWriter.open(tmp_path, identity=IDENTITY, schema=SCHEMA) as writer:
         writer.complete(MANIFEST)
     run = read_run(tmp_path)
-    assert run.results.columns == SCHEMA.names
+    assert run.results.columns == [column.name for column in SCHEMA]
     assert len(run.results) == 0
     assert run.continuations is None
 
@@ -274,6 +275,6 @@ def test_run_with_other_columns_is_refused(tmp_path: Path) -> None:
         RunWriter.open(
             tmp_path,
             identity=IDENTITY,
-            schema=results_schema({"verbatim", "near", "greedy"}),
-            keeps_continuations=True,
+            schema=(*SCHEMA, Column("greedy_hamming", "int32")),
+            continuations=CONTINUATIONS,
         )

@@ -12,7 +12,8 @@ from rich.table import Table
 from rote.errors import ConfigError, RunError
 from rote.explore.montecarlo import MonteCarloOptions, MonteCarloResult, sample_windows
 from rote.scan.options import RunConfig
-from rote.types import Estimate, Split, Window
+from rote.store.columns import window_of
+from rote.types import Estimate, Window
 
 DEFAULTS = RunConfig()
 
@@ -76,7 +77,7 @@ def mc(
     )
     loaded = load(model, dtype=config.dtype, device=config.device)
     check_fits(loaded, config)
-    windows = [_window_of(row) for row in rows.values()] if rows else _from_text(loaded, config, window)
+    windows = [window_of(row) for row in rows.values()] if rows else _from_text(loaded, config, window)
     at_once = config.slots or choose_room(loaded, config.limits, evaluations=ENTRIES).slots
     results = sorted(
         sample_windows(loaded, windows, options, slots=at_once, limits=config.limits),
@@ -119,19 +120,6 @@ def _from_text(model: Any, config: RunConfig, window_id: str | None) -> list[Win
     if not chosen:
         raise ConfigError(f"no window of the texts has the id {window_id!r}; a scan of them lists the ids.")
     return chosen
-
-
-def _window_of(row: dict[str, Any]) -> Window:
-    return Window(
-        row["window_id"],
-        row["document"],
-        Split(row["split"]),
-        row["char_start"],
-        row["suffix_char_start"],
-        row["char_end"],
-        tuple(row["prefix_ids"]),
-        tuple(row["suffix_ids"]),
-    )
 
 
 def _print(results: list[MonteCarloResult], rows: dict[str, dict[str, Any]], *, shows_curve: bool) -> None:

@@ -4,8 +4,6 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import pyarrow as pa
-
 from rote.prior.calibration import RatioThreshold
 from rote.prior.items import PriorItem
 from rote.prior.options import PriorConfig
@@ -17,37 +15,37 @@ from rote.stats.prior_mean import (
     log_ratio,
     verdict,
 )
-from rote.store.schema import results_schema
+from rote.store.columns import COST_COLUMNS, WINDOW_COLUMNS, Column, Schema, window_row
 
-PRIOR_COLUMNS: tuple[pa.Field, ...] = (
-    pa.field("kind", pa.string(), nullable=False),
-    pa.field("suffix_text", pa.string(), nullable=False),
-    pa.field("log_p_conditional", pa.float64(), nullable=False),
-    pa.field("log_p_prior", pa.float64(), nullable=False),
-    pa.field("prior_relative_error", pa.float64()),
-    pa.field("prior_effective_prefixes", pa.float64()),
-    pa.field("prior_largest_share", pa.float64()),
-    pa.field("trial_log_priors", pa.list_(pa.float64()), nullable=False),
-    pa.field("log_ratio", pa.float64(), nullable=False),
-    pa.field("log_ratio_low", pa.float64()),
-    pa.field("log_ratio_high", pa.float64()),
-    pa.field("interval_reason", pa.string()),
-    pa.field("log_ratio_sound_low", pa.float64()),
-    pa.field("log_ratio_sound_high", pa.float64()),
-    pa.field("least_probability", pa.float64(), nullable=False),
-    pa.field("log_least_ratio", pa.float64(), nullable=False),
-    pa.field("prior_verdict", pa.string(), nullable=False),
-    pa.field("is_settled", pa.bool_(), nullable=False),
+PRIOR_COLUMNS: Schema = (
+    Column("kind", "text", is_required=True),
+    Column("suffix_text", "text", is_required=True),
+    Column("log_p_conditional", "float64", is_required=True),
+    Column("log_p_prior", "float64", is_required=True),
+    Column("prior_relative_error", "float64"),
+    Column("prior_effective_prefixes", "float64"),
+    Column("prior_largest_share", "float64"),
+    Column("trial_log_priors", "list[float64]", is_required=True),
+    Column("log_ratio", "float64", is_required=True),
+    Column("log_ratio_low", "float64"),
+    Column("log_ratio_high", "float64"),
+    Column("interval_reason", "text"),
+    Column("log_ratio_sound_low", "float64"),
+    Column("log_ratio_sound_high", "float64"),
+    Column("least_probability", "float64", is_required=True),
+    Column("log_least_ratio", "float64", is_required=True),
+    Column("prior_verdict", "text", is_required=True),
+    Column("is_settled", "bool", is_required=True),
 )
-SWEEP_COLUMNS: tuple[pa.Field, ...] = (
-    pa.field("sweep_prefix_tokens", pa.list_(pa.int32()), nullable=False),
-    pa.field("sweep_log_p_conditional", pa.list_(pa.float64()), nullable=False),
-    pa.field("sweep_log_p_prior", pa.list_(pa.float64()), nullable=False),
-    pa.field("sweep_prior_verdict", pa.list_(pa.string()), nullable=False),
+SWEEP_COLUMNS: Schema = (
+    Column("sweep_prefix_tokens", "list[int32]", is_required=True),
+    Column("sweep_log_p_conditional", "list[float64]", is_required=True),
+    Column("sweep_log_p_prior", "list[float64]", is_required=True),
+    Column("sweep_prior_verdict", "list[text]", is_required=True),
 )
-JOINED_COLUMNS: tuple[pa.Field, ...] = (
-    pa.field("scan_verdict", pa.string()),
-    pa.field("scan_p_verbatim", pa.float64()),
+JOINED_COLUMNS: Schema = (
+    Column("scan_verdict", "text"),
+    Column("scan_p_verbatim", "float64"),
 )
 
 
@@ -61,9 +59,9 @@ class LengthScores(NamedTuple):
     distinct_prefixes: int
 
 
-def prior_schema(*, is_sweep: bool, is_joined: bool) -> pa.Schema:
-    extra = [*PRIOR_COLUMNS, *(SWEEP_COLUMNS if is_sweep else ()), *(JOINED_COLUMNS if is_joined else ())]
-    return results_schema([], extra=extra)
+def prior_schema(*, is_sweep: bool, is_joined: bool) -> Schema:
+    further = (*(SWEEP_COLUMNS if is_sweep else ()), *(JOINED_COLUMNS if is_joined else ()))
+    return (*WINDOW_COLUMNS, *PRIOR_COLUMNS, *further, *COST_COLUMNS)
 
 
 def least_probability(config: PriorConfig, suffix_tokens: int) -> float:
@@ -92,7 +90,7 @@ def rows_of(
     """Rows in item order. The first of `scores` is the main prefix length; more of them make a sweep."""
     rows = []
     for place, item in enumerate(items):
-        row = _window_columns(item) | {"kind": item.kind, "suffix_text": decode(item.window.suffix_ids)}
+        row = window_row(item.window) | {"kind": item.kind, "suffix_text": decode(item.window.suffix_ids)}
         row |= _prior_columns(item, place, scores[0], config)
         if len(scores) > 1:
             row |= _sweep_columns(item, place, scores, config)
@@ -141,20 +139,6 @@ def _sweep_columns(item: PriorItem, place: int, scores: Sequence[LengthScores], 
         "sweep_log_p_conditional": [each.log_conditionals[place] for each in scores],
         "sweep_log_p_prior": [each.estimates[place].log_mean for each in scores],
         "sweep_prior_verdict": [str(verdict_at(each, place, suffix_tokens, config)) for each in scores],
-    }
-
-
-def _window_columns(item: PriorItem) -> dict[str, Any]:
-    window = item.window
-    return {
-        "window_id": window.window_id,
-        "document": window.document,
-        "split": str(window.split),
-        "char_start": window.char_start,
-        "suffix_char_start": window.suffix_char_start,
-        "char_end": window.char_end,
-        "prefix_ids": list(window.prefix_ids),
-        "suffix_ids": list(window.suffix_ids),
     }
 
 

@@ -15,6 +15,7 @@ from rote.corpus.windows import WindowOptions
 from rote.errors import RunError, TextError, WindowError
 from rote.models.hf import HuggingFaceModel
 from rote.prior.options import AUTO_SPANS, PriorConfig
+from rote.store.columns import window_of
 from rote.store.read import read_run
 from rote.types import Split, Verdict, Window
 
@@ -156,21 +157,11 @@ def is_extractable(rows: pl.DataFrame, threshold: float) -> pl.Series:
 
 
 def _scanned_item(row: dict[str, Any], threshold: float) -> PriorItem:
-    window = Window(
-        window_id=row["window_id"],
-        document=row["document"],
-        split=Split(row["split"]),
-        char_start=row["char_start"],
-        suffix_char_start=row["suffix_char_start"],
-        char_end=row["char_end"],
-        prefix_ids=tuple(row["prefix_ids"]),
-        suffix_ids=tuple(row["suffix_ids"]),
-    )
     verdict = row.get("verdict")
     if verdict is None:
         is_found = (row.get("p_verbatim") or 0.0) >= threshold
         verdict = str(Verdict.EXTRACTABLE if is_found else Verdict.NOT_SHOWN)
-    return PriorItem(window, WINDOW_KIND, verdict, row.get("p_verbatim"))
+    return PriorItem(window_of(row), WINDOW_KIND, verdict, row.get("p_verbatim"))
 
 
 def item_suffixes(items: Sequence[PriorItem]) -> list[tuple[int, ...]]:

@@ -15,6 +15,7 @@ from rote.corpus.documents import Document, read_corpus
 from rote.corpus.windows import WindowSet
 from rote.errors import ConfigError
 from rote.models.hf import HuggingFaceModel, load
+from rote.scan.columns import continuations_schema, measures_of, results_schema
 from rote.scan.options import RunConfig
 from rote.scan.pipeline import MeasuredWindow, StreamFacts, measure_windows
 from rote.scan.run import (
@@ -23,7 +24,6 @@ from rote.scan.run import (
     choose_windows,
     device_section,
     run_identity,
-    run_schema,
     texts_section,
 )
 from rote.scan.totals import totals_of
@@ -99,9 +99,10 @@ class Results:
 
     def to_polars(self) -> "pl.DataFrame":
         import polars as pl
-        import pyarrow as pa
 
-        table = pa.Table.from_pylist(list(self), schema=run_schema(self._config))
+        from rote.store.schema import table_of
+
+        table = table_of(self, results_schema(measures_of(self._config)))
         frame = pl.from_arrow(table)
         assert isinstance(frame, pl.DataFrame)
         return frame
@@ -112,9 +113,8 @@ class Results:
             raise ConfigError("only results of windows from rote.read_windows can be saved as a run folder.")
         documents, config = self._windows.documents, self._config
         identity = run_identity(self._model, documents, config)
-        keeps = "near" in config.measures and config.keep > 0
-        schema = run_schema(config)
-        with RunWriter.open(path, identity=identity, schema=schema, keeps_continuations=keeps) as writer:
+        schema, continuations = results_schema(measures_of(config)), continuations_schema(config)
+        with RunWriter.open(path, identity=identity, schema=schema, continuations=continuations) as writer:
             if writer.is_complete:
                 return writer.path
             write_texts(writer.path, documents)

@@ -6,8 +6,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
 from rote.corpus.documents import Document, read_corpus
 from rote.corpus.select import sample_key, select_windows
 from rote.corpus.windows import WindowOptions, WindowSet
@@ -15,6 +13,7 @@ from rote.errors import ConfigError, WindowError
 from rote.models.hf import HuggingFaceModel, load
 from rote.models.hf_compile import compile_layers
 from rote.scan.after_search import check_can_estimate
+from rote.scan.columns import continuations_schema, measures_of, results_schema
 from rote.scan.greedy import GREEDY
 from rote.scan.options import RunConfig
 from rote.scan.pipeline import MeasuredWindow, StreamFacts, measure_windows
@@ -24,7 +23,6 @@ from rote.search.sizing import check_slots, choose_slots, require_fitting
 from rote.store.manifest import build_manifest
 from rote.store.parts import RunWriter
 from rote.store.progress import Progress
-from rote.store.schema import results_schema
 from rote.store.texts import write_texts
 
 
@@ -59,9 +57,9 @@ def scan_to_folder(
     with progress.phase("cutting windows"):
         chosen = choose_windows(model, documents, config)
     check_memory(model, config, windows=len(chosen.windows))
-    keeps = "near" in config.measures and config.keep > 0
+    schema, continuations = results_schema(measures_of(config)), continuations_schema(config)
     with RunWriter.open(
-        config.out, identity=identity, schema=run_schema(config), keeps_continuations=keeps, fresh=fresh
+        config.out, identity=identity, schema=schema, continuations=continuations, fresh=fresh
     ) as writer:
         if writer.is_complete:
             return ScanResult(writer.path, was_complete=True)
@@ -70,17 +68,6 @@ def scan_to_folder(
         session.measure()
         session.complete(command_line, document_facts or {})
     return ScanResult(Path(config.out), was_complete=False)
-
-
-def run_schema(config: RunConfig) -> pa.Schema:
-    """Columns of a run with these options."""
-    wanted = {
-        "estimate": config.residual,
-        "verify": config.verify,
-        "sweep": config.sweep and "verbatim" in config.measures,
-    }
-    further = [name for name, is_wanted in wanted.items() if is_wanted]
-    return results_schema([*config.measures, *further])
 
 
 class _Session:

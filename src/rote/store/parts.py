@@ -19,11 +19,12 @@ import pyarrow.parquet as pq
 
 from rote.errors import RunError, StorageError
 from rote.store.atomic import atomic_file, write_json
+from rote.store.columns import Schema
 from rote.store.folder import Part, RunFolder, read_whole
 from rote.store.identity import read_identity, require_same_identity, write_identity
 from rote.store.lock import RunLock
 from rote.store.merge import MergePlan, merge_parts, parquet_writer
-from rote.store.schema import CONTINUATIONS_SCHEMA
+from rote.store.schema import arrow_schema, table_of
 
 Row = Mapping[str, Any]
 
@@ -31,11 +32,11 @@ Row = Mapping[str, Any]
 class RunWriter:
     """Exclusive access to one run folder. Use as a context manager: leaving it releases the lock, nothing else."""
 
-    def __init__(self, folder: RunFolder, lock: RunLock, *, schema: pa.Schema, keeps_continuations: bool) -> None:
+    def __init__(self, folder: RunFolder, lock: RunLock, *, schema: Schema, continuations: Schema | None) -> None:
         self._folder = folder
         self._lock = lock
-        self._schema = schema
-        self._keeps_continuations = keeps_continuations
+        self._columns, self._continuation_columns = schema, continuations
+        self._schema = arrow_schema(schema)
         self._finished: set[str] = set()
         self._next_number = 1
         self._has_failed = False
@@ -48,17 +49,18 @@ class RunWriter:
         path: str | Path,
         *,
         identity: Mapping[str, Any],
-        schema: pa.Schema,
-        keeps_continuations: bool = False,
+        schema: Schema,
+        continuations: Schema | None = None,
         fresh: bool = False,
     ) -> Self:
         """Start the run at `path`, or resume it when it was made with the same identity and columns.
 
+        With `continuations` it keeps a second table, of rows that belong to windows.
         `fresh` starts over: it removes the files rote wrote there, never those of others.
         """
         folder = RunFolder(Path(path))
         folder.create()
-        writer = cls(folder, RunLock.acquire(folder.lock), schema=schema, keeps_continuations=keeps_continuations)
+        writer = cls(folder, RunLock.acquire(folder.lock), schema=schema, continuations=continuations)
         try:
             writer._settle(identity, fresh=fresh)
         except OSError as error:
@@ -106,9 +108,9 @@ class RunWriter:
         result_files = [part.results for part in parts]
         plan = MergePlan(result_files, order)
         merge_parts(plan, result_files, self._folder.results, schema=self._schema)
-        if self._keeps_continuations:
+        if self._continuation_columns is not None:
             files = [part.continuations for part in parts]
-            merge_parts(plan, files, self._folder.continuations, schema=CONTINUATIONS_SCHEMA)
+            merge_parts(plan, files, self._folder.continuations, schema=arrow_schema(self._continuation_columns))
         write_json(self._folder.manifest, manifest)
         # The run is complete from here on; leftovers would be removed by the next open.
         with suppress(OSError):
@@ -164,17 +166,18 @@ class RunWriter:
         self._next_number = number + 1
 
     def _has_continuations(self, part: Part) -> bool:
-        if not self._keeps_continuations:
+        if self._continuation_columns is None:
             return True
         continuations = read_whole(part.continuations)
-        return continuations is not None and bool(continuations.schema.equals(CONTINUATIONS_SCHEMA))
+        return continuations is not None and bool(continuations.schema.equals(arrow_schema(self._continuation_columns)))
 
     def _write_part_files(self, number: int, results: Sequence[Row], continuations: Sequence[Row]) -> None:
         part = self._folder.part(number)
-        assert self._keeps_continuations or not continuations, "this run keeps no continuations"
-        if self._keeps_continuations:
-            _write_rows(part.continuations, continuations, CONTINUATIONS_SCHEMA)
-        _write_rows(part.results, results, self._schema)
+        if self._continuation_columns is not None:
+            _write_rows(part.continuations, continuations, self._continuation_columns)
+        else:
+            assert not continuations, "this run keeps no continuations"
+        _write_rows(part.results, results, self._columns)
 
     def _require_usable(self) -> None:
         if self._has_failed:
@@ -188,11 +191,10 @@ class RunWriter:
             raise RunError(f"Window {min(repeated)} was measured twice ({len(repeated)} such); please report this.")
 
 
-def _write_rows(path: Path, rows: Sequence[Row], schema: pa.Schema) -> None:
-    for row in rows:
-        assert row.keys() == set(schema.names), f"columns {sorted(row.keys() ^ set(schema.names))} do not fit"
-    with atomic_file(path) as file, parquet_writer(file, schema) as writer:
-        writer.write_table(pa.Table.from_pylist(list(rows), schema=schema))
+def _write_rows(path: Path, rows: Sequence[Row], columns: Schema) -> None:
+    table = table_of(rows, columns)
+    with atomic_file(path) as file, parquet_writer(file, table.schema) as writer:
+        writer.write_table(table)
 
 
 def _repeated(ids: Iterable[str]) -> set[str]:

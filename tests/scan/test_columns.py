@@ -1,0 +1,103 @@
+"""Measures own their columns: what a scan's tables hold follows from the measures, and each fills exactly its own."""
+
+import math
+import subprocess
+import sys
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rote.models.teacher_forcing import VerbatimScore
+from rote.scan import columns
+from rote.scan.columns import Measure, measures_of, results_schema
+from rote.scan.greedy import GreedyResult
+from rote.scan.near import NearResult
+from rote.scan.options import RunConfig
+from rote.scan.verify import Verified
+from rote.store.columns import Column, window_of, window_row
+from rote.store.schema import table_of
+from rote.types import Bounds, Estimate, Interval, Split, StopReason, Verdict, Window
+
+CONTRACT = (
+    "window_id document split char_start suffix_char_start char_end prefix_ids suffix_ids log_p_verbatim p_verbatim "
+    "suffix_ranks greedy_hamming greedy_levenshtein mass_lower mass_upper verdict stop_reason stop_step "
+    "screen_rating was_screened token_evals"
+)
+WINDOW = Window("a.txt@20", "a.txt", Split.CONTROL, 20, 29, 38, (1, 2, 3), (4, 5))
+SCORE = VerbatimScore(WINDOW, (-math.inf, -1.5), (0.5, 0.25), (1, 7), -2.0)
+NEAR = NearResult(
+    SCORE, Bounds((0.0, 0.5), 0.75), Verdict.EXTRACTABLE, StopReason.FINISHED, 2, 12, 0.5, False, outcome=None
+)
+RESULTS: dict[str, Any] = {
+    "verbatim": SCORE,
+    "sweep": SCORE,
+    "greedy": GreedyResult(WINDOW, (4, 6), 5),
+    "near": NEAR,
+    "verify": Verified(0.5, 0.5, 1.0, 1e-7, 10),
+    "estimate": Estimate(0.5, 0.1, Interval(0.4, 0.6), 10, 100),
+}
+EVERYTHING = RunConfig(sweep=("k=10",), verify=True, residual=100)
+
+
+def names(measures: tuple[Measure[Any], ...]) -> list[str]:
+    return [column.name for column in results_schema(measures)]
+
+
+def test_default_measures_give_the_columns_of_the_contract() -> None:
+    assert names(measures_of(RunConfig())) == CONTRACT.split()
+
+
+def test_columns_of_a_measure_not_asked_for_are_absent() -> None:
+    asked = names(measures_of(RunConfig(measures=("greedy",), sweep=("k=10",))))
+    assert "greedy_hamming" in asked
+    assert not {"p_verbatim", "suffix_ranks", "sweep_log_p", "mass_lower", "verdict"} & set(asked)
+
+
+@pytest.mark.parametrize("measure", measures_of(EVERYTHING), ids=lambda measure: measure.name)
+def test_each_measure_fills_exactly_its_columns(measure: Measure[Any]) -> None:
+    filled = measure.fill(RESULTS[measure.name])
+    table = table_of([filled], measure.columns)
+    assert table.to_pylist() == [filled]
+
+
+@pytest.mark.parametrize("measure", [columns.VERIFY, columns.ESTIMATE], ids=lambda measure: measure.name)
+def test_a_window_without_such_a_result_has_nulls(measure: Measure[Any]) -> None:
+    assert measure.fill(None) == {column.name: None for column in measure.columns}
+
+
+class Vowels(NamedTuple):
+    text: str
+
+
+def test_a_new_measure_is_one_object_with_its_columns_and_how_it_fills_them() -> None:
+    toy: Measure[Vowels] = Measure(
+        "vowels",
+        (Column("vowels", "int32"), Column("vowel_share", "float64")),
+        lambda found: {"vowels": 2, "vowel_share": 2 / len(found.text)},
+    )
+    schema = results_schema((columns.GREEDY, toy))
+    row = window_row(WINDOW) | columns.GREEDY.fill(RESULTS["greedy"]) | toy.fill(Vowels("okay")) | {"token_evals": 5}
+    assert table_of([row], schema).to_pylist() == [row]
+    assert [column.name for column in schema][-3:] == ["vowels", "vowel_share", "token_evals"]
+
+
+@given(
+    st.builds(
+        Window,
+        st.text(),
+        st.text(),
+        st.sampled_from(Split),
+        *[st.integers(0, 2**40)] * 3,
+        st.lists(st.integers(0, 2**31 - 1)).map(tuple),
+        st.lists(st.integers(0, 2**31 - 1)).map(tuple),
+    )
+)
+def test_a_window_comes_back_from_its_row(window: Window) -> None:
+    assert window_of(window_row(window)) == window
+
+
+def test_measures_are_declared_without_pyarrow() -> None:
+    code = "import sys, rote.scan.columns; assert not {'pyarrow', 'polars', 'torch'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
