@@ -3,13 +3,13 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from toy_tokenizers import WordTokenizer
 
 from rote.corpus.documents import Document
 from rote.corpus.select import sample_key, select_windows
 from rote.corpus.windows import WindowOptions, cut_windows
 from rote.errors import ConfigError, WindowError
 from rote.types import Split
+from tests.corpus.toy_tokenizers import WordTokenizer
 
 OPTIONS = WindowOptions(prefix_tokens=3, suffix_tokens=2, stride_chars=4)
 TEXT = "".join(f"w{number} " for number in range(200))

@@ -5,7 +5,6 @@ from collections import Counter
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from toy_tokenizers import ByteTokenizer, WordTokenizer
 
 from rote.corpus.documents import Document
 from rote.corpus.windows import (
@@ -17,6 +16,7 @@ from rote.corpus.windows import (
 )
 from rote.errors import ConfigError, TextError
 from rote.types import Split, Window
+from tests.corpus.toy_tokenizers import ByteTokenizer, WordTokenizer
 
 OPTIONS = WindowOptions(prefix_tokens=3, suffix_tokens=2, stride_chars=4)
 

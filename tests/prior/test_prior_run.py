@@ -212,6 +212,7 @@ def test_pairs_are_scored_as_given(place: Path, tmp_path: Path) -> None:
     assert found["kind"].to_list() == ["idiom", "pair"]
     assert [len(ids) for ids in found["prefix_ids"]] == [6, 1]
     assert set(totals(tmp_path / "out")["by_kind"]) == {"idiom", "pair"}
+    assert totals(tmp_path / "out")["boundaries_merged"] == 0
 
 
 def test_spans_become_suffixes(place: Path, tmp_path: Path) -> None:

@@ -90,6 +90,7 @@ def test_suffix_tokens_cover_the_span_and_the_prefix_ends_where_they_begin(text:
         assert cut.without_prefix == 1
         return
     (window,) = [entry.window for entry in cut.windows]
+    assert cut.over_boundary == 0
     assert bytes(window.suffix_ids).decode() == text[start:end] == text[window.suffix_char_start : window.char_end]
     assert len(window.prefix_ids) == min(prefix_tokens, len(text[:start].encode()))
     assert text[:start].encode().endswith(bytes(window.prefix_ids))
@@ -97,7 +98,9 @@ def test_suffix_tokens_cover_the_span_and_the_prefix_ends_where_they_begin(text:
 
 def test_a_token_that_reaches_over_the_span_belongs_to_the_suffix_whole() -> None:
     spans = [TextSpan("letter.txt", 5, 7, "span")]
-    (entry,) = cut_spans([document("one twothree four")], spans, WordTokenizer(), prefix_tokens=3).windows
+    cut = cut_spans([document("one twothree four")], spans, WordTokenizer(), prefix_tokens=3)
+    (entry,) = cut.windows
+    assert cut.over_boundary == 1
     assert (entry.window.suffix_char_start, entry.window.char_end) == (3, 12)
     assert len(entry.window.suffix_ids) == 1
 

@@ -117,6 +117,11 @@ def show_prior(path: Path) -> None:
     totals = manifest["totals"]
     console = Console()
     console.print(counts_table(totals))
+    if merged := totals.get("boundaries_merged"):
+        console.print(
+            f"In {merged} of them a token reaches over the boundary of prefix and suffix; it counts as suffix whole.",
+            highlight=False,
+        )
     for length in totals["thresholds"]:
         for tokens, entry in length["by_suffix_tokens"].items():
             n, after = decimal(entry["log_least_ratio"]), length["prefix_tokens"]

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rote.corpus.documents import Document
+from rote.corpus.pairs import first_token_after
 from rote.corpus.windows import Tokenizer
 from rote.errors import ConfigError, TextError
 from rote.types import Encoding, Window
@@ -73,6 +74,8 @@ class SpanWindows:
 
     windows: list[SpanWindow]
     without_prefix: int
+    over_boundary: int
+    """Windows whose suffix holds characters outside the span, because a token reaches over one of its ends."""
 
 
 def find_spans(document: Document, kinds: Iterable[SpanKind] = tuple(SpanKind)) -> list[TextSpan]:
@@ -174,13 +177,16 @@ def cut_spans(
                 without_prefix += 1
             else:
                 cut.append(SpanWindow(span, window))
-    return SpanWindows(cut, without_prefix)
+    over_boundary = sum(
+        entry.window.suffix_char_start < entry.span.start or entry.window.char_end > entry.span.end for entry in cut
+    )
+    return SpanWindows(cut, without_prefix, over_boundary)
 
 
 def _cut(
     document: Document, span: TextSpan, encoding: Encoding, *, prefix_tokens: int, bos_id: int | None
 ) -> Window | None:
-    first = bisect_left(encoding.spans, span.start + 1, key=lambda token: token[1])
+    first = first_token_after(encoding, span.start)
     last = bisect_left(encoding.spans, span.end, key=lambda token: token[0])
     bos = () if bos_id is None else (bos_id,)
     prefix_start = max(0, first - prefix_tokens + len(bos))

@@ -15,6 +15,7 @@ from rote.errors import ModelError
 from rote.models.base import TreeSession
 from rote.models.hf_head import ChunkedHead
 from rote.models.hf_tree import RecomputeSession, TreeSessionHF
+from rote.models.plain_text import PlainTextTokenizer
 from rote.models.probe import can_search_trees
 from rote.models.scoring import WindowScores, score_tokens
 from rote.policy import Policy
@@ -93,16 +94,16 @@ class HuggingFaceModel:
         return int(bos) if bos is not None and added and added[0] == bos else None
 
     def encode_batch(self, texts: Sequence[str]) -> list[Encoding]:
+        """Tokens of each text with their spans; special tokens that the text spells are text (`plain_text`)."""
         if not getattr(self.tokenizer, "is_fast", False):
             raise ModelError(
                 f"the tokenizer of {self.name} cannot map tokens to characters. Use a model with a fast tokenizer."
             )
-        # verbose=False: texts longer than the model's context are cut by us, not by the tokenizer.
-        out = self.tokenizer(list(texts), add_special_tokens=False, return_offsets_mapping=True, verbose=False)
-        return [
-            Encoding(ids, [tuple(span) for span in spans])
-            for ids, spans in zip(out["input_ids"], out["offset_mapping"], strict=True)
-        ]
+        return self._plain_text.encode_batch(texts)
+
+    @cached_property
+    def _plain_text(self) -> PlainTextTokenizer:
+        return PlainTextTokenizer(self.tokenizer)
 
     def decode(self, ids: Sequence[int]) -> str:
         return str(self.tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False))

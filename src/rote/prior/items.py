@@ -9,6 +9,7 @@ from typing import Any
 import polars as pl
 
 from rote.corpus.documents import Document, read_documents
+from rote.corpus.pairs import TextPair, join_pairs, require_both_sides
 from rote.corpus.select import select_windows
 from rote.corpus.spans import SpanKind, cut_spans, find_spans, read_spans
 from rote.corpus.windows import WindowOptions
@@ -21,6 +22,8 @@ from rote.types import Split, Verdict, Window
 
 WINDOW_KIND = "window"
 PAIR_KIND = "pair"
+BOUNDARIES_MERGED = "boundaries_merged"
+"""Counts items whose first suffix token also holds characters that stand before the boundary the user drew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +38,7 @@ class PriorItem:
 
 @dataclass(frozen=True, slots=True)
 class PriorItems:
-    """Items in order, the texts they come from, and what was left out, counted."""
+    """Items in order, the texts they come from, and what was left out or is to be known about them, counted."""
 
     items: list[PriorItem]
     documents: list[Document] = field(default_factory=list)
@@ -83,7 +86,8 @@ def _spans(documents: list[Document], model: HuggingFaceModel, config: PriorConf
             "name spans with --spans FILE or give other texts."
         )
     items = [PriorItem(entry.window, entry.span.kind) for entry in cut.windows]
-    return PriorItems(items[: config.limit], documents, {"spans_without_prefix": cut.without_prefix})
+    counted = {"spans_without_prefix": cut.without_prefix, BOUNDARIES_MERGED: cut.over_boundary}
+    return PriorItems(items[: config.limit], documents, counted)
 
 
 def _pairs(path: Path, model: HuggingFaceModel, config: PriorConfig) -> PriorItems:
@@ -96,27 +100,31 @@ def _pairs(path: Path, model: HuggingFaceModel, config: PriorConfig) -> PriorIte
         raise TextError(f"{path} holds no pair; write one JSON object a line with prefix and suffix.")
     bos_id = model.bos_id(config.bos)
     bos = () if bos_id is None else (bos_id,)
-    # Tokenised apart, so that the suffix is the user's and not what a merge across the border would make of it.
-    prefixes = model.encode_batch([row["prefix"] for _, row in rows])
-    suffixes = model.encode_batch([row["suffix"] for _, row in rows])
+    joined = join_pairs([TextPair(row["prefix"], row["suffix"]) for _, row in rows], model)
     items: dict[str, PriorItem] = {}
-    for (number, row), prefix, suffix in zip(rows, prefixes, suffixes, strict=True):
+    merged: set[str] = set()
+    for (number, row), pair in zip(rows, joined, strict=True):
         name = str(row.get("id", f"{path.name}#{number}"))
         if name in items:
             raise TextError(f"{path}:{number} uses the id {name!r} a second time; give every pair its own.")
-        kept = prefix.ids[max(0, len(prefix.ids) - config.longest_prefix + len(bos)) :]
+        require_both_sides(pair, f"{path}:{number}", bos_id=bos_id)
+        kept = pair.prefix_ids[max(0, len(pair.prefix_ids) - config.longest_prefix + len(bos)) :]
         window = Window(
             window_id=name,
             document=str(row.get("document", name)),
             split=Split.TARGET,
             char_start=0,
-            suffix_char_start=len(row["prefix"]),
+            suffix_char_start=pair.suffix_char_start,
             char_end=len(row["prefix"]) + len(row["suffix"]),
-            prefix_ids=bos + tuple(kept),
-            suffix_ids=tuple(suffix.ids),
+            prefix_ids=bos + kept,
+            suffix_ids=pair.suffix_ids,
         )
         items[name] = PriorItem(window, str(row.get("kind", PAIR_KIND)))
-    return PriorItems(list(items.values())[: config.limit])
+        if not pair.is_clean:
+            merged.add(name)
+    kept_items = list(items.values())[: config.limit]
+    across = sum(item.window.window_id in merged for item in kept_items)
+    return PriorItems(kept_items, left_out={BOUNDARIES_MERGED: across})
 
 
 def _pair(line: str, where: str) -> dict[str, Any]:
