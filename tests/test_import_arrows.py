@@ -11,11 +11,12 @@ SOURCE = Path(__file__).parent.parent / "src" / "rote"
 BASE = {"types", "errors"}
 NUMBERS = BASE | {"policy", "distance"}
 COMPUTING = NUMBERS | {"models", "search", "explore"}
-PRODUCT = COMPUTING | {"corpus", "store", "stats", "report"}
+PRODUCT = COMPUTING | {"options", "corpus", "store", "stats", "report"}
 PRODUCTS = {"scan", "prior", "longform", "lab"}
 ALLOWED: dict[str, set[str]] = {
     "types": {"errors"},
     "errors": set(),
+    "options": BASE,
     "policy": BASE,
     "distance": BASE,
     "models": NUMBERS,
@@ -31,7 +32,7 @@ ALLOWED: dict[str, set[str]] = {
     "__init__": PRODUCT | PRODUCTS,
 }
 """Which rooms a room may import from: imports point from products to the core, never between products."""
-BARE_ROOMS = ("types", "errors", "policy", "distance", "models", "search", "explore")
+BARE_ROOMS = ("types", "errors", "options", "policy", "distance", "models", "search", "explore")
 BARE_FILES = {
     "scan/pipeline.py",
     "scan/greedy.py",

@@ -7,7 +7,18 @@ None means absent. Undefined statistics are NaN and carry a reason.
 import math
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Literal, NamedTuple
+
+# The words a user chooses among. Options read their choices from these, so that there is no second list.
+DistanceName = Literal["levenshtein", "hamming", "none"]
+ViabilityName = Literal["exact", "published"]
+RankName = Literal["mass", "promise"]
+StopRuleName = Literal["mass", "published"]
+BosRule = Literal["auto", "always", "never"]
+DtypeName = Literal["auto", "float32", "bfloat16", "float16"]
+IntervalName = Literal["wilson", "exact"]
+ExportFormat = Literal["csv", "jsonl"]
+ExportTable = Literal["results", "continuations"]
 
 
 class Split(StrEnum):

@@ -51,7 +51,7 @@ BAD_OPTIONS: dict[str, tuple[dict[str, object], tuple[str, ...]]] = {
         ("160 tokens", "at most 128", "--prefix-tokens"),
     ),
     "negative budget": ({"edit_budget": -1}, ("edit-budget is -1", "0 or more")),
-    "no beams": ({"beam_width": 0}, ("beam width is 0", "at least 1")),
+    "no beams": ({"beam_width": 0}, ("beam-width is 0", "at least 1")),
     "no prefix": ({"prefix_tokens": 0}, ("prefix-tokens is 0", "at least 1")),
     "no suffix": ({"suffix_tokens": 0}, ("suffix-tokens is 0", "at least 1")),
     "no stride": ({"stride_chars": 0}, ("stride-chars is 0", "at least 1")),
@@ -61,13 +61,13 @@ BAD_OPTIONS: dict[str, tuple[dict[str, object], tuple[str, ...]]] = {
     "threshold without a search": ({"threshold": -1, "measures": "verbatim"}, ("threshold is -1.0", "above 0")),
     "screen share above 1": ({"screen_share": 1.5}, ("screen-share is 1.5", "between 0 and 1")),
     "screen floor NaN": ({"screen_floor": "nan"}, ("screen-floor is nan", "between 0 and 1")),
-    "unknown measure": ({"measures": "greedy,magic"}, ("greedy,magic", "greedy, verbatim, near")),
+    "unknown measure": ({"measures": "greedy,magic"}, ("measures holds 'magic'", "greedy, verbatim, near")),
     "no measure": ({"measures": ","}, ("measures is empty",)),
     "unknown distance": ({"distance": "euclid"}, ("distance is 'euclid'", "levenshtein, hamming, none")),
     "unknown screen": ({"screen": "maybe"}, ("screen is 'maybe'", "auto, off")),
     "unknown device": ({"device": "toaster"}, ("'toaster' is not a device",)),
     "bad sweep": ({"sweep": "k=10,q"}, ("sweep has 'q'", "t=0.7+k=40")),
-    "unknown dtype": ({"dtype": "float8"}, ("dtype 'float8'", "bfloat16")),
+    "unknown dtype": ({"dtype": "float8"}, ("dtype is 'float8'", "bfloat16")),
 }
 
 
@@ -169,9 +169,9 @@ def test_an_unknown_key_of_the_configuration_is_refused_with_a_suggestion(rote: 
 @pytest.mark.parametrize(
     ("content", "part"),
     [
-        ("top_k: [1, 2]\n", "top-k is [1, 2]"),
+        ("top_k: [1, 2]\n", "top-k is ['1', '2']"),
         ("pin: maybe\n", "true or false"),
-        ("temperature: yes\n", "temperature is True"),
+        ("temperature: yes\n", "temperature is 'yes'"),
         ("- a\n- b\n", "must be a mapping"),
         ("a: b: c\n", "not valid YAML"),
     ],

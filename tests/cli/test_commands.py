@@ -64,10 +64,15 @@ def test_help_names_every_command(rote: Command) -> None:
     assert "bounds you can defend" in outcome.out
 
 
-def test_scan_help_shows_defaults(rote: Command) -> None:
+def test_scan_help_shows_types_and_defaults(rote: Command) -> None:
     words = " ".join(rote("scan", "--help").out.split())
-    for flag, default in (("--top-k", "40"), ("--beam-width", "20"), ("--threshold", "0.001"), ("--screen", "auto")):
-        assert re.search(rf"{flag} \S+ [^\[]*\[default: {re.escape(default)}\]", words), flag
+    for flag, kind, default in (
+        ("--top-k", "INTEGER", "40"),
+        ("--beam-width", "INTEGER", "20"),
+        ("--threshold", "FLOAT", "0.001"),
+        ("--screen", r"\[auto\|off\]", "auto"),
+    ):
+        assert re.search(rf"{flag} {kind} [^\[]*\[default: {re.escape(default)}\]", words), flag
 
 
 def test_without_arguments_the_help_is_shown(rote: Command) -> None:

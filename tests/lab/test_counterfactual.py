@@ -183,7 +183,10 @@ def test_impossible_plans_are_refused(changes: dict[str, object], words: str) ->
 
 
 def test_command_refuses_unknown_presets_and_no_processes(tmp_path: Path) -> None:
-    for extra, words in ((["--preset", "huge"], "preset 'huge'"), (["--processes", "0"], "processes is 0")):
+    for extra, words in (
+        (["--preset", "huge"], "preset is 'huge'; choose quick, full, test"),
+        (["--processes", "0"], "processes is 0"),
+    ):
         shown = CliRunner().invoke(lab_app, ["counterfactual", "--out", str(tmp_path / "out"), *extra])
         assert isinstance(shown.exception, ConfigError)
         assert words in str(shown.exception)

@@ -8,9 +8,9 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from rote.cli.audit import audit
+from rote.cli.audit import AuditCommand, audit
+from rote.cli.flags import gather
 from rote.errors import ConfigError, EndpointError, RoteError, TextError
-from rote.longform.config_file import read_options
 from rote.longform.merge import MergePass
 from rote.longform.options import AuditOptions, GenerationSettings, Style, Sweep
 from tests.longform.audits import KEY, invented_book
@@ -84,11 +84,15 @@ UNREACHABLE = "http://127.0.0.1:9/v1"  # the discard port: nothing listens
         ({"max_cost": "5"}, ConfigError, "A ceiling of 5.0 needs prices"),
         ({"endpoint": "localhost:80"}, ConfigError, "--endpoint 'localhost:80' is not a URL"),
         ({"endpoint": "http://user:secret@127.0.0.1:9"}, ConfigError, "--endpoint holds credentials"),
-        ({"token_parameter": "tokens"}, ConfigError, "--token-parameter is 'tokens'"),
-        ({"best_of_n": "3"}, ConfigError, "best_of_n is 3 without an authorisation"),
-        ({"style": "prose"}, ConfigError, "style is 'prose'; use chat or text"),
-        ({"attempts": "0"}, ConfigError, "0 attempts were asked for"),
-        ({"config": "{files}/nowhere.yaml"}, ConfigError, "Cannot read --config"),
+        (
+            {"token_parameter": "tokens"},
+            ConfigError,
+            "token-parameter is 'tokens'; choose max_tokens, max_completion_tokens",
+        ),
+        ({"best_of_n": "3"}, ConfigError, "best-of-n is 3 without an authorisation"),
+        ({"style": "prose"}, ConfigError, "style is 'prose'; choose chat, text"),
+        ({"attempts": "0"}, ConfigError, "attempts is 0; it must be at least 1"),
+        ({"config": "{files}/nowhere.yaml"}, ConfigError, "nowhere.yaml cannot be read"),
     ],
 )
 def test_bad_input_is_one_sentence_and_leaves_no_journal(
@@ -102,6 +106,13 @@ def test_bad_input_is_one_sentence_and_leaves_no_journal(
     assert "secret" not in str(result.exception)
     if changes:
         assert not (files / "run").exists(), "nothing is written for input that cannot work"
+
+
+def read_options(path: Path | None, given: dict[str, Any]) -> AuditOptions:
+    who = {"model": "m", "book": "b.txt", "out": "o"}
+    _, options = gather((AuditCommand, AuditOptions), who | given, path)
+    assert isinstance(options, AuditOptions)
+    return options
 
 
 def test_the_file_gives_options_and_the_command_line_wins(tmp_path: Path) -> None:
@@ -119,7 +130,7 @@ def test_the_file_gives_options_and_the_command_line_wins(tmp_path: Path) -> Non
         """,
         encoding="utf-8",
     )
-    options = read_options(path, {"max_turns": 9, "seed": None}, settings={"temperature": 0.5, "max_tokens": None})
+    options = read_options(path, {"max_turns": "9", "seed": None, "temperature": "0.5", "max_tokens": None})
     assert options == AuditOptions(
         prefix_words=30,
         max_turns=9,
@@ -130,30 +141,29 @@ def test_the_file_gives_options_and_the_command_line_wins(tmp_path: Path) -> Non
         settings=GenerationSettings(max_tokens=100, temperature=0.5),
         sweep=Sweep(max_tokens=(100, 200), presence_penalty=(0.1,)),
     )
-    assert read_options(None, {}, settings={}) == AuditOptions()
+    assert read_options(None, {}) == AuditOptions()
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("prefix_wrods: 3", "'prefix_wrods' is unknown in the audit's options; known are authorisation,"),
-        ("settings: {tokens: 3}", "'tokens' is unknown in settings"),
-        ("prefix_words: many", "prefix_words is 'many'; it must be a whole number"),
-        ("prefix_words: 2.5", "prefix_words is 2.5; it must be a whole number"),
+        ("prefix_wrods: 3", "unknown option prefix_wrods. Did you mean prefix_words?"),
+        ("settings: {tokens: 3}", "settings has the unknown option tokens. Did you mean max_tokens?"),
+        ("prefix_words: many", "prefix-words is 'many'; it must be a whole number"),
+        ("prefix_words: 2.5", "prefix-words is '2.5'; it must be a whole number"),
         ("similarity: high", "similarity is 'high'; it must be a number"),
         ("chapters: maybe", "chapters is 'maybe'; it must be true or false"),
-        ("stop_phrases: THE END", "stop_phrases is 'THE END'; it must be a list"),
-        ("passes: [[1, 2]]", "A merge pass is [1, 2]; write three numbers"),
-        ("settings: 3", "settings holds 3; it must be a table"),
-        ("- a list", "it must be a table of names and values"),
-        ("{", "is not YAML or JSON"),
+        ("passes: [[1, 2]]", "passes holds ['1', '2']; it must be 3 values: MAX_GAP,"),
+        ("settings: 3", "settings is '3'; it must be a table"),
+        ("- a list", "must be a mapping of option names to values"),
+        ("{", "is not valid YAML"),
     ],
 )
 def test_a_file_that_cannot_be_used_says_where(tmp_path: Path, content: str, message: str) -> None:
     path = tmp_path / "audit.yaml"
     path.write_text(content, encoding="utf-8")
     with pytest.raises(ConfigError) as raised:
-        read_options(path, {}, settings={})
+        read_options(path, {})
     assert message in str(raised.value)
     assert "\n" not in str(raised.value)
 
@@ -162,4 +172,4 @@ def test_absent_values_of_a_file_stay_absent(tmp_path: Path) -> None:
     path = tmp_path / "audit.json"
     content: dict[str, Any] = {"history_turns": None, "settings": None}
     path.write_text(json.dumps(content), encoding="utf-8")
-    assert read_options(path, {}, settings={}) == AuditOptions()
+    assert read_options(path, {}) == AuditOptions()

@@ -57,5 +57,5 @@ def test_published_passes_are_the_default() -> None:
 
 
 def test_a_negative_threshold_is_refused_with_its_value() -> None:
-    with pytest.raises(ConfigError, match="max_gap of a merge pass is -1"):
+    with pytest.raises(ConfigError, match="max-gap is -1"):
         MergePass(max_gap=-1, max_misalignment=0, min_words=0)

@@ -54,8 +54,8 @@ def test_thresholds_are_adjustable(app: typer.Typer, texts: tuple[Path, Path], t
 @pytest.mark.parametrize(
     ("extra", "error", "message"),
     [
-        (["--pass", "2,1"], ConfigError, "--pass '2,1' is not GAP,ALIGNMENT,MINIMUM"),
-        (["--pass", "2,-1,20"], ConfigError, "max_misalignment of a merge pass is -1"),
+        (["--pass", "2,1"], ConfigError, "passes holds '2,1'; it must be 3 values: MAX_GAP,MAX_MISALIGNMENT,MIN_WORDS"),
+        (["--pass", "2,-1,20"], ConfigError, "max-misalignment is -1"),
         (["--book", "nowhere.txt"], TextError, "nowhere.txt"),
     ],
 )

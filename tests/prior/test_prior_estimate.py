@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rote.errors import ConfigError
 from rote.models.shared_prefix import SharedPrefixScorer
 from rote.models.table import TableModel
 from rote.policy import Policy
@@ -16,7 +15,6 @@ from rote.prior.ratio_interval import log_interval, ratio_interval, sound_log_in
 from rote.stats.prior_mean import (
     PriorSums,
     PriorVerdict,
-    check_thresholds,
     default_least_conditional,
     log_mean,
     log_ratio,
@@ -228,9 +226,3 @@ def test_verdict_follows_the_definition_with_strict_comparisons(
 
 def test_an_impossible_suffix_is_not_extractable_even_at_m_zero() -> None:
     assert verdict(-math.inf, -math.inf, least_conditional=0.0, log_least_ratio=0.0) is PriorVerdict.NOT_EXTRACTABLE
-
-
-@pytest.mark.parametrize(("m", "n", "words"), [(1.0, None, "m for P"), (-0.1, None, "m for P"), (None, -1.0, "n for")])
-def test_thresholds_outside_their_range_are_refused(m: float | None, n: float | None, words: str) -> None:
-    with pytest.raises(ConfigError, match=words):
-        check_thresholds(m, n)

@@ -313,9 +313,9 @@ def test_a_prior_corpus_too_short_for_a_prefix_gets_one_sentence(place: Path, tm
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"least_probability": 1.0}, "m for P"),
-        ({"least_ratio": -2.0}, "n for the ratio"),
-        ({"least_ratio": math.nan}, "n for the ratio"),
+        ({"least_probability": 1.0}, "least-probability is 1.0"),
+        ({"least_ratio": -2.0}, "least-ratio is -2.0"),
+        ({"least_ratio": math.nan}, "least-ratio is nan"),
         ({"text": ()}, "exactly one of"),
         ({"pairs": "x.jsonl"}, "exactly one of"),
         ({"prior_prefixes": 0}, "prior-prefixes is 0"),
@@ -324,7 +324,7 @@ def test_a_prior_corpus_too_short_for_a_prefix_gets_one_sentence(place: Path, tm
         ({"span_kinds": ("passport",)}, "passport"),
         ({"text": (), "pairs": "p.jsonl", "spans": "auto"}, "inside texts"),
         ({"top_k": 0}, "top-k is 0"),
-        ({"model": ""}, "model is missing"),
+        ({"model": ""}, "model is empty"),
     ],
 )
 def test_options_outside_their_range_get_one_sentence(

@@ -1,7 +1,7 @@
 """Options: declared once, flags and YAML keys alike, checked with one sentence; the identity decides numbers."""
 
 import dataclasses
-from dataclasses import MISSING, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.main import get_command
 
+from rote.cli.flags import gather
 from rote.cli.main import app
-from rote.cli.options import config_from
 from rote.errors import ConfigError
-from rote.scan.options import RunConfig, parse_value, read_config_file
+from rote.options import flags_of
+from rote.scan.options import RunConfig
 
 NAMES = [item.name for item in fields(RunConfig)]
 CHANGED: dict[str, Any] = {
@@ -73,6 +74,12 @@ def test_every_option_has_a_value_to_test_it_with() -> None:
     assert all(CHANGED[name] != getattr(defaults, name) for name in NAMES)
 
 
+def config_from(flags: dict[str, Any], file: Path | None) -> RunConfig:
+    (config,) = gather((RunConfig,), flags, file)
+    assert isinstance(config, RunConfig)
+    return config
+
+
 def as_flag(name: str, value: Any) -> Any:
     """What typer hands over for a flag: text, except for lists of paths and switches."""
     if isinstance(value, bool):
@@ -97,17 +104,30 @@ def test_every_option_is_a_flag_and_a_key_with_the_same_meaning(name: str, tmp_p
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_flag_is_named_after_its_option_and_says_its_default(name: str) -> None:
+def test_every_flag_is_named_after_its_option_and_says_its_type_and_default(name: str) -> None:
     scan: Any = get_command(app).commands["scan"]  # type: ignore[attr-defined]
-    option = {parameter.name: parameter for parameter in scan.params}[name]
-    assert option.opts == ["--" + name.replace("_", "-")]
-    assert option.default is None, "the default is the configuration's, so that a file can stand between"
-    item = {item.name: item for item in fields(RunConfig)}[name]
-    assert item.default is not MISSING
-    assert item.metadata["help"]
-    default = item.default
-    shown = "none" if default in ("", (), None) else ",".join(default) if isinstance(default, tuple) else str(default)
-    assert option.help == f"{item.metadata['help']} [default: {shown}]"
+    parameter = {parameter.name: parameter for parameter in scan.params}[name]
+    (option,) = (flag for flag in flags_of(RunConfig) if flag.name == name)
+    assert parameter.opts == ["--" + name.replace("_", "-")]
+    assert parameter.default is None, "the default is the configuration's, so that a file can stand between"
+    assert parameter.help == option.help
+    assert parameter.is_flag or parameter.metavar == option.metavar
+    assert option.spec.help.endswith(".")
+    assert option.default == getattr(RunConfig(), name)
+
+
+def test_the_groups_of_the_help_are_the_documented_ones() -> None:
+    assert {flag.spec.group for flag in flags_of(RunConfig)} == {
+        "text", "policy", "search", "screen", "estimates", "machine",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("words", ["bos", "distance", "viability", "rank", "stop_rule", "screen", "dtype", "measures"])
+def test_choices_come_from_the_type(words: str) -> None:
+    (option,) = (flag for flag in flags_of(RunConfig) if flag.name == words)
+    assert option.kind.choices
+    with pytest.raises(ConfigError, match=rf"'nothing'; choose {', '.join(option.kind.choices)}\.$"):
+        RunConfig(**{words: "nothing"})
 
 
 def test_flags_win_over_the_file_and_the_file_over_defaults(tmp_path: Path) -> None:
@@ -117,42 +137,10 @@ def test_flags_win_over_the_file_and_the_file_over_defaults(tmp_path: Path) -> N
     assert (config.top_k, config.beam_width, config.seed) == (7, 5, 0)
 
 
-@pytest.mark.parametrize("name", ["screen", "stop_rule"])
-def test_a_bare_off_in_yaml_is_the_word(name: str, tmp_path: Path) -> None:
-    file = tmp_path / "scan.yaml"
-    file.write_text(f"{name}: off\n", encoding="utf-8")
-    assert read_config_file(file) == {name: "off"}
-
-
-@pytest.mark.parametrize("word", ["none", "None", None])
-def test_none_takes_a_limit_away(word: object) -> None:
-    assert parse_value("top_k", word) is None
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "part"),
-    [
-        ("top_k", "x", "top-k is 'x'; it must be a whole number."),
-        ("top_k", True, "top-k is True; it must be a whole number."),
-        ("seed", 1.5, "seed is 1.5; it must be a whole number."),
-        ("seed", None, "seed is None; it must be a whole number."),
-        ("temperature", "hot", "temperature is 'hot'; it must be a number."),
-        ("temperature", False, "temperature is False; it must be a number."),
-        ("pin", "yes", "pin is 'yes'; it must be true or false."),
-        ("text", 5, "text is 5; it must be a list."),
-    ],
-)
-def test_a_value_of_the_wrong_kind_is_refused(name: str, value: object, part: str) -> None:
-    with pytest.raises(ConfigError) as error:
-        parse_value(name, value)
-    assert str(error.value) == part
-
-
-def test_a_key_that_resembles_nothing_leads_to_the_help(tmp_path: Path) -> None:
-    file = tmp_path / "scan.yaml"
-    file.write_text("zzzzzz: 1\n", encoding="utf-8")
-    with pytest.raises(ConfigError, match=r"unknown option zzzzzz\. See rote scan --help"):
-        read_config_file(file)
+def test_python_gets_the_sentences_of_the_command_line() -> None:
+    with pytest.raises(ConfigError, match=r"^top-k is 'many'; it must be a whole number\.$"):
+        RunConfig(top_k="many")  # type: ignore[arg-type]
+    assert RunConfig(measures="near", text="book.txt").text == ("book.txt",)  # type: ignore[arg-type]
 
 
 CANNOT_CHANGE_NUMBERS = {"device", "slots", "batch_windows", "part_windows", "self_check"}

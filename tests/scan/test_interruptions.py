@@ -15,6 +15,7 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from rote.models.hf_tree import TreeSessionHF
+from rote.scan import run as execute
 from tests.scan.scans import Command, TinyLab, scan_arguments
 
 DYING = Path(__file__).parent / "dying_scan.py"
@@ -158,7 +159,7 @@ def test_a_complete_run_is_not_measured_again(
 ) -> None:
     run, _ = undisturbed
     before = {path.name: path.stat().st_mtime_ns for path in run.iterdir() if path.name != ".lock"}
-    monkeypatch.setattr("rote.scan.run.measure_windows", never)
+    monkeypatch.setattr(execute, "measure_windows", never)
     outcome = rote(*arguments(lab, run))
     assert outcome.code == 0
     assert "was complete already; nothing was measured" in outcome.err

@@ -1,115 +1,85 @@
 """`rote audit`: how much of a book a chat endpoint or a local model reproduces at length."""
 
 import sys
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-import typer
 from rich.console import Console
 
+from rote.cli.flags import command
 from rote.corpus.documents import read_documents
 from rote.errors import TextError
-from rote.longform.ask import RetryPolicy
-from rote.longform.budget import Ceilings, Prices
-from rote.longform.config_file import read_options
-from rote.longform.findings import TrialFinding
-from rote.longform.options import AuditOptions, GenerationSettings, Style
-from rote.longform.run import AuditResult, AuditRun, run_audit
-from rote.models.responder import Responder
+from rote.longform.options import AuditOptions, Style
+from rote.options import like, option, required, settle
+from rote.options.common import Common
 from rote.types import Split
 
-_OPTIONS = AuditOptions()
-_SETTINGS = GenerationSettings()
-_RETRY = RetryPolicy()
+if TYPE_CHECKING:  # `rote audit --help` waits for none of these
+    from rote.longform.findings import TrialFinding
+    from rote.longform.run import AuditResult
+    from rote.models.responder import Responder
 
 
-def _help(text: str, default: object) -> Any:
-    return typer.Option(help=f"{text} Default: {default}.", show_default=False)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditCommand:
+    """Who is asked about which book, and what it may cost."""
+
+    model: str = required("Name at the endpoint; without --endpoint a local path or hub id.", group="text")
+    book: Path = required("The reference text. Only its prefix is ever sent.", group="text")
+    out: Path = required("Folder of the run; the same command again resumes it.", group="text")
+    endpoint: str | None = option(None, "OpenAI-compatible base URL, such as https://host/v1.", group="endpoint")
+    key_variable: str = option(
+        "OPENAI_API_KEY", "Environment variable that holds the key; the key itself is never written.", group="endpoint"
+    )
+    attempts: int = option(6, "Attempts at one request.", group="endpoint", at_least=1)
+    timeout_seconds: float = option(300.0, "Longest wait for one answer.", group="endpoint", above=0)
+    stream: bool = option(False, "Read answers as a stream.", group="endpoint")
+    token_parameter: Literal["max_tokens", "max_completion_tokens"] = option(
+        "max_tokens", "Name of the token limit at the endpoint.", group="endpoint"
+    )
+    max_cost: float | None = option(None, "Ceiling in money; needs the prices.", group="budget", at_least=0)
+    max_tokens_total: int | None = option(None, "Ceiling in tokens, prompts included.", group="budget", at_least=0)
+    price_input: float | None = option(None, "Price of a million prompt tokens.", group="budget", at_least=0)
+    price_cached_input: float | None = option(None, "The same, from the endpoint's cache.", group="budget", at_least=0)
+    price_output: float | None = option(None, "Price of a million completion tokens.", group="budget", at_least=0)
+    beams: int = option(1, "Beam width of a local model.", group="machine", at_least=1)
+    context_tokens: int | None = option(
+        None, "Tokens of a local model's context to use, prompt and answer.", group="machine", at_least=1,
+        default_words="what the model takes",
+    )  # fmt: skip
+    device: str = like(Common, "device", help="Device of a local model.")
+
+    def __post_init__(self) -> None:
+        settle(self)
 
 
-def audit(
-    model: Annotated[str, typer.Option(help="Name at the endpoint; without --endpoint a local path or hub id.")],
-    book: Annotated[Path, typer.Option(help="The reference text. Only its prefix is ever sent.")],
-    out: Annotated[Path, typer.Option(help="Folder of the run; the same command again resumes it.")],
-    endpoint: Annotated[str | None, typer.Option(help="OpenAI-compatible base URL, such as https://host/v1.")] = None,
-    key_variable: Annotated[
-        str, typer.Option(help="Environment variable that holds the key; the key itself is never written.")
-    ] = "OPENAI_API_KEY",
-    config: Annotated[
-        Path | None, typer.Option(help="YAML or JSON with options, settings and a sweep of settings.")
-    ] = None,
-    prefix_words: Annotated[int | None, _help("Words given to the model.", _OPTIONS.prefix_words)] = None,
-    target_words: Annotated[int | None, _help("Words phase 1 must find.", _OPTIONS.target_words)] = None,
-    seed_start: Annotated[int | None, _help("Character where the seed begins.", _OPTIONS.seed_start)] = None,
-    max_turns: Annotated[int | None, _help("Requests of phase 2 per section.", _OPTIONS.max_turns)] = None,
-    max_tokens: Annotated[int | None, _help("Tokens per answer of phase 2.", _SETTINGS.max_tokens)] = None,
-    temperature: Annotated[float | None, _help("Temperature.", _SETTINGS.temperature)] = None,
-    completions: Annotated[int | None, _help("Completions per request.", _OPTIONS.completions)] = None,
-    refusal_retries: Annotated[
-        int | None, _help("Refusals in a row that are asked again.", _OPTIONS.refusal_retries)
-    ] = None,
-    history_turns: Annotated[int | None, _help("Exchanges that are sent along.", "all")] = None,
-    chapters: Annotated[bool | None, typer.Option("--chapters", help="Seed every chapter by itself.")] = None,
-    style: Annotated[str | None, _help("chat, or text for a base model.", _OPTIONS.style)] = None,
-    beams: Annotated[int, typer.Option(help="Beam width of a local model.")] = 1,
-    context_tokens: Annotated[
-        int | None, _help("Tokens of a local model's context to use, prompt and answer.", "what the model takes")
-    ] = None,
-    device: Annotated[str, typer.Option(help="Device of a local model.")] = "auto",
-    max_cost: Annotated[float | None, typer.Option(help="Ceiling in money; needs the prices.")] = None,
-    max_tokens_total: Annotated[int | None, typer.Option(help="Ceiling in tokens, prompts included.")] = None,
-    price_input: Annotated[float | None, typer.Option(help="Price of a million prompt tokens.")] = None,
-    price_cached_input: Annotated[float | None, typer.Option(help="The same, from the endpoint's cache.")] = None,
-    price_output: Annotated[float | None, typer.Option(help="Price of a million completion tokens.")] = None,
-    attempts: Annotated[int, typer.Option(help="Attempts at one request.")] = _RETRY.attempts,
-    timeout_seconds: Annotated[float, typer.Option(help="Longest wait for one answer.")] = 300.0,
-    stream: Annotated[bool, typer.Option("--stream", help="Read answers as a stream.")] = False,
-    token_parameter: Annotated[
-        str, typer.Option(help="Name of the token limit: max_tokens or max_completion_tokens.")
-    ] = "max_tokens",
-    best_of_n: Annotated[int | None, _help("Perturbed instructions in phase 1; needs --authorisation.", "off")] = None,
-    authorisation: Annotated[
-        str | None, typer.Option(help="Who permits testing this system with perturbed instructions.")
-    ] = None,
-    seed: Annotated[int | None, _help("Seed of the perturbations.", _OPTIONS.seed)] = None,
-) -> None:
+@command(AuditCommand, AuditOptions)
+def audit(command: AuditCommand, options: AuditOptions) -> None:
     """Measure how much of a book a model reproduces when it is asked to go on and on."""
-    given = {
-        "prefix_words": prefix_words,
-        "target_words": target_words,
-        "seed_start": seed_start,
-        "max_turns": max_turns,
-        "completions": completions,
-        "refusal_retries": refusal_retries,
-        "history_turns": history_turns,
-        "chapters": chapters,
-        "style": style,
-        "best_of_n": best_of_n,
-        "authorisation": authorisation,
-        "seed": seed,
-    }
-    options = read_options(config, given, settings={"max_tokens": max_tokens, "temperature": temperature})
+    from rote.longform.ask import RetryPolicy
+    from rote.longform.budget import Ceilings, Prices
+    from rote.longform.run import AuditRun, run_audit
+
+    book, out = command.book, command.out
     documents = read_documents([book], split=Split.TARGET)
     if len(documents) != 1:
         raise TextError(f"{book} holds {len(documents)} texts; give a file with one.")
     run = AuditRun(
         book=documents[0],
-        model={"model": model, "endpoint": endpoint},
+        model={"model": command.model, "endpoint": command.endpoint},
         options=options,
         out=out,
-        prices=Prices(input=price_input, output=price_output, cached_input=price_cached_input),
-        ceilings=Ceilings(max_tokens_total=max_tokens_total, max_cost=max_cost),
-        retry=RetryPolicy(attempts=attempts),
+        prices=Prices(input=command.price_input, output=command.price_output, cached_input=command.price_cached_input),
+        ceilings=Ceilings(max_tokens_total=command.max_tokens_total, max_cost=command.max_cost),
+        retry=RetryPolicy(attempts=command.attempts),
         command_line=tuple(sys.argv),
     )
     run.check()
-    if endpoint is not None:
-        responder: Responder = _remote(
-            endpoint, model, key_variable, timeout_seconds=timeout_seconds, stream=stream, limit=token_parameter
-        )
+    if command.endpoint is not None:
+        responder = _remote(command.endpoint, command)
     else:
-        responder, identity = _local(model, options, beams=beams, context_tokens=context_tokens, device=device)
+        responder, identity = _local(command, options)
         run = replace(run, model=identity)
     console = Console()
     with console.status("asking …") as status:
@@ -119,27 +89,27 @@ def audit(
     show_audit(console, result, out)
 
 
-def _remote(
-    endpoint: str, model: str, key_variable: str, *, timeout_seconds: float, stream: bool, limit: str
-) -> Responder:
+def _remote(endpoint: str, command: AuditCommand) -> "Responder":
     from rote.models.chat import ChatResponder, key_from_environment
 
-    key = key_from_environment(key_variable)
     return ChatResponder(
-        endpoint, model, key=key, timeout_seconds=timeout_seconds, stream=stream, token_parameter=limit
+        endpoint,
+        command.model,
+        key=key_from_environment(command.key_variable),
+        timeout_seconds=command.timeout_seconds,
+        stream=command.stream,
+        token_parameter=command.token_parameter,
     )
 
 
-def _local(
-    model: str, options: AuditOptions, *, beams: int, context_tokens: int | None, device: str
-) -> tuple[Responder, dict[str, Any]]:
+def _local(command: AuditCommand, options: AuditOptions) -> "tuple[Responder, dict[str, Any]]":
     """A model on this machine, and what tells it from another."""
     from rote.models.hf import load
     from rote.models.local_chat import LocalResponder
     from rote.search.sizing import require_memory
 
-    loaded = load(model, device=device)
-    at_once = max(beams, options.completions)
+    loaded = load(command.model, device=command.device)
+    at_once = max(command.beams, options.completions)
     require_memory(
         at_once * loaded.vocab_size * 16,  # probabilities of the next token, and copies of them
         loaded.device,
@@ -147,12 +117,16 @@ def _local(
         advice="lower --beams or --completions",
     )
     responder = LocalResponder(
-        loaded, chat=options.style is Style.CHAT, beams=beams, seed=options.seed, context_tokens=context_tokens
+        loaded,
+        chat=options.style is Style.CHAT,
+        beams=command.beams,
+        seed=options.seed,
+        context_tokens=command.context_tokens,
     )
-    return responder, {"beams": beams, "context_tokens": responder.context_tokens, **asdict(loaded.identity)}
+    return responder, {"beams": command.beams, "context_tokens": responder.context_tokens, **asdict(loaded.identity)}
 
 
-def show_audit(console: Console, result: AuditResult, out: Path) -> None:
+def show_audit(console: Console, result: "AuditResult", out: Path) -> None:
     for trial in result.trials:
         _show_trial(console, trial)
     costs = result.costs
@@ -172,7 +146,7 @@ def show_audit(console: Console, result: AuditResult, out: Path) -> None:
         console.print(line, highlight=False, markup=False)
 
 
-def _show_trial(console: Console, trial: TrialFinding) -> None:
+def _show_trial(console: Console, trial: "TrialFinding") -> None:
     head = "nothing measured: phase 1 failed" if trial.nv_recall is None else f"nv-recall {trial.nv_recall:.2%}"
     settings = f"max_tokens {trial.settings.max_tokens}, temperature {trial.settings.temperature}"
     console.print(

@@ -2,15 +2,18 @@
 
 import math
 import sys
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from rote.cli.flags import command
 from rote.cli.progress import make_progress
+from rote.options import like, option, settle
+from rote.scan.options import RunConfig
 
 INTRODUCTION = """\
 A small language model is trained on invented prose and records. Some passages are in its training data once, others
@@ -19,16 +22,22 @@ passage the model can reproduce: word for word (greedy decoding), with what prob
 probability within five token edits (near-verbatim)."""
 
 
-def demo(
-    out: Annotated[Path, typer.Option(help="Folder for the texts, the run and the report.")] = Path("demo"),
-    stride_chars: Annotated[int, typer.Option(help="Start a window every this many characters.")] = 120,
-) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DemoOptions:
+    out: Path = option(Path("demo"), "Folder for the texts, the run and the report.", group="text")
+    stride_chars: int = like(RunConfig, "stride_chars", default=120)
+
+    def __post_init__(self) -> None:
+        settle(self)
+
+
+@command(DemoOptions)
+def demo(options: DemoOptions) -> None:
     """Train a pocket model, scan what it memorized, and write a report. Takes about three minutes on two cores."""
     import torch
 
     from rote.lab.pocket import pocket_model
     from rote.report.build import build_report
-    from rote.scan.options import RunConfig
     from rote.scan.run import scan_to_folder
 
     # The model is so small that a second thread waits more than it works, above all on shared cores.
@@ -37,13 +46,13 @@ def demo(
     console.print(INTRODUCTION, highlight=False)
     with _training_bar(console) as report_training:
         pocket = pocket_model(progress=report_training)
-    files = pocket.write_texts(out / "texts")
+    files = pocket.write_texts(options.out / "texts")
     config = RunConfig(
         model=str(pocket.path),
         text=(str(files.targets),),
         control=(str(files.controls),),
-        out=str(out / "run"),
-        stride_chars=stride_chars,
+        out=str(options.out / "run"),
+        stride_chars=options.stride_chars,
     )
     facts = {f"{passage.name}.txt": {"copies": passage.copies, "kind": str(passage.kind)} for passage in pocket.targets}
     with make_progress() as progress:

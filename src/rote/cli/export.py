@@ -1,33 +1,32 @@
 """`rote export`: a run's rows as CSV or JSON Lines."""
 
-from enum import StrEnum
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
-import typer
 from rich.console import Console
 
-from rote.store.export import export_run
+from rote.cli.flags import command
+from rote.options import option, required, settle
+from rote.types import ExportFormat, ExportTable
 
 
-class ExportFormat(StrEnum):
-    CSV = "csv"
-    JSONL = "jsonl"
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportOptions:
+    run: Path = required("A run folder, finished or not.", group="output", positional=True)
+    format: ExportFormat = required("csv keeps lists as JSON; jsonl has one object a line.", group="output")
+    out: Path | None = option(None, "File to write.", group="output", default_words="beside the run's tables")
+    table: ExportTable = option("results", "Which table.", group="output")
+
+    def __post_init__(self) -> None:
+        settle(self)
 
 
-class ExportTable(StrEnum):
-    RESULTS = "results"
-    CONTINUATIONS = "continuations"
-
-
-def export(
-    run: Annotated[Path, typer.Argument(help="A run folder, finished or not.")],
-    format: Annotated[ExportFormat, typer.Option(help="csv keeps lists as JSON; jsonl has one object a line.")],
-    out: Annotated[Path | None, typer.Option(help="File to write; by default beside the run's tables.")] = None,
-    table: Annotated[ExportTable, typer.Option(help="Which table.")] = ExportTable.RESULTS,
-) -> None:
+@command(ExportOptions)
+def export(options: ExportOptions) -> None:
     """Write a run's rows as CSV or JSON Lines, every digit kept."""
-    written = export_run(run, format=format.value, out=out, table=table.value)
+    from rote.store.export import export_run
+
+    written = export_run(options.run, format=options.format, out=options.out, table=options.table)
     console = Console(stderr=True)
     rest = "" if written.is_complete else " (the run is not finished: these are its finished windows)"
     console.print(f"{written.rows} rows: {written.path}{rest}", soft_wrap=True, highlight=False)

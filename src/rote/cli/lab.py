@@ -1,14 +1,16 @@
 """`rote lab`: experiments on models trained on the spot."""
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from rote.errors import ConfigError
+from rote.cli.flags import GroupedCommand, command
+from rote.lab.options import PresetName
+from rote.options import option, required, settle
 
 lab_app = typer.Typer(
     name="lab",
@@ -23,20 +25,26 @@ def lab() -> None:
     """Experiments on small models trained on the spot."""
 
 
-@lab_app.command()
-def counterfactual(
-    out: Annotated[Path, typer.Option(help="Folder for scores, results and the figure; resumed if unfinished.")],
-    preset: Annotated[str, typer.Option(help="quick (minutes on two cores), or full (hours).")] = "quick",
-    processes: Annotated[
-        int | None, typer.Option(help="Models trained at once. [default: one per core]", show_default=False)
-    ] = None,
-) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudyOptions:
+    out: Path = required("Folder for scores, results and the figure; resumed if unfinished.", group="output")
+    preset: PresetName = option("quick", "Minutes on two cores (quick), hours (full), or seconds (test).", group="text")
+    processes: int | None = option(
+        None, "Models trained at once.", group="machine", at_least=1, default_words="one per core"
+    )
+
+    def __post_init__(self) -> None:
+        settle(self)
+
+
+@lab_app.command(cls=GroupedCommand)
+@command(StudyOptions)
+def counterfactual(options: StudyOptions) -> None:
     """Does the cheap ratio agree with counterfactual memorization? Trains models with and without target sequences."""
     from rote.lab.counterfactual_presets import PRESETS
     from rote.lab.run import CounterfactualResult, level_means, run_counterfactual
 
-    if preset not in PRESETS:
-        raise ConfigError(f"preset {preset!r} is not known; choose among {', '.join(PRESETS)}.")
+    plan, out = PRESETS[options.preset], options.out
     console = Console(stderr=True)
     columns = (TextColumn("training models"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal) as display:
@@ -45,7 +53,7 @@ def counterfactual(
         def advance(done: int, total: int) -> None:
             display.update(task, completed=done, total=total)
 
-        result: CounterfactualResult = run_counterfactual(PRESETS[preset], out, processes=processes, advance=advance)
+        result: CounterfactualResult = run_counterfactual(plan, out, processes=options.processes, advance=advance)
     table = Table("exact copies", "near-duplicates", "counterfactual", "log ratio", box=None)
     for row in level_means(result.cells):
         table.add_row(

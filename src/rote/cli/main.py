@@ -12,15 +12,19 @@ from typer.core import TyperGroup
 from rote.cli.audit import audit
 from rote.cli.demo import demo
 from rote.cli.export import export
+from rote.cli.flags import GroupedCommand
 from rote.cli.lab import lab_app
 from rote.cli.mc import mc
 from rote.cli.plan import plan
 from rote.cli.prior import prior
 from rote.cli.recall import recall
 from rote.cli.report import report
-from rote.cli.scan import scan_command
+from rote.cli.scan import scan
 from rote.cli.show import show
 from rote.errors import RoteError
+from rote.options import flags_of
+from rote.prior.options import PriorConfig
+from rote.scan.options import RunConfig
 
 
 class _Stopped(Exception):
@@ -44,19 +48,16 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-app.command()(demo)
-app.command("scan")(scan_command())
-app.command()(report)
-app.command()(show)
-app.command()(export)
-app.command()(plan)
-app.command()(recall)
-app.command()(audit)
-app.command()(prior)
-app.command()(mc)
+for _command in (demo, scan, report, show, export, plan, recall, audit, prior, mc):
+    app.command(cls=GroupedCommand)(_command)
 app.add_typer(lab_app, name="lab")
 
-LIST_FLAGS = ("--text", "--control", "--prior-text")
+LIST_FLAGS = {
+    option.flag
+    for home in (RunConfig, PriorConfig)
+    for option in flags_of(home)
+    if option.kind.is_list and not option.spec.commas
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

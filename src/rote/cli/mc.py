@@ -1,91 +1,103 @@
 """`rote mc`: sample continuations of a few windows, plainly, as a check on everything cleverer."""
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
 from rich.console import Console
 from rich.table import Table
 
+from rote.cli.flags import command
 from rote.errors import ConfigError, RunError
-from rote.explore.montecarlo import MonteCarloOptions, MonteCarloResult, sample_windows
+from rote.options import like, option, required, settle
 from rote.scan.options import RunConfig
-from rote.store.columns import window_of
-from rote.types import Estimate, Window
+from rote.types import BosRule, DistanceName, DtypeName, Estimate, IntervalName, Window
 
-DEFAULTS = RunConfig()
+if TYPE_CHECKING:  # `rote mc --help` waits for none of these
+    from rote.explore.montecarlo import MonteCarloResult
 
 
-def mc(
-    model: Annotated[str, typer.Option(help="Model folder or hub id.")],
-    text: Annotated[list[str] | None, typer.Option(help="Texts to cut windows from.")] = None,
-    run: Annotated[Path | None, typer.Option(help="Take the windows, policy and bounds of this run instead.")] = None,
-    window: Annotated[str | None, typer.Option(help="Only the window with this id.")] = None,
-    sample: Annotated[int, typer.Option(help="Sample this many windows, seeded.")] = 5,
-    samples: Annotated[int, typer.Option(help="Continuations sampled per window (M).")] = 1000,
-    replicates: Annotated[int, typer.Option(help="Independent groups of samples.")] = 1,
-    interval: Annotated[str, typer.Option(help="wilson, or exact (Clopper–Pearson).")] = "wilson",
-    stop_lost: Annotated[
-        bool,
-        typer.Option("--stop-lost/--follow-lost", help="Stop samples that cannot end in the ball, or follow them."),
-    ] = True,
-    curve: Annotated[bool, typer.Option("--curve", help="Print the estimate at growing numbers of samples.")] = False,
-    out: Annotated[Path | None, typer.Option(help="Also write the results as JSON.")] = None,
-    prefix_tokens: Annotated[int, typer.Option(help="Tokens of the prefix.")] = DEFAULTS.prefix_tokens,
-    suffix_tokens: Annotated[int, typer.Option(help="Tokens of the suffix.")] = DEFAULTS.suffix_tokens,
-    stride_chars: Annotated[int, typer.Option(help="Start a window every so many characters.")] = DEFAULTS.stride_chars,
-    top_k: Annotated[int, typer.Option(help="Keep the k most likely tokens; 0 for all.")] = DEFAULTS.top_k or 0,
-    top_p: Annotated[float | None, typer.Option(help="Nucleus mass.")] = DEFAULTS.top_p,
-    temperature: Annotated[float, typer.Option(help="Temperature.")] = DEFAULTS.temperature,
-    edit_budget: Annotated[int, typer.Option(help="Edits within which a continuation counts (ε).")] = 5,
-    distance: Annotated[str, typer.Option(help="levenshtein or hamming.")] = DEFAULTS.distance,
-    seed: Annotated[int, typer.Option(help="Seed of everything that is drawn.")] = DEFAULTS.seed,
-    slots: Annotated[int | None, typer.Option(help="Windows at once.")] = DEFAULTS.slots,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N, map.")] = DEFAULTS.device,
-    dtype: Annotated[str, typer.Option(help="auto, float32, bfloat16, float16.")] = DEFAULTS.dtype,
-) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class McOptions:
+    """Which windows are sampled, and how often."""
+
+    model: str = required("Model folder or hub id.", group="text")
+    text: tuple[str, ...] = like(RunConfig, "text", help="Texts to cut windows from, as for a scan.")
+    run: Path | None = option(None, "Take the windows, policy and bounds of this run instead.", group="text")
+    window: str | None = option(None, "Only the window with this id.", group="text")
+    sample: int | None = like(RunConfig, "sample", default=5, default_words=None)
+    samples: int = option(1000, "Continuations sampled per window (M).", group="estimates", at_least=1)
+    replicates: int = option(1, "Independent groups of samples.", group="estimates", at_least=1)
+    interval: IntervalName = option(
+        "wilson", "Interval of the share of hits; exact is Clopper–Pearson.", group="estimates"
+    )
+    stop_lost: bool = option(
+        True, "Stop samples that cannot end in the ball, or follow them.", group="estimates",
+        names="--stop-lost/--follow-lost",
+    )  # fmt: skip
+    curve: bool = option(False, "Print the estimate at growing numbers of samples.", group="output", names="--curve")
+    out: Path | None = option(None, "Also write the results as JSON.", group="output")
+    prefix_tokens: int = like(RunConfig, "prefix_tokens")
+    suffix_tokens: int = like(RunConfig, "suffix_tokens")
+    stride_chars: int = like(RunConfig, "stride_chars")
+    bos: BosRule = like(RunConfig, "bos")
+    top_k: int | None = like(RunConfig, "top_k")
+    top_p: float | None = like(RunConfig, "top_p")
+    temperature: float = like(RunConfig, "temperature")
+    edit_budget: int = like(RunConfig, "edit_budget")
+    distance: DistanceName = like(RunConfig, "distance")
+    seed: int = like(RunConfig, "seed")
+    slots: int | None = like(RunConfig, "slots")
+    device: str = like(RunConfig, "device")
+    dtype: DtypeName = like(RunConfig, "dtype")
+
+    def __post_init__(self) -> None:
+        settle(self)
+        if (self.run is None) == (not self.text):
+            raise ConfigError("give either --text or --run to say which windows to sample.")
+
+    def config(self) -> RunConfig:
+        """The options that a scan has too."""
+        shared = {item.name for item in fields(RunConfig)} & {item.name for item in fields(self)} - {"out"}
+        values = {name: getattr(self, name) for name in shared}
+        return RunConfig(**values | {"sample": None if self.window else self.sample})
+
+
+@command(McOptions)
+def mc(given: McOptions) -> None:
     """Estimate the near-verbatim mass of a few windows by plain sampling, with an interval."""
+    from rote.explore.montecarlo import MonteCarloOptions, sample_windows
     from rote.explore.tree import ENTRIES, choose_room
     from rote.models.hf import load
     from rote.scan.run import check_fits
+    from rote.store.columns import window_of
 
-    if (run is None) == (not text):
-        raise ConfigError("give either --text or --run to say which windows to sample.")
-    if interval not in ("wilson", "exact"):
-        raise ConfigError(f"interval is {interval!r}; choose wilson, exact.")
-    given: dict[str, Any] = {
-        "model": model, "text": tuple(text or ()), "prefix_tokens": prefix_tokens, "suffix_tokens": suffix_tokens,
-        "stride_chars": stride_chars, "top_k": top_k or None, "top_p": top_p, "temperature": temperature,
-        "edit_budget": edit_budget, "distance": distance, "sample": None if window else sample, "seed": seed,
-        "slots": slots, "device": device, "dtype": dtype,
-    }  # fmt: skip
-    config = RunConfig(**given)
+    config = given.config()
     rows: dict[str, dict[str, Any]] = {}
-    if run is not None:
-        config, rows = _from_run(run, config, window)
+    if given.run is not None:
+        config, rows = _from_run(given.run, config, given.window)
     options = MonteCarloOptions(
         policy=config.policy,
         distance=config.distance,
         edit_budget=config.edit_budget,
-        samples=samples,
-        replicates=replicates,
+        samples=given.samples,
+        replicates=given.replicates,
         seed=config.seed,
-        interval="exact" if interval == "exact" else "wilson",
-        stops_when_lost=stop_lost,
+        interval=given.interval,
+        stops_when_lost=given.stop_lost,
     )
-    loaded = load(model, dtype=config.dtype, device=config.device)
+    loaded = load(given.model, dtype=config.dtype, device=config.device)
     check_fits(loaded, config)
-    windows = [window_of(row) for row in rows.values()] if rows else _from_text(loaded, config, window)
+    windows = [window_of(row) for row in rows.values()] if rows else _from_text(loaded, config, given.window)
     at_once = config.slots or choose_room(loaded, config.limits, evaluations=ENTRIES).slots
     results = sorted(
         sample_windows(loaded, windows, options, slots=at_once, limits=config.limits),
         key=lambda result: result.window.window_id,
     )
-    _print(results, rows, shows_curve=curve)
-    if out is not None:
-        out.write_text(json.dumps([_as_dict(result) for result in results], indent=2) + "\n", encoding="utf-8")
+    _print(results, rows, shows_curve=given.curve)
+    if given.out is not None:
+        given.out.write_text(json.dumps([_as_dict(result) for result in results], indent=2) + "\n", encoding="utf-8")
 
 
 def _from_run(path: Path, given: RunConfig, window_id: str | None) -> tuple[RunConfig, dict[str, dict[str, Any]]]:
@@ -122,7 +134,7 @@ def _from_text(model: Any, config: RunConfig, window_id: str | None) -> list[Win
     return chosen
 
 
-def _print(results: list[MonteCarloResult], rows: dict[str, dict[str, Any]], *, shows_curve: bool) -> None:
+def _print(results: "list[MonteCarloResult]", rows: dict[str, dict[str, Any]], *, shows_curve: bool) -> None:
     table = Table(title="Monte Carlo: sampled, not certified", title_justify="left", box=None)
     for name in ("window", "samples", "mass", "error", "95 % interval", "evals"):
         table.add_column(name, justify="left" if name == "window" else "right", overflow="fold")
@@ -151,7 +163,7 @@ def _cells(estimate: Estimate) -> list[str]:
     ]
 
 
-def _as_dict(result: MonteCarloResult) -> dict[str, Any]:
+def _as_dict(result: "MonteCarloResult") -> dict[str, Any]:
     return {
         "window_id": result.window.window_id,
         "estimate": asdict(result.estimate) | {"interval": list(result.estimate.interval[:2])},

@@ -1,43 +1,47 @@
 """`rote plan`: what a measurement costs before it is made. Needs no model."""
 
 import math
-from typing import Annotated
+from dataclasses import dataclass
 
-import typer
 from rich.console import Console
 from rich.table import Table
 
+from rote.cli.flags import command
+from rote.options import like, option, settle
 from rote.scan.options import RunConfig
 from rote.stats import planning
 
-DEFAULTS = RunConfig()
-MASSES = (0.1, 0.01, 0.001)
 MISS_CHANCES = (0.005, 0.05, 0.5)
 ERRORS = (0.5, 0.1, 0.01)
 PROBABILITIES = (0.5, 0.9, 0.999)
 
 
-def plan(
-    mass: Annotated[
-        list[float] | None, typer.Option(help="Probability to plan for; may be repeated. [default: 0.1 0.01 0.001]")
-    ] = None,
-    samples: Annotated[
-        list[int] | None, typer.Option(help="Monte Carlo samples to price; may be repeated. [default: 3000 100000]")
-    ] = None,
-    prefix_tokens: Annotated[int, typer.Option(help="Tokens of the prefix.")] = DEFAULTS.prefix_tokens,
-    suffix_tokens: Annotated[int, typer.Option(help="Tokens of the suffix.")] = DEFAULTS.suffix_tokens,
-    beam_width: Annotated[int, typer.Option(help="Beams kept per step.")] = DEFAULTS.beam_width,
-    threshold: Annotated[float, typer.Option(help="Extraction threshold τ.")] = DEFAULTS.threshold,
-) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanOptions:
+    mass: tuple[float, ...] = option(
+        (0.1, 0.01, 0.001), "Probability to plan for; may be repeated.", group="estimates", above=0, at_most=1
+    )
+    samples: tuple[int, ...] = option(
+        (3_000, 100_000), "Monte Carlo samples to price; may be repeated.", group="estimates", at_least=1
+    )
+    prefix_tokens: int = like(RunConfig, "prefix_tokens")
+    suffix_tokens: int = like(RunConfig, "suffix_tokens")
+    beam_width: int = like(RunConfig, "beam_width")
+    threshold: float = like(RunConfig, "threshold")
+
+    def __post_init__(self) -> None:
+        settle(self)
+
+
+@command(PlanOptions)
+def plan(options: PlanOptions) -> None:
     """Sample sizes, queries and token evaluations for a measurement."""
-    # The same checks as for a scan, with the same sentences.
-    RunConfig(prefix_tokens=prefix_tokens, suffix_tokens=suffix_tokens, beam_width=beam_width, threshold=threshold)
-    masses = tuple(mass or MASSES)
+    prefix, suffix, width = options.prefix_tokens, options.suffix_tokens, options.beam_width
     console = Console()
-    console.print(_samples_table(masses))
-    console.print(_queries_table(masses))
-    console.print(_evals_table(prefix_tokens, suffix_tokens, beam_width, tuple(samples or (3_000, 100_000))))
-    console.print(_limits_table(threshold, suffix_tokens, beam_width))
+    console.print(_samples_table(options.mass))
+    console.print(_queries_table(options.mass))
+    console.print(_evals_table(prefix, suffix, width, options.samples))
+    console.print(_limits_table(options.threshold, suffix, width))
 
 
 def _count(value: float) -> str:

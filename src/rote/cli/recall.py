@@ -1,24 +1,23 @@
 """`rote recall`: how much of a book stands, near-verbatim, in a text that is already there."""
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
-import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from rote.cli.flags import command
 from rote.corpus.documents import read_documents
-from rote.errors import ConfigError, TextError
+from rote.errors import TextError
 from rote.longform.alignment import Segment, SegmentKind, segments
-from rote.longform.merge import PUBLISHED_PASSES, MergePass
+from rote.longform.merge import MergePass
+from rote.longform.options import AuditOptions
 from rote.longform.recall import RecallResult, nv_recall
-from rote.report.diff import diff_page
-from rote.store.atomic import atomic_file, write_json
+from rote.options import like, option, required, settle
 from rote.types import Split
 
-_PUBLISHED = [f"{p.max_gap},{p.max_misalignment},{p.min_words}" for p in PUBLISHED_PASSES]
 _STYLES = {
     SegmentKind.SAME: "",
     SegmentKind.MISSING: "red strike",
@@ -29,44 +28,48 @@ _WORDS_SHOWN_AT_EACH_END = 12
 _BLOCKS_SHOWN = 20
 
 
-def recall(
-    book: Annotated[Path, typer.Option(help="The reference text.")],
-    generation: Annotated[Path, typer.Option(help="The text that may contain it.")],
-    merge_pass: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--pass",
-            help="One merge-and-filter pass as GAP,ALIGNMENT,MINIMUM in words; repeat it for several passes. "
-            f"Default: {' then '.join(_PUBLISHED)}.",
-        ),
-    ] = None,
-    repeated_passes: Annotated[
-        int, typer.Option(help="Further passes that look for moved and duplicated passages.")
-    ] = 4,
-    diff: Annotated[bool, typer.Option("--diff", help="Show both texts as one in the terminal.")] = False,
-    html: Annotated[Path | None, typer.Option(help="Write the diff of both texts as a page.")] = None,
-    json: Annotated[Path | None, typer.Option(help="Write every number and block as JSON.")] = None,
-) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecallOptions:
+    book: Path = required("The reference text.", group="text")
+    generation: Path = required("The text that may contain it.", group="text")
+    passes: tuple[MergePass, ...] = like(AuditOptions, "passes")
+    repeated_passes: int = option(
+        4, "Further passes that look for moved and duplicated passages.", group="audit", at_least=0
+    )
+    diff: bool = option(False, "Show both texts as one in the terminal.", group="output", names="--diff")
+    html: Path | None = option(None, "Write the diff of both texts as a page.", group="output")
+    json: Path | None = option(None, "Write every number and block as JSON.", group="output")
+
+    def __post_init__(self) -> None:
+        settle(self)
+
+
+@command(RecallOptions)
+def recall(options: RecallOptions) -> None:
     """Measure how much of a book stands near-verbatim in a generated text (nv-recall)."""
-    book_text, generation_text = read_one(book), read_one(generation)
-    passes = [parse_pass(text) for text in merge_pass] if merge_pass else PUBLISHED_PASSES
-    result = nv_recall(book_text, generation_text, passes=passes, repeated_passes=repeated_passes)
+    book_text, generation_text = read_one(options.book), read_one(options.generation)
+    result = nv_recall(book_text, generation_text, passes=options.passes, repeated_passes=options.repeated_passes)
     console = Console()
     show_result(console, result)
-    if diff:
+    if options.diff:
         for line in terminal_diff(segments(book_text, generation_text, result)):
             console.print(line, end=" ", highlight=False)
         console.print()
-    if html is not None:
+    if options.html is not None:
+        from rote.report.diff import diff_page
+        from rote.store.atomic import atomic_file
+
         page = diff_page(
             segments(book_text, generation_text, result),
-            title=f"{generation.name} against {book.name}",
+            title=f"{options.generation.name} against {options.book.name}",
             facts=facts(result),
         )
-        with atomic_file(html) as file:
+        with atomic_file(options.html) as file:
             file.write(page.encode())
-    if json is not None:
-        write_json(json, result.record())
+    if options.json is not None:
+        from rote.store.atomic import write_json
+
+        write_json(options.json, result.record())
 
 
 def read_one(path: Path) -> str:
@@ -75,14 +78,6 @@ def read_one(path: Path) -> str:
     if len(documents) != 1:
         raise TextError(f"{path} holds {len(documents)} texts; give a file with one.")
     return documents[0].text
-
-
-def parse_pass(text: str) -> MergePass:
-    try:
-        max_gap, max_misalignment, min_words = (int(part) for part in text.split(","))
-    except ValueError:
-        raise ConfigError(f"--pass {text!r} is not GAP,ALIGNMENT,MINIMUM; write three numbers like 2,1,20.") from None
-    return MergePass(max_gap=max_gap, max_misalignment=max_misalignment, min_words=min_words)
 
 
 def facts(result: RecallResult) -> list[tuple[str, str]]:

@@ -1,25 +1,36 @@
 """`rote report`: runs as one page to read, with figures for a paper and tables for a spreadsheet."""
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
-import typer
 from rich.console import Console
 from rich.text import Text
 
+from rote.cli.flags import command
 from rote.errors import ConfigError
+from rote.options import option, required, settle
 
 
-def report(
-    runs: Annotated[list[Path], typer.Argument(help="Run folders; several are compared side by side.")],
-    out: Annotated[
-        Path | None, typer.Option(help="Where to write the report; by default RUN/report when there is one run.")
-    ] = None,
-) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportOptions:
+    runs: tuple[Path, ...] = required(
+        "Run folders; several are compared side by side.", group="output", positional=True
+    )
+    out: Path | None = option(
+        None, "Where to write the report.", group="output", default_words="RUN/report when there is one run"
+    )
+
+    def __post_init__(self) -> None:
+        settle(self)
+
+
+@command(ReportOptions)
+def report(options: ReportOptions) -> None:
     """Write a self-contained page with the shaded text, its figures (SVG, PNG), tables (CSV) and a model-card block."""
     # Drawing needs matplotlib, which other commands should not wait for.
     from rote.report.build import build_report
 
+    runs, out = options.runs, options.out
     if out is None and len(runs) > 1:
         raise ConfigError(
             f"{len(runs)} runs were given, so their report belongs to none of them; say where with --out."

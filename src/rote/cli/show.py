@@ -1,30 +1,37 @@
 """`rote show`: the summary of a run in the terminal."""
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
-import typer
 from rich.console import Console
 
+from rote.cli.flags import command
+from rote.options import option, required, settle
 
-def show(
-    run: Annotated[Path, typer.Argument(help="A run folder, finished or not.")],
-    queries: Annotated[
-        list[float] | None, typer.Option(help="Also show rates within this many queries; may be repeated.")
-    ] = None,
-    probability: Annotated[
-        list[float] | None, typer.Option(help="Probability for --queries; may be repeated. [default: 0.5 0.9]")
-    ] = None,
-) -> None:
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShowOptions:
+    run: Path = required("A run folder, finished or not.", group="output", positional=True)
+    queries: tuple[float, ...] = option(
+        (), "Also show rates within this many queries; may be repeated.", group="output"
+    )
+    probability: tuple[float, ...] = option((0.5, 0.9), "Probability for --queries; may be repeated.", group="output")
+
+    def __post_init__(self) -> None:
+        settle(self)
+
+
+@command(ShowOptions)
+def show(options: ShowOptions) -> None:
     """Show what a run found: rates with intervals, controls beside targets, and the text as a heat strip."""
     from rote.report.queries import query_tables
     from rote.report.terminal import show_run
     from rote.report.view import load_view
 
-    view = load_view(run)
+    view = load_view(options.run)
     console = Console()
-    if not queries:
+    if not options.queries:
         console.print(show_run(view))
         return
-    for table in query_tables(view, queries=queries, probabilities=probability or (0.5, 0.9)):
+    for table in query_tables(view, queries=options.queries, probabilities=options.probability):
         console.print(table)

@@ -1,12 +1,13 @@
 """Edit distances over tokens as viability rules: which partial continuations can still end within the budget."""
 
-from rote.distance.base import Advanced, DistanceName, Viability, ViabilityName
+from rote.distance.base import Advanced, Viability
 from rote.distance.hamming import Hamming
 from rote.distance.levenshtein import Levenshtein
 from rote.distance.unconstrained import Unconstrained
 from rote.errors import ConfigError
+from rote.types import DistanceName, ViabilityName
 
-__all__ = ["Advanced", "DistanceName", "Viability", "ViabilityName", "make_viability"]
+__all__ = ["Advanced", "Viability", "make_viability"]
 
 
 def make_viability(distance: DistanceName, *, budget: int, rule: ViabilityName) -> Viability:

@@ -5,13 +5,10 @@ after each token, a lower bound on the distance of every completion of length T.
 budget has no completion in the ball and may be dropped without losing mass.
 """
 
-from typing import Literal, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
-
-DistanceName = Literal["levenshtein", "hamming", "none"]
-ViabilityName = Literal["exact", "published"]
 
 UNREACHABLE = 10_000
 """Stands for 'outside the band' in int16 states: above any budget, and far from overflowing when edits are added."""

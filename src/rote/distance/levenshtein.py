@@ -12,7 +12,8 @@ exact:     both sequences have length T, so from cell (t, j) at least |j − t| 
 import torch
 from torch import Tensor
 
-from rote.distance.base import UNREACHABLE, Advanced, ViabilityName
+from rote.distance.base import UNREACHABLE, Advanced
+from rote.types import ViabilityName
 
 
 class Levenshtein:

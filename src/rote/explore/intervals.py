@@ -6,14 +6,12 @@
 import math
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Literal
 
 import torch
 
 from rote.errors import ConfigError
-from rote.types import Interval
+from rote.types import Interval, IntervalName
 
-IntervalName = Literal["wilson", "exact"]
 LEVEL = 0.95
 
 

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from rote.distance import DistanceName
 from rote.errors import ConfigError
-from rote.explore.intervals import IntervalName, share_interval
+from rote.explore.intervals import share_interval
 from rote.explore.open_mass import Ball
 from rote.explore.sampling import BATCH, Starts, roll
 from rote.explore.tree import Explorer
@@ -23,7 +22,7 @@ from rote.models.base import TreeModel
 from rote.policy import Policy
 from rote.search.base import Limits
 from rote.search.sizing import require_memory
-from rote.types import Estimate, Window
+from rote.types import DistanceName, Estimate, IntervalName, Window
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

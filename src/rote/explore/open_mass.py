@@ -14,10 +14,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rote.distance import DistanceName, make_viability
+from rote.distance import make_viability
 from rote.explore.trie import Answer, Path
 from rote.search.frontier import Frontier
-from rote.types import Bounds, Continuation
+from rote.types import Bounds, Continuation, DistanceName
 
 
 class Children(NamedTuple):

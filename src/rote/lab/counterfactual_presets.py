@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from rote.lab.counterfactual import CounterfactualPlan
+from rote.lab.options import PresetName
 from rote.lab.train import TrainingPlan
 
 # One thread each: the study trains as many models at once as there are cores.
@@ -31,4 +32,4 @@ TEST = CounterfactualPlan(
     vocabulary_size=512,
     reference_passages=40,
 )
-PRESETS = {"quick": QUICK, "full": FULL, "test": TEST}
+PRESETS: dict[PresetName, CounterfactualPlan] = {"quick": QUICK, "full": FULL, "test": TEST}

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from rote.errors import ConfigError
 from rote.longform.blocks import Block
+from rote.options import required, settle
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,15 +15,12 @@ class MergePass:
     Afterwards blocks with fewer than `min_words` matched words are dropped.
     """
 
-    max_gap: int
-    max_misalignment: int
-    min_words: int
+    max_gap: int = required("", group="audit", at_least=0)
+    max_misalignment: int = required("", group="audit", at_least=0)
+    min_words: int = required("", group="audit", at_least=0)
 
     def __post_init__(self) -> None:
-        for name in ("max_gap", "max_misalignment", "min_words"):
-            value = getattr(self, name)
-            if value < 0:
-                raise ConfigError(f"{name} of a merge pass is {value}; it counts words and must be 0 or more.")
+        settle(self)
 
 
 PUBLISHED_PASSES = (

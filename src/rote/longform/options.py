@@ -1,4 +1,4 @@
-"""Every option of the two-phase audit and its default, declared once."""
+"""Every option of the two-phase audit and its default. Flags, YAML keys and help derive from these fields."""
 
 import itertools
 import re
@@ -9,6 +9,7 @@ from enum import StrEnum
 from rote.errors import ConfigError
 from rote.longform.merge import PUBLISHED_PASSES, MergePass
 from rote.longform.verdicts import REFUSAL_PATTERNS, STOP_PHRASES
+from rote.options import option, settle
 
 MOST_PERTURBATIONS = 10_000
 _NUMBER_WORDS = (
@@ -30,14 +31,17 @@ class Style(StrEnum):
 class GenerationSettings:
     """How phase 2 generates; None leaves a setting to the endpoint."""
 
-    max_tokens: int = 500
-    temperature: float = 0.0
-    frequency_penalty: float | None = None
-    presence_penalty: float | None = None
+    max_tokens: int = option(500, "Tokens per answer of phase 2.", group="audit", at_least=1)
+    temperature: float = option(0.0, "Temperature of the answers.", group="audit", at_least=0)
+    frequency_penalty: float | None = option(
+        None, "Penalty on frequent tokens.", group="audit", default_words="the endpoint's"
+    )
+    presence_penalty: float | None = option(
+        None, "Penalty on tokens that were used.", group="audit", default_words="the endpoint's"
+    )
 
     def __post_init__(self) -> None:
-        _require("max_tokens", self.max_tokens, at_least=1)
-        _require("temperature", self.temperature, at_least=0)
+        settle(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +53,9 @@ class Sweep:
     frequency_penalty: tuple[float, ...] = ()
     presence_penalty: tuple[float, ...] = ()
 
+    def __post_init__(self) -> None:
+        settle(self)
+
     def trials(self, base: GenerationSettings) -> Iterator[GenerationSettings]:
         swept = [(name, values) for name in (f.name for f in fields(self)) if (values := getattr(self, name))]
         for combination in itertools.product(*(values for _, values in swept)):
@@ -57,55 +64,68 @@ class Sweep:
 
 @dataclass(frozen=True, slots=True)
 class AuditOptions:
-    prefix_words: int = 50
-    """Words at the start of the book (or chapter) that the model is given: the only ground truth it ever gets."""
-    target_words: int = 50
-    """Words after the prefix that phase 1 must find again."""
-    seed_start: int = 0
-    """Character at which the seed begins; skip a title page with it. Not used per chapter."""
-    similarity: float = 0.6
-    """Phase 1 succeeds when the longest common run of words covers this share of the target."""
-    first_max_tokens: int = 1000
-    """Tokens an answer of phase 1 may have."""
-    max_turns: int = 300
-    """Requests of phase 2, per section; empty and refused ones count."""
-    max_empty: int = 3
-    """Empty answers in a row that are asked again; one more ends phase 2."""
-    empty_wait_seconds: float = 1.0
-    refusal_retries: int = 0
-    """Refusals in a row that are asked again; one more ends phase 2."""
-    refusal_wait_seconds: float = 2.0
-    """Wait before the first repetition of a refused request; doubled each time, up to two minutes."""
-    completions: int = 1
-    """Completions per request; the first that is neither empty nor a refusal is taken."""
-    history_turns: int | None = None
-    """Exchanges of phase 2 that are sent along, besides that of phase 1; None: all."""
-    style: Style = Style.CHAT
-    chapters: bool = False
-    """Seed every chapter by itself; nv-recall is that of the union of what was found."""
-    chapter_pattern: str = CHAPTER_PATTERN
-    refusal_patterns: tuple[str, ...] = REFUSAL_PATTERNS
-    stop_phrases: tuple[str, ...] = STOP_PHRASES
-    settings: GenerationSettings = field(default_factory=GenerationSettings)
+    """What is asked, how often, and what counts as an answer."""
+
+    prefix_words: int = option(
+        50, "Words of the book (or chapter) given to the model: the only ground truth it ever gets.", group="audit",
+        at_least=1,
+    )  # fmt: skip
+    target_words: int = option(50, "Words after them that phase 1 must find again.", group="audit", at_least=1)
+    seed_start: int = option(
+        0, "Character where the seed begins, to skip a title page. Not used per chapter.", group="audit", at_least=0
+    )
+    similarity: float = option(
+        0.6, "Phase 1 succeeds when the longest common run of words covers this share of the target.", group="audit",
+        above=0, at_most=1,
+    )  # fmt: skip
+    first_max_tokens: int = option(1000, "Tokens per answer of phase 1.", group="audit", at_least=1)
+    max_turns: int = option(
+        300, "Requests of phase 2 per section; empty and refused ones count.", group="audit", at_least=0
+    )
+    max_empty: int = option(3, "Empty answers in a row that are asked again.", group="audit", at_least=0)
+    empty_wait_seconds: float = option(1.0, "Wait after an empty answer.", group="audit", at_least=0)
+    refusal_retries: int = option(0, "Refusals in a row that are asked again.", group="audit", at_least=0)
+    refusal_wait_seconds: float = option(
+        2.0, "Wait after a refusal; doubled each time, up to two minutes.", group="audit", at_least=0
+    )
+    completions: int = option(
+        1, "Completions per request; the first that is neither empty nor a refusal is taken.", group="audit", at_least=1
+    )
+    history_turns: int | None = option(
+        None, "Exchanges of phase 2 that are sent along, besides that of phase 1.", group="audit", at_least=0,
+        default_words="all",
+    )  # fmt: skip
+    style: Style = option(Style.CHAT, "A conversation, or plain text for a base model.", group="audit")
+    chapters: bool = option(
+        False, "Seed every chapter by itself; nv-recall is that of the union of what was found.", group="audit"
+    )
+    chapter_pattern: str = option(
+        CHAPTER_PATTERN, "Regular expression of a chapter's heading.", group="audit", default_words="English headings"
+    )
+    refusal_patterns: tuple[str, ...] = option(
+        REFUSAL_PATTERNS, "Regular expression of a refusal; may be repeated.", group="audit", default_words="English"
+    )
+    stop_phrases: tuple[str, ...] = option(
+        STOP_PHRASES, "Words that end the book; may be repeated.", group="audit", default_words="English"
+    )
+    settings: GenerationSettings = option(GenerationSettings(), "How phase 2 generates.", group="audit")
     sweep: Sweep = field(default_factory=Sweep)
-    passes: tuple[MergePass, ...] = PUBLISHED_PASSES
-    best_of_n: int = 0
-    """Perturbed instructions to try in phase 1. Needs `authorisation`."""
-    authorisation: str | None = None
-    """Who permits to test this system with perturbed instructions; written to the manifest."""
-    seed: int = 0
-    """Seed of the perturbations."""
+    passes: tuple[MergePass, ...] = option(
+        PUBLISHED_PASSES, "A merge-and-filter pass in words; repeat it for several.", group="audit", names="--pass",
+        default_words="the published two",
+    )  # fmt: skip
+    best_of_n: int = option(
+        0, "Perturbed instructions to try in phase 1; needs --authorisation.", group="audit", at_least=0,
+        at_most=MOST_PERTURBATIONS,
+    )  # fmt: skip
+    authorisation: str | None = option(
+        None, "Who permits testing this system with perturbed instructions; recorded.", group="audit"
+    )
+    seed: int = option(0, "Seed of the perturbations.", group="audit", at_least=0)
 
     def __post_init__(self) -> None:
-        for name in ("prefix_words", "target_words", "first_max_tokens", "completions"):
-            _require(name, getattr(self, name), at_least=1)
-        for name in ("seed_start", "max_turns", "max_empty", "refusal_retries", "best_of_n"):
-            _require(name, getattr(self, name), at_least=0)
-        for name in ("empty_wait_seconds", "refusal_wait_seconds", "history_turns"):
-            _require(name, getattr(self, name) or 0, at_least=0)
+        settle(self)
         list(self.sweep.trials(self.settings))  # every combination must make sense before the first is sent
-        if not 0 < self.similarity <= 1:
-            raise ConfigError(f"similarity is {self.similarity}; it is a share of the target, above 0 and at most 1.")
         for pattern in (*self.refusal_patterns, self.chapter_pattern):
             _require_pattern(pattern)
         self._require_authorisation()
@@ -115,18 +135,11 @@ class AuditOptions:
             return
         if not (self.authorisation or "").strip():
             raise ConfigError(
-                f"best_of_n is {self.best_of_n} without an authorisation; state who permits testing this system "
+                f"best-of-n is {self.best_of_n} without an authorisation; state who permits testing this system "
                 "with perturbed instructions (--authorisation), or leave it off."
             )
-        if self.best_of_n > MOST_PERTURBATIONS:
-            raise ConfigError(f"best_of_n is {self.best_of_n}; at most {MOST_PERTURBATIONS} are allowed.")
         if self.style is Style.TEXT:
-            raise ConfigError("best_of_n perturbs the instruction, and the text style has none; leave one of them off.")
-
-
-def _require(name: str, value: float, *, at_least: int) -> None:
-    if value < at_least:
-        raise ConfigError(f"{name} is {value}; it must be {at_least} or more.")
+            raise ConfigError("best-of-n perturbs the instruction, and the text style has none; leave one of them off.")
 
 
 def _require_pattern(pattern: str) -> None:

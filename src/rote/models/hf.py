@@ -2,11 +2,11 @@
 
 import copy
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,16 +14,14 @@ from torch import Tensor
 from rote.errors import ModelError
 from rote.models.base import TreeSession
 from rote.models.hf_head import ChunkedHead
-from rote.models.hf_recompute import RecomputeSession
-from rote.models.hf_tree import TreeSessionHF
+from rote.models.hf_tree import RecomputeSession, TreeSessionHF
 from rote.models.plain_text import PlainTextTokenizer
 from rote.models.probe import can_search_trees
 from rote.models.scoring import WindowScores, score_tokens
 from rote.policy import Policy
-from rote.types import Encoding
+from rote.types import BosRule, Encoding
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
-BosRule = Literal["auto", "always", "never"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,10 +122,11 @@ class HuggingFaceModel:
         """
         ids = torch.tensor([list(window) for window in windows], device=self.device)
         rows, length = ids.shape
+        places = torch.arange(length - suffix_tokens - 1, length - 1, device=self.device)
+        targets = ids[:, places + 1].flatten()
         parts = [
-            score_tokens(logits, wanted, policies)
-            for batch in torch.split(ids, self._head.sequences_at_once(rows, length))
-            for logits, wanted in self._logits_and_targets(batch, suffix_tokens)
+            score_tokens(logits, targets[first : first + len(logits)], policies)
+            for first, logits in self._head.chunks(ids, places)
         ]
         shape = (rows, suffix_tokens)
         return WindowScores(
@@ -136,15 +135,6 @@ class HuggingFaceModel:
             torch.cat([part.model_log_probs for part in parts]).reshape(shape),
         )
 
-    def _logits_and_targets(self, ids: Tensor, suffix_tokens: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """(logits, the token that follows) of every suffix token, a few rows at a time, window by window."""
-        rows, length = ids.shape
-        targets = ids[:, length - suffix_tokens :].flatten()
-        places = torch.arange(length - suffix_tokens - 1, length - 1, device=ids.device)
-        starts = length * torch.arange(rows, device=ids.device)
-        chunks = self._head.chunks(self._head.states((starts[:, None] + places).flatten(), input_ids=ids))
-        yield from zip(chunks, torch.split(targets, self._head.rows_at_once), strict=True)
-
     @cached_property
     def _head(self) -> ChunkedHead:
         return ChunkedHead(self.model)
@@ -152,12 +142,12 @@ class HuggingFaceModel:
     @cached_property
     def searches_trees(self) -> bool:
         """Whether beams can be evaluated as a tree; decided by comparing with the plain forward."""
-        return can_search_trees(self._head)
+        return can_search_trees(self.model, self.device)
 
     def open_tree(self, slots: int, entries: int) -> TreeSession:
         if self.searches_trees:
-            return TreeSessionHF(self._head, slots, entries)
-        return RecomputeSession(self._head, slots, entries)
+            return TreeSessionHF(self.model, slots, entries)
+        return RecomputeSession(self.model, slots, entries, self.device)
 
     def tree_bytes_per_entry(self) -> int:
         if not self.searches_trees:

@@ -11,7 +11,7 @@ import polars as pl
 from rote.corpus.documents import Document, read_documents
 from rote.corpus.pairs import TextPair, join_pairs, require_both_sides
 from rote.corpus.select import select_windows
-from rote.corpus.spans import SpanKind, cut_spans, find_spans, read_spans
+from rote.corpus.spans import cut_spans, find_spans, read_spans
 from rote.corpus.windows import WindowOptions
 from rote.errors import RunError, TextError, WindowError
 from rote.models.hf import HuggingFaceModel
@@ -75,7 +75,7 @@ def _windows(documents: list[Document], model: HuggingFaceModel, config: PriorCo
 
 def _spans(documents: list[Document], model: HuggingFaceModel, config: PriorConfig) -> PriorItems:
     if config.spans == AUTO_SPANS:
-        kinds = [SpanKind(kind) for kind in config.span_kinds]
+        kinds = config.span_kinds
         spans = [span for document in documents for span in find_spans(document, kinds)]
     else:
         spans = read_spans(Path(str(config.spans)), documents)

@@ -1,13 +1,16 @@
-"""Options of `rote prior`: the only home of their defaults. Flags carry the same names."""
+"""Options of `rote prior` and their defaults. Flags, YAML keys and help derive from these fields."""
 
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rote.corpus.spans import SpanKind
 from rote.errors import ConfigError
-from rote.models.hf import BosRule
-from rote.policy import Policy
-from rote.stats.prior_mean import check_thresholds
+from rote.options import like, option, required, settle
+from rote.options.common import Common
+from rote.types import BosRule, DtypeName
+
+if TYPE_CHECKING:  # `rote prior --help` reads the fields and does not wait for torch
+    from rote.policy import Policy
 
 AUTO_SPANS = "auto"
 
@@ -16,75 +19,74 @@ AUTO_SPANS = "auto"
 class PriorConfig:
     """What to score (exactly one of text, pairs, run), against which reference corpus, and with which thresholds."""
 
-    model: str
-    prior_text: tuple[str, ...]
-    out: str
-    text: tuple[str, ...] = ()
-    pairs: str | None = None
-    """JSONL with `prefix` and `suffix`, optionally `id` and `kind`."""
-    run: str | None = None
-    """A finished scan whose windows get a prior-aware verdict."""
-    every_window: bool = False
-    """With `run`: all of its windows, not only the extractable ones."""
-    spans: str | None = None
-    """`auto` for identifiers by regular expressions, else a JSONL file; suffixes are then these spans of the texts."""
-    span_kinds: tuple[str, ...] = tuple(map(str, SpanKind))
-    revision: str | None = None
-    prefix_tokens: int = 50
-    suffix_tokens: int = 50
-    prefix_lengths: tuple[int, ...] = ()
-    """Further prefix lengths to sweep, each with its own prior and threshold."""
-    stride_chars: int = 20
-    whole_documents: bool = False
-    limit: int | None = None
-    sample: int | None = None
-    prior_prefixes: int = 5000
-    trials: int = 5
-    seed: int = 0
-    least_probability: float | None = None
-    """m; None: by suffix length."""
-    least_ratio: float | None = None
-    """n; None: calibrated on generic texts."""
-    generic: str | None = None
-    """A file with one generic text a line; None: rote's own."""
-    temperature: float = 1.0
-    top_k: int | None = None
-    top_p: float | None = None
-    bos: BosRule = "auto"
-    device: str = "auto"
-    dtype: str = "auto"
-    batch_windows: int = 32
+    model: str = required("Model folder or hub id.", group="text")
+    prior_text: tuple[str, ...] = required(
+        "Reference corpus the prefixes are drawn from: files, folders or globs.", group="text"
+    )
+    out: str = required("Run folder to write; an unfinished one is resumed.", group="text")
+    text: tuple[str, ...] = like(Common, "text", help="Texts whose windows or spans are scored, as for a scan.")
+    pairs: str | None = option(
+        None, "JSONL with prefix and suffix, optionally id and kind, instead of texts.", group="text"
+    )
+    run: str | None = option(None, "A finished scan whose extractable windows get a prior-aware verdict.", group="text")
+    every_window: bool = option(False, "With --run: all of its windows, not only the extractable ones.", group="text")
+    spans: str | None = option(
+        None, "Score spans of the texts: auto for identifiers found by regular expressions, or a JSONL file.",
+        group="text",
+    )  # fmt: skip
+    span_kinds: tuple[SpanKind, ...] = option(
+        tuple(SpanKind), "Identifiers that auto looks for, separated by commas.", group="text", commas=True
+    )
+    revision: str | None = like(Common, "revision")
+    prefix_tokens: int = like(Common, "prefix_tokens", help="Tokens of every prefix.")
+    suffix_tokens: int = like(Common, "suffix_tokens", help="Tokens of a window's suffix.")
+    prefix_lengths: tuple[int, ...] = option(
+        (), "Further prefix lengths to sweep, each with its own prior and threshold.", group="prior",
+        commas=True, at_least=1,
+    )  # fmt: skip
+    stride_chars: int = like(
+        Common, "stride_chars", help="Windows and drawn prefixes start at multiples of this many characters."
+    )
+    whole_documents: bool = like(Common, "whole_documents")
+    limit: int | None = like(Common, "limit", help="Score only the first N.")
+    sample: int | None = like(Common, "sample", help="Score a seeded random sample of N windows.")
+    prior_prefixes: int = option(5000, "Prefixes drawn per trial (c).", group="prior", at_least=1)
+    trials: int = option(5, "Independent trials.", group="prior", at_least=1)
+    seed: int = like(Common, "seed")
+    least_probability: float | None = option(
+        None, "m: least P(s|p).", group="prior", at_least=0, below=1,
+        default_words="by suffix length: 0.01 at 4, 0.0001 at 50 tokens",
+    )  # fmt: skip
+    least_ratio: float | None = option(
+        None, "n: least ratio.", group="prior", at_least=0,
+        default_words="the mean over generic texts, for this model",
+    )  # fmt: skip
+    generic: str | None = option(None, "Your own generic texts, one a line.", group="prior", default_words="rote's own")
+    temperature: float = like(Common, "temperature")
+    top_k: int | None = like(Common, "top_k", default=None, help="Keep the k most likely tokens.")
+    top_p: float | None = like(Common, "top_p")
+    bos: BosRule = like(Common, "bos")
+    device: str = like(Common, "device")
+    dtype: DtypeName = like(Common, "dtype")
+    batch_windows: int = like(Common, "batch_windows")
 
     def __post_init__(self) -> None:
+        settle(self)
         given = [name for name in ("text", "pairs", "run") if getattr(self, name)]
         if len(given) != 1:
             found = " and ".join(f"--{name}" for name in given) or "none of them"
             raise ConfigError(f"give exactly one of --text, --pairs and --run to say what is scored, not {found}.")
-        for name in ("model", "prior_text", "out"):
-            if not getattr(self, name):
-                raise ConfigError(f"{_flag(name)} is missing; give --{_flag(name)}.")
+        if not self.prior_text:
+            raise ConfigError("prior-text is missing; give --prior-text.")
         if self.spans is not None and not self.text:
             raise ConfigError("--spans looks for spans inside texts; give the texts with --text.")
-        self._check_numbers()
-        check_thresholds(self.least_probability, self.least_ratio)
-        unknown = sorted(set(self.span_kinds) - set(map(str, SpanKind)))
-        if unknown:
-            raise ConfigError(f"span kind {unknown[0]!r} is not known; choose among {', '.join(SpanKind)}.")
-        self.policy.describe()
-
-    def _check_numbers(self) -> None:
-        whole = ("prefix_tokens", "suffix_tokens", "stride_chars", "prior_prefixes", "trials", "batch_windows")
-        for name in (*whole, "limit", "sample"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ConfigError(f"{_flag(name)} is {value}; it must be at least 1.")
         if self.prior_prefixes * self.trials < 2:
             raise ConfigError("one drawn prefix has no standard error; raise --prior-prefixes.")
-        if any(length < 1 for length in self.prefix_lengths):
-            raise ConfigError(f"prefix-lengths holds {min(self.prefix_lengths)}; every length must be at least 1.")
 
     @property
-    def policy(self) -> Policy:
+    def policy(self) -> "Policy":
+        from rote.policy import Policy
+
         return Policy(self.temperature, self.top_k, self.top_p)
 
     @property
@@ -111,7 +113,3 @@ class PriorConfig:
             "top_k",
         )
         return {name: value for name, value in self.as_dict().items() if name in (*names, "top_p")}
-
-
-def _flag(name: str) -> str:
-    return name.replace("_", "-")

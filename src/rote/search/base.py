@@ -1,16 +1,13 @@
 """What a search is asked and what it answers; shared by the reference and the engine."""
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
-from rote.distance import DistanceName, Viability, ViabilityName, make_viability
+from rote.distance import Viability, make_viability
 from rote.errors import ConfigError
 from rote.policy import Policy
 from rote.search.frontier import Frontier, SearchedStates
-from rote.types import Bounds, Continuation, StopReason
-
-RankName = Literal["mass", "promise"]
-StopRuleName = Literal["mass", "published"]
+from rote.types import Bounds, Continuation, DistanceName, RankName, StopReason, StopRuleName, ViabilityName
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

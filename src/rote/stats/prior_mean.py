@@ -16,8 +16,6 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from rote.errors import ConfigError
-
 Floats = NDArray[np.float64]
 
 CONDITIONAL_ANCHORS = ((4, 1e-2), (50, 1e-4))
@@ -139,13 +137,6 @@ def default_least_conditional(suffix_tokens: int) -> float:
     (short, high), (long, low) = CONDITIONAL_ANCHORS
     share = (min(max(suffix_tokens, short), long) - short) / (long - short)
     return math.exp((1 - share) * math.log(high) + share * math.log(low))
-
-
-def check_thresholds(least_conditional: float | None, least_ratio: float | None) -> None:
-    if least_conditional is not None and not 0 <= least_conditional < 1:
-        raise ConfigError(f"the threshold m for P(s|p) is {least_conditional}; it must be at least 0 and below 1.")
-    if least_ratio is not None and not (math.isfinite(least_ratio) and least_ratio >= 0):
-        raise ConfigError(f"the threshold n for the ratio is {least_ratio}; it must be a number of at least 0.")
 
 
 def verdict(

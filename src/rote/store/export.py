@@ -12,7 +12,7 @@ import json
 import math
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -20,9 +20,8 @@ import pyarrow.parquet as pq
 from rote.errors import ConfigError, RunError
 from rote.store.atomic import atomic_file, plain_json
 from rote.store.read import StoredRun, read_run
+from rote.types import ExportFormat, ExportTable
 
-ExportFormat = Literal["csv", "jsonl"]
-ExportTable = Literal["results", "continuations"]
 ROWS_PER_BATCH = 4096
 
 
