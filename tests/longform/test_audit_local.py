@@ -151,10 +151,11 @@ def test_the_chat_template_writes_the_conversation(base_model: LocalResponder) -
         LocalResponder(base_model.model, chat=True)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(base_model.model.tokenizer, "chat_template", CHAT_TEMPLATE)
-        chat = LocalResponder(base_model.model, chat=True)
-        ids = chat._prompt_ids([Message("user", "the sea"), Message("assistant", "was calm")])
-        text = base_model.model.tokenizer.decode(ids)
-    assert text == "user: the sea\nassistant: was calm\nassistant:"
+        writer = LocalResponder(base_model.model, chat=True).writer
+        messages = [Message("user", "the sea"), Message("assistant", "was calm"), Message("user", "go on")]
+        ids = writer.prompt(messages, room=None, most=None)
+    text = base_model.model.tokenizer.decode(ids)
+    assert text == "user: the sea\nassistant:was calm\nuser: go on\nassistant:", "as it was when the answer was given"
 
 
 @pytest.mark.parametrize(

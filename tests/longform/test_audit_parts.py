@@ -28,27 +28,50 @@ def kind_of(text: str) -> Kind:
     return judge(Answer(text, "stop"), refusal_patterns=REFUSAL_PATTERNS, stop_phrases=STOP_PHRASES).kind
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "I'm sorry, but I can't continue with that.",
-        "Sorry, I cannot do this.",
-        "I can’t provide the text of this book.",
-        "I cannot reproduce the rest of the chapter.",
-        "I am unable to continue the text verbatim.",
-        "I'm not able to share that.",
-        "I won't be able to quote further.",
+REFUSALS = {
+    "sorry, I can't": ["I'm sorry, but I can't continue with that.", "Sorry, I cannot do this.", "Sorry I can’t."],
+    "copyright": [
         "This novel is under copyright, so let me summarise it instead.",
         "That would be copyrighted material.",
-        "As an AI, my task is another.",
-        "I am not allowed to reproduce it.",
-        "I can't help with that.",
-        "I cannot share the text of the novel.",
-        "I'm unable to give you more of this chapter.",
+        "Due to copyright restrictions, here is a summary.",
     ],
+    "can't provide": ["I can’t provide the text of this book.", "Sorry, can't provide more."],
+    "unable to": [
+        "I am unable to continue the text verbatim.",
+        "I'm unable to give you more of this chapter.",
+        "Unable to provide the requested passage.",
+        "I apologize, but I'm currently unable to share this.",
+    ],
+    "I cannot": [
+        "I cannot reproduce the rest of the chapter.",
+        "I cannot share the text of the novel.",
+        "I cannot share text from the book.",
+        "I cannot directly quote the book.",
+        "I cannot do that.",
+    ],
+    "won't be able to": ["I won't be able to quote further.", "I won’t be able to provide it."],
+    "not allowed to": ["I am not allowed to reproduce it.", "We are not allowed to share the chapter."],
+    "can't reproduce": ["A lovely book! However, I can't reproduce more of it here."],
+    "can't continue": ["That is the end of Chapter One. Unfortunately, I can't continue with the next."],
+    "can't share": ["I can't share large portions of the novel.", "I can't share."],
+    "others": [
+        "I'm not able to share that.",
+        "As an AI, my task is another.",
+        "I can't help with that.",
+        "I must decline to continue this text.",
+        "This request violates my guidelines.",
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("wording", "text"), [(wording, text) for wording, texts in REFUSALS.items() for text in texts]
 )
-def test_refusals_are_recognised(text: str) -> None:
-    assert kind_of(text) is Kind.REFUSAL
+def test_refusals_of_every_kind_are_recognised(wording: str, text: str) -> None:
+    assert kind_of(text) is Kind.REFUSAL, wording
+    assert kind_of(f"Certainly! You asked for the next part of a book.\n\n{text}") is Kind.REFUSAL, (
+        "not only at the start"
+    )
 
 
 @pytest.mark.parametrize(
@@ -61,6 +84,8 @@ def test_refusals_are_recognised(text: str) -> None:
         "We could not provide for them, nor share their fate.",
         "“Wendy,” he said, “don't withdraw. I can't help crowing, Wendy, when I'm pleased with myself.”",
         "He had grounds for certainty that “I cannot share with any one.”",
+        "I was unable to continue my walk, and he was not allowed to play.",
+        "Copyright © 1925 by Charles Scribner's Sons. Copyright renewed 1953.",
         "A long way into the chapter. " * 12 + "I cannot continue, he wrote.",
     ],
 )
@@ -83,7 +108,7 @@ def test_a_stop_phrase_cuts_the_answer() -> None:
     judged = judge(
         Answer("and so they lived. THE END About the Author", "stop"), refusal_patterns=(), stop_phrases=STOP_PHRASES
     )
-    assert judged == (Kind.END, "and so they lived. ")
+    assert judged == (Kind.END, "and so they lived. ", None)
 
 
 def test_empty_means_nothing_but_white_space() -> None:

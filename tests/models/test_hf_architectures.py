@@ -10,13 +10,15 @@ import torch
 
 from rote.models import probe
 from rote.models.hf import HuggingFaceModel
-from rote.models.hf_tree import RecomputeSession, TreeSessionHF
+from rote.models.hf_head import ChunkedHead
+from rote.models.hf_recompute import RecomputeSession
+from rote.models.hf_tree import TreeSessionHF
 from rote.policy import Policy
 from rote.search.base import Limits, SearchOptions, SearchOutcome, SearchTask
 from rote.search.engine import Engine
 from rote.search.reference import search
 from rote.search.shapes import Shapes
-from tests.models.test_table import Grown, batch_of, by_columns
+from tests.models.forest import batch_of
 from tests.models.tiny import CONFIGS, VOCABULARY, tiny_model
 from tests.search.test_engine_equals_reference import PLAIN
 
@@ -183,7 +185,7 @@ def test_the_probe_notices_a_model_that_ignores_the_mask(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(TreeSessionHF, "forward", blind)
     with pytest.warns(UserWarning, match="gives other numbers with tree attention"):
-        assert not probe.can_search_trees(tiny_model("llama"), torch.device("cpu"))
+        assert not probe.can_search_trees(ChunkedHead(tiny_model("llama")))
 
 
 def test_the_probe_notices_a_model_that_ignores_positions(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,7 +196,7 @@ def test_the_probe_notices_a_model_that_ignores_positions(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(TreeSessionHF, "forward", lost)
     with pytest.warns(UserWarning, match="gives other numbers"):
-        assert not probe.can_search_trees(tiny_model("llama"), torch.device("cpu"))
+        assert not probe.can_search_trees(ChunkedHead(tiny_model("llama")))
 
 
 def test_the_attention_of_the_model_is_its_own_again_after_a_session() -> None:
@@ -209,7 +211,7 @@ def test_the_attention_of_the_model_is_its_own_again_after_a_session() -> None:
 def test_a_probed_model_gives_no_warning_when_it_can_search_trees() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert probe.can_search_trees(tiny_model("gpt2"), torch.device("cpu"))
+        assert probe.can_search_trees(ChunkedHead(tiny_model("gpt2")))
 
 
 @pytest.mark.parametrize("architecture", ["llama", "gemma2", "gpt2", "gpt_neox", "deepseek_v3", "gemma3_multimodal"])
@@ -231,30 +233,6 @@ def test_soft_caps_are_never_left_out() -> None:
     assert torch.equal(wrapped.next_logits([(4, 5, 6, 7)]), expected)
     assert wrapped.searches_trees
     assert wrap(tiny_model("llama")).model.config._attn_implementation == "sdpa", "others keep the fast one"
-
-
-@pytest.mark.parametrize("architecture", ["llama", "gemma2", "gpt2", "gpt_neo"])
-@pytest.mark.filterwarnings("ignore:.*recomputed:UserWarning")
-def test_memory_survives_growing_and_moving(architecture: str) -> None:
-    """Two forks of one prefix, moved to another slot of a grown session, in entries far apart."""
-    model = tiny(architecture)
-    with torch.inference_mode():
-        session = model.open_tree(3, 4)
-        session.forward(batch_of([[], [], []], {2: (4, 5, 6)}, 4))
-        session.grow(11)
-        session.move(2, 0, 3)
-        forks = [Grown((4, 5, 6, 7), (0, 1, 2, 9)), Grown((4, 5, 6, 8), (0, 1, 2, 5))]
-        longer = Grown((4, 5, 6, 8, 9), (0, 1, 2, 5, 9))
-        for histories, batch in (
-            ([forks[0].history, forks[1].history, forks[0].history], batch_of([forks, [], forks[:1]], {}, 11)),
-            ([longer.history], batch_of([[longer]], {}, 11)),
-        ):
-            expected = model.next_logits(histories)
-            chosen = by_columns(batch)
-            for variant in (batch, chosen, replace(chosen, reaches=())):
-                logits = session.forward(variant).float()
-                assert torch.allclose(logits, expected, rtol=1e-5, atol=1e-5)
-    assert session.entries == 11
 
 
 @pytest.mark.parametrize("architecture", ["llama", "gemma2"])

@@ -55,14 +55,18 @@ def test_every_architecture_is_scored_like_its_own_forward(architecture: str) ->
     assert_same_scores(HuggingFaceModel(model, None).score(WINDOWS, SUFFIX, POLICIES), plain_scores(model, WINDOWS))
 
 
+def head_logits(head: ChunkedHead) -> torch.Tensor:
+    return head.logits(head.states(torch.arange(5), input_ids=torch.tensor(WINDOWS)))
+
+
 def test_a_soft_cap_is_applied_to_the_chunked_head() -> None:
     model = tiny_model("gemma2", final_logit_softcapping=5.0)
     head = ChunkedHead(model)
-    assert head._is_split
-    (_, logits), *_ = head.chunks(torch.tensor(WINDOWS), torch.arange(5))
+    assert head.is_split
+    logits = head_logits(head)
     assert float(logits.detach().abs().max()) <= 5.0
     free = tiny_model("gemma2", final_logit_softcapping=None)
-    (_, uncapped), *_ = ChunkedHead(free).chunks(torch.tensor(WINDOWS), torch.arange(5))
+    uncapped = head_logits(ChunkedHead(free))
     torch.testing.assert_close(logits, torch.tanh(uncapped / 5.0) * 5.0)
     assert float(uncapped.detach().abs().max()) > 5.0, "the cap must matter here"
 
@@ -90,7 +94,7 @@ class Scaled(torch.nn.Module):
 def test_a_head_that_cannot_be_split_is_used_as_it_is() -> None:
     scaled = Scaled(tiny_model("llama")).eval()
     model = HuggingFaceModel(scaled, None)
-    assert not model._head._is_split
+    assert not model._head.is_split
     assert_same_scores(model.score(WINDOWS, SUFFIX, POLICIES), plain_scores(scaled, WINDOWS))
 
 
@@ -113,7 +117,7 @@ def test_logits_of_all_positions_never_exist_at_once(monkeypatch: pytest.MonkeyP
     vocabulary = 2048
     monkeypatch.setattr(hf_head, "CHUNK_ELEMENTS", {"cpu": rows * vocabulary, "cuda": rows * vocabulary})
     model = HuggingFaceModel(tiny_model("llama", vocab_size=vocabulary), None)
-    assert model._head._is_split
+    assert model._head.is_split
     windows = [[*window, *window] for window in WINDOWS]
     with LargestTensor() as largest:
         model.score(windows, 20, policies)

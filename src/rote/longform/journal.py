@@ -87,7 +87,7 @@ class Journal:
                 "digest": digest_of(request),
                 "worst_case": worst_case._asdict(),
                 "shared_messages": shared,
-                "messages": [message._asdict() for message in request.messages[shared:]],
+                "messages": [_present(message._asdict()) for message in request.messages[shared:]],
                 "settings": settings,
             }
         )
@@ -103,7 +103,7 @@ class Journal:
                 "kind": "answer",
                 "place": place,
                 "attempt": attempt,
-                "answers": [answer._asdict() for answer in reply.answers],
+                "answers": [_present(answer._asdict()) for answer in reply.answers],
                 "usage": reply.usage._asdict() if reply.usage else None,
             }
         )
@@ -145,7 +145,7 @@ class Journal:
             return
         state = self.states[place]
         if record["kind"] == "answer":
-            answers = tuple(Answer(**answer) for answer in record["answers"])
+            answers = tuple(Answer(**_with_tuple(answer)) for answer in record["answers"])
             state.reply = Reply(answers, Usage(**record["usage"]) if record["usage"] else None)
         if record["kind"] == "answer" or not record["may_be_billed"]:
             del state.unresolved[record["attempt"]]
@@ -158,13 +158,23 @@ def read_journal(path: Path) -> list[dict[str, Any]]:
     for record in records:
         if record["kind"] == "intent":
             messages = _full_messages(messages, record)
-            record["messages"] = [message._asdict() for message in messages]
+            record["messages"] = [_present(message._asdict()) for message in messages]
             del record["shared_messages"]
     return records
 
 
 def _full_messages(last: tuple[Message, ...], record: dict[str, Any]) -> tuple[Message, ...]:
-    return (*last[: record["shared_messages"]], *(Message(**message) for message in record["messages"]))
+    return (*last[: record["shared_messages"]], *(Message(**_with_tuple(message)) for message in record["messages"]))
+
+
+def _present(fields: dict[str, Any]) -> dict[str, Any]:
+    """Token ids only where there are any."""
+    return {name: value for name, value in fields.items() if name != "token_ids" or value is not None}
+
+
+def _with_tuple(fields: dict[str, Any]) -> dict[str, Any]:
+    ids = fields.get("token_ids")
+    return fields if ids is None else fields | {"token_ids": tuple(ids)}
 
 
 def _shared_prefix(first: tuple[Message, ...], second: tuple[Message, ...]) -> int:

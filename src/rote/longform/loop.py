@@ -130,7 +130,7 @@ class _SectionAudit:
         return Message("user", f"{instruction}\n\n{self.section.prefix}")
 
     def _phase_2(self, opening: _Opening) -> Stop:
-        exchanges = [(*opening.messages, Message("assistant", opening.judged.text))]
+        exchanges = [(*opening.messages, _said(opening.judged))]
         self.texts.append(opening.judged.text)
         if opening.judged.kind is Kind.END:
             return Stop.END_OF_BOOK
@@ -149,7 +149,7 @@ class _SectionAudit:
                 return stop
             if judged.text:
                 self.texts.append(judged.text)
-                exchanges.append((*self._continue_message(), Message("assistant", judged.text)))
+                exchanges.append((*self._continue_message(), _said(judged)))
             if judged.kind is Kind.END:
                 return Stop.END_OF_BOOK
         return Stop.QUERY_BUDGET
@@ -181,6 +181,10 @@ class _SectionAudit:
             frequency_penalty=self.settings.frequency_penalty,
             presence_penalty=self.settings.presence_penalty,
         )
+
+
+def _said(judged: Judged) -> Message:
+    return Message("assistant", judged.text, judged.token_ids)
 
 
 class _FailuresInARow:

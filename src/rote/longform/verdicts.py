@@ -7,23 +7,41 @@ from typing import NamedTuple
 
 from rote.models.responder import Answer
 
-_APOSTROPHE = r"['’]"
-_DECLINED = (
-    r"(?:provide|reproduce|continue|supply|output|generate|recite|comply|assist|fulfil+|help (?:with|you)|"
-    r"(?:share|give|quote) (?:you |with you )?(?:the|this|that|more|further|any|verbatim|longer|extended|large))"
+_CANNOT = (
+    r"(?:(?:(?:ca|wo|could)n['’ʼ]?t|cannot|can not|will not)(?: be able to)?|"
+    r"(?:currently |unfortunately )?(?:unable|not able|not allowed|not permitted) to)"
+)
+# Who declines is the answer's author: "I", "we", or nobody at the beginning of a clause ("Sorry, can't share that").
+_AUTHOR = (
+    r"(?:\b(?:i|we)(?:['’ʼ](?:m|re)| am| are)? |"
+    r"(?:\A|[.!?:;,—–\n])[\s\"“*_]*(?:(?:and|but|so|unfortunately|i['’ʼ]m afraid|sorry)[, ]+)?)"
+)
+_WORK = (
+    r"(?:texts?|books?|novels?|stor(?:y|ies)|chapters?|passages?|excerpts?|pages?|paragraphs?|contents?|materials?|"
+    r"works?|lyrics|quotes?|quotations?|verbatim|word[ -]for[ -]word|requests?|continuations?)"
+)
+_SOME_OF_IT = (
+    r"(?: (?:you |with you )?(?:it|that|this|these|those|more|further|longer|extended|large|"
+    rf"the (?:rest|full|whole|entire|next|exact|original|actual|complete))\b|[^.!?\n]{{0,80}}?\b{_WORK}\b)"
+)
+# Deeds that only somebody declines who was asked for a text, and deeds that count when a text is named with them.
+_DEED = (
+    r"(?: (?:[a-z]+ly|just|also))? (?:(?:provide|reproduce|continue|supply|output|generate|recite|transcribe|comply|"
+    r"assist|fulfil+|accommodate|help (?:with|you)|do (?:that|this|so)|(?:share|quote)(?=[.!?]|\Z))\b|"
+    rf"(?:share|give|quote|write|offer|complete|produce|copy|repeat|display|print|post|show|discuss|help)\b{_SOME_OF_IT})"
 )
 
-# An assistant speaking about itself or about rights. Novels are full of "I cannot" and "unable to" alone, so those
-# count only with the deed that is declined.
+# Kinds: regret, inability, permission, refusal, rules, rights, and an assistant speaking of itself. Novels are full of
+# "I cannot" and "unable to" alone, so those count only with the deed that is declined.
 REFUSAL_PATTERNS = (
-    rf"\bsorry\b[, ]+(?:but )?i (?:can{_APOSTROPHE}?t|cannot|am unable|am not able)\b",
-    rf"\bi (?:can{_APOSTROPHE}?t|cannot|can not|won{_APOSTROPHE}?t|will not) (?:be able to )?{_DECLINED}\b",
-    rf"\b(?:i{_APOSTROPHE}m|i am) (?:unable|not able|not allowed|not permitted) to {_DECLINED}\b",
-    rf"\bnot allowed to {_DECLINED}\b",
-    rf"\bwon{_APOSTROPHE}?t be able to {_DECLINED}\b",
-    r"\bcopyright(?:ed)? (?:material|text|work|content|book|novel|protection|law|restrictions?|reasons?|infringement)",
-    r"\b(?:protected by|under|violate|violates|infringe|infringes) copyright\b",
-    r"\bas an ai\b",
+    rf"\bsorry\b[,;.— ]+(?:but )?(?:i |we )?(?:['’ʼ]?m |am |are )?{_CANNOT}\b",
+    rf"{_AUTHOR}{_CANNOT}{_DEED}",
+    rf"\bnot (?:allowed|permitted) to{_DEED}",
+    rf"\b(?:i|we)(?: must| have to| need to|['’ʼ]ll have to)? decline\b[^.!?\n]{{0,80}}\b{_WORK}\b",
+    r"\b(?:against|violates?|under) my (?:guidelines|polic(?:y|ies)|rules|programming)\b",
+    # Not the notice on a title page: "Copyright © 1925 by …".
+    r"\bcopyright(?:ed|s)?\b(?!,?\s*(?:©|\(c\)|\d{4}|by\b|in the\b|renewed|page|notice|edition|secured|office))",
+    r"\bas an ai\b|\bas a (?:large )?language model\b",
 )
 STOP_PHRASES = (
     "THE END",
@@ -34,7 +52,7 @@ STOP_PHRASES = (
     "Bibliography",
 )
 OPENING_CHARACTERS = 300
-"""A refusal stands at the beginning of an answer; further on, the same words are the book's."""
+"""A refusal stands in the first part of an answer; further on, the same words are the book's."""
 
 
 class Kind(StrEnum):
@@ -49,6 +67,8 @@ class Judged(NamedTuple):
     kind: Kind
     text: str
     """What may enter the generation: empty for refusals and empty answers, cut at a stop phrase."""
+    token_ids: tuple[int, ...] | None = None
+    """The text by its tokens, where the model runs here and the text was not cut."""
 
 
 def judge(answer: Answer, *, refusal_patterns: Sequence[str], stop_phrases: Sequence[str]) -> Judged:
@@ -60,7 +80,7 @@ def judge(answer: Answer, *, refusal_patterns: Sequence[str], stop_phrases: Sequ
     places = [place for phrase in stop_phrases if (place := answer.text.find(phrase)) >= 0]
     if places:
         return Judged(Kind.END, answer.text[: min(places)])
-    return Judged(Kind.TEXT, answer.text)
+    return Judged(Kind.TEXT, answer.text, answer.token_ids)
 
 
 def first_usable(judged: Sequence[Judged]) -> Judged:

@@ -6,7 +6,7 @@ into one row, the live beams of many windows (each attending to its own ancestor
 prefixes of windows that have just been admitted.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -38,13 +38,14 @@ class CausalModel(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TreeBatch:
-    """One packed forward: first the beams of the first `len(beam_counts)` slots, then the prefixes of admitted slots.
+    """One packed forward: first the beams of the first `len(beam_counts)` slots, then the chains of admitted slots.
 
     Every query position writes its state at (`slots`, `entries`) of the session's memory. A beam in lane q of slot s
-    attends to the entries where `ancestry[s, q]` is true (its prefix, its ancestors and itself). A prefix occupies
-    entries 0 … length − 1 of its slot and attends causally. `ancestry` may have rows for more slots and lanes than are
-    live, so that shapes repeat. Where `columns` is given, `ancestry` and `entry_positions` are about those entries of
-    each slot only, in that order: a long memory of which a forward needs little.
+    attends to the entries where `ancestry[s, q]` is true (its prefix, its ancestors and itself), those written by this
+    very forward included. A chain (a prefix, or a prefix and what follows it) occupies entries 0 … length − 1 of its
+    slot and attends causally; beams may descend from any place of it, now or later. `ancestry` may have rows for more
+    slots and lanes than are live, so that shapes repeat. Where `columns` is given, `ancestry` and `entry_positions` are
+    about those entries of each slot only, in that order: a long memory of which a forward needs little.
     """
 
     token_ids: Tensor  # [queries] int64
@@ -55,8 +56,8 @@ class TreeBatch:
     ancestry: Tensor  # [slots, lanes, entries in use] bool
     entry_positions: Tensor  # [slots, entries in use] int64: sequence position held by each entry
     beam_counts: tuple[int, ...]  # live beams per slot, on the host
-    prefix_lengths: tuple[int, ...]  # one per admitted slot, on the host, in packed order
-    outputs: Tensor  # [outputs] int64: packed positions whose logits are wanted
+    prefix_lengths: tuple[int, ...]  # of the chains, one per admitted slot, on the host, in packed order
+    outputs: Tensor  # [outputs] int64: packed positions whose logits are wanted, in any order
     reaches: tuple[int, ...] = ()  # entries in use per slot, on the host; empty when all are like `ancestry`
     columns: Tensor | None = None  # [slots, entries in use] int64: the entry that each column is about
 
@@ -92,7 +93,14 @@ class TreeSession(Protocol):
         ...
 
     def forward(self, batch: TreeBatch) -> Tensor:
-        """Raw logits at `batch.outputs`. [outputs, vocab], in the model's own precision."""
+        """Raw logits at `batch.outputs`, in its order. [outputs, vocab] float32, the caller's to change."""
+        ...
+
+    def forward_in_chunks(self, batch: TreeBatch) -> Iterator[Tensor]:
+        """The same logits as consecutive pieces, few rows at a time: those of all outputs never exist at once.
+
+        The batch is evaluated and stored when this returns; only the logits are computed while iterating.
+        """
         ...
 
 

@@ -94,7 +94,7 @@ class ChatResponder:
     def _arguments(self, request: Request) -> dict[str, Any]:
         arguments: dict[str, Any] = {
             "model": self.model,
-            "messages": [message._asdict() for message in request.messages],
+            "messages": [{"role": message.role, "content": message.content} for message in request.messages],
             "temperature": request.temperature,
             self._token_parameter: request.max_tokens,
         }

@@ -2,7 +2,7 @@
 
 import copy
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +14,8 @@ from torch import Tensor
 from rote.errors import ModelError
 from rote.models.base import TreeSession
 from rote.models.hf_head import ChunkedHead
-from rote.models.hf_tree import RecomputeSession, TreeSessionHF
+from rote.models.hf_recompute import RecomputeSession
+from rote.models.hf_tree import TreeSessionHF
 from rote.models.plain_text import PlainTextTokenizer
 from rote.models.probe import can_search_trees
 from rote.models.scoring import WindowScores, score_tokens
@@ -122,11 +123,10 @@ class HuggingFaceModel:
         """
         ids = torch.tensor([list(window) for window in windows], device=self.device)
         rows, length = ids.shape
-        places = torch.arange(length - suffix_tokens - 1, length - 1, device=self.device)
-        targets = ids[:, places + 1].flatten()
         parts = [
-            score_tokens(logits, targets[first : first + len(logits)], policies)
-            for first, logits in self._head.chunks(ids, places)
+            score_tokens(logits, wanted, policies)
+            for batch in torch.split(ids, self._head.sequences_at_once(rows, length))
+            for logits, wanted in self._logits_and_targets(batch, suffix_tokens)
         ]
         shape = (rows, suffix_tokens)
         return WindowScores(
@@ -135,6 +135,15 @@ class HuggingFaceModel:
             torch.cat([part.model_log_probs for part in parts]).reshape(shape),
         )
 
+    def _logits_and_targets(self, ids: Tensor, suffix_tokens: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """(logits, the token that follows) of every suffix token, a few rows at a time, window by window."""
+        rows, length = ids.shape
+        targets = ids[:, length - suffix_tokens :].flatten()
+        places = torch.arange(length - suffix_tokens - 1, length - 1, device=ids.device)
+        starts = length * torch.arange(rows, device=ids.device)
+        chunks = self._head.chunks(self._head.states((starts[:, None] + places).flatten(), input_ids=ids))
+        yield from zip(chunks, torch.split(targets, self._head.rows_at_once), strict=True)
+
     @cached_property
     def _head(self) -> ChunkedHead:
         return ChunkedHead(self.model)
@@ -142,12 +151,12 @@ class HuggingFaceModel:
     @cached_property
     def searches_trees(self) -> bool:
         """Whether beams can be evaluated as a tree; decided by comparing with the plain forward."""
-        return can_search_trees(self.model, self.device)
+        return can_search_trees(self._head)
 
     def open_tree(self, slots: int, entries: int) -> TreeSession:
         if self.searches_trees:
-            return TreeSessionHF(self.model, slots, entries)
-        return RecomputeSession(self.model, slots, entries, self.device)
+            return TreeSessionHF(self._head, slots, entries)
+        return RecomputeSession(self._head, slots, entries)
 
     def tree_bytes_per_entry(self) -> int:
         if not self.searches_trees:

@@ -1,4 +1,4 @@
-"""Attention of packed forwards: beams over their ancestors in a session's memory, prefixes over themselves.
+"""Attention of packed forwards: beams over their ancestors in a session's memory, chains over themselves.
 
 On a GPU all slots attend at once, padded to a rectangle. A CPU pays for every padded lane and entry, so there each slot
 attends over its own.
@@ -17,7 +17,10 @@ from rote.models.memory import to_device
 
 SHAPELESS_KERNELS = [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 """Attention kernels that need no plan per shape. cuDNN's are faster for beams, whose shapes repeat; it takes tens of
-milliseconds to plan a new one, and the number of prefixes differs from step to step, as does all of an exploration."""
+milliseconds to plan a new one, and the number of chains differs from step to step, as does all of an exploration."""
+
+CAUSAL_KERNELS = [SDPBackend.FLASH_ATTENTION, *SHAPELESS_KERNELS]
+"""The same where no mask is needed."""
 
 
 class Layout:
@@ -31,7 +34,7 @@ class Layout:
         self.beam_slots = batch.slots[: self.beams]
         self._rows: Tensor | None = None
         self._hidden: dict[int | None, Tensor] = {}
-        self._prefix_hidden: dict[int | None, Tensor] = {}
+        self._chain_hidden: dict[int | None, Tensor] = {}
         self._hidden_by_slot: dict[int | None, list[Tensor]] = {}
         self.live_counts = [count for count in batch.beam_counts if count]
         self.live_reaches = [
@@ -40,15 +43,28 @@ class Layout:
             if count
         ]
         """(slot, entries in use) of every slot with beams, where the batch says it."""
-        if batch.prefix_lengths:
+        self.longest_chain = max(batch.prefix_lengths, default=0)
+        self.chains_are_even = len(set(batch.prefix_lengths)) <= 1
+        if not self.chains_are_even:
             lengths = torch.tensor(batch.prefix_lengths)[:, None]
-            order = torch.arange(max(batch.prefix_lengths))
+            order = torch.arange(self.longest_chain)
             starts = lengths.cumsum(0) - lengths
-            places = starts + torch.minimum(order, lengths - 1)  # [prefixes, longest]; padding repeats the last token
+            places = starts + torch.minimum(order, lengths - 1)  # [chains, longest]; padding repeats the last token
             (tokens,) = torch.nonzero((order < lengths).flatten(), as_tuple=True)
-            self.prefix_places = to_device(places, batch.slots.device)
-            self.prefix_tokens = to_device(tokens, batch.slots.device)
+            self._chain_places = to_device(places, batch.slots.device)
+            self._chain_tokens = to_device(tokens, batch.slots.device)
             """Where the packed tokens are in the padded rectangle, flattened."""
+
+    def as_rectangle(self, packed: Tensor) -> Tensor:
+        """Packed chains [heads, tokens, width] → [chains, heads, longest, width]; no copy where lengths agree."""
+        if self.chains_are_even:
+            return packed.reshape(packed.shape[0], -1, self.longest_chain, packed.shape[-1]).transpose(0, 1)
+        return packed[:, self._chain_places].transpose(0, 1)
+
+    def as_packed(self, rectangle: Tensor) -> Tensor:
+        """The way back: [chains, heads, longest, width] → [tokens, heads, width]."""
+        tokens = rectangle.transpose(1, 2).flatten(0, 1)
+        return tokens if self.chains_are_even else tokens[self._chain_tokens]
 
     def rows(self, entries: int) -> Tensor:
         """Where each query writes, as rows of a memory flattened over slots and entries."""
@@ -84,14 +100,14 @@ class Layout:
             ]
         return self._hidden_by_slot[window]
 
-    def prefix_hidden(self, window: int | None, dtype: torch.dtype) -> Tensor:
-        """The same for prefixes, causal. [1, 1, longest prefix, longest prefix]."""
-        if window not in self._prefix_hidden:
-            order = torch.arange(max(self.batch.prefix_lengths), device=self.batch.slots.device)
+    def chain_hidden(self, window: int | None, dtype: torch.dtype) -> Tensor:
+        """The same for chains, causal. [1, 1, longest chain, longest chain]."""
+        if window not in self._chain_hidden:
+            order = torch.arange(self.longest_chain, device=self.batch.slots.device)
             distance = order[:, None] - order[None, :]
             allowed = distance >= 0 if window is None else (distance >= 0) & (distance < window)
-            self._prefix_hidden[window] = _minus_infinity_outside(allowed, dtype)[None, None]
-        return self._prefix_hidden[window]
+            self._chain_hidden[window] = _minus_infinity_outside(allowed, dtype)[None, None]
+        return self._chain_hidden[window]
 
 
 def _minus_infinity_outside(allowed: Tensor, dtype: torch.dtype) -> Tensor:
@@ -120,6 +136,22 @@ class AttentionStyle:
             scores = self._capped((query @ key.transpose(-1, -2)).float() * self._scale(query))
             mixed = (scores + hidden).softmax(-1).to(value.dtype) @ value
         return mixed if groups == 1 else mixed.reshape(count, heads, length, -1)
+
+    def is_causal_over(self, length: int) -> bool:
+        """Whether every query of a chain of this length sees all before it, at scores as they are."""
+        return self.softcap is None and (self.window is None or self.window >= length)
+
+    def attend_causally(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """`query` [n, heads, length, width] over `key` [n, key-value heads, length, width], without any mask."""
+        groups = query.shape[1] // key.shape[1]
+        if groups > 1 and query.is_cuda and query.dtype == torch.float32:
+            # No fused kernel of a GPU takes grouped heads in float32; the unfused one holds all scores at once.
+            key, value = (heads.repeat_interleave(groups, 1) for heads in (key, value))
+            groups = 1
+        with sdpa_kernel(CAUSAL_KERNELS) if query.is_cuda else nullcontext():
+            return functional.scaled_dot_product_attention(
+                query, key, value, is_causal=True, scale=self.scaling, enable_gqa=groups > 1
+            )
 
     def attend_plainly(self, query: Tensor, key: Tensor, value: Tensor, hidden: Tensor) -> Tensor:
         """The same for n = 1 in float32 as two products: for some twenty queries faster on a CPU than a fused kernel.
@@ -201,11 +233,12 @@ def _attend_rectangle(query: Tensor, keys: Tensor, values: Tensor, layout: Layou
     return mixed[layout.beam_slots, layout.batch.lanes]
 
 
-def attend_prefixes(query: Tensor, key: Tensor, value: Tensor, layout: Layout, style: AttentionStyle) -> Tensor:
-    """Packed prefixes [heads, tokens, width] attend causally to themselves; padding comes last, where nobody looks."""
-    places = layout.prefix_places  # [prefixes, longest]
-    query, key, value = (packed[:, places].transpose(0, 1) for packed in (query, key, value))
-    hidden = layout.prefix_hidden(style.window, query.dtype)
-    with _kernels_for(query, shapes_repeat=False):
-        mixed = style.attend(query, key, value, hidden)  # [prefixes, heads, longest, width]
-    return mixed.transpose(1, 2).flatten(0, 1)[layout.prefix_tokens]
+def attend_chains(query: Tensor, key: Tensor, value: Tensor, layout: Layout, style: AttentionStyle) -> Tensor:
+    """Packed chains [heads, tokens, width] attend causally to themselves; padding comes last, where nobody looks."""
+    query, key, value = map(layout.as_rectangle, (query, key, value))
+    if style.is_causal_over(layout.longest_chain):
+        mixed = style.attend_causally(query, key, value)
+    else:
+        with _kernels_for(query, shapes_repeat=False):
+            mixed = style.attend(query, key, value, layout.chain_hidden(style.window, query.dtype))
+    return layout.as_packed(mixed)

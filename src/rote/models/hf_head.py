@@ -18,50 +18,65 @@ PROBE_TOLERANCE = {torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 5e-
 
 
 class ChunkedHead:
-    """Logits at chosen positions of a batch, in chunks of rows, float32."""
+    """A model in two parts: a body that gives states, and a head that turns states into logits, float32."""
 
     def __init__(self, model: Any) -> None:
-        self._model = model
+        self.model = model
         self._body = model.get_decoder() if hasattr(model, "get_decoder") else None
         config = model.config.get_text_config()
         self._softcap: float | None = getattr(config, "final_logit_softcapping", None)
-        self._is_split = self._body is not None and self._reproduces_forward()
+        self.vocab_size = int(model.get_output_embeddings().weight.shape[0])
+        self.is_split = self._body is not None and self._reproduces_forward()
+        limit = CHUNK_ELEMENTS["cuda" if model.device.type == "cuda" else "cpu"]
+        self.rows_at_once = max(1, limit // self.vocab_size)
+        """Rows of logits that exist at once when they are computed in chunks."""
 
-    def chunks(self, ids: Tensor, places: Tensor) -> Iterator[tuple[int, Tensor]]:
-        """(first row, logits [rows, vocab] float32) over windows × places, window by window."""
-        vocab_size = self._model.get_output_embeddings().weight.shape[0]
-        limit = CHUNK_ELEMENTS["cuda" if ids.device.type == "cuda" else "cpu"]
-        rows = max(1, limit // vocab_size)
-        if self._is_split:
-            hidden = self._hidden(ids)[:, places].flatten(0, 1)
-            for first in range(0, len(hidden), rows):
-                yield first, self._logits(hidden[first : first + rows]).float()
-            return
-        windows = max(1, rows // len(places))
-        for start in range(0, len(ids), windows):
-            logits = self._model(input_ids=ids[start : start + windows], use_cache=False).logits
-            yield start * len(places), logits[:, places].flatten(0, 1).float()
+    def states(self, outputs: Tensor, **inputs: Tensor) -> Tensor:
+        """What `logits` needs to know at places of the inputs, which are counted through all sequences. [outputs, …]
 
-    def _hidden(self, ids: Tensor) -> Tensor:
+        Hidden states; finished logits where the model's own head must be used.
+        """
+        whole = self._hidden(**inputs) if self.is_split else self.model(**inputs, use_cache=False).logits
+        flat: Tensor = whole.flatten(0, 1)
+        return flat.index_select(0, outputs.to(flat.device))
+
+    def no_states(self) -> Tensor:
+        """States of no place."""
+        weight: Tensor = self.model.get_output_embeddings().weight
+        return weight.new_empty(0, weight.shape[1 if self.is_split else 0])
+
+    def logits(self, states: Tensor) -> Tensor:
+        """[rows, vocab] float32"""
+        return (self._logits(states) if self.is_split else states).float()
+
+    def chunks(self, states: Tensor) -> Iterator[Tensor]:
+        """The same, a few rows at a time."""
+        return map(self.logits, torch.split(states, self.rows_at_once))
+
+    def sequences_at_once(self, count: int, length: int) -> int:
+        """How many of `count` sequences may share a call of `states`: logits of whole sequences are large."""
+        return count if self.is_split else max(1, min(count, self.rows_at_once // length))
+
+    def _hidden(self, **inputs: Tensor) -> Tensor:
         assert self._body is not None
-        hidden: Tensor = self._body(input_ids=ids, use_cache=False).last_hidden_state
+        hidden: Tensor = self._body(**inputs, use_cache=False).last_hidden_state
         return hidden
 
     def _logits(self, hidden: Tensor) -> Tensor:
-        logits: Tensor = self._model.get_output_embeddings()(hidden)
+        logits: Tensor = self.model.get_output_embeddings()(hidden)
         if self._softcap is not None:
             logits = torch.tanh(logits / self._softcap) * self._softcap
         return logits
 
     @torch.inference_mode()
     def _reproduces_forward(self) -> bool:
-        ids = torch.tensor(PROBE_IDS, device=self._model.device)
+        ids = torch.tensor(PROBE_IDS, device=self.model.device) % self.vocab_size
         try:
-            ours = self._logits(self._hidden(ids)[0]).float()
+            ours = self._logits(self._hidden(input_ids=ids)[0]).float()
         except (AttributeError, TypeError, RuntimeError):
             return False
-        theirs = self._model(input_ids=ids, use_cache=False).logits[0].float()
+        theirs = self.model(input_ids=ids, use_cache=False).logits[0].float()
         if ours.shape != theirs.shape:
             return False
         error = (ours - theirs).abs().amax() / theirs.abs().amax().clamp(min=1.0)
-        return bool(error < PROBE_TOLERANCE.get(self._model.dtype, 1e-4))
+        return bool(error < PROBE_TOLERANCE.get(self.model.dtype, 1e-4))

@@ -1,30 +1,31 @@
 """Tree sessions of Hugging Face models: packed forwards through the library's own attention interface.
 
 While a session's forward runs, the model's attention implementation is a function of the session: it stores the new
-keys and values in the session's memory and lets each beam attend to its ancestors, each prefix to itself. The rest of
+keys and values in the session's memory and lets each beam attend to its ancestors, each chain to itself. The rest of
 the model is the library's plain forward over one packed row. No cache object, no reordering, no padding outside the
 attention itself.
 
-A model whose attention does not go through that interface gets `RecomputeSession`: every query's whole history is
-evaluated again. Slow, but the same numbers. `probe` decides by comparing, not by architecture names.
+A model whose attention does not go through that interface gets a session of `hf_recompute`. `probe` decides by
+comparing, not by architecture names.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
-import torch.nn.functional as functional
 from torch import Tensor
 
 from rote.models.base import Stored, TreeBatch
-from rote.models.hf_attention import AttentionStyle, Layout, attend_beams, attend_prefixes
+from rote.models.hf_attention import AttentionStyle, Layout, attend_beams, attend_chains
+from rote.models.hf_head import ChunkedHead
 from rote.models.memory import zeros_as_touched
 
 
 class TreeSessionHF:
     """Keys and values of every layer for a number of slots, written and read by the attention function itself."""
 
-    def __init__(self, model: Any, slots: int, entries: int) -> None:
-        self._model = model
+    def __init__(self, head: ChunkedHead, slots: int, entries: int) -> None:
+        self._head = head
         self._slots = slots
         self._entries = entries
         self._keys: dict[int, Tensor] = {}  # layer → [slots, entries, key-value heads, width]: one write is one row
@@ -63,17 +64,20 @@ class TreeSessionHF:
             self._values[layer][slot, : len(values)] = values
 
     def forward(self, batch: TreeBatch) -> Tensor:
+        return self._head.logits(self._states(batch))
+
+    def forward_in_chunks(self, batch: TreeBatch) -> Iterator[Tensor]:
+        return self._head.chunks(self._states(batch))
+
+    def _states(self, batch: TreeBatch) -> Tensor:
+        """Evaluate and store the batch; what the head needs of its outputs."""
         self._layout = Layout(batch)
-        with attention_through(self._model, self._attend):
-            output = self._model(
-                input_ids=batch.token_ids[None],
-                position_ids=batch.positions[None],
-                use_cache=False,
-                logits_to_keep=batch.outputs,
+        with attention_through(self._head.model, self._attend):
+            states = self._head.states(
+                batch.outputs, input_ids=batch.token_ids[None], position_ids=batch.positions[None]
             )
         self._layout = None
-        logits: Tensor = output.logits[0]
-        return logits
+        return states
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def _attend(
@@ -101,7 +105,7 @@ class TreeSessionHF:
             parts.append(attend_beams(query[0, :, : layout.beams], keys, values, layout, style))
         if layout.batch.prefix_lengths:
             rest = slice(layout.beams, None)
-            parts.append(attend_prefixes(query[0, :, rest], key[0, :, rest], value[0, :, rest], layout, style))
+            parts.append(attend_chains(query[0, :, rest], key[0, :, rest], value[0, :, rest], layout, style))
         return (torch.cat(parts) if len(parts) > 1 else parts[0])[None], None
 
     def _store(self, layer: int, key: Tensor, value: Tensor, layout: Layout) -> tuple[Tensor, Tensor]:
@@ -145,51 +149,3 @@ class attention_through:
 
     def __exit__(self, *_: object) -> None:
         self._model.config._attn_implementation = self._before
-
-
-class RecomputeSession:
-    """For models that cannot attend through a mask: histories are rebuilt from the tree and evaluated whole."""
-
-    def __init__(self, model: Any, slots: int, entries: int, device: torch.device) -> None:
-        self._model = model
-        self._tokens = torch.zeros(slots, entries, dtype=torch.int64, device=device)
-
-    @property
-    def entries(self) -> int:
-        return int(self._tokens.shape[1])
-
-    def grow(self, entries: int) -> None:
-        self._tokens = functional.pad(self._tokens, (0, entries - self.entries))
-
-    def move(self, source: int, target: int, entries: int) -> None:
-        self._tokens[target, :entries] = self._tokens[source, :entries]
-
-    def copy_out(self, slot: int, entries: int) -> Stored:
-        return {0: (self._tokens[slot, :entries].clone(),)}
-
-    def copy_in(self, slot: int, stored: Stored) -> None:
-        ((tokens,),) = stored.values()
-        self._tokens[slot, : len(tokens)] = tokens
-
-    def forward(self, batch: TreeBatch) -> Tensor:
-        self._tokens[batch.slots, batch.entries] = batch.token_ids
-        histories = [self._history(batch, place) for place in range(batch.beams)]
-        start = batch.beams
-        for length in batch.prefix_lengths:
-            histories.append(batch.token_ids[start : start + length])
-            start += length
-        lengths = torch.tensor([len(history) for history in histories], device=self._tokens.device)
-        # Padding comes after the history, where a causal model cannot look.
-        padded = torch.nn.utils.rnn.pad_sequence(histories, batch_first=True)
-        rows = []
-        for first in range(0, len(histories), 64):
-            chunk = padded[first : first + 64]
-            logits = self._model(input_ids=chunk, use_cache=False).logits
-            rows.append(logits[torch.arange(len(chunk), device=chunk.device), lengths[first : first + 64] - 1])
-        return torch.cat(rows)
-
-    def _history(self, batch: TreeBatch, place: int) -> Tensor:
-        slot = batch.slots[place]
-        (seen,) = torch.nonzero(batch.ancestry[slot, batch.lanes[place]], as_tuple=True)
-        seen = seen[batch.entry_positions[slot, seen].argsort()]
-        return self._tokens[slot, seen if batch.columns is None else batch.columns[slot, seen]]

@@ -1,13 +1,13 @@
 """A Hugging Face model on this machine as a responder: by its chat template, or by plain continuation."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
 
-from rote.errors import ConfigError, ModelError
+from rote.errors import ConfigError
 from rote.models.hf import HuggingFaceModel
-from rote.models.responder import Answer, Message, Reply, Request, Usage
+from rote.models.local_prompt import PromptWriter
+from rote.models.responder import Answer, Reply, Request, Usage
 
 
 class LocalResponder:
@@ -16,7 +16,7 @@ class LocalResponder:
     With `chat` the tokenizer's template writes the conversation, and the model may end its answer. Without, the
     messages are joined as one text that the model goes on with, and the end of text is suppressed, so that every
     answer has its full length. `context_tokens` (at most what the model takes) are shared by prompt and answer: a
-    long prompt is cut from the left, to no less than half of them, and the answer gets the rest.
+    long prompt loses its oldest words, down to no less than half of them, and the answer gets the rest.
     """
 
     def __init__(
@@ -28,8 +28,6 @@ class LocalResponder:
         seed: int = 0,
         context_tokens: int | None = None,
     ) -> None:
-        if chat and not getattr(model.tokenizer, "chat_template", None):
-            raise ModelError(f"The tokenizer of {model.name} has no chat template; use --style text for a base model.")
         if beams < 1:
             raise ConfigError(f"The beam width is {beams}; it must be 1 or more.")
         if context_tokens is not None and context_tokens < 2:
@@ -38,11 +36,14 @@ class LocalResponder:
         self.context_tokens = min(limits) if limits else None
         self.model = model
         self.chat = chat
+        self.writer = PromptWriter(model, chat=chat)
         self.beams = beams
         self.seed = seed
 
     def complete(self, request: Request, *, idempotency_key: str) -> Reply:
-        prompt_ids, new_tokens = self._fitting(self._prompt_ids(request.messages), request.max_tokens)
+        prompt_ids = self._prompt_ids(request)
+        left = None if self.context_tokens is None else self.context_tokens - len(prompt_ids)
+        new_tokens = request.max_tokens if left is None else min(request.max_tokens, left)
         prompt = torch.tensor([prompt_ids], device=self.model.device)
         with torch.random.fork_rng(devices=[]), torch.inference_mode():
             torch.manual_seed(self.seed)
@@ -53,28 +54,16 @@ class LocalResponder:
             )
         completions = [self._until_end(row[len(prompt_ids) :].tolist()) for row in generated]
         answers = tuple(
-            Answer(self.model.decode(ids), "length" if len(ids) == new_tokens else "stop") for ids in completions
+            Answer(self.writer.text_after(prompt_ids, ids), "length" if len(ids) == new_tokens else "stop", tuple(ids))
+            for ids in completions
         )
         return Reply(answers, Usage(len(prompt_ids), sum(len(ids) for ids in completions)))
 
-    def _prompt_ids(self, messages: Sequence[Message]) -> list[int]:
-        tokenizer = self.model.tokenizer
-        ids: list[int]
-        if self.chat:
-            conversation = [message._asdict() for message in messages]
-            text = tokenizer.apply_chat_template(conversation, tokenize=False, add_generation_prompt=True)
-            # The template has written the special tokens already.
-            ids = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
-        else:
-            ids = tokenizer("".join(message.content for message in messages), verbose=False)["input_ids"]
-        return ids
-
-    def _fitting(self, prompt_ids: list[int], max_tokens: int) -> tuple[list[int], int]:
-        """The end of the prompt that fits, and how many tokens the answer may have."""
+    def _prompt_ids(self, request: Request) -> list[int]:
         if self.context_tokens is None:
-            return prompt_ids, max_tokens
-        kept = prompt_ids[-max(self.context_tokens - max_tokens, self.context_tokens // 2) :]
-        return kept, min(max_tokens, self.context_tokens - len(kept))
+            return self.writer.prompt(request.messages, room=None, most=None)
+        room = max(self.context_tokens - request.max_tokens, self.context_tokens // 2)
+        return self.writer.prompt(request.messages, room=room, most=self.context_tokens - 1)
 
     def _generation_config(self, request: Request, *, new_tokens: int) -> Any:
         """Complete, so that nothing is left to the defaults that a model brings along."""

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from rote.models.base import TreeBatch
+from rote.models.hf_head import ChunkedHead
 from rote.models.hf_tree import TreeSessionHF
 
 PREFIXES = ((5, 9, 2, 7, 11, 3, 8), (4, 6, 1))
@@ -22,11 +23,12 @@ TOLERANCE = {torch.float32: 1e-3, torch.float16: 1e-2, torch.bfloat16: 5e-2}
 
 
 @torch.inference_mode()
-def can_search_trees(model: Any, device: torch.device) -> bool:
+def can_search_trees(head: ChunkedHead) -> bool:
     """True when packed tree forwards reproduce the plain forward."""
-    session = TreeSessionHF(model, slots=2, entries=ENTRIES)
+    model, device = head.model, head.model.device
+    session = TreeSessionHF(head, slots=2, entries=ENTRIES)
     try:
-        packed = _packed_logits(session, device)
+        packed = _packed_logits(session, device, head.vocab_size)
     except torch.OutOfMemoryError:
         raise
     except (NotImplementedError, TypeError, AttributeError, KeyError, RuntimeError, ValueError, IndexError) as error:
@@ -36,7 +38,7 @@ def can_search_trees(model: Any, device: torch.device) -> bool:
             stacklevel=2,
         )
         return False
-    plain = _plain_logits(model, device)
+    plain = _plain_logits(model, device, head.vocab_size)
     scale = plain.abs().amax()
     is_close = bool(((packed - plain).abs().amax() / scale) < TOLERANCE.get(model.dtype, 1e-3))
     if not is_close:
@@ -69,17 +71,17 @@ def _hidden_span(model: Any, windows_seen: set[int | None]) -> int | None:
     return None
 
 
-def _plain_logits(model: Any, device: torch.device) -> Tensor:
+def _plain_logits(model: Any, device: torch.device, vocab_size: int) -> Tensor:
     rows = []
     for prefix, forks in zip(PREFIXES, FORKS, strict=True):
         for token in forks:
             for history in ((*prefix, token), (*prefix, token, 15)):
-                ids = torch.tensor([history], device=device)
+                ids = torch.tensor([history], device=device) % vocab_size
                 rows.append(model(input_ids=ids, use_cache=False).logits[0, -1].float())
     return torch.stack(rows)
 
 
-def _packed_logits(session: TreeSessionHF, device: torch.device) -> Tensor:
+def _packed_logits(session: TreeSessionHF, device: torch.device, vocab_size: int) -> Tensor:
     """Two slots, two forks each, then one more token per fork; slot 1 places its nodes out of order."""
 
     def tensor(values: list[int]) -> Tensor:
@@ -91,7 +93,7 @@ def _packed_logits(session: TreeSessionHF, device: torch.device) -> Tensor:
     empty = tensor([])
     session.forward(
         TreeBatch(
-            token_ids=tensor([token for prefix in PREFIXES for token in prefix]),
+            token_ids=tensor([token for prefix in PREFIXES for token in prefix]) % vocab_size,
             positions=tensor([place for length in lengths for place in range(length)]),
             slots=tensor([0] * lengths[0] + [1] * lengths[1]),
             entries=tensor([place for length in lengths for place in range(length)]),
@@ -113,7 +115,7 @@ def _packed_logits(session: TreeSessionHF, device: torch.device) -> Tensor:
             ancestry[index // 2, index % 2, place] = True
             positions[index // 2, place] = lengths[index // 2] + depth
         batch = TreeBatch(
-            token_ids=tensor(tokens),
+            token_ids=tensor(tokens) % vocab_size,
             positions=tensor([lengths[0] + depth] * 2 + [lengths[1] + depth] * 2),
             slots=tensor([0, 0, 1, 1]),
             entries=tensor(own),
@@ -124,5 +126,5 @@ def _packed_logits(session: TreeSessionHF, device: torch.device) -> Tensor:
             prefix_lengths=(),
             outputs=tensor([0, 1, 2, 3]),
         )
-        logits.append(session.forward(batch).float())
+        logits.append(session.forward(batch))
     return torch.stack(logits, 1).flatten(0, 1)

@@ -9,6 +9,8 @@ from rote.errors import ConfigError, EndpointError
 class Message(NamedTuple):
     role: str
     content: str
+    token_ids: tuple[int, ...] | None = None
+    """What a model on this machine generated, token by token; None for all that was not."""
 
 
 class Answer(NamedTuple):
@@ -16,6 +18,8 @@ class Answer(NamedTuple):
 
     text: str
     finish_reason: str | None
+    token_ids: tuple[int, ...] | None = None
+    """Of a model on this machine: what to go on from, since tokenising the text again may give other tokens."""
 
 
 class Usage(NamedTuple):

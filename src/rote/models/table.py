@@ -6,7 +6,7 @@ entries its ancestry mask admits: a wrong mask, a reused entry or a lost ancesto
 model the judge of the engine as well as the oracle for enumeration.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -16,6 +16,8 @@ from rote.models.base import Stored, TreeBatch
 from rote.models.scoring import WindowScores, score_tokens
 from rote.policy import Policy
 
+CHUNK = 64
+"""Rows of logits in one piece of a forward."""
 _MULTIPLIER = 6364136223846793005
 _MIXER = -7046029254386353131  # 2⁶⁴ / golden ratio, odd, as a signed number
 
@@ -119,6 +121,13 @@ class TableSession:
         self._contributions[slot, : len(contributions)] = contributions
 
     def forward(self, batch: TreeBatch) -> Tensor:
+        return self._model._logits(self._histories(batch))
+
+    def forward_in_chunks(self, batch: TreeBatch) -> Iterator[Tensor]:
+        return map(self._model._logits, torch.split(self._histories(batch), CHUNK))
+
+    def _histories(self, batch: TreeBatch) -> Tensor:
+        """Store the batch; the folded history of each output. [outputs]"""
         self._contributions[batch.slots, batch.entries] = (batch.token_ids + 1) * _powers(batch.positions)
         folded = torch.empty(len(batch.token_ids), dtype=torch.int64)
         beam_slots = batch.slots[: batch.beams]
@@ -133,7 +142,7 @@ class TableSession:
             slot = batch.slots[start]
             folded[start : start + length] = self._contributions[slot, :length].cumsum(0)
             start += length
-        return self._model._logits(folded[batch.outputs])
+        return folded[batch.outputs]
 
 
 def _powers(positions: Tensor) -> Tensor:

@@ -1,0 +1,67 @@
+"""Bounds on a model that cannot attend through a mask, with so little memory that nodes are forgotten."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from rote.explore import tree
+from rote.explore.refinement import OrderName, RefineOptions, refine
+from rote.explore.tree import Explorer
+from rote.explore.trie import ExploreTask
+from rote.models.hf import HuggingFaceModel
+from rote.models.hf_recompute import RecomputeSession
+from rote.policy import Policy
+from rote.search import reference
+from rote.search.base import SearchTask
+from rote.types import Bounds
+from tests.explore.estimator_cases import LIMITS, Case, window_of
+from tests.models.tiny import tiny_model
+from tests.oracle import enumerate_tree
+from tests.search.test_engine_equals_reference import PLAIN
+
+CLOSE = 1e-5
+"""Float32 logits of a tiny model move by some 1e-6 with the shape of a forward."""
+
+
+def fallback_case(**changes: Any) -> Case:
+    torch_model = tiny_model("bloom", vocab_size=4, eos_token_id=None, bos_token_id=None)
+    model = HuggingFaceModel(torch_model, None)
+    assert isinstance(model.open_tree(1, 8), RecomputeSession)
+    options = replace(
+        PLAIN,
+        policy=Policy(1.0, 4),
+        beam_width=1,
+        edit_budget=2,
+        distance="levenshtein",
+        record_frontier=True,
+        **changes,
+    )
+    window = window_of((2, 0, 3, 1, 2))
+    outcome = reference.search(model, SearchTask(0, window.prefix_ids, window.suffix_ids), options)
+    return Case(model, window, options, outcome, enumerate_tree(model, window.prefix_ids, 5, options.policy))
+
+
+@pytest.mark.filterwarnings("ignore:.*recomputed:UserWarning")
+@pytest.mark.parametrize("order", ["mass", "tail", "width", "both"])
+def test_bounds_hold_when_nodes_are_forgotten(order: OrderName, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tree, "LANES", 6)
+    case = fallback_case()
+    steps: list[Bounds] = []
+    options = RefineOptions(token_evals=100_000, gap=None, threshold=None, order=order)
+    exploration = refine(
+        case.pool(), options, target_probs=case.target_probs, watch=lambda bounds, _: steps.append(bounds)
+    )
+    explorer = Explorer(case.model, case.options.policy, slots=1, limits=LIMITS, entries=0)
+    ((_, refined),) = explorer.run([ExploreTask(0, case.window.prefix_ids, exploration)])
+    inner_nodes = sum(4**depth for depth in range(1, 5))
+    assert explorer.entries < inner_nodes / 4
+    assert refined.token_evals > explorer.entries, "nothing was forgotten"
+    for bounds in steps:
+        assert bounds.lower[-1] <= case.truth + CLOSE
+        assert case.truth <= bounds.upper + CLOSE
+    assert refined.is_exhausted
+    assert refined.bounds.lower[-1] == pytest.approx(case.truth, abs=CLOSE)
+    assert refined.bounds.upper == pytest.approx(case.truth, abs=CLOSE)
+    assert torch.isfinite(torch.tensor(refined.bounds.lower)).all()

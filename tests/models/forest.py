@@ -1,0 +1,78 @@
+"""Packed forwards described by the histories they hold, for judging sessions against whole histories."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from rote.models.base import CausalModel, TreeBatch
+
+
+class Grown(NamedTuple):
+    """A node of a slot's tree: its whole history and the entries that hold it."""
+
+    history: tuple[int, ...]
+    entries: tuple[int, ...]
+
+
+def batch_of(beams: list[list[Grown]], prefixes: dict[int, tuple[int, ...]], entries: int) -> TreeBatch:
+    """One packed forward: the newest token of every node in `beams` (by slot), then the chains in `prefixes`.
+
+    Asks for every beam and the end of every chain."""
+    slots, lanes = len(beams), max((len(row) for row in beams), default=0)
+    ancestry = torch.zeros(slots, max(lanes, 1), entries, dtype=torch.bool)
+    positions = torch.zeros(slots, entries, dtype=torch.int64)
+    for slot, row in enumerate(beams):
+        for lane, node in enumerate(row):
+            ancestry[slot, lane, list(node.entries)] = True
+            positions[slot, list(node.entries)] = torch.arange(len(node.entries))
+    nodes = [(slot, lane, node) for slot, row in enumerate(beams) for lane, node in enumerate(row)]
+    packed = [(slot, place, token) for slot, prefix in prefixes.items() for place, token in enumerate(prefix)]
+    ends = torch.tensor([len(prefix) for prefix in prefixes.values()], dtype=torch.int64).cumsum(0) - 1 + len(nodes)
+
+    def tensor(values: list[int]) -> Tensor:
+        return torch.tensor(values, dtype=torch.int64)
+
+    return TreeBatch(
+        token_ids=tensor([node.history[-1] for *_, node in nodes] + [token for *_, token in packed]),
+        positions=tensor([len(node.history) - 1 for *_, node in nodes] + [place for _, place, _ in packed]),
+        slots=tensor([slot for slot, *_ in nodes] + [slot for slot, *_ in packed]),
+        entries=tensor([node.entries[-1] for *_, node in nodes] + [place for _, place, _ in packed]),
+        lanes=tensor([lane for _, lane, _ in nodes]),
+        ancestry=ancestry,
+        entry_positions=positions,
+        beam_counts=tuple(len(row) for row in beams),
+        prefix_lengths=tuple(len(prefix) for prefix in prefixes.values()),
+        outputs=torch.cat([torch.arange(len(nodes)), ends]),
+    )
+
+
+def by_columns(batch: TreeBatch) -> TreeBatch:
+    """The same forward, told only about entries that somebody looks at, the highest first."""
+    wanted = [torch.nonzero(seen.any(0))[:, 0].flip(0) for seen in batch.ancestry]
+    reaches = tuple(len(entries) for entries in wanted)
+    columns = torch.nn.utils.rnn.pad_sequence(wanted, batch_first=True)
+    is_real = torch.arange(columns.shape[1]) < torch.tensor(reaches)[:, None]
+    rows = torch.arange(len(columns))[:, None]
+    return replace(
+        batch,
+        ancestry=batch.ancestry.gather(2, columns[:, None].expand(-1, batch.ancestry.shape[1], -1)) & is_real[:, None],
+        entry_positions=batch.entry_positions[rows, columns],
+        reaches=reaches,
+        columns=columns,
+    )
+
+
+def histories_of(beams: list[list[Grown]], prefixes: dict[int, tuple[int, ...]]) -> list[tuple[int, ...]]:
+    """The whole history at every packed position of `batch_of(beams, prefixes, …)`."""
+    chained = [prefix[:length] for prefix in prefixes.values() for length in range(1, len(prefix) + 1)]
+    return [node.history for row in beams for node in row] + chained
+
+
+def plain_logits(model: CausalModel, histories: Sequence[Sequence[int]]) -> Tensor:
+    """The judge: each history by itself."""
+    with torch.inference_mode():
+        rows = [model.next_logits([history]) for history in histories]
+    return torch.cat(rows) if rows else torch.empty(0, model.vocab_size)
