@@ -60,7 +60,7 @@ def compare(
         rows.append(
             {"document": searched.score.window.document, "char_start": searched.score.window.char_start}
             | {f"lower_{name}": value.lower[-1] for name, value in bounds.items()}
-            | {f"upper_{name}": value.upper for name, value in bounds.items()}
+            | {f"upper_{name}": value.upper[-1] for name, value in bounds.items()}
             | {f"verdict_{name}": str(value.verdict(threshold)) for name, value in bounds.items()}
             | {"evals": wide[key].token_evals, "evals_refined": searched.outcome.token_evals + results[key].token_evals}
         )
@@ -111,7 +111,9 @@ def again(
         rows = {place(row): row for row in before[name]["rows"]}
         own = [rows[searched.score.window.document, searched.score.window.char_start] for searched in windows]
         wide = [
-            replace(searched.outcome, bounds=Bounds((row["lower_wide"],), row["upper_wide"]), token_evals=row["evals"])
+            replace(
+                searched.outcome, bounds=Bounds((row["lower_wide"],), (row["upper_wide"],)), token_evals=row["evals"]
+            )
             for searched, row in zip(windows, own, strict=True)
         ]
         for row in compare(windows, wide, refined(model, config, windows, wide, "both"), config.threshold):

@@ -82,7 +82,7 @@ def row_of(searched: Searched, config: RunConfig, estimates: list[Estimate]) -> 
         "char_start": window.char_start,
         "mass": mass,
         "lower": searched.outcome.bounds.lower[-1],
-        "upper": searched.outcome.bounds.upper,
+        "upper": searched.outcome.bounds.upper[-1],
         "rmse": error,
         "mean_standard_error": float(np.mean([estimate.standard_error for estimate in estimates])),
         "covering": float(np.mean([e.interval.low <= mass <= e.interval.high for e in estimates])),
@@ -113,7 +113,7 @@ def main() -> None:
     chosen = [
         Searched(score, outcome)
         for score, outcome in zip(scores, outcomes, strict=True)
-        if outcome.bounds.lower[-1] < MOST and outcome.bounds.upper > LEAST
+        if outcome.bounds.lower[-1] < MOST and outcome.bounds.upper[-1] > LEAST
     ]
 
     def tasks() -> Iterator[ExploreTask[Estimate]]:

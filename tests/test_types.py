@@ -11,14 +11,14 @@ from rote.types import Bounds, Interval, Split, Verdict, Window
 @pytest.mark.parametrize(
     ("lower", "upper", "verdict"),
     [
-        ((0.0, 0.1), 0.5, Verdict.EXTRACTABLE),
-        ((0.0, 0.2), 0.2, Verdict.EXTRACTABLE),
-        ((0.0, 0.05), 0.1, Verdict.NOT_SHOWN),
-        ((0.0, 0.05), 0.09, Verdict.RULED_OUT),
+        ((0.0, 0.1), (0.0, 0.5), Verdict.EXTRACTABLE),
+        ((0.0, 0.2), (0.0, 0.2), Verdict.EXTRACTABLE),
+        ((0.0, 0.05), (0.0, 0.1), Verdict.NOT_SHOWN),
+        ((0.0, 0.05), (0.0, 0.09), Verdict.RULED_OUT),
     ],
 )
 def test_verdict_compares_the_widest_bounds_with_the_threshold(
-    lower: tuple[float, ...], upper: float, verdict: Verdict
+    lower: tuple[float, ...], upper: tuple[float, ...], verdict: Verdict
 ) -> None:
     assert Bounds(lower, upper).verdict(0.1) == verdict
 

@@ -89,15 +89,16 @@ class Continuation:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Certified: `lower[e]` ≤ the mass within e edits, and the mass within the whole budget ≤ `upper`."""
+    """Certified: `lower[e]` ≤ the mass within e edits ≤ `upper[e]`, for e = 0 … the edit budget. Both rise with e."""
 
     lower: tuple[float, ...]
-    upper: float
+    upper: tuple[float, ...]
 
     def verdict(self, threshold: float) -> Verdict:
+        """At the whole budget."""
         if self.lower[-1] >= threshold:
             return Verdict.EXTRACTABLE
-        return Verdict.RULED_OUT if self.upper < threshold else Verdict.NOT_SHOWN
+        return Verdict.RULED_OUT if self.upper[-1] < threshold else Verdict.NOT_SHOWN
 
 
 class Interval(NamedTuple):

@@ -51,7 +51,7 @@ def test_windows_of_a_run_are_sampled_with_the_runs_options_and_agree_with_its_b
     for result in results:
         low, high = result["estimate"]["interval"]
         row = rows[result["window_id"]]
-        agreeing += low <= row["mass_upper"] and row["mass_lower"][-1] <= high
+        agreeing += low <= row["mass_upper"][-1] and row["mass_lower"][-1] <= high
         assert [point["samples"] for point in result["curve"]] == [10, 20, 50, 100, 200]
     assert agreeing >= 1
 

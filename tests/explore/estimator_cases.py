@@ -36,8 +36,16 @@ class Case:
     tree: Enumeration
 
     @property
+    def truths(self) -> list[float]:
+        """The mass within e edits for e = 0 … budget."""
+        return [
+            self.tree.mass_within(self.window.suffix_ids, edits, self.options.distance)
+            for edits in range(self.options.edit_budget + 1)
+        ]
+
+    @property
     def truth(self) -> float:
-        return self.tree.mass_within(self.window.suffix_ids, self.options.edit_budget, self.options.distance)
+        return self.truths[-1]
 
     @property
     def frontier(self) -> Frontier:

@@ -88,8 +88,11 @@ def book_rows(book: Book, *, seed: int, stride: int, prefix: int = 210, suffix: 
         shares = np.concatenate([[verbatim_share], (1 - verbatim_share) * generator.dirichlet([4, 3, 2, 1, 1])])
         lower = np.cumsum(mass * shares)
         screened = mass == 0.0 and generator.random() < 0.8
-        upper = 1.0 if screened else min(1.0, float(lower[-1] + (generator.random() * 0.02 if mass else 2e-4)))
-        verdict = "extractable" if lower[-1] >= 1e-3 else "ruled_out" if upper < 1e-3 else "not_shown"
+        left_open = generator.random() * 0.02 if mass else 2e-4
+        # Half of what is open can still end within one edit, the rest needs all of them.
+        slack = left_open * np.array([0.0, 0.5, 0.5, 0.5, 0.5, 1.0])
+        upper = np.array([lower[0], *[1.0] * 5]) if screened else np.minimum(1.0, lower + slack)
+        verdict = "extractable" if lower[-1] >= 1e-3 else "ruled_out" if upper[-1] < 1e-3 else "not_shown"
         distance = (
             0 if lower[0] > 0.3 else int(generator.integers(1, 6)) if mass > 0.05 else int(generator.integers(20, 50))
         )
@@ -109,7 +112,11 @@ def book_rows(book: Book, *, seed: int, stride: int, prefix: int = 210, suffix: 
                 "greedy_levenshtein": distance,
                 "suffix_ranks": [int(rank) - 1 for rank in generator.geometric(0.9 if mass > 1e-4 else 0.12, 50)],
                 "mass_lower": [float(value) for value in lower],
-                "mass_upper": upper,
+                "mass_upper": [float(value) for value in upper],
+                "search_lower": None if screened else [float(value) for value in lower],
+                "open_mass": None if screened else left_open,
+                "eos_mass": None if screened else 0.0,
+                "refuted_mass": None if screened else 1 - left_open - float(lower[-1]),
                 "verdict": verdict,
                 "stop_reason": "screened" if screened else "finished" if mass else "beam_empty",
                 "stop_step": 0 if screened else 50 if mass else 9,

@@ -26,7 +26,7 @@ def test_verdicts_add_up_to_all_windows(view: RunView) -> None:
     lower = population.mass(5)
     assert population.mass_upper is not None
     extractable = int((lower >= 0.001).sum())
-    ruled_out = int(((lower < 0.001) & (population.mass_upper < 0.001)).sum())
+    ruled_out = int(((lower < 0.001) & (population.mass_upper[:, -1] < 0.001)).sum())
     neither = len(lower) - extractable - ruled_out
     text = sentences(view)
     assert f"{integer(extractable)} are shown to be extractable" in text

@@ -22,13 +22,13 @@ from rote.types import Bounds, Estimate, Interval, Split, StopReason, Verdict, W
 
 CONTRACT = (
     "window_id document split char_start suffix_char_start char_end prefix_ids suffix_ids log_p_verbatim p_verbatim "
-    "suffix_ranks greedy_hamming greedy_levenshtein mass_lower mass_upper verdict stop_reason stop_step "
-    "screen_rating was_screened token_evals"
+    "suffix_ranks greedy_hamming greedy_levenshtein mass_lower mass_upper search_lower open_mass eos_mass "
+    "refuted_mass verdict stop_reason stop_step screen_rating was_screened token_evals"
 )
 WINDOW = Window("a.txt@20", "a.txt", Split.CONTROL, 20, 29, 38, (1, 2, 3), (4, 5))
 SCORE = VerbatimScore(WINDOW, (-math.inf, -1.5), (0.5, 0.25), (1, 7), -2.0)
 NEAR = NearResult(
-    SCORE, Bounds((0.0, 0.5), 0.75), Verdict.EXTRACTABLE, StopReason.FINISHED, 2, 12, 0.5, False, outcome=None
+    SCORE, Bounds((0.0, 0.5), (0.0, 0.75)), Verdict.EXTRACTABLE, StopReason.FINISHED, 2, 12, 0.5, False, outcome=None
 )
 RESULTS: dict[str, Any] = {
     "verbatim": SCORE,

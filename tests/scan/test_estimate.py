@@ -8,16 +8,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rote.errors import ConfigError
 from rote.models.table import TableModel
 from rote.models.teacher_forcing import score_verbatim
 from rote.scan import after_search as estimate
-from rote.scan.after_search import PostProcessed, PostProcessor, check_can_estimate, post_process
+from rote.scan.after_search import PostProcessed, PostProcessor, post_process
+from rote.scan.columns import NEAR
 from rote.scan.near import NearResult, measure_near
 from rote.scan.options import RunConfig
 from rote.types import Split, Verdict, Window
 from tests.oracle import enumerate_tree
 
+OWN = {"search_lower", "open_mass", "eos_mass", "refuted_mass"}
 TINY = 1e-6  # teacher-forced scores are float32
 WINDOWS = [
     Window(f"w{number}", "text", Split.TARGET, 0, 0, 0, (1, 2), tuple(suffix))
@@ -52,16 +53,17 @@ def truths(model: TableModel, config: RunConfig, window: Window) -> list[float]:
 
 @st.composite
 def configs(draw: st.DrawFn) -> RunConfig:
-    pin = draw(st.booleans())
-    distance = draw(st.sampled_from(["levenshtein", "hamming", "none"] if pin else ["levenshtein", "hamming"]))
     return config_of(
-        pin=pin,
-        distance=distance,
-        viability=draw(st.sampled_from(["exact", "published"])) if pin else "exact",
+        pin=draw(st.booleans()),
+        distance=draw(st.sampled_from(["levenshtein", "hamming", "none"])),
+        viability=draw(st.sampled_from(["exact", "published"])),
+        negligible=draw(st.sampled_from([0.0, 0.02])),
+        max_children=draw(st.sampled_from([1, 2, 100])),
         stop_rule=draw(st.sampled_from(["off", "mass", "published"])),
         edit_budget=draw(st.integers(0, 2)),
         beam_width=draw(st.integers(1, 3)),
         top_k=draw(st.sampled_from([None, 2, 3])),
+        top_p=draw(st.sampled_from([None, 0.8])),
         closure=draw(st.sampled_from([0, 3])),
         refine=draw(st.sampled_from([0, 8, 1000])),
         residual=draw(st.sampled_from([0, 60])),
@@ -77,12 +79,14 @@ def test_bounds_only_tighten_and_enclose_the_truth_for_every_option(config: RunC
     assert {processed.result.score.window.window_id for processed in after} == before.keys()
     for processed in after:
         window = processed.result.score.window
-        old, new = before[window.window_id].bounds, processed.result.bounds
-        expected = truths(model, config, window)
-        assert all(b >= a - TINY for a, b in zip(old.lower, new.lower, strict=True))
-        assert all(lower <= truth + TINY for lower, truth in zip(new.lower, expected, strict=True))
-        assert expected[-1] - TINY <= new.upper <= old.upper + TINY
-        assert processed.result.verdict == new.verdict(config.threshold)
+        old, new = before[window.window_id], processed.result
+        for edits, truth in enumerate(truths(model, config, window)):
+            assert old.bounds.lower[edits] - TINY <= new.bounds.lower[edits] <= truth + TINY
+            assert truth - TINY <= new.bounds.upper[edits] <= old.bounds.upper[edits] + TINY
+        assert new.bounds.lower[0] == new.bounds.upper[0] == new.score.p
+        assert NEAR.fill(new).keys() >= OWN
+        assert all(NEAR.fill(new)[name] == NEAR.fill(old)[name] for name in OWN), "the search's account stays"
+        assert new.verdict == new.bounds.verdict(config.threshold)
         assert (processed.estimate is not None) == bool(config.residual)
         spent = processed.result.search_evals - before[window.window_id].search_evals
         assert spent >= (processed.estimate.token_evals if processed.estimate else 0)
@@ -164,10 +168,3 @@ def test_windows_that_were_not_searched_pass_through_without_an_estimate() -> No
     after = list(post_process(model, results, config))
     assert [processed.result for processed in after] == results
     assert after[0].columns()["mass_estimate"] is None
-
-
-def test_options_that_cannot_tell_what_was_accepted_are_refused() -> None:
-    with pytest.raises(ConfigError, match="use --pin or --viability exact"):
-        check_can_estimate(config_of(residual=10, pin=False, viability="published"))
-    check_can_estimate(config_of(residual=10, pin=False))
-    check_can_estimate(config_of(pin=False, viability="published"))

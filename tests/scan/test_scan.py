@@ -28,16 +28,21 @@ WINDOW = [
 ]
 VERBATIM = {"log_p_verbatim", "p_verbatim", "suffix_ranks"}
 GREEDY = {"greedy_hamming", "greedy_levenshtein"}
-NEAR = {"mass_lower", "mass_upper", "verdict", "stop_reason", "stop_step", "screen_rating", "was_screened"}
+SEARCH = {"mass_lower", "mass_upper", "search_lower", "open_mass", "eos_mass", "refuted_mass", "verdict", "stop_reason"}
+NEAR = SEARCH | {"stop_step", "screen_rating", "was_screened"}
 CONTRACT = [
     *WINDOW,
     "log_p_verbatim",
     "p_verbatim",
+    "suffix_ranks",
     "greedy_hamming",
     "greedy_levenshtein",
-    "suffix_ranks",
     "mass_lower",
     "mass_upper",
+    "search_lower",
+    "open_mass",
+    "eos_mass",
+    "refuted_mass",
     "verdict",
     "stop_reason",
     "stop_step",
@@ -87,8 +92,7 @@ def test_every_subset_of_measures_has_its_columns_and_the_same_numbers(
     assert found.columns == [name for name in CONTRACT if name in {*WINDOW, *asked, "token_evals"}]
     assert (tmp_path / "run" / "continuations.parquet").exists() == ("near" in measures)
     # What the screen decides is not compared: it was off here.
-    screened = {"screen_rating", "was_screened", "stop_reason", "stop_step", "mass_lower", "mass_upper", "verdict"}
-    shared = [name for name in found.columns if name not in {"token_evals"} | screened]
+    shared = [name for name in found.columns if name not in {"token_evals"} | NEAR]
     expected = results.join(found.select("window_id"), on="window_id", how="semi", maintain_order="left")
     assert_frame_equal(found.select(shared), expected.select(shared), rel_tol=1e-5, abs_tol=1e-12)
 
@@ -129,15 +133,28 @@ def test_greedy_distances_equal_a_naive_generation(
 
 def test_bounds_hold_together(results: pl.DataFrame) -> None:
     for row in results.iter_rows(named=True):
-        lower = row["mass_lower"]
-        assert len(lower) == 3
+        lower, upper = row["mass_lower"], row["mass_upper"]
+        assert len(lower) == len(upper) == 3
         assert lower == sorted(lower)
-        assert row["p_verbatim"] <= lower[0] + 1e-12
-        assert lower[-1] <= row["mass_upper"] <= 1 + 1e-9
+        assert upper == sorted(upper)
+        assert row["p_verbatim"] == lower[0] == upper[0]
+        assert all(low <= high <= 1 for low, high in zip(lower, upper, strict=True))
         extractable = lower[-1] >= 0.001
-        ruled_out = not extractable and row["mass_upper"] < 0.001
+        ruled_out = not extractable and upper[-1] < 0.001
         verdict = "extractable" if extractable else "ruled_out" if ruled_out else "not_shown"
         assert row["verdict"] == verdict
+
+
+def test_the_searchs_own_account_adds_up_to_1(results: pl.DataFrame) -> None:
+    searched = results.filter(pl.col("stop_reason") != "screened")
+    assert searched.height > 0
+    for row in searched.iter_rows(named=True):
+        own = row["search_lower"]
+        assert own[-1] + row["open_mass"] + row["eos_mass"] + row["refuted_mass"] == pytest.approx(1, rel=1e-9)
+        if row["stop_reason"] == "finished":
+            assert own[0] == pytest.approx(row["p_verbatim"], rel=1e-4), "the verbatim path is pinned"
+        else:
+            assert own == [0, 0, 0]
 
 
 def test_memorized_text_is_found_and_controls_are_not(results: pl.DataFrame) -> None:
@@ -152,7 +169,11 @@ def test_screened_windows_keep_the_verbatim_bound(results: pl.DataFrame) -> None
     screened = results.filter(pl.col("stop_reason") == "screened")
     assert screened.height > 0
     assert screened["was_screened"].all()
-    assert (screened["mass_upper"] == 1.0).all()
+    assert (screened["mass_upper"].list.slice(1).list.eval(pl.element() == 1).list.all()).all()
+    assert (screened["mass_upper"].list.first() == screened["p_verbatim"]).all()
+    assert screened.select("search_lower", "open_mass", "eos_mass", "refuted_mass").null_count().row(0) == (
+        (screened.height,) * 4
+    )
     assert (screened["mass_lower"].list.last() == screened["p_verbatim"]).all()
     below = results.filter(pl.col("was_screened"))
     assert (below["screen_rating"] < 1e-6).all()

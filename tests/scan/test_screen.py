@@ -56,7 +56,7 @@ def test_a_screened_window_keeps_its_verbatim_probability_and_claims_no_more() -
     for result in screened:
         assert result.stop_reason == StopReason.SCREENED
         assert result.bounds.lower == (result.score.p,) * 2
-        assert result.bounds.upper == 1.0
+        assert result.bounds.upper == (result.score.p, 1.0)
         assert (result.search_evals, result.stop_step) == (0, 0)
 
 

@@ -84,7 +84,7 @@ def assert_same(left: SearchOutcome, right: SearchOutcome) -> None:
     close = {"rel": 1e-9, "abs": 1e-14}
     assert left.bounds.lower == pytest.approx(right.bounds.lower, **close)
     assert left.bounds.upper == pytest.approx(right.bounds.upper, **close)
-    for name in ("covered", "bank", "beam_left", "eos", "refuted"):
+    for name in ("covered", "bank", "beam_left", "unlisted", "eos", "refuted"):
         assert getattr(left, name) == pytest.approx(getattr(right, name), **close), name
     ours = {c.token_ids: (c.log_p, c.distance) for c in left.continuations}
     theirs = {c.token_ids: (c.log_p, c.distance) for c in right.continuations}
@@ -121,8 +121,8 @@ def test_every_bit_of_probability_is_accounted_for(model, options, tasks) -> Non
     if options.policy.top_k is not None and options.policy.top_k > model.vocab_size:
         options = replace(options, policy=replace(options.policy, top_k=model.vocab_size))
     for outcome in Engine(model, options, slots=2, limits=LIMITS).run(tasks):
-        total = outcome.covered + outcome.bank + outcome.beam_left + outcome.eos + outcome.refuted
+        total = outcome.covered + outcome.open_mass + outcome.eos + outcome.refuted
         assert math.isclose(total, 1.0, rel_tol=1e-9)
         assert outcome.frontier is not None
         if options.max_children is None:
-            assert math.isclose(outcome.frontier.mass, outcome.bank + outcome.beam_left, rel_tol=1e-9, abs_tol=1e-12)
+            assert math.isclose(outcome.frontier.mass, outcome.open_mass, rel_tol=1e-9, abs_tol=1e-12)

@@ -70,14 +70,44 @@ def measure_of(options: SearchOptions) -> Callable[[tuple[int, ...], tuple[int, 
 @settings(max_examples=60)
 @given(case=cases())
 def test_bounds_enclose_the_truth_at_every_smaller_budget(run: Search, case: Case) -> None:
-    """Every variant, stop rule, cap, nucleus and EOS set. One run gives valid lower bounds by filtering."""
+    """Every variant, stop rule, cap, nucleus and EOS set: one run gives valid bounds at every ε up to its budget."""
     outcome, tree = run(*case), case.enumerated()
-    for edits, lower in enumerate(outcome.bounds.lower):
-        assert lower <= tree.mass_within(case.task.suffix_ids, edits, case.options.distance) + TINY
-    assert list(outcome.bounds.lower) == sorted(outcome.bounds.lower)
-    truth = tree.mass_within(case.task.suffix_ids, case.options.edit_budget, case.options.distance)
-    assert truth <= outcome.bounds.upper + TINY
-    assert outcome.bounds.upper <= 1
+    lower, upper = outcome.bounds.lower, outcome.bounds.upper
+    assert len(lower) == len(upper) == case.options.edit_budget + 1
+    for edits, (low, high) in enumerate(zip(lower, upper, strict=True)):
+        truth = tree.mass_within(case.task.suffix_ids, edits, case.options.distance)
+        assert low - TINY <= truth <= high + TINY
+        assert low <= high <= 1
+    assert list(lower) == sorted(lower)
+    assert list(upper) == sorted(upper)
+
+
+@both
+@settings(max_examples=60)
+@given(case=cases())
+def test_open_mass_is_filed_under_the_least_distance_it_can_end_with(run: Search, case: Case) -> None:
+    """Enumerate the completions of every open node: the exact rules know the least distance, the others less."""
+    model, task, options = case
+    options = replace(options, max_children=None)
+    outcome = run(model, task, options)
+    assert outcome.frontier is not None
+    expected = [0.0] * (options.edit_budget + 1)
+    for node in outcome.frontier:
+        nearest = nearest_completion(
+            node.token_ids, task.suffix_ids, vocabulary=model.vocab_size, distance=options.distance
+        )
+        expected[min(nearest, options.edit_budget)] += math.exp(node.log_p)
+    found = [sum(parts) for parts in zip(outcome.bank, outcome.beam_left, strict=True)]
+    assert sum(found) == pytest.approx(sum(expected), rel=1e-9, abs=1e-12)
+    if options.distance == "hamming" or (options.distance == "levenshtein" and options.viability == "exact"):
+        assert found == pytest.approx(expected, rel=1e-9, abs=1e-12)
+    for edits in range(options.edit_budget + 1):
+        assert sum(found[: edits + 1]) >= sum(expected[: edits + 1]) - TINY
+    if options.distance == "none":
+        assert sum(found[1:]) == 0, "the baseline knows no distances on the way: everything may still end anywhere"
+        assert outcome.bounds.upper == pytest.approx(
+            [min(1.0, low + 1 - outcome.covered - outcome.eos) for low in outcome.bounds.lower], abs=1e-9
+        )
 
 
 @both
@@ -102,10 +132,13 @@ def test_paths_are_distinct_and_carry_their_true_probability_and_distance(run: S
 @given(case=cases())
 def test_every_bit_of_probability_is_somewhere(run: Search, case: Case) -> None:
     outcome = run(*case)
-    parts = (outcome.covered, outcome.bank, outcome.beam_left, outcome.eos, outcome.refuted)
+    open_parts = (*outcome.bank, *outcome.beam_left, *outcome.unlisted)
+    parts = (outcome.covered, *open_parts, outcome.eos, outcome.refuted)
+    assert outcome.open_mass == math.fsum(open_parts)
     assert math.fsum(parts) == pytest.approx(1, rel=1e-9)
     assert min(parts) >= 0
     if case.options.distance != "none":
+        assert outcome.covered == pytest.approx(outcome.bounds.lower[-1], rel=1e-12, abs=1e-300)
         ball = math.fsum(math.exp(c.log_p) for c in outcome.continuations)
         assert ball == pytest.approx(outcome.bounds.lower[-1], rel=1e-9, abs=1e-15)
 
@@ -122,7 +155,7 @@ def test_frontier_and_results_are_disjoint_and_leave_out_only_what_cannot_come_b
     nodes = {node.token_ids for node in outcome.frontier}
     assert len(nodes) == len(outcome.frontier)
     found = {c.token_ids for c in outcome.continuations}
-    assert outcome.frontier.mass == pytest.approx(outcome.bank + outcome.beam_left, rel=1e-9, abs=1e-12)
+    assert outcome.frontier.mass == pytest.approx(outcome.open_mass, rel=1e-9, abs=1e-12)
     for node in nodes:
         assert not any(node[:depth] in nodes for depth in range(len(node)))
     budget = math.inf if options.distance == "none" else options.edit_budget
@@ -171,8 +204,8 @@ def test_a_beam_wide_enough_finds_the_whole_truth(run: Search, case: Case) -> No
     for edits, lower in enumerate(outcome.bounds.lower):
         truth = tree.mass_within(task.suffix_ids, edits, options.distance)
         assert lower == pytest.approx(truth, rel=1e-9, abs=1e-15)
-    assert outcome.bank == 0
-    assert outcome.bounds.upper == pytest.approx(outcome.bounds.lower[-1], rel=1e-12)
+    assert outcome.open_mass == 0
+    assert outcome.bounds.upper == pytest.approx(outcome.bounds.lower, rel=1e-12)
 
 
 @both
@@ -236,7 +269,10 @@ def test_stopping_when_settled_never_changes_the_verdict(run: Search, case: Case
     early, full = run(model, task, stopping), run(model, task, replace(options, threshold=None))
     # Equal bounds up to rounding: leave out cases where τ lies on one of them.
     assume(
-        all(abs(bound - threshold) > 1e-9 for bound in (full.bounds.lower[-1], full.bounds.upper, early.bounds.upper))
+        all(
+            abs(bound - threshold) > 1e-9
+            for bound in (full.bounds.lower[-1], full.bounds.upper[-1], early.bounds.upper[-1])
+        )
     )
     assert early.bounds.verdict(threshold) == full.bounds.verdict(threshold)
     assert early.token_evals <= full.token_evals
@@ -258,7 +294,7 @@ def test_a_beam_below_the_threshold_goes_on_while_the_upper_bound_may_still_fall
     outcome = run(model, SearchTask(7, (1,), (1, 1, 1)), options)
     assert outcome.stop_reason == StopReason.FINISHED
     assert outcome.bounds.verdict(0.5) == Verdict.RULED_OUT
-    assert outcome.bounds.upper == pytest.approx(0.3 + 0.03 + 0.27 * 0.05, rel=1e-6)
+    assert outcome.bounds.upper[-1] == pytest.approx(0.3 + 0.03 + 0.27 * 0.05, rel=1e-6)
 
 
 @both

@@ -139,8 +139,8 @@ def test_population_reads_every_measure_and_leaves_absent_ones_absent() -> None:
     full = population_of(
         results(
             p_verbatim=[0.2, 0.0],
-            mass_lower=[[0.1, 0.3], [0.0, 0.0]],
-            mass_upper=[0.4, 0.1],
+            mass_lower=[[0.2, 0.3], [0.0, 0.0]],
+            mass_upper=[[0.2, 0.4], [0.0, 0.1]],
             greedy_levenshtein=[0, 3],
             greedy_hamming=[0, 9],
         ),
@@ -149,9 +149,10 @@ def test_population_reads_every_measure_and_leaves_absent_ones_absent() -> None:
     assert full.edit_budget == 1
     assert full.greedy_distance is not None
     assert full.greedy_distance.tolist() == [0, 9]
-    # The search may lose the verbatim path; teacher forcing still proves 0.2.
     assert full.mass(0).tolist() == [0.2, 0.0]
     assert full.mass(1).tolist() == [0.3, 0.0]
+    assert full.mass_upper is not None
+    assert full.mass_upper.tolist() == [[0.2, 0.4], [0.0, 0.1]]
     bare = population_of(results(p_verbatim=[0.2]))
     assert bare.mass_lower is None
     assert bare.mass_upper is None

@@ -147,7 +147,7 @@ def _print(results: "list[MonteCarloResult]", rows: dict[str, dict[str, Any]], *
             cells = [result.window.window_id, *_cells(point)]
             if has_bounds:
                 row = rows[result.window.window_id]
-                cells.append(f"{row['mass_lower'][-1]:.3g} to {row['mass_upper']:.3g}")
+                cells.append(f"{row['mass_lower'][-1]:.3g} to {row['mass_upper'][-1]:.3g}")
             table.add_row(*cells)
     Console().print(table)
 

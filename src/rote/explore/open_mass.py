@@ -16,6 +16,7 @@ from torch import Tensor
 
 from rote.distance import make_viability
 from rote.explore.trie import Answer, Path
+from rote.search.base import ByLeast
 from rote.search.frontier import Frontier
 from rote.types import Bounds, Continuation, DistanceName
 
@@ -110,13 +111,13 @@ class OpenMass:
     """Open nodes by number, in the order in which they came. Closed ones keep their number."""
 
     def __init__(
-        self, ball: Ball, frontier: Frontier, *, accepted: Sequence[float], unlisted: float = 0.0, keep: int = 0
+        self, ball: Ball, frontier: Frontier, *, accepted: Sequence[float], unlisted: ByLeast = (), keep: int = 0
     ) -> None:
-        """`accepted[e]`: mass found within e edits. `unlisted`: mass of children the search did not list; it can be
-        neither explored nor refuted and stays in the upper bound."""
+        """`accepted[e]`: mass found within e edits. `unlisted`: mass of children the search did not list, by their
+        least final distance; it can be neither explored nor refuted and stays in the upper bounds."""
         self.ball = ball
         self.accepted = np.diff(np.asarray(accepted, dtype=np.float64), prepend=0.0)  # by exact distance
-        self.unlisted = max(0.0, unlisted)
+        self._unlisted = np.asarray(unlisted or (0.0,) * (ball.budget + 1), dtype=np.float64)
         self.found: list[Continuation] = []
         self._keep = keep
         self._frontier = frontier
@@ -131,7 +132,7 @@ class OpenMass:
         self._origin = np.full(self.size, -1, dtype=np.int64)  # place of the parent's path in `_parents`
         self._tokens = np.zeros(self.size, dtype=np.int64)
         self.is_open = self.least <= ball.budget
-        self._upper = 1.0
+        self._upper = np.ones(ball.budget + 1)
 
     def path(self, node: int) -> Path:
         if self._origin[node] < 0:
@@ -155,14 +156,20 @@ class OpenMass:
         return float(self.mass[: self.size][self.is_open[: self.size]].sum())
 
     @property
+    def unlisted(self) -> float:
+        return float(self._unlisted.sum())
+
+    @property
     def lower(self) -> float:
         return float(self.accepted.sum())
 
     def bounds(self) -> Bounds:
-        """Certified now. The upper bound never rises, not even by rounding."""
-        lower = np.cumsum(self.accepted)
-        self._upper = max(float(lower[-1]), min(self._upper, float(lower[-1]) + self.open_mass + self.unlisted))
-        return Bounds(tuple(lower.tolist()), self._upper)
+        """Certified now. Upper bounds never rise, not even by rounding."""
+        lower, nodes = np.minimum(1.0, np.cumsum(self.accepted)), self.open_nodes()
+        by_least = np.bincount(self.least[nodes], weights=self.mass[nodes], minlength=self.ball.budget + 1)
+        reachable = np.cumsum(by_least + self._unlisted)
+        self._upper = np.maximum(lower, np.minimum(self._upper, lower + reachable))
+        return Bounds(tuple(lower.tolist()), tuple(self._upper.tolist()))
 
     def expand(self, nodes: NDArray[np.int64], answer: Answer) -> NDArray[np.int64]:
         """Replace nodes by their viable children; those of T tokens are accepted. The numbers of the new nodes."""

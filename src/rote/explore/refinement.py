@@ -1,4 +1,4 @@
-"""Anytime refinement: expand the frontier's best nodes first; lower bounds only rise, the upper bound only falls.
+"""Anytime refinement: expand the frontier's best nodes first; lower bounds only rise, upper bounds only fall.
 
 Expanding a node costs one evaluation (and those of ancestors that are not in memory) and moves its mass: to what is
 accepted, out of the upper bound, or to its viable children. The bounds are sound after every step, so refinement may
@@ -60,7 +60,7 @@ class RefineOptions:
     token_evals: int
     """Never spend more than this."""
     gap: float | None
-    """Stop when upper − lower is at most this."""
+    """Stop when upper − lower is at most this, at the whole budget."""
     threshold: float | None
     """Stop when the verdict at this τ is decided."""
     order: OrderName
@@ -97,8 +97,8 @@ def refine(
     """
     spent, expanded = 0, 0
     bounds = pool.bounds()
-    queue = _make_queue(pool, target_probs, room_in_tail=2 if bounds.lower[-1] < HARDLY * bounds.upper else 1)
-    is_loose = options.order == "both" and bounds.lower[-1] < LOOSELY * bounds.upper
+    queue = _make_queue(pool, target_probs, room_in_tail=2 if bounds.lower[-1] < HARDLY * bounds.upper[-1] else 1)
+    is_loose = options.order == "both" and bounds.lower[-1] < LOOSELY * bounds.upper[-1]
     turns = itertools.cycle(TURNS_IF_LOOSELY_FOLLOWED if is_loose else TURNS[options.order])
     if is_remembered:
         for path in pool.families(pool.open_nodes())[0]:
@@ -164,6 +164,6 @@ def _choose(queue: RefineQueue, turns: Iterator[int], affordable: int) -> list[i
 
 
 def _is_done(bounds: Bounds, options: RefineOptions) -> bool:
-    if options.gap is not None and bounds.upper - bounds.lower[-1] <= options.gap:
+    if options.gap is not None and bounds.upper[-1] - bounds.lower[-1] <= options.gap:
         return True
     return options.threshold is not None and bounds.verdict(options.threshold) != Verdict.NOT_SHOWN

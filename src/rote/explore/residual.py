@@ -72,9 +72,9 @@ def estimate_open(
 ) -> Exploration[Estimate]:
     """The mass within the budget. `chances` [T + 1, budget + 1] are log chances to finish (`completion_table`)."""
     plan = _plan(pool, chances)
-    bounds = pool.bounds()
+    upper = pool.bounds().upper[-1]
     if len(plan.nodes) == 0:
-        return Estimate(pool.lower, 0.0, Interval(pool.lower, bounds.upper, LEVEL), 0, 0)
+        return Estimate(pool.lower, 0.0, Interval(pool.lower, upper, LEVEL), 0, 0)
     pilot_tickets = max(2 * REPLICATES, round(PILOT_SHARE * options.token_evals / GUESSED_EVALS_PER_TICKET))
     pilot = yield from _draw(pool, plan, generator, tickets=pilot_tickets)
     tickets = _affordable(pool, plan, pilot, pilot_tickets, options)
@@ -83,7 +83,7 @@ def estimate_open(
     weights = plan.mass / (tickets * plan.shares)
     interval = _interval(plan, main, weights, value, error)
     low, high = pool.lower + interval.low, pool.lower + interval.high + pool.unlisted
-    clipped = Interval(min(max(low, pool.lower), bounds.upper), min(high, bounds.upper), LEVEL)
+    clipped = Interval(min(max(low, pool.lower), upper), min(high, upper), LEVEL)
     # Without a hit the spread is 0 and says nothing: the error is undefined, the interval tells what is known.
     known_error = error if value > 0 else math.nan
     return Estimate(pool.lower + value, known_error, clipped, tickets, pilot.token_evals + main.token_evals)

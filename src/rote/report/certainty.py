@@ -50,7 +50,7 @@ def _verdict_sentence(view: RunView) -> Sentence:
     population, threshold = view.population, view.threshold
     lower = population.mass(population.edit_budget)
     extractable = lower >= threshold
-    upper = np.ones(len(lower)) if population.mass_upper is None else population.mass_upper
+    upper = np.ones(len(lower)) if population.mass_upper is None else population.mass_upper[:, -1]
     ruled_out = ~extractable & (upper < threshold)
     screened = 0
     if "stop_reason" in view.results.columns:

@@ -95,7 +95,6 @@ def mass_drawings(targets: Population, threshold: float, *, suffix: str, title: 
     assert targets.mass_lower is not None
     budget = targets.edit_budget
     verbatim, mass = targets.verbatim(), targets.mass(budget)
-    masses = np.maximum(targets.mass_lower, verbatim[:, None])
     return [
         Drawing(
             f"mass{suffix}",
@@ -112,13 +111,13 @@ def mass_drawings(targets: Population, threshold: float, *, suffix: str, title: 
         Drawing(
             f"shells{suffix}",
             "Where the mass of each extractable window sits, by number of edits; windows sorted by verbatim share.",
-            shell_heat_map(masses, threshold=threshold, title=title),
+            shell_heat_map(targets.mass_lower, threshold=threshold, title=title),
             "shell",
         ),
         Drawing(
             f"shell-violins{suffix}",
             "Distribution of the same shares, with median and quartiles.",
-            shell_violins(masses, threshold=threshold, title=title),
+            shell_violins(targets.mass_lower, threshold=threshold, title=title),
             "shell",
         ),
     ]

@@ -8,9 +8,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
-
-from rote.errors import ConfigError
 from rote.explore.closure import close_tails
 from rote.explore.montecarlo import window_generator
 from rote.explore.open_mass import Ball, OpenMass
@@ -25,7 +22,7 @@ from rote.search.base import SearchOutcome
 from rote.search.cache import TreeCache
 from rote.search.rating import completion_table
 from rote.search.sizing import free_memory
-from rote.types import Estimate, StopReason, Verdict
+from rote.types import Estimate, Verdict
 
 BATCH_WINDOWS = 32
 """Searched windows held back at once; each holds its frontier (some megabytes) until it is processed."""
@@ -57,7 +54,6 @@ def post_process(
     model: TreeModel, results: Iterable[NearResult], config: RunConfig, *, slots: int | None = None
 ) -> Iterator[PostProcessed]:
     """Every result once, in the order in which they end. Windows that were not searched pass through."""
-    check_can_estimate(config)
     passed: list[PostProcessed] = []
 
     def tasks() -> Iterator[ExploreTask[PostProcessed]]:
@@ -108,16 +104,6 @@ class PostProcessor:
             self.emit(processed)
 
 
-def check_can_estimate(config: RunConfig) -> None:
-    """Fail early where the mass that the search accepted cannot be told apart from the verbatim probability."""
-    is_exact = config.distance == "hamming" or (config.distance == "levenshtein" and config.viability == "exact")
-    if config.needs_frontier and not config.pin and not is_exact:
-        raise ConfigError(
-            "pin is off and the viability rule is not exact, so residual, refine and closure cannot tell what the "
-            "search has accepted; use --pin or --viability exact."
-        )
-
-
 def _process(
     result: NearResult, outcome: SearchOutcome, config: RunConfig, eos_ids: frozenset[int]
 ) -> Exploration[PostProcessed]:
@@ -145,29 +131,7 @@ def open_mass(result: NearResult, outcome: SearchOutcome, config: RunConfig, eos
     """The pool of a searched window: what the search accepted, its frontier, and the mass it did not list."""
     assert outcome.frontier is not None
     ball = Ball(result.score.window.suffix_ids, distance=config.distance, budget=config.edit_budget, eos_ids=eos_ids)
-    unlisted = outcome.bank + outcome.beam_left - outcome.frontier.mass
-    return OpenMass(
-        ball,
-        outcome.frontier,
-        accepted=_accepted(result, outcome, config),
-        unlisted=unlisted if unlisted > 1e-12 else 0.0,  # below: rounding of two sums over the same nodes
-        keep=config.keep,
-    )
-
-
-def _accepted(result: NearResult, outcome: SearchOutcome, config: RunConfig) -> tuple[float, ...]:
-    """Mass the search itself accepted within each number of edits.
-
-    The reported lower bound may instead be the verbatim probability, known from teacher forcing; the verbatim path is
-    then still open, and counting it here too would count it twice.
-    """
-    lower = outcome.bounds.lower
-    if outcome.stop_reason != StopReason.FINISHED:
-        return (0.0,) * len(lower)
-    if config.pin:
-        return lower
-    found = [mass if mass > result.score.p else 0.0 for mass in lower[:-1]]
-    return tuple(np.minimum([*found, outcome.covered], outcome.covered).tolist())
+    return OpenMass(ball, outcome.frontier, accepted=outcome.bounds.lower, unlisted=outcome.unlisted, keep=config.keep)
 
 
 def _tightened(
@@ -182,5 +146,5 @@ def _tightened(
         bounds=bounds,
         verdict=bounds.verdict(config.threshold),
         search_evals=result.search_evals + token_evals,
-        outcome=replace(outcome, bounds=bounds, continuations=kept, frontier=None, states=None),
+        outcome=replace(outcome, continuations=kept, frontier=None, states=None),
     )

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from rote.scan.near import NearResult
     from rote.scan.options import RunConfig
     from rote.scan.verify import Verified
+    from rote.search.base import SearchOutcome
     from rote.types import Estimate
 
 Result = TypeVar("Result")
@@ -56,7 +57,8 @@ GREEDY: "Measure[GreedyResult]" = Measure(
 def _near(result: "NearResult") -> dict[str, Any]:
     return {
         "mass_lower": list(result.bounds.lower),
-        "mass_upper": result.bounds.upper,
+        "mass_upper": list(result.bounds.upper),
+        **_ledger(result.outcome),
         "verdict": str(result.verdict),
         "stop_reason": str(result.stop_reason),
         "stop_step": result.stop_step,
@@ -65,11 +67,30 @@ def _near(result: "NearResult") -> dict[str, Any]:
     }
 
 
+def _ledger(outcome: "SearchOutcome | None") -> dict[str, Any]:
+    """The search's own account, before p_z is taken in and anything is closed or refined; nulls without a search.
+
+    What it covered and the three masses add up to 1; `search_lower` ends with what it covered (not in the baseline).
+    """
+    if outcome is None:
+        return dict.fromkeys(("search_lower", "open_mass", "eos_mass", "refuted_mass"))
+    return {
+        "search_lower": list(outcome.bounds.lower),
+        "open_mass": outcome.open_mass,
+        "eos_mass": outcome.eos,
+        "refuted_mass": outcome.refuted,
+    }
+
+
 NEAR: "Measure[NearResult]" = Measure(
     "near",
     (
         Column("mass_lower", "list[float64]"),
-        Column("mass_upper", "float64"),
+        Column("mass_upper", "list[float64]"),
+        Column("search_lower", "list[float64]"),
+        Column("open_mass", "float64"),
+        Column("eos_mass", "float64"),
+        Column("refuted_mass", "float64"),
         Column("verdict", "text"),
         Column("stop_reason", "text"),
         Column("stop_step", "int32"),

@@ -1,15 +1,16 @@
 """Near-verbatim mass of a stream of windows: rate each by its teacher-forced scores, search where it may matter.
 
-The screen is a heuristic and says so: a screened window keeps lower = p_verbatim (a valid bound), upper = 1 and stop
-reason `screened`. A seeded sample of screened windows is searched in full, so that a run can report how many a screen
-of this kind can have missed. The sample is the windows whose hash is smallest: at least `sample_least` of them, and
-every one whose hash falls below `sample_share`. Which windows those are does not depend on order or on resuming.
+The screen is a heuristic and says so: a screened window keeps lower = p_verbatim (a valid bound), upper = 1 (at ε = 0
+p_verbatim itself) and stop reason `screened`. A seeded sample of screened windows is searched in full, so that a run
+can report how many a screen of this kind can have missed. The sample is the windows whose hash is smallest: at least
+`sample_least` of them, and every one whose hash falls below `sample_share`. Which windows those are does not depend on
+order or on resuming.
 """
 
 import hashlib
 import heapq
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from rote.models.base import TreeModel
 from rote.models.teacher_forcing import VerbatimScore
@@ -47,7 +48,7 @@ class NearResult:
     rating: float
     was_rated_below_floor: bool
     outcome: SearchOutcome | None
-    """None for a window that was not searched."""
+    """What the search itself found, its own bounds included; None for a window that was not searched."""
 
 
 def measure_near(
@@ -123,11 +124,12 @@ class _Run:
             search_evals=outcome.token_evals,
             rating=chance,
             was_rated_below_floor=self._screen is not None and chance < self._screen.floor,
-            outcome=replace(outcome, bounds=bounds),
+            outcome=outcome,
         )
 
     def _not_searched(self, score: VerbatimScore, chance: float) -> NearResult:
-        bounds = Bounds((score.p,) * (self._options.edit_budget + 1), 1.0)
+        budget = self._options.edit_budget
+        bounds = with_verbatim(Bounds((0.0,) * (budget + 1), (1.0,) * (budget + 1)), score.p)
         return NearResult(
             score=score,
             bounds=bounds,
@@ -142,6 +144,14 @@ class _Run:
 
 
 def with_verbatim(bounds: Bounds, p_verbatim: float) -> Bounds:
-    """The target itself is in every ball, so its probability is a lower bound too. The upper bound stays above it."""
-    lower = tuple(max(mass, p_verbatim) for mass in bounds.lower)
-    return Bounds(lower, max(bounds.upper, lower[-1]))
+    """Bounds in which the mass at distance 0, which is the target's alone, is what teacher forcing says it is.
+
+        lower[e] = p_z + found[e] − found[0]        upper[0] = p_z, elsewhere as found
+
+    A search that came upon the target has p_z in found[0], on another numeric path: one of the two roundings counts,
+    never the larger. One that lost it (no pin, or stopped early) has found[0] = 0, and p_z adds to what it found.
+    """
+    lower = tuple(min(1.0, p_verbatim + (found - bounds.lower[0])) for found in bounds.lower)
+    # At least the lower bound: the roundings may differ where nothing is open.
+    upper = tuple(max(high, low) for high, low in zip(bounds.upper[1:], lower[1:], strict=True))
+    return Bounds(lower, (lower[0], *upper))

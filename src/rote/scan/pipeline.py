@@ -13,6 +13,7 @@ from typing import Any
 from rote.models.base import TreeModel
 from rote.models.teacher_forcing import VerbatimScore, score_verbatim
 from rote.scan.after_search import PostProcessed, PostProcessor
+from rote.scan.columns import NEAR
 from rote.scan.greedy import GREEDY, GreedyResult, generate_greedy, is_greedy_verbatim
 from rote.scan.near import NearResult, measure_near
 from rote.scan.options import RunConfig
@@ -140,15 +141,7 @@ class _Stream:
 
     def _near_row(self, processed: PostProcessed) -> MeasuredWindow:
         result = processed.result
-        row = self._row(result.score, result.search_evals) | {
-            "mass_lower": list(result.bounds.lower),
-            "mass_upper": result.bounds.upper,
-            "verdict": str(result.verdict),
-            "stop_reason": str(result.stop_reason),
-            "stop_step": result.stop_step,
-            "screen_rating": result.rating,
-            "was_screened": result.was_rated_below_floor,
-        }
+        row = self._row(result.score, result.search_evals) | NEAR.fill(result)
         if self.config.residual:
             row |= processed.columns()
         if self.config.verify:

@@ -28,8 +28,8 @@ def posthoc_bounds(outcome: SearchOutcome, counts: Counts) -> Bounds:
         )
     lower = math.fsum(math.exp(found.log_p) for found in outcome.continuations if counts(found))
     # Refuted mass was dropped by a viability rule that need not agree with `counts`, so it stays open.
-    open_mass = outcome.bank + outcome.beam_left + outcome.refuted
-    return Bounds((lower,), min(1.0, lower + open_mass))
+    open_mass = outcome.open_mass + outcome.refuted
+    return Bounds((lower,), (min(1.0, lower + open_mass),))
 
 
 def within_levenshtein(target: Sequence[int], edits: int) -> Counts:

@@ -12,7 +12,6 @@ from rote.corpus.windows import WindowOptions, WindowSet
 from rote.errors import ConfigError, WindowError
 from rote.models.hf import HuggingFaceModel, load
 from rote.models.hf_compile import compile_layers
-from rote.scan.after_search import check_can_estimate
 from rote.scan.columns import continuations_schema, measures_of, results_schema
 from rote.scan.greedy import GREEDY
 from rote.scan.options import RunConfig
@@ -45,7 +44,6 @@ def scan_to_folder(
 ) -> ScanResult:
     """Run or resume the scan that `config` describes. `document_facts` are noted in the manifest, by document name."""
     _require(config)
-    check_can_estimate(config)
     documents = read_corpus(config.text, config.control)
     with progress.phase(f"loading {config.model}"):
         model = load(config.model, revision=config.revision, dtype=config.dtype, device=config.device)

@@ -1,5 +1,6 @@
 """What a search is asked and what it answers; shared by the reference and the engine."""
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -8,6 +9,9 @@ from rote.errors import ConfigError
 from rote.policy import Policy
 from rote.search.frontier import Frontier, SearchedStates
 from rote.types import Bounds, Continuation, DistanceName, RankName, StopReason, StopRuleName, ViabilityName
+
+ByLeast = tuple[float, ...]
+"""Open mass by the least distance it can still end with: 0 … edit budget."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,9 +86,11 @@ class SearchTask:
 class SearchOutcome:
     """The bounds of one window and where every bit of probability went.
 
-    covered + bank + beam_left + eos + refuted = 1: `covered` was accepted as final continuations (whatever their
-    distance), `bank` was viable but pruned, `beam_left` was still in the beam when the search stopped early, `eos`
-    ended too soon, `refuted` has no completion in the ball.
+    covered + open + eos + refuted = 1: `covered` was accepted as final continuations (within the budget; of any
+    distance in the baseline), `eos` ended too soon, `refuted` has no completion in the ball. What is open is kept by
+    the least distance it can still end with, 0 … budget: `bank` was viable but pruned, `beam_left` was still in the
+    beam when the search stopped early, `unlisted` are children that were not listed, at the least distance of their
+    parent. Hence upper[e] = lower[e] + what is open at e or less.
     """
 
     key: int
@@ -93,8 +99,9 @@ class SearchOutcome:
     stop_step: int
     token_evals: int
     covered: float
-    bank: float
-    beam_left: float
+    bank: ByLeast
+    beam_left: ByLeast
+    unlisted: ByLeast
     eos: float
     refuted: float
     continuations: tuple[Continuation, ...]
@@ -102,3 +109,7 @@ class SearchOutcome:
     """Banked nodes and what was left in the beam; present when it was asked for."""
     states: SearchedStates | None = None
     """What the model computed above the frontier; present when it was asked for, and large."""
+
+    @property
+    def open_mass(self) -> float:
+        return math.fsum((*self.bank, *self.beam_left, *self.unlisted))

@@ -24,13 +24,15 @@ class BeamState:
     log_p: Tensor  # [slots, lanes] float64
     edits: Tensor  # [slots, lanes, width] int16: viability state
     paths: Tensor  # [slots, lanes, longest suffix] int64: tokens so far
+    least: Tensor  # [slots, lanes] int16: no completion is nearer to the target than this
     is_verbatim: Tensor  # [slots, lanes] bool
     step: Tensor  # [slots] int64: tokens in `paths`
     length: Tensor  # [slots] int64: T of each window
     target: Tensor  # [slots, longest suffix] int64
     padded: Tensor  # [slots, …] int64: target in the viability rule's layout
     promise: Tensor  # [slots, longest suffix + 1, budget + 1] float64: log chance to finish in budget
-    bank: Tensor  # [slots] float64
+    bank: Tensor  # [slots, budget + 1] float64: by least final distance
+    unlisted: Tensor  # [slots, budget + 1] float64: children that were not listed, by their parent's
     eos: Tensor  # [slots] float64
     refuted: Tensor  # [slots] float64
 
@@ -52,7 +54,7 @@ class BeamState:
             getattr(self, name)[:count] = getattr(following, name)
 
 
-STEPPED = ("log_p", "edits", "paths", "is_verbatim", "step", "bank", "eos", "refuted")
+STEPPED = ("log_p", "edits", "paths", "least", "is_verbatim", "step", "bank", "unlisted", "eos", "refuted")
 
 
 class Candidates(NamedTuple):
@@ -80,12 +82,12 @@ class Accepted(NamedTuple):
     """Final children of slots at their last step."""
 
     candidates: Candidates
-    mass: Tensor  # [slots, lanes · kept] float64, 0 for absent or refuted children
+    mass: Tensor  # [slots, lanes · kept] float64, 0 for children that are absent or too far
     distance: Tensor  # [slots, lanes · kept] int16
     lower: Tensor  # [slots, budget + 1] float64
     covered: Tensor  # [slots] float64
     refuted: Tensor  # [slots] float64: refuted mass of the last step
-    unlisted: Tensor  # [slots] float64
+    unlisted: Tensor  # [slots, budget + 1] float64: unlisted children of the last step
 
 
 def expand(state: BeamState, kept: Kept, viability: Viability) -> Candidates:
@@ -112,10 +114,9 @@ def advance(
     is_viable = (candidates.least <= options.edit_budget) & ~is_eos & (candidates.log_p > -math.inf)
     chosen, alive, is_kept = _choose(state, candidates, is_viable, options)
     is_banked = is_viable & ~is_kept
-    unlisted = (state.log_p.exp() * kept.unlisted).sum(-1)
-    bank = state.bank + unlisted + torch.where(is_banked, mass, 0.0).sum(-1)
     following = _following(state, candidates, chosen, alive)
-    following.bank = bank
+    following.bank = state.bank + by_least(torch.where(is_banked, mass, 0.0), candidates.least, options.edit_budget)
+    following.unlisted = state.unlisted + _unlisted(state, kept, options.edit_budget)
     following.eos = state.eos + torch.where(is_eos, mass, 0.0).sum(-1)
     following.refuted = state.refuted + torch.where(is_viable | is_eos, 0.0, mass).sum(-1)
     return Advance(
@@ -132,21 +133,33 @@ def accept(state: BeamState, kept: Kept, *, options: SearchOptions, viability: V
     """Last step: every child within the budget is a result; there is no final prune."""
     candidates = expand(state, kept, viability)
     mass = candidates.log_p.exp()
-    is_viable = (candidates.least <= options.edit_budget) & (candidates.log_p > -math.inf)
     distance = viability.final_distance(candidates.edits)
-    viable_mass = torch.where(is_viable, mass, 0.0)
+    is_near = distance <= options.edit_budget
+    accepted = torch.where(is_near, mass, 0.0)
     lower = torch.stack(
-        [torch.where(distance <= edits, viable_mass, 0.0).sum(-1) for edits in range(options.edit_budget + 1)], -1
+        [torch.where(distance <= edits, accepted, 0.0).sum(-1) for edits in range(options.edit_budget + 1)], -1
     )
     return Accepted(
         candidates,
-        viable_mass,
+        accepted,
         distance,
         lower,
-        viable_mass.sum(-1),
-        torch.where(is_viable, 0.0, mass).sum(-1),
-        (state.log_p.exp() * kept.unlisted).sum(-1),
+        accepted.sum(-1),
+        torch.where(is_near, 0.0, mass).sum(-1),
+        _unlisted(state, kept, options.edit_budget),
     )
+
+
+def by_least(mass: Tensor, least: Tensor, budget: int) -> Tensor:
+    """Sums of `mass` [slots, nodes] by `least` [slots, nodes]. [slots, budget + 1] float64."""
+    # Not scatter_add: on a GPU its order of summation, and so the last digit, would differ from run to run.
+    edits = torch.arange(budget + 1, device=mass.device)
+    return torch.where(least[:, None] == edits[:, None], mass[:, None], 0.0).sum(-1)
+
+
+def _unlisted(state: BeamState, kept: Kept, budget: int) -> Tensor:
+    # A child is at least as far from the target as its parent.
+    return by_least(state.log_p.exp() * kept.unlisted, state.least, budget)
 
 
 def _choose(
@@ -198,6 +211,7 @@ def _following(state: BeamState, candidates: Candidates, chosen: Tensor, alive: 
         log_p=torch.where(alive, candidates.log_p.gather(1, chosen), -math.inf),
         edits=candidates.edits.gather(1, chosen[..., None].expand(-1, -1, width)),
         paths=paths,
+        least=candidates.least.gather(1, chosen),
         is_verbatim=_verbatim_children(state, candidates).gather(1, chosen) & alive,
         step=state.step + 1,
         length=state.length,
@@ -205,6 +219,7 @@ def _following(state: BeamState, candidates: Candidates, chosen: Tensor, alive: 
         padded=state.padded,
         promise=state.promise,
         bank=state.bank,
+        unlisted=state.unlisted,
         eos=state.eos,
         refuted=state.refuted,
     )
@@ -213,9 +228,10 @@ def _following(state: BeamState, candidates: Candidates, chosen: Tensor, alive: 
 def _is_below_threshold(state: BeamState, options: SearchOptions, children: int) -> Tensor:
     """Whether the stop rule speaks; see the reference for why each rule is sound."""
     if options.threshold is None:
-        return torch.zeros_like(state.bank, dtype=torch.bool)
+        return torch.zeros_like(state.step, dtype=torch.bool)
     if options.stop_rule == "published":
         return state.log_p.amax(-1) < math.log(options.threshold / (options.lanes * children))
     beam_mass = state.log_p.exp().sum(-1)
-    is_settled = (state.bank >= options.threshold) | (state.bank + beam_mass < options.threshold)
+    open_mass = (state.bank + state.unlisted).sum(-1)
+    is_settled = (open_mass >= options.threshold) | (open_mass + beam_mass < options.threshold)
     return (beam_mass < options.threshold) & is_settled

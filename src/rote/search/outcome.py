@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rote.distance.textbook import levenshtein_many
-from rote.search.base import SearchOptions, SearchOutcome
-from rote.search.beam import Accepted, Advance, BeamState
+from rote.search.base import ByLeast, SearchOptions, SearchOutcome
+from rote.search.beam import Accepted, Advance, BeamState, by_least
 from rote.search.frontier import Frontier
 from rote.search.scheduler import Slot
 from rote.types import Bounds, Continuation, StopReason
@@ -55,34 +55,37 @@ class Tally(NamedTuple):
     beams: float
     is_below_threshold: float
     reach: float
-    bank: float
     eos: float
     refuted: float
-    left: float
+    bank: ByLeast
+    unlisted: ByLeast
+    left: ByLeast
+
+    @classmethod
+    def of(cls, row: list[float]) -> "Tally":
+        """A row of the table that `tally` makes."""
+        beams, is_below_threshold, reach, eos, refuted, *open_mass = row
+        third = len(open_mass) // 3
+        bank, unlisted, left = open_mass[:third], open_mass[third:-third], open_mass[-third:]
+        return cls(beams, is_below_threshold, reach, eos, refuted, tuple(bank), tuple(unlisted), tuple(left))
 
 
 def tally(advanced: Advance, reach: Tensor) -> Tensor:
-    """[slots, fields of `Tally`] float64; counts are far below 2⁵³, so nothing is rounded."""
+    """[slots, numbers in a `Tally`] float64; counts are far below 2⁵³, so nothing is rounded."""
     state = advanced.state
-    return torch.stack(
-        [
-            advanced.alive.sum(-1).double(),
-            advanced.is_below_threshold.double(),
-            reach.double(),
-            state.bank,
-            state.eos,
-            state.refuted,
-            state.log_p.exp().sum(-1),
-        ],
-        -1,
-    )
+    counts = [advanced.alive.sum(-1), advanced.is_below_threshold, reach]
+    single = torch.stack([*(count.double() for count in counts), state.eos, state.refuted], -1)
+    left = by_least(state.log_p.exp(), state.least, state.bank.shape[-1] - 1)
+    return torch.cat([single, state.bank, state.unlisted, left], -1)
 
 
 class Finals(NamedTuple):
     """Windows at their last step: sums, and accepted continuations in falling probability."""
 
     lower: Tensor  # [windows, budget + 1] float64
-    sums: Tensor  # [windows, 4] float64: bank, eos, refuted, covered
+    bank: Tensor  # [windows, budget + 1] float64
+    unlisted: Tensor  # [windows, budget + 1] float64
+    sums: Tensor  # [windows, 3] float64: eos, refuted, covered
     mass: Tensor  # [windows, listed] float64; 0 where there is no further continuation
     log_p: Tensor  # [windows, listed] float64
     distance: Tensor  # [windows, listed] int16
@@ -92,7 +95,7 @@ class Finals(NamedTuple):
 def gather_finals(state: BeamState, accepted: Accepted, options: SearchOptions) -> Finals:
     """What `finished` needs, and no more continuations than are kept; all for the baseline, which needs distances."""
     is_baseline = options.distance == "none"
-    mass = accepted.mass if is_baseline else torch.where(accepted.distance <= options.edit_budget, accepted.mass, 0.0)
+    mass = accepted.mass
     listed = mass.shape[1] if is_baseline or options.keep is None else min(options.keep, mass.shape[1])
     ordered = mass.sort(dim=-1, descending=True, stable=True)
     chosen = ordered.indices[:, :listed]
@@ -101,12 +104,11 @@ def gather_finals(state: BeamState, accepted: Accepted, options: SearchOptions) 
     paths = state.paths.gather(1, parents)
     last = (state.length - 1)[:, None, None].expand(-1, listed, 1)
     paths.scatter_(2, last, candidates.tokens.gather(1, chosen)[..., None])
-    sums = torch.stack(
-        [state.bank + accepted.unlisted, state.eos, state.refuted + accepted.refuted, accepted.covered], -1
-    )
     return Finals(
         accepted.lower,
-        sums,
+        state.bank,
+        state.unlisted + accepted.unlisted,
+        torch.stack([state.eos, state.refuted + accepted.refuted, accepted.covered], -1),
         ordered.values[:, :listed],
         candidates.log_p.gather(1, chosen),
         accepted.distance.gather(1, chosen),
@@ -117,19 +119,20 @@ def gather_finals(state: BeamState, accepted: Accepted, options: SearchOptions) 
 def stopped(
     counted: Tally, state: BeamState, place: int, slot: Slot, options: SearchOptions, record: FrontierRecord
 ) -> SearchOutcome:
-    """A window that ended before its last step: only the upper bound is certified."""
+    """A window that ended before its last step: only upper bounds are certified."""
     if options.record_frontier and slot.beams:
         paths = state.paths[place, : slot.beams, : slot.step].cpu().numpy()
         record.add(state.log_p[place, : slot.beams].cpu().numpy(), paths[:, :-1], paths[:, -1])
     return SearchOutcome(
         key=slot.task.key,
-        bounds=Bounds((0.0,) * (options.edit_budget + 1), min(1.0, counted.bank + counted.left)),
+        bounds=_bounds((0.0,) * (options.edit_budget + 1), counted.bank, counted.unlisted, counted.left),
         stop_reason=StopReason.BELOW_THRESHOLD if slot.beams else StopReason.BEAM_EMPTY,
         stop_step=slot.step,
         token_evals=slot.token_evals,
         covered=0.0,
         bank=counted.bank,
         beam_left=counted.left,
+        unlisted=counted.unlisted,
         eos=counted.eos,
         refuted=counted.refuted,
         continuations=(),
@@ -143,7 +146,8 @@ def finished(
     """Windows at their last step: every accepted child counts. `finals` is on the host by now."""
     outcomes = []
     for row, (slot, record) in enumerate(zip(slots, records, strict=True)):
-        bank, eos, refuted, covered = finals.sums[row].tolist()
+        eos, refuted, covered = finals.sums[row].tolist()
+        bank, unlisted = tuple(finals.bank[row].tolist()), tuple(finals.unlisted[row].tolist())
         continuations = _continuations(finals, row, slot, options)
         lower = tuple(finals.lower[row].tolist())
         if options.distance == "none":
@@ -154,13 +158,14 @@ def finished(
         outcomes.append(
             SearchOutcome(
                 key=slot.task.key,
-                bounds=Bounds(lower, min(1.0, lower[-1] + bank)),
+                bounds=_bounds(lower, bank, unlisted),
                 stop_reason=StopReason.FINISHED,
                 stop_step=len(slot.task.suffix_ids),
                 token_evals=slot.token_evals,
                 covered=covered,
                 bank=bank,
-                beam_left=0.0,
+                beam_left=(0.0,) * len(bank),
+                unlisted=unlisted,
                 eos=eos,
                 refuted=refuted,
                 continuations=continuations if options.keep is None else continuations[: options.keep],
@@ -168,6 +173,13 @@ def finished(
             )
         )
     return outcomes
+
+
+def _bounds(lower: tuple[float, ...], *open_parts: ByLeast) -> Bounds:
+    """Upper bounds by adding to each lower bound what can still end within as many edits. No sum passes 1."""
+    reachable = np.cumsum(np.sum(open_parts, axis=0))
+    low, high = np.minimum(1.0, [np.array(lower), np.array(lower) + reachable]).tolist()
+    return Bounds(tuple(low), tuple(high))
 
 
 def _continuations(finals: Finals, row: int, slot: Slot, options: SearchOptions) -> tuple[Continuation, ...]:

@@ -6,7 +6,7 @@ sound bounds, the frontier.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -18,7 +18,7 @@ from rote.distance import Viability
 from rote.distance.textbook import levenshtein
 from rote.models.base import CausalModel
 from rote.policy import keep
-from rote.search.base import SearchOptions, SearchOutcome, SearchTask
+from rote.search.base import ByLeast, SearchOptions, SearchOutcome, SearchTask
 from rote.search.frontier import Frontier, FrontierNode
 from rote.search.rating import completion_table
 from rote.types import Bounds, Continuation, StopReason
@@ -34,14 +34,26 @@ class Node(NamedTuple):
     is_verbatim: bool
 
 
+class Open(NamedTuple):
+    """Probability that is neither accepted nor refuted: no completion of it is nearer than `least`."""
+
+    mass: float
+    least: int
+
+
 @dataclass
 class Ledger:
     """Where the probability went."""
 
-    bank: float = 0.0
+    bank: list[Open] = field(default_factory=list)
+    unlisted: list[Open] = field(default_factory=list)
     eos: float = 0.0
     refuted: float = 0.0
     token_evals: int = 0
+
+    @property
+    def open_mass(self) -> float:
+        return math.fsum(part.mass for part in self.bank + self.unlisted)
 
 
 def search(model: CausalModel, task: SearchTask, options: SearchOptions) -> SearchOutcome:
@@ -52,8 +64,7 @@ def search(model: CausalModel, task: SearchTask, options: SearchOptions) -> Sear
     root = Node((), 0.0, viability.initial(torch.device("cpu")), 0, True)
     beam, ledger, frontier = [root], Ledger(token_evals=len(task.prefix_ids)), list[FrontierNode]()
     for step in range(1, length + 1):
-        children, unlisted = _children(model, task, options, viability, beam, step, ledger)
-        ledger.bank += unlisted
+        children = _children(model, task, options, viability, beam, step, ledger)
         if step == length:
             return _finished(task, options, viability, children, ledger, frontier)
         ranked = sorted(children, key=lambda child: -_rank(child, options, promise, step))  # stable: ties keep order
@@ -63,7 +74,7 @@ def search(model: CausalModel, task: SearchTask, options: SearchOptions) -> Sear
         if options.pin_verbatim:
             beam += [child for child in pruned if child.is_verbatim]
             pruned = [child for child in pruned if not child.is_verbatim]
-        ledger.bank += math.fsum(math.exp(child.log_p) for child in pruned)
+        ledger.bank += _opened(pruned)
         frontier += [FrontierNode(child.token_ids, child.log_p) for child in pruned]
         reason = _stop_reason(model, beam, options, ledger)
         if reason is not None:
@@ -80,7 +91,7 @@ def _children(
     beam: list[Node],
     step: int,
     ledger: Ledger,
-) -> tuple[list[Node], float]:
+) -> list[Node]:
     """Viable children of all beams in beam order, then kept order; books what is lost on the way."""
     logits = model.next_logits([task.prefix_ids + node.token_ids for node in beam]).cpu()
     if options.suppress_eos:
@@ -89,9 +100,9 @@ def _children(
     padded = viability.pad([task.suffix_ids], len(task.suffix_ids), torch.device("cpu"))
     clock = torch.tensor([step])
     children: list[Node] = []
-    unlisted = 0.0
     for node, token_ids, log_probs, rest in zip(beam, kept.token_ids, kept.log_probs, kept.unlisted, strict=True):
-        unlisted += math.exp(node.log_p) * float(rest)
+        # A child is at least as far from the target as its parent.
+        ledger.unlisted.append(Open(math.exp(node.log_p) * float(rest), node.least))
         advanced = viability.advance(
             node.state[None, None],
             token_ids[None, None],
@@ -111,7 +122,11 @@ def _children(
             else:
                 is_verbatim = node.is_verbatim and token == task.suffix_ids[step - 1]
                 children.append(Node((*node.token_ids, token), log_p, advanced.state[0, 0, place], least, is_verbatim))
-    return children, unlisted
+    return children
+
+
+def _opened(nodes: list[Node]) -> list[Open]:
+    return [Open(math.exp(node.log_p), node.least) for node in nodes]
 
 
 def _rank(child: Node, options: SearchOptions, promise: NDArray[np.float64] | None, step: int) -> float:
@@ -137,7 +152,7 @@ def _stop_reason(model: CausalModel, beam: list[Node], options: SearchOptions, l
     # Mass is conserved: the finals weigh at most what the beam weighs now. Below τ the lower bound cannot reach τ;
     # stop once it is also settled whether the upper bound can end below τ.
     beam_mass = math.fsum(math.exp(node.log_p) for node in beam)
-    is_settled = ledger.bank >= options.threshold or ledger.bank + beam_mass < options.threshold
+    is_settled = ledger.open_mass >= options.threshold or ledger.open_mass + beam_mass < options.threshold
     return StopReason.BELOW_THRESHOLD if beam_mass < options.threshold and is_settled else None
 
 
@@ -149,8 +164,7 @@ def _finished(
     ledger: Ledger,
     frontier: list[FrontierNode],
 ) -> SearchOutcome:
-    """All children of the last step are returned; the lower bound at each ε filters them by distance."""
-    covered = math.fsum(math.exp(node.log_p) for node in finals)
+    """All children of the last step within the budget are returned; the baseline returns all and measures them."""
     accepted: list[Continuation] = []
     for node in finals:
         distance = (
@@ -158,23 +172,21 @@ def _finished(
             if options.distance == "none"
             else int(viability.final_distance(node.state))
         )
-        accepted.append(Continuation(node.token_ids, node.log_p, distance))
-    lower = tuple(
-        math.fsum(math.exp(c.log_p) for c in accepted if c.distance <= edits)
-        for edits in range(options.edit_budget + 1)
-    )
-    if options.distance != "none":
-        accepted = [c for c in accepted if c.distance <= options.edit_budget]
+        if options.distance == "none" or distance <= options.edit_budget:
+            accepted.append(Continuation(node.token_ids, node.log_p, distance))
+        else:
+            ledger.refuted += math.exp(node.log_p)
     accepted.sort(key=lambda continuation: -continuation.log_p)
     return SearchOutcome(
         key=task.key,
-        bounds=Bounds(lower, min(1.0, lower[-1] + ledger.bank)),
+        bounds=_bounds(accepted, ledger.bank + ledger.unlisted, options.edit_budget),
         stop_reason=StopReason.FINISHED,
         stop_step=len(task.suffix_ids),
         token_evals=ledger.token_evals,
-        covered=covered,
-        bank=ledger.bank,
-        beam_left=0.0,
+        covered=math.fsum(math.exp(continuation.log_p) for continuation in accepted),
+        bank=_by_least(ledger.bank, options.edit_budget),
+        beam_left=_by_least([], options.edit_budget),
+        unlisted=_by_least(ledger.unlisted, options.edit_budget),
         eos=ledger.eos,
         refuted=ledger.refuted,
         continuations=tuple(accepted if options.keep is None else accepted[: options.keep]),
@@ -192,19 +204,34 @@ def _stopped(
     frontier: list[FrontierNode],
 ) -> SearchOutcome:
     """Stopped early: nothing is certified but the upper bound, which must count what is still in the beam."""
-    left = math.fsum(math.exp(node.log_p) for node in beam)
+    left = _opened(beam)
     frontier = frontier + [FrontierNode(node.token_ids, node.log_p) for node in beam]
     return SearchOutcome(
         key=task.key,
-        bounds=Bounds((0.0,) * (options.edit_budget + 1), min(1.0, ledger.bank + left)),
+        bounds=_bounds([], ledger.bank + ledger.unlisted + left, options.edit_budget),
         stop_reason=reason,
         stop_step=step,
         token_evals=ledger.token_evals,
         covered=0.0,
-        bank=ledger.bank,
-        beam_left=left,
+        bank=_by_least(ledger.bank, options.edit_budget),
+        beam_left=_by_least(left, options.edit_budget),
+        unlisted=_by_least(ledger.unlisted, options.edit_budget),
         eos=ledger.eos,
         refuted=ledger.refuted,
         continuations=(),
         frontier=Frontier.of(frontier) if options.record_frontier else None,
     )
+
+
+def _bounds(accepted: list[Continuation], left_open: list[Open], budget: int) -> Bounds:
+    """At each ε: what was accepted within it, and beside it whatever may still end within it."""
+    every = range(budget + 1)
+    lower = [math.fsum(math.exp(c.log_p) for c in accepted if c.distance <= edits) for edits in every]
+    reachable = [math.fsum(part.mass for part in left_open if part.least <= edits) for edits in every]
+    upper = [low + rest for low, rest in zip(lower, reachable, strict=True)]
+    # Rounding may take a sum above 1; no probability is.
+    return Bounds(tuple(min(1.0, low) for low in lower), tuple(min(1.0, high) for high in upper))
+
+
+def _by_least(parts: list[Open], budget: int) -> ByLeast:
+    return tuple(math.fsum(part.mass for part in parts if part.least == edits) for edits in range(budget + 1))

@@ -126,7 +126,7 @@ class Stream:
     def _read(self, table: Tensor, finishing: set[int]) -> dict[int, SearchOutcome]:
         ended: dict[int, SearchOutcome] = {}
         for place, (slot, row) in enumerate(zip(self.scheduler.active, table.tolist(), strict=True)):
-            counted = outcome.Tally(*row)
+            counted = outcome.Tally.of(row)
             self.reaches[place] = int(counted.reach)
             if place in finishing:
                 continue

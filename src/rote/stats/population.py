@@ -47,6 +47,7 @@ class Population:
     mass_lower: Floats | None
     """[windows, edit budget + 1], cumulative over ε."""
     mass_upper: Floats | None
+    """[windows, edit budget + 1], as `mass_lower`."""
     greedy_distance: Integers | None
 
     def __len__(self) -> int:
@@ -62,12 +63,7 @@ class Population:
         if not 0 <= edits <= self.edit_budget:
             raise RunError(f"The run holds masses for 0 to {self.edit_budget} edits, not {edits}; scan again for more.")
         if self.mass_lower is not None:
-            # A search that lost the verbatim path still may not report less than teacher forcing proves.
-            return (
-                self.mass_lower[:, edits]
-                if self.p_verbatim is None
-                else np.maximum(self.mass_lower[:, edits], self.p_verbatim)
-            )
+            return self.mass_lower[:, edits]
         if self.p_verbatim is None:
             raise RunError(
                 "The run holds neither verbatim nor near-verbatim masses; scan with --measures verbatim,near."
@@ -90,14 +86,6 @@ def population_of(results: pl.DataFrame, distance: str = "levenshtein") -> Popul
     def column(name: str) -> NDArray[np.generic] | None:
         return results[name].to_numpy() if name in results.columns else None
 
-    mass_lower = None
-    if "mass_lower" in results.columns and len(results):
-        widths = results["mass_lower"].list.len().unique()
-        if len(widths) != 1:
-            raise RunError(
-                "The rows of mass_lower differ in length: the results mix edit budgets. Scan the run afresh."
-            )
-        mass_lower = results["mass_lower"].explode(empty_as_null=False).to_numpy().reshape(len(results), widths[0])
     greedy = column("greedy_hamming" if distance == "hamming" else "greedy_levenshtein")
     return Population(
         window_id=np.asarray(results["window_id"].to_list(), dtype=object),
@@ -107,10 +95,23 @@ def population_of(results: pl.DataFrame, distance: str = "levenshtein") -> Popul
         suffix_char_start=results["suffix_char_start"].to_numpy().astype(np.int64),
         char_end=results["char_end"].to_numpy().astype(np.int64),
         p_verbatim=cast("Floats | None", column("p_verbatim")),
-        mass_lower=mass_lower,
-        mass_upper=cast("Floats | None", column("mass_upper")),
+        mass_lower=_by_edits(results, "mass_lower"),
+        mass_upper=_by_edits(results, "mass_upper"),
         greedy_distance=None if greedy is None else greedy.astype(np.int64),
     )
+
+
+def _by_edits(results: pl.DataFrame, name: str) -> Floats | None:
+    """[windows, edit budget + 1] of a column that holds a list by ε; None where it was not measured."""
+    if name not in results.columns or not len(results):
+        return None
+    if not isinstance(results[name].dtype, pl.List):
+        raise RunError(f"{name} is not a list by ε: the run was made by an older version. Scan it afresh.")
+    widths = results[name].list.len().unique()
+    if len(widths) != 1:
+        raise RunError(f"The rows of {name} differ in length: the results mix edit budgets. Scan the run afresh.")
+    masses: Floats = results[name].explode(empty_as_null=False).to_numpy().reshape(len(results), widths[0])
+    return masses
 
 
 def categories(p_verbatim: Floats, mass: Floats, threshold: float) -> NDArray[np.uint8]:

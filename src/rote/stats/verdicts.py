@@ -33,7 +33,7 @@ class Finding:
     @property
     def verdict(self) -> Verdict:
         """From the certified bounds alone."""
-        return Bounds((self.lower,), self.upper).verdict(self.threshold)
+        return Bounds((self.lower,), (self.upper,)).verdict(self.threshold)
 
     @property
     def sampled_side(self) -> SampledSide:
@@ -97,7 +97,7 @@ def find(bounds: Bounds, threshold: float, *, estimate: Estimate | None = None) 
     """The finding of one window at τ: its bounds at the whole edit budget, beside a sampled estimate if any."""
     if not 0.0 < threshold <= 1.0:
         raise ConfigError(f"Threshold {threshold} is outside (0, 1]; use for example 0.001.")
-    lower, upper = bounds.lower[-1], bounds.upper
+    lower, upper = bounds.lower[-1], bounds.upper[-1]
     if not 0.0 <= lower <= upper * (1.0 + 1e-9):
         raise ConfigError(f"Lower bound {lower} and upper bound {upper} do not bracket a mass; bounds are mixed up.")
     return Finding(lower, upper, threshold, estimate)

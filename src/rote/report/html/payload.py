@@ -91,7 +91,7 @@ def _windows(view: RunView) -> dict[str, Any]:
         "mass": [packed(population.mass(edits), "f8") for edits in range(population.edit_budget + 1)],
     }
     if population.mass_upper is not None:
-        windows["upper"] = packed(population.mass_upper, "f8")
+        windows["upper"] = [packed(column, "f8") for column in population.mass_upper.T]
     if population.greedy_distance is not None:
         windows["greedy"] = packed(np.minimum(population.greedy_distance, 65535), "u2")
     if "token_evals" in results.columns:

@@ -21,7 +21,7 @@ function decodeRun(run) {
       end: unpack(windows.end, "u4"),
       verbatim: unpack(windows.verbatim, "f8"),
       mass: windows.mass.map((column) => unpack(column, "f8")),
-      upper: optional("upper", "f8"),
+      upper: windows.upper?.map((column) => unpack(column, "f8")) ?? null,
       greedy: optional("greedy", "u2"),
       evaluations: optional("evaluations", "u4"),
       stop: optional("stop", "u1"),

@@ -23,7 +23,7 @@ function verdictOf(window) {
   if (category === VERBATIM) return ["verbatim", "Extractable word for word"];
   if (category === UNLOCKED) return ["unlocked", "Extractable, but only nearly word for word"];
   if (category === UNLOCKED_FROM_ZERO) return ["zero", "Extractable nearly; the exact words cannot occur"];
-  if (upper && upper[window] < tau()) return ["ruled-out", "Ruled out at this τ"];
+  if (upper && upper[edits()][window] < tau()) return ["ruled-out", "Ruled out at this τ"];
   return ["not-shown", "Not shown to be extractable"];
 }
 
@@ -40,7 +40,7 @@ function massRows(window) {
   };
   row(linked("verbatim", "exact, p_z"), verbatim[window], "", edits() === 0);
   if (currentRun().hasNear) mass.forEach((column, index) => index && row(linked("near", `ε ≤ ${index}`), column[window], "≥ ", index === edits()));
-  if (upper) row(linked("bounds", "at most"), upper[window], "≤ ", false);
+  if (upper) row(linked("bounds", "at most"), upper[edits()][window], "≤ ", false);
   const estimate = estimateText(window);
   if (estimate) rows.append(element("p", { class: "small" }, linked("estimate", "Sampled estimate"), ` ${estimate}`));
   if (greedy) rows.append(element("p", { class: "small" }, linked("greedy", "Greedy"), greedy[window] === 0 ? " continuation is exact." : ` continuation is ${greedy[window]} edits away.`));
@@ -61,7 +61,7 @@ function queryTable(window) {
   const body = element("tbody");
   for (const chance of CHANCES) {
     const most = queriesNeeded(lower, chance);
-    const least = upper ? queriesNeeded(upper[window], chance) : 1;
+    const least = upper ? queriesNeeded(upper[edits()][window], chance) : 1;
     const text = most === Infinity ? (least > 1 ? `at least ${queryCount(least)}` : "not bounded by this run") : most === least ? queryCount(most) : `${queryCount(least)} to ${queryCount(most)}`;
     body.append(element("tr", {}, element("td", {}, `${chance * 100} %`), element("td", { class: "number" }, text)));
   }
