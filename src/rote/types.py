@@ -116,10 +116,12 @@ class Interval(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A sampled number, never a certified one: value, standard error, interval and what it cost."""
+    """A sampled number, never a certified one: value, standard error (NaN where no spread was seen), interval, and the
+    one-sided limit that it stays below with the interval's confidence; what it cost."""
 
     value: float
     standard_error: float
     interval: Interval
+    upper_limit: float
     samples: int
     token_evals: int

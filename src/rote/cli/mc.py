@@ -1,7 +1,8 @@
 """`rote mc`: sample continuations of a few windows, plainly, as a check on everything cleverer."""
 
 import json
-from dataclasses import asdict, dataclass, fields
+import math
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,10 +13,10 @@ from rote.cli.flags import command
 from rote.errors import ConfigError, RunError
 from rote.options import like, option, required, settle
 from rote.scan.options import RunConfig
-from rote.types import BosRule, DistanceName, DtypeName, Estimate, IntervalName, Window
+from rote.types import BosRule, DistanceName, DtypeName, IntervalName, Window
 
 if TYPE_CHECKING:  # `rote mc --help` waits for none of these
-    from rote.explore.montecarlo import MonteCarloResult
+    from rote.explore.montecarlo import Count, MonteCarloResult
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +85,6 @@ def mc(given: McOptions) -> None:
         samples=given.samples,
         replicates=given.replicates,
         seed=config.seed,
-        interval=given.interval,
         stops_when_lost=given.stop_lost,
     )
     loaded = load(given.model, dtype=config.dtype, device=config.device)
@@ -95,9 +95,10 @@ def mc(given: McOptions) -> None:
         sample_windows(loaded, windows, options, slots=at_once, limits=config.limits),
         key=lambda result: result.window.window_id,
     )
-    _print(results, rows, shows_curve=given.curve)
+    _print(results, rows, given.interval, shows_curve=given.curve)
     if given.out is not None:
-        given.out.write_text(json.dumps([_as_dict(result) for result in results], indent=2) + "\n", encoding="utf-8")
+        shown = [_as_dict(result, given.interval) for result in results]
+        given.out.write_text(json.dumps(shown, indent=2) + "\n", encoding="utf-8")
 
 
 def _from_run(path: Path, given: RunConfig, window_id: str | None) -> tuple[RunConfig, dict[str, dict[str, Any]]]:
@@ -134,7 +135,25 @@ def _from_text(model: Any, config: RunConfig, window_id: str | None) -> list[Win
     return chosen
 
 
-def _print(results: "list[MonteCarloResult]", rows: dict[str, dict[str, Any]], *, shows_curve: bool) -> None:
+def _estimate(count: "Count", method: IntervalName) -> dict[str, Any]:
+    """The share of hits with its interval. All hits or none: the spread is 0 and says nothing, so the error is NaN."""
+    from rote.stats.intervals import exact_interval, wilson_interval
+
+    hits, samples, token_evals = count
+    share = hits / samples
+    low, high, _, _ = (exact_interval if method == "exact" else wilson_interval)(hits, samples)
+    return {
+        "value": share,
+        "standard_error": math.sqrt(share * (1 - share) / (samples - 1)) if 0 < hits < samples else math.nan,
+        "interval": [low, high],
+        "samples": samples,
+        "token_evals": token_evals,
+    }
+
+
+def _print(
+    results: "list[MonteCarloResult]", rows: dict[str, dict[str, Any]], method: IntervalName, *, shows_curve: bool
+) -> None:
     table = Table(title="Monte Carlo: sampled, not certified", title_justify="left", box=None)
     for name in ("window", "samples", "mass", "error", "95 % interval", "evals"):
         table.add_column(name, justify="left" if name == "window" else "right", overflow="fold")
@@ -142,9 +161,8 @@ def _print(results: "list[MonteCarloResult]", rows: dict[str, dict[str, Any]], *
     if has_bounds:
         table.add_column("bounds", justify="right")
     for result in results:
-        points = result.curve if shows_curve else (result.estimate,)
-        for point in points:
-            cells = [result.window.window_id, *_cells(point)]
+        for point in result.curve if shows_curve else (result.count,):
+            cells = [result.window.window_id, *_cells(_estimate(point, method))]
             if has_bounds:
                 row = rows[result.window.window_id]
                 cells.append(f"{row['mass_lower'][-1]:.3g} to {row['mass_upper'][-1]:.3g}")
@@ -152,21 +170,21 @@ def _print(results: "list[MonteCarloResult]", rows: dict[str, dict[str, Any]], *
     Console().print(table)
 
 
-def _cells(estimate: Estimate) -> list[str]:
-    low, high, _, _ = estimate.interval
+def _cells(estimate: dict[str, Any]) -> list[str]:
+    low, high = estimate["interval"]
     return [
-        f"{estimate.samples:,}",
-        f"{estimate.value:.3g}",
-        f"{estimate.standard_error:.2g}",
+        f"{estimate['samples']:,}",
+        f"{estimate['value']:.3g}",
+        f"{estimate['standard_error']:.2g}",
         f"{low:.3g} to {high:.3g}",
-        f"{estimate.token_evals:,}",
+        f"{estimate['token_evals']:,}",
     ]
 
 
-def _as_dict(result: "MonteCarloResult") -> dict[str, Any]:
+def _as_dict(result: "MonteCarloResult", method: IntervalName) -> dict[str, Any]:
     return {
         "window_id": result.window.window_id,
-        "estimate": asdict(result.estimate) | {"interval": list(result.estimate.interval[:2])},
+        "estimate": _estimate(result.count, method),
         "replicates": list(result.replicates),
-        "curve": [asdict(point) | {"interval": list(point.interval[:2])} for point in result.curve],
+        "curve": [_estimate(point, method) for point in result.curve],
     }

@@ -5,24 +5,25 @@ by samples that stand at the same node, the prefix is evaluated once, and a samp
 is stopped and counted as a miss (`stops_when_lost`); none of this changes the distribution of the hits.
 """
 
-import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
 
 from rote.errors import ConfigError
-from rote.explore.intervals import share_interval
 from rote.explore.open_mass import Ball
-from rote.explore.sampling import BATCH, Starts, roll
+from rote.explore.sampling import Starts, Tickets, roll
 from rote.explore.tree import Explorer
 from rote.explore.trie import Exploration, ExploreTask
 from rote.models.base import TreeModel
 from rote.policy import Policy
 from rote.search.base import Limits
 from rote.search.sizing import require_memory
-from rote.types import DistanceName, Estimate, IntervalName, Window
+from rote.types import DistanceName, Window
+
+BYTES_PER_SAMPLE = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +37,6 @@ class MonteCarloOptions:
     """M, over all replicates."""
     replicates: int
     seed: int
-    interval: IntervalName
     stops_when_lost: bool
     """Stop a sample that cannot end in the ball any more. False follows every sample to T tokens."""
 
@@ -47,15 +47,26 @@ class MonteCarloOptions:
             raise ConfigError(f"replicates is {self.replicates}; it must be between 1 and the {self.samples} samples.")
 
 
+class Count(NamedTuple):
+    """Samples that ended in the ball, of how many, and what they cost."""
+
+    hits: int
+    samples: int
+    token_evals: int
+
+
 @dataclass(frozen=True, slots=True)
 class MonteCarloResult:
-    """Hits of a window's samples. `replicates` are independent estimates; `curve` holds the estimate after the first
-    few samples, then more, up to all of them."""
+    """Hits of a window's samples. `replicates` are independent shares; `curve` counts the hits of the first few samples,
+    then of more, up to all of them."""
 
     window: Window
-    estimate: Estimate
     replicates: tuple[float, ...]
-    curve: tuple[Estimate, ...]
+    curve: tuple[Count, ...]
+
+    @property
+    def count(self) -> Count:
+        return self.curve[-1]
 
 
 def sample_windows(
@@ -63,10 +74,10 @@ def sample_windows(
 ) -> Iterator[MonteCarloResult]:
     """One result a window, in the order in which windows end. Each depends on its window and the seed alone."""
     require_memory(
-        options.replicates * BATCH * options.policy.width(model.vocab_size) * 16,
+        options.samples * BYTES_PER_SAMPLE,
         torch.device("cpu"),
-        what=f"sampling in {options.replicates:,} replicates",
-        advice="lower --replicates",
+        what=f"{options.samples:,} samples of a window",
+        advice="lower --samples",
     )
     tasks = (
         ExploreTask(key, window.prefix_ids, _sample(window, options, model.eos_ids))
@@ -80,42 +91,21 @@ def sample_windows(
 def _sample(window: Window, options: MonteCarloOptions, eos_ids: frozenset[int]) -> Exploration[MonteCarloResult]:
     ball = Ball(window.suffix_ids, distance=options.distance, budget=options.edit_budget, eos_ids=eos_ids)
     generator = window_generator(options.seed, window.window_id)
-    per_replicate = _shares(options.samples, options.replicates)
     hits = np.zeros(options.replicates, dtype=np.int64)
-    drawn = np.zeros(options.replicates, dtype=np.int64)
-    token_evals = 0
+    drawn, token_evals = 0, 0
     curve = []
     for goal in _grid(options.samples):
-        # Replicates grow evenly, so that each point of the curve uses samples of all of them.
-        reached = np.minimum(per_replicate, _shares(goal, options.replicates))
-        starts = Starts([()], ball.root_state()[None], (reached - drawn)[None])
-        rolled = yield from roll(
-            ball,
-            starts,
-            generator,
-            is_systematic=False,
-            ends_exactly=False,
-            stops_when_lost=options.stops_when_lost,
-        )
-        drawn = reached
-        hits += rolled.hits[0].astype(np.int64)
+        starts = Starts([()], ball.root_state()[None])
+        tickets = Tickets.plain(goal - drawn)
+        rolled = yield from roll(ball, starts, tickets, generator, stops_when_lost=options.stops_when_lost)
+        # Samples go to the replicates in turn, so that each point of the curve uses samples of all of them.
+        turns = np.arange(drawn, goal) % options.replicates
+        hits += np.bincount(turns[rolled.hits], minlength=options.replicates)
+        drawn = goal
         token_evals += rolled.token_evals
-        curve.append(_estimate(int(hits.sum()), int(drawn.sum()), token_evals, options.interval))
-    return MonteCarloResult(window, curve[-1], tuple((hits / drawn).tolist()), tuple(curve))
-
-
-def _estimate(hits: int, samples: int, token_evals: int, method: IntervalName) -> Estimate:
-    share = hits / samples
-    # All hits or none: the spread is 0 and says nothing, so the error is undefined; the interval tells what is known.
-    error = math.sqrt(share * (1 - share) / (samples - 1)) if 0 < hits < samples else math.nan
-    return Estimate(share, error, share_interval(hits, samples, method=method), samples, token_evals)
-
-
-def _shares(samples: int, replicates: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Samples of each replicate: even, the first ones take what is left over."""
-    shares = np.full(replicates, samples // replicates, dtype=np.int64)
-    shares[: samples % replicates] += 1
-    return shares
+        curve.append(Count(int(hits.sum()), drawn, token_evals))
+    sizes = np.bincount(np.arange(drawn) % options.replicates, minlength=options.replicates)
+    return MonteCarloResult(window, tuple((hits / sizes).tolist()), tuple(curve))
 
 
 def _grid(samples: int) -> list[int]:

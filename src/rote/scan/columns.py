@@ -128,6 +128,8 @@ def _estimated(estimate: "Estimate | None") -> dict[str, Any]:
         "mass_standard_error": estimate.standard_error,
         "mass_low": estimate.interval.low,
         "mass_high": estimate.interval.high,
+        "mass_limit": estimate.upper_limit,
+        "mass_samples": estimate.samples,
     }
 
 
@@ -138,6 +140,8 @@ ESTIMATE: "Measure[Estimate | None]" = Measure(
         Column("mass_standard_error", "float64"),
         Column("mass_low", "float64"),
         Column("mass_high", "float64"),
+        Column("mass_limit", "float64"),
+        Column("mass_samples", "int64"),
     ),
     _estimated,
 )
