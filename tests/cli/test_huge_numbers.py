@@ -62,10 +62,10 @@ def test_batches_that_do_not_fit_are_refused(
     assert not (tmp_path / "run").exists()
 
 
-def test_samples_in_too_many_replicates_are_refused(lab: TinyLab, rote: Command) -> None:
+def test_more_samples_than_memory_holds_are_refused(lab: TinyLab, rote: Command) -> None:
     window = ("--prefix-tokens", 12, "--suffix-tokens", 8, "--top-k", 10, "--edit-budget", 2, "--device", "cpu")
     given = ("--model", lab.model.path, "--text", one_text(lab), *window, "--samples", HUGE, "--replicates", HUGE)
-    assert_one_sentence(rote("mc", *given), "1,000,000,000 replicates", "lower --replicates")
+    assert_one_sentence(rote("mc", *given), "1,000,000,000 samples", "lower --samples")
 
 
 @pytest.mark.parametrize("name", ["prior-prefixes", "trials"])

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from rote.errors import ConfigError, WindowError
 from rote.explore import tree as rollout_tree
 from rote.explore.open_mass import Ball
-from rote.explore.sampling import Rolled, Starts, divide_independently, divide_systematically, roll
+from rote.explore.sampling import Rolled, Starts, Tickets, roll, unit_line
 from rote.explore.tree import ENTRIES, FEW_WINDOWS, MEMORY_SHARE, MOST_WINDOWS, Explorer
 from rote.explore.trie import Answer, Exploration, ExploreTask, Path, Request
 from rote.models.table import TableModel
@@ -135,39 +135,58 @@ def test_results_and_costs_do_not_depend_on_slots_or_company() -> None:
         assert together.keys() == alone.keys()
         for key, rolled in together.items():
             assert (rolled.hits == alone[key].hits).all()
+            assert (rolled.shares == alone[key].shares).all()
             assert rolled.token_evals == alone[key].token_evals
 
 
 def _sampling(model: TableModel, suffix: Path, *, seed: int, samples: int, **how: bool) -> Exploration[Rolled]:
     ball = Ball(suffix, distance="levenshtein", budget=1, eos_ids=model.eos_ids)
-    starts = Starts([()], ball.root_state()[None], np.full((1, 4), samples))
-    options = {"is_systematic": False, "ends_exactly": False} | how
-    return roll(ball, starts, np.random.default_rng(seed), **options)
+    starts = Starts([()], ball.root_state()[None])
+    return roll(ball, starts, Tickets.plain(4 * samples), np.random.default_rng(seed), **how)
 
 
-@pytest.mark.parametrize("is_systematic", [False, True])
-@pytest.mark.parametrize("ends_exactly", [False, True])
-@pytest.mark.parametrize("stops_when_lost", [False, True])
-def test_hits_are_unbiased_however_tickets_move(is_systematic: bool, ends_exactly: bool, stops_when_lost: bool) -> None:
-    """Mean of 400 groups of 25 tickets against enumeration. |z| ≤ 4.5: a false alarm once in 150,000 runs a case."""
+def rolled_groups(*, is_stratified: bool, stops_when_lost: bool = True) -> tuple[NDArray[np.float64], float, Rolled]:
+    """400 groups of 25 tickets: the groups' shares of hits, the truth by enumeration, and everything rolled."""
     model = TableModel.random(11, vocab_size=4, spread=1.5, eos_ids=frozenset({3}))
     suffix = (0, 1, 2, 0)
     ball = Ball(suffix, distance="levenshtein", budget=2, eos_ids=model.eos_ids)
     truth = enumerate_tree(model, PREFIX, 4, POLICY).mass_within(suffix, 2, "levenshtein")
-    starts = Starts([()], ball.root_state()[None], np.full((1, 400), 25))
-    exploration = roll(
-        ball,
-        starts,
-        np.random.default_rng(0),
-        is_systematic=is_systematic,
-        ends_exactly=ends_exactly,
-        stops_when_lost=stops_when_lost,
-    )
-    shares = explored(model, exploration).hits[0] / 25
+    generator = np.random.default_rng(0)
+    strata = [Tickets.stratified(25, np.ones(1), generator) for _ in range(400)]
+    tickets = Tickets(*map(np.concatenate, zip(*strata, strict=True))) if is_stratified else Tickets.plain(10_000)
+    starts = Starts([()], ball.root_state()[None])
+    rolled = explored(model, roll(ball, starts, tickets, generator, stops_when_lost=stops_when_lost))
+    return rolled.hits.reshape(400, 25).mean(1), truth, rolled
+
+
+@pytest.mark.parametrize("is_stratified", [False, True])
+@pytest.mark.parametrize("stops_when_lost", [False, True])
+def test_hits_are_unbiased_however_tickets_move(is_stratified: bool, stops_when_lost: bool) -> None:
+    """Means of 400 groups of 25 tickets against enumeration. |z| ≤ 4.5: a false alarm once in 75,000 runs a case."""
+    shares, truth, rolled = rolled_groups(is_stratified=is_stratified, stops_when_lost=stops_when_lost)
     assert 0.02 < truth < 0.98
-    assert abs(shares.mean() - truth) <= 4.5 * shares.std() / math.sqrt(400)
-    if not is_systematic and not ends_exactly:
-        assert shares.var() == pytest.approx(truth * (1 - truth) / 25, rel=0.4)  # binomial: 6 standard errors
+    exact = rolled.shares.reshape(400, 25).mean(1)
+    for values in (shares, exact):
+        assert abs(values.mean() - truth) <= 4.5 * values.std() / math.sqrt(400)
+    assert exact.var() < shares.var()
+    plain = truth * (1 - truth) / 25
+    if is_stratified:
+        assert shares.var() < 0.8 * plain
+    else:
+        assert shares.var() == pytest.approx(plain, rel=0.4)  # binomial: 6 standard errors
+
+
+def test_stratified_tickets_are_independent() -> None:
+    """Hits of two tickets of a group are uncorrelated over 400 groups: the largest |z| of at most 300 pairs is below
+    5.5 (a false alarm once in 90,000 runs)."""
+    _, _, rolled = rolled_groups(is_stratified=True)
+    groups = rolled.hits.reshape(400, 25).astype(np.float64)
+    varying = groups[:, groups.std(0) > 0.1]
+    standardised = (varying - varying.mean(0)) / varying.std(0)
+    correlations = standardised.T @ standardised / 400
+    others = correlations[np.triu_indices(varying.shape[1], 1)]
+    assert len(others) >= 10
+    assert np.abs(others).max() * math.sqrt(400) < 5.5
 
 
 def test_sampling_costs_what_a_naive_recount_says() -> None:
@@ -191,30 +210,24 @@ def test_sampling_costs_what_a_naive_recount_says() -> None:
     assert stopping.token_evals < plain.token_evals <= len(PREFIX) + 3 * 120
 
 
-tickets = st.lists(st.integers(0, 50), min_size=1, max_size=4)
-weights = st.lists(st.floats(0, 1), min_size=2, max_size=6).filter(lambda values: sum(values) > 0.01)
+weights = st.lists(st.floats(0, 1), min_size=1, max_size=6).filter(lambda values: sum(values) > 0.01)
 
 
-@given(tickets=tickets, weights=weights, seed=st.integers(0, 1000))
-def test_dividing_loses_no_ticket_and_systematic_shares_are_rounded_expectations(
-    tickets: list[int], weights: list[float], seed: int
-) -> None:
-    counts = np.array([tickets])
-    shares = np.array([weights]) / sum(weights)
-    for divide in (divide_independently, divide_systematically):
-        divided = divide(counts, shares, np.random.default_rng(seed))
-        assert divided.min() >= 0
-        assert (divided.sum(-1) == counts).all()
-    expected = counts[..., None] * shares[:, None, :]
-    assert (np.abs(divided - expected) < 1 + 1e-9).all()
-
-
-def test_systematic_division_is_unbiased() -> None:
-    """20,000 divisions of 3 tickets; 5 standard errors per child: a false alarm once in 600,000 runs."""
-    shares: NDArray[np.float64] = np.array([[0.55, 0.3, 0.1, 0.05]])
-    divided = divide_systematically(np.full((1, 20_000), 3), shares, np.random.default_rng(0))[0]
-    deviation = np.abs(divided.mean(0) - 3 * shares[0])
-    assert (deviation <= 5 * divided.std(0) / math.sqrt(20_000)).all()
+@given(count=st.integers(1, 60), weights=weights, seed=st.integers(0, 1000))
+def test_strata_follow_the_masses_and_cover_each_line_once(count: int, weights: list[float], seed: int) -> None:
+    mass = np.array(weights)
+    starts, low, high = Tickets.stratified(count, mass, np.random.default_rng(seed))
+    assert (mass[starts] > 0).all()
+    assert ((low >= 0) & (low <= high) & (high <= 1)).all()
+    expected = count * mass / mass.sum()
+    found = np.bincount(starts, minlength=len(mass))
+    assert (np.abs(found - expected) < 2).all(), "only the two parts at a mass's ends can go elsewhere"
+    # On the line of all masses, each ticket's part lies within its own stratum.
+    edges = unit_line(mass)
+    lengths = np.diff(edges)[starts]
+    order = np.arange(count)
+    assert (edges[starts] + low * lengths >= order / count - 1e-9).all()
+    assert (edges[starts] + high * lengths <= (order + 1) / count + 1e-9).all()
 
 
 def test_too_long_windows_and_no_slots_are_refused() -> None:

@@ -11,8 +11,13 @@ from hypothesis import strategies as st
 from rote.models.table import TableModel
 from rote.models.teacher_forcing import score_verbatim
 from rote.scan import after_search as estimate
+<<<<<<< HEAD
 from rote.scan.after_search import PostProcessed, PostProcessor, post_process
 from rote.scan.columns import NEAR
+=======
+from rote.scan.after_search import PostProcessed, PostProcessor, check_can_estimate, post_process
+from rote.scan.columns import ESTIMATE
+>>>>>>> 6b43fd7 (Residual intervals hold whatever the samples show: independent strata, exact limits, a one-sided 95 % limit)
 from rote.scan.near import NearResult, measure_near
 from rote.scan.options import RunConfig
 from rote.types import Split, Verdict, Window
@@ -141,7 +146,7 @@ def test_batches_and_slots_change_nothing() -> None:
     processor.flush()
     together = {processed.result.score.window.window_id: processed for processed in collected}
     assert together == alone
-    assert set(collected[0].columns()) == {"mass_estimate", "mass_standard_error", "mass_low", "mass_high"}
+    assert set(collected[0].columns()) == {column.name for column in ESTIMATE.columns}
 
 
 def test_windows_are_processed_before_their_states_take_too_much_memory(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,8 +1,8 @@
 """Intervals for a sampled probability that hold for any number of samples: no normal limit, nothing to estimate.
 
-With S hits in n independent trials, the upper limit is the p at which S or fewer hits still have the chance α, the lower
-one the p at which S or more have it (Clopper and Pearson). Trials need not have equal chances: then p is their mean, and
-S is concentrated more closely around n·p than a binomial count (Hoeffding 1956), so the limits hold all the same.
+With S hits in n independent trials, the upper limit is the p at which S or fewer hits still have the chance α, the
+lower one the p at which S or more have it (Clopper and Pearson). Trials need not have equal chances: then p is their
+mean, and S lies closer to n·p than a binomial count (Hoeffding 1956), so the limits hold all the same.
 
 `rote.stats.intervals` has the same on scipy, for windows; this runs on numpy alone, where samples are drawn.
 """

@@ -57,8 +57,8 @@ class Count(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MonteCarloResult:
-    """Hits of a window's samples. `replicates` are independent shares; `curve` counts the hits of the first few samples,
-    then of more, up to all of them."""
+    """Hits of a window's samples. `replicates` are independent shares; `curve` counts the hits of the first few
+    samples, then of more, up to all of them."""
 
     window: Window
     replicates: tuple[float, ...]

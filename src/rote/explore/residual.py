@@ -3,10 +3,10 @@
     p = accepted + Σ_i m_i h_i         m_i: mass of open node i (known);  h_i: its chance to end in the ball (sampled)
 
 N tickets start at open nodes in proportion to their mass. A ticket ends in the ball with chance (p − accepted) / O, O
-being the whole open mass, so O times the share of hits is unbiased for what is missing, and the number of hits has exact
-limits: nothing is assumed about spread, and they hold without any hit and when all tickets agree. Tickets are stratified
-and independent (`explore.sampling`). How many the budget buys is learned from a pilot whose hits are thrown away: a
-sample size that depended on the hits it counts would bias them.
+being the whole open mass, so O times the share of hits is unbiased for what is missing, and the number of hits has
+exact limits: nothing is assumed about spread, and they hold without any hit and when all tickets agree. Tickets are
+stratified and independent (`explore.sampling`). How many the budget buys is learned from a pilot whose hits are thrown
+away: a sample size that depended on the hits it counts would bias them.
 """
 
 import math

@@ -1,10 +1,10 @@
 """Sampling on the tree: many continuations at once; samples that stand at the same node share its evaluation.
 
-A sample is a ticket. It stands at a node and holds a part [low, high) of the node's unit line, on which the children lie
-side by side, each as long as its probability. It draws a point of its part, moves to the child the point falls into,
-and takes along what of its part lies in that child. A ticket that holds the whole line is a plain sample under the
-policy φ; tickets that share a line out among themselves are stratified: they spread more evenly than plain samples, and
-are independent of each other all the same, because nobody's part or draw depends on another's.
+A sample is a ticket. It stands at a node and holds a part [low, high) of the node's unit line, on which the children
+lie side by side, each as long as its probability. It draws a point of its part, moves to the child the point falls
+into, and takes along what of its part lies in that child. A ticket that holds the whole line is a plain sample under
+the policy φ; tickets that share a line out among themselves are stratified: they spread more evenly than plain samples,
+and are independent of each other all the same, because nobody's part or draw depends on another's.
 
 A ticket is lost when its path ends too soon, has probability 0, or can no longer end in the ball.
 """
@@ -98,9 +98,7 @@ def roll(
                 for line, own in zip(edges, np.split(points, counts), strict=True)
             ]
         )
-        low[numbers], high[numbers] = _part(
-            low[numbers], high[numbers], edges[rows, places], edges[rows, places + 1]
-        )
+        low[numbers], high[numbers] = _part(low[numbers], high[numbers], edges[rows, places], edges[rows, places + 1])
         accepted = children.is_viable & (depths + 1 == ball.length)[:, None]
         hits[numbers] = accepted[rows, places]
         shares[numbers] = (np.diff(edges) * accepted).sum(-1)[rows]
@@ -118,9 +116,7 @@ def unit_line(lengths: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.concatenate([np.zeros_like(edges[..., :1]), edges / edges[..., -1:]], -1)
 
 
-def _drawn(
-    low: NDArray[np.float64], high: NDArray[np.float64], generator: np.random.Generator
-) -> NDArray[np.float64]:
+def _drawn(low: NDArray[np.float64], high: NDArray[np.float64], generator: np.random.Generator) -> NDArray[np.float64]:
     """A point of each [low, high). Below 1 whatever the rounding, so that it falls into a part that has a length."""
     points = low + (high - low) * generator.random(len(low))
     below: NDArray[np.float64] = np.minimum(points, np.nextafter(1.0, 0.0))

@@ -41,12 +41,15 @@ class PostProcessed:
     def columns(self) -> dict[str, Any]:
         """The estimate's columns of results.parquet; nulls when there is none."""
         if self.estimate is None:
-            return dict.fromkeys(("mass_estimate", "mass_standard_error", "mass_low", "mass_high"))
+            names = ("mass_estimate", "mass_standard_error", "mass_low", "mass_high", "mass_limit", "mass_samples")
+            return dict.fromkeys(names)
         return {
             "mass_estimate": self.estimate.value,
             "mass_standard_error": self.estimate.standard_error,
             "mass_low": self.estimate.interval.low,
             "mass_high": self.estimate.interval.high,
+            "mass_limit": self.estimate.upper_limit,
+            "mass_samples": self.estimate.samples,
         }
 
 
