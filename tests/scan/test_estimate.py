@@ -11,13 +11,8 @@ from hypothesis import strategies as st
 from rote.models.table import TableModel
 from rote.models.teacher_forcing import score_verbatim
 from rote.scan import after_search as estimate
-<<<<<<< HEAD
 from rote.scan.after_search import PostProcessed, PostProcessor, post_process
-from rote.scan.columns import NEAR
-=======
-from rote.scan.after_search import PostProcessed, PostProcessor, check_can_estimate, post_process
-from rote.scan.columns import ESTIMATE
->>>>>>> 6b43fd7 (Residual intervals hold whatever the samples show: independent strata, exact limits, a one-sided 95 % limit)
+from rote.scan.columns import ESTIMATE, NEAR
 from rote.scan.near import NearResult, measure_near
 from rote.scan.options import RunConfig
 from rote.types import Split, Verdict, Window
