@@ -69,8 +69,8 @@ def estimate_open(
     pilot = yield from _draw(pool, plan, generator, tickets=pilot_tickets)
     tickets = _affordable(pool, plan, pilot, options)
     main = yield from _draw(pool, plan, generator, tickets=tickets)
-    share, error = _summary(main.shares)
     hits, mass, tail = int(main.hits.sum()), float(plan.mass.sum()), (1 - LEVEL) / 2
+    value, error = _summary(mass * main.shares)
 
     def certified(limit: float) -> float:
         return min(max(limit, pool.lower), upper)
@@ -79,8 +79,8 @@ def estimate_open(
     high = certified(pool.lower + mass * upper_limit(hits, tickets, alpha=tail) + pool.unlisted)
     limit = certified(pool.lower + mass * upper_limit(hits, tickets, alpha=1 - LEVEL) + pool.unlisted)
     return Estimate(
-        pool.lower + mass * share,
-        mass * error,
+        pool.lower + value,
+        error,
         Interval(low, high, LEVEL),
         limit,
         tickets,
@@ -109,16 +109,16 @@ def _draw(
     return (yield from roll(pool.ball, starts, drawn._replace(starts=places), generator))
 
 
-def _summary(shares: NDArray[np.float64]) -> tuple[float, float]:
+def _summary(values: NDArray[np.float64]) -> tuple[float, float]:
     """Mean and standard error of stratified tickets, from the differences of neighbours.
 
     Σ over pairs of (a − b)² is on average at least the sum of the tickets' variances. Without any difference nothing is
     known about them, and the error is NaN.
     """
-    count = len(shares)
-    pairs = shares[: count // 2 * 2].reshape(-1, 2)
+    count = len(values)
+    pairs = values[: count // 2 * 2].reshape(-1, 2)
     spread = float(((pairs[:, 0] - pairs[:, 1]) ** 2).sum()) / (len(pairs) * 2 * count)
-    return float(shares.mean()), math.sqrt(spread) if spread > 0 else math.nan
+    return float(values.mean()), math.sqrt(spread) if spread > 0 else math.nan
 
 
 def _affordable(pool: OpenMass, plan: _Plan, pilot: Rolled, options: ResidualOptions) -> int:
@@ -126,8 +126,8 @@ def _affordable(pool: OpenMass, plan: _Plan, pilot: Rolled, options: ResidualOpt
     tickets = len(pilot.hits)
     count = tickets * (options.token_evals - pilot.token_evals) / max(1, pilot.token_evals)
     if options.relative_error is not None:
-        share, error = _summary(pilot.shares)
-        goal = options.relative_error * (pool.lower / plan.mass.sum() + share)
+        value, error = _summary(plan.mass.sum() * pilot.shares)
+        goal = options.relative_error * (pool.lower + value)
         if error > 0 and goal > 0:
             count = min(count, tickets * (error / goal) ** 2)
     return max(PILOT_TICKETS, math.floor(min(count, MOST_TICKETS)))
