@@ -6,7 +6,8 @@ RoteError
 │   └── WindowError  a text gives no window, or a window does not fit the model
 ├── ModelError       a model or tokenizer cannot be loaded or cannot do what is asked
 ├── RunError         a run folder cannot be used: foreign, locked, incomplete, or made with something else
-│   └── StorageError the disk refused a write; what was finished before is kept
+│   ├── StorageError the disk refused a write; what was finished before is kept
+│   └── DamageError  a file of a run is not as it was written
 └── EndpointError    a chat endpoint cannot be reached, refused the key, or broke its contract
     └── BudgetError  the next request would exceed the ceiling the user set
 
@@ -41,6 +42,10 @@ class RunError(RoteError):
 
 class StorageError(RunError):
     """The disk refused a write; what was finished before is kept."""
+
+
+class DamageError(RunError):
+    """A file of a run is not as it was written: damaged, cut, or changed by somebody."""
 
 
 class EndpointError(RoteError):

@@ -2,15 +2,16 @@
 
 import json
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
 
 from rote.cli.main import app, main, spread_lists
+from rote.store.session import RunSession
 from tests.scan.scans import Command, TinyLab, scan_arguments
 
 COMMANDS = sorted(
@@ -30,19 +31,22 @@ def run(lab: TinyLab, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def unfinished(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same run as it was after its first part: no manifest, no merged tables."""
-    folder = shutil.copytree(run, tmp_path_factory.mktemp("unfinished") / "run")
-    rows = pl.read_parquet(folder / "results.parquet").head(4)
-    found = pl.read_parquet(folder / "continuations.parquet")
-    for name in ("manifest.json", "results.parquet", "continuations.parquet"):
-        (folder / name).unlink()
-    (folder / "parts").mkdir()
-    kept = found.filter(pl.col("window_id").is_in(rows["window_id"].to_list()))
-    for number, part, more in ((0, rows.head(0), found.head(0)), (1, rows, kept)):
-        part.write_parquet(folder / "parts" / f"part-{number:06d}.parquet")
-        more.write_parquet(folder / "parts" / f"continuations-{number:06d}.parquet")
-    return folder
+def unfinished(lab: TinyLab, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A scan that got Ctrl-C when four windows were finished."""
+    out = tmp_path_factory.mktemp("unfinished") / "run"
+    add = RunSession.add
+
+    def interrupted(session: RunSession, row: Any, continuations: Any) -> None:
+        if len(session._pending) == 4:
+            raise KeyboardInterrupt
+        add(session, row, continuations)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RunSession, "add", interrupted)
+        with pytest.raises(SystemExit) as ended:
+            main([*scan_arguments(lab, out, limit=12), "--control", str(lab.files.controls)])
+    assert ended.value.code == 130
+    return out
 
 
 def test_the_contract_names_commands_that_exist() -> None:

@@ -20,11 +20,12 @@ from rote.models.hf import HuggingFaceModel, load
 from rote.models.shared_prefix import PLAIN
 from rote.prior import estimate as prior_estimate
 from rote.prior.options import PriorConfig
-from rote.prior.run import BLOCKS, prior_to_folder
+from rote.prior.run import prior_to_folder
 from rote.scan.options import RunConfig
 from rote.scan.run import scan_to_folder
 from rote.stats.prior_mean import PriorVerdict
 from rote.store.read import read_run
+from rote.store.session import RunSession
 from tests.models.tiny import tiny_model, tiny_tokenizer
 
 TEXT = "Ada Byron lives at 12 Mill Lane. Telephone 959-481-5012. The kettle sings and the cat sleeps by the door. "
@@ -167,15 +168,16 @@ def test_killed_run_resumes_without_repeating_finished_blocks_and_ends_in_the_sa
     out = tmp_path / "killed"
     with pytest.raises(Killed):
         prior_to_folder(config(place, out), progress=KilledAfter(2))
-    kept = sorted((out / BLOCKS).rglob("*.npz"))
+    kept = {file.stem for file in (out / "blocks").iterdir()}
     assert len(kept) == 2
-    written: list[Path] = []
-    original = prior_estimate.write_block
-    monkeypatch.setattr(prior_estimate, "write_block", lambda file, sums: (written.append(file), original(file, sums)))
+    written: list[str] = []
+    original = RunSession.write_block
+    monkeypatch.setattr(RunSession, "write_block", lambda *given: (written.append(given[1]), original(*given)))
     again = run(place, out)
-    assert not set(written) & set(kept)
+    assert written
+    assert kept.isdisjoint(written)
     assert again.equals(whole)
-    assert not (out / BLOCKS).exists()
+    assert not (out / "blocks").exists()
     assert prior_to_folder(config(place, out), progress=Silent()).was_complete
 
 
@@ -185,7 +187,7 @@ def test_a_damaged_block_is_measured_again(place: Path, tmp_path: Path, monkeypa
     out = tmp_path / "damaged"
     with pytest.raises(Killed):
         prior_to_folder(config(place, out), progress=KilledAfter(2))
-    first = min((out / BLOCKS).rglob("*.npz"))
+    first = min((out / "blocks").iterdir())
     first.write_bytes(first.read_bytes()[:100])
     assert run(place, out).equals(whole)
 

@@ -1,17 +1,24 @@
-"""Contract-conforming run folders made of seeded prose and plausible masses, for tests, screenshots and the bench.
+"""Run folders made of seeded prose and plausible masses, for tests, screenshots and the bench.
 
-Nothing here touches a model: memorized islands are drawn along each text, so that overlapping windows agree the way
-they do in a real scan.
+The production code writes them, columns and manifest included. Nothing touches a model: memorized islands are drawn
+along each text, so that overlapping windows agree the way they do in a real scan.
 """
 
-import hashlib
-import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-import polars as pl
+
+from rote.corpus.documents import Document
+from rote.corpus.windows import WindowSet
+from rote.scan.columns import continuations_schema, measures_of, results_schema
+from rote.scan.options import MEASURES, RunConfig
+from rote.scan.run import open_session, texts_section
+from rote.store.columns import window_of
+from rote.store.manifest import build_manifest
+from rote.types import Split
 
 PROSE_WORDS = (
     "the a of and to in that was it his with as for had her not but she at on by which they from all were when so "
@@ -22,6 +29,7 @@ PROSE_WORDS = (
 )
 WORDS = PROSE_WORDS.split(" ")
 EDIT_BUDGET = 5
+MODEL = {"weights_hash": "0f" * 32, "tokenizer_hash": "1e" * 32, "dtype": "float32"}
 
 
 @dataclass(frozen=True)
@@ -33,6 +41,7 @@ class Book:
     split: str = "target"
     strength: float = 1.0
     copies: int | None = None
+    kind: str | None = None
 
 
 def prose(seed: int, characters: int) -> str:
@@ -75,12 +84,12 @@ def smooth_noise(generator: np.random.Generator, count: int, memory: float = 0.9
     return series
 
 
-def book_rows(book: Book, *, seed: int, stride: int, prefix: int = 210, suffix: int = 215) -> list[dict[str, object]]:
+def book_rows(book: Book, *, seed: int, stride: int, prefix: int = 210, suffix: int = 215) -> list[dict[str, Any]]:
     """Result rows of one book, windows starting every `stride` characters."""
     generator = np.random.default_rng(seed)
     starts = range(0, max(len(book.text) - prefix - suffix, 0) + 1, stride)
     level = smooth_noise(generator, len(starts))
-    rows: list[dict[str, object]] = []
+    rows: list[dict[str, Any]] = []
     for index, start in enumerate(starts):
         log_mass = -1.2 - 9 * (1.15 - book.strength) + 3.2 * level[index] if book.strength else -60.0
         mass = float(min(10.0**log_mass, 0.97)) if log_mass > -9 else 0.0
@@ -98,7 +107,7 @@ def book_rows(book: Book, *, seed: int, stride: int, prefix: int = 210, suffix: 
         )
         rows.append(
             {
-                "window_id": f"{book.name}:{start}",
+                "window_id": f"{book.name}@{start}",
                 "document": book.name,
                 "split": book.split,
                 "char_start": start,
@@ -120,18 +129,18 @@ def book_rows(book: Book, *, seed: int, stride: int, prefix: int = 210, suffix: 
                 "verdict": verdict,
                 "stop_reason": "screened" if screened else "finished" if mass else "beam_empty",
                 "stop_step": 0 if screened else 50 if mass else 9,
+                "screen_rating": 0.0 if screened else 0.5,
+                "was_screened": screened,
                 "token_evals": 100 if screened else 1030 if mass else 260,
             }
         )
     return rows
 
 
-def continuation_rows(
-    book: Book, rows: Sequence[dict[str, object]], *, keep: int, seed: int
-) -> list[dict[str, object]]:
+def continuation_rows(book: Book, rows: Sequence[dict[str, Any]], *, keep: int, seed: int) -> list[dict[str, Any]]:
     """The best continuations of the windows that have mass: the target with a few words exchanged."""
     generator = np.random.default_rng(seed)
-    kept: list[dict[str, object]] = []
+    kept: list[dict[str, Any]] = []
     for row in rows:
         lower = row["mass_lower"]
         assert isinstance(lower, list)
@@ -169,69 +178,51 @@ def write_run(
     model: str = "library/demo-24m",
     threshold: float = 0.001,
     with_texts: bool = True,
+    measures: tuple[str, ...] = MEASURES,
+    estimate: dict[str, float] | None = None,
+    is_complete: bool = True,
 ) -> Path:
-    """A complete run folder; returns its path."""
-    documents = books() if documents is None else list(documents)
-    folder.mkdir(parents=True, exist_ok=True)
-    results: list[dict[str, object]] = []
-    continuations: list[dict[str, object]] = []
-    entries = []
-    for index, book in enumerate(documents):
-        rows = book_rows(book, seed=seed * 1000 + index, stride=stride)
-        results += rows
-        continuations += continuation_rows(book, rows, keep=keep, seed=seed * 1000 + index)
-        entries.append(
-            {
-                "name": book.name,
-                "path": f"texts/{book.split}/{book.name}",
-                "split": book.split,
-                "content_hash": hashlib.sha256(book.text.encode()).hexdigest(),
-                "characters": len(book.text),
-                "windows": len(rows),
-                "short_windows": 3,
-            }
-            | ({} if book.copies is None else {"copies": book.copies})
+    """A run folder; returns its path. `estimate` is what was sampled of every window."""
+    books_given = books() if documents is None else list(documents)
+    config = RunConfig(
+        model=model, out=str(folder), threshold=threshold, keep=keep, edit_budget=EDIT_BUDGET, measures=measures
+    )
+    config = replace(config, residual=0 if estimate is None else 1000)
+    columns = [column.name for column in results_schema(measures_of(config))]
+    keeps_continuations = continuations_schema(config) is not None
+    texts = [Document.from_text(book.name, book.text, split=Split(book.split)) for book in books_given]
+    rows_of = [book_rows(book, seed=seed * 1000 + index, stride=stride) for index, book in enumerate(books_given)]
+    identity = {"config": config.identity(), "model": MODEL, "texts": {text.name: text.content_hash for text in texts}}
+    with open_session(config, identity) as session:
+        if with_texts:
+            session.write_texts(texts)
+        for index, (book, rows) in enumerate(zip(books_given, rows_of, strict=True)):
+            kept: dict[str, list[dict[str, Any]]] = {}
+            for continuation in continuation_rows(book, rows, keep=keep, seed=seed * 1000 + index):
+                kept.setdefault(continuation["window_id"], []).append(continuation)
+            for row in rows:
+                measured = row | (estimate or {})
+                further = kept.get(row["window_id"], ()) if keeps_continuations else ()
+                session.add({name: measured[name] for name in columns}, further)
+        if not is_complete:
+            return folder
+        windows = [window_of(row) for rows in rows_of for row in rows]
+        chosen = WindowSet(windows, {book.name: 3 for book in books_given})
+        facts = {book.name: known_facts(book) for book in books_given}
+        manifest = build_manifest(
+            config=config.as_dict(),
+            texts=texts_section(texts, chosen, facts),
+            model=MODEL | {"name": model, "revision": "main"},
+            device={"name": "cpu"},
+            seed=config.seed,
+            command_line=["rote", "scan", "--model", model],
+            timings={"measuring_seconds": 61.5},
+            totals={"windows": len(windows), "token_evals": 1_234_567},
         )
-    pl.DataFrame(results, infer_schema_length=None).write_parquet(folder / "results.parquet")
-    if continuations:
-        pl.DataFrame(continuations, infer_schema_length=None).write_parquet(folder / "continuations.parquet")
-    if with_texts:
-        pl.DataFrame(
-            [
-                {"name": book.name, "split": book.split, "content_hash": entry["content_hash"], "text": book.text}
-                for book, entry in zip(documents, entries, strict=True)
-            ]
-        ).write_parquet(folder / "texts.parquet")
-    identity = {"rote_run": 1, "identity": {"config": {"threshold": threshold, "distance": "levenshtein"}}}
-    (folder / "identity.json").write_text(json.dumps(identity))
-    (folder / "manifest.json").write_text(json.dumps(manifest_of(entries, model, threshold, len(results)), indent=2))
+        session.complete(manifest)
     return folder
 
 
-def manifest_of(entries: list[dict[str, object]], model: str, threshold: float, windows: int) -> dict[str, object]:
-    return {
-        "rote_version": "0.1.0",
-        "command_line": ["rote", "scan", "--model", model],
-        "config": {
-            "prefix_tokens": 50,
-            "suffix_tokens": 50,
-            "stride_chars": 20,
-            "top_k": 40,
-            "top_p": None,
-            "temperature": 1.0,
-            "beam_width": 20,
-            "edit_budget": EDIT_BUDGET,
-            "distance": "levenshtein",
-            "viability": "exact",
-            "screen": "auto",
-            "threshold": threshold,
-            "seed": 0,
-        },
-        "model": {"id": model, "revision": "main", "hash": "0f" * 32},
-        "documents": entries,
-        "device": "cpu",
-        "seed": 0,
-        "versions": {"torch": "2.13.0", "transformers": "5.22.0"},
-        "timings": {"seconds": 61.5},
-        "totals": {"windows": windows, "token_evals": 1_234_567},
-    }
+def known_facts(book: Book) -> dict[str, Any]:
+    facts = {"copies": book.copies, "kind": book.kind}
+    return {name: value for name, value in facts.items() if value is not None}

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-import polars as pl
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
@@ -339,10 +338,8 @@ def test_without_texts_the_page_says_so_and_lists_windows(context: BrowserContex
 
 
 def test_a_sampled_estimate_is_told_apart_from_the_bounds(context: BrowserContext, tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run", books(1500)[:1], stride=200)
-    frame = pl.read_parquet(run / "results.parquet")
-    sampled = frame.with_columns(mass_estimate=pl.lit(0.25), mass_low=pl.lit(0.2), mass_high=pl.lit(0.3))
-    sampled.write_parquet(run / "results.parquet")
+    estimate = {"mass_estimate": 0.25, "mass_standard_error": 0.025, "mass_low": 0.2, "mass_high": 0.3}
+    run = write_run(tmp_path / "run", books(1500)[:1], stride=200, estimate=estimate)
     opened = Opened(context, render_to(tmp_path / "index.html", load_view(run)))
     opened.page.keyboard.press("j")
     told = opened.page.locator("#details").inner_text()

@@ -147,11 +147,7 @@ def test_labels_of_equal_models_and_folders_are_numbered(view: RunView) -> None:
 
 
 def test_a_verbatim_only_run_gets_a_page_without_near_verbatim_claims(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run", books(3000), stride=100)
-    absent = ["mass_lower", "mass_upper", "verdict", "stop_reason", "stop_step", "greedy_hamming", "greedy_levenshtein"]
-    pl.read_parquet(run / "results.parquet").drop(absent).write_parquet(run / "results.parquet")
-    (run / "continuations.parquet").unlink()
-    bare = load_view(run)
+    bare = load_view(write_run(tmp_path / "run", books(3000), stride=100, measures=("verbatim",)))
     summary = render_page([bare], [], None).split('id="text"')[0]
     assert "target passages word for word" in summary
     assert "Near-verbatim" not in summary
@@ -174,13 +170,9 @@ def test_documents_stand_in_order_of_copies_with_other_editions_and_controls_las
         Book("a.txt", prose(1, 500), copies=1),
         Book("b.txt", prose(2, 500), copies=8),
         Book("c.txt", prose(3, 500), split="control"),
-        Book("d.txt", prose(4, 500), copies=64),
+        Book("d.txt", prose(4, 500), copies=64, kind="edition"),
     ]
-    run = write_run(tmp_path / "run", written, stride=50)
-    manifest = json.loads((run / "manifest.json").read_text())
-    manifest["documents"][3]["kind"] = "edition"
-    (run / "manifest.json").write_text(json.dumps(manifest))
-    view = load_view(run)
+    view = load_view(write_run(tmp_path / "run", written, stride=50))
     assert [document.name for document in view.documents] == ["b.txt", "a.txt", "d.txt", "c.txt"]
     assert view.copies == {"a.txt": 1, "b.txt": 8, "c.txt": 0}
     assert view.other_edition_copies == {"d.txt": 64}
@@ -212,11 +204,6 @@ def test_no_run_an_empty_folder_and_an_unwritable_place_are_refused(tmp_path: Pa
 
 
 def test_an_unfinished_run_is_reported_as_unfinished(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run", books(3000), stride=100)
-    (run / "manifest.json").unlink()
-    (run / "parts").mkdir()
-    (run / "results.parquet").rename(run / "parts" / "part-000000.parquet")
-    (run / "continuations.parquet").rename(run / "parts" / "continuations-000000.parquet")
-    unfinished = load_view(run)
+    unfinished = load_view(write_run(tmp_path / "run", books(3000), stride=100, is_complete=False))
     assert not unfinished.is_complete
     assert "the run is not finished" in render_page([unfinished], [], None)

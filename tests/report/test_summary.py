@@ -4,7 +4,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import polars as pl
 import pytest
 
 from rote.errors import RunError
@@ -87,7 +86,7 @@ def test_models_are_called_as_a_reader_would(given: str, shown: str) -> None:
 
 
 def test_manifest_excerpt_counts_documents_beyond_the_limit(view: RunView) -> None:
-    assert '"documents": "4 documents, listed in manifest.json"' in manifest_text(view, most_documents=3)
+    assert '"texts": "4 documents, listed in manifest.json"' in manifest_text(view, most_documents=3)
     assert "held_out.txt" in manifest_text(view, most_documents=4)
 
 
@@ -98,10 +97,7 @@ def test_title_names_every_run(view: RunView) -> None:
 
 
 def test_a_run_of_greedy_answers_alone_is_refused_with_what_to_do(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run", books(2000)[:1], stride=200)
-    absent = ["p_verbatim", "log_p_verbatim", "suffix_ranks", "mass_lower", "mass_upper", "verdict", "stop_reason"]
-    pl.read_parquet(run / "results.parquet").drop(absent).write_parquet(run / "results.parquet")
-    view = load_view(run)
+    view = load_view(write_run(tmp_path / "run", books(2000)[:1], stride=200, measures=("greedy",)))
     with pytest.raises(RunError, match="--measures verbatim,near"):
         summarise([view])
 

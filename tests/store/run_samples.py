@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rote.store.columns import COST_COLUMNS, WINDOW_COLUMNS, Column, Schema
-from rote.store.parts import RunWriter
+from rote.store.session import RunSession
 
 SCHEMA: Schema = (
     *WINDOW_COLUMNS,
@@ -92,24 +92,44 @@ def continuations_of(indices: Sequence[int]) -> list[dict[str, Any]]:
     return [row for index in indices for row in continuation_rows(index)]
 
 
-def open_writer(path: Path, *, fresh: bool = False, identity: dict[str, Any] | None = None) -> RunWriter:
-    return RunWriter.open(path, identity=identity or IDENTITY, schema=SCHEMA, continuations=CONTINUATIONS, fresh=fresh)
+def open_session(
+    path: Path, *, fresh: bool = False, identity: dict[str, Any] | None = None, **options: Any
+) -> RunSession:
+    return RunSession.open(
+        path,
+        kind="scan",
+        identity=identity or IDENTITY,
+        schema=SCHEMA,
+        continuations=CONTINUATIONS,
+        fresh=fresh,
+        **options,
+    )
+
+
+def add(session: RunSession, *indices: int) -> None:
+    for index in indices:
+        session.add(result_row(index), continuation_rows(index))
+
+
+def write_part(session: RunSession, *indices: int) -> None:
+    """These windows as one part."""
+    add(session, *indices)
+    session.flush()
 
 
 def scan(path: Path, indices: Sequence[int], *, part_size: int = 2, fresh: bool = False) -> list[int]:
     """What a scan does: measure what is not finished, part by part, then complete. Returns what it measured."""
     measured: list[int] = []
-    with open_writer(path, fresh=fresh) as writer:
-        if writer.is_complete:
+    with open_session(path, fresh=fresh, part_rows=part_size) as session:
+        if session.is_complete:
             return measured
-        finished = writer.finished_ids()
+        finished = session.finished_ids()
         # Windows finish in another order than the corpus has them.
-        todo = [index for index in reversed(indices) if window_id(index) not in finished]
-        for first in range(0, len(todo), part_size):
-            part = todo[first : first + part_size]
-            measured += part
-            writer.write_part([result_row(index) for index in part], continuations_of(part))
-        writer.complete(MANIFEST, order=[window_id(index) for index in indices])
+        for index in reversed(indices):
+            if window_id(index) not in finished:
+                measured.append(index)
+                add(session, index)
+        session.complete(MANIFEST, order=[window_id(index) for index in indices])
     return measured
 
 

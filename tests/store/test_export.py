@@ -10,10 +10,11 @@ from typing import Any
 
 import polars as pl
 import pytest
-from run_samples import continuations_of, open_writer, result_row, scan
+from run_samples import IDENTITY, MANIFEST, SCHEMA, continuations_of, open_session, result_row, scan, write_part
 
 from rote.errors import ConfigError, RunError, StorageError
 from rote.store.export import export_run
+from rote.store.session import RunSession
 
 INDICES = [3, 0, 4]
 
@@ -76,8 +77,8 @@ def test_continuations_can_be_exported_with_odd_text(tmp_path: Path, format: str
 
 
 def test_unfinished_run_exports_what_is_finished(tmp_path: Path) -> None:
-    with open_writer(tmp_path) as writer:
-        writer.write_part([result_row(0)], [])
+    with open_session(tmp_path) as session:
+        write_part(session, 0)
         exported = export_run(tmp_path, format="jsonl")
         assert exported.rows == 1
         assert not exported.is_complete
@@ -109,12 +110,13 @@ def test_impossible_exports_are_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="absent"):
         export_run(tmp_path / "run", format="csv", out=tmp_path / "absent" / "a.csv")
     (tmp_path / "run" / "results.parquet").write_bytes(b"PAR1")
-    with pytest.raises(RunError, match="cannot be read"):
+    with pytest.raises(RunError, match="is damaged or was changed"):
         export_run(tmp_path / "run", format="jsonl")
 
 
 def test_run_without_continuations_says_so(tmp_path: Path) -> None:
-    scan(tmp_path, INDICES)
-    (tmp_path / "continuations.parquet").unlink()
+    with RunSession.open(tmp_path, kind="scan", identity=IDENTITY, schema=SCHEMA) as session:
+        session.add(result_row(0))
+        session.complete(MANIFEST)
     with pytest.raises(RunError, match="keeps no continuations"):
         export_run(tmp_path, format="csv", table="continuations")

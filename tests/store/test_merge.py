@@ -12,15 +12,18 @@ from hypothesis import strategies as st
 from run_samples import CONTINUATIONS
 
 from rote.errors import RunError
+from rote.store.columns import Column, Schema
 from rote.store.merge import MergePlan, merge_parts
-from rote.store.schema import arrow_schema
+from rote.store.schema import arrow_schema, table_of
+from rote.store.tables import write_table
 
 CONTINUATIONS_SCHEMA = arrow_schema(CONTINUATIONS)
-RESULTS = pa.schema([pa.field("window_id", pa.string(), nullable=False), pa.field("values", pa.list_(pa.float64()))])
+RESULT_COLUMNS: Schema = (Column("window_id", "text", is_required=True), Column("values", "list[float64]"))
+RESULTS = arrow_schema(RESULT_COLUMNS)
 
 
-def write(path: Path, rows: list[dict[str, Any]], schema: pa.Schema) -> Path:
-    pq.write_table(pa.Table.from_pylist(rows, schema=schema), path)
+def write(path: Path, rows: list[dict[str, Any]], schema: Schema) -> Path:
+    write_table(path, rows, schema, run_id="ab")
     return path
 
 
@@ -53,9 +56,9 @@ def test_merged_rows_equal_sorting_everything(
     folder = tmp_path_factory.mktemp("merge")
     results, continuations = [], []
     for number, part in enumerate(parts):
-        results.append(write(folder / f"r{number}", [row(window) for window in part], RESULTS))
+        results.append(write(folder / f"r{number}", [row(window) for window in part], RESULT_COLUMNS))
         kept = [continuation(window, rank) for window in part for rank in reversed(range(counts[window]))]
-        continuations.append(write(folder / f"c{number}", kept, CONTINUATIONS_SCHEMA))
+        continuations.append(write(folder / f"c{number}", kept, CONTINUATIONS))
 
     plan = MergePlan(results, order)
     assert merge_parts(plan, results, folder / "r", schema=RESULTS, rows_per_chunk=rows_per_chunk) == len(order)
@@ -72,22 +75,22 @@ def test_merged_rows_equal_sorting_everything(
 
 
 def test_window_in_two_parts_is_refused(tmp_path: Path) -> None:
-    parts = [write(tmp_path / name, [row("a")], RESULTS) for name in ("one", "two")]
+    parts = [write(tmp_path / name, [row("a")], RESULT_COLUMNS) for name in ("one", "two")]
     with pytest.raises(RunError, match="in two parts"):
         MergePlan(parts, None)
 
 
 def test_continuations_of_unknown_windows_are_refused(tmp_path: Path) -> None:
-    results = [write(tmp_path / "r", [row("a")], RESULTS)]
-    strangers = [write(tmp_path / "c", [continuation("a", 0), continuation("b", 0)], CONTINUATIONS_SCHEMA)]
+    results = [write(tmp_path / "r", [row("a")], RESULT_COLUMNS)]
+    strangers = [write(tmp_path / "c", [continuation("a", 0), continuation("b", 0)], CONTINUATIONS)]
     with pytest.raises(RunError, match="2 rows in the parts but 1"):
         merge_parts(MergePlan(results, None), strangers, tmp_path / "out", schema=CONTINUATIONS_SCHEMA)
 
 
 def test_part_damaged_after_opening_is_one_sentence(tmp_path: Path) -> None:
-    results = [write(tmp_path / "r", [row("a")], RESULTS)]
+    results = [write(tmp_path / "r", [row("a")], RESULT_COLUMNS)]
     plan = MergePlan(results, None)
-    broken = write(tmp_path / "c", [continuation("a", 0)], CONTINUATIONS_SCHEMA)
+    broken = write(tmp_path / "c", [continuation("a", 0)], CONTINUATIONS)
     content = bytearray(broken.read_bytes())
     content[4:40] = bytes(36)
     broken.write_bytes(content)
@@ -98,21 +101,19 @@ def test_part_damaged_after_opening_is_one_sentence(tmp_path: Path) -> None:
 
 def test_merge_memory_does_not_grow_with_the_run(tmp_path: Path) -> None:
     """Arrow's own allocations and Python's, at their peak, stay far below the whole run's size in memory."""
-    wide = pa.schema([pa.field("window_id", pa.string()), pa.field("values", pa.list_(pa.int32()))])
+    wide: Schema = (Column("window_id", "text"), Column("values", "list[int32]"))
     parts = []
     for number in range(40):
-        ids = [f"w{number * 500 + index}" for index in range(500)]
-        table = pa.table({"window_id": ids, "values": [list(range(100))] * 500}, schema=wide)
-        parts.append(tmp_path / f"{number}")
-        pq.write_table(table, parts[-1])
-    whole = table.nbytes * len(parts)
+        rows = [{"window_id": f"w{number * 500 + index}", "values": list(range(100))} for index in range(500)]
+        parts.append(write(tmp_path / f"{number}", rows, wide))
+    whole = table_of(rows, wide).nbytes * len(parts)
     plan = MergePlan(parts, None)
     usual, pool = pa.default_memory_pool(), pa.system_memory_pool()
     pa.set_memory_pool(pool)
     tracemalloc.start()
     try:
         before = pool.bytes_allocated()
-        merge_parts(plan, parts, tmp_path / "out", schema=wide, rows_per_chunk=1000)
+        merge_parts(plan, parts, tmp_path / "out", schema=arrow_schema(wide), rows_per_chunk=1000)
         python_peak = tracemalloc.get_traced_memory()[1]
         assert pool.max_memory() - before < whole / 2
         assert python_peak < whole / 2

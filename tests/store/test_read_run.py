@@ -1,25 +1,28 @@
 """Reading: complete and unfinished runs, schemas, manifests, and folders that are no runs."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from run_samples import IDENTITY, MANIFEST, SCHEMA, continuations_of, open_writer, result_row, scan, window_id
+from run_samples import IDENTITY, MANIFEST, SCHEMA, continuations_of, open_session, scan, window_id, write_part
 
-from rote.errors import RunError
+from rote.errors import DamageError, RunError
+from rote.store.identity import RunIdentity, write_identity
 from rote.store.manifest import build_manifest, read_manifest, versions, write_manifest
 from rote.store.read import read_run
 
 
 def test_unfinished_run_is_readable_and_left_as_it_is(tmp_path: Path) -> None:
-    with open_writer(tmp_path) as writer:
-        writer.write_part([result_row(2), result_row(0)], continuations_of([2, 0]))
-        writer.write_part([result_row(1)], continuations_of([1]))
-    (tmp_path / "parts" / "part-000003.parquet").write_bytes(b"PAR1 cut")
-    (tmp_path / "parts" / "continuations-000003.parquet").write_bytes(b"PAR1 cut")
-    before = sorted(os.listdir(tmp_path / "parts"))
+    with open_session(tmp_path) as session:
+        write_part(session, 2, 0)
+        write_part(session, 1)
+    # Another process is in the middle of writing a part: its continuations come first.
+    parts = tmp_path / "parts"
+    shutil.copy(parts / "continuations-000002.parquet", parts / "continuations-000003.parquet")
+    before = sorted(os.listdir(parts))
     run = read_run(tmp_path)
     assert not run.is_complete
     assert run.manifest is None
@@ -31,14 +34,14 @@ def test_unfinished_run_is_readable_and_left_as_it_is(tmp_path: Path) -> None:
 
 
 def test_run_with_nothing_finished_reads_as_empty_with_its_columns(tmp_path: Path) -> None:
-    with open_writer(tmp_path):
+    with open_session(tmp_path):
         pass
     run = read_run(tmp_path)
     assert run.results.columns == [column.name for column in SCHEMA]
     assert len(run.results) == 0
 
 
-@pytest.mark.parametrize("name", ["a [b] *.run", "ünï 漢字", "with space"])
+@pytest.mark.parametrize("name", ["a [b] *.run", "ünï 漢字", "with space", "two\nlines", "-x", "~"])
 def test_odd_folder_names_work(tmp_path: Path, name: str) -> None:
     scan(tmp_path / name, [0, 1])
     assert len(read_run(tmp_path / name).results) == 2
@@ -58,8 +61,8 @@ def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
 
 
 def test_run_that_died_before_its_first_part_holds_no_results_yet(tmp_path: Path) -> None:
-    (tmp_path / "identity.json").write_text('{"rote_run": 1, "identity": {}}')
-    with pytest.raises(RunError, match="no results yet"):
+    write_identity(tmp_path / "identity.json", RunIdentity.new("scan", IDENTITY))
+    with pytest.raises(RunError, match=r"no results \(scan, unfinished\)"):
         read_run(tmp_path)
 
 
@@ -75,10 +78,10 @@ def test_manifest_comes_back_with_versions_and_marked_infinities(tmp_path: Path)
         totals={"windows": 3, "rate": float("nan"), "queries": float("inf")},
         screen={"missed": 0},
     )
-    write_manifest(tmp_path / "manifest.json", manifest)
+    write_manifest(tmp_path / "manifest.json", manifest, RunIdentity("scan", "ab", {}), [])
     stored = read_manifest(tmp_path / "manifest.json")
     assert stored is not None
-    assert list(stored) == list(manifest)
+    assert list(stored) == ["rote_run", "kind", "run_id", *manifest, "files"]
     assert stored["totals"] == {"windows": 3, "rate": "NaN", "queries": "Infinity"}
     assert stored["config"] == {"top_k": 40, "top_p": None}
     assert stored["versions"]["torch"] == versions()["torch"]
@@ -87,20 +90,23 @@ def test_manifest_comes_back_with_versions_and_marked_infinities(tmp_path: Path)
 
 def test_missing_manifest_is_absent_and_a_damaged_one_an_error(tmp_path: Path) -> None:
     assert read_manifest(tmp_path / "manifest.json") is None
-    for content in ("{", "[]"):
+    for content in ("", "{", "[]", '{"totals": {}}'):
         (tmp_path / "manifest.json").write_text(content)
-        with pytest.raises(RunError, match=r"manifest\.json"):
+        with pytest.raises(DamageError, match=r"manifest\.json"):
             read_manifest(tmp_path / "manifest.json")
 
 
 def test_complete_run_gives_back_its_manifest(tmp_path: Path) -> None:
     scan(tmp_path, [0])
-    assert read_run(tmp_path).manifest == MANIFEST
+    manifest = read_run(tmp_path).manifest
+    assert manifest is not None
+    assert MANIFEST.items() <= manifest.items()
+    assert list(manifest["files"]) == ["identity.json", "results.parquet", "continuations.parquet"]
 
 
 def test_store_and_versions_work_without_importing_torch() -> None:
     code = (
-        "import sys, rote.store.parts, rote.store.export; from rote.store.manifest import versions;"
+        "import sys, rote.store.session, rote.store.export; from rote.store.manifest import versions;"
         "assert versions()['torch']; assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from run_samples import IDENTITY, MANIFEST, continuations_of, open_writer, result_row, scan, window_id
+from run_samples import IDENTITY, MANIFEST, open_session, scan, window_id, write_part
 
 from rote.errors import RunError
 from rote.store.identity import differences
@@ -26,7 +26,7 @@ def test_run_of_another_configuration_is_refused_with_the_difference(tmp_path: P
     scan(tmp_path, [0, 1])
     other = {"config": {"top_k": 20, "measures": ("verbatim", "near")}, "texts": {"b.txt": "12ab"}}
     with pytest.raises(RunError) as caught:
-        open_writer(tmp_path, identity=other)
+        open_session(tmp_path, identity=other)
     assert str(caught.value) == (
         f"{tmp_path} holds a run made with something else: config.top_k: 40 in the run, 20 now; "
         'texts.a.txt: "12ab" in the run, absent now; texts.b.txt: absent in the run, "12ab" now. '
@@ -36,10 +36,10 @@ def test_run_of_another_configuration_is_refused_with_the_difference(tmp_path: P
 
 
 def test_many_differences_are_cut_short_but_counted(tmp_path: Path) -> None:
-    with open_writer(tmp_path):
+    with open_session(tmp_path):
         pass
     with pytest.raises(RunError, match="and 12 more"):
-        open_writer(tmp_path, identity=changed(**{f"option_{number}": 1 for number in range(20)}))
+        open_session(tmp_path, identity=changed(**{f"option_{number}": 1 for number in range(20)}))
 
 
 json_values = st.recursive(
@@ -65,18 +65,26 @@ def test_any_changed_entry_is_named(identity: dict[str, Any], key: str, value: A
 
 def test_identity_is_the_same_after_storing_tuples_and_infinities(tmp_path: Path) -> None:
     identity = changed(sizes=(1, 2), bound=float("inf"), nothing={})
-    open_writer(tmp_path, identity=identity).close()
-    open_writer(tmp_path, identity=identity).close()
+    open_session(tmp_path, identity=identity).close()
+    open_session(tmp_path, identity=identity).close()
 
 
 @pytest.mark.parametrize("fresh", [False, True])
 @pytest.mark.parametrize(
-    ("name", "content"), [("thesis.tex", "x"), ("identity.json", "{}"), ("identity.json", "{"), ("manifest.json", "{}")]
+    ("name", "content", "sentence"),
+    [
+        ("thesis.tex", "x", "holds no rote run"),
+        ("identity.json", "{}", "holds no rote run"),
+        ("identity.json", "{", r"identity\.json is damaged or was changed"),
+        ("manifest.json", "{}", "holds no rote run"),
+    ],
 )
-def test_foreign_folder_is_refused_and_left_alone(tmp_path: Path, fresh: bool, name: str, content: str) -> None:
+def test_foreign_folder_is_refused_and_left_alone(
+    tmp_path: Path, fresh: bool, name: str, content: str, sentence: str
+) -> None:
     (tmp_path / name).write_text(content)
-    with pytest.raises(RunError, match="holds no rote run"):
-        open_writer(tmp_path, fresh=fresh)
+    with pytest.raises(RunError, match=sentence):
+        open_session(tmp_path, fresh=fresh)
     assert os.listdir(tmp_path) == [name]
     assert (tmp_path / name).read_text() == content
 
@@ -84,7 +92,7 @@ def test_foreign_folder_is_refused_and_left_alone(tmp_path: Path, fresh: bool, n
 def test_run_of_another_format_is_refused(tmp_path: Path) -> None:
     (tmp_path / "identity.json").write_text('{"rote_run": 99, "identity": {}}')
     with pytest.raises(RunError, match="another run format"):
-        open_writer(tmp_path, fresh=True)
+        open_session(tmp_path, fresh=True)
 
 
 def test_fresh_removes_what_rote_wrote_and_nothing_else(tmp_path: Path) -> None:
@@ -92,9 +100,9 @@ def test_fresh_removes_what_rote_wrote_and_nothing_else(tmp_path: Path) -> None:
     for name in ("report/index.html", "report/figures/a.svg", "report/notes.md", "results.csv", "notes.txt"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("x")
-    with open_writer(tmp_path, fresh=True, identity=changed(top_k=1)) as writer:
-        assert writer.finished_ids() == set()
-        assert not writer.is_complete
+    with open_session(tmp_path, fresh=True, identity=changed(top_k=1)) as session:
+        assert session.finished_ids() == set()
+        assert not session.is_complete
     left = sorted(path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file())
     assert left == [
         ".lock",
@@ -111,16 +119,16 @@ def test_path_that_is_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     for path in (tmp_path / "file", tmp_path / "file" / "run"):
         with pytest.raises(RunError, match="choose another with --out"):
-            open_writer(path)
+            open_session(path)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 def test_folder_without_permission_is_refused(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     with pytest.raises(RunError, match="Permission denied"):
-        open_writer(tmp_path)
+        open_session(tmp_path)
     with pytest.raises(RunError, match="Permission denied"):
-        open_writer(tmp_path / "run")
+        open_session(tmp_path / "run")
 
 
 def test_folder_that_refuses_the_lock_file_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,20 +138,20 @@ def test_folder_that_refuses_the_lock_file_is_one_sentence(tmp_path: Path, monke
     with monkeypatch.context() as patch:
         patch.setattr(os, "open", refuse)
         with pytest.raises(RunError, match=f"Cannot write into {tmp_path}: Permission denied"):
-            open_writer(tmp_path)
+            open_session(tmp_path)
 
 
 def test_second_writer_in_one_process_is_refused_until_the_first_closes(tmp_path: Path) -> None:
-    with open_writer(tmp_path), pytest.raises(RunError, match=f"in use by process {os.getpid()} on "):
-        open_writer(tmp_path)
-    open_writer(tmp_path).close()
+    with open_session(tmp_path), pytest.raises(RunError, match=f"in use by process {os.getpid()} on "):
+        open_session(tmp_path)
+    open_session(tmp_path).close()
 
 
 def test_failed_opening_releases_the_lock(tmp_path: Path) -> None:
-    open_writer(tmp_path).close()
+    open_session(tmp_path).close()
     with pytest.raises(RunError, match="something else"):
-        open_writer(tmp_path, identity=changed(top_k=1))
-    open_writer(tmp_path).close()
+        open_session(tmp_path, identity=changed(top_k=1))
+    open_session(tmp_path).close()
 
 
 def test_lock_file_with_nonsense_in_it_still_locks(tmp_path: Path) -> None:
@@ -159,9 +167,9 @@ WRITER_PROCESS = """
 import sys
 sys.path.insert(0, sys.argv[2])
 from pathlib import Path
-from run_samples import continuations_of, open_writer, result_row
-with open_writer(Path(sys.argv[1])) as writer:
-    writer.write_part([result_row(0)], continuations_of([0]))
+from run_samples import open_session, write_part
+with open_session(Path(sys.argv[1])) as session:
+    write_part(session, 0)
     print("written", flush=True)
     sys.stdin.read()
 """
@@ -174,14 +182,14 @@ def test_second_process_is_refused_and_a_killed_one_leaves_a_run_that_resumes(tm
             assert process.stdout is not None
             assert process.stdout.readline() == "written\n"
             with pytest.raises(RunError, match=f"in use by process {process.pid} on "):
-                open_writer(tmp_path)
+                open_session(tmp_path)
             with pytest.raises(RunError, match="in use"):
-                open_writer(tmp_path, fresh=True)
+                open_session(tmp_path, fresh=True)
             assert read_run(tmp_path).results["window_id"].to_list() == [window_id(0)]
         finally:
             process.send_signal(signal.SIGKILL)
-    with open_writer(tmp_path) as writer:
-        assert writer.finished_ids() == {window_id(0)}
-        writer.write_part([result_row(1)], continuations_of([1]))
-        writer.complete(MANIFEST)
+    with open_session(tmp_path) as session:
+        assert session.finished_ids() == {window_id(0)}
+        write_part(session, 1)
+        session.complete(MANIFEST)
     assert read_run(tmp_path).results["window_id"].to_list() == [window_id(0), window_id(1)]

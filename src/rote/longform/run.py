@@ -9,14 +9,12 @@ RUN/manifest.json      written last: configuration, hashes, versions, costs, aut
 
 import json
 import time
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from rote.corpus.documents import Document
-from rote.errors import RunError
 from rote.longform.alignment import segments
 from rote.longform.ask import JournalledAsk, RetryPolicy
 from rote.longform.budget import Budget, Ceilings, Prices
@@ -28,11 +26,11 @@ from rote.longform.sections import cut_sections
 from rote.models.responder import Responder
 from rote.report.diff import diff_page
 from rote.store.atomic import atomic_file, write_json
-from rote.store.folder import RunFolder
-from rote.store.identity import differences, read_identity, write_identity
-from rote.store.lock import RunLock
-from rote.store.manifest import build_manifest, write_manifest
+from rote.store.manifest import build_manifest
+from rote.store.session import RunSession
 
+JOURNAL = "journal.jsonl"
+PAID_ANSWERS = "Choose another folder with --out; paid answers are never overwritten."
 # Answers stay valid under these; raising them makes a finished audit go on from where it ended.
 _MAY_CHANGE = (
     "max_turns",
@@ -70,7 +68,7 @@ class AuditRun:
         options = json.loads(json.dumps(asdict(self.options)))
         for name in _MAY_CHANGE:
             del options[name]
-        return {"kind": "audit", "model": dict(self.model), "book": self.book.content_hash, "options": options}
+        return {"model": dict(self.model), "book": self.book.content_hash, "options": options}
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,15 +100,14 @@ def run_audit(
     started = time.monotonic()
     run.check()
     budget = Budget(run.prices, run.ceilings)
-    folder = RunFolder(run.out)
-    folder.create()
-    lock = RunLock.acquire(folder.lock)
-    try:
-        run_id = _claim(folder, run.identity())
-        journal = Journal.open(run.out / "journal.jsonl")
+    with RunSession.open(
+        run.out, kind="audit", identity=run.identity(), is_private=True, advice=PAID_ANSWERS
+    ) as session:
+        session.reopen()
+        journal = Journal.open(run.out / JOURNAL)
         try:
             ask = JournalledAsk(
-                responder, journal, budget, run_id=run_id, retry=run.retry, sleep=sleep, on_answer=on_answer
+                responder, journal, budget, run_id=session.run_id, retry=run.retry, sleep=sleep, on_answer=on_answer
             )
             if run.options.best_of_n and run.options.authorisation:
                 journal.authorised(run.options.authorisation, best_of_n=run.options.best_of_n)
@@ -120,37 +117,24 @@ def run_audit(
         finally:
             journal.close()
         result = AuditResult(trials, ask.answered, ask.sent, budget.record())
-        _write(run, result, seconds=time.monotonic() - started)
+        session.complete(_manifest(run, result, seconds=time.monotonic() - started), files=_write_files(run, result))
         return result
-    finally:
-        lock.release()
 
 
-def _claim(folder: RunFolder, identity: Mapping[str, Any]) -> str:
-    """The run's own id, new or stored; a folder that another audit began is refused."""
-    stored = read_identity(folder.identity)
-    if stored is None:
-        run_id = uuid.uuid4().hex
-        write_identity(folder.identity, {"run_id": run_id, **identity})
-        return run_id
-    run_id = str(stored.pop("run_id", ""))
-    found = list(differences(stored, identity))
-    if found:
-        raise RunError(
-            f"{folder.path} holds another run: {'; '.join(found[:4])}. Choose another folder with --out; "
-            "paid answers are never overwritten."
-        )
-    return run_id
-
-
-def _write(run: AuditRun, result: AuditResult, *, seconds: float) -> None:
-    generations = run.out / "generations"
+def _write_files(run: AuditRun, result: AuditResult) -> list[Path]:
+    """What was found, and the texts it was found in; afterwards these are all files of the audit."""
+    generations, findings = run.out / "generations", run.out / "findings.json"
     generations.mkdir(exist_ok=True)
+    files = [run.out / JOURNAL, findings]
     for trial in result.trials:
         for number, section in enumerate(trial.sections):
-            _write_section(run, section, generations / f"trial-{trial.number:03d}-section-{number:03d}")
-    write_json(run.out / "findings.json", {"trials": [trial.record() for trial in result.trials]})
-    manifest = build_manifest(
+            files += _write_section(run, section, generations / f"trial-{trial.number:03d}-section-{number:03d}")
+    write_json(findings, {"trials": [trial.record() for trial in result.trials]}, is_private=True)
+    return files
+
+
+def _manifest(run: AuditRun, result: AuditResult, *, seconds: float) -> dict[str, Any]:
+    return build_manifest(
         config=asdict(run.options),
         texts={
             run.book.name: {"split": run.book.split, "hash": run.book.content_hash, "characters": len(run.book.text)}
@@ -166,20 +150,22 @@ def _write(run: AuditRun, result: AuditResult, *, seconds: float) -> None:
         is_cut_short=result.is_cut_short,
         nv_recall={str(trial.number): trial.nv_recall for trial in result.trials},
     )
-    write_manifest(run.out / "manifest.json", manifest)
 
 
-def _write_section(run: AuditRun, section: SectionFinding, stem: Path) -> None:
+def _write_section(run: AuditRun, section: SectionFinding, stem: Path) -> list[Path]:
     if section.recall is None:
-        return
+        return []
     text = section.outcome.generation
-    _write_text(stem.with_suffix(".txt"), text)
     page = diff_page(
         segments(run.book.text, text, section.recall),
         title=f"{run.book.name}, {section.outcome.section.name}",
         facts=_facts(section.recall),
     )
-    _write_text(stem.with_suffix(".html"), page)
+    contents = {stem.with_suffix(".txt"): text, stem.with_suffix(".html"): page}
+    for path, content in contents.items():
+        with atomic_file(path, is_private=True) as file:
+            file.write(content.encode("utf-8", "backslashreplace"))
+    return list(contents)
 
 
 def _facts(recall: RecallResult) -> Sequence[tuple[str, str]]:
@@ -189,8 +175,3 @@ def _facts(recall: RecallResult) -> Sequence[tuple[str, str]]:
         ("additional words", f"{recall.additional_words:,}"),
         ("longest block", f"{recall.longest_block:,} words"),
     ]
-
-
-def _write_text(path: Path, text: str) -> None:
-    with atomic_file(path) as file:
-        file.write(text.encode("utf-8", "backslashreplace"))

@@ -1,10 +1,8 @@
 """v̂ for many suffixes at once, block of prefixes by block, each block safely on the disk before the next one."""
 
 from collections.abc import Callable, Sequence
-from io import BytesIO
-from pathlib import Path
+from dataclasses import dataclass
 from typing import NamedTuple
-from zipfile import BadZipFile
 
 import numpy as np
 
@@ -13,7 +11,8 @@ from rote.models.shared_prefix import SharedPrefixScorer
 from rote.policy import Policy
 from rote.prior.draws import DrawnPrefixes
 from rote.stats.prior_mean import PriorEstimate, PriorSums
-from rote.store.atomic import atomic_file
+from rote.store.columns import Column, Schema
+from rote.store.session import RunSession
 
 BLOCK_TOKENS = 2_000_000
 """Token evaluations per block: what a kill can cost."""
@@ -34,25 +33,25 @@ def estimate_priors(
     drawn: DrawnPrefixes,
     policy: Policy,
     *,
-    blocks: Path | None = None,
+    blocks: "KeptBlocks | None" = None,
     advance: Callable[[int], None] = lambda _: None,
 ) -> PriorResult:
-    """Estimates of P(s) for every suffix. With a folder `blocks`, finished blocks are kept there and not repeated.
+    """Estimates of P(s) for every suffix. With `blocks`, finished blocks are kept there and not repeated.
 
     Sums are added in the order of the blocks, read back or not, so an interrupted run ends in the same numbers.
     """
     scorer = SharedPrefixScorer(model, suffixes, policy)
     trials = drawn.counts.shape[1]
     total = PriorSums.empty(trials, len(suffixes))
-    for number, first in enumerate(range(0, len(drawn.prefixes), block_size(scorer, drawn))):
-        rows = slice(first, first + block_size(scorer, drawn))
-        file = None if blocks is None else blocks / f"block-{number:06d}.npz"
-        sums = None if file is None else read_block(file, trials, len(suffixes))
+    size = block_size(scorer, drawn)
+    for first in range(0, len(drawn.prefixes), size):
+        rows = slice(first, first + size)
+        sums = None if blocks is None else blocks.read(rows)
         if sums is None:
             log_p = scorer.score(drawn.prefixes[rows]).numpy()
             sums = PriorSums.of(log_p, drawn.counts[rows])
-            if file is not None:
-                write_block(file, sums)
+            if blocks is not None:
+                blocks.write(rows, sums)
         total = total.add(sums)
         advance(len(drawn.prefixes[rows]))
     naive = sum(len(prefix) * len(suffixes) + sum(map(len, suffixes)) for prefix in drawn.prefixes)
@@ -64,24 +63,41 @@ def block_size(scorer: SharedPrefixScorer, drawn: DrawnPrefixes) -> int:
     return max(1, min(BLOCK_PREFIXES, BLOCK_TOKENS // per_prefix))
 
 
-def write_block(file: Path, sums: PriorSums) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_file(file) as handle:
-        np.savez(
-            handle,
-            log_sums=sums.log_sums,
-            log_squares=sums.log_squares,
-            log_largest=sums.log_largest,
-            draws=sums.draws,
+BLOCK_COLUMNS: Schema = (
+    Column("draws", "int64"),
+    Column("log_sums", "list[float64]"),
+    Column("log_squares", "list[float64]"),
+    Column("log_largest", "list[float64]"),
+)
+"""One row a trial; what is summed over all trials stands in the first row."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeptBlocks:
+    """The finished blocks of a run at one prefix length, on the disk until the run is complete."""
+
+    session: RunSession
+    name: str
+
+    def write(self, prefixes: slice, sums: PriorSums) -> None:
+        rows = [
+            {"draws": int(draws), "log_sums": log_sums.tolist(), "log_squares": None, "log_largest": None}
+            for draws, log_sums in zip(sums.draws, sums.log_sums, strict=True)
+        ]
+        rows[0] |= {"log_squares": sums.log_squares.tolist(), "log_largest": sums.log_largest.tolist()}
+        self.session.write_block(self._name(prefixes), rows, BLOCK_COLUMNS)
+
+    def read(self, prefixes: slice) -> PriorSums | None:
+        """The sums of a finished block; None when it is not there or not whole."""
+        rows = self.session.read_block(self._name(prefixes))
+        if rows is None:
+            return None
+        return PriorSums(
+            log_sums=np.array([row["log_sums"] for row in rows]),
+            log_squares=np.array(rows[0]["log_squares"]),
+            log_largest=np.array(rows[0]["log_largest"]),
+            draws=np.array([row["draws"] for row in rows]),
         )
 
-
-def read_block(file: Path, trials: int, suffixes: int) -> PriorSums | None:
-    """The sums of a finished block; None when it is not there or cannot be of this run."""
-    try:
-        # Through memory: numpy leaves the file open when it is damaged.
-        with np.load(BytesIO(file.read_bytes())) as stored:
-            sums = PriorSums(stored["log_sums"], stored["log_squares"], stored["log_largest"], stored["draws"])
-    except (OSError, ValueError, KeyError, EOFError, BadZipFile):
-        return None
-    return sums if sums.log_sums.shape == (trials, suffixes) else None
+    def _name(self, prefixes: slice) -> str:
+        return f"{self.name}-from-{prefixes.start:06d}-to-{prefixes.stop:06d}"

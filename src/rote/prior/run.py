@@ -3,7 +3,6 @@
 import hashlib
 import json
 import math
-import shutil
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -19,18 +18,15 @@ from rote.policy import Policy
 from rote.prior.calibration import GenericPair, RatioThreshold, calibrate, calibration_length, generic_pairs
 from rote.prior.columns import LengthScores, prior_schema, rows_of
 from rote.prior.draws import DrawnPrefixes, draw_prefixes, shorten
-from rote.prior.estimate import estimate_priors
+from rote.prior.estimate import KeptBlocks, estimate_priors
 from rote.prior.items import PriorItem, PriorItems, read_items
 from rote.prior.options import PriorConfig
 from rote.prior.section import summarise, write_figures
 from rote.stats.prior_mean import PriorEstimate, log_ratio
 from rote.store.manifest import build_manifest
-from rote.store.parts import RunWriter
 from rote.store.progress import Progress
+from rote.store.session import RunSession
 from rote.types import Split, Window
-
-BLOCKS = "prior_blocks"
-"""Folder inside an unfinished run that holds the sums of finished blocks of prefixes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +60,10 @@ def prior_to_folder(
         )
     identity = prior_identity(config, model, items.items, drawn, generic)
     schema = prior_schema(is_sweep=len(config.all_prefix_lengths) > 1, is_joined=config.run is not None)
-    with RunWriter.open(config.out, identity=identity, schema=schema, fresh=fresh) as writer:
-        if writer.is_complete:
-            return PriorRun(writer.path, was_complete=True)
-        if fresh:
-            shutil.rmtree(writer.path / BLOCKS, ignore_errors=True)
-        _Session(config, model, items, generic, drawn, writer, progress).run(command_line, reference)
+    with RunSession.open(config.out, kind="prior", identity=identity, schema=schema, fresh=fresh) as session:
+        if session.is_complete:
+            return PriorRun(session.path, was_complete=True)
+        _Prior(config, model, items, generic, drawn, session, progress).run(command_line, reference)
     return PriorRun(Path(config.out), was_complete=False)
 
 
@@ -83,7 +77,6 @@ def prior_identity(
     """Two runs are the same when the model, what is scored, what was drawn and the thresholds are."""
     known = asdict(model.identity)
     return {
-        "command": "prior",
         "config": config.identity(),
         "model": {name: known[name] for name in ("weights_hash", "tokenizer_hash", "dtype")},
         "items": _hash([[item.window.window_id, item.window.prefix_ids, item.window.suffix_ids] for item in items]),
@@ -117,7 +110,7 @@ class Calibration(NamedTuple):
     """Suffix length → calibration length."""
 
 
-class _Session:
+class _Prior:
     """One opening of a prior run."""
 
     def __init__(
@@ -127,11 +120,11 @@ class _Session:
         items: PriorItems,
         generic: Sequence[Sequence[int]],
         drawn: DrawnPrefixes,
-        writer: RunWriter,
+        session: RunSession,
         progress: Progress,
     ) -> None:
         self.config, self.model, self.items, self.drawn = config, model, items, drawn
-        self.writer, self.progress = writer, progress
+        self.session, self.progress = session, progress
         self.bos_id = model.bos_id(config.bos)
         self.calibration = plan_calibration(config, items.items, generic, context=model.max_positions)
         self.token_evals = 0
@@ -143,15 +136,17 @@ class _Session:
         self.progress.start(len(lengths) * len(self.drawn.prefixes), 0)
         scores = [self._at_length(length) for length in lengths]
         rows = rows_of(self.items.items, scores, self.config, decode=self.model.decode)
-        missing = [row for row in rows if row["window_id"] not in self.writer.finished_ids()]
-        self.writer.write_part(missing)
+        finished = self.session.finished_ids()
+        for row in rows:
+            if row["window_id"] not in finished:
+                self.session.add(row)
         totals = summarise(rows, scores, self.config) | {
             "token_evals": self.token_evals,
             "naive_token_evals": self.naive_token_evals,
             "distinct_prefixes": len(self.drawn.prefixes),
             **self.items.left_out,
         }
-        write_figures(self.writer.path, rows, scores, self.config)
+        write_figures(self.session.path, rows, scores, self.config)
         manifest = build_manifest(
             config=self.config.as_dict(),
             texts=_texts(self.items.documents) | _texts(reference),
@@ -161,10 +156,8 @@ class _Session:
             command_line=command_line,
             timings={"measuring_seconds": time.monotonic() - started},
             totals=totals,
-            command="prior",
         )
-        self.writer.complete(manifest, order=[row["window_id"] for row in rows])
-        shutil.rmtree(self.writer.path / BLOCKS, ignore_errors=True)
+        self.session.complete(manifest, order=[row["window_id"] for row in rows])
 
     def _at_length(self, length: int) -> LengthScores:
         """Everything at one prefix length: conditional, prior and threshold n."""
@@ -176,7 +169,7 @@ class _Session:
             [*(window.suffix_ids for window in windows), *(pair.suffix_ids for pair in generic)],
             drawn,
             self.config.policy,
-            blocks=self.writer.path / BLOCKS / f"prefix-{length:05d}",
+            blocks=KeptBlocks(self.session, f"prefix-{length:05d}"),
             advance=self.progress.advance,
         )
         conditionals = self._conditionals(windows)

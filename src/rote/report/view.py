@@ -12,10 +12,9 @@ import polars as pl
 
 from rote.errors import RunError
 from rote.stats.population import Flags, Population, population_of
-from rote.store.read import read_run
+from rote.store.read import StoredRun, read_run
 from rote.types import Split
 
-DEFAULT_THRESHOLD = 0.001
 LONG_DIGEST = re.compile(r"(-[0-9a-f]{8})[0-9a-f]{8,}$")
 OTHER_EDITION = "edition"
 """The manifest's kind of a document whose training copies had another wording."""
@@ -57,14 +56,13 @@ class RunView:
 
     @property
     def config(self) -> Mapping[str, Any]:
-        config = self.manifest.get("config")
-        return config if isinstance(config, Mapping) else {}
+        config: Mapping[str, Any] = self.manifest["config"]
+        return config
 
     @property
     def threshold(self) -> float:
-        """τ of the run; the default when the manifest does not say."""
-        value = self.config.get("threshold")
-        return float(value) if isinstance(value, int | float) else DEFAULT_THRESHOLD
+        """τ of the run."""
+        return float(self.config["threshold"])
 
     @property
     def model(self) -> str:
@@ -107,8 +105,6 @@ def load_view(path: Path) -> RunView:
         raise RunError(f"{path} holds no windows yet, so there is nothing to report. Let `rote scan` finish first.")
     # An unfinished run has no manifest yet; its identity already says with what it was made.
     manifest = stored.manifest or stored.identity
-    config = manifest.get("config")
-    distance = str(config.get("distance", "levenshtein")) if isinstance(config, Mapping) else "levenshtein"
     results = in_reading_order(stored.results, manifest)
     return RunView(
         label=model_name(manifest) or path.name,
@@ -116,8 +112,8 @@ def load_view(path: Path) -> RunView:
         manifest=manifest,
         results=results,
         continuations=stored.continuations,
-        documents=documents_of(results, manifest, texts_of(path)),
-        population=population_of(results, distance),
+        documents=documents_of(results, manifest, texts_of(stored)),
+        population=population_of(results, str(manifest["config"]["distance"])),
         is_complete=stored.is_complete,
     )
 
@@ -145,21 +141,21 @@ def in_reading_order(results: pl.DataFrame, manifest: Mapping[str, Any]) -> pl.D
 
 
 def model_name(manifest: Mapping[str, Any]) -> str | None:
-    """The model's id as a reader would say it: the last folder of a path, long digests cut, a hub id unchanged."""
-    model = manifest.get("model")
-    name = model.get("id") or model.get("name") or model.get("path") if isinstance(model, Mapping) else model
-    if not isinstance(name, str) or not name:
+    """The model's name as a reader would say it: the last folder of a path, long digests cut, a hub id unchanged.
+
+    None for an unfinished run, which knows its model by its hash alone.
+    """
+    name = manifest["model"].get("name")
+    if name is None:
         return None
     return LONG_DIGEST.sub(r"\1", Path(name).name) if name.startswith(("/", ".", "~")) else name
 
 
-def texts_of(path: Path) -> Texts:
-    """(split, document name) → text, from RUN/texts.parquet; empty when the run kept none."""
-    file = path / "texts.parquet"
-    if not file.exists():
+def texts_of(stored: StoredRun) -> Texts:
+    """(split, document name) → text; empty when the run kept none."""
+    if stored.texts is None:
         return {}
-    frame = pl.read_parquet(file, columns=["split", "name", "text"])
-    return {(split, name): text for split, name, text in frame.iter_rows()}
+    return {(split, name): text for split, name, text in stored.texts.select("split", "name", "text").iter_rows()}
 
 
 def documents_of(results: pl.DataFrame, manifest: Mapping[str, Any], texts: Texts) -> tuple[Document, ...]:
@@ -187,21 +183,13 @@ def documents_of(results: pl.DataFrame, manifest: Mapping[str, Any], texts: Text
 
 
 def _document_entries(manifest: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """What the manifest says of each document, whether it lists them or maps their names to entries."""
-    for key in ("documents", "texts"):
-        listed = manifest.get(key)
-        if isinstance(listed, Mapping):
-            return [{"name": name, **entry} for name, entry in listed.items() if isinstance(entry, Mapping)]
-        if isinstance(listed, list):
-            return [entry for entry in listed if isinstance(entry, Mapping)]
-    return []
+    """What the manifest says of each document; nothing for an unfinished run, which knows only their hashes."""
+    return [{"name": name, **entry} for name, entry in manifest["texts"].items() if isinstance(entry, Mapping)]
 
 
 def manifest_text(view: RunView, most_documents: int | None = None) -> str:
     """The manifest as indented JSON; beyond `most_documents` its documents are a count, and the file has them all."""
-    manifest = dict(view.manifest)
-    for key in ("documents", "texts"):
-        listed = manifest.get(key)
-        if most_documents is not None and isinstance(listed, Mapping | list) and len(listed) > most_documents:
-            manifest[key] = f"{len(listed)} documents, listed in manifest.json"
-    return json.dumps(manifest, indent=2, ensure_ascii=False, default=str)
+    manifest, documents = dict(view.manifest), view.manifest["texts"]
+    if most_documents is not None and len(documents) > most_documents:
+        manifest["texts"] = f"{len(documents)} documents, listed in manifest.json"
+    return json.dumps(manifest, indent=2, ensure_ascii=False)

@@ -7,7 +7,7 @@ results.to_polars(); results.save("runs/first")
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,21 +15,17 @@ from rote.corpus.documents import Document, read_corpus
 from rote.corpus.windows import WindowSet
 from rote.errors import ConfigError
 from rote.models.hf import HuggingFaceModel, load
-from rote.scan.columns import continuations_schema, measures_of, results_schema
+from rote.scan.columns import measures_of, results_schema
 from rote.scan.options import RunConfig
 from rote.scan.pipeline import MeasuredWindow, StreamFacts, measure_windows
 from rote.scan.run import (
     check_fits,
     check_memory,
     choose_windows,
-    device_section,
+    complete_scan,
+    open_session,
     run_identity,
-    texts_section,
 )
-from rote.scan.totals import totals_of
-from rote.store.manifest import build_manifest
-from rote.store.parts import RunWriter
-from rote.store.texts import write_texts
 from rote.types import Window
 
 if TYPE_CHECKING:
@@ -113,25 +109,26 @@ class Results:
             raise ConfigError("only results of windows from rote.read_windows can be saved as a run folder.")
         documents, config = self._windows.documents, self._config
         identity = run_identity(self._model, documents, config)
-        schema, continuations = results_schema(measures_of(config)), continuations_schema(config)
-        with RunWriter.open(path, identity=identity, schema=schema, continuations=continuations) as writer:
-            if writer.is_complete:
-                return writer.path
-            write_texts(writer.path, documents)
-            finished = writer.finished_ids()
-            missing = [m for m in self._measured if m.row["window_id"] not in finished]
-            writer.write_part([m.row for m in missing], [row for m in missing for row in m.continuations])
-            manifest = build_manifest(
-                config=config.as_dict(),
-                texts=texts_section(documents, self._windows.chosen, {}),
-                model=asdict(self._model.identity) | {"bos_id": self._model.bos_id(config.bos)},
-                device=device_section(self._model, self._facts),
-                seed=config.seed,
+        with open_session(replace(config, out=str(path)), identity) as session:
+            if session.is_complete:
+                return session.path
+            session.write_texts(documents)
+            finished = session.finished_ids()
+            for measured in self._measured:
+                if measured.row["window_id"] not in finished:
+                    session.add(measured.row, measured.continuations)
+            session.flush()
+            complete_scan(
+                session,
+                config,
+                self._model,
+                documents,
+                self._windows.chosen,
+                self._facts,
                 command_line=["rote.scan"],
                 timings={},
-                totals=totals_of(writer.path, config),
+                document_facts={},
             )
-            writer.complete(manifest, order=[window.window_id for window in self._windows])
         return Path(path)
 
 

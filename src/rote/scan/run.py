@@ -20,9 +20,8 @@ from rote.scan.totals import totals_of
 from rote.scan.verify import self_check
 from rote.search.sizing import check_slots, choose_slots, require_fitting
 from rote.store.manifest import build_manifest
-from rote.store.parts import RunWriter
 from rote.store.progress import Progress
-from rote.store.texts import write_texts
+from rote.store.session import RunSession
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,20 +54,28 @@ def scan_to_folder(
     with progress.phase("cutting windows"):
         chosen = choose_windows(model, documents, config)
     check_memory(model, config, windows=len(chosen.windows))
-    schema, continuations = results_schema(measures_of(config)), continuations_schema(config)
-    with RunWriter.open(
-        config.out, identity=identity, schema=schema, continuations=continuations, fresh=fresh
-    ) as writer:
-        if writer.is_complete:
-            return ScanResult(writer.path, was_complete=True)
-        write_texts(writer.path, documents)
-        session = _Session(config, model, documents, chosen, writer, progress)
-        session.measure()
-        session.complete(command_line, document_facts or {})
+    with open_session(config, identity, fresh=fresh) as run:
+        if run.is_complete:
+            return ScanResult(run.path, was_complete=True)
+        run.write_texts(documents)
+        _Scan(config, model, documents, chosen, run, progress).run(command_line, document_facts or {})
     return ScanResult(Path(config.out), was_complete=False)
 
 
-class _Session:
+def open_session(config: RunConfig, identity: Mapping[str, Any], *, fresh: bool = False) -> RunSession:
+    """The run folder of a scan, new or resumed."""
+    return RunSession.open(
+        config.out,
+        kind="scan",
+        identity=identity,
+        schema=results_schema(measures_of(config)),
+        continuations=continuations_schema(config),
+        fresh=fresh,
+        part_rows=config.part_windows,
+    )
+
+
+class _Scan:
     """One opening of a run: measures what is missing and completes the folder."""
 
     def __init__(
@@ -77,54 +84,38 @@ class _Session:
         model: HuggingFaceModel,
         documents: list[Document],
         chosen: WindowSet,
-        writer: RunWriter,
+        session: RunSession,
         progress: Progress,
     ) -> None:
         self.config, self.model, self.documents, self.chosen = config, model, documents, chosen
-        self.writer, self.progress = writer, progress
-        self.pending: list[MeasuredWindow] = []
-        self.started = time.monotonic()
+        self.session, self.progress = session, progress
         self.facts = StreamFacts()
 
-    def measure(self) -> None:
-        finished = self.writer.finished_ids()
+    def run(self, command_line: Sequence[str], document_facts: Mapping[str, Mapping[str, Any]]) -> None:
+        started, finished = time.monotonic(), self.session.finished_ids()
         missing = [window for window in self.chosen.windows if window.window_id not in finished]
         self.progress.start(len(self.chosen.windows), len(finished))
-        self.resumed = len(finished)
         if missing:
             self.facts = measure_windows(self.model, missing, self.config, decode=self.model.decode, emit=self._emit)
-        self._flush()
-
-    def _emit(self, measured: MeasuredWindow) -> None:
-        self.pending.append(measured)
-        self.progress.advance(1)
-        if len(self.pending) >= self.config.part_windows:
-            self._flush()
-
-    def _flush(self) -> None:
-        if self.pending:
-            rows = [measured.row for measured in self.pending]
-            continuations = [row for measured in self.pending for row in measured.continuations]
-            self.writer.write_part(rows, continuations)
-            self.pending.clear()
-
-    def complete(self, command_line: Sequence[str], document_facts: Mapping[str, Mapping[str, Any]]) -> None:
-        seconds = time.monotonic() - self.started
+        self.session.flush()
+        timings = {"measuring_seconds": time.monotonic() - started, "windows_resumed": len(finished)}
         with self.progress.phase("writing results"):
-            order = [window.window_id for window in self.chosen.windows]
-            totals = totals_of(self.writer.path, self.config)
-            manifest = build_manifest(
-                config=self.config.as_dict(),
-                texts=texts_section(self.documents, self.chosen, document_facts),
-                model=asdict(self.model.identity) | {"bos_id": self.model.bos_id(self.config.bos)},
-                device=device_section(self.model, self.facts),
-                seed=self.config.seed,
+            complete_scan(
+                self.session,
+                self.config,
+                self.model,
+                self.documents,
+                self.chosen,
+                self.facts,
                 command_line=command_line,
-                timings={"measuring_seconds": seconds, "windows_resumed": self.resumed},
-                totals=totals,
+                timings=timings,
+                document_facts=document_facts,
                 self_check=self._self_check(),
             )
-            self.writer.complete(manifest, order=order)
+
+    def _emit(self, measured: MeasuredWindow) -> None:
+        self.session.add(measured.row, measured.continuations)
+        self.progress.advance(1)
 
     def _self_check(self) -> dict[str, Any] | None:
         config = self.config
@@ -141,6 +132,34 @@ class _Session:
             slots=max(2, slots),
             limits=config.limits,
         )
+
+
+def complete_scan(
+    session: RunSession,
+    config: RunConfig,
+    model: HuggingFaceModel,
+    documents: list[Document],
+    chosen: WindowSet,
+    facts: StreamFacts,
+    *,
+    command_line: Sequence[str],
+    timings: Mapping[str, float],
+    document_facts: Mapping[str, Mapping[str, Any]],
+    **further: Any,
+) -> None:
+    """Merge a scan whose windows are all there and write its manifest."""
+    manifest = build_manifest(
+        config=config.as_dict(),
+        texts=texts_section(documents, chosen, document_facts),
+        model=asdict(model.identity) | {"bos_id": model.bos_id(config.bos)},
+        device=device_section(model, facts),
+        seed=config.seed,
+        command_line=command_line,
+        timings=timings,
+        totals=totals_of(session.path, config),
+        **further,
+    )
+    session.complete(manifest, order=[window.window_id for window in chosen.windows])
 
 
 def _require(config: RunConfig) -> None:

@@ -1,4 +1,4 @@
-"""The run folder: where its files are, which parts are whole, and which files are rote's own to remove."""
+"""The run folder: where its files are, which of them are rote's own, and which of those may be removed."""
 
 import os
 import re
@@ -8,16 +8,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from rote.errors import RunError
 from rote.store.atomic import TEMPORARY, sync_folder
 from rote.store.identity import read_identity
 
 PART_NAME = re.compile(r"(part|continuations)-(?P<number>\d{6,})\.parquet")
-REPORT_FILES = ("index.html", "model_card.md", "figures/*.svg", "figures/*.png", "tables/*.csv")
-EXPORT_FILES = ("results.csv", "results.jsonl", "continuations.csv", "continuations.jsonl")
+BLOCK_NAME = re.compile(r"[\w-]+\.parquet")
+REPORT_NAMES = {
+    "report": re.compile(r"index\.html|model_card\.md"),
+    "report/figures": re.compile(r".+\.(svg|png)"),
+    "report/tables": re.compile(r".+\.csv"),
+}
+EXPORT_NAMES = ("results.csv", "results.jsonl", "continuations.csv", "continuations.jsonl")
 
 
 class Part(NamedTuple):
@@ -57,13 +59,17 @@ class RunFolder:
         return self.path / "texts.parquet"
 
     @property
+    def tables(self) -> tuple[Path, ...]:
+        """What a finished run may hold beside its manifest and identity, whatever its kind."""
+        return self.results, self.continuations, self.texts
+
+    @property
     def parts(self) -> Path:
         return self.path / "parts"
 
     @property
-    def is_complete(self) -> bool:
-        """The manifest is written last, so it is there only when everything else is."""
-        return self.manifest.exists()
+    def blocks(self) -> Path:
+        return self.path / "blocks"
 
     def part(self, number: int) -> Part:
         name = f"{number:06d}.parquet"
@@ -73,6 +79,9 @@ class RunFolder:
         """Numbers of all parts of which any file is there, whole or not, rising."""
         matches = (PART_NAME.fullmatch(name) for name in _names(self.parts))
         return sorted({int(match["number"]) for match in matches if match})
+
+    def block(self, name: str) -> Path:
+        return self.blocks / f"{name}.parquet"
 
     def create(self) -> None:
         """Make the folder, or raise a RunError when it is a file, cannot be made, or holds something foreign."""
@@ -88,7 +97,7 @@ class RunFolder:
         """Only an empty folder or one of ours may be written to: rote never touches files of others."""
         if read_identity(self.identity) is not None:
             return
-        others = [name for name in _names(self.path) if name != self.lock.name and not self._is_temporary(name)]
+        others = [name for name in _names(self.path) if name != self.lock.name and not TEMPORARY.fullmatch(name)]
         if others:
             raise RunError(
                 f"{self.path} is not empty and holds no rote run (it has {sorted(others)[0]!r}); "
@@ -103,22 +112,24 @@ class RunFolder:
         """
         self.manifest.unlink(missing_ok=True)
         sync_folder(self.path)
-        for path in (self.results, self.continuations, self.texts, *self._report_files()):
+        for path in (*self.tables, *self._report_files(), *(self.path / name for name in EXPORT_NAMES)):
             path.unlink(missing_ok=True)
-        for name in EXPORT_FILES:
-            (self.path / name).unlink(missing_ok=True)
-        self.remove_parts()
-        self.remove_temporaries()
-        for folder in ("report/figures", "report/tables", "report"):
+        self.remove_work()
+        for folder in sorted(REPORT_NAMES, reverse=True):
             with suppress(OSError):
                 (self.path / folder).rmdir()
 
-    def remove_parts(self) -> None:
+    def remove_work(self) -> None:
+        """Remove parts, blocks and temporary files: what only an unfinished run needs."""
         for number in self.part_numbers():
             self.remove_part(number)
+        for name in _names(self.blocks):
+            if BLOCK_NAME.fullmatch(name):
+                (self.blocks / name).unlink(missing_ok=True)
         self.remove_temporaries()
-        with suppress(OSError):
-            self.parts.rmdir()
+        for folder in (self.parts, self.blocks):
+            with suppress(OSError):
+                folder.rmdir()
 
     def remove_part(self, number: int) -> None:
         part = self.part(number)
@@ -126,40 +137,35 @@ class RunFolder:
         part.continuations.unlink(missing_ok=True)
 
     def remove_temporaries(self) -> None:
-        """Remove what a killed writer was in the middle of."""
-        for folder in (self.path, self.parts):
-            for name in _names(folder):
-                if self._is_temporary(name):
-                    (folder / name).unlink(missing_ok=True)
+        """Remove what killed writers were in the middle of. To be called under the lock."""
+        for folder, _, names in os.walk(self.path):
+            for name in names:
+                match = TEMPORARY.fullmatch(name)
+                if match and not (self._has_other_writers(Path(folder), match) and _is_alive(int(match["process"]))):
+                    Path(folder, name).unlink(missing_ok=True)
 
-    def _is_temporary(self, name: str) -> bool:
-        # An export may be writing its own temporary file here at this moment: that one is left alone.
-        match = TEMPORARY.fullmatch(name)
-        own = {path.name for path in (self.identity, self.manifest, self.results, self.continuations, self.texts)}
-        return match is not None and (match["target"] in own or PART_NAME.fullmatch(match["target"]) is not None)
+    def _has_other_writers(self, folder: Path, temporary: re.Match[str]) -> bool:
+        """Reports and exports are written without the lock; everything else by its holder alone."""
+        return folder.is_relative_to(self.path / "report") or temporary["target"] in EXPORT_NAMES
 
     def _report_files(self) -> Iterator[Path]:
-        for pattern in REPORT_FILES:
-            yield from (self.path / "report").glob(pattern)
-
-
-def read_whole(path: Path) -> pa.Table | None:
-    """The table at `path`, every page checked; None when the file is missing, cut or damaged."""
-    try:
-        with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            return file.read()
-    except (FileNotFoundError, ValueError, pa.ArrowException):
-        # ValueError: column names of a damaged footer that are no text.
-        return None
-    except OSError as error:
-        # Arrow reports damage without an errno; with one it is the disk or the permissions, and nothing is proven.
-        if error.errno is not None:
-            raise RunError(f"Cannot read {path}: {error.strerror}.") from error
-        return None
+        for folder, own in REPORT_NAMES.items():
+            yield from (self.path / folder / name for name in _names(self.path / folder) if own.fullmatch(name))
 
 
 def _names(folder: Path) -> list[str]:
     try:
         return os.listdir(folder)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return []
+
+
+def _is_alive(process: int) -> bool:
+    """Whether this machine runs such a process."""
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):
+        return True
+    return True

@@ -1,56 +1,76 @@
 """What a run was made with. Results of one configuration, model and text are never mixed with those of another."""
 
 import json
+import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, Self
 
-from rote.errors import RunError
-from rote.store.atomic import plain_json, write_json
+from rote.errors import DamageError, RunError
+from rote.store.atomic import plain_json
+from rote.store.seal import read_sealed_json, write_sealed_json
 
 FORMAT_KEY = "rote_run"
-FORMAT = 1
+FORMAT = 2
 DIFFERENCES_SHOWN = 8
 VALUE_CHARACTERS_SHOWN = 80
 ABSENT = object()
 
 
-def write_identity(path: Path, identity: Mapping[str, Any]) -> None:
-    write_json(path, {FORMAT_KEY: FORMAT, "identity": identity})
+class RunIdentity(NamedTuple):
+    """`values` decide whether two runs are the same; `run_id` tells every start of a run from every other."""
+
+    kind: str
+    """The command that makes such runs: scan, prior, audit."""
+    run_id: str
+    values: dict[str, Any]
+
+    @classmethod
+    def new(cls, kind: str, values: Mapping[str, Any]) -> Self:
+        return cls(kind, uuid.uuid4().hex, dict(values))
 
 
-def read_identity(path: Path) -> dict[str, Any] | None:
-    """The identity stored at `path`, or None when there is none of ours."""
+def write_identity(path: Path, identity: RunIdentity, *, is_private: bool = False) -> None:
+    content = {FORMAT_KEY: FORMAT, "kind": identity.kind, "run_id": identity.run_id, "identity": identity.values}
+    write_sealed_json(path, content, is_private=is_private)
+
+
+def read_identity(path: Path) -> RunIdentity | None:
+    """The identity stored at `path`, or None when there is none; a RunError when it is of another format or damaged."""
+    try:
+        stored = read_sealed_json(path, advice="choose another folder with --out")
+    except DamageError:
+        _refuse_other_format(path)
+        raise
+    if stored is None:
+        return None
+    return RunIdentity(stored["kind"], stored["run_id"], stored["identity"])
+
+
+def _refuse_other_format(path: Path) -> None:
+    """A run that an earlier or later rote made has no seal that this one knows: say so, rather than "damaged"."""
     try:
         stored = json.loads(path.read_bytes())
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise RunError(f"Cannot read {path}: {error.strerror}.") from error
-    except ValueError:
-        return None
+    except (OSError, ValueError):
+        return
     if not isinstance(stored, dict) or FORMAT_KEY not in stored:
-        return None
+        raise RunError(f"{path.parent} holds no rote run (its {path.name} is something else); choose another folder.")
     if stored[FORMAT_KEY] != FORMAT:
         raise RunError(
             f"{path.parent} was made by a rote with another run format ({stored[FORMAT_KEY]}, here {FORMAT}); "
-            "choose another folder with --out."
+            "read it with that rote, or measure again into another folder with --out."
         )
-    identity: dict[str, Any] = stored["identity"]
-    return identity
 
 
-def require_same_identity(folder: Path, stored: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+def require_same_identity(folder: Path, stored: RunIdentity, now: RunIdentity, *, advice: str) -> None:
     """Raise a RunError that names every difference (the first few with both values) unless there is none."""
-    found = list(differences(stored, now))
+    before, after = ({"kind": identity.kind, **identity.values} for identity in (stored, now))
+    found = list(differences(before, after))
     if not found:
         return
     shown = "; ".join(found[:DIFFERENCES_SHOWN])
     more = f"; and {len(found) - DIFFERENCES_SHOWN} more" if len(found) > DIFFERENCES_SHOWN else ""
-    raise RunError(
-        f"{folder} holds a run made with something else: {shown}{more}. "
-        "Choose another folder with --out, or start over with --fresh."
-    )
+    raise RunError(f"{folder} holds a run made with something else: {shown}{more}. {advice}")
 
 
 def differences(stored: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from rote.errors import RunError
+from rote.errors import DamageError, RunError
 from rote.store.atomic import atomic_file
-from rote.store.folder import read_whole
+from rote.store.tables import parquet_writer, read_table
 
 ROWS_PER_CHUNK = 32_768
 
@@ -19,7 +19,7 @@ class MergePlan:
     """For every window of the run: its place in the output and the part it is in."""
 
     def __init__(self, parts: Sequence[Path], order: Sequence[str] | None) -> None:
-        ids_of_part = [_read_ids(path) for path in parts]
+        ids_of_part = [stored_ids(path) for path in parts]
         stored = pa.concat_arrays([pa.array([], type=pa.string()), *ids_of_part])
         self.order: pa.Array = stored if order is None else pa.array(order, type=pa.string())
         _require_same_windows(stored, self.order)
@@ -59,10 +59,6 @@ def merge_parts(
     return written
 
 
-def parquet_writer(file: object, schema: pa.Schema) -> pq.ParquetWriter:
-    return pq.ParquetWriter(file, schema, compression="zstd", write_page_checksum=True)
-
-
 def _rows_of(path: Path, ids: pa.Array) -> pa.Table:
     table = _read(path)
     position = pc.index_in(table.column("window_id"), value_set=ids)
@@ -70,13 +66,16 @@ def _rows_of(path: Path, ids: pa.Array) -> pa.Table:
 
 
 def _read(path: Path) -> pa.Table:
-    table = read_whole(path)
-    if table is None:
-        raise RunError(f"{path} was damaged while the run was open; run the same command again to measure it anew.")
-    return table
+    try:
+        return read_table(path)
+    except DamageError as error:
+        raise DamageError(
+            f"{path} was damaged while the run was open; run the same command again to measure it anew."
+        ) from error
 
 
-def _read_ids(path: Path) -> pa.Array:
+def stored_ids(path: Path) -> pa.Array:
+    """The window ids of a table, in its order."""
     with pq.ParquetFile(path) as file:
         column = file.read(columns=["window_id"]).column("window_id")
     return pa.concat_arrays([pa.array([], type=pa.string()), *column.chunks])

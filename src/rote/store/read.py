@@ -1,4 +1,7 @@
-"""Reading runs, complete or still in parts. Reading never changes a folder and needs no lock."""
+"""Reading runs, complete or still in parts. Reading never changes a folder and needs no lock.
+
+Every file is verified once, when the run is opened: a number that is shown was written by the run that is named.
+"""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -6,13 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from rote.errors import RunError
-from rote.store.folder import RunFolder
-from rote.store.identity import read_identity
-from rote.store.manifest import read_manifest
+from rote.store.verify import keeps_continuations, verify_run
 
 
 @dataclass(frozen=True)
@@ -20,11 +19,15 @@ class StoredRun:
     """A run as it is on the disk. Frames are read when first asked for; `scan_…` give them lazily."""
 
     path: Path
+    kind: str
+    run_id: str
     identity: dict[str, Any]
     manifest: dict[str, Any] | None
     result_files: tuple[Path, ...]
     continuation_files: tuple[Path, ...] | None
     """None when the run keeps no continuations."""
+    texts_file: Path | None
+    """None when the run keeps no texts."""
 
     @property
     def is_complete(self) -> bool:
@@ -32,12 +35,16 @@ class StoredRun:
 
     @cached_property
     def results(self) -> pl.DataFrame:
-        return self.scan_results().collect()
+        return _collected(self.scan_results())
 
     @cached_property
     def continuations(self) -> pl.DataFrame | None:
         frame = self.scan_continuations()
-        return None if frame is None else frame.collect()
+        return None if frame is None else _collected(frame)
+
+    @cached_property
+    def texts(self) -> pl.DataFrame | None:
+        return None if self.texts_file is None else _collected(_scan((self.texts_file,)))
 
     def scan_results(self) -> pl.LazyFrame:
         return _scan(self.result_files)
@@ -47,43 +54,40 @@ class StoredRun:
 
 
 def read_run(path: str | Path) -> StoredRun:
-    """The run at `path`. Of an unfinished one, the windows that are finished; RunError when it is no run."""
-    folder = RunFolder(Path(path))
-    if not folder.path.is_dir():
-        raise RunError(f"{path} is not a folder; give the folder that was --out of a scan.")
-    identity = read_identity(folder.identity)
-    if identity is None:
-        raise RunError(f"{path} holds no rote run (no identity.json of one); give the folder that was --out of a scan.")
-    manifest = read_manifest(folder.manifest)
-    if manifest is None:
-        results, continuations = _part_files(folder)
-    else:
-        results = (folder.results,)
-        continuations = (folder.continuations,) if folder.continuations.exists() else None
-    if not results or not all(file.exists() for file in results):
-        raise RunError(f"{path} holds no results yet; run its scan first.")
-    return StoredRun(folder.path, identity, manifest, results, continuations)
+    """The run at `path`. Of an unfinished one, the windows that are finished; RunError when it is no run with rows."""
+    folder, identity, manifest, parts, _ = verify_run(path)
+    has_second = keeps_continuations(folder)
+    results = [part.results for part in parts]
+    continuations = [part.continuations for part in parts] if has_second else None
+    has_texts = folder.texts.exists()
+    if manifest is not None:
+        listed = manifest["files"]
+        results = [folder.results] if folder.results.name in listed else []
+        continuations = [folder.continuations] if folder.continuations.name in listed else None
+        has_texts = folder.texts.name in listed
+    if not results:
+        raise RunError(f"{path} holds no results ({identity.kind}, {_state(manifest)}); run its command first.")
+    return StoredRun(
+        path=folder.path,
+        kind=identity.kind,
+        run_id=identity.run_id,
+        identity=identity.values,
+        manifest=manifest,
+        result_files=tuple(results),
+        continuation_files=None if continuations is None else tuple(continuations),
+        texts_file=folder.texts if has_texts else None,
+    )
 
 
-def _part_files(folder: RunFolder) -> tuple[tuple[Path, ...], tuple[Path, ...] | None]:
-    parts = [folder.part(number) for number in folder.part_numbers()]
-    # Part 0 is written when the run starts and says by its files whether continuations are kept.
-    keeps_continuations = folder.part(0).continuations.exists()
-    whole = [
-        part
-        for part in parts
-        if _has_footer(part.results) and (not keeps_continuations or _has_footer(part.continuations))
-    ]
-    results = tuple(part.results for part in whole)
-    return results, tuple(part.continuations for part in whole) if keeps_continuations else None
+def _state(manifest: dict[str, Any] | None) -> str:
+    return "unfinished" if manifest is None else "complete"
 
 
-def _has_footer(path: Path) -> bool:
+def _collected(frame: pl.LazyFrame) -> pl.DataFrame:
     try:
-        pq.read_metadata(path)
-    except (OSError, pa.ArrowException):
-        return False
-    return True
+        return frame.collect()
+    except FileNotFoundError as error:
+        raise RunError("The run was completed while it was read; read it again.") from error
 
 
 def _scan(files: tuple[Path, ...]) -> pl.LazyFrame:

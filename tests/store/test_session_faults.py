@@ -2,6 +2,8 @@
 
 import errno
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +18,17 @@ from run_samples import (
     Killed,
     continuations_of,
     killed_at,
-    open_writer,
+    open_session,
     result_row,
     scan,
     window_id,
+    write_part,
 )
 
-from rote.errors import RunError, StorageError
+from rote.errors import DamageError, RunError, StorageError
 from rote.store.columns import Column
-from rote.store.parts import RunWriter
 from rote.store.read import read_run
+from rote.store.session import RunSession
 
 INDICES = [3, 1, 4, 0, 5]
 
@@ -33,7 +36,8 @@ INDICES = [3, 1, 4, 0, 5]
 def assert_complete_and_equal_to_an_uninterrupted_run(path: Path, indices: list[int]) -> None:
     run = read_run(path)
     assert run.is_complete
-    assert run.manifest == MANIFEST
+    assert run.manifest is not None
+    assert MANIFEST.items() <= run.manifest.items()
     assert run.results.to_dicts() == [result_row(index) for index in indices]
     assert run.continuations is not None
     assert run.continuations.to_dicts() == continuations_of(indices)
@@ -54,11 +58,11 @@ def test_run_is_stored_in_window_order_with_every_column(tmp_path: Path) -> None
 def test_scanning_a_complete_run_again_measures_nothing(tmp_path: Path) -> None:
     scan(tmp_path, INDICES)
     assert scan(tmp_path, INDICES) == []
-    with open_writer(tmp_path) as writer:
-        assert writer.is_complete
-        assert writer.finished_ids() == {window_id(index) for index in INDICES}
+    with open_session(tmp_path) as session:
+        assert session.is_complete
+        assert session.finished_ids() == {window_id(index) for index in INDICES}
         with pytest.raises(RunError, match="is complete"):
-            writer.write_part([result_row(9)])
+            write_part(session, 9)
 
 
 def number_of_calls(path: Path, monkeypatch: pytest.MonkeyPatch) -> int:
@@ -77,8 +81,8 @@ def test_run_killed_at_any_call_resumes_without_repeating_finished_windows(
         with killed_at(call, monkeypatch) as log, pytest.raises(Killed):
             scan(path, INDICES)
         parts_before = log.count("replace")
-        with open_writer(path) as writer:
-            finished = writer.finished_ids()
+        with open_session(path) as session:
+            finished = session.finished_ids()
         # identity, two files of part 0, then two files a part of two windows: only whole parts count.
         assert len(finished) == min(len(INDICES), 2 * max(0, (parts_before - 3) // 2))
         measured = scan(path, INDICES)
@@ -118,9 +122,9 @@ def test_fresh_start_killed_at_any_call_leaves_a_run_that_completes(
 
 def interrupted(path: Path) -> list[Path]:
     """A run with two parts of two windows, not completed; the files of its parts."""
-    with open_writer(path) as writer:
+    with open_session(path) as session:
         for part in ([0, 1], [2, 5]):
-            writer.write_part([result_row(index) for index in part], continuations_of(part))
+            write_part(session, *part)
     return sorted((path / "parts").iterdir())
 
 
@@ -133,47 +137,70 @@ def test_part_cut_at_any_byte_is_measured_again(
     victim = interrupted(path)[file]
     os.truncate(victim, int(cut * victim.stat().st_size))
     finished = {name: ids for name, ids in (("1", {0, 1}), ("2", {2, 5})) if name not in victim.name}
-    with open_writer(path) as writer:
-        assert writer.finished_ids() == {window_id(index) for ids in finished.values() for index in ids}
-        assert writer.discarded_parts == [victim.name.replace("continuations", "part")]
+    dropped = victim.name.replace("continuations", "part")
+    with pytest.warns(UserWarning, match=f"{dropped} was damaged"), open_session(path) as session:
+        assert session.finished_ids() == {window_id(index) for ids in finished.values() for index in ids}
     scan(path, [0, 1, 2, 5])
     assert_complete_and_equal_to_an_uninterrupted_run(path, [0, 1, 2, 5])
 
 
 @given(file=st.sampled_from(["part-000001.parquet", "continuations-000001.parquet"]), place=st.floats(0, 1))
 @settings(max_examples=40, deadline=None)
-def test_flipped_byte_is_noticed_or_harmless(tmp_path_factory: pytest.TempPathFactory, file: str, place: float) -> None:
+def test_part_with_a_flipped_byte_is_measured_again(
+    tmp_path_factory: pytest.TempPathFactory, file: str, place: float
+) -> None:
     path = tmp_path_factory.mktemp("run")
     interrupted(path)
     victim = path / "parts" / file
     content = bytearray(victim.read_bytes())
     content[int(place * (len(content) - 1))] ^= 0xFF
     victim.write_bytes(content)
-    try:
-        scan(path, [0, 1, 2, 5])
-    except RunError:
-        scan(path, [0, 1, 2, 5], fresh=True)
+    with pytest.raises(DamageError, match=file):
+        read_run(path)
+    with pytest.warns(UserWarning, match="part-000001.parquet was damaged"):
+        assert scan(path, [0, 1, 2, 5]) == [1, 0]
     assert_complete_and_equal_to_an_uninterrupted_run(path, [0, 1, 2, 5])
 
 
 def test_results_without_their_continuations_do_not_count(tmp_path: Path) -> None:
     interrupted(tmp_path)
     (tmp_path / "parts" / "continuations-000002.parquet").unlink()
-    with open_writer(tmp_path) as writer:
-        assert writer.finished_ids() == {window_id(0), window_id(1)}
+    with pytest.warns(UserWarning, match=r"part-000002\.parquet"), open_session(tmp_path) as session:
+        assert session.finished_ids() == {window_id(0), window_id(1)}
     assert not (tmp_path / "parts" / "part-000002.parquet").exists()
 
 
 def test_leftover_temporary_files_are_removed_and_others_kept(tmp_path: Path) -> None:
     interrupted(tmp_path)
-    leftovers = [tmp_path / "parts" / ".part-000003.parquet.77.rote-tmp", tmp_path / ".results.parquet.77.rote-tmp"]
-    kept = [tmp_path / "notes.txt", tmp_path / "parts" / "mine.parquet", tmp_path / ".results.csv.77.rote-tmp"]
+    dead, alive = ended_process(), os.getpid()
+    leftovers = [
+        tmp_path / "parts" / f".part-000003.parquet.{alive}.rote-tmp",
+        tmp_path / f".results.parquet.{dead}.rote-tmp",
+        tmp_path / f".results.csv.{dead}.rote-tmp",
+        tmp_path / "report" / "figures" / f".a.svg.{dead}.rote-tmp",
+        tmp_path / "generations" / f".two\nlines.txt.{alive}.rote-tmp",
+    ]
+    # Reports and exports are written without the lock: those of a process that lives are left alone.
+    kept = [
+        tmp_path / "notes.txt",
+        tmp_path / "parts" / "mine.parquet",
+        tmp_path / f".results.csv.{alive}.rote-tmp",
+        tmp_path / "report" / f".index.html.{alive}.rote-tmp",
+    ]
     for path in leftovers + kept:
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("half")
-    with open_writer(tmp_path) as writer:
-        assert len(writer.finished_ids()) == 4
+    with open_session(tmp_path) as session:
+        assert len(session.finished_ids()) == 4
     assert not any(path.exists() for path in leftovers)
     assert all(path.exists() for path in kept)
+
+
+def ended_process() -> int:
+    """The number of a process that is no more."""
+    with subprocess.Popen([sys.executable, "-c", ""]) as process:
+        pass
+    return process.pid
 
 
 def full_disk(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
@@ -185,12 +212,12 @@ def full_disk(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
 
 @pytest.mark.parametrize("call", ["fsync", "replace"])
 def test_full_disk_while_writing_a_part_loses_nothing_finished(tmp_path: Path, call: str) -> None:
-    with open_writer(tmp_path) as writer, pytest.MonkeyPatch.context() as monkeypatch:
-        writer.write_part([result_row(0), result_row(1)], continuations_of([0, 1]))
+    with open_session(tmp_path) as session, pytest.MonkeyPatch.context() as monkeypatch:
+        write_part(session, 0, 1)
         full_disk(monkeypatch, call)
         with pytest.raises(StorageError, match="No space left on device"):
-            writer.write_part([result_row(2)], continuations_of([2]))
-        assert writer.finished_ids() == {window_id(0), window_id(1)}
+            write_part(session, 2)
+        assert session.finished_ids() == {window_id(0), window_id(1)}
     assert not [name for name in os.listdir(tmp_path / "parts") if name.endswith("rote-tmp")]
     assert scan(tmp_path, [0, 1, 2]) == [2]
     assert_complete_and_equal_to_an_uninterrupted_run(tmp_path, [0, 1, 2])
@@ -199,70 +226,70 @@ def test_full_disk_while_writing_a_part_loses_nothing_finished(tmp_path: Path, c
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
 def test_device_without_space_is_a_storage_error(tmp_path: Path) -> None:
     """The write itself fails here, inside Arrow, not the flush after it."""
-    with open_writer(tmp_path) as writer:
-        writer.write_part([result_row(0)], [])
+    with open_session(tmp_path) as session:
+        write_part(session, 0)
         temporary = tmp_path / "parts" / f".continuations-000002.parquet.{os.getpid()}.rote-tmp"
         temporary.symlink_to("/dev/full")
         with pytest.raises(StorageError, match="No space left on device"):
-            writer.write_part([result_row(1)], continuations_of([1]))
+            write_part(session, 1)
     assert scan(tmp_path, [0, 1]) == [1]
     assert_complete_and_equal_to_an_uninterrupted_run(tmp_path, [0, 1])
 
 
 def test_full_disk_while_completing_keeps_the_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     interrupted(tmp_path)
-    with open_writer(tmp_path) as writer, monkeypatch.context() as patch:
+    with open_session(tmp_path) as session, monkeypatch.context() as patch:
         full_disk(patch, "replace")
         with pytest.raises(StorageError, match=r"results\.parquet"):
-            writer.complete(MANIFEST)
+            session.complete(MANIFEST)
     assert scan(tmp_path, [0, 1, 2, 5]) == []
     assert_complete_and_equal_to_an_uninterrupted_run(tmp_path, [0, 1, 2, 5])
 
 
 def test_writer_that_failed_refuses_to_go_on(tmp_path: Path) -> None:
-    with open_writer(tmp_path) as writer:
+    with open_session(tmp_path) as session:
         with pytest.MonkeyPatch.context() as monkeypatch:
             full_disk(monkeypatch, "fsync")
             with pytest.raises(StorageError):
-                writer.write_part([result_row(0)])
+                write_part(session, 0)
         with pytest.raises(StorageError, match="run the same command again"):
-            writer.write_part([result_row(1)])
+            write_part(session, 1)
         with pytest.raises(StorageError, match="run the same command again"):
-            writer.complete(MANIFEST)
+            session.complete(MANIFEST)
 
 
 def test_window_is_never_stored_twice(tmp_path: Path) -> None:
-    with open_writer(tmp_path) as writer:
-        writer.write_part([result_row(0)])
+    with open_session(tmp_path) as session:
+        write_part(session, 0)
         with pytest.raises(RunError, match="measured twice"):
-            writer.write_part([result_row(1), result_row(0)])
+            write_part(session, 1, 0)
         with pytest.raises(RunError, match="measured twice"):
-            writer.write_part([result_row(2), result_row(2)])
-        assert writer.finished_ids() == {window_id(0)}
+            write_part(session, 2, 2)
+        session.flush()
+        assert session.finished_ids() == {window_id(index) for index in (0, 1, 2)}
 
 
 def test_row_with_missing_or_unknown_columns_is_our_own_bug(tmp_path: Path) -> None:
     row = result_row(0)
-    with open_writer(tmp_path) as writer, pytest.raises(AssertionError, match="verdict"):
-        writer.write_part([{name: value for name, value in row.items() if name != "verdict"}])
-    with open_writer(tmp_path) as writer, pytest.raises(AssertionError, match="surprise"):
-        writer.write_part([row | {"surprise": 1}])
+    for odd, name in (({key: row[key] for key in row if key != "verdict"}, "verdict"), (row | {"odd": 1}, "odd")):
+        with pytest.raises(AssertionError, match=name), open_session(tmp_path) as session:
+            session.add(odd)
 
 
 @pytest.mark.parametrize("order", [[0], [0, 1, 2], [0, 2]])
 def test_run_is_complete_only_with_exactly_the_windows_asked_for(tmp_path: Path, order: list[int]) -> None:
-    with open_writer(tmp_path) as writer:
-        writer.write_part([result_row(0), result_row(1)])
+    with open_session(tmp_path) as session:
+        write_part(session, 0, 1)
         with pytest.raises(RunError, match=f"{len(order)} windows were asked for, 2 are stored"):
-            writer.complete(MANIFEST, order=[window_id(index) for index in order])
-        assert not writer.is_complete
-        writer.complete(MANIFEST)
-        assert writer.is_complete
+            session.complete(MANIFEST, order=[window_id(index) for index in order])
+        assert not session.is_complete
+        session.complete(MANIFEST)
+        assert session.is_complete
 
 
 def test_run_without_windows_or_continuations_completes(tmp_path: Path) -> None:
-    with RunWriter.open(tmp_path, identity=IDENTITY, schema=SCHEMA) as writer:
-        writer.complete(MANIFEST)
+    with RunSession.open(tmp_path, kind="scan", identity=IDENTITY, schema=SCHEMA) as session:
+        session.complete(MANIFEST)
     run = read_run(tmp_path)
     assert run.results.columns == [column.name for column in SCHEMA]
     assert len(run.results) == 0
@@ -272,8 +299,9 @@ def test_run_without_windows_or_continuations_completes(tmp_path: Path) -> None:
 def test_run_with_other_columns_is_refused(tmp_path: Path) -> None:
     interrupted(tmp_path)
     with pytest.raises(RunError, match="greedy_hamming"):
-        RunWriter.open(
+        RunSession.open(
             tmp_path,
+            kind="scan",
             identity=IDENTITY,
             schema=(*SCHEMA, Column("greedy_hamming", "int32")),
             continuations=CONTINUATIONS,

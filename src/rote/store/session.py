@@ -1,0 +1,242 @@
+"""The life of a run folder, the same for every kind of run: open or resume, add rows, complete with the manifest last.
+
+What is true at every moment, also right after a SIGKILL or a power cut:
+- a folder belongs to one identity and one run id; every part, block and table says whose it is;
+- a window whose row was written is finished, and never measured again;
+- manifest.json is there only if everything it lists is complete, and it lists every file of the run by its hash.
+"""
+
+import time
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from rote.errors import DamageError, RunError, StorageError
+from rote.store.atomic import sync_folder
+from rote.store.columns import Schema
+from rote.store.folder import RunFolder
+from rote.store.identity import RunIdentity, read_identity, require_same_identity, write_identity
+from rote.store.lock import RunLock
+from rote.store.manifest import check_files, read_manifest, write_manifest
+from rote.store.merge import stored_ids
+from rote.store.parts import Parts, Row
+from rote.store.signals import held_back
+from rote.store.tables import read_table, write_table
+from rote.store.texts import TEXT_COLUMNS, Text, text_rows
+
+PART_ROWS = 256
+PART_SECONDS = 30.0
+CHOOSE_ANOTHER = "Choose another folder with --out, or start over with --fresh."
+
+
+class RunSession:
+    """Exclusive access to one run folder. Use as a context manager: leaving it writes the rows added so far, however
+    it is left, and releases the lock.
+    """
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        lock: RunLock,
+        *,
+        part_rows: int,
+        part_seconds: float,
+        clock: Callable[[], float],
+        is_private: bool,
+    ) -> None:
+        self._folder, self._lock = folder, lock
+        self._part_rows, self._part_seconds, self._clock = part_rows, part_seconds, clock
+        self._is_private = is_private
+        self._identity: RunIdentity
+        self._parts: Parts | None = None
+        self._pending: list[tuple[Row, Sequence[Row]]] = []
+        self._written_at = clock()
+        self._pending_ids: set[str] = set()
+        self._bound = [folder.identity]
+        self._has_failed = False
+        self.is_complete = False
+
+    @classmethod
+    def open(
+        cls,
+        path: str | Path,
+        *,
+        kind: str,
+        identity: Mapping[str, Any],
+        schema: Schema | None = None,
+        continuations: Schema | None = None,
+        fresh: bool = False,
+        part_rows: int = PART_ROWS,
+        part_seconds: float = PART_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+        is_private: bool = False,
+        advice: str = CHOOSE_ANOTHER,
+    ) -> Self:
+        """Start the run at `path`, or resume it when it was made with the same identity and columns.
+
+        With `schema` it has rows, with `continuations` a second table of rows that belong to windows. Rows are
+        written when there are `part_rows` of them, and with the first one that comes `part_seconds` after the last
+        part. `fresh` starts over: it removes the files rote wrote there, never those of others. A private run can be
+        read by its owner alone. `advice` ends the sentence that refuses another identity.
+        """
+        folder = RunFolder(Path(path))
+        folder.create()
+        lock = RunLock.acquire(folder.lock)
+        session = cls(folder, lock, part_rows=part_rows, part_seconds=part_seconds, clock=clock, is_private=is_private)
+        try:
+            session._claim(RunIdentity.new(kind, identity), fresh=fresh, advice=advice)
+            if schema is not None:
+                session._take_over(schema, continuations)
+        except OSError as error:
+            lock.release()
+            raise StorageError(f"Cannot prepare {path}: {error.strerror or error}; check the folder.") from error
+        except BaseException:
+            lock.release()
+            raise
+        return session
+
+    @property
+    def path(self) -> Path:
+        return self._folder.path
+
+    @property
+    def run_id(self) -> str:
+        return self._identity.run_id
+
+    def finished_ids(self) -> set[str]:
+        """Ids of the windows whose rows are safely on the disk."""
+        assert self._parts is not None, "this kind of run has no rows"
+        return set(self._parts.finished)
+
+    def add(self, row: Row, continuations: Sequence[Row] = ()) -> None:
+        """A finished window. Its row is on the disk with the next part, at the latest when the session is left."""
+        self._require_usable()
+        self._require_new(row["window_id"])
+        self._pending.append((row, continuations))
+        if len(self._pending) >= self._part_rows or self._clock() - self._written_at >= self._part_seconds:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write the rows added since the last part; a signal that comes meanwhile waits until they are written."""
+        if not self._pending:
+            return
+        self._require_usable()
+        assert self._parts is not None, "this kind of run has no rows"
+        with held_back():
+            # Until both files are known to be on the disk, only opening the run again can tell what is there.
+            self._has_failed = True
+            rows = [row for row, _ in self._pending]
+            self._parts.write(rows, [row for _, further in self._pending for row in further])
+            self._pending.clear()
+            self._pending_ids.clear()
+            self._has_failed = False
+            self._written_at = self._clock()
+
+    def write_block(self, name: str, rows: Iterable[Row], schema: Schema) -> None:
+        """Keep intermediate rows until the run is complete; afterwards `read_block` gives them."""
+        self._folder.blocks.mkdir(exist_ok=True)
+        write_table(self._folder.block(name), rows, schema, run_id=self.run_id)
+
+    def read_block(self, name: str) -> list[dict[str, Any]] | None:
+        """The rows of a block; None when it was not written, or not whole."""
+        try:
+            rows: list[dict[str, Any]] = read_table(self._folder.block(name), run_id=self.run_id).to_pylist()
+        except (FileNotFoundError, DamageError):
+            return None
+        return rows
+
+    def write_texts(self, documents: Iterable[Text]) -> None:
+        """Write texts.parquet once; a resumed run finds it there and whole, or writes it again."""
+        try:
+            read_table(self._folder.texts, run_id=self.run_id)
+        except (FileNotFoundError, DamageError):
+            write_table(self._folder.texts, text_rows(documents), TEXT_COLUMNS, run_id=self.run_id)
+        self._bound.append(self._folder.texts)
+
+    def reopen(self) -> None:
+        """A complete run is unfinished from here on, until it is completed again."""
+        self._folder.manifest.unlink(missing_ok=True)
+        sync_folder(self.path)
+        self.is_complete = False
+
+    def complete(
+        self, manifest: Mapping[str, Any], *, order: Sequence[str] | None = None, files: Iterable[Path] = ()
+    ) -> None:
+        """Merge the parts in the given order of window ids (None: as written), then write the manifest.
+
+        `files` are further files of the run, which the manifest binds beside its tables. Raises a RunError, and
+        changes nothing, unless the finished windows are exactly those of `order`.
+        """
+        self._require_usable()
+        self.flush()
+        bound = [*self._bound, *files]
+        if self._parts is not None:
+            bound += self._parts.merge(order)
+        try:
+            write_manifest(self._folder.manifest, manifest, self._identity, bound, is_private=self._is_private)
+        except OSError as error:
+            raise StorageError(f"Cannot complete {self.path}: {error.strerror or error}; run it again.") from error
+        self.is_complete = True
+        # Leftovers would be removed by the next open.
+        with suppress(OSError):
+            self._folder.remove_work()
+
+    def close(self) -> None:
+        self._lock.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if not self._has_failed:
+                self.flush()
+        finally:
+            self.close()
+
+    def _claim(self, now: RunIdentity, *, fresh: bool, advice: str) -> None:
+        """Make the folder this run's, or find that it is already."""
+        folder = self._folder
+        # Again, now under the lock: another process may have put something here since.
+        folder.refuse_foreign()
+        stored = read_identity(folder.identity)
+        if stored is not None and not fresh:
+            require_same_identity(folder.path, stored, now, advice=advice)
+        if fresh:
+            folder.clear()
+        self._identity = now if stored is None or fresh else stored
+        folder.remove_temporaries()
+        if self._identity is now:
+            write_identity(folder.identity, now, is_private=self._is_private)
+        manifest = read_manifest(folder.manifest)
+        if manifest is not None:
+            check_files(folder.manifest, manifest, self._identity, known=folder.tables)
+            folder.remove_work()
+            self.is_complete = True
+
+    def _take_over(self, schema: Schema, continuations: Schema | None) -> None:
+        self._parts = Parts(self._folder, self.run_id, schema, continuations)
+        if self.is_complete:
+            self._parts.finished.update(stored_ids(self._folder.results).to_pylist())
+            return
+        self._parts.take_over()
+        if self._parts.dropped:
+            names = ", ".join(self._parts.dropped)
+            warnings.warn(f"{self.path}: {names} was damaged; its windows are measured again.", stacklevel=4)
+
+    def _require_new(self, window_id: str) -> None:
+        assert self._parts is not None, "this kind of run has no rows"
+        if window_id in self._parts.finished or window_id in self._pending_ids:
+            raise RunError(f"Window {window_id} was measured twice; please report this.")
+        self._pending_ids.add(window_id)
+
+    def _require_usable(self) -> None:
+        if self._has_failed:
+            raise StorageError(f"A write to {self.path} failed; run the same command again to go on from there.")
+        if self.is_complete:
+            raise RunError(f"{self.path} is complete; choose another folder with --out, or start over with --fresh.")

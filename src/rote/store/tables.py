@@ -1,0 +1,74 @@
+"""Sealed tables: Parquet files that say which run and which table of it they are, and that they are whole.
+
+The parts of an unfinished run, its blocks and its texts are such tables. Those of a finished run are bound by its
+manifest instead.
+"""
+
+import io
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from rote.errors import RunError
+from rote.store.atomic import atomic_file
+from rote.store.columns import Schema
+from rote.store.schema import table_of
+from rote.store.seal import OPEN_SEAL, damaged, is_sealed, seal
+
+RUN_KEY, TABLE_KEY, SEAL_KEY = "rote.run_id", "rote.table", "rote.seal"
+
+
+def write_table(path: Path, rows: Iterable[Mapping[str, Any]], schema: Schema, *, run_id: str) -> None:
+    """Write the rows atomically as the table of this run that the file's name says."""
+    table = table_of(rows, schema)
+    with atomic_file(path) as file:
+        with parquet_writer(file, table.schema) as writer:
+            writer.write_table(table)
+            writer.add_key_value_metadata({RUN_KEY: run_id, TABLE_KEY: path.stem, SEAL_KEY: OPEN_SEAL})
+        seal(file)
+
+
+def read_table(path: Path, *, run_id: str | None = None) -> pa.Table:
+    """The table at `path`. DamageError: it is not as it was written; RunError: it is of another run or place.
+
+    Without a `run_id` only the seal is checked.
+    """
+    with _checked(path, run_id) as file:
+        return file.read()
+
+
+def check_table(path: Path, *, run_id: str) -> int:
+    """The number of rows at `path`, which is checked as `read_table` does."""
+    with _checked(path, run_id) as file:
+        return int(file.metadata.num_rows)
+
+
+def _checked(path: Path, run_id: str | None) -> pq.ParquetFile:
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise RunError(f"Cannot read {path}: {error.strerror}.") from error
+    if not is_sealed(io.BytesIO(content)):
+        raise damaged(path, f"its {len(content):,} bytes do not fit its seal")
+    file = pq.ParquetFile(pa.BufferReader(content))
+    if run_id is not None:
+        _require_own(path, file.metadata.metadata, run_id)
+    return file
+
+
+def parquet_writer(file: object, schema: pa.Schema) -> pq.ParquetWriter:
+    return pq.ParquetWriter(file, schema, compression="zstd", write_page_checksum=True)
+
+
+def _require_own(path: Path, facts: Mapping[bytes, bytes], run_id: str) -> None:
+    found, table = facts[RUN_KEY.encode()].decode(), facts[TABLE_KEY.encode()].decode()
+    if (found, table) != (run_id, path.stem):
+        raise RunError(
+            f"{path} is not of this run: it says {table} of run {found[:8]}, and this is run {run_id[:8]}. "
+            "Take it away and run the same command again."
+        )

@@ -1,0 +1,177 @@
+"""Every file of a run is bound to it: a changed byte, a missing file and a file of another run are refused by name."""
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from run_samples import IDENTITY, MANIFEST, add, open_session, scan, window_id
+
+from rote.corpus.documents import Document
+from rote.errors import DamageError, RunError
+from rote.store.export import export_run
+from rote.store.read import read_run
+from rote.store.verify import verify_run
+from rote.types import Split
+
+COMPLETE = ("identity.json", "manifest.json", "results.parquet", "continuations.parquet", "texts.parquet")
+UNFINISHED = (
+    "identity.json",
+    "texts.parquet",
+    *(f"parts/{table}-{number:06d}.parquet" for table in ("part", "continuations") for number in range(3)),
+)
+
+
+def make_run(path: Path, *, is_complete: bool, first: int = 0) -> Path:
+    """Two parts of two windows; runs of equal identity differ in nothing but their run id and their rows."""
+    with open_session(path, part_rows=2) as session:
+        session.write_texts([Document.from_text("a.txt", f"text {first}", split=Split.TARGET)])
+        add(session, *range(first, first + 4))
+        if is_complete:
+            session.complete(MANIFEST)
+    return path
+
+
+@pytest.fixture(scope="module")
+def complete(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_run(tmp_path_factory.mktemp("runs") / "complete", is_complete=True)
+
+
+@pytest.fixture(scope="module")
+def unfinished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_run(tmp_path_factory.mktemp("runs") / "unfinished", is_complete=False)
+
+
+@pytest.mark.parametrize("is_complete", [True, False])
+def test_what_was_checked_is_listed(tmp_path: Path, is_complete: bool) -> None:
+    verified = verify_run(make_run(tmp_path / "run", is_complete=is_complete))
+    names = COMPLETE if is_complete else UNFINISHED
+    assert sorted(line.split(": ")[0] for line in verified.checked) == sorted(names)
+    assert (verified.manifest is not None) == is_complete
+
+
+@given(data=st.data(), is_complete=st.booleans(), bit=st.integers(0, 7))
+@settings(max_examples=150, deadline=None)
+def test_every_flipped_bit_is_refused_by_the_name_of_its_file(
+    complete: Path, unfinished: Path, data: st.DataObject, is_complete: bool, bit: int
+) -> None:
+    run, names = (complete, COMPLETE) if is_complete else (unfinished, UNFINISHED)
+    victim = run / data.draw(st.sampled_from(names))
+    content = victim.read_bytes()
+    place = data.draw(st.integers(0, len(content) - 1))
+    changed = bytearray(content)
+    changed[place] ^= 1 << bit
+    try:
+        victim.write_bytes(changed)
+        for read in (verify_run, read_run):
+            with pytest.raises(RunError, match=victim.name):
+                read(run)
+    finally:
+        victim.write_bytes(content)
+    verify_run(run)
+
+
+@given(data=st.data(), is_complete=st.booleans())
+@settings(max_examples=50, deadline=None)
+def test_every_file_that_is_cut_or_lengthened_is_refused(
+    complete: Path, unfinished: Path, data: st.DataObject, is_complete: bool
+) -> None:
+    run, names = (complete, COMPLETE) if is_complete else (unfinished, UNFINISHED)
+    victim = run / data.draw(st.sampled_from(names))
+    content = victim.read_bytes()
+    size = data.draw(st.integers(0, len(content) + 20).filter(lambda size: size != len(content)))
+    try:
+        os.truncate(victim, size)
+        with pytest.raises(RunError, match=victim.name):
+            verify_run(run)
+    finally:
+        victim.write_bytes(content)
+
+
+@pytest.mark.parametrize("name", [name for name in COMPLETE if name != "manifest.json"])
+def test_a_missing_file_is_named(tmp_path: Path, name: str) -> None:
+    run = make_run(tmp_path / "run", is_complete=True)
+    (run / name).unlink()
+    with pytest.raises(RunError, match=name):
+        read_run(run)
+
+
+@pytest.mark.parametrize("name", COMPLETE)
+def test_a_file_of_another_complete_run_is_refused(tmp_path: Path, name: str) -> None:
+    run, other = (make_run(tmp_path / path, is_complete=True, first=first) for path, first in (("a", 0), ("b", 9)))
+    shutil.copy(other / name, run / name)
+    for read in (read_run, open_session):
+        with pytest.raises(RunError, match=name.replace(".", r"\.")):
+            read(run)  # type: ignore[operator]
+    with pytest.raises(RunError, match=name.replace(".", r"\.")):
+        export_run(run, format="csv")
+
+
+@pytest.mark.parametrize("name", UNFINISHED[1:])
+@pytest.mark.parametrize("read", [read_run, open_session])
+def test_a_file_of_another_unfinished_run_is_refused_and_left_there(
+    tmp_path: Path, name: str, read: Callable[[Path], object]
+) -> None:
+    """Runs of the same identity, that is: only the run id tells them apart."""
+    if name == "texts.parquet" and read is open_session:
+        pytest.skip("a session reads the texts when it writes them")
+    run, other = (make_run(tmp_path / path, is_complete=False, first=first) for path, first in (("a", 0), ("b", 9)))
+    shutil.copy(other / name, run / name)
+    with pytest.raises(RunError, match="not of this run"):
+        read(run)
+    assert (run / name).read_bytes() == (other / name).read_bytes()
+
+
+def test_texts_of_another_run_are_refused_when_a_session_writes_its_own(tmp_path: Path) -> None:
+    run, other = (make_run(tmp_path / path, is_complete=False, first=first) for path, first in (("a", 0), ("b", 9)))
+    shutil.copy(other / "texts.parquet", run / "texts.parquet")
+    with open_session(run) as session, pytest.raises(RunError, match="not of this run"):
+        session.write_texts([])
+
+
+def test_a_part_in_the_place_of_another_is_refused(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", is_complete=False)
+    shutil.copy(run / "parts" / "part-000001.parquet", run / "parts" / "part-000002.parquet")
+    with pytest.raises(RunError, match="it says part-000001"):
+        read_run(run)
+
+
+def test_a_table_that_the_manifest_does_not_list_is_refused(tmp_path: Path) -> None:
+    scan(tmp_path / "run", [0, 1])
+    shutil.copy(make_run(tmp_path / "other", is_complete=True) / "texts.parquet", tmp_path / "run" / "texts.parquet")
+    with pytest.raises(RunError, match=r"texts\.parquet does not belong to this run"):
+        read_run(tmp_path / "run")
+
+
+@pytest.mark.parametrize("content", ["", "{}", "{"])
+def test_an_empty_or_cut_manifest_does_not_complete_a_run(tmp_path: Path, content: str) -> None:
+    """Neither for readers nor for a command that would say "was complete already"."""
+    run = make_run(tmp_path / "run", is_complete=False)
+    (run / "manifest.json").write_text(content)
+    for use in (read_run, open_session):
+        with pytest.raises(DamageError, match=r"manifest\.json"):
+            use(run)  # type: ignore[operator]
+    with open_session(run, fresh=True) as session:
+        assert not session.is_complete
+
+
+def test_a_run_of_an_earlier_format_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "identity.json").write_text('{"rote_run": 1, "identity": {}}')
+    with pytest.raises(RunError, match=r"another run format \(1, here 2\); read it with that rote"):
+        read_run(tmp_path)
+
+
+def test_a_resumed_run_is_one_run(tmp_path: Path) -> None:
+    with open_session(tmp_path) as session:
+        add(session, 0)
+        first = session.run_id
+    with open_session(tmp_path) as session:
+        assert session.run_id == first
+        add(session, 1)
+        session.complete(MANIFEST)
+    run = read_run(tmp_path)
+    assert (run.run_id, run.kind, run.identity) == (first, "scan", IDENTITY)
+    assert run.results["window_id"].to_list() == [window_id(0), window_id(1)]
