@@ -21,6 +21,7 @@ from rote.cli.recall import recall
 from rote.cli.report import report
 from rote.cli.scan import scan
 from rote.cli.show import show
+from rote.cli.verify_run import verify_run
 from rote.errors import RoteError
 from rote.options import flags_of
 from rote.prior.options import PriorConfig
@@ -48,7 +49,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for _command in (demo, scan, report, show, export, plan, recall, audit, prior, mc):
+for _command in (demo, scan, report, show, export, plan, recall, audit, prior, mc, verify_run):
     app.command(cls=GroupedCommand)(_command)
 app.add_typer(lab_app, name="lab")
 

@@ -1,0 +1,36 @@
+"""`rote verify-run`: is every file of a run the one that was written?"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from rote.cli.flags import command
+from rote.options import required, settle
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifyOptions:
+    run: Path = required("A run folder of any kind, finished or not.", group="output", positional=True)
+
+    def __post_init__(self) -> None:
+        settle(self)
+
+
+@command(VerifyOptions)
+def verify_run(options: VerifyOptions) -> None:
+    """Check every file of a run against the hashes it was written with; the first that does not fit is named."""
+    from rote.longform.journal import read_journal
+    from rote.longform.run import JOURNAL
+    from rote.store import verify
+
+    verified = verify.verify_run(options.run)
+    lines = list(verified.checked)
+    if verified.identity.kind == "audit":
+        lines.append(f"{JOURNAL}: {len(read_journal(options.run / JOURNAL)):,} whole records")
+    console = Console()
+    for line in lines:
+        console.print(line, soft_wrap=True, highlight=False, markup=False)
+    state = "unfinished" if verified.manifest is None else "complete"
+    kind, run_id = verified.identity.kind, verified.identity.run_id
+    console.print(f"{kind} run {run_id}, {state}: every file is as it was written.", soft_wrap=True, highlight=False)
