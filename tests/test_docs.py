@@ -141,7 +141,7 @@ def test_the_commands_of_the_readme_run(desk: Path, tmp_path: Path, monkeypatch:
         (tmp_path / name).symlink_to(desk / name)
     monkeypatch.chdir(tmp_path)
     lines = [code for code in code_of(text_of("README.md")) if code.startswith(".venv/bin/rote ")]
-    assert len(lines) == 4
+    assert len(lines) == 5
     for line in lines:
         with pytest.raises(SystemExit) as ended:
             main([*line.split()[1:], *(["--sample", "6", "--measures", "greedy,verbatim"] if " scan " in line else [])])
