@@ -129,6 +129,17 @@ def test_a_folder_that_holds_no_model_is_refused(lab: TinyLab, rote: Command, tm
     assert_one_sentence(outcome, "could not be loaded as a causal language model")
 
 
+def test_an_adapter_without_peft_says_what_to_install(
+    lab: TinyLab, rote: Command, tmp_path: Path, text: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "adapter"
+    folder.mkdir()
+    (folder / "adapter_config.json").write_text('{"peft_type": "LORA", "base_model_name_or_path": "base"}')
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    outcome = rote(*scan_arguments(lab, tmp_path / "run", texts=(text,), model=folder))
+    assert_one_sentence(outcome, "adapter holds a PEFT adapter", "pip install peft")
+
+
 def test_an_output_below_a_file_is_refused(lab: TinyLab, rote: Command, tmp_path: Path, text: Path) -> None:
     outcome = rote(*scan_arguments(lab, text / "run", texts=(text,)))
     assert_one_sentence(outcome, "Cannot use", "--out")

@@ -10,6 +10,7 @@ from typing import Any
 import polars as pl
 import pytest
 
+from rote import __version__
 from rote.cli.main import app, main, spread_lists
 from rote.store.session import RunSession
 from tests.scan.scans import Command, TinyLab, scan_arguments
@@ -77,6 +78,48 @@ def test_scan_help_shows_types_and_defaults(rote: Command) -> None:
         ("--screen", r"\[auto\|off\]", "auto"),
     ):
         assert re.search(rf"{flag} {kind} [^\[]*\[default: {re.escape(default)}\]", words), flag
+
+
+def test_help_shows_whole_sentences(rote: Command) -> None:
+    outcome = rote("--help")
+    assert "..." not in outcome.out.split("Commands:")[1]
+
+
+def test_the_version_is_that_of_the_package(rote: Command) -> None:
+    outcome = rote("--version")
+    assert outcome == (0, f"rote {__version__}\n", "")
+
+
+@pytest.mark.parametrize("command", ["", *COMMANDS, "lab"])
+def test_help_waits_for_no_heavy_package(command: str) -> None:
+    """In a process of its own: torch, and the like, take seconds to import."""
+    code = (
+        "import sys; from rote.cli.main import main\n"
+        "try: main(sys.argv[1:])\nexcept SystemExit: pass\n"
+        "found = {'torch', 'transformers', 'pyarrow', 'polars', 'matplotlib', 'scipy'} & set(sys.modules)\n"
+        "sys.exit(str(found) if found else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, *command.split(), "--help"], capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert b"Usage:" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentences"),
+    [
+        (("--verify",), ["--verify scores continuations again, 20 token evaluations each"]),
+        (("--self-check", 2), ["--self-check searches 2 windows three more times", "at most 282 token evaluations"]),
+        (("--measures", "verbatim", "--verify"), []),
+    ],
+)
+def test_checks_say_beforehand_what_they_cost(
+    lab: TinyLab, rote: Command, tmp_path: Path, flags: tuple[object, ...], sentences: list[str]
+) -> None:
+    """A search of 12 + 8 tokens with 4 beams and the pinned one evaluates at most 12 + 7 × 5 tokens."""
+    outcome = rote(*scan_arguments(lab, tmp_path / "run", limit=2), *flags)
+    assert outcome.code == 0
+    assert all(words in outcome.err.splitlines()[0] for words in sentences)
+    assert len(outcome.err.splitlines()) == (3 if sentences else 2)
 
 
 def test_without_arguments_the_help_is_shown(rote: Command) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from rich.console import Console
 
 from rote.cli.flags import command
+from rote.cli.progress import make_status
 from rote.corpus.documents import read_documents
 from rote.errors import TextError
 from rote.longform.options import AuditOptions, Style
@@ -81,12 +82,11 @@ def audit(command: AuditCommand, options: AuditOptions) -> None:
     else:
         responder, identity = _local(command, options)
         run = replace(run, model=identity)
-    console = Console()
-    with console.status("asking …") as status:
+    with make_status("asking …") as say:
         result = run_audit(
-            run, responder, on_answer=lambda place, answered: status.update(f"{answered:,} answers, now after {place}")
+            run, responder, on_answer=lambda place, answered: say(f"{answered:,} answers, now after {place}")
         )
-    show_audit(console, result, out)
+    show_audit(Console(), result, out)
 
 
 def _remote(endpoint: str, command: AuditCommand) -> "Responder":

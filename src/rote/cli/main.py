@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
@@ -39,6 +39,15 @@ class _Group(TyperGroup):
         except KeyboardInterrupt as interrupt:
             raise _Stopped from interrupt
 
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Every command with its first sentence, whole."""
+        sentences = [
+            (name, " ".join((self.commands[name].help or "").split("\n\n")[0].split()))
+            for name in self.list_commands(ctx)
+        ]
+        with formatter.section("Commands"):
+            formatter.write_dl(sentences)
+
 
 app = typer.Typer(
     name="rote",
@@ -49,6 +58,25 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+
+
+def _show_version(is_asked: bool) -> None:
+    if is_asked:
+        from rote import __version__
+
+        print(f"rote {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options_of_all(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version and exit.", is_eager=True, callback=_show_version)
+    ] = False,
+) -> None:
+    """What can be asked without a command."""
+
+
 for _command in (demo, scan, report, show, export, plan, recall, audit, prior, mc, verify_run):
     app.command(cls=GroupedCommand)(_command)
 app.add_typer(lab_app, name="lab")

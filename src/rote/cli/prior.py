@@ -19,7 +19,7 @@ def prior(config: PriorConfig, session: Session) -> None:
     """Tell memorized suffixes from merely likely ones: P(s|p) against the probability after other prefixes."""
     from rote.prior.run import prior_to_folder
 
-    with make_progress() as progress:
+    with make_progress("prefixes") as progress:
         done = prior_to_folder(config, progress=progress, command_line=sys.argv, fresh=session.fresh)
     show_prior(done.path)
     if done.was_complete:

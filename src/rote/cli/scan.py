@@ -27,11 +27,14 @@ def scan(config: RunConfig, session: Session) -> None:
 
     Run the same command again to resume an interrupted run. Every option can also stand in a YAML file (--config).
     """
+    from rote.scan.costs import costs_of_checks
     from rote.scan.run import scan_to_folder
 
+    console = Console(stderr=True)
+    for words in costs_of_checks(config):
+        console.print(words, soft_wrap=True, highlight=False)
     with make_progress() as progress:
         result = scan_to_folder(config, progress=progress, command_line=sys.argv, fresh=session.fresh)
-    console = Console(stderr=True)
     if result.was_complete:
         console.print(f"{result.path} was complete already; nothing was measured. --fresh starts over.", soft_wrap=True)
     else:

@@ -210,6 +210,7 @@ def load(
     if looks_like_path and not Path(source).is_dir():
         raise ModelError(f"there is no model folder at {name}. Give a folder with config.json or a hub id.")
     place = _device(device)
+    _require_peft(name, Path(source))
     try:
         model, report = AutoModelForCausalLM.from_pretrained(
             source, revision=revision, dtype=_dtype(dtype, place), output_loading_info=True, **_placement(device, place)
@@ -228,6 +229,13 @@ def load(
         )
     commit = getattr(model.config, "_commit_hash", None)
     return HuggingFaceModel(model, tokenizer, name=name, revision=revision or commit)
+
+
+def _require_peft(name: str, folder: Path) -> None:
+    from importlib.util import find_spec
+
+    if (folder / "adapter_config.json").exists() and find_spec("peft") is None:
+        raise ModelError(f"{name} holds a PEFT adapter, and peft is not installed. Install it with: pip install peft")
 
 
 def _with_soft_caps(model: Any) -> Any:

@@ -92,10 +92,15 @@ class RunConfig:
         at_least=0,
     )  # fmt: skip
     verify: bool = option(
-        False, "Re-score accepted continuations by teacher forcing in float32 and report the shift.", group="estimates"
+        False,
+        "Score accepted continuations again in float32 and report the shift. Costs a pass per searched window.",
+        group="estimates",
     )
     self_check: int = option(
-        0, "Search N windows alone and in a batch, and report how far numbers move.", group="estimates", at_least=0
+        0,
+        "Search N windows alone and in a batch, and report how far numbers move. Costs three searches of each.",
+        group="estimates",
+        at_least=0,
     )
     residual: int = option(
         0, "Token evaluations per window spent on estimating the mass the search left open.", group="estimates",
