@@ -163,8 +163,8 @@ def measures_of(config: "RunConfig") -> tuple[Measure[Any], ...]:
         GREEDY: "greedy" in config.measures,
         SWEEP: bool(config.sweep) and "verbatim" in config.measures,
         NEAR: "near" in config.measures,
-        VERIFY: config.verify,
-        ESTIMATE: bool(config.residual),
+        VERIFY: config.verify and "near" in config.measures,
+        ESTIMATE: bool(config.residual) and "near" in config.measures,
     }
     return tuple(measure for measure, is_asked_for in is_wanted.items() if is_asked_for)
 
