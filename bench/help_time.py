@@ -36,7 +36,7 @@ def cpu_seconds(arguments: list[str]) -> float:
     before = os.times()
     subprocess.run([sys.executable, "-m", "rote", *arguments], check=True, stdout=subprocess.DEVNULL)
     after = os.times()
-    return after.children_user + after.children_system - before.children_user - before.children_system
+    return round(after.children_user + after.children_system - before.children_user - before.children_system, 2)
 
 
 def heavy(arguments: list[str]) -> list[str]:
