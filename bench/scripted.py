@@ -1,16 +1,22 @@
 """A causal model whose work is real and whose logits are scripted, so that a search's shape is known beforehand.
 
-The wrapped model computes everything, head included; then its logits are replaced by rows of a script chosen by the
-current token alone. A window's prefix ends in the first token of a chain. On a chain the next chain token has
-probability 0.9 and 39 deviations share the rest; every deviation leads back to the chain. A chain either goes on to
-the end (the window lives) or turns into even chances at a given step (the window dies about four steps later).
+The model computes everything, head included; then its logits are replaced by rows of a script chosen by the
+current token alone: behind a session for rote (`ScriptedModel`), in the forward for others (`Scripted`).
+
+A window's prefix ends in the first token of a chain. On a chain the next chain token has probability 0.9 and 39
+deviations share the rest; every deviation leads back to the chain. A chain either goes on to the end (the window lives)
+or turns into even chances at a given step (the window dies about four steps later).
 """
 
 import math
 import random
+from collections.abc import Iterator
 from typing import Any
 
 import torch
+
+from rote.models.base import TreeBatch, TreeSession
+from rote.models.hf import HuggingFaceModel
 
 TOP = 40
 REGION = 2500
@@ -50,6 +56,41 @@ class Scripted(torch.nn.Module):
         wanted = wanted[:, keep] if isinstance(keep, torch.Tensor) else wanted[:, -keep:] if keep else wanted
         output.logits = self.rows[wanted]
         return output
+
+
+class ScriptedModel(HuggingFaceModel):
+    """Everything through rote's own path; only what a session returns is replaced."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__(model, None, name="scripted")
+        rows, row_of = script(model.config.vocab_size)
+        self.rows, self.row_of = rows.to(model.device), row_of.to(model.device)
+
+    eos_ids = frozenset[int]()
+
+    def open_tree(self, slots: int, entries: int) -> Any:
+        return ScriptedSession(super().open_tree(slots, entries), self.rows, self.row_of)
+
+
+class ScriptedSession:
+    def __init__(self, inner: TreeSession, rows: torch.Tensor, row_of: torch.Tensor) -> None:
+        self._inner, self._rows, self._row_of = inner, rows, row_of
+        self.grow, self.move, self.copy_out, self.copy_in = inner.grow, inner.move, inner.copy_out, inner.copy_in
+
+    @property
+    def entries(self) -> int:
+        return self._inner.entries
+
+    def forward(self, batch: TreeBatch) -> torch.Tensor:
+        self._inner.forward(batch)
+        return self._rows[self._row_of[batch.token_ids[batch.outputs]]]
+
+    def forward_in_chunks(self, batch: TreeBatch) -> Iterator[torch.Tensor]:
+        wanted = self._row_of[batch.token_ids[batch.outputs]]
+        first = 0
+        for logits in self._inner.forward_in_chunks(batch):
+            yield self._rows[wanted[first : first + len(logits)]]
+            first += len(logits)
 
 
 def script(vocabulary: int) -> tuple[torch.Tensor, torch.Tensor]:

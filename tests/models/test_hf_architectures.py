@@ -164,17 +164,6 @@ def test_slots_change_nothing() -> None:
         assert_engine_equals_reference(model, tasks, slots=slots)
 
 
-def test_suppressed_end_of_text_is_the_same_in_both_searches() -> None:
-    """Greedy generation of exactly T tokens: one beam, one child, EOS forbidden."""
-    options = replace(OPTIONS, policy=Policy(1.0, 1), beam_width=1, distance="none", suppress_eos=True)
-    model = wrap(tiny_model("llama", eos_token_id=list(range(4, 40))))
-    tasks = [SearchTask(0, (41, 42, 43), (50,) * 6), SearchTask(1, (41, 5), (50,) * 4)]
-    for outcome in Engine(model, options, slots=2, limits=Limits(4, 6)).run(tasks):
-        assert_close(outcome, search(model, tasks[outcome.key], options))
-        (continuation,) = outcome.continuations
-        assert not model.eos_ids & set(continuation.token_ids)
-
-
 def test_the_probe_notices_a_model_that_ignores_the_mask(monkeypatch: pytest.MonkeyPatch) -> None:
     """Were beams to see their siblings, the numbers would differ and histories would be recomputed."""
     real = TreeSessionHF.forward

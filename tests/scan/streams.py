@@ -1,23 +1,20 @@
 """Windows and models for tests of the measures: a table model that knows some of its windows by heart."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 
 from rote.models.table import TableModel
-from rote.models.teacher_forcing import VerbatimScore, score_verbatim
 from rote.policy import Policy
-from rote.scan.near import NearResult
-from rote.search.base import Limits
+from rote.scan.measured import Measured
+from rote.scan.options import RunConfig
+from rote.scan.pipeline import MeasuredWindow, Pipeline
 from rote.types import Split, Window
-from tests.search.test_engine_equals_reference import PLAIN
 
 PREFIX, SUFFIX, VOCABULARY = 3, 5, 6
-LIMITS = Limits(PREFIX, SUFFIX)
 POLICY = Policy(1.0, 4)
-OPTIONS = replace(
-    PLAIN, policy=POLICY, edit_budget=1, pin_verbatim=True, threshold=0.001, keep=2, record_frontier=False
+CONFIG = RunConfig(
+    prefix_tokens=PREFIX, suffix_tokens=SUFFIX, top_k=4, edit_budget=1, beam_width=3, keep=2, screen="off", slots=4
 )
 
 
@@ -52,22 +49,20 @@ def knowing_model(known: Sequence[Window], *, seed: int = 0, eos_ids: frozenset[
     return TableModel(torch.randn(512, VOCABULARY, generator=generator) * 3, explicit=explicit, eos_ids=eos_ids)
 
 
-def scored(model: TableModel, windows: Sequence[Window]) -> list[VerbatimScore]:
-    return list(score_verbatim(model, windows, [POLICY], batch_windows=16))
+def passed(model: TableModel, windows: Iterable[Window], config: RunConfig, *, audited: int = 0) -> Iterator[Measured]:
+    """Windows through the pipeline as they are settled, with all that the stages learned."""
+    pipeline = Pipeline(model, config, decode=str, audited=audited)
+    settled: list[Measured] = []
+    rows = pipeline.rows
 
+    def noted(items: Iterable[Measured]) -> Iterator[MeasuredWindow]:
+        def watched() -> Iterator[Measured]:
+            for item in items:
+                settled.append(item)
+                yield item
 
-class WatchedStream:
-    """Scores for a measure to take and an `emit` for its results: counts both, and the most that were held at once."""
+        return rows(watched())
 
-    def __init__(self, scores: Sequence[VerbatimScore]) -> None:
-        self._scores = scores
-        self.taken = self.left = self.most_held = 0
-
-    def __iter__(self) -> Iterator[VerbatimScore]:
-        for score in self._scores:
-            self.taken += 1
-            self.most_held = max(self.most_held, self.taken - self.left)
-            yield score
-
-    def emit(self, result: NearResult) -> None:
-        self.left += 1
+    pipeline.rows = noted  # type: ignore[method-assign]
+    for _ in pipeline.run(windows):
+        yield settled[-1]

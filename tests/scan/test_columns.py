@@ -3,7 +3,6 @@
 import math
 import subprocess
 import sys
-from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given
@@ -13,6 +12,7 @@ from rote.models.teacher_forcing import VerbatimScore
 from rote.scan import columns
 from rote.scan.columns import Measure, measures_of, results_schema
 from rote.scan.greedy import GreedyResult
+from rote.scan.measured import Measured
 from rote.scan.near import NearResult
 from rote.scan.options import RunConfig
 from rote.scan.verify import Verified
@@ -22,26 +22,26 @@ from rote.types import Bounds, Estimate, Interval, Split, StopReason, Verdict, W
 
 CONTRACT = (
     "window_id document split char_start suffix_char_start char_end prefix_ids suffix_ids log_p_verbatim p_verbatim "
-    "suffix_ranks greedy_hamming greedy_levenshtein mass_lower mass_upper search_lower open_mass eos_mass "
-    "refuted_mass verdict stop_reason stop_step screen_rating was_screened token_evals"
+    "suffix_ranks greedy_hamming greedy_levenshtein greedy_is_beyond_budget mass_lower mass_upper search_lower "
+    "open_mass eos_mass refuted_mass verdict stop_reason stop_step screen_rating was_screened token_evals"
 )
 WINDOW = Window("a.txt@20", "a.txt", Split.CONTROL, 20, 29, 38, (1, 2, 3), (4, 5))
 SCORE = VerbatimScore(WINDOW, (-math.inf, -1.5), (0.5, 0.25), (1, 7), -2.0)
 NEAR = NearResult(
-    SCORE, Bounds((0.0, 0.5), (0.0, 0.75)), Verdict.EXTRACTABLE, StopReason.FINISHED, 2, 12, 0.5, False, outcome=None
+    Bounds((0.0, 0.5), (0.0, 0.75)), Verdict.EXTRACTABLE, StopReason.FINISHED, 2, 12, 0.5, False, outcome=None
 )
-RESULTS: dict[str, Any] = {
-    "verbatim": SCORE,
-    "sweep": SCORE,
-    "greedy": GreedyResult(WINDOW, (4, 6), 5),
-    "near": NEAR,
-    "verify": Verified(0.5, 0.5, 1.0, 1e-7, 10),
-    "estimate": Estimate(0.5, 0.1, Interval(0.4, 0.6), 10, 100),
-}
-EVERYTHING = RunConfig(sweep=("k=10",), verify=True, residual=100)
+ITEM = Measured(
+    SCORE,
+    None,
+    greedy=GreedyResult((4, 6), 1, 1, 5),
+    near=NEAR,
+    verified=Verified(0.5, 0.5, 1.0, 1e-7, 10),
+    estimate=Estimate(0.5, 0.1, Interval(0.4, 0.6), 0.6, 10, 100),
+)
+EVERYTHING = RunConfig(sweep=("k=10",), verify=True, residual=100, greedy="full")
 
 
-def names(measures: tuple[Measure[Any], ...]) -> list[str]:
+def names(measures: tuple[Measure, ...]) -> list[str]:
     return [column.name for column in results_schema(measures)]
 
 
@@ -56,31 +56,29 @@ def test_columns_of_a_measure_not_asked_for_are_absent() -> None:
 
 
 @pytest.mark.parametrize("measure", measures_of(EVERYTHING), ids=lambda measure: measure.name)
-def test_each_measure_fills_exactly_its_columns(measure: Measure[Any]) -> None:
-    filled = measure.fill(RESULTS[measure.name])
+def test_each_measure_fills_exactly_its_columns(measure: Measure) -> None:
+    filled = measure.fill(ITEM)
     table = table_of([filled], measure.columns)
     assert table.to_pylist() == [filled]
 
 
 @pytest.mark.parametrize("measure", [columns.VERIFY, columns.ESTIMATE], ids=lambda measure: measure.name)
-def test_a_window_without_such_a_result_has_nulls(measure: Measure[Any]) -> None:
-    assert measure.fill(None) == {column.name: None for column in measure.columns}
-
-
-class Vowels(NamedTuple):
-    text: str
+def test_a_window_without_such_a_result_has_nulls(measure: Measure) -> None:
+    assert measure.fill(Measured(SCORE, None)) == {column.name: None for column in measure.columns}
 
 
 def test_a_new_measure_is_one_object_with_its_columns_and_how_it_fills_them() -> None:
-    toy: Measure[Vowels] = Measure(
-        "vowels",
-        (Column("vowels", "int32"), Column("vowel_share", "float64")),
-        lambda found: {"vowels": 2, "vowel_share": 2 / len(found.text)},
+    toy = Measure(
+        "surprise",
+        (Column("surprise", "float64"), Column("hardest_rank", "int32")),
+        lambda item: {"surprise": -item.score.model_log_p, "hardest_rank": max(item.score.suffix_ranks)},
     )
-    schema = results_schema((columns.GREEDY, toy))
-    row = window_row(WINDOW) | columns.GREEDY.fill(RESULTS["greedy"]) | toy.fill(Vowels("okay")) | {"token_evals": 5}
-    assert table_of([row], schema).to_pylist() == [row]
-    assert [column.name for column in schema][-3:] == ["vowels", "vowel_share", "token_evals"]
+    measures = (columns.GREEDY, toy)
+    row = columns.row_of(ITEM, measures)
+    assert table_of([row], results_schema(measures)).to_pylist() == [row]
+    assert (row["surprise"], row["hardest_rank"]) == (2.0, 7)
+    assert [column.name for column in results_schema(measures)][-3:] == ["surprise", "hardest_rank", "token_evals"]
+    assert row["token_evals"] == 4 + 5 + 12 + 10, "the last token is not evaluated; every stage counts"
 
 
 @given(

@@ -9,12 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rote.models.table import TableModel
-from rote.models.teacher_forcing import score_verbatim
 from rote.scan import after_search as estimate
-from rote.scan.after_search import PostProcessed, PostProcessor, post_process
+from rote.scan.after_search import AfterSearch, process
 from rote.scan.columns import ESTIMATE, NEAR
-from rote.scan.near import NearResult, measure_near
+from rote.scan.measured import Measured
+from rote.scan.near import NearResult, SearchStage
 from rote.scan.options import RunConfig
+from rote.scan.score import ScoreStage
+from rote.scan.screen import ScreenStage
 from rote.types import Split, Verdict, Window
 from tests.oracle import enumerate_tree
 
@@ -31,19 +33,21 @@ def config_of(**changes: Any) -> RunConfig:
     return RunConfig(**(small | {"stop_rule": "off", "threshold": 0.1} | changes))
 
 
-def searched(model: TableModel, config: RunConfig) -> list[NearResult]:
-    results: list[NearResult] = []
-    measure_near(
-        model,
-        score_verbatim(model, WINDOWS, [config.policy], batch_windows=4),
-        config.search_options(),
-        threshold=config.threshold,
-        screen=config.screen_options(),
-        slots=3,
-        limits=config.limits,
-        emit=results.append,
-    )
-    return results
+def searched(model: TableModel, config: RunConfig) -> list[Measured]:
+    """The windows after the search, with their frontiers and states."""
+    hopeful, screened = ScreenStage(config).divide(ScoreStage(model, config).score(WINDOWS))
+    stage = SearchStage(model, config)
+    return [*stage.settle_unsearched(screened), *stage.search(hopeful), *stage.drain()]
+
+
+def near_of(item: Measured) -> NearResult:
+    assert item.near is not None
+    return item.near
+
+
+def processed(model: TableModel, items: list[Measured], config: RunConfig, slots: int | None = None) -> list[Measured]:
+    """Copies of the items, processed: the originals keep what the search found."""
+    return list(process(model, [replace(item) for item in items], config, slots=slots))
 
 
 def truths(model: TableModel, config: RunConfig, window: Window) -> list[float]:
@@ -70,26 +74,27 @@ def configs(draw: st.DrawFn) -> RunConfig:
     )
 
 
-@settings(max_examples=35)
+@settings(max_examples=35, deadline=None)
 @given(config=configs(), seed=st.integers(0, 2000))
 def test_bounds_only_tighten_and_enclose_the_truth_for_every_option(config: RunConfig, seed: int) -> None:
     model = TableModel.random(seed, vocab_size=4, eos_ids=frozenset({3}) if seed % 2 else frozenset())
-    before = {result.score.window.window_id: result for result in searched(model, config)}
-    after = list(post_process(model, before.values(), config, slots=2))
-    assert {processed.result.score.window.window_id for processed in after} == before.keys()
-    for processed in after:
-        window = processed.result.score.window
-        old, new = before[window.window_id], processed.result
-        for edits, truth in enumerate(truths(model, config, window)):
+    before = {item.window.window_id: item for item in searched(model, config)}
+    if not config.needs_frontier:
+        return
+    after = processed(model, list(before.values()), config, slots=2)
+    assert {item.window.window_id for item in after} == before.keys()
+    for item in after:
+        old, new = near_of(before[item.window.window_id]), near_of(item)
+        for edits, truth in enumerate(truths(model, config, item.window)):
             assert old.bounds.lower[edits] - TINY <= new.bounds.lower[edits] <= truth + TINY
             assert truth - TINY <= new.bounds.upper[edits] <= old.bounds.upper[edits] + TINY
-        assert new.bounds.lower[0] == new.bounds.upper[0] == new.score.p
-        assert NEAR.fill(new).keys() >= OWN
-        assert all(NEAR.fill(new)[name] == NEAR.fill(old)[name] for name in OWN), "the search's account stays"
+        assert new.bounds.lower[0] == new.bounds.upper[0] == item.score.p
+        filled, first = NEAR.fill(item), NEAR.fill(before[item.window.window_id])
+        assert filled.keys() >= OWN
+        assert all(filled[name] == first[name] for name in OWN), "the search's account stays"
         assert new.verdict == new.bounds.verdict(config.threshold)
-        assert (processed.estimate is not None) == bool(config.residual)
-        spent = processed.result.search_evals - before[window.window_id].search_evals
-        assert spent >= (processed.estimate.token_evals if processed.estimate else 0)
+        assert (item.estimate is not None) == bool(config.residual)
+        assert new.token_evals - old.token_evals >= (item.estimate.token_evals if item.estimate else 0)
 
 
 def test_estimates_are_unbiased_in_a_run() -> None:
@@ -97,30 +102,29 @@ def test_estimates_are_unbiased_in_a_run() -> None:
     model = TableModel.random(5, vocab_size=3, spread=1.0)
     for pin in (True, False):
         config = config_of(residual=40, pin=pin, stop_rule="mass")
-        results = searched(model, config)
         deviation, variance = 0.0, 0.0
-        for result in results:
-            values = [estimate_of(model, result, replace(config, seed=seed)) for seed in range(30)]
-            deviation += float(np.mean(values)) - truths(model, config, result.score.window)[-1]
+        for item in searched(model, config):
+            values = [estimate_of(model, item, replace(config, seed=seed)) for seed in range(30)]
+            deviation += float(np.mean(values)) - truths(model, config, item.window)[-1]
             variance += float(np.var(values, ddof=1)) / 30
         assert abs(deviation) <= 4.5 * variance**0.5 + TINY
 
 
-def estimate_of(model: TableModel, result: NearResult, config: RunConfig) -> float:
-    (processed,) = post_process(model, [result], config, slots=1)
-    assert processed.estimate is not None
-    return processed.estimate.value
+def estimate_of(model: TableModel, item: Measured, config: RunConfig) -> float:
+    (after,) = processed(model, [item], config, slots=1)
+    assert after.estimate is not None
+    return after.estimate.value
 
 
 def test_refinement_decides_verdicts_and_reports_what_it_found() -> None:
     model = TableModel.random(5, vocab_size=3, spread=1.0)
     config = config_of(refine=10_000, threshold=0.02)
     before = searched(model, config)
-    after = list(post_process(model, before, config))
-    assert any(result.verdict == Verdict.NOT_SHOWN for result in before)
-    assert all(processed.result.verdict != Verdict.NOT_SHOWN for processed in after)
-    for processed in after:
-        outcome = processed.result.outcome
+    after = processed(model, before, config)
+    assert any(near_of(item).verdict == Verdict.NOT_SHOWN for item in before)
+    assert all(near_of(item).verdict != Verdict.NOT_SHOWN for item in after)
+    for item in after:
+        outcome = near_of(item).outcome
         assert outcome is not None
         assert outcome.frontier is None, "frontiers are let go once they are used"
         log_ps = [continuation.log_p for continuation in outcome.continuations]
@@ -132,39 +136,34 @@ def test_refinement_decides_verdicts_and_reports_what_it_found() -> None:
 def test_batches_and_slots_change_nothing() -> None:
     model = TableModel.random(9, vocab_size=3)
     config = config_of(residual=50, refine=20, closure=2)
-    results = searched(model, config)
-    alone = {r.score.window.window_id: next(iter(post_process(model, [r], config, slots=1))) for r in results}
-    collected: list[PostProcessed] = []
-    processor = PostProcessor(model, config, collected.append, batch_windows=4)
-    for result in results:
-        processor.add(result)
-    processor.flush()
-    together = {processed.result.score.window.window_id: processed for processed in collected}
-    assert together == alone
-    assert set(collected[0].columns()) == {column.name for column in ESTIMATE.columns}
+    items = searched(model, config)
+    alone = {item.window.window_id: processed(model, [item], config, slots=1)[0] for item in items}
+    stage = AfterSearch(model, config, batch_windows=4)
+    collected = [*stage.take(replace(item) for item in items), *stage.flush()]
+    for item in collected:
+        expected = alone[item.window.window_id]
+        assert (item.estimate, near_of(item).bounds) == (expected.estimate, near_of(expected).bounds)
+        assert item.token_evals == expected.token_evals
 
 
 def test_windows_are_processed_before_their_states_take_too_much_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     model = TableModel.random(9, vocab_size=3)
     config = config_of(refine=20)
-    results = searched(model, config)
-    sizes = [result.outcome.states.nbytes for result in results if result.outcome and result.outcome.states]
-    assert len(sizes) == len(results) >= 4
+    items = searched(model, config)
+    outcomes = [near_of(item).outcome for item in items]
+    sizes = [outcome.states.nbytes for outcome in outcomes if outcome is not None and outcome.states is not None]
+    assert len(sizes) == len(items) >= 4
     monkeypatch.setattr(estimate, "free_memory", lambda device: (sizes[0] + sizes[1]) / estimate.HELD_SHARE)
-    collected: list[PostProcessed] = []
-    processor = PostProcessor(model, config, collected.append)
-    for count, result in enumerate(results[:3]):
-        assert len(collected) == (2 if count == 2 else 0)
-        processor.add(result)
-    processor.flush()
-    assert len(collected) == 3
+    stage = AfterSearch(model, config)
+    assert not list(stage.take(items[:1]))
+    assert len(list(stage.take(items[1:2]))) == 2
+    assert not list(stage.take(items[2:3]))
+    assert len(list(stage.flush())) == 1
 
 
-def test_windows_that_were_not_searched_pass_through_without_an_estimate() -> None:
+def test_windows_that_were_not_searched_have_no_estimate() -> None:
     model = TableModel.random(9, vocab_size=3)
     config = config_of(residual=50, screen="auto", screen_floor=1.0, screen_share=0.0, screen_least=0)
-    results = searched(model, config)
-    assert all(result.outcome is None for result in results)
-    after = list(post_process(model, results, config))
-    assert [processed.result for processed in after] == results
-    assert after[0].columns()["mass_estimate"] is None
+    items = searched(model, config)
+    assert all(near_of(item).outcome is None for item in items)
+    assert set(ESTIMATE.fill(items[0]).values()) == {None}

@@ -1,75 +1,124 @@
-"""Greedy generation against a naive loop over argmax with end-of-text suppressed."""
+"""Greedy answers against a textbook decoder: one token at a time, whole histories, until the model ends."""
+
+from collections.abc import Sequence
 
 import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from rote.distance.textbook import levenshtein
+from rote.models.base import CausalModel
 from rote.models.table import TableModel
-from rote.scan.greedy import generate_greedy, is_greedy_verbatim
+from rote.scan.greedy import GreedyResult, GreedyStage
+from rote.scan.options import RunConfig
+from rote.scan.score import ScoreStage
 from rote.types import Window
-from tests.oracle import textbook_hamming, textbook_levenshtein
-from tests.scan.streams import LIMITS, PREFIX, SUFFIX, VOCABULARY, knowing_model, random_windows, scored
-
-EOS = frozenset({2, 4})
-
-
-def naive_greedy(model: TableModel, window: Window) -> tuple[int, ...]:
-    ids = list(window.prefix_ids)
-    for _ in window.suffix_ids:
-        logits = model.next_logits([ids])[0].tolist()
-        allowed = [token for token in range(len(logits)) if token not in model.eos_ids]
-        ids.append(max(allowed, key=lambda token: (logits[token], -token)))
-    return tuple(ids[len(window.prefix_ids) :])
+from tests.models.test_hf_architectures import wrap
+from tests.models.tiny import VOCABULARY, tiny_model
+from tests.scan.streams import make_window
 
 
-@pytest.mark.parametrize("eos_ids", [frozenset(), EOS], ids=["no end", "with end"])
-@pytest.mark.parametrize("slots", [1, 4, 50])
-def test_generation_equals_the_naive_loop(eos_ids: frozenset[int], slots: int) -> None:
-    model = TableModel.random(0, vocab_size=VOCABULARY, eos_ids=eos_ids)
-    windows = random_windows(20)
-    results = {r.window.window_id: r for r in generate_greedy(model, windows, slots=slots, limits=LIMITS)}
-    assert sorted(results) == sorted(window.window_id for window in windows)
-    for window in windows:
-        result = results[window.window_id]
-        expected = naive_greedy(model, window)
-        assert result.token_ids == expected
-        assert eos_ids.isdisjoint(result.token_ids)
-        assert result.hamming == textbook_hamming(expected, window.suffix_ids)
-        assert result.levenshtein == textbook_levenshtein(expected, window.suffix_ids)
-        assert result.token_evals == PREFIX + SUFFIX - 1
+def answer_of(model: CausalModel, prefix_ids: Sequence[int], most: int) -> tuple[int, ...]:
+    """What a user's greedy decoder gives: the most likely token, lower id first among equals, until EOS or `most`."""
+    answer: list[int] = []
+    while len(answer) < most:
+        logits = model.next_logits([[*prefix_ids, *answer]])[0]
+        answer.append(int((logits == logits.max()).nonzero()[0]))
+        if answer[-1] in model.eos_ids:
+            break
+    return tuple(answer)
 
 
-def test_ties_go_to_the_lower_id() -> None:
-    import torch
-
-    model = TableModel(torch.zeros(8, VOCABULARY), eos_ids=frozenset({0}))
-    (result,) = generate_greedy(model, random_windows(1), slots=1, limits=LIMITS)
-    assert result.token_ids == (1,) * SUFFIX
+def missing_places(answer: Sequence[int], target: Sequence[int]) -> int:
+    """Hamming distance in which places that the answer does not have are mismatches."""
+    return len(target) - sum(one == other for one, other in zip(answer, target, strict=False))
 
 
-def test_the_shortcut_by_ranks_says_what_generation_says() -> None:
-    """Known windows have rank 0 everywhere; some of them hold an end-of-text token, which is never generated."""
-    windows = random_windows(60, seed=3)
-    model = knowing_model(windows[:40], eos_ids=frozenset({5}))
-    generated = {r.window.window_id: r for r in generate_greedy(model, windows, slots=8, limits=LIMITS)}
-    shortcuts = 0
-    for score in scored(model, windows):
-        window = score.window
-        if is_greedy_verbatim(window.suffix_ids, score.suffix_ranks, model.eos_ids):
-            assert generated[window.window_id].levenshtein == 0
-            shortcuts += 1
-        elif model.eos_ids.isdisjoint(window.suffix_ids):
-            assert generated[window.window_id].levenshtein > 0
-    assert 5 < shortcuts < 40
+def decoded(model: TableModel, windows: list[Window], **options: object) -> list[GreedyResult]:
+    prefix, suffix = (max(len(getattr(w, name)) for w in windows) for name in ("prefix_ids", "suffix_ids"))
+    config = RunConfig(prefix_tokens=prefix, suffix_tokens=suffix, top_k=2, measures=("greedy",), **options)
+    scored = ScoreStage(model, config).score(windows)
+    GreedyStage(model, config).decode(scored)
+    return [item.greedy for item in scored if item.greedy is not None]
 
 
-def test_windows_are_taken_as_slots_become_free() -> None:
-    taken = 0
+@st.composite
+def cases(draw: st.DrawFn) -> tuple[TableModel, list[Window]]:
+    """Windows whose targets follow the greedy path for a while, so that answers of every distance come up."""
+    eos_ids = draw(st.sampled_from([frozenset[int](), frozenset({0}), frozenset({1, 2})]))
+    model = TableModel.random(draw(st.integers(0, 10_000)), vocab_size=5, spread=1.0, eos_ids=eos_ids)
+    windows = []
+    for number in range(draw(st.integers(1, 6))):
+        prefix = draw(st.lists(st.integers(0, 4), min_size=1, max_size=4))
+        length = draw(st.integers(1, 8))
+        target = list(answer_of(model, prefix, length)) + draw(st.lists(st.integers(0, 4), min_size=8, max_size=8))
+        for place in draw(st.sets(st.integers(0, length - 1), max_size=2)):
+            target[place] = draw(st.integers(0, 4))
+        windows.append(make_window(number, [*prefix, *target[:length]], prefix=len(prefix)))
+    return model, windows
 
-    def stream() -> object:
-        nonlocal taken
-        for window in random_windows(30):
-            taken += 1
-            yield window
 
-    results = generate_greedy(TableModel.random(1, vocab_size=VOCABULARY), stream(), slots=3, limits=LIMITS)  # type: ignore[arg-type]
-    next(results)
-    assert taken <= 2 * 3
+@settings(max_examples=150, deadline=None)
+@given(case=cases(), budget=st.integers(0, 1))
+def test_answers_and_distances_are_those_of_a_textbook_decoder(
+    case: tuple[TableModel, list[Window]], budget: int
+) -> None:
+    model, windows = case
+    for whole in (True, False):
+        results = decoded(model, windows, edit_budget=budget, greedy="full" if whole else "decided")
+        for window, result in zip(windows, results, strict=True):
+            answer = answer_of(model, window.prefix_ids, len(window.suffix_ids))
+            distance = levenshtein(answer, window.suffix_ids)
+            if result.levenshtein is None:
+                assert not whole, "a whole answer has its distances"
+                assert result.hamming is None
+                assert distance > budget
+                assert answer[: len(result.token_ids)] == result.token_ids
+            else:
+                assert result.token_ids == answer
+                assert result.levenshtein == distance
+                assert result.hamming == missing_places(answer, window.suffix_ids)
+
+
+@settings(max_examples=60, deadline=None)
+@given(case=cases())
+def test_decoding_ends_as_soon_as_no_completion_can_be_within_the_budget(case: tuple[TableModel, list[Window]]) -> None:
+    """By trying every completion of what was decoded before the last token: one of them was still near enough."""
+    model, windows = case
+    for window, result in zip(windows, decoded(model, windows, edit_budget=1), strict=True):
+        if result.is_beyond_budget:
+            target = window.suffix_ids
+            before = result.token_ids[:-1]
+            tails = [target[start:] for start in range(len(target) + 1)]
+            within = [(*before, *tail) for tail in tails if len(before) + len(tail) <= len(target)]
+            assert min(levenshtein(answer, target) for answer in within) <= 1
+
+
+def test_an_answer_that_ends_early_is_compared_as_it_is() -> None:
+    """EOS first at every step and the target second: a decoder answers nothing but the end."""
+    table = torch.tensor([[3.0, 2.0, 0.0, 0.0]])
+    model = TableModel(table, eos_ids=frozenset({0}))
+    window = make_window(0, [2, 1, 1, 1, 1, 1], prefix=1)
+    (result,) = decoded(model, [window], edit_budget=5)
+    assert (result.token_ids, result.levenshtein, result.hamming) == ((0,), 5, 5)
+    (beyond,) = decoded(model, [window], edit_budget=2)
+    assert (beyond.levenshtein, beyond.is_beyond_budget) == (5, False), "an answer that ended has its distances"
+
+
+def test_a_target_that_ends_the_text_is_answered_whole() -> None:
+    model = TableModel(torch.tensor([[3.0, 2.0, 0.0]]), eos_ids=frozenset({0}))
+    (result,) = decoded(model, [make_window(0, [2, 1, 0], prefix=2)])
+    assert (result.token_ids, result.levenshtein) == ((0,), 0)
+
+
+@pytest.mark.parametrize("architecture", ["llama", "gemma2", "gpt2"])
+def test_answers_of_real_models_are_those_of_their_plain_forward(architecture: str) -> None:
+    model = wrap(tiny_model(architecture))
+    drawn = torch.randint(0, VOCABULARY, (5, 14), generator=torch.Generator().manual_seed(2)).tolist()
+    windows = []
+    for number, row in enumerate(drawn):
+        target = [*answer_of(model, row[:6], 3), *row[9:14]]
+        windows.append(make_window(number, [*row[:6], *target], prefix=6))
+    for window, result in zip(windows, decoded(model, windows, greedy="full"), strict=True):
+        assert result.token_ids == answer_of(model, window.prefix_ids, len(window.suffix_ids))

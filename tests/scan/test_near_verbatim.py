@@ -4,114 +4,155 @@ import random
 from dataclasses import replace
 
 import pytest
+import torch
 
-from rote.models.table import TableModel
-from rote.models.teacher_forcing import VerbatimScore
-from rote.scan.near import NearResult, Screen, measure_near, with_verbatim
-from rote.search.base import SearchOptions
+from rote.errors import ModelError
+from rote.models.table import TableModel, TableSession
+from rote.scan import score
+from rote.scan.measured import Measured
+from rote.scan.near import NearResult, with_verbatim
+from rote.scan.options import RunConfig
 from rote.types import Bounds, StopReason, Verdict, Window
 from tests.oracle import true_mass
-from tests.scan.streams import LIMITS, OPTIONS, POLICY, WatchedStream, knowing_model, random_windows, scored
+from tests.scan.streams import CONFIG, POLICY, knowing_model, passed, random_windows
+
+WINDOWS = random_windows(40)
+MODEL = knowing_model(WINDOWS[:10])
 
 
-def measure(
-    model: TableModel,
-    scores: list[VerbatimScore],
-    *,
-    options: SearchOptions = OPTIONS,
-    screen: Screen | None = None,
-    slots: int = 4,
-) -> dict[str, NearResult]:
-    found: dict[str, NearResult] = {}
+def near_of(item: Measured) -> NearResult:
+    assert item.near is not None
+    return item.near
 
-    def emit(result: NearResult) -> None:
-        assert result.score.window.window_id not in found, "every window exactly once"
-        found[result.score.window.window_id] = result
 
-    measure_near(model, scores, options, threshold=0.001, screen=screen, slots=slots, limits=LIMITS, emit=emit)
+def measure(windows: list[Window], config: RunConfig = CONFIG, model: TableModel = MODEL) -> dict[str, Measured]:
+    items = list(passed(model, windows, config))
+    found = {item.window.window_id: item for item in items}
+    assert len(found) == len(items) == len(windows), "every window exactly once"
     return found
 
 
-@pytest.fixture(scope="module")
-def windows() -> list[Window]:
-    return random_windows(40)
-
-
-@pytest.fixture(scope="module")
-def model(windows: list[Window]) -> TableModel:
-    return knowing_model(windows[:10])
-
-
-@pytest.fixture(scope="module")
-def scores(model: TableModel, windows: list[Window]) -> list[VerbatimScore]:
-    return scored(model, windows)
-
-
-def test_bounds_hold_the_enumerated_mass(model: TableModel, scores: list[VerbatimScore]) -> None:
-    full = replace(OPTIONS, threshold=None)
-    for result in measure(model, [*scores[:3], *scores[10:17]], options=full).values():
-        window = result.score.window
-        for budget, (lower, upper) in enumerate(zip(result.bounds.lower, result.bounds.upper, strict=True)):
+def test_bounds_hold_the_enumerated_mass() -> None:
+    for item in measure([*WINDOWS[:3], *WINDOWS[10:17]], replace(CONFIG, stop_rule="off")).values():
+        window, bounds = item.window, near_of(item).bounds
+        for budget, (lower, upper) in enumerate(zip(bounds.lower, bounds.upper, strict=True)):
             truth = true_mass(
-                model, window.prefix_ids, window.suffix_ids, POLICY, budget=budget, distance="levenshtein"
+                MODEL, window.prefix_ids, window.suffix_ids, POLICY, budget=budget, distance="levenshtein"
             )
             assert lower - 1e-7 <= truth <= upper + 1e-7
 
 
 @pytest.mark.parametrize("pin", [True, False])
-@pytest.mark.parametrize("stop", [0.001, None])
+@pytest.mark.parametrize("stop_rule", ["mass", "off"])
 def test_the_mass_at_distance_0_is_the_verbatim_probability_and_the_rest_what_the_search_found(
-    model: TableModel, scores: list[VerbatimScore], pin: bool, stop: float | None
+    pin: bool, stop_rule: str
 ) -> None:
-    options = replace(OPTIONS, pin_verbatim=pin, threshold=stop, beam_width=1)
-    for result in measure(model, scores, options=options).values():
-        assert result.bounds.lower[0] == result.bounds.upper[0] == result.score.p
-        assert result.bounds.upper[-1] >= result.bounds.lower[-1] >= result.score.p
+    for item in measure(WINDOWS, replace(CONFIG, pin=pin, stop_rule=stop_rule, beam_width=1)).values():
+        result, p_verbatim = near_of(item), item.score.p
+        assert result.bounds.lower[0] == result.bounds.upper[0] == p_verbatim
+        assert result.bounds.upper[-1] >= result.bounds.lower[-1] >= p_verbatim
         assert result.outcome is not None
         found = result.outcome.bounds.lower
-        assert result.bounds.lower == pytest.approx([result.score.p + mass - found[0] for mass in found], rel=1e-12)
+        assert result.bounds.lower == pytest.approx([p_verbatim + mass - found[0] for mass in found], rel=1e-12)
         assert result.verdict == result.bounds.verdict(0.001)
 
 
-def test_without_a_screen_every_window_is_searched(
-    model: TableModel, scores: list[VerbatimScore], windows: list[Window]
-) -> None:
-    found = measure(model, scores)
-    assert sorted(found) == sorted(window.window_id for window in windows)
-    assert all(result.outcome is not None and result.search_evals > 0 for result in found.values())
-    assert not any(result.was_rated_below_floor for result in found.values())
-    assert StopReason.SCREENED not in {result.stop_reason for result in found.values()}
+def test_the_search_and_the_score_give_the_verbatim_path_one_probability() -> None:
+    """Both add up what the chain's logits say; only the last rounding may differ."""
+    for item in measure(WINDOWS, replace(CONFIG, stop_rule="off")).values():
+        outcome = near_of(item).outcome
+        assert outcome is not None
+        assert outcome.bounds.lower[0] == pytest.approx(item.score.p, rel=1e-14)
+
+
+def test_without_a_screen_every_window_is_searched() -> None:
+    found = [near_of(item) for item in measure(WINDOWS).values()]
+    assert all(result.outcome is not None for result in found)
+    assert not any(result.was_rated_below_floor for result in found)
+    assert StopReason.SCREENED not in {result.stop_reason for result in found}
 
 
 @pytest.mark.parametrize("slots", [1, 3, 100])
-def test_results_do_not_depend_on_slots_or_order(model: TableModel, scores: list[VerbatimScore], slots: int) -> None:
-    expected = measure(model, scores)
-    shuffled = random.Random(slots).sample(scores, len(scores))
-    found = measure(model, shuffled, slots=slots)
-    assert found.keys() == expected.keys()
-    for window_id, result in found.items():
-        assert result.bounds == expected[window_id].bounds
-        assert result.search_evals == expected[window_id].search_evals
-        assert result.stop_reason == expected[window_id].stop_reason
+def test_results_do_not_depend_on_slots_chunks_or_order(slots: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = measure(WINDOWS)
+    monkeypatch.setattr(score, "CPU_CHUNK", 7)
+    shuffled = random.Random(slots).sample(WINDOWS, len(WINDOWS))
+    found = measure(shuffled, replace(CONFIG, slots=slots, batch_windows=3))
+    for window_id, item in found.items():
+        assert near_of(item).bounds == near_of(expected[window_id]).bounds
+        assert item.token_evals == expected[window_id].token_evals
+        assert item.greedy == expected[window_id].greedy
 
 
-def test_a_stream_is_consumed_as_slots_become_free_and_results_leave_at_once(
-    model: TableModel, scores: list[VerbatimScore]
-) -> None:
-    """Memory stays flat: what was taken and has not left is at most the slots, whatever the length of the stream."""
-    stream = WatchedStream(scores * 5)
-    measure_near(model, stream, OPTIONS, threshold=0.001, screen=None, slots=4, limits=LIMITS, emit=stream.emit)
-    assert stream.left == stream.taken == 5 * len(scores)
-    # One more than the slots: the one being handed over.
-    assert stream.most_held <= 5
+def test_rows_leave_as_windows_are_settled_and_little_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was taken and has not left is at most two chunks and the slots, whatever the length of the stream."""
+    monkeypatch.setattr(score, "CPU_CHUNK", 8)
+    taken = left = most_held = 0
+
+    def stream():  # type: ignore[no-untyped-def]
+        nonlocal taken, most_held
+        for number in range(400):
+            taken += 1
+            most_held = max(most_held, taken - left)
+            yield replace(WINDOWS[number % 40], window_id=f"w{number}")
+
+    for _ in passed(MODEL, stream(), CONFIG):
+        left += 1
+    assert left == taken == 400
+    assert most_held <= 8 + 8 + 4 + 1
 
 
-def test_promise_gets_the_target_probabilities_and_changes_no_window(
-    model: TableModel, scores: list[VerbatimScore]
-) -> None:
-    found = measure(model, scores, options=replace(OPTIONS, rank_by="promise"))
-    assert len(found) == len(scores)
-    assert all(min(result.bounds.lower) >= result.score.p for result in found.values())
+def test_promise_gets_the_target_probabilities_and_changes_no_window() -> None:
+    found = measure(WINDOWS, replace(CONFIG, rank="promise"))
+    assert all(min(near_of(item).bounds.lower) >= item.score.p for item in found.values())
+
+
+class Failing(TableModel):
+    """Runs out of memory whenever more than `most` chains are evaluated at once."""
+
+    most = 5
+
+    def open_tree(self, slots: int, entries: int) -> TableSession:
+        session = super().open_tree(slots, entries)
+        forward_in_chunks = session.forward_in_chunks
+
+        def checked(batch):  # type: ignore[no-untyped-def]
+            if len(batch.prefix_lengths) > self.most:
+                raise torch.OutOfMemoryError("CUDA out of memory (pretended)")
+            return forward_in_chunks(batch)
+
+        session.forward_in_chunks = checked  # type: ignore[method-assign]
+        return session
+
+
+def failing(most: int) -> Failing:
+    model = Failing(torch.randn(512, 6, generator=torch.Generator().manual_seed(0)) * 3)
+    model.most = most
+    return model
+
+
+def test_running_out_of_memory_while_scoring_halves_the_batch_and_loses_nothing() -> None:
+    roomy, narrow = failing(10**9), failing(5)
+    expected, found = measure(WINDOWS, model=roomy), measure(WINDOWS, model=narrow)
+    for window_id, item in found.items():
+        assert item.score == expected[window_id].score
+        assert near_of(item).bounds == near_of(expected[window_id]).bounds
+
+
+def test_a_single_window_that_does_not_fit_is_one_sentence_that_says_what_to_change() -> None:
+    with pytest.raises(ModelError, match=r"a single window of 3 \+ 5 tokens does not fit .* --prefix-tokens"):
+        measure(WINDOWS, model=failing(0))
+
+
+def test_an_error_of_the_windows_is_not_taken_for_one_of_the_engine() -> None:
+    """Whoever feeds the pipeline may run out of memory too; that is theirs to say."""
+
+    def windows():  # type: ignore[no-untyped-def]
+        yield from WINDOWS[:3]
+        raise torch.OutOfMemoryError("of the source")
+
+    with pytest.raises(torch.OutOfMemoryError, match="of the source"):
+        list(passed(MODEL, windows(), CONFIG))
 
 
 def test_a_verbatim_path_that_was_lost_adds_to_what_was_found() -> None:

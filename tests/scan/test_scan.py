@@ -13,8 +13,8 @@ from transformers import AutoModelForCausalLM
 
 from rote.cli.main import main
 from rote.scan.options import MEASURES
-from tests.oracle import textbook_hamming, textbook_levenshtein, textbook_policy
-from tests.scan.scans import Command, TinyLab, scan_arguments
+from tests.oracle import textbook_levenshtein, textbook_policy
+from tests.scan.scans import SMALL, Command, TinyLab, scan_arguments
 
 WINDOW = [
     "window_id",
@@ -27,7 +27,7 @@ WINDOW = [
     "suffix_ids",
 ]
 VERBATIM = {"log_p_verbatim", "p_verbatim", "suffix_ranks"}
-GREEDY = {"greedy_hamming", "greedy_levenshtein"}
+GREEDY = {"greedy_hamming", "greedy_levenshtein", "greedy_is_beyond_budget"}
 SEARCH = {"mass_lower", "mass_upper", "search_lower", "open_mass", "eos_mass", "refuted_mass", "verdict", "stop_reason"}
 NEAR = SEARCH | {"stop_step", "screen_rating", "was_screened"}
 CONTRACT = [
@@ -37,6 +37,7 @@ CONTRACT = [
     "suffix_ranks",
     "greedy_hamming",
     "greedy_levenshtein",
+    "greedy_is_beyond_budget",
     "mass_lower",
     "mass_upper",
     "search_lower",
@@ -120,15 +121,19 @@ def test_greedy_distances_equal_a_naive_generation(
 ) -> None:
     eos = json.loads((lab.model.path / "config.json").read_text(encoding="utf-8"))["eos_token_id"]
     for row in results.gather_every(4).iter_rows(named=True):
-        ids = list(row["prefix_ids"])
-        for _ in row["suffix_ids"]:
+        generated: list[int] = []
+        while len(generated) < len(row["suffix_ids"]) and generated[-1:] != [eos]:
             with torch.no_grad():
-                logits = network(input_ids=torch.tensor([ids])).logits[0, -1]
-            logits[eos] = -math.inf
-            ids.append(int(logits.argmax()))
-        generated = ids[len(row["prefix_ids"]) :]
-        assert row["greedy_hamming"] == textbook_hamming(generated, row["suffix_ids"])
-        assert row["greedy_levenshtein"] == textbook_levenshtein(generated, row["suffix_ids"])
+                logits = network(input_ids=torch.tensor([[*row["prefix_ids"], *generated]])).logits[0, -1]
+            generated.append(int(logits.argmax()))
+        distance = textbook_levenshtein(generated, row["suffix_ids"])
+        if row["greedy_is_beyond_budget"]:
+            assert row["greedy_hamming"] is row["greedy_levenshtein"] is None
+            assert distance > int(str(SMALL["edit-budget"]))
+        else:
+            assert row["greedy_levenshtein"] == distance
+            agree = sum(one == other for one, other in zip(generated, row["suffix_ids"], strict=False))
+            assert row["greedy_hamming"] == len(row["suffix_ids"]) - agree
 
 
 def test_bounds_hold_together(results: pl.DataFrame) -> None:
@@ -254,12 +259,16 @@ def test_every_number_can_be_traced_through_the_manifest(run: Path, results: pl.
 
 
 def test_token_evaluations_are_those_of_the_formulas(lab: TinyLab, rote: Command, tmp_path: Path) -> None:
-    """Teacher forcing a + T; greedy a + T − 1; both add up."""
+    """One forward over a + T − 1 tokens serves all; greedy answers add what is decoded beyond the target's tokens."""
     sums = {}
     for measures in ("verbatim", "greedy"):
-        assert rote(*scan_arguments(lab, tmp_path / measures, measures=measures, limit=3)).code == 0
-        sums[measures] = pl.read_parquet(tmp_path / measures / "results.parquet")["token_evals"].to_list()
-    assert sums == {"verbatim": [20] * 3, "greedy": [19] * 3}
+        assert rote(*scan_arguments(lab, tmp_path / measures, measures=measures, greedy="full", limit=3)).code == 0
+        sums[measures] = pl.read_parquet(tmp_path / measures / "results.parquet")
+    assert sums["verbatim"]["token_evals"].to_list() == [19] * 3
+    for row in sums["greedy"].iter_rows(named=True):
+        pairs = zip(row["greedy_ids"], row["suffix_ids"], strict=False)
+        shared = next((place for place, (one, other) in enumerate(pairs) if one != other), len(row["greedy_ids"]))
+        assert row["token_evals"] == 19 + max(0, len(row["greedy_ids"]) - shared - 1)
 
 
 def test_a_sample_is_seeded_and_whole_documents_give_one_window_each(

@@ -1,72 +1,92 @@
-"""The screen: what is searched, what is not, and a sample that depends on nothing but windows and seed."""
+"""The screen: what is searched, what is not, and an audit that depends on nothing but windows, ratings and seed."""
 
 import random
+from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rote.models.table import TableModel
-from rote.models.teacher_forcing import VerbatimScore
-from rote.scan.near import NearResult, Screen, measure_near
-from rote.types import StopReason
-from tests.scan.streams import LIMITS, OPTIONS, WatchedStream, knowing_model, random_windows, scored
+from rote.scan import score
+from rote.scan.measured import Measured
+from rote.scan.near import NearResult
+from rote.scan.options import RunConfig
+from rote.scan.screen import DENSITY_NEAR_FLOOR, Screen, screen_of
+from rote.search.rating import completion_table, ratings
+from rote.types import StopReason, Window
+from tests.scan.streams import CONFIG, knowing_model, passed, random_windows
 
 KNOWN, UNKNOWN = 6, 60
 WINDOWS = random_windows(KNOWN + UNKNOWN, seed=5)
 MODEL: TableModel = knowing_model(WINDOWS[:KNOWN], seed=1)
-SCORES: list[VerbatimScore] = scored(MODEL, WINDOWS)
 FLOOR = 0.9
 """A floor that tells the known windows of this small model from most of the others."""
 
 
-def screen(*, share: float = 0.0, least: int = 5, seed: int = 0, floor: float = FLOOR) -> Screen:
-    return Screen(floor=floor, sample_share=share, sample_least=least, seed=seed)
+def options(*, share: float = 0.0, least: int = 5, seed: int = 0, floor: float = FLOOR) -> RunConfig:
+    return replace(CONFIG, screen="auto", screen_floor=floor, screen_share=share, screen_least=least, seed=seed)
 
 
-def measure(scores: list[VerbatimScore], chosen: Screen, *, slots: int = 3) -> list[NearResult]:
+def near_of(item: Measured) -> NearResult:
+    assert item.near is not None
+    return item.near
+
+
+def measure(windows: list[Window], config: RunConfig, *, audited: int = 0) -> list[Measured]:
     """Results in the order in which they leave."""
-    found: list[NearResult] = []
-    measure_near(MODEL, scores, OPTIONS, threshold=0.001, screen=chosen, slots=slots, limits=LIMITS, emit=found.append)
-    assert sorted(r.score.window.window_id for r in found) == sorted(s.window.window_id for s in scores)
+    found = list(passed(MODEL, windows, config, audited=audited))
+    assert sorted(item.window.window_id for item in found) == sorted(window.window_id for window in windows)
     return found
 
 
-def sample_of(results: list[NearResult]) -> set[str]:
-    return {r.score.window.window_id for r in results if r.was_rated_below_floor and r.outcome is not None}
+def is_audited(item: Measured) -> bool:
+    return near_of(item).was_rated_below_floor and near_of(item).outcome is not None
 
 
-def below_floor(results: list[NearResult]) -> list[NearResult]:
-    return [result for result in results if result.was_rated_below_floor]
+def audit_of(items: list[Measured]) -> set[str]:
+    return {item.window.window_id for item in items if is_audited(item)}
+
+
+def below_floor(items: list[Measured]) -> list[Measured]:
+    return [item for item in items if near_of(item).was_rated_below_floor]
 
 
 def test_the_screen_splits_by_rating() -> None:
-    results = measure(SCORES, screen())
-    assert 20 < len(below_floor(results)) < len(SCORES)
-    for result in results:
+    items = measure(WINDOWS, options())
+    assert 20 < len(below_floor(items)) < len(WINDOWS)
+    for item in items:
+        result = near_of(item)
         assert result.was_rated_below_floor == (result.rating < FLOOR)
         assert result.was_rated_below_floor or result.outcome is not None
     known = {window.window_id for window in WINDOWS[:KNOWN]}
-    assert not known & {result.score.window.window_id for result in below_floor(results)}
+    assert not known & {item.window.window_id for item in below_floor(items)}
 
 
 def test_a_screened_window_keeps_its_verbatim_probability_and_claims_no_more() -> None:
-    screened = [result for result in measure(SCORES, screen()) if result.outcome is None]
+    screened = [item for item in measure(WINDOWS, options()) if near_of(item).outcome is None]
     assert screened
-    for result in screened:
+    for item in screened:
+        result = near_of(item)
         assert result.stop_reason == StopReason.SCREENED
-        assert result.bounds.lower == (result.score.p,) * 2
-        assert result.bounds.upper == (result.score.p, 1.0)
-        assert (result.search_evals, result.stop_step) == (0, 0)
+        assert result.bounds.lower == (item.score.p,) * 2
+        assert result.bounds.upper == (item.score.p, 1.0)
+        assert (result.token_evals, result.stop_step) == (0, 0)
 
 
-def expected_sample(results: list[NearResult], chosen: Screen) -> set[str]:
-    """The definition: the `least` smallest hashes, and every hash below `share`."""
-    ids = sorted((r.score.window.window_id for r in below_floor(results)), key=chosen.hash_fraction)
-    return set(ids[: chosen.sample_least]) | {name for name in ids if chosen.hash_fraction(name) < chosen.sample_share}
+def expected_audit(items: list[Measured], config: RunConfig) -> set[str]:
+    """The definition: the `least` smallest keys, and every key below `share`."""
+    screen = screen_of(config)
+    assert screen is not None
+    keys = {
+        item.window.window_id: screen.key(item.window.window_id, near_of(item).rating) for item in below_floor(items)
+    }
+    ordered = sorted(keys, key=lambda name: keys[name])
+    return set(ordered[: config.screen_least]) | {name for name in ordered if keys[name] < config.screen_share}
 
 
-@settings(max_examples=20)
+@settings(max_examples=20, deadline=None)
 @given(
     share=st.sampled_from([0.0, 0.05, 0.5, 1.0]),
     least=st.sampled_from([0, 1, 7, 1000]),
@@ -74,54 +94,77 @@ def expected_sample(results: list[NearResult], chosen: Screen) -> set[str]:
     order=st.integers(0, 5),
     slots=st.sampled_from([1, 3, 50]),
 )
-def test_the_sample_is_its_definition_whatever_the_order_and_the_slots(
+def test_the_audit_is_its_definition_whatever_the_order_and_the_slots(
     share: float, least: int, seed: int, order: int, slots: int
 ) -> None:
-    chosen = screen(share=share, least=least, seed=seed)
-    shuffled = random.Random(order).sample(SCORES, len(SCORES))
-    results = measure(shuffled, chosen, slots=slots)
-    assert sample_of(results) == expected_sample(results, chosen)
-    assert len(sample_of(results)) >= min(least, len(below_floor(results)))
+    config = replace(options(share=share, least=least, seed=seed), slots=slots)
+    shuffled = random.Random(order).sample(WINDOWS, len(WINDOWS))
+    items = measure(shuffled, config)
+    assert audit_of(items) == expected_audit(items, config)
+    assert len(audit_of(items)) >= min(least, len(below_floor(items)))
 
 
-def test_another_seed_draws_another_sample() -> None:
-    assert sample_of(measure(SCORES, screen(seed=0))) != sample_of(measure(SCORES, screen(seed=1)))
+def test_another_seed_draws_another_audit() -> None:
+    assert audit_of(measure(WINDOWS, options(seed=0))) != audit_of(measure(WINDOWS, options(seed=1)))
 
 
-@settings(max_examples=15)
+@settings(max_examples=15, deadline=None)
 @given(cuts=st.lists(st.integers(0, KNOWN + UNKNOWN), max_size=4), share=st.sampled_from([0.0, 0.2]))
-def test_the_sample_survives_resuming(cuts: list[int], share: float) -> None:
+def test_the_audit_survives_resuming(cuts: list[int], share: float) -> None:
     """Each session measures what is missing and is killed after some results; what it finished is kept."""
-    chosen = screen(share=share)
-    whole = {r.score.window.window_id: r for r in measure(SCORES, chosen)}
-    kept: dict[str, NearResult] = {}
+    config = options(share=share)
+    whole = {item.window.window_id: near_of(item) for item in measure(WINDOWS, config)}
+    kept: dict[str, Measured] = {}
     for cut in [*cuts, None]:
-        missing = [score for score in SCORES if score.window.window_id not in kept]
-        finished = measure(missing, chosen)[:cut]
-        kept |= {result.score.window.window_id: result for result in finished}
+        missing = [window for window in WINDOWS if window.window_id not in kept]
+        finished = measure(missing, config, audited=sum(map(is_audited, kept.values())))[:cut]
+        kept |= {item.window.window_id: item for item in finished}
     assert kept.keys() == whole.keys()
-    for window_id, result in kept.items():
-        assert (result.stop_reason, result.bounds) == (whole[window_id].stop_reason, whole[window_id].bounds)
+    for window_id, item in kept.items():
+        expected = whole[window_id]
+        assert (near_of(item).stop_reason, near_of(item).bounds) == (expected.stop_reason, expected.bounds)
 
 
 @pytest.mark.parametrize("floor", [0.0, 1.0])
 def test_the_floor_can_let_everything_through_or_nothing(floor: float) -> None:
-    results = measure(SCORES, screen(floor=floor, least=0))
-    assert len(below_floor(results)) == (0 if floor == 0 else sum(result.rating < 1 for result in results))
+    items = measure(WINDOWS, options(floor=floor, least=0))
+    assert len(below_floor(items)) == (0 if floor == 0 else sum(near_of(item).rating < 1 for item in items))
 
 
-def test_what_waits_for_the_sample_is_bounded() -> None:
-    """Screened windows leave at once; only the guaranteed part of the sample and the slots are held."""
-    stream = WatchedStream(SCORES)
-    chosen = screen(least=5)
-    measure_near(MODEL, stream, OPTIONS, threshold=0.001, screen=chosen, slots=3, limits=LIMITS, emit=stream.emit)
-    assert stream.left == len(SCORES)
-    assert stream.most_held <= 5 + 3 + 1
+@pytest.mark.parametrize("share", [0.0, 0.3])
+def test_what_waits_for_the_audit_is_bounded(share: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Screened windows leave at once, whatever share of them is drawn; only the guaranteed minimum may wait."""
+    monkeypatch.setattr(score, "CPU_CHUNK", 4)
+    taken = left = most_held = 0
+
+    def stream():  # type: ignore[no-untyped-def]
+        nonlocal taken, most_held
+        for number in range(600):
+            taken += 1
+            most_held = max(most_held, taken - left)
+            yield replace(WINDOWS[number % len(WINDOWS)], window_id=f"w{number}")
+
+    for _ in passed(MODEL, stream(), options(share=share, least=5)):
+        left += 1
+    assert left == 600
+    assert most_held <= 5 + 4 + 4 + 4 + 1
 
 
-def test_hash_fractions_are_spread_over_the_unit_interval() -> None:
-    """Deterministic: of 2,000 ids, each tenth of [0, 1) gets 140 to 260."""
-    fractions = [screen().hash_fraction(f"book.txt@{number}") for number in range(2000)]
-    counts = [sum(int(fraction * 10) == tenth for fraction in fractions) for tenth in range(10)]
-    assert sum(counts) == 2000
-    assert all(140 < count < 260 for count in counts)
+def test_windows_near_the_floor_are_drawn_more_densely() -> None:
+    """Deterministic: 4,000 ids at a share of 5 %, four times as many near the floor as far below it."""
+    screen = Screen(floor=1e-6, audit_share=0.05, audit_least=0, seed=0)
+    drawn = {
+        rating: sum(screen.key(f"book.txt@{number}", rating) < 0.05 for number in range(4000))
+        for rating in (5e-7, 1e-30)
+    }
+    assert 150 < drawn[1e-30] < 250
+    assert 0.8 * DENSITY_NEAR_FLOOR < drawn[5e-7] / drawn[1e-30] < 1.2 * DENSITY_NEAR_FLOOR
+
+
+@given(
+    st.lists(st.lists(st.floats(0, 1), min_size=1, max_size=9), min_size=1, max_size=5),
+    st.integers(0, 3),
+)
+def test_ratings_of_many_windows_are_those_of_each(probs: list[list[float]], budget: int) -> None:
+    alone = [float(np.exp(completion_table(window, budget)[0, -1])) for window in probs]
+    assert ratings(probs, budget).tolist() == pytest.approx(alone, rel=1e-9, abs=1e-300)

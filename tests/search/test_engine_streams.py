@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rote.errors import ConfigError, ModelError, WindowError
-from rote.models.base import TreeBatch, TreeSession
+from rote.models.base import Stored, TreeBatch, TreeSession
 from rote.models.table import TableModel
 from rote.search import sizing
 from rote.search.base import Limits, SearchOptions, SearchOutcome, SearchTask
@@ -48,6 +48,16 @@ class WatchedSession:
     def move(self, source: int, target: int, entries: int) -> None:
         self._watch(None)
         self._inner.move(source, target, entries)
+
+    def copy_out(self, slot: int, entries: int) -> Stored:
+        return self._inner.copy_out(slot, entries)
+
+    def copy_in(self, slot: int, stored: Stored) -> None:
+        self._inner.copy_in(slot, stored)
+
+    def forward_in_chunks(self, batch: TreeBatch) -> Iterator[torch.Tensor]:
+        self._watch(batch)
+        return self._inner.forward_in_chunks(batch)
 
     def forward(self, batch: TreeBatch) -> torch.Tensor:
         self._watch(batch)
@@ -130,8 +140,9 @@ def test_the_cache_is_intact_after_every_step(
 def test_check_integrity_notices_what_it_is_for() -> None:
     def fresh() -> TreeCache:
         cache = TreeCache(1, 2, 8, torch.device("cpu"))
-        cache.admit(torch.tensor([0]), torch.tensor([3]))
-        cache.branch(torch.tensor([[0, 0]]), torch.tensor([[True, True]]), torch.tensor([3]))
+        cache.admit(torch.tensor([0]), torch.tensor([3]), torch.tensor([5]))
+        nobody = torch.tensor([[False, False]])
+        cache.branch(torch.tensor([[0, 0]]), torch.tensor([[True, True]]), nobody, torch.tensor([3]))
         cache.check_integrity(0, prefix_length=3, step=1, beams=2)
         return cache
 
@@ -149,14 +160,15 @@ def test_check_integrity_notices_what_it_is_for() -> None:
 
 def test_dead_entries_are_given_out_again() -> None:
     """A beam of one lane never needs more than its own line, however often siblings die."""
-    cache = TreeCache(1, 3, TreeCache.worst_case_entries(2, 6, 3) + 3, torch.device("cpu"))
-    cache.admit(torch.tensor([0]), torch.tensor([2]))
+    cache = TreeCache(1, 3, TreeCache.worst_case_entries(2, 6, 3), torch.device("cpu"))
+    cache.admit(torch.tensor([0]), torch.tensor([2]), torch.tensor([7]))
     reach = []
     for step in range(5):
         alive = torch.tensor([[True, True, True]])
-        reach.append(int(cache.branch(torch.zeros(1, 3, dtype=torch.int64), alive, torch.tensor([2 + step]))[0]))
+        first = torch.zeros(1, 3, dtype=torch.int64)
+        reach.append(int(cache.branch(first, alive, ~alive, torch.tensor([2 + step]))[0]))
         cache.check_integrity(0, prefix_length=2, step=step + 1, beams=3)
-    assert reach == [5, 6, 7, 8, 9]  # prefix 2 + one ancestor per step + three newest
+    assert reach == [10, 11, 12, 13, 14]  # chain 7 + one ancestor per step + three newest
 
 
 def test_the_engine_takes_no_window_before_it_has_a_slot() -> None:
@@ -204,7 +216,7 @@ def refuse_more_than(most: int) -> Callable[[TreeBatch | None], None]:
     """Out of memory whenever more than `most` windows are evaluated at once."""
 
     def watch(batch: TreeBatch | None) -> None:
-        if batch is not None and len(batch.beam_counts) > most:
+        if batch is not None and max(len(batch.beam_counts), len(batch.prefix_lengths)) > most:
             raise torch.OutOfMemoryError("CUDA out of memory (pretended)")
 
     return watch
@@ -291,8 +303,9 @@ def test_a_window_outside_the_limits_is_refused_by_name(prefix: int, suffix: int
 
 
 def test_token_evaluations_follow_the_published_count() -> None:
-    """a + (T − 1)·B once the beam is full: flat model, everything viable."""
+    """(T − 1)·B beams once the beam is full: flat model, everything viable. The verbatim one is not evaluated."""
     model = TableModel.random(0, vocab_size=5, spread=0.0)
     options = replace(PLAIN, policy=replace(PLAIN.policy, top_k=4), beam_width=4, distance="none")
     (outcome,) = Engine(model, options, slots=1, limits=LIMITS).run([SearchTask(0, (1,) * 6, (2,) * 6)])
-    assert outcome.token_evals == 6 + 5 * 4
+    assert outcome.beams == 5 * 4
+    assert 5 * 3 <= outcome.token_evals <= 5 * 4

@@ -1,7 +1,7 @@
 """Slots: contiguous, filled in order, every window exactly once, whatever ends when."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
@@ -14,6 +14,12 @@ from rote.search.scheduler import Move, Scheduler, Slot, TaskQueue
 from tests.search.test_engine_equals_reference import PLAIN
 
 
+def queue_of(waiting: Iterable[SearchTask]) -> TaskQueue:
+    queue = TaskQueue()
+    queue.put(waiting)
+    return queue
+
+
 def tasks(count: int) -> list[SearchTask]:
     return [SearchTask(key, (0,), (0, 1)) for key in range(count)]
 
@@ -23,7 +29,7 @@ def test_every_task_passes_once_and_moves_follow_the_slots(
     count: int, capacities: list[int], data: st.DataObject
 ) -> None:
     """Mirrors of the slots, kept only by following refills, always agree with schedulers that share a queue."""
-    queue = TaskQueue(tasks(count))
+    queue = queue_of(tasks(count))
     schedulers = [Scheduler(queue, capacity) for capacity in capacities]
     mirrors: list[dict[int, int]] = [{} for _ in schedulers]
     finished: Counter[int] = Counter()
@@ -51,26 +57,20 @@ def test_every_task_passes_once_and_moves_follow_the_slots(
     assert finished == Counter(range(count))
 
 
-def test_windows_are_admitted_in_order_and_no_earlier_than_there_is_room() -> None:
-    taken: list[int] = []
-
-    def watched() -> Iterator[SearchTask]:
-        for task in tasks(5):
-            taken.append(task.key)
-            yield task
-
-    scheduler = Scheduler(TaskQueue(watched()), 2)
+def test_windows_are_admitted_in_order_as_there_is_room() -> None:
+    queue = queue_of(tasks(5))
+    scheduler = Scheduler(queue, 2)
     assert scheduler.refill() == ([], [0, 1])
-    assert taken == [0, 1]
+    assert len(queue) == 3
     assert scheduler.refill() == ([], [])
     scheduler.retire([0])
     assert scheduler.refill() == ([], [0])
     assert [slot.task.key for slot in scheduler.active] == [2, 1]
-    assert taken == [0, 1, 2]
+    assert len(queue) == 2
 
 
 def test_a_slot_moves_only_when_nothing_fills_the_hole() -> None:
-    scheduler = Scheduler(TaskQueue(tasks(5)), 4)
+    scheduler = Scheduler(queue_of(tasks(5)), 4)
     scheduler.refill()
     scheduler.retire([0, 2])
     assert scheduler.refill() == ([Move(3, 2)], [0])
@@ -78,7 +78,7 @@ def test_a_slot_moves_only_when_nothing_fills_the_hole() -> None:
 
 
 def test_what_is_put_back_comes_first_and_wakes_a_queue_that_was_empty() -> None:
-    queue = TaskQueue(tasks(3))
+    queue = queue_of(tasks(3))
     first = Scheduler(queue, 3)
     first.refill()
     assert queue.take() is None
@@ -92,10 +92,10 @@ def test_what_is_put_back_comes_first_and_wakes_a_queue_that_was_empty() -> None
     assert order == [0, 2]
 
 
-def test_a_slot_starts_with_the_cost_of_its_prefix() -> None:
-    scheduler = Scheduler(TaskQueue([SearchTask(0, (1, 2, 3), (0,))]), 1)
+def test_a_window_starts_on_its_chain_with_nothing_to_evaluate() -> None:
+    scheduler = Scheduler(queue_of([SearchTask(0, (1, 2, 3), (0,))]), 1)
     scheduler.refill()
-    assert scheduler.active[0].token_evals == 3
+    assert (scheduler.active[0].beams, scheduler.active[0].to_evaluate) == (1, 0)
 
 
 def test_a_slot_knows_its_last_step() -> None:

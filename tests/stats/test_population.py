@@ -142,13 +142,13 @@ def test_population_reads_every_measure_and_leaves_absent_ones_absent() -> None:
             mass_lower=[[0.2, 0.3], [0.0, 0.0]],
             mass_upper=[[0.2, 0.4], [0.0, 0.1]],
             greedy_levenshtein=[0, 3],
-            greedy_hamming=[0, 9],
+            greedy_hamming=[0, None],
         ),
         "hamming",
     )
     assert full.edit_budget == 1
     assert full.greedy_distance is not None
-    assert full.greedy_distance.tolist() == [0, 9]
+    assert full.greedy_distance.tolist() == [0, np.inf], "an answer beyond the budget is never counted as near"
     assert full.mass(0).tolist() == [0.2, 0.0]
     assert full.mass(1).tolist() == [0.3, 0.0]
     assert full.mass_upper is not None

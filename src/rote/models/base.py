@@ -13,6 +13,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from rote.models.memory import to_device
 from rote.models.scoring import WindowScores
 from rote.policy import Policy
 
@@ -45,7 +46,9 @@ class TreeBatch:
     very forward included. A chain (a prefix, or a prefix and what follows it) occupies entries 0 … length − 1 of its
     slot and attends causally; beams may descend from any place of it, now or later. `ancestry` may have rows for more
     slots and lanes than are live, so that shapes repeat. Where `columns` is given, `ancestry` and `entry_positions` are
-    about those entries of each slot only, in that order: a long memory of which a forward needs little.
+    about those entries of each slot only, in that order: a long memory of which a forward needs little. Where `rows` is
+    given, row r of `ancestry`, `entry_positions`, `columns` and `beam_counts` is about slot `rows[r]` instead of r:
+    many slots of which few have beams.
     """
 
     token_ids: Tensor  # [queries] int64
@@ -60,10 +63,19 @@ class TreeBatch:
     outputs: Tensor  # [outputs] int64: packed positions whose logits are wanted, in any order
     reaches: tuple[int, ...] = ()  # entries in use per slot, on the host; empty when all are like `ancestry`
     columns: Tensor | None = None  # [slots, entries in use] int64: the entry that each column is about
+    rows: Tensor | None = None  # [rows] int64: the slot that each row of `ancestry` is about
 
     @property
     def beams(self) -> int:
         return sum(self.beam_counts)
+
+    @property
+    def beam_rows(self) -> Tensor:
+        """The row of `ancestry` that each beam's slot has. [beam queries]"""
+        if self.rows is None:
+            return self.slots[: self.beams]
+        counts = torch.tensor(self.beam_counts)
+        return to_device(torch.arange(len(counts)).repeat_interleave(counts), self.slots.device)
 
 
 Stored = Mapping[int, tuple[Tensor, ...]]

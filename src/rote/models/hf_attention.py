@@ -6,12 +6,14 @@ attends over its own.
 
 import math
 from contextlib import AbstractContextManager, nullcontext
+from functools import cached_property
 
 import torch
 import torch.nn.functional as functional
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from rote.models import tree_attention
 from rote.models.base import TreeBatch
 from rote.models.memory import to_device
 
@@ -31,8 +33,9 @@ class Layout:
         self.beams = batch.beams
         self.slots, self.lanes, self.reach = batch.ancestry.shape
         self.is_rectangular = self.beams == self.slots * self.lanes
-        self.beam_slots = batch.slots[: self.beams]
+        self.beam_rows = batch.beam_rows
         self._rows: Tensor | None = None
+        self._sees: dict[int | None, Tensor] = {}
         self._hidden: dict[int | None, Tensor] = {}
         self._chain_hidden: dict[int | None, Tensor] = {}
         self._hidden_by_slot: dict[int | None, list[Tensor]] = {}
@@ -78,17 +81,36 @@ class Layout:
         A sliding window also hides entries further back than it reaches.
         """
         if window not in self._hidden:
-            allowed = self.batch.ancestry
-            if window is not None:
-                positions = torch.zeros_like(allowed[..., 0], dtype=torch.int64)
-                positions[self.beam_slots, self.batch.lanes] = self.batch.positions[: self.beams]
-                distance = positions[..., None] - self.batch.entry_positions[:, None, :]
-                allowed = allowed & (distance < window)
+            allowed = self.sees(window)
             if not self.is_rectangular:
                 # Padding lanes attend to something, so that no row of the softmax is empty.
                 allowed = allowed | ~allowed.any(-1, keepdim=True)
             self._hidden[window] = _minus_infinity_outside(allowed, dtype)[:, None]
         return self._hidden[window]
+
+    def sees(self, window: int | None) -> Tensor:
+        """What each lane looks at. [rows, lanes, entries] bool"""
+        if window not in self._sees:
+            allowed = self.batch.ancestry
+            if window is not None:
+                positions = torch.zeros_like(allowed[..., 0], dtype=torch.int64)
+                positions[self.beam_rows, self.batch.lanes] = self.batch.positions[: self.beams]
+                distance = positions[..., None] - self.batch.entry_positions[:, None, :]
+                allowed = allowed & (distance < window)
+            self._sees[window] = allowed
+        return self._sees[window]
+
+    @cached_property
+    def packing(self) -> tree_attention.Packing:
+        """Where the beams of each slot are in the packed row; one transfer for all layers."""
+        counts = torch.tensor(self.batch.beam_counts)
+        slots = self.batch.rows
+        packed = to_device(
+            torch.cat([counts.cumsum(0) - counts, counts, torch.arange(len(counts))]), self.beam_rows.device
+        )
+        starts, there, order = torch.split_with_sizes(packed, [len(counts)] * 3)
+        longest = max(self.batch.beam_counts)
+        return tree_attention.Packing(starts, there, order if slots is None else slots, self.batch.lanes, longest)
 
     def hidden_by_slot(self, window: int | None, dtype: torch.dtype) -> list[Tensor]:
         """The same, cut to the live lanes and entries of every slot with beams. [lanes, entries] each."""
@@ -133,7 +155,7 @@ class AttentionStyle:
         if self.softcap is None:
             mixed = functional.scaled_dot_product_attention(query, key, value, hidden, scale=self.scaling)
         else:
-            scores = self._capped((query @ key.transpose(-1, -2)).float() * self._scale(query))
+            scores = self._capped((query @ key.transpose(-1, -2)).float() * self.scale(query))
             mixed = (scores + hidden).softmax(-1).to(value.dtype) @ value
         return mixed if groups == 1 else mixed.reshape(count, heads, length, -1)
 
@@ -163,13 +185,13 @@ class AttentionStyle:
         if groups > 1:
             query = query.reshape(key.shape[0], groups * length, -1)
             hidden = hidden.repeat(groups, 1)
-        scores = torch.bmm(query * self._scale(query), key.transpose(1, 2))
+        scores = torch.bmm(query * self.scale(query), key.transpose(1, 2))
         if self.softcap is not None:
             scores = self._capped(scores)
         mixed = torch.bmm(scores.add_(hidden).softmax(-1), value)
         return mixed if groups == 1 else mixed.reshape(heads, length, -1)
 
-    def _scale(self, query: Tensor) -> float:
+    def scale(self, query: Tensor) -> float:
         return self.scaling if self.scaling is not None else float(query.shape[-1] ** -0.5)
 
     def _capped(self, scores: Tensor) -> Tensor:
@@ -182,11 +204,15 @@ def _kernels_for(query: Tensor, *, shapes_repeat: bool) -> AbstractContextManage
 
 
 def _in_use(memory: Tensor, layout: Layout) -> Tensor:
-    """What the columns of the ancestry are about. [slots, columns, heads, width]"""
-    columns = layout.batch.columns
-    if columns is None:
+    """What the columns of the ancestry are about. [rows, columns, heads, width]"""
+    columns, rows = layout.batch.columns, layout.batch.rows
+    if columns is None and rows is None:
         return memory[: layout.slots, : layout.reach]
-    return memory[torch.arange(layout.slots, device=memory.device)[:, None], columns]
+    if columns is None:
+        assert rows is not None
+        return memory[:, : layout.reach].index_select(0, rows)
+    slots = torch.arange(layout.slots, device=memory.device) if rows is None else rows
+    return memory[slots[:, None], columns]
 
 
 def _in_use_by_slot(memory: Tensor, slot: int, reach: int, layout: Layout) -> Tensor:
@@ -198,6 +224,11 @@ def _in_use_by_slot(memory: Tensor, slot: int, reach: int, layout: Layout) -> Te
 
 def attend_beams(query: Tensor, keys: Tensor, values: Tensor, layout: Layout, style: AttentionStyle) -> Tensor:
     """Packed beams [heads, beams, width] → [beams, heads, width]."""
+    if style.softcap is None and tree_attention.is_available(query):
+        sees, columns = layout.sees(style.window), layout.batch.columns
+        return tree_attention.attend(
+            query, keys, values, sees, layout.packing, columns=columns, scale=style.scale(query)
+        )
     if layout.batch.reaches and query.device.type == "cpu" and query.dtype == torch.float32:
         return _attend_slot_by_slot(query, keys, values, layout, style)
     return _attend_rectangle(query, keys, values, layout, style)
@@ -222,7 +253,7 @@ def _attend_rectangle(query: Tensor, keys: Tensor, values: Tensor, layout: Layou
         rectangle = query.view(heads, slots, lanes, width).transpose(0, 1)
     else:
         padded = query.new_zeros(slots, lanes, heads, width)
-        padded[layout.beam_slots, layout.batch.lanes] = query.transpose(0, 1)
+        padded[layout.beam_rows, layout.batch.lanes] = query.transpose(0, 1)
         rectangle = padded.transpose(1, 2)
     keys, values = (_in_use(memory, layout).transpose(1, 2) for memory in (keys, values))
     hidden = layout.hidden(style.window, query.dtype)
@@ -230,7 +261,7 @@ def _attend_rectangle(query: Tensor, keys: Tensor, values: Tensor, layout: Layou
         mixed = style.attend(rectangle, keys, values, hidden).transpose(1, 2)
     if layout.is_rectangular:
         return mixed.reshape(slots * lanes, heads, -1)
-    return mixed[layout.beam_slots, layout.batch.lanes]
+    return mixed[layout.beam_rows, layout.batch.lanes]
 
 
 def attend_chains(query: Tensor, key: Tensor, value: Tensor, layout: Layout, style: AttentionStyle) -> Tensor:

@@ -79,12 +79,13 @@ class RecomputeSession:
 
     def _histories(self, batch: TreeBatch) -> list[History]:
         """As few as hold all outputs: one for each beam, one for each chain however many of its places are asked."""
+        rows = batch.beam_rows
         starts = list(accumulate(batch.prefix_lengths, initial=batch.beams))
         beams: list[History] = []
         chains: dict[int, History] = {}
         for output, place in enumerate(batch.outputs.tolist()):
             if place < batch.beams:
-                token_ids = self._lineage(batch, place)
+                token_ids = self._lineage(batch, place, rows[place])
                 beams.append(History(token_ids, [output], [len(token_ids) - 1]))
                 continue
             chain = bisect_right(starts, place) - 1
@@ -94,9 +95,8 @@ class RecomputeSession:
             history.places.append(place - start)
         return [*beams, *chains.values()]
 
-    def _lineage(self, batch: TreeBatch, place: int) -> Tensor:
+    def _lineage(self, batch: TreeBatch, place: int, row: Tensor) -> Tensor:
         """A beam's tokens, its own last."""
-        slot = batch.slots[place]
-        (seen,) = torch.nonzero(batch.ancestry[slot, batch.lanes[place]], as_tuple=True)
-        seen = seen[batch.entry_positions[slot, seen].argsort()]
-        return self._tokens[slot, seen if batch.columns is None else batch.columns[slot, seen]]
+        (seen,) = torch.nonzero(batch.ancestry[row, batch.lanes[place]], as_tuple=True)
+        seen = seen[batch.entry_positions[row, seen].argsort()]
+        return self._tokens[batch.slots[place], seen if batch.columns is None else batch.columns[row, seen]]

@@ -131,11 +131,12 @@ class TableSession:
         self._contributions[batch.slots, batch.entries] = (batch.token_ids + 1) * _powers(batch.positions)
         folded = torch.empty(len(batch.token_ids), dtype=torch.int64)
         beam_slots = batch.slots[: batch.beams]
-        seen = batch.ancestry[beam_slots, batch.lanes]  # [beam queries, entries in use]
+        rows = batch.beam_rows
+        seen = batch.ancestry[rows, batch.lanes]  # [beam queries, entries in use]
         if batch.columns is None:
             held = self._contributions[beam_slots, : seen.shape[-1]]
         else:
-            held = self._contributions[beam_slots[:, None], batch.columns[beam_slots]]
+            held = self._contributions[beam_slots[:, None], batch.columns[rows]]
         folded[: batch.beams] = (seen * held).sum(-1)
         start = batch.beams
         for length in batch.prefix_lengths:

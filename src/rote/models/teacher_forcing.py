@@ -22,6 +22,8 @@ class VerbatimScore:
     suffix_ranks: tuple[int, ...]
     model_log_p: float
     """Sum of the model's own log-probabilities (no temperature, no truncation): −T · log perplexity."""
+    first_choices: tuple[int, ...] = ()
+    """The model's most likely token at every place of the suffix, where the pass listed it."""
 
     @property
     def p(self) -> float:
@@ -29,7 +31,8 @@ class VerbatimScore:
 
     @property
     def token_evals(self) -> int:
-        return len(self.window.ids)
+        """The last token is not evaluated: nothing is asked after it."""
+        return len(self.window.ids) - 1
 
 
 def score_verbatim(

@@ -17,7 +17,7 @@ from rote.errors import ConfigError
 from rote.models.hf import HuggingFaceModel, load
 from rote.scan.columns import measures_of, results_schema
 from rote.scan.options import RunConfig
-from rote.scan.pipeline import MeasuredWindow, StreamFacts, measure_windows
+from rote.scan.pipeline import Facts, MeasuredWindow, Pipeline
 from rote.scan.run import (
     check_fits,
     check_memory,
@@ -77,7 +77,7 @@ class Results:
         windows: Sequence[Window],
         model: HuggingFaceModel,
         config: RunConfig,
-        facts: StreamFacts,
+        facts: Facts,
     ) -> None:
         by_id = {measured.row["window_id"]: measured for measured in rows}
         self._measured = [by_id[window.window_id] for window in windows]
@@ -152,6 +152,6 @@ def scan(model: HuggingFaceModel, windows: Sequence[Window], config: RunConfig |
         _require_same_cut(windows.config, options)
     check_fits(model, options)
     check_memory(model, options, windows=len(windows))
-    rows: list[MeasuredWindow] = []
-    facts = measure_windows(model, windows, options, decode=model.decode, emit=rows.append)
-    return Results(rows, windows, model=model, config=options, facts=facts)
+    pipeline = Pipeline(model, options, decode=model.decode)
+    rows = list(pipeline.run(windows))
+    return Results(rows, windows, model=model, config=options, facts=pipeline.facts)

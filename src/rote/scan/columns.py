@@ -1,4 +1,4 @@
-"""The columns of a scan: every measure says its own, and how a result of it fills them.
+"""The columns of a scan: every measure says its own, and how a measured window fills them.
 
 A measure is declared beside what it computes or here, and listed in `measures_of`; the run's tables, the Python
 interface and the pipeline take it from there. Nothing here needs pyarrow.
@@ -6,55 +6,82 @@ interface and the pipeline take it from there. Nothing here needs pyarrow.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from rote.store.columns import COST_COLUMNS, WINDOW_COLUMNS, Column, Schema
+from rote.scan.options import RunConfig
+from rote.store.columns import COST_COLUMNS, WINDOW_COLUMNS, Column, Schema, window_row
 
-if TYPE_CHECKING:
-    from rote.models.teacher_forcing import VerbatimScore
-    from rote.scan.greedy import GreedyResult
-    from rote.scan.near import NearResult
-    from rote.scan.options import RunConfig
-    from rote.scan.verify import Verified
+if TYPE_CHECKING:  # whoever reads a run knows its columns without waiting for torch
+    from rote.scan.measured import Measured
     from rote.search.base import SearchOutcome
-    from rote.types import Estimate
-
-Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
-class Measure(Generic[Result]):
+class Measure:
     """What is measured of a window: its columns, and `fill`, which gives each of them a value."""
 
     name: str
     columns: Schema
-    fill: Callable[[Result], dict[str, Any]]
+    fill: Callable[["Measured"], dict[str, Any]]
 
 
-def _verbatim(score: "VerbatimScore") -> dict[str, Any]:
+def _verbatim(item: "Measured") -> dict[str, Any]:
+    score = item.score
     return {"log_p_verbatim": score.log_p[0], "p_verbatim": score.p, "suffix_ranks": list(score.suffix_ranks)}
 
 
-VERBATIM: "Measure[VerbatimScore]" = Measure(
+VERBATIM = Measure(
     "verbatim",
     (Column("log_p_verbatim", "float64"), Column("p_verbatim", "float64"), Column("suffix_ranks", "list[int32]")),
     _verbatim,
 )
-SWEEP: "Measure[VerbatimScore]" = Measure(
-    "sweep", (Column("sweep_log_p", "list[float64]"),), lambda score: {"sweep_log_p": list(score.log_p[1:])}
+SWEEP = Measure(
+    "sweep", (Column("sweep_log_p", "list[float64]"),), lambda item: {"sweep_log_p": list(item.score.log_p[1:])}
 )
 
 
-def _greedy(result: "GreedyResult") -> dict[str, Any]:
-    return {"greedy_hamming": result.hamming, "greedy_levenshtein": result.levenshtein}
+def _greedy(item: "Measured") -> dict[str, Any]:
+    """Distances are null when the answer was seen to be beyond the budget before it was complete."""
+    assert item.greedy is not None
+    return {
+        "greedy_hamming": item.greedy.hamming,
+        "greedy_levenshtein": item.greedy.levenshtein,
+        "greedy_is_beyond_budget": item.greedy.is_beyond_budget,
+    }
 
 
-GREEDY: "Measure[GreedyResult]" = Measure(
-    "greedy", (Column("greedy_hamming", "int32"), Column("greedy_levenshtein", "int32")), _greedy
+GREEDY = Measure(
+    "greedy",
+    (
+        Column("greedy_hamming", "int32"),
+        Column("greedy_levenshtein", "int32"),
+        Column("greedy_is_beyond_budget", "bool"),
+    ),
+    _greedy,
+)
+GREEDY_ANSWER = Measure(
+    "greedy_answer",
+    (Column("greedy_ids", "list[int32]"),),
+    lambda item: {"greedy_ids": None if item.greedy is None else list(item.greedy.token_ids)},
 )
 
 
-def _near(result: "NearResult") -> dict[str, Any]:
+def _ledger(outcome: "SearchOutcome | None") -> dict[str, Any]:
+    """The search's own account, before p_z is taken in and anything is closed or refined; nulls without a search.
+
+    What it covered and the last three add up to 1; `search_lower` ends with what it covered (not in the baseline).
+    """
+    return {
+        "search_lower": None if outcome is None else list(outcome.bounds.lower),
+        "open_mass": None if outcome is None else outcome.open_mass,
+        "eos_mass": None if outcome is None else outcome.eos,
+        "refuted_mass": None if outcome is None else outcome.refuted,
+    }
+
+
+def _near(item: "Measured") -> dict[str, Any]:
+    assert item.near is not None
+    result = item.near
     return {
         "mass_lower": list(result.bounds.lower),
         "mass_upper": list(result.bounds.upper),
@@ -67,22 +94,7 @@ def _near(result: "NearResult") -> dict[str, Any]:
     }
 
 
-def _ledger(outcome: "SearchOutcome | None") -> dict[str, Any]:
-    """The search's own account, before p_z is taken in and anything is closed or refined; nulls without a search.
-
-    What it covered and the three masses add up to 1; `search_lower` ends with what it covered (not in the baseline).
-    """
-    if outcome is None:
-        return dict.fromkeys(("search_lower", "open_mass", "eos_mass", "refuted_mass"))
-    return {
-        "search_lower": list(outcome.bounds.lower),
-        "open_mass": outcome.open_mass,
-        "eos_mass": outcome.eos,
-        "refuted_mass": outcome.refuted,
-    }
-
-
-NEAR: "Measure[NearResult]" = Measure(
+NEAR = Measure(
     "near",
     (
         Column("mass_lower", "list[float64]"),
@@ -101,8 +113,9 @@ NEAR: "Measure[NearResult]" = Measure(
 )
 
 
-def _verified(checked: "Verified | None") -> dict[str, Any]:
+def _verified(item: "Measured") -> dict[str, Any]:
     """Nulls where there was nothing to re-score."""
+    checked = item.verified
     if checked is None:
         return {column.name: None for column in VERIFY.columns}
     return {
@@ -112,15 +125,16 @@ def _verified(checked: "Verified | None") -> dict[str, Any]:
     }
 
 
-VERIFY: "Measure[Verified | None]" = Measure(
+VERIFY = Measure(
     "verify",
     (Column("verified_mass", "float64"), Column("verified_share", "float64"), Column("verified_shift", "float64")),
     _verified,
 )
 
 
-def _estimated(estimate: "Estimate | None") -> dict[str, Any]:
+def _estimated(item: "Measured") -> dict[str, Any]:
     """Nulls where nothing was sampled."""
+    estimate = item.estimate
     if estimate is None:
         return {column.name: None for column in ESTIMATE.columns}
     return {
@@ -133,7 +147,7 @@ def _estimated(estimate: "Estimate | None") -> dict[str, Any]:
     }
 
 
-ESTIMATE: "Measure[Estimate | None]" = Measure(
+ESTIMATE = Measure(
     "estimate",
     (
         Column("mass_estimate", "float64"),
@@ -156,11 +170,12 @@ CONTINUATIONS_SCHEMA: Schema = (
 )
 
 
-def measures_of(config: "RunConfig") -> tuple[Measure[Any], ...]:
+def measures_of(config: RunConfig) -> tuple[Measure, ...]:
     """The measures that a scan with these options makes, in the order of their columns."""
-    is_wanted: dict[Measure[Any], bool] = {
+    is_wanted: dict[Measure, bool] = {
         VERBATIM: "verbatim" in config.measures,
         GREEDY: "greedy" in config.measures,
+        GREEDY_ANSWER: "greedy" in config.measures and config.greedy == "full",
         SWEEP: bool(config.sweep) and "verbatim" in config.measures,
         NEAR: "near" in config.measures,
         VERIFY: config.verify and "near" in config.measures,
@@ -169,7 +184,7 @@ def measures_of(config: "RunConfig") -> tuple[Measure[Any], ...]:
     return tuple(measure for measure, is_asked_for in is_wanted.items() if is_asked_for)
 
 
-def results_schema(measures: Sequence[Measure[Any]]) -> Schema:
+def results_schema(measures: Sequence[Measure]) -> Schema:
     """Columns of a run with these measures: the window, what was measured, the cost.
 
     Columns of a measure that was not asked for are absent.
@@ -177,6 +192,31 @@ def results_schema(measures: Sequence[Measure[Any]]) -> Schema:
     return (*WINDOW_COLUMNS, *(column for measure in measures for column in measure.columns), *COST_COLUMNS)
 
 
-def continuations_schema(config: "RunConfig") -> Schema | None:
+def continuations_schema(config: RunConfig) -> Schema | None:
     """The second table of a scan; None when it keeps no continuations."""
     return CONTINUATIONS_SCHEMA if "near" in config.measures and config.keep > 0 else None
+
+
+def row_of(item: "Measured", measures: Sequence[Measure]) -> dict[str, Any]:
+    """A window's row of results.parquet."""
+    row = window_row(item.window)
+    for measure in measures:
+        row |= measure.fill(item)
+    return row | {"token_evals": item.token_evals}
+
+
+def continuation_rows(item: "Measured", decode: Callable[[tuple[int, ...]], str], most: int) -> list[dict[str, Any]]:
+    """A window's rows of continuations.parquet: what was found, heaviest first."""
+    if item.near is None or item.near.outcome is None:
+        return []
+    return [
+        {
+            "window_id": item.window.window_id,
+            "rank": rank,
+            "token_ids": list(continuation.token_ids),
+            "text": decode(continuation.token_ids),
+            "log_p": continuation.log_p,
+            "distance": continuation.distance,
+        }
+        for rank, continuation in enumerate(item.near.outcome.continuations[:most], start=1)
+    ]

@@ -1,143 +1,111 @@
-"""Near-verbatim mass of a stream of windows: rate each by its teacher-forced scores, search where it may matter.
+"""Near-verbatim mass: search the windows that passed the screen, and say what is certified of every window."""
 
-The screen is a heuristic and says so: a screened window keeps lower = p_verbatim (a valid bound), upper = 1 (at ε = 0
-p_verbatim itself) and stop reason `screened`. A seeded sample of screened windows is searched in full, so that a run
-can report how many a screen of this kind can have missed. The sample is the windows whose hash is smallest: at least
-`sample_least` of them, and every one whose hash falls below `sample_share`. Which windows those are does not depend on
-order or on resuming.
-"""
-
-import hashlib
-import heapq
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from rote.models.base import TreeModel
-from rote.models.teacher_forcing import VerbatimScore
-from rote.search.base import Limits, SearchOptions, SearchOutcome, SearchTask
+from rote.scan.measured import Measured
+from rote.scan.options import RunConfig
+from rote.search.base import SearchOutcome, SearchTask
 from rote.search.engine import Engine
-from rote.search.rating import rating
+from rote.search.sizing import choose_slots
 from rote.types import Bounds, StopReason, Verdict
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Screen:
-    """When to search: rating ≥ `floor`, or drawn into the sample of screened windows."""
-
-    floor: float
-    sample_share: float
-    sample_least: int
-    seed: int
-
-    def hash_fraction(self, window_id: str) -> float:
-        """A number in [0, 1) that depends on nothing but the window and the seed."""
-        digest = hashlib.blake2b(window_id.encode(), digest_size=8, key=str(self.seed).encode()).digest()
-        return int.from_bytes(digest, "big") / 2**64
 
 
 @dataclass(frozen=True, slots=True)
 class NearResult:
     """What is certified about one window."""
 
-    score: VerbatimScore
     bounds: Bounds
     verdict: Verdict
     stop_reason: StopReason
     stop_step: int
-    search_evals: int
+    token_evals: int
     rating: float
     was_rated_below_floor: bool
     outcome: SearchOutcome | None
-    """What the search itself found, its own bounds included; None for a window that was not searched."""
+    """What the search itself found; None for a window that was not searched."""
 
 
-def measure_near(
-    model: TreeModel,
-    scores: Iterable[VerbatimScore],
-    options: SearchOptions,
-    *,
-    threshold: float,
-    screen: Screen | None,
-    slots: int,
-    limits: Limits,
-    emit: Callable[[NearResult], None],
-) -> Engine:
-    """Hands every result to `emit` as soon as it is certain: screened windows at once, searched ones when they end.
+class SearchStage:
+    """Windows through the engine. Their chains must stay where they are until they have a slot, so `search` returns
+    when all have one; what is still in flight goes on with the next windows."""
 
-    Memory does not grow with the number of windows. Returns the engine, for its counters.
-    """
-    run = _Run(options, threshold, screen, emit)
-    engine = Engine(model, options, slots=slots, limits=limits)
-    for outcome in engine.run(run.tasks(scores)):
-        emit(run.searched(outcome))
-    return engine
+    def __init__(self, model: TreeModel, config: RunConfig) -> None:
+        self._model, self._config = model, config
+        self._options, self._limits = config.search_options(), config.limits
+        self._engine: Engine | None = None
+        self._in_flight: dict[int, Measured] = {}
+        self._count = 0
 
+    @property
+    def is_open(self) -> bool:
+        return self._engine is not None
 
-class _Run:
-    """Splits the stream: what goes to the engine, what is settled by the screen, what waits for the sample."""
+    @property
+    def engine(self) -> Engine:
+        """Opened when the first window comes: by then the scores have taken their memory."""
+        if self._engine is None:
+            slots = self._config.slots or choose_slots(self._model, self._options, self._limits)
+            self._engine = Engine(self._model, self._options, slots=slots, limits=self._limits)
+        return self._engine
 
-    def __init__(
-        self,
-        options: SearchOptions,
-        threshold: float,
-        screen: Screen | None,
-        emit: Callable[[NearResult], None],
-    ) -> None:
-        self._options, self._threshold, self._screen, self._emit = options, threshold, screen, emit
-        self._in_flight: dict[int, tuple[VerbatimScore, float]] = {}
-        # Largest hash first, so that the one to give up is on top: the sample's guaranteed part.
-        self._waiting: list[tuple[float, int, VerbatimScore, float]] = []
+    def search(self, hopeful: Sequence[Measured]) -> Iterator[Measured]:
+        """Give every window a slot; those that ended meanwhile, in the order in which they ended."""
+        if hopeful:
+            self.engine.put([self._task(item) for item in hopeful])
+            while self.engine.waiting:
+                yield from self._settled(self.engine.step())
 
-    def tasks(self, scores: Iterable[VerbatimScore]) -> Iterator[SearchTask]:
-        for key, score in enumerate(scores):
-            chance = rating(score.target_probs, self._options.edit_budget)
-            if self._screen is None or chance >= self._screen.floor:
-                yield self._task(key, score, chance)
-            else:
-                self._set_aside(key, score, chance, self._screen)
-        # The guaranteed part of the sample is known only now. Heaviest hash last, so resumed runs agree.
-        for _, key, score, chance in sorted(self._waiting, key=lambda entry: -entry[0]):
-            yield self._task(key, score, chance)
-        self._waiting.clear()
+    def drain(self) -> Iterator[Measured]:
+        """Everything that is still in flight."""
+        while self._in_flight:
+            yield from self._settled(self.engine.step())
 
-    def _set_aside(self, key: int, score: VerbatimScore, chance: float, screen: Screen) -> None:
-        fraction = screen.hash_fraction(score.window.window_id)
-        heapq.heappush(self._waiting, (-fraction, key, score, chance))
-        while len(self._waiting) > screen.sample_least and -self._waiting[0][0] >= screen.sample_share:
-            _, _, given_up, its_chance = heapq.heappop(self._waiting)
-            self._emit(self._not_searched(given_up, its_chance))
+    def settle_unsearched(self, screened: Iterable[Measured]) -> Iterator[Measured]:
+        """Windows that the screen kept from the search: certified is what the first forward says."""
+        for item in screened:
+            item.near = self._unsearched(item)
+            yield item
 
-    def _task(self, key: int, score: VerbatimScore, chance: float) -> SearchTask:
-        self._in_flight[key] = (score, chance)
-        probs = score.target_probs if self._options.rank_by == "promise" else None
-        return SearchTask(key, score.window.prefix_ids, score.window.suffix_ids, probs)
+    def _task(self, item: Measured) -> SearchTask:
+        self._count += 1
+        self._in_flight[self._count] = item
+        probs = item.score.target_probs if self._options.rank_by == "promise" else None
+        return SearchTask(self._count, item.window.prefix_ids, item.window.suffix_ids, probs, item.chain)
 
-    def searched(self, outcome: SearchOutcome) -> NearResult:
-        score, chance = self._in_flight.pop(outcome.key)
-        bounds = with_verbatim(outcome.bounds, score.p)
+    def _settled(self, outcomes: Iterable[SearchOutcome]) -> Iterator[Measured]:
+        for outcome in outcomes:
+            item = self._in_flight.pop(outcome.key)
+            item.chain = None
+            item.near = self._searched(item, outcome)
+            yield item
+
+    def _searched(self, item: Measured, outcome: SearchOutcome) -> NearResult:
+        assert item.rating is not None
+        bounds = with_verbatim(outcome.bounds, item.score.p)
         return NearResult(
-            score=score,
             bounds=bounds,
-            verdict=bounds.verdict(self._threshold),
+            verdict=bounds.verdict(self._config.threshold),
             stop_reason=outcome.stop_reason,
             stop_step=outcome.stop_step,
-            search_evals=outcome.token_evals,
-            rating=chance,
-            was_rated_below_floor=self._screen is not None and chance < self._screen.floor,
+            token_evals=outcome.token_evals,
+            rating=item.rating,
+            was_rated_below_floor=self._config.screen != "off" and item.rating < self._config.screen_floor,
             outcome=outcome,
         )
 
-    def _not_searched(self, score: VerbatimScore, chance: float) -> NearResult:
+    def _unsearched(self, item: Measured) -> NearResult:
+        assert item.rating is not None
         budget = self._options.edit_budget
-        bounds = with_verbatim(Bounds((0.0,) * (budget + 1), (1.0,) * (budget + 1)), score.p)
+        bounds = with_verbatim(Bounds((0.0,) * (budget + 1), (1.0,) * (budget + 1)), item.score.p)
         return NearResult(
-            score=score,
             bounds=bounds,
-            verdict=bounds.verdict(self._threshold),
+            verdict=bounds.verdict(self._config.threshold),
             stop_reason=StopReason.SCREENED,
             stop_step=0,
-            search_evals=0,
-            rating=chance,
+            token_evals=0,
+            rating=item.rating,
             was_rated_below_floor=True,
             outcome=None,
         )

@@ -11,11 +11,11 @@ from rote.types import BosRule, DistanceName, DtypeName, RankName, StopRuleName,
 
 if TYPE_CHECKING:  # `rote scan --help` reads the fields and does not wait for torch
     from rote.policy import Policy
-    from rote.scan.near import Screen
     from rote.search.base import Limits, SearchOptions
 
 MeasureName = Literal["greedy", "verbatim", "near"]
 ScreenName = Literal["auto", "off"]
+GreedyName = Literal["decided", "full"]
 MEASURES: tuple[MeasureName, ...] = get_args(MeasureName)
 
 
@@ -38,6 +38,11 @@ class RunConfig:
     bos: BosRule = like(Common, "bos")
     measures: tuple[MeasureName, ...] = option(
         MEASURES, "What to measure, separated by commas.", group="text", commas=True
+    )
+    greedy: GreedyName = option(
+        "decided",
+        "Decode greedy answers until it is decided whether they are within the edit budget, or in full.",
+        group="text",
     )
     temperature: float = like(Common, "temperature")
     top_k: int | None = like(Common, "top_k")
@@ -175,16 +180,6 @@ class RunConfig:
             max_children=None if truncates or self.needs_frontier else self.max_children,
             record_frontier=self.needs_frontier,
             keep_states=self.needs_frontier,
-            suppress_eos=False,
-        )
-
-    def screen_options(self) -> "Screen | None":
-        from rote.scan.near import Screen
-
-        if self.screen == "off":
-            return None
-        return Screen(
-            floor=self.screen_floor, sample_share=self.screen_share, sample_least=self.screen_least, seed=self.seed
         )
 
     def identity(self) -> dict[str, Any]:

@@ -1,28 +1,27 @@
-"""One stream of windows through every measure that was asked for: score → greedy → search → row.
+"""One window from text to row, as one visible loop:
 
-Rows leave in the order in which windows are settled, not in the order they came. Memory is bounded by batches and
-slots, whatever the number of windows.
+    cut ► score ► greedy ► screen ► search ► close · refine · estimate ► verify ► row
+
+Windows come in chunks. The first forward of a window evaluates prefix and target once, as a chain; greedy decoding and
+the search go on from its keys and values. Rows leave in the order in which windows are settled. Memory is bounded by a
+chunk, the slots of the search and the few windows that wait for the audit's minimum, whatever the number of windows.
 """
 
-import math
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
-from itertools import islice
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from rote.models.base import TreeModel
-from rote.models.teacher_forcing import VerbatimScore, score_verbatim
-from rote.scan.after_search import PostProcessed, PostProcessor
-from rote.scan.columns import NEAR
-from rote.scan.greedy import GREEDY, GreedyResult, generate_greedy, is_greedy_verbatim
-from rote.scan.near import NearResult, measure_near
+from rote.scan.after_search import AfterSearch
+from rote.scan.columns import continuation_rows, measures_of, row_of
+from rote.scan.greedy import GreedyStage
+from rote.scan.measured import Measured
+from rote.scan.near import SearchStage
 from rote.scan.options import RunConfig
-from rote.scan.verify import verify
-from rote.search.sizing import choose_slots
+from rote.scan.score import ScoreStage
+from rote.scan.screen import ScreenStage
+from rote.scan.verify import VerifyStage
 from rote.types import Window
-
-CHUNK_BATCHES = 8
-"""Teacher-forced batches taken together, so that greedy generation fills its slots."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,179 +32,56 @@ class MeasuredWindow:
     continuations: list[dict[str, Any]]
 
 
-@dataclass(slots=True)
-class StreamFacts:
-    """What the run learned about itself on the way."""
+class Facts(NamedTuple):
+    """What a pipeline learned about itself on the way; Nones where nothing was searched."""
 
+    chunk_windows: int | None = None
     slots: int | None = None
     peak_entries: int | None = None
-    forwards: int = 0
-    notes: list[str] = field(default_factory=list)
+    forwards: int | None = None
 
 
-def measure_windows(
-    model: TreeModel,
-    windows: Iterable[Window],
-    config: RunConfig,
-    *,
-    decode: Callable[[tuple[int, ...]], str],
-    emit: Callable[[MeasuredWindow], None],
-) -> StreamFacts:
-    """Measure every window and hand each finished one to `emit`."""
-    stream = _Stream(model, config, decode, emit)
-    return stream.run(windows)
+class Pipeline:
+    """Every measure that `config` asks for. `audited`: screened windows that earlier openings of the run searched."""
 
-
-class _Stream:
     def __init__(
-        self,
-        model: TreeModel,
-        config: RunConfig,
-        decode: Callable[[tuple[int, ...]], str],
-        emit: Callable[[MeasuredWindow], None],
+        self, model: TreeModel, config: RunConfig, *, decode: Callable[[tuple[int, ...]], str], audited: int = 0
     ) -> None:
-        self.model, self.config, self.decode, self.emit = model, config, decode, emit
-        self.greedy: dict[str, GreedyResult] = {}
-        self.facts = StreamFacts()
+        self.config, self.decode = config, decode
+        self.measures = measures_of(config)
+        self.score = ScoreStage(model, config)
+        self.greedy = GreedyStage(model, config)
+        self.screen = ScreenStage(config, audited=audited)
+        self.search = SearchStage(model, config)
+        self.after_search = AfterSearch(model, config)
+        self.verify = VerifyStage(model, config.policy)
 
-    def run(self, windows: Iterable[Window]) -> StreamFacts:
-        config = self.config
-        if "near" in config.measures:
-            options = config.search_options()
-            self.facts.slots = config.slots or choose_slots(self.model, options, config.limits)
-            after = PostProcessor(self.model, config, emit=lambda processed: self.emit(self._near_row(processed)))
-            engine = measure_near(
-                self.model,
-                self._scored(windows),
-                options,
-                threshold=config.threshold,
-                screen=config.screen_options(),
-                slots=self.facts.slots,
-                limits=config.limits,
-                emit=after.add,
-            )
-            after.flush()
-            self.facts.slots, self.facts.peak_entries, self.facts.forwards = (
-                engine.slots,
-                engine.counters.peak_entries,
-                engine.counters.forwards,
-            )
-        elif "verbatim" in config.measures:
-            for score in self._scored(windows):
-                self.emit(MeasuredWindow(self._row(score, 0), []))
-        else:
-            for result in self._greedy(windows):
-                self.emit(MeasuredWindow(_window_row(result.window) | _greedy_columns(result), []))
-        return self.facts
+    def run(self, windows: Iterable[Window]) -> Iterator[MeasuredWindow]:
+        """Every window once, as it is settled."""
+        for chunk in self.score.chunks(windows):
+            scored = self.score.score(chunk)
+            if "greedy" in self.config.measures:
+                self.greedy.decode(scored)
+            if "near" not in self.config.measures:
+                yield from self.rows(scored)
+                continue
+            hopeful, screened = self.screen.divide(scored)
+            yield from self.rows(self.search.settle_unsearched(screened))
+            yield from self.rows(self.after_search.take(self.search.search(hopeful)))
+        yield from self.rows(self.after_search.take(self.search.search(self.screen.rest())))
+        yield from self.rows(self.after_search.take(self.search.drain()))
+        yield from self.rows(self.after_search.flush())
 
-    def _scored(self, windows: Iterable[Window]) -> Iterator[VerbatimScore]:
-        config = self.config
-        for chunk in _chunks(windows, CHUNK_BATCHES * config.batch_windows):
-            scores = list(score_verbatim(self.model, chunk, config.policies, batch_windows=config.batch_windows))
-            if "greedy" in config.measures:
-                self._generate(scores)
-            yield from scores
+    @property
+    def facts(self) -> Facts:
+        if not self.search.is_open:
+            return Facts(self.score.chunk_windows)
+        engine = self.search.engine
+        return Facts(self.score.chunk_windows, engine.slots, engine.counters.peak_entries, engine.counters.forwards)
 
-    def _generate(self, scores: list[VerbatimScore]) -> None:
-        """Greedy continuations of these windows; generation only where the ranks do not already show the result."""
-        generated = []
-        for score in scores:
-            window = score.window
-            if is_greedy_verbatim(window.suffix_ids, score.suffix_ranks, self.model.eos_ids):
-                self.greedy[window.window_id] = GreedyResult(window, window.suffix_ids, 0)
-            else:
-                generated.append(window)
-        for result in self._greedy(generated):
-            self.greedy[result.window.window_id] = result
-
-    def _greedy(self, windows: Iterable[Window]) -> Iterator[GreedyResult]:
-        slots = self.config.slots or choose_slots(self.model, GREEDY, self.config.limits)
-        return generate_greedy(self.model, windows, slots=slots, limits=self.config.limits)
-
-    def _row(self, score: VerbatimScore, further_evals: int) -> dict[str, Any]:
-        row = _window_row(score.window)
-        evals = score.token_evals + further_evals
-        if "verbatim" in self.config.measures:
-            row |= {
-                "log_p_verbatim": score.log_p[0],
-                "p_verbatim": score.p,
-                "suffix_ranks": list(score.suffix_ranks),
-            }
-            if self.config.sweep:
-                row["sweep_log_p"] = list(score.log_p[1:])
-        if "greedy" in self.config.measures:
-            greedy = self.greedy.pop(score.window.window_id)
-            row |= _greedy_columns(greedy)
-            evals += greedy.token_evals
-        return row | {"token_evals": evals}
-
-    def _near_row(self, processed: PostProcessed) -> MeasuredWindow:
-        result = processed.result
-        row = self._row(result.score, result.search_evals) | NEAR.fill(result)
-        if self.config.residual:
-            row |= processed.columns()
-        if self.config.verify:
-            row |= self._verified_columns(result, row)
-        return MeasuredWindow(row, self._continuation_rows(result))
-
-    def _verified_columns(self, result: NearResult, row: dict[str, Any]) -> dict[str, Any]:
-        found = () if result.outcome is None else result.outcome.continuations
-        if not found:
-            return {"verified_mass": None, "verified_share": None, "verified_shift": None}
-        in_float32 = getattr(self.model, "in_float32", self.model)
-        checked = verify(
-            in_float32,
-            result.score.window,
-            found,
-            policy=self.config.policy,
-            lower=math.fsum(math.exp(continuation.log_p) for continuation in found),
-        )
-        return {
-            "verified_mass": checked.verified_mass,
-            "verified_share": checked.share_of_lower,
-            "verified_shift": checked.largest_shift,
-            "token_evals": row["token_evals"] + checked.token_evals,
-        }
-
-    def _continuation_rows(self, result: NearResult) -> list[dict[str, Any]]:
-        if result.outcome is None:
-            return []
-        window = result.score.window
-        return [
-            {
-                "window_id": window.window_id,
-                "rank": rank,
-                "token_ids": list(continuation.token_ids),
-                "text": self.decode(continuation.token_ids),
-                "log_p": continuation.log_p,
-                "distance": continuation.distance,
-            }
-            for rank, continuation in enumerate(result.outcome.continuations[: self.config.keep], start=1)
-        ]
-
-
-def _chunks(windows: Iterable[Window], size: int) -> Iterator[list[Window]]:
-    rest = iter(windows)
-    while chunk := list(islice(rest, size)):
-        yield chunk
-
-
-def _window_row(window: Window) -> dict[str, Any]:
-    return {
-        "window_id": window.window_id,
-        "document": window.document,
-        "split": str(window.split),
-        "char_start": window.char_start,
-        "suffix_char_start": window.suffix_char_start,
-        "char_end": window.char_end,
-        "prefix_ids": list(window.prefix_ids),
-        "suffix_ids": list(window.suffix_ids),
-    }
-
-
-def _greedy_columns(result: GreedyResult) -> dict[str, Any]:
-    return {
-        "greedy_hamming": result.hamming,
-        "greedy_levenshtein": result.levenshtein,
-        "token_evals": result.token_evals,
-    }
+    def rows(self, settled: Iterable[Measured]) -> Iterator[MeasuredWindow]:
+        """What is stored of windows that are settled."""
+        for item in settled:
+            if self.config.verify:
+                self.verify.check(item)
+            yield MeasuredWindow(row_of(item, self.measures), continuation_rows(item, self.decode, self.config.keep))

@@ -13,10 +13,9 @@ from rote.errors import ConfigError, WindowError
 from rote.models.hf import HuggingFaceModel, load
 from rote.models.hf_compile import compile_layers
 from rote.scan.columns import continuations_schema, measures_of, results_schema
-from rote.scan.greedy import GREEDY
 from rote.scan.options import RunConfig
-from rote.scan.pipeline import MeasuredWindow, StreamFacts, measure_windows
-from rote.scan.totals import totals_of
+from rote.scan.pipeline import Facts, Pipeline
+from rote.scan.totals import totals_of, windows_audited
 from rote.scan.verify import self_check
 from rote.search.sizing import check_slots, choose_slots, require_fitting
 from rote.store.manifest import build_manifest
@@ -89,14 +88,20 @@ class _Scan:
     ) -> None:
         self.config, self.model, self.documents, self.chosen = config, model, documents, chosen
         self.session, self.progress = session, progress
-        self.facts = StreamFacts()
+        self.facts = Facts()
 
     def run(self, command_line: Sequence[str], document_facts: Mapping[str, Mapping[str, Any]]) -> None:
         started, finished = time.monotonic(), self.session.finished_ids()
         missing = [window for window in self.chosen.windows if window.window_id not in finished]
         self.progress.start(len(self.chosen.windows), len(finished))
         if missing:
-            self.facts = measure_windows(self.model, missing, self.config, decode=self.model.decode, emit=self._emit)
+            pipeline = Pipeline(
+                self.model, self.config, decode=self.model.decode, audited=windows_audited(self.session.path)
+            )
+            for measured in pipeline.run(missing):
+                self.session.add(measured.row, measured.continuations)
+                self.progress.advance(1)
+            self.facts = pipeline.facts
         self.session.flush()
         timings = {"measuring_seconds": time.monotonic() - started, "windows_resumed": len(finished)}
         with self.progress.phase("writing results"):
@@ -112,10 +117,6 @@ class _Scan:
                 document_facts=document_facts,
                 self_check=self._self_check(),
             )
-
-    def _emit(self, measured: MeasuredWindow) -> None:
-        self.session.add(measured.row, measured.continuations)
-        self.progress.advance(1)
 
     def _self_check(self) -> dict[str, Any] | None:
         config = self.config
@@ -140,7 +141,7 @@ def complete_scan(
     model: HuggingFaceModel,
     documents: list[Document],
     chosen: WindowSet,
-    facts: StreamFacts,
+    facts: Facts,
     *,
     command_line: Sequence[str],
     timings: Mapping[str, float],
@@ -188,8 +189,6 @@ def check_memory(model: HuggingFaceModel, config: RunConfig, *, windows: int) ->
     require_fitting(together, per_window, model.device, what=what, option="--batch-windows")
     if "near" in config.measures:
         check_slots(model, config.search_options(), config.limits, config.slots or 1)
-    elif "greedy" in config.measures:
-        check_slots(model, GREEDY, config.limits, config.slots or 1)
 
 
 def choose_windows(model: HuggingFaceModel, documents: list[Document], config: RunConfig) -> WindowSet:
@@ -238,7 +237,7 @@ def texts_section(
     }
 
 
-def device_section(model: HuggingFaceModel, facts: StreamFacts) -> dict[str, Any]:
+def device_section(model: HuggingFaceModel, facts: Facts) -> dict[str, Any]:
     import torch
 
     name = torch.cuda.get_device_name(model.device) if model.device.type == "cuda" else "cpu"

@@ -28,6 +28,14 @@ def totals_of(path: Path, config: RunConfig) -> dict[str, Any]:
     return totals
 
 
+def windows_audited(path: Path) -> int:
+    """Screened windows that a run has searched so far."""
+    results = read_run(path).results
+    if results.is_empty() or "was_screened" not in results.columns:
+        return 0
+    return results.filter(pl.col("was_screened") & (pl.col("stop_reason") != "screened")).height
+
+
 def screen_audit(results: pl.DataFrame, config: RunConfig) -> dict[str, Any]:
     """How many extractable windows a screen of this kind can have missed, from the searched sample of screened ones."""
     if config.screen == "off":

@@ -12,6 +12,7 @@ from typing import Any
 
 from rote.models.base import TreeModel
 from rote.policy import Policy
+from rote.scan.measured import Measured
 from rote.search.base import Limits, SearchOptions, SearchOutcome, SearchTask
 from rote.search.engine import Engine
 from rote.types import Bounds, Continuation, Window
@@ -53,6 +54,20 @@ def verify(
         largest_shift=max(shifts),
         token_evals=len(chosen) * len(window.ids),
     )
+
+
+class VerifyStage:
+    """Re-scores what a searched window has accepted, in float32."""
+
+    def __init__(self, model: TreeModel, policy: Policy) -> None:
+        self._model, self._policy = model, policy
+
+    def check(self, item: Measured) -> None:
+        found = () if item.near is None or item.near.outcome is None else item.near.outcome.continuations
+        if found:
+            in_float32 = getattr(self._model, "in_float32", self._model)
+            lower = math.fsum(math.exp(continuation.log_p) for continuation in found)
+            item.verified = verify(in_float32, item.window, found, policy=self._policy, lower=lower)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from rote.distance import Viability, make_viability
 from rote.errors import ConfigError
 from rote.policy import Policy
+from rote.search.chain import Chain, Listing, TokenPair
 from rote.search.frontier import Frontier, SearchedStates
 from rote.types import Bounds, Continuation, DistanceName, RankName, StopReason, StopRuleName, ViabilityName
 
@@ -41,8 +42,6 @@ class SearchOptions:
     """Return the banked nodes themselves, for estimates and refinement."""
     keep_states: bool
     """Return with the frontier what the model computed above it, so that going on from it costs nothing twice."""
-    suppress_eos: bool
-    """Forbid end-of-text tokens before the policy acts (greedy generation of exactly T tokens)."""
 
     def __post_init__(self) -> None:
         if self.beam_width < 1:
@@ -58,6 +57,10 @@ class SearchOptions:
 
     def make_viability(self) -> Viability:
         return make_viability(self.distance, budget=self.edit_budget, rule=self.viability)
+
+    @property
+    def listing(self) -> Listing:
+        return Listing(self.policy, self.max_children)
 
     @property
     def lanes(self) -> int:
@@ -80,6 +83,16 @@ class SearchTask:
     prefix_ids: tuple[int, ...]
     suffix_ids: tuple[int, ...]
     target_probs: tuple[float, ...] | None = None
+    chain: Chain | None = None
+    """Prefix and target, evaluated; without it the engine evaluates them when the window is admitted."""
+
+    @property
+    def pair(self) -> TokenPair:
+        return TokenPair(self.prefix_ids, self.suffix_ids)
+
+    @property
+    def chain_tokens(self) -> int:
+        return len(self.prefix_ids) + len(self.suffix_ids) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +110,10 @@ class SearchOutcome:
     bounds: Bounds
     stop_reason: StopReason
     stop_step: int
+    beams: int
+    """Σ over steps of the beams alive: with the prefix, the cost of this search as papers count it."""
     token_evals: int
+    """Query positions evaluated beyond the chain: beams that are not the verbatim path."""
     covered: float
     bank: ByLeast
     beam_left: ByLeast

@@ -187,7 +187,10 @@ def _choose(
         chosen[:, -1] = torch.where(pinned.any(-1), pinned.int().argmax(-1), chosen[:, -1])
         alive[:, -1] |= pinned.any(-1)
         is_kept = is_kept | pinned
-    return chosen, alive, is_kept
+    # The verbatim lane is last among the living: its next tokens are known, so the lanes before it are evaluated.
+    rank = (~alive).int() * 2 + _verbatim_children(state, candidates).gather(1, chosen).int()
+    order = rank.sort(dim=-1, stable=True).indices
+    return chosen.gather(1, order), alive.gather(1, order), is_kept
 
 
 def _promise(state: BeamState, candidates: Candidates, budget: int) -> Tensor:

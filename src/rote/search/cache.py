@@ -1,9 +1,10 @@
 """The tree cache: which memory entries each beam may attend to, and which entries are free again.
 
-A slot's memory is append-only in spirit: prefix entries, then one entry per surviving beam per step. Each lane's
-ancestry is a row of booleans over entries. An entry that no live lane descends from is free and is given out again,
-lowest first, so that the part of the memory in use stays short. Nothing is ever copied or reordered. Where somebody
-will go on from the search, nothing is given out again: entries are then in the order in which beams were evaluated.
+A slot's memory is append-only in spirit: the chain (prefix and target), then one entry per surviving beam per step.
+Each lane's ancestry is a row of booleans over entries. The verbatim lane walks along the chain and needs no entries of
+its own. An entry beyond the chain that no live lane descends from is free and is given out again, lowest first, so that
+the part of the memory in use stays short. Nothing is ever copied or reordered. Where somebody will go on from the
+search, nothing is given out again: entries are then in the order in which beams were evaluated.
 """
 
 import torch
@@ -19,22 +20,24 @@ class TreeCache:
         self.own_entry = torch.zeros(slots, lanes, dtype=torch.int64, device=device)
         self._order = torch.arange(entries, device=device)
         self._keeps_all = keeps_all
+        self._chain_end = torch.zeros(slots, dtype=torch.int64, device=device)
         self._next = torch.zeros(slots, dtype=torch.int64, device=device)
         """The first entry never given out, where all are kept."""
 
     @staticmethod
     def worst_case_entries(prefix_tokens: int, suffix_tokens: int, lanes: int) -> int:
-        """No slot can need more: the prefix and one entry per lane for every step that is evaluated."""
-        return prefix_tokens + lanes * max(suffix_tokens - 1, 1)
+        """No slot can need more: the chain, one entry per lane for every step that is evaluated, and spare lanes."""
+        return prefix_tokens + (lanes + 1) * max(suffix_tokens - 1, 1) + lanes
 
-    def admit(self, slots: Tensor, prefix_lengths: Tensor) -> None:
+    def admit(self, slots: Tensor, prefix_lengths: Tensor, chain_lengths: Tensor) -> None:
         """Lane 0 of each slot is the root: it sees the whole prefix and nothing else. Other lanes are empty."""
         self.ancestry.index_fill_(0, slots, False)
         self.ancestry[slots, 0] = self._order < prefix_lengths[:, None]
         self.entry_positions[slots] = self._order
-        self._next[slots] = prefix_lengths
+        self._chain_end[slots] = chain_lengths
+        self._next[slots] = chain_lengths
 
-    def branch(self, parents: Tensor, alive: Tensor, positions: Tensor) -> Tensor:
+    def branch(self, parents: Tensor, alive: Tensor, is_verbatim: Tensor, positions: Tensor) -> Tensor:
         """Each live lane of the first slots now continues `parents` with a node of its own at `positions` [slots].
 
         Returns, per slot, one past the highest entry in use.
@@ -43,27 +46,34 @@ class TreeCache:
         ancestry = self.ancestry[:count].gather(1, parents[..., None].expand(-1, -1, self.ancestry.shape[2]))
         ancestry &= alive[..., None]
         lanes = torch.arange(parents.shape[1], device=parents.device)
-        free = self._never_used(lanes, alive) if self._keeps_all else _lowest_free(ancestry, parents.shape[1])
+        free = self._never_used(lanes, alive & ~is_verbatim) if self._keeps_all else self._lowest_free(ancestry, lanes)
+        # The verbatim node at position p is entry p of the chain. Others: lane q takes the q-th free entry.
+        own = torch.where(is_verbatim, positions[:, None], free)
         slots = torch.arange(count, device=parents.device)[:, None]
-        # Live lanes come first, so lane q takes the q-th free entry; dead lanes take none.
-        ancestry[slots, lanes, free] = alive
+        ancestry[slots, lanes, own] |= alive
         self.ancestry[:count] = ancestry
-        self.own_entry[:count] = free
-        held = self.entry_positions[:count].gather(1, free)
+        self.own_entry[:count] = own
+        held = self.entry_positions[:count].gather(1, own)
         self.entry_positions[:count] = self.entry_positions[:count].scatter(
-            1, free, torch.where(alive, positions[:, None], held)
+            1, own, torch.where(alive, positions[:, None], held)
         )
         return ((ancestry.any(1)) * (self._order + 1)).amax(-1)
 
-    def _never_used(self, lanes: Tensor, alive: Tensor) -> Tensor:
-        """The next entries, one per live lane; dead lanes come last and take none."""
-        count = len(alive)
+    def _lowest_free(self, ancestry: Tensor, lanes: Tensor) -> Tensor:
+        """Per slot the lowest entries beyond the chain that no lane descends from, one per lane: a stable sort of
+        booleans puts free ones first."""
+        is_taken = ancestry.any(1) | (self._order < self._chain_end[: len(ancestry), None])
+        return is_taken.to(torch.uint8).sort(dim=-1, stable=True).indices[:, : len(lanes)]
+
+    def _never_used(self, lanes: Tensor, is_evaluated: Tensor) -> Tensor:
+        """The next entries, one per lane to be evaluated; these lanes come first, the others take none."""
+        count = len(is_evaluated)
         fresh = self._next[:count, None] + lanes
-        self._next[:count] += alive.sum(-1)
+        self._next[:count] += is_evaluated.sum(-1)
         return fresh
 
     def move(self, source: int, target: int) -> None:
-        for tensor in (self.ancestry, self.entry_positions, self.own_entry, self._next):
+        for tensor in (self.ancestry, self.entry_positions, self.own_entry, self._chain_end, self._next):
             tensor[target] = tensor[source]
 
     def check_integrity(self, slot: int, *, prefix_length: int, step: int, beams: int) -> None:
@@ -78,8 +88,3 @@ class TreeCache:
             assert rows[:, own].sum() == 1, "a fresh entry must belong to one lane"
             assert rows[lane, own], "a lane must see its own entry"
             assert int(positions[own]) == prefix_length + step - 1, "a lane's own entry is its newest"
-
-
-def _lowest_free(ancestry: Tensor, count: int) -> Tensor:
-    """Per slot the lowest entries that no lane descends from: a stable sort of booleans puts free ones first."""
-    return ancestry.any(1).to(torch.uint8).sort(dim=-1, stable=True).indices[:, :count]

@@ -5,6 +5,8 @@ model in one packed forward; nothing is padded, copied or reordered. The host le
 """
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from itertools import islice
 
 import torch
 
@@ -45,29 +47,57 @@ class Engine:
             children=options.policy.width(model.vocab_size),
             counters=self.counters,
         )
+        self._queue = TaskQueue()
+        self._stream: Stream | None = None
+
+    @property
+    def waiting(self) -> int:
+        """Windows that have no slot yet; their chains must stay where they are until they have one."""
+        return len(self._queue)
+
+    @property
+    def in_flight(self) -> int:
+        return 0 if self._stream is None else len(self._stream.scheduler.in_flight)
+
+    def put(self, tasks: Iterable[SearchTask]) -> None:
+        """More windows to search; each takes a slot as soon as one is free."""
+        self._queue.put(checked_tasks(tasks, self.limits))
 
     @torch.inference_mode()
-    def run(self, tasks: Iterable[SearchTask]) -> Iterator[SearchOutcome]:
-        """Outcomes in the order in which windows end. Memory is bounded by the number of slots."""
-        queue = TaskQueue(checked_tasks(tasks, self.limits))
-        while True:
-            scheduler = Scheduler(queue, self.slots)
-            try:
-                yield from self._drain(scheduler)
-                return
-            except torch.OutOfMemoryError as error:
-                self._halve(error)
-            # Outside the handler: until it ends, the exception holds the tensors of the stream that failed.
-            # Nothing of a window in flight is kept: all go back to the queue.
-            queue.put_back(scheduler.in_flight)
-            if torch.cuda.is_available():
-                torch.cuda.empty_cache()
+    def step(self) -> Iterator[SearchOutcome]:
+        """One packed forward for all windows in flight; those that ended by it. Out of memory halves the slots."""
+        try:
+            yield from self._step()
+            return
+        except torch.OutOfMemoryError as error:
+            self._halve(error)
+        # Outside the handler: until it ends, the exception holds the tensors of the stream that failed.
+        self._give_up()
 
-    def _drain(self, scheduler: Scheduler) -> Iterator[SearchOutcome]:
-        entries = first_entries(self.model, self.options, self.limits, self.slots)
-        stream = Stream(self._setup, scheduler, slots=self.slots, first_entries=entries)
-        while stream.launch():
-            yield from stream.settle()
+    def run(self, tasks: Iterable[SearchTask]) -> Iterator[SearchOutcome]:
+        """Outcomes in the order in which windows end. A window is taken when there is a slot for it, not before."""
+        source = iter(tasks)
+        while True:
+            self.put(islice(source, max(0, self.slots - self.in_flight - self.waiting)))
+            if not self.waiting and not self.in_flight:
+                return
+            yield from self.step()
+
+    def _step(self) -> Iterator[SearchOutcome]:
+        if self._stream is None:
+            entries = first_entries(self.model, self.options, self.limits, self.slots)
+            scheduler = Scheduler(self._queue, self.slots)
+            self._stream = Stream(self._setup, scheduler, slots=self.slots, first_entries=entries)
+        if self._stream.launch():
+            yield from self._stream.settle()
+
+    def _give_up(self) -> None:
+        """Nothing of a window in flight is kept: all go back to the queue, and their chains may be gone by now."""
+        if self._stream is not None:
+            self._queue.put_back(replace(task, chain=None) for task in self._stream.scheduler.in_flight)
+        self._stream = None
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
 
     def _halve(self, error: Exception) -> None:
         if self.slots == 1:

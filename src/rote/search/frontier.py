@@ -3,6 +3,7 @@
 With it can come what the model computed for the nodes above it, so that whoever goes on need not compute it again.
 """
 
+import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -10,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rote.models.base import Stored
+from rote.search.chain import TokenPair
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,22 +62,28 @@ class Frontier:
 
 @dataclass(frozen=True, slots=True)
 class SearchedStates:
-    """What the model computed during a search: the prefix, then every beam that was continued, step by step."""
+    """What the model computed during a search: the chain, then every beam that was continued, step by step."""
 
-    prefix_tokens: int
+    pair: TokenPair
     beams: tuple[NDArray[np.int64], ...]
-    """Paths of the beams evaluated at each step. [beams, step]"""
+    """Paths of the beams evaluated at each step, the verbatim one left out. [beams, tokens so far]"""
     stored: Stored
-    """In the same order: one entry per prefix token, then one per beam."""
+    """In the same order: one entry per token of the chain, then one per beam."""
 
     def __len__(self) -> int:
-        return self.prefix_tokens + sum(len(paths) for paths in self.beams)
+        return len(self.pair.chain) + sum(len(paths) for paths in self.beams)
+
+    @property
+    def prefix_tokens(self) -> int:
+        return len(self.pair.prefix_ids)
 
     @property
     def nbytes(self) -> int:
         return sum(tensor.nbytes for tensors in self.stored.values() for tensor in tensors)
 
     def paths(self) -> Iterator[tuple[int, tuple[int, ...]]]:
-        """Every beam's entry and path, ancestors first."""
-        every = (tuple(path) for paths in self.beams for path in paths.tolist())
-        return enumerate(every, self.prefix_tokens)
+        """Entry and path of every node of the chain and of every beam, ancestors first."""
+        target = self.pair.suffix_ids
+        verbatim = (target[:depth] for depth in range(1, len(target)))
+        beams = (tuple(path) for paths in self.beams for path in paths.tolist())
+        return enumerate(itertools.chain(verbatim, beams), self.prefix_tokens)

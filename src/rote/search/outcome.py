@@ -53,6 +53,7 @@ class Tally(NamedTuple):
     """One slot after a step, as the host reads it."""
 
     beams: float
+    has_verbatim: float
     is_below_threshold: float
     reach: float
     eos: float
@@ -64,16 +65,16 @@ class Tally(NamedTuple):
     @classmethod
     def of(cls, row: list[float]) -> "Tally":
         """A row of the table that `tally` makes."""
-        beams, is_below_threshold, reach, eos, refuted, *open_mass = row
+        beams, has_verbatim, is_below, reach, eos, refuted, *open_mass = row
         third = len(open_mass) // 3
-        bank, unlisted, left = open_mass[:third], open_mass[third:-third], open_mass[-third:]
-        return cls(beams, is_below_threshold, reach, eos, refuted, tuple(bank), tuple(unlisted), tuple(left))
+        bank, unlisted, left = (tuple(open_mass[first : first + third]) for first in (0, third, 2 * third))
+        return cls(beams, has_verbatim, is_below, reach, eos, refuted, bank, unlisted, left)
 
 
 def tally(advanced: Advance, reach: Tensor) -> Tensor:
     """[slots, numbers in a `Tally`] float64; counts are far below 2⁵³, so nothing is rounded."""
     state = advanced.state
-    counts = [advanced.alive.sum(-1), advanced.is_below_threshold, reach]
+    counts = [advanced.alive.sum(-1), state.is_verbatim.any(-1), advanced.is_below_threshold, reach]
     single = torch.stack([*(count.double() for count in counts), state.eos, state.refuted], -1)
     left = by_least(state.log_p.exp(), state.least, state.bank.shape[-1] - 1)
     return torch.cat([single, state.bank, state.unlisted, left], -1)
@@ -128,6 +129,7 @@ def stopped(
         bounds=_bounds((0.0,) * (options.edit_budget + 1), counted.bank, counted.unlisted, counted.left),
         stop_reason=StopReason.BELOW_THRESHOLD if slot.beams else StopReason.BEAM_EMPTY,
         stop_step=slot.step,
+        beams=slot.beams_alive,
         token_evals=slot.token_evals,
         covered=0.0,
         bank=counted.bank,
@@ -161,6 +163,7 @@ def finished(
                 bounds=_bounds(lower, bank, unlisted),
                 stop_reason=StopReason.FINISHED,
                 stop_step=len(slot.task.suffix_ids),
+                beams=slot.beams_alive,
                 token_evals=slot.token_evals,
                 covered=covered,
                 bank=bank,

@@ -6,7 +6,6 @@ prediction of the tokens after it too. The whole-window tail is the screen; the 
 partial continuations. Both are heuristics: they choose where to look and never touch a bound.
 """
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -33,6 +32,18 @@ def completion_table(target_probs: Sequence[float], edit_budget: int) -> NDArray
     return table
 
 
-def rating(target_probs: Sequence[float], edit_budget: int) -> float:
-    """The screen's rating of a whole window: the chance of at most 2ε failures among T trials."""
-    return math.exp(float(completion_table(target_probs, edit_budget)[0, -1]))
+def ratings(target_probs: Sequence[Sequence[float]], edit_budget: int) -> NDArray[np.float64]:
+    """The screen's rating of whole windows: the chance of at most 2ε failures among their trials. [windows]"""
+    longest = max(map(len, target_probs), default=0)
+    success = np.ones((len(target_probs), longest))  # a trial that cannot fail changes nothing
+    for row, probs in enumerate(target_probs):
+        success[row, : len(probs)] = np.clip(probs, FLOOR, 1.0)
+    exactly = np.zeros((len(target_probs), FAILURES_PER_EDIT * edit_budget + 1))
+    exactly[:, 0] = 1.0
+    for step in range(longest):
+        chance = success[:, step, None]
+        failed = exactly[:, :-1] * (1 - chance)
+        exactly *= chance
+        exactly[:, 1:] += failed
+    within: NDArray[np.float64] = np.minimum(exactly.sum(1), 1.0)
+    return within

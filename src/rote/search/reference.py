@@ -49,6 +49,7 @@ class Ledger:
     unlisted: list[Open] = field(default_factory=list)
     eos: float = 0.0
     refuted: float = 0.0
+    beams: int = 0
     token_evals: int = 0
 
     @property
@@ -62,7 +63,7 @@ def search(model: CausalModel, task: SearchTask, options: SearchOptions) -> Sear
     length = len(task.suffix_ids)
     promise = completion_table(task.target_probs, options.edit_budget) if task.target_probs is not None else None
     root = Node((), 0.0, viability.initial(torch.device("cpu")), 0, True)
-    beam, ledger, frontier = [root], Ledger(token_evals=len(task.prefix_ids)), list[FrontierNode]()
+    beam, ledger, frontier = [root], Ledger(), list[FrontierNode]()
     for step in range(1, length + 1):
         children = _children(model, task, options, viability, beam, step, ledger)
         if step == length:
@@ -74,12 +75,14 @@ def search(model: CausalModel, task: SearchTask, options: SearchOptions) -> Sear
         if options.pin_verbatim:
             beam += [child for child in pruned if child.is_verbatim]
             pruned = [child for child in pruned if not child.is_verbatim]
+        beam.sort(key=lambda child: child.is_verbatim)  # stable: the verbatim path comes last
         ledger.bank += _opened(pruned)
         frontier += [FrontierNode(child.token_ids, child.log_p) for child in pruned]
         reason = _stop_reason(model, beam, options, ledger)
         if reason is not None:
             return _stopped(task, options, reason, step, beam, ledger, frontier)
-        ledger.token_evals += len(beam)
+        ledger.beams += len(beam)
+        ledger.token_evals += sum(not child.is_verbatim for child in beam)
     raise AssertionError("a suffix has at least one token")
 
 
@@ -94,8 +97,6 @@ def _children(
 ) -> list[Node]:
     """Viable children of all beams in beam order, then kept order; books what is lost on the way."""
     logits = model.next_logits([task.prefix_ids + node.token_ids for node in beam]).cpu()
-    if options.suppress_eos:
-        logits = logits.index_fill(1, torch.tensor(sorted(model.eos_ids), dtype=torch.int64), -math.inf)
     kept = keep(logits, options.policy, cap=options.max_children)
     padded = viability.pad([task.suffix_ids], len(task.suffix_ids), torch.device("cpu"))
     clock = torch.tensor([step])
@@ -182,6 +183,7 @@ def _finished(
         bounds=_bounds(accepted, ledger.bank + ledger.unlisted, options.edit_budget),
         stop_reason=StopReason.FINISHED,
         stop_step=len(task.suffix_ids),
+        beams=ledger.beams,
         token_evals=ledger.token_evals,
         covered=math.fsum(math.exp(continuation.log_p) for continuation in accepted),
         bank=_by_least(ledger.bank, options.edit_budget),
@@ -211,6 +213,7 @@ def _stopped(
         bounds=_bounds([], ledger.bank + ledger.unlisted + left, options.edit_budget),
         stop_reason=reason,
         stop_step=step,
+        beams=ledger.beams,
         token_evals=ledger.token_evals,
         covered=0.0,
         bank=_by_least(ledger.bank, options.edit_budget),

@@ -4,7 +4,8 @@ Active slots are always 0 … active − 1 when a step starts, so that every ten
 whose window ends is refilled in place; only when no window is left does the last active slot move into the hole.
 """
 
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -18,7 +19,14 @@ class Slot:
     task: SearchTask
     step: int = 0
     beams: int = 1
+    has_verbatim: bool = True
+    """Whether the last of the beams is the verbatim path, which the chain has evaluated already."""
+    beams_alive: int = 0
     token_evals: int = 0
+
+    @property
+    def to_evaluate(self) -> int:
+        return self.beams - self.has_verbatim
 
     @property
     def is_at_last_step(self) -> bool:
@@ -38,18 +46,23 @@ class Refill(NamedTuple):
 
 
 class TaskQueue:
-    """Windows that wait, shared by all schedulers of an engine. Taken one at a time, never ahead of need."""
+    """Windows that wait for a slot."""
 
-    def __init__(self, tasks: Iterable[SearchTask]) -> None:
-        self._coming: Iterator[SearchTask] = iter(tasks)
-        self._returned: list[SearchTask] = []
+    def __init__(self) -> None:
+        self._waiting: deque[SearchTask] = deque()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def put(self, tasks: Iterable[SearchTask]) -> None:
+        self._waiting.extend(tasks)
 
     def take(self) -> SearchTask | None:
-        return self._returned.pop(0) if self._returned else next(self._coming, None)
+        return self._waiting.popleft() if self._waiting else None
 
     def put_back(self, tasks: Iterable[SearchTask]) -> None:
         """These were taken but not finished; they come before all others."""
-        self._returned = [*tasks, *self._returned]
+        self._waiting = deque([*tasks, *self._waiting])
 
 
 class Scheduler:
@@ -78,7 +91,7 @@ class Scheduler:
             if task is None:
                 break
             place = self._free.pop(0) if self._free else len(self.active)
-            self.active[place : place + 1] = [Slot(task, token_evals=len(task.prefix_ids))]
+            self.active[place : place + 1] = [Slot(task)]
             admitted.append(place)
         moves: list[Move] = []
         for place in reversed(self._free):

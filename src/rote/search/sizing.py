@@ -35,14 +35,14 @@ def entries_per_slot(options: SearchOptions, limits: Limits) -> int:
 def bytes_per_slot(model: TreeModel, options: SearchOptions, limits: Limits, *, entries: int | None = None) -> int:
     """Memory one slot holds between steps: keys and values of its entries, and its ancestry mask."""
     held = entries_per_slot(options, limits) if entries is None else entries
-    worst = TreeCache.worst_case_entries(limits.prefix_tokens, limits.suffix_tokens, options.lanes) + options.lanes
+    worst = TreeCache.worst_case_entries(limits.prefix_tokens, limits.suffix_tokens, options.lanes)
     bookkeeping = worst * (options.lanes + 16)
     return held * model.tree_bytes_per_entry() + bookkeeping
 
 
 def first_entries(model: TreeModel, options: SearchOptions, limits: Limits, slots: int) -> int:
     """Entries to open a session with: the worst case where memory allows it, because growing copies everything."""
-    worst = TreeCache.worst_case_entries(limits.prefix_tokens, limits.suffix_tokens, options.lanes) + options.lanes
+    worst = TreeCache.worst_case_entries(limits.prefix_tokens, limits.suffix_tokens, options.lanes)
     if model.device.type != "cuda":
         return worst  # pages of a CPU's memory that are never used are never taken
     expected = entries_per_slot(options, limits)

@@ -1,7 +1,7 @@
 """One stream of windows: its slots, their beams, the tree cache and the model's session.
 
-A step has two halves. `launch` queues everything on the device: new prefixes, the packed forward, the next beams, and
-a copy of the few numbers the host must know. `settle` waits for that copy, once, and ends what has ended.
+A step has two halves. `launch` queues everything on the device: the chains of new windows, the packed forward, the next
+beams, and a copy of the few numbers the host must know. `settle` waits for that copy, once, and ends what has ended.
 """
 
 import math
@@ -22,6 +22,7 @@ from rote.search import beam, outcome
 from rote.search.admission import fresh_state
 from rote.search.base import Limits, SearchOptions, SearchOutcome, SearchTask
 from rote.search.cache import TreeCache
+from rote.search.chain import Chain, evaluate_chains
 from rote.search.frontier import SearchedStates
 from rote.search.scheduler import Scheduler, Slot
 from rote.search.shapes import Shape, Shapes
@@ -70,7 +71,7 @@ class Stream:
         self.options = setup.options
         self.device = setup.model.device
         limits, lanes = setup.limits, setup.options.lanes
-        most_entries = TreeCache.worst_case_entries(limits.prefix_tokens, limits.suffix_tokens, lanes) + lanes
+        most_entries = TreeCache.worst_case_entries(limits.prefix_tokens, limits.suffix_tokens, lanes)
         self.cache = TreeCache(slots, lanes, most_entries, self.device, keeps_all=setup.options.keep_states)
         self.shapes = Shapes.of(setup.model, Shape(slots, lanes, most_entries))
         self.session: TreeSession = setup.model.open_tree(slots, self.shapes.rounded_entries(first_entries))
@@ -78,6 +79,9 @@ class Stream:
         self.state = self._fresh([filler] * slots)
         self.frontiers = [outcome.FrontierRecord() for _ in range(slots)]
         self.reaches = [0] * slots
+        self.chain_tokens = [0] * slots
+        self.known = self._nothing_kept(slots, limits.suffix_tokens)
+        """What the policy keeps after each node of the verbatim path. [slots, longest suffix, kept]"""
         self.pending: Pending | None = None
 
     def launch(self) -> bool:
@@ -89,7 +93,7 @@ class Stream:
             return False
         if admitted:
             self._admit(admitted)
-        kept = self._forward(admitted)
+        kept = self._forward()
         active = self.scheduler.active
         finishing = [place for place, slot in enumerate(active) if slot.is_at_last_step]
         finals = Handover(self._finals(finishing, kept) if finishing else ())
@@ -112,16 +116,17 @@ class Stream:
             ended |= dict(zip(finishing, done, strict=True))
         for table in tallies.wait():
             ended |= self._read(table, set(finishing))
-        self.scheduler.retire(ended)
         for place, result in ended.items():
             # One at a time: states are large, and whoever takes them may use them before the next.
-            yield replace(result, states=self._states(place)) if self.options.keep_states else result
+            complete = replace(result, states=self._states(place)) if self.options.keep_states else result
+            self.scheduler.retire([place])
+            yield complete
 
     def _states(self, place: int) -> SearchedStates:
         beams = tuple(self.frontiers[place].evaluated)
-        prefix_tokens = len(self.scheduler.active[place].task.prefix_ids)
-        entries = prefix_tokens + sum(len(paths) for paths in beams)
-        return SearchedStates(prefix_tokens, beams, self.session.copy_out(place, entries))
+        task = self.scheduler.active[place].task
+        entries = task.chain_tokens + sum(len(paths) for paths in beams)
+        return SearchedStates(task.pair, beams, self.session.copy_out(place, entries))
 
     def _read(self, table: Tensor, finishing: set[int]) -> dict[int, SearchOutcome]:
         ended: dict[int, SearchOutcome] = {}
@@ -131,11 +136,12 @@ class Stream:
             if place in finishing:
                 continue
             slot.step += 1
-            slot.beams = int(counted.beams)
+            slot.beams, slot.has_verbatim = int(counted.beams), bool(counted.has_verbatim)
             if slot.beams == 0 or counted.is_below_threshold:
                 ended[place] = outcome.stopped(counted, self.state, place, slot, self.options, self.frontiers[place])
             else:
-                slot.token_evals += slot.beams
+                slot.beams_alive += slot.beams
+                slot.token_evals += slot.to_evaluate
         return ended
 
     def _advance(self, kept: Kept, finishing: set[int]) -> Tensor:
@@ -153,7 +159,8 @@ class Stream:
         if self.options.record_frontier:
             self._record(advanced, count, finishing)
         (lengths,) = self._to_device(np.array([len(slot.task.prefix_ids) for slot in active]))
-        reach = self.cache.branch(advanced.parents, advanced.alive, lengths + advanced.state.step - 1)
+        positions = lengths + advanced.state.step - 1
+        reach = self.cache.branch(advanced.parents, advanced.alive, advanced.state.is_verbatim, positions)
         self.state.follow(count, advanced.state)
         return outcome.tally(advanced, reach)
 
@@ -175,70 +182,75 @@ class Stream:
             (where,) = np.nonzero(log_p[place] > -math.inf)
             slot = self.scheduler.active[place]
             step = slot.step
-            if step:
-                self.frontiers[place].evaluated.append(paths[place, : slot.beams, :step].copy())
+            if slot.to_evaluate:
+                self.frontiers[place].evaluated.append(paths[place, : slot.to_evaluate, :step].copy())
             parents = where // advanced.candidates.kept
             self.frontiers[place].add(log_p[place, where], paths[place, parents, :step], tokens[place, where])
 
-    def _forward(self, admitted: list[int]) -> Kept:
-        """Evaluate live beams and new prefixes; the kept tokens of every lane of every active slot."""
-        batch, lanes = self._batch(admitted)
-        needed = batch.ancestry.shape[-1]
-        if self.session.entries < needed:
-            self.session.grow(self.shapes.rounded_entries(max(needed, int(self.session.entries * GROWTH))))
-        logits = self.session.forward(batch)
-        counters = self.setup.counters
-        counters.forwards += 1
-        counters.peak_entries = max(counters.peak_entries, needed)
-        counters.session_entries = self.session.entries
-        if self.options.suppress_eos:
-            logits[:, self.setup.eos_ids] = -math.inf
-        listed = keep(logits, self.options.policy, cap=self.options.max_children)
-        shape = (len(self.scheduler.active), self.options.lanes)
-        where = (batch.slots[batch.outputs], lanes)
-        width = listed.token_ids.shape[-1]
-        token_ids = torch.zeros(*shape, width, dtype=torch.int64, device=self.device)
-        log_probs = torch.full((*shape, width), -math.inf, dtype=torch.float64, device=self.device)
-        unlisted = torch.zeros(shape, dtype=torch.float64, device=self.device)
-        token_ids[where], log_probs[where], unlisted[where] = listed.token_ids, listed.log_probs, listed.unlisted
-        return Kept(token_ids, log_probs, unlisted)
-
-    def _batch(self, admitted: list[int]) -> tuple[TreeBatch, Tensor]:
-        """The packed forward of this step, and the lane each of its outputs belongs to."""
+    def _forward(self) -> Kept:
+        """The kept tokens of every lane of every active slot: live beams are evaluated, verbatim paths are known."""
         active = self.scheduler.active
-        fresh = set(admitted)
-        counts = [0 if place in fresh else slot.beams for place, slot in enumerate(active)]
-        prefixes = [active[place].task.prefix_ids for place in admitted]
-        lengths = [len(prefix) for prefix in prefixes]
-        beams = sum(counts)
-        # One transfer for all that the host knows.
-        slots, lanes, places, ends, prefix_ids, prefix_tokens = self._to_device(
-            np.concatenate([np.repeat(np.arange(len(active)), counts), np.repeat(admitted, lengths)]),
+        kept = self._nothing_kept(len(active), self.options.lanes)
+        if any(slot.has_verbatim for slot in active):
+            self._fill_in_verbatim(kept)
+        if any(slot.to_evaluate for slot in active):
+            batch = self._batch()
+            self._make_room(batch.ancestry.shape[-1])
+            listed = keep(self.session.forward(batch), self.options.policy, cap=self.options.max_children)
+            self.setup.counters.forwards += 1
+            for ours, theirs in zip(kept, listed, strict=True):
+                ours[batch.slots, batch.lanes] = theirs
+        return kept
+
+    def _nothing_kept(self, rows: int, columns: int) -> Kept:
+        width = min(self.setup.children, self.options.max_children or self.setup.children)
+        return Kept(
+            torch.zeros(rows, columns, width, dtype=torch.int64, device=self.device),
+            torch.full((rows, columns, width), -math.inf, dtype=torch.float64, device=self.device),
+            torch.zeros(rows, columns, dtype=torch.float64, device=self.device),
+        )
+
+    def _fill_in_verbatim(self, kept: Kept) -> None:
+        """Verbatim lanes take their next tokens from the chain."""
+        count = len(self.scheduler.active)
+        is_verbatim, slots = self.state.is_verbatim[:count], torch.arange(count, device=self.device)
+        for ours, known in zip(kept, self.known, strict=True):
+            said = known[slots, self.state.step[:count]]  # [slots, …]
+            where = is_verbatim.view(*is_verbatim.shape, *(1,) * (ours.dim() - 2))
+            torch.where(where, said[:, None], ours, out=ours)
+
+    def _make_room(self, entries: int) -> None:
+        if self.session.entries < entries:
+            self.session.grow(self.shapes.rounded_entries(max(entries, int(self.session.entries * GROWTH))))
+        counters = self.setup.counters
+        counters.peak_entries = max(counters.peak_entries, entries)
+        counters.session_entries = self.session.entries
+
+    def _batch(self) -> TreeBatch:
+        """The packed forward of this step."""
+        active = self.scheduler.active
+        counts = [slot.to_evaluate for slot in active]
+        slots, lanes, prefix_tokens = self._to_device(
+            np.repeat(np.arange(len(active)), counts),
             _ranges(counts),
-            _ranges(lengths),
-            beams + np.cumsum(lengths) - 1,
-            np.array([token for prefix in prefixes for token in prefix]),
             np.array([len(slot.task.prefix_ids) for slot in active]),
         )
-        beam_slots = slots[:beams]
-        depth = self.state.step[beam_slots]
-        last = self.state.paths[beam_slots, lanes, (depth - 1).clamp(min=0)]
+        depth = self.state.step[slots]
         reaches = self.reaches[: len(active)]
-        rows, width, reach = self.shapes.rounded(len(active), max([1, *counts]), max([*reaches, *lengths]))
-        batch = TreeBatch(
-            token_ids=torch.cat([last, prefix_ids]),
-            positions=torch.cat([prefix_tokens[beam_slots] + depth - 1, places]),
+        rows, width, reach = self.shapes.rounded(len(active), max(counts), max(reaches))
+        return TreeBatch(
+            token_ids=self.state.paths[slots, lanes, depth - 1],
+            positions=prefix_tokens[slots] + depth - 1,
             slots=slots,
-            entries=torch.cat([self.cache.own_entry[beam_slots, lanes], places]),
+            entries=self.cache.own_entry[slots, lanes],
             lanes=lanes,
             ancestry=self.cache.ancestry[:rows, :width, :reach],
             entry_positions=self.cache.entry_positions[:rows, :reach],
             beam_counts=tuple(counts),
             reaches=tuple(reaches),
-            prefix_lengths=tuple(lengths),
-            outputs=torch.cat([torch.arange(beams, device=self.device), ends]),
+            prefix_lengths=(),
+            outputs=torch.arange(len(slots), device=self.device),
         )
-        return batch, torch.cat([lanes, torch.zeros_like(ends)])
 
     def _to_device(self, *parts: NDArray[Any]) -> tuple[Tensor, ...]:
         packed = to_device(torch.from_numpy(np.concatenate(parts).astype(np.int64)), self.device)
@@ -255,19 +267,47 @@ class Stream:
 
     def _admit(self, places: list[int]) -> None:
         slots = [self.scheduler.active[place] for place in places]
-        rows, lengths = self._to_device(np.array(places), np.array([len(slot.task.prefix_ids) for slot in slots]))
+        rows, prefixes, chains = self._to_device(
+            np.array(places),
+            np.array([len(slot.task.prefix_ids) for slot in slots]),
+            np.array([slot.task.chain_tokens for slot in slots]),
+        )
         self.state.put(rows, self._fresh(slots))
-        self.cache.admit(rows, lengths)
+        self.cache.admit(rows, prefixes, chains)
         for place, slot in zip(places, slots, strict=True):
             self.frontiers[place] = outcome.FrontierRecord()
-            self.reaches[place] = len(slot.task.prefix_ids)
+            self.reaches[place] = self.chain_tokens[place] = slot.task.chain_tokens
+        self._make_room(max(self.reaches[place] for place in places))
+        self._evaluate([place for place in places if self.scheduler.active[place].task.chain is None])
+        for place, slot in zip(places, slots, strict=True):
+            if slot.task.chain is not None:
+                self._take_over(place, slot.task.chain, slot.task.chain_tokens)
+
+    def _take_over(self, place: int, chain: Chain, entries: int) -> None:
+        self.session.copy_in(place, chain.session.copy_out(chain.slot, entries))
+        for known, kept in zip(self.known, chain.kept, strict=True):
+            known[place, : len(kept)] = kept
+
+    def _evaluate(self, places: list[int]) -> None:
+        """Windows that come without a chain: theirs are evaluated here."""
+        if not places:
+            return
+        pairs = [self.scheduler.active[place].task.pair for place in places]
+        first = evaluate_chains(self.session, pairs, places, self.options.listing, device=self.device)
+        self.setup.counters.forwards += 1
+        (rows,) = self._to_device(np.array(places))
+        for known, kept in zip(self.known, first.kept, strict=True):
+            known[rows, : kept.shape[1]] = kept
 
     def _move(self, source: int, target: int) -> None:
         self.state.put(slice(target, target + 1), self.state.take(slice(source, source + 1)))
         self.cache.move(source, target)
-        self.session.move(source, target, self.reaches[source])
+        self.session.move(source, target, max(self.reaches[source], self.chain_tokens[source]))
+        for known in self.known:
+            known[target] = known[source]
         self.frontiers[target] = self.frontiers[source]
         self.reaches[target] = self.reaches[source]
+        self.chain_tokens[target] = self.chain_tokens[source]
 
 
 def _ranges(counts: list[int]) -> NDArray[np.int64]:

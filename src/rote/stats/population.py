@@ -48,7 +48,8 @@ class Population:
     """[windows, edit budget + 1], cumulative over ε."""
     mass_upper: Floats | None
     """[windows, edit budget + 1], as `mass_lower`."""
-    greedy_distance: Integers | None
+    greedy_distance: Floats | None
+    """+inf where the answer was seen to be beyond the edit budget before it was complete."""
 
     def __len__(self) -> int:
         return len(self.document)
@@ -97,7 +98,7 @@ def population_of(results: pl.DataFrame, distance: str = "levenshtein") -> Popul
         p_verbatim=cast("Floats | None", column("p_verbatim")),
         mass_lower=_by_edits(results, "mass_lower"),
         mass_upper=_by_edits(results, "mass_upper"),
-        greedy_distance=None if greedy is None else greedy.astype(np.int64),
+        greedy_distance=None if greedy is None else np.nan_to_num(greedy.astype(np.float64), nan=np.inf),
     )
 
 

@@ -1,4 +1,6 @@
 // Decoding the page's data, and the one state that every part reads.
+// Stands for a greedy answer that is further away than the edit budget.
+const BEYOND = 65535;
 const ARRAYS = { f8: Float64Array, u4: Uint32Array, u2: Uint16Array, u1: Uint8Array };
 
 function unpack(base64, kind) {

@@ -43,7 +43,7 @@ function massRows(window) {
   if (upper) row(linked("bounds", "at most"), upper[edits()][window], "≤ ", false);
   const estimate = estimateText(window);
   if (estimate) rows.append(element("p", { class: "small" }, linked("estimate", "Sampled estimate"), ` ${estimate}`));
-  if (greedy) rows.append(element("p", { class: "small" }, linked("greedy", "Greedy"), greedy[window] === 0 ? " continuation is exact." : ` continuation is ${greedy[window]} edits away.`));
+  if (greedy) rows.append(element("p", { class: "small" }, linked("greedy", "Greedy"), greedy[window] === 0 ? " answer is exact." : greedy[window] === BEYOND ? " answer is further away than the edit budget." : ` answer is ${greedy[window]} edits away.`));
   return rows;
 }
 

@@ -1,0 +1,182 @@
+"""Attention of beams over a session's memory as one GPU kernel: it reads only the entries that some beam sees.
+
+A program serves one slot and one key-value head. It walks over the entries in blocks, passes over blocks that none of
+its queries descends from, and keeps a running softmax in float32. Nothing is padded, gathered or copied; entries may be
+addressed through columns. `hf_attention` has the plain version, which judges this one.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+try:
+    import triton
+    import triton.language as tl
+except ImportError:  # pragma: no cover: a machine without a GPU build of torch
+    triton = None
+
+LARGEST_WIDTH = 256
+QUERY_BLOCK = 32
+ENTRY_BLOCK = 32
+
+
+class Packing(NamedTuple):
+    """Where the queries of each row of the ancestry are, and which memory they look at; all on the device."""
+
+    starts: Tensor  # [rows] int64: first packed query
+    counts: Tensor  # [rows] int64
+    slots: Tensor  # [rows] int64
+    lanes: Tensor  # [queries] int64: row of `sees` within the slot
+    longest: int
+    """Most queries of a slot."""
+
+
+def is_available(query: Tensor) -> bool:
+    """Whether the kernel can serve queries of this kind on this device."""
+    return (
+        triton is not None
+        and query.is_cuda
+        and query.dtype in (torch.bfloat16, torch.float16)
+        and query.shape[-1] <= LARGEST_WIDTH
+    )
+
+
+def attend(
+    query: Tensor, keys: Tensor, values: Tensor, sees: Tensor, packing: Packing, *, columns: Tensor | None, scale: float
+) -> Tensor:
+    """Packed `query` [heads, queries, width] over memory [slots, entries, key-value heads, width].
+
+    `sees` [rows, lanes, entries in use] says what each lane looks at; `columns` [rows, entries in use] which entry each
+    column is about. Returns [queries, heads, value width].
+    """
+    heads, count, width = query.shape
+    groups = heads // keys.shape[2]
+    out = torch.empty(count, heads, values.shape[-1], dtype=query.dtype, device=query.device)
+    grid = (len(packing.starts), keys.shape[2], -(-packing.longest * groups // QUERY_BLOCK))
+    _attend[grid](
+        query,
+        keys,
+        values,
+        sees.view(torch.uint8),
+        out,
+        packing.starts,
+        packing.counts,
+        packing.slots,
+        packing.lanes,
+        keys if columns is None else columns,
+        *query.stride(),
+        *keys.stride(),
+        *values.stride(),
+        *sees.stride(),
+        *out.stride(),
+        0 if columns is None else columns.stride(0),
+        sees.shape[-1],
+        scale * math.log2(math.e),
+        GROUPS=groups,
+        WIDTH=width,
+        VALUE_WIDTH=values.shape[-1],
+        HAS_COLUMNS=columns is not None,
+        QUERY_BLOCK=QUERY_BLOCK,
+        ENTRY_BLOCK=ENTRY_BLOCK,
+        WIDTH_BLOCK=triton.next_power_of_2(max(16, width)),
+        VALUE_BLOCK=triton.next_power_of_2(max(16, values.shape[-1])),
+        num_warps=4,
+    )
+    return out
+
+
+def _define() -> Any:
+    """The kernel, where there is something to compile it with."""
+
+    @triton.jit(do_not_specialize=["entries"])  # type: ignore[untyped-decorator]
+    def kernel(  # type: ignore[no-untyped-def]
+        query_ptr, keys_ptr, values_ptr, sees_ptr, out_ptr, starts_ptr, counts_ptr, slots_ptr, lanes_ptr, columns_ptr,
+        query_head, query_place, query_width,
+        keys_slot, keys_entry, keys_head, keys_width,
+        values_slot, values_entry, values_head, values_width,
+        sees_row, sees_lane, sees_entry,
+        out_place, out_head, out_width,
+        columns_row,
+        entries,
+        scale,
+        GROUPS: tl.constexpr, WIDTH: tl.constexpr, VALUE_WIDTH: tl.constexpr, HAS_COLUMNS: tl.constexpr,
+        QUERY_BLOCK: tl.constexpr, ENTRY_BLOCK: tl.constexpr, WIDTH_BLOCK: tl.constexpr, VALUE_BLOCK: tl.constexpr,
+    ):  # fmt: skip
+        row = tl.program_id(0)
+        key_head = tl.program_id(1)
+        count = tl.load(counts_ptr + row)
+        first_query = tl.program_id(2) * QUERY_BLOCK
+        if first_query >= count * GROUPS:
+            return
+        start = tl.load(starts_ptr + row)
+        slot = tl.load(slots_ptr + row)
+        # Heads that share a key are queries of the same program.
+        queries = first_query + tl.arange(0, QUERY_BLOCK)
+        is_query = queries < count * GROUPS
+        places = start + queries // GROUPS
+        heads = key_head * GROUPS + queries % GROUPS
+        lanes = tl.load(lanes_ptr + places, mask=is_query, other=0)
+        wide = tl.arange(0, WIDTH_BLOCK)
+        is_wide = wide < WIDTH
+        value_wide = tl.arange(0, VALUE_BLOCK)
+        is_value_wide = value_wide < VALUE_WIDTH
+        query = tl.load(
+            query_ptr + heads[:, None] * query_head + places[:, None] * query_place + wide[None, :] * query_width,
+            mask=is_query[:, None] & is_wide[None, :],
+            other=0.0,
+        )
+        largest = tl.full([QUERY_BLOCK], float("-inf"), tl.float32)
+        total = tl.zeros([QUERY_BLOCK], tl.float32)
+        mixed = tl.zeros([QUERY_BLOCK, VALUE_BLOCK], tl.float32)
+        for first in range(0, entries, ENTRY_BLOCK):
+            columns = first + tl.arange(0, ENTRY_BLOCK)
+            is_column = columns < entries
+            seen = tl.load(
+                sees_ptr + row * sees_row + lanes[:, None] * sees_lane + columns[None, :] * sees_entry,
+                mask=is_query[:, None] & is_column[None, :],
+                other=0,
+            ).to(tl.int32)
+            if tl.sum(tl.sum(seen, 1), 0) > 0:
+                places_in_memory = columns.to(tl.int64)
+                if HAS_COLUMNS:
+                    places_in_memory = tl.load(columns_ptr + row * columns_row + columns, mask=is_column, other=0)
+                key = tl.load(
+                    keys_ptr
+                    + slot * keys_slot
+                    + places_in_memory[:, None] * keys_entry
+                    + key_head * keys_head
+                    + wide[None, :] * keys_width,
+                    mask=is_column[:, None] & is_wide[None, :],
+                    other=0.0,
+                )
+                value = tl.load(
+                    values_ptr
+                    + slot * values_slot
+                    + places_in_memory[:, None] * values_entry
+                    + key_head * values_head
+                    + value_wide[None, :] * values_width,
+                    mask=is_column[:, None] & is_value_wide[None, :],
+                    other=0.0,
+                )
+                scores = tl.where(seen > 0, tl.dot(query, tl.trans(key)) * scale, float("-inf"))
+                higher = tl.maximum(largest, tl.max(scores, 1))
+                # A query that has seen nothing yet has no largest score to subtract.
+                reference = tl.where(higher == float("-inf"), 0.0, higher)
+                weights = tl.exp2(scores - reference[:, None])
+                shrink = tl.exp2(largest - reference)
+                total = total * shrink + tl.sum(weights, 1)
+                mixed = mixed * shrink[:, None] + tl.dot(weights.to(value.dtype), value)
+                largest = higher
+        mixed = mixed / tl.where(total > 0, total, 1.0)[:, None]
+        tl.store(
+            out_ptr + places[:, None] * out_place + heads[:, None] * out_head + value_wide[None, :] * out_width,
+            mixed.to(out_ptr.dtype.element_ty),
+            mask=is_query[:, None] & is_value_wide[None, :],
+        )
+
+    return kernel
+
+
+_attend: Any = _define() if triton is not None else None

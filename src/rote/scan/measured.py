@@ -1,0 +1,37 @@
+"""A window on its way through the pipeline: every stage adds what it learned, and the row is made of it at the end."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rote.models.teacher_forcing import VerbatimScore
+from rote.search.chain import Chain
+from rote.types import Estimate, Window
+
+if TYPE_CHECKING:
+    from rote.scan.greedy import GreedyResult
+    from rote.scan.near import NearResult
+    from rote.scan.verify import Verified
+
+
+@dataclass(slots=True)
+class Measured:
+    """What is known of a window so far. None: not asked for, or not there yet."""
+
+    score: VerbatimScore
+    chain: Chain | None
+    """Its states on the device, as long as its chunk is the newest; let go when it has to wait."""
+    greedy: "GreedyResult | None" = None
+    rating: float | None = None
+    near: "NearResult | None" = None
+    estimate: Estimate | None = None
+    verified: "Verified | None" = None
+
+    @property
+    def window(self) -> Window:
+        return self.score.window
+
+    @property
+    def token_evals(self) -> int:
+        """Query positions evaluated for this window, all stages together."""
+        stages = (self.greedy, self.near, self.verified)
+        return self.score.token_evals + sum(stage.token_evals for stage in stages if stage is not None)

@@ -1,0 +1,155 @@
+"""Score: a window's first forward. Probability and rank of every target token under every policy, and the chain that
+greedy decoding and the search go on from.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rote.errors import ModelError
+from rote.models.base import TreeModel, TreeSession
+from rote.models.teacher_forcing import VerbatimScore
+from rote.policy import Kept
+from rote.scan.measured import Measured
+from rote.scan.options import RunConfig
+from rote.search.chain import Chain, FirstForward, TokenPair, evaluate_chains
+from rote.search.sizing import free_memory
+from rote.types import Window
+
+CPU_CHUNK = 128
+GPU_CHUNK = 512
+"""Windows scored before greedy decoding and the search go on from them: enough to fill greedy's forwards."""
+CHUNK_SHARE = 0.25
+"""Share of a device's free memory that the chains of a chunk may take."""
+
+
+class ScoreStage:
+    """Evaluates windows in chunks. The chains of a chunk are valid until the next chunk is scored."""
+
+    def __init__(self, model: TreeModel, config: RunConfig) -> None:
+        self._model, self._policies, self._limits = model, config.policies, config.limits
+        self._listing = config.search_options().listing
+        self._batch = config.batch_windows
+        self._session: TreeSession | None = None
+        self.chunk_windows = self._choose_chunk()
+
+    def _choose_chunk(self) -> int:
+        """Chains, the tokens of greedy decoding behind them, and what the policy keeps at every place must fit."""
+        is_cuda = self._model.device.type == "cuda"
+        entries = self._limits.prefix_tokens + 2 * self._limits.suffix_tokens
+        width = min(self._listing.policy.width(self._model.vocab_size), self._listing.cap or self._model.vocab_size)
+        each = entries * self._model.tree_bytes_per_entry() + self._limits.suffix_tokens * width * 16
+        fitting = int(free_memory(self._model.device) * CHUNK_SHARE) // each
+        return max(1, min(GPU_CHUNK if is_cuda else CPU_CHUNK, fitting))
+
+    def chunks(self, windows: Iterable[Window]) -> Iterator[list[Window]]:
+        rest = iter(windows)
+        while chunk := list(islice(rest, self.chunk_windows)):
+            yield chunk
+
+    @torch.inference_mode()
+    def score(self, windows: Sequence[Window]) -> list[Measured]:
+        """One chunk. Running out of memory halves the batch; nothing is lost."""
+        scored: list[Measured] = []
+        while len(scored) < len(windows):
+            batch = windows[len(scored) : len(scored) + self._batch]
+            try:
+                scored += self._score(batch, first_slot=len(scored))
+                continue
+            except torch.OutOfMemoryError as error:
+                self._halve(error, batch[0])
+            # Outside the handler: until it ends, the exception holds the tensors of the forward that failed.
+            if torch.cuda.is_available():
+                torch.cuda.empty_cache()
+        return scored
+
+    def _score(self, windows: Sequence[Window], *, first_slot: int) -> list[Measured]:
+        if self._session is None:
+            entries = self._limits.prefix_tokens + 2 * self._limits.suffix_tokens
+            self._session = self._model.open_tree(self.chunk_windows, entries)
+        pairs = [TokenPair(window.prefix_ids, window.suffix_ids) for window in windows]
+        slots = range(first_slot, first_slot + len(windows))
+        first = evaluate_chains(
+            self._session, pairs, slots, self._listing, device=self._model.device, policies=self._policies
+        )
+        numbers = _on_host(first, pairs)
+        return [
+            Measured(
+                _verbatim_score(window, numbers[row], self._model.eos_ids),
+                Chain(self._session, slot, Kept(*(tensor[row, : len(window.suffix_ids)] for tensor in first.kept))),
+            )
+            for row, (window, slot) in enumerate(zip(windows, slots, strict=True))
+        ]
+
+    def _halve(self, error: Exception, window: Window) -> None:
+        if self._batch == 1:
+            raise ModelError(
+                f"a single window of {len(window.prefix_ids)} + {len(window.suffix_ids)} tokens does not fit into the "
+                "memory of the device; shorten --prefix-tokens or --suffix-tokens, or use another --device or --dtype."
+            ) from error
+        self._batch = min(self._batch, self.chunk_windows) // 2 or 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Numbers:
+    """One window's part of a first forward, on the host."""
+
+    log_probs: NDArray[np.float64]  # [policies, suffix]
+    ranks: NDArray[np.int64]  # [suffix]
+    model_log_probs: NDArray[np.float64]  # [suffix]
+    first_choices: NDArray[np.int64]  # [suffix]
+
+
+def _on_host(first: FirstForward, pairs: Sequence[TokenPair]) -> list[_Numbers]:
+    assert first.scores is not None
+    lengths = [len(pair.suffix_ids) for pair in pairs]
+    choices = _unpadded(first.kept.token_ids[..., 0], lengths)
+    listed = _listed_log_probs(first.kept, pairs)
+    ends = np.cumsum(lengths)[:-1]
+    log_probs = first.scores.log_probs.cpu().numpy()
+    # The search adds up the listed numbers; so does p_z, wherever the target is listed.
+    log_probs[0] = np.where(np.isfinite(listed), listed, log_probs[0])
+    columns = [
+        np.split(log_probs, ends, axis=1),
+        np.split(first.scores.ranks.cpu().numpy(), ends),
+        np.split(first.scores.model_log_probs.cpu().numpy(), ends),
+        np.split(choices, ends),
+    ]
+    return [_Numbers(*parts) for parts in zip(*columns, strict=True)]
+
+
+def _listed_log_probs(kept: Kept, pairs: Sequence[TokenPair]) -> NDArray[np.float64]:
+    """What the policy's list says of each target token, −inf where it is not listed. [tokens of all windows]"""
+    lengths = [len(pair.suffix_ids) for pair in pairs]
+    targets = torch.nn.utils.rnn.pad_sequence([torch.tensor(pair.suffix_ids) for pair in pairs], batch_first=True)
+    is_target = kept.token_ids == targets.to(kept.token_ids.device)[..., None]
+    listed = torch.where(is_target, kept.log_probs, -math.inf).amax(-1)
+    values: NDArray[np.float64] = _unpadded(listed, lengths)
+    return values
+
+
+def _unpadded(rows: Tensor, lengths: Sequence[int]) -> Any:
+    host = rows.cpu().numpy()
+    return np.concatenate([row[:length] for row, length in zip(host, lengths, strict=True)])
+
+
+def _verbatim_score(window: Window, numbers: _Numbers, eos_ids: frozenset[int]) -> VerbatimScore:
+    # Summed from first to last, as the search does.
+    log_p = np.cumsum(numbers.log_probs, axis=1)[:, -1]
+    # A generation stops at an end-of-text token, so no continuation of T tokens has one before its end.
+    can_be_generated = eos_ids.isdisjoint(window.suffix_ids[:-1])
+    return VerbatimScore(
+        window,
+        tuple(log_p.tolist()) if can_be_generated else (-math.inf,) * len(log_p),
+        tuple(np.exp(numbers.log_probs[0]).tolist()),
+        tuple(numbers.ranks.tolist()),
+        float(numbers.model_log_probs.sum()),
+        tuple(numbers.first_choices.tolist()),
+    )

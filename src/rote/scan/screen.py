@@ -1,0 +1,102 @@
+"""Screen: search only where the first forward says it may matter, and audit that choice.
+
+The screen is a heuristic and says so: a screened window keeps lower = p_verbatim (a valid bound) and stop reason
+`screened`. Some screened windows are searched all the same, so that a run can say how many a screen of this kind can
+have missed. Which ones depends on the window, its rating and the seed alone:
+
+    key = hash of the window in (0, 1) / density(rating)        drawn when key < share
+
+Near the floor, where a miss is most likely, the density is higher. A guaranteed minimum is drawn besides: the windows
+with the smallest keys. They are known only at the end of a run, so at most that many wait; none of this depends on the
+order of windows, on resuming or on how a run is divided.
+"""
+
+import hashlib
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from rote.scan.measured import Measured
+from rote.scan.options import RunConfig
+from rote.search.rating import ratings
+
+NEAR_FLOOR = 1e-4
+"""A rating of at least this share of the floor is near it."""
+DENSITY_NEAR_FLOOR = 4.0
+"""Windows near the floor are drawn this many times as often."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Screen:
+    """When to search: rating ≥ `floor`, or drawn into the audit of screened windows."""
+
+    floor: float
+    audit_share: float
+    audit_least: int
+    seed: int
+
+    def density(self, rating: float) -> float:
+        return DENSITY_NEAR_FLOOR if rating >= NEAR_FLOOR * self.floor else 1.0
+
+    def key(self, window_id: str, rating: float) -> float:
+        """Depends on nothing but the window, its rating and the seed; the smaller, the sooner it is drawn."""
+        digest = hashlib.blake2b(window_id.encode(), digest_size=8, key=str(self.seed).encode()).digest()
+        fraction = (int.from_bytes(digest, "big") + 0.5) / 2**64
+        return fraction / self.density(rating)
+
+
+def screen_of(config: RunConfig) -> Screen | None:
+    if config.screen == "off":
+        return None
+    return Screen(
+        floor=config.screen_floor,
+        audit_share=config.screen_share,
+        audit_least=config.screen_least,
+        seed=config.seed,
+    )
+
+
+class Divided(NamedTuple):
+    """What becomes of rated windows, those left out that wait until the run knows its minimum."""
+
+    hopeful: list[Measured]
+    settled: list[Measured]
+
+
+class ScreenStage:
+    """Rates windows and divides them. `audited`: screened windows that earlier openings of the run have searched."""
+
+    def __init__(self, config: RunConfig, *, audited: int = 0) -> None:
+        self._screen, self._edit_budget = screen_of(config), config.edit_budget
+        self._audited = audited
+        # Largest key first, so that the one to give up is on top.
+        self._waiting: list[tuple[float, str, Measured]] = []
+
+    def divide(self, scored: Sequence[Measured]) -> Divided:
+        """Who is searched now, and who is settled now."""
+        hopeful: list[Measured] = []
+        rated = ratings([item.score.target_probs for item in scored], self._edit_budget).tolist()
+        for item, rating in zip(scored, rated, strict=True):
+            item.rating = rating
+            if self._screen is None or rating >= self._screen.floor:
+                hopeful.append(item)
+            elif (key := self._screen.key(item.window.window_id, rating)) < self._screen.audit_share:
+                self._audited += 1
+                hopeful.append(item)
+            else:
+                item.chain = None  # by the time it is searched, others have taken its place
+                heapq.heappush(self._waiting, (-key, item.window.window_id, item))
+        return Divided(hopeful, self._given_up())
+
+    def rest(self) -> list[Measured]:
+        """The windows that complete the guaranteed minimum, once no other window will come."""
+        waiting, self._waiting = [item for _, _, item in sorted(self._waiting)], []
+        return waiting
+
+    def _given_up(self) -> list[Measured]:
+        """Windows that can no longer be among the smallest keys; at most the guaranteed minimum goes on waiting."""
+        given_up = []
+        while self._screen is not None and len(self._waiting) > max(0, self._screen.audit_least - self._audited):
+            given_up.append(heapq.heappop(self._waiting)[-1])
+        return given_up

@@ -1,0 +1,130 @@
+"""A window's first forward: prefix and target once, as a chain in its tree.
+
+The chain serves everyone. Its logits give the probability and rank of every target token under any number of policies,
+and what the policy keeps after each of them; its keys and values are what greedy decoding and the search go on from.
+So the verbatim path costs a search nothing.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rote.models.base import TreeBatch, TreeSession
+from rote.models.memory import to_device
+from rote.models.scoring import TokenScores, score_tokens
+from rote.policy import Kept, Policy, keep
+
+
+class TokenPair(NamedTuple):
+    """A window as token ids."""
+
+    prefix_ids: tuple[int, ...]
+    suffix_ids: tuple[int, ...]
+
+    @property
+    def chain(self) -> tuple[int, ...]:
+        """What is evaluated: everything but the last target token, after which nothing is asked."""
+        return self.prefix_ids + self.suffix_ids[:-1]
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """An evaluated window: where its states are, and what the policy keeps after the prefix and each target token.
+
+    Valid until somebody else writes to that slot of the session.
+    """
+
+    session: TreeSession
+    slot: int
+    kept: Kept  # [suffix, kept]
+
+
+class FirstForward(NamedTuple):
+    """What the chains of some windows say; suffixes shorter than the longest are padded at the end."""
+
+    kept: Kept  # [windows, longest suffix, kept]
+    scores: TokenScores | None
+    """Of every target token of every window, one after the other; present when policies were given."""
+
+
+class Listing(NamedTuple):
+    """Which tokens a search lists after each node: the policy's, at most `cap` of them."""
+
+    policy: Policy
+    cap: int | None
+
+
+def evaluate_chains(
+    session: TreeSession,
+    pairs: Sequence[TokenPair],
+    slots: Sequence[int],
+    listing: Listing,
+    *,
+    device: torch.device,
+    policies: Sequence[Policy] = (),
+) -> FirstForward:
+    """Evaluate each window in its slot of the session, from entry 0 on, and score its target under `policies`."""
+    batch = _batch(pairs, slots, device)
+    targets = to_device(torch.tensor([token for pair in pairs for token in pair.suffix_ids]), device)
+    kept: list[Kept] = []
+    scores: list[TokenScores] = []
+    first = 0
+    for logits in session.forward_in_chunks(batch):
+        kept.append(keep(logits, listing.policy, cap=listing.cap))
+        if policies:
+            scores.append(score_tokens(logits, targets[first : first + len(logits)], policies))
+        first += len(logits)
+    flat = Kept(*(torch.cat(parts) for parts in zip(*kept, strict=True)))
+    lengths = [len(pair.suffix_ids) for pair in pairs]
+    return FirstForward(_padded(flat, lengths), _joined(scores) if policies else None)
+
+
+def _batch(pairs: Sequence[TokenPair], slots: Sequence[int], device: torch.device) -> TreeBatch:
+    chains = [pair.chain for pair in pairs]
+    lengths = np.array([len(chain) for chain in chains])
+    starts = np.cumsum(lengths) - lengths
+    places = np.arange(lengths.sum()) - np.repeat(starts, lengths)
+    first_outputs = starts + [len(pair.prefix_ids) - 1 for pair in pairs]
+    outputs = np.concatenate(
+        [np.arange(first, start + length) for first, start, length in zip(first_outputs, starts, lengths, strict=True)]
+    )
+    tokens = np.array([token for chain in chains for token in chain])
+    packed = to_device(
+        torch.from_numpy(np.concatenate([tokens, places, np.repeat(slots, lengths), outputs]).astype(np.int64)), device
+    )
+    token_ids, positions, rows, outputs_there = torch.split_with_sizes(packed, [len(tokens)] * 3 + [len(outputs)])
+    nothing = torch.zeros(0, dtype=torch.int64, device=device)
+    return TreeBatch(
+        token_ids=token_ids,
+        positions=positions,
+        slots=rows,
+        entries=positions,
+        lanes=nothing,
+        ancestry=torch.zeros(1, 1, 1, dtype=torch.bool, device=device),
+        entry_positions=torch.zeros(1, 1, dtype=torch.int64, device=device),
+        beam_counts=(),
+        prefix_lengths=tuple(lengths.tolist()),
+        outputs=outputs_there,
+    )
+
+
+def _padded(flat: Kept, lengths: Sequence[int]) -> Kept:
+    if len(set(lengths)) == 1:
+        return Kept(*(tensor.reshape(len(lengths), lengths[0], *tensor.shape[1:]) for tensor in flat))
+    return Kept(*(_stack(tensor, lengths) for tensor in flat))
+
+
+def _stack(tensor: Tensor, lengths: Sequence[int]) -> Tensor:
+    return torch.nn.utils.rnn.pad_sequence(list(torch.split_with_sizes(tensor, list(lengths))), batch_first=True)
+
+
+def _joined(parts: Sequence[TokenScores]) -> TokenScores:
+    return TokenScores(
+        torch.cat([part.log_probs for part in parts], -1),
+        torch.cat([part.ranks for part in parts]),
+        torch.cat([part.model_log_probs for part in parts]),
+    )
