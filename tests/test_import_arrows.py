@@ -44,8 +44,8 @@ BARE_FILES = {
 """Computing files of a product: they run where only numpy, torch and transformers are installed."""
 BARE_PACKAGES = {"numpy", "torch", "transformers"}
 STANDARD_OR_BARE_EXCEPTIONS = {
-    # models/chat.py talks to an endpoint and never runs on the bare GPU box.
-    "models/chat.py": {"openai", "httpx"},
+    # It talks to an endpoint and never runs on the bare GPU box.
+    "models/bounded_http.py": {"httpx2"},
 }
 
 

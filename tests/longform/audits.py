@@ -96,6 +96,9 @@ class InProcess:
             self.answers[idempotency_key] = Reply(tuple(Answer(text, "stop") for text in texts), usage)
         return self.answers[idempotency_key]
 
+    def close(self) -> None:
+        """Nothing to close."""
+
     @property
     def billed_tokens(self) -> int:
         return sum(usage.prompt_tokens + usage.completion_tokens for usage in self.billed.values())

@@ -35,11 +35,8 @@ class Fault(StrEnum):
     NOT_JSON = "not_json"
     NO_CHOICES = "no_choices"
     NO_USAGE = "no_usage"
-    TOO_MANY_TOKENS = "too_many_tokens"
-    """An answer that counts more completion tokens than were allowed."""
     ECHO_KEY = "echo_key"
     """401 with the key in the message, as some gateways do."""
-    KEY_IN_ANSWER = "key_in_answer"
     NOT_FOUND = "not_found"
     TOO_LONG = "too_long"
     """400: the conversation does not fit the model."""
@@ -120,8 +117,6 @@ class LoopbackServer:
             texts = [REFUSAL if fault is Fault.REFUSAL else ""] * len(texts)
         prompt_tokens = sum(len(message["content"].split()) for message in body["messages"])
         completion_tokens = sum(len(text.split()) for text in texts)
-        if fault is Fault.TOO_MANY_TOKENS:
-            completion_tokens = 1_000_000
         return {
             "id": "loopback",
             "object": "chat.completion",
@@ -167,8 +162,6 @@ def _handler(server: LoopbackServer) -> type[BaseHTTPRequestHandler]:
             if fault in (Fault.SLOW, Fault.DROPPED_AFTER_WORK):
                 self.close_connection = True
                 return
-            if fault is Fault.KEY_IN_ANSWER:
-                completion["choices"][0]["message"]["content"] += f" {self.headers['Authorization']}"
             if fault is Fault.NO_CHOICES:
                 completion = completion | {"choices": []}
             if fault is Fault.NO_USAGE:

@@ -1,6 +1,7 @@
 """`rote audit`: how much of a book a chat endpoint or a local model reproduces at length."""
 
 import sys
+from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -34,13 +35,16 @@ class AuditCommand:
         "OPENAI_API_KEY", "Environment variable that holds the key; the key itself is never written.", group="endpoint"
     )
     attempts: int = option(6, "Attempts at one request.", group="endpoint", at_least=1)
-    timeout_seconds: float = option(300.0, "Longest wait for one answer.", group="endpoint", above=0)
+    timeout_seconds: float = option(
+        300.0, "Deadline of one request, from connecting to the last byte.", group="endpoint", above=0
+    )
     stream: bool = option(False, "Read answers as a stream.", group="endpoint")
     token_parameter: Literal["max_tokens", "max_completion_tokens"] = option(
         "max_tokens", "Name of the token limit at the endpoint.", group="endpoint"
     )
     max_cost: float | None = option(None, "Ceiling in money; needs the prices.", group="budget", at_least=0)
     max_tokens_total: int | None = option(None, "Ceiling in tokens, prompts included.", group="budget", at_least=0)
+    max_requests: int | None = option(None, "Ceiling in requests, failed ones included.", group="budget", at_least=0)
     price_input: float | None = option(None, "Price of a million prompt tokens.", group="budget", at_least=0)
     price_cached_input: float | None = option(None, "The same, from the endpoint's cache.", group="budget", at_least=0)
     price_output: float | None = option(None, "Price of a million completion tokens.", group="budget", at_least=0)
@@ -72,7 +76,9 @@ def audit(command: AuditCommand, options: AuditOptions) -> None:
         options=options,
         out=out,
         prices=Prices(input=command.price_input, output=command.price_output, cached_input=command.price_cached_input),
-        ceilings=Ceilings(max_tokens_total=command.max_tokens_total, max_cost=command.max_cost),
+        ceilings=Ceilings(
+            max_tokens_total=command.max_tokens_total, max_cost=command.max_cost, max_requests=command.max_requests
+        ),
         retry=RetryPolicy(attempts=command.attempts),
         command_line=tuple(sys.argv),
     )
@@ -82,7 +88,7 @@ def audit(command: AuditCommand, options: AuditOptions) -> None:
     else:
         responder, identity = _local(command, options)
         run = replace(run, model=identity)
-    with make_status("asking …") as say:
+    with closing(responder), make_status("asking …") as say:
         result = run_audit(
             run, responder, on_answer=lambda place, answered: say(f"{answered:,} answers, now after {place}")
         )

@@ -60,6 +60,7 @@ class JournalledAsk:
         """Attempts sent by this process."""
         self.ceiling: BudgetError | None = None
         self._was_reached = False
+        budget.requests = journal.attempts
         for state in journal.states.values():
             for worst_case in state.unresolved.values():
                 budget.reserve(worst_case)
@@ -83,8 +84,9 @@ class JournalledAsk:
                 f"The request at {place} in the journal {self.journal.path} is not the one this audit makes; "
                 "the folder belongs to another audit, so choose another --out."
             )
-        if state.reply is not None:
-            self.budget.pay(request, state.reply, state.worst_case)
+        if state.reply is not None and state.booked is not None:
+            was_counted = state.reply.usage == state.booked
+            self.budget.pay(request, state.booked, state.worst_case, was_counted=was_counted)
         return state.reply
 
     def _from_responder(self, place: str, request: Request) -> Reply:
@@ -111,6 +113,7 @@ class JournalledAsk:
             self.ceiling = error
             raise
         attempt = self.journal.intend(place, request, worst_case=worst_case)
+        self.budget.requests += 1
         self.sent += 1
         try:
             reply = self.responder.complete(request, idempotency_key=f"{self.run_id}/{place}")
@@ -122,11 +125,7 @@ class JournalledAsk:
                     self.budget.reserve(worst_case)
             raise
         self._was_reached = True
-        self.journal.answered(place, attempt, reply)
-        booked = self.budget.pay(request, reply, worst_case)
-        if booked.completion_tokens > worst_case.completion_tokens:
-            raise EndpointError(
-                f"The endpoint counted {booked.completion_tokens} tokens for completions limited to "
-                f"{worst_case.completion_tokens}; no ceiling can be kept like that. Check --token-parameter."
-            )
+        booked = self.budget.booking(request, reply, worst_case)
+        self.journal.answered(place, attempt, reply, booked=booked)
+        self.budget.pay(request, booked, worst_case, was_counted=booked == reply.usage)
         return reply

@@ -1,9 +1,10 @@
 """The journal of an audit: every request before it is sent, every outcome before the next request.
 
-One JSON object a line, only ever appended, each line on the disk before anything else happens:
+One JSON object a line, only ever appended, each line on the disk before anything else happens, and each bound to the
+one before by its hash (`chain`):
 
     {"kind": "intent", "place": "trial-0/section-0/phase-2/7", "attempt": 1, "digest": …, "messages": […], …}
-    {"kind": "answer", "place": "trial-0/section-0/phase-2/7", "attempt": 1, "answers": […], "usage": {…}}
+    {"kind": "answer", "place": "trial-0/section-0/phase-2/7", "attempt": 1, "answers": […], "usage": {…}, "booked": …}
     {"kind": "failure", "place": "trial-0/section-0/phase-2/7", "attempt": 1, "error": …, "may_be_billed": false}
 
 With perturbed instructions a line {"kind": "authorisation", "statement": …} comes before all that are sent.
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from rote.errors import RunError, StorageError
+from rote.longform.chain import BrokenChain, first_hash, linked_line, links, whole_lines
 from rote.models.responder import Answer, Message, Reply, Request, RequestFailed, Usage
 from rote.store.atomic import sync_folder
 
@@ -41,35 +43,47 @@ class RequestState:
     unresolved: dict[int, Usage] = field(default_factory=dict)
     """Worst cases of the attempts that may have been billed though no answer of theirs reached the journal."""
     reply: Reply | None = None
+    booked: Usage | None = None
+    """What the reply was booked at when it came; a resumed audit books the same."""
 
 
 class Journal:
     """Open from `open` to `close`; `states` holds what is known of the request at each place of the audit."""
 
-    def __init__(self, path: Path, records: list[dict[str, Any]], descriptor: int) -> None:
+    def __init__(self, path: Path, run_id: str, content: bytes, descriptor: int) -> None:
         self.path = path
         self.states: dict[str, RequestState] = {}
+        self.attempts = 0
+        """Requests that were sent, or about to be, by this process and those before it."""
+        self.records = 0
+        self.last_hash = first_hash(run_id)
         self._descriptor = descriptor
         self._last_messages: tuple[Message, ...] = ()
-        try:
-            for record in records:
-                self._take(record)
-        except (KeyError, TypeError) as error:
-            os.close(descriptor)
-            raise _damaged(path, error) from error
+        for record, own in links(content, run_id):
+            self._take(record, own)
 
     @classmethod
-    def open(cls, path: Path) -> "Journal":
-        """The journal at `path`, created if there is none, cut to its last whole line."""
-        records, whole_bytes = _whole_records(path)
+    def open(cls, path: Path, run_id: str) -> "Journal":
+        """The journal of the run at `path`, created if there is none, cut to its last whole line."""
+        content = whole_lines(_content(path))
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
-            os.ftruncate(descriptor, whole_bytes)
-            os.fsync(descriptor)
-            sync_folder(path.parent)
         except OSError as error:
             raise StorageError(f"Cannot write the journal {path}: {error.strerror}; choose another --out.") from error
-        return cls(path, records, descriptor)
+        try:
+            journal = cls(path, run_id, content, descriptor)
+            os.ftruncate(descriptor, len(content))
+            if content and not content.endswith(b"\n"):
+                os.write(descriptor, b"\n")
+            os.fsync(descriptor)
+            sync_folder(path.parent)
+        except (BrokenChain, KeyError, TypeError) as error:
+            os.close(descriptor)
+            raise _damaged(path, error) from error
+        except OSError as error:
+            os.close(descriptor)
+            raise StorageError(f"Cannot write the journal {path}: {error.strerror}; choose another --out.") from error
+        return journal
 
     def close(self) -> None:
         os.close(self._descriptor)
@@ -97,7 +111,8 @@ class Journal:
         """On the disk, before anything perturbed is sent: who permits it."""
         self._append({"kind": "authorisation", "statement": statement, "best_of_n": best_of_n})
 
-    def answered(self, place: str, attempt: int, reply: Reply) -> None:
+    def answered(self, place: str, attempt: int, reply: Reply, *, booked: Usage) -> None:
+        """On the disk: the answers as they came, what the endpoint counted, and what that is booked at."""
         self._append(
             {
                 "kind": "answer",
@@ -105,6 +120,7 @@ class Journal:
                 "attempt": attempt,
                 "answers": [_present(answer._asdict()) for answer in reply.answers],
                 "usage": reply.usage._asdict() if reply.usage else None,
+                "booked": booked._asdict(),
             }
         )
 
@@ -120,7 +136,7 @@ class Journal:
         )
 
     def _append(self, record: dict[str, Any]) -> None:
-        line = json.dumps(record, ensure_ascii=True).encode() + b"\n"
+        line, own = linked_line(record, self.last_hash)
         try:
             written = os.write(self._descriptor, line)
             while written < len(line):
@@ -130,15 +146,18 @@ class Journal:
             raise StorageError(
                 f"Cannot write the journal {self.path}: {error.strerror}; make room and run the same command again."
             ) from error
-        self._take(record)
+        self._take(record, own)
 
-    def _take(self, record: dict[str, Any]) -> None:
+    def _take(self, record: dict[str, Any], own_hash: str) -> None:
+        self.records += 1
+        self.last_hash = own_hash
         if record["kind"] == "authorisation":
             return
         place = record["place"]
         if record["kind"] == "intent":
             worst_case = Usage(**record["worst_case"])
             state = self.states.setdefault(place, RequestState(record["digest"], worst_case))
+            self.attempts += 1
             state.attempts = record["attempt"]
             state.worst_case = state.unresolved[state.attempts] = worst_case
             self._last_messages = _full_messages(self._last_messages, record)
@@ -147,13 +166,17 @@ class Journal:
         if record["kind"] == "answer":
             answers = tuple(Answer(**_with_tuple(answer)) for answer in record["answers"])
             state.reply = Reply(answers, Usage(**record["usage"]) if record["usage"] else None)
+            state.booked = Usage(**record["booked"])
         if record["kind"] == "answer" or not record["may_be_billed"]:
             del state.unresolved[record["attempt"]]
 
 
-def read_journal(path: Path) -> list[dict[str, Any]]:
-    """Every whole record, intents with all their messages."""
-    records, _ = _whole_records(path)
+def read_journal(path: Path, run_id: str | None = None) -> list[dict[str, Any]]:
+    """Every whole record, the chain checked, intents with all their messages. `run_id` None: of any run."""
+    try:
+        records = [link.record for link in links(whole_lines(_content(path)), run_id)]
+    except BrokenChain as error:
+        raise _damaged(path, error) from error
     messages: tuple[Message, ...] = ()
     for record in records:
         if record["kind"] == "intent":
@@ -168,8 +191,8 @@ def _full_messages(last: tuple[Message, ...], record: dict[str, Any]) -> tuple[M
 
 
 def _present(fields: dict[str, Any]) -> dict[str, Any]:
-    """Token ids only where there are any."""
-    return {name: value for name, value in fields.items() if name != "token_ids" or value is not None}
+    """Token ids and refusals only where there are any."""
+    return {name: value for name, value in fields.items() if name not in ("token_ids", "refusal") or value is not None}
 
 
 def _with_tuple(fields: dict[str, Any]) -> dict[str, Any]:
@@ -184,20 +207,17 @@ def _shared_prefix(first: tuple[Message, ...], second: tuple[Message, ...]) -> i
     return shared
 
 
-def _whole_records(path: Path) -> tuple[list[dict[str, Any]], int]:
-    """The records of all complete lines, and how many bytes those take."""
+def _content(path: Path) -> bytes:
     try:
-        content = path.read_bytes()
+        return path.read_bytes()
     except FileNotFoundError:
-        return [], 0
+        return b""
     except OSError as error:
         raise RunError(f"Cannot read the journal {path}: {error.strerror}.") from error
-    whole = content[: content.rfind(b"\n") + 1]
-    try:
-        return [json.loads(line) for line in whole.splitlines()], len(whole)
-    except ValueError as error:
-        raise _damaged(path, error) from error
 
 
 def _damaged(path: Path, error: Exception) -> RunError:
-    return RunError(f"The journal {path} is damaged ({error!r}); restore it or choose another --out.")
+    reason = str(error) if isinstance(error, BrokenChain) else f"{error!r}"
+    return RunError(
+        f"The journal {path} is damaged: {reason}. It is left as it is; restore it or choose another --out."
+    )

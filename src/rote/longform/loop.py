@@ -35,13 +35,15 @@ class Stop(StrEnum):
 
     PHASE_1_FAILED = "phase_1_failed"
     REFUSAL = "refusal"
+    DECLARED_REFUSAL = "declared_refusal"
+    """The endpoint itself, or a filter of its, declared a refusal; that is not asked again."""
     END_OF_BOOK = "end_of_book"
     EMPTY_ANSWERS = "empty_answers"
     QUERY_BUDGET = "query_budget"
     REJECTED = "rejected"
     """The endpoint would not take the next request of phase 2; most often the conversation outgrew the model."""
     CEILING = "ceiling"
-    """The next request could have passed the ceiling of tokens or money; raise it to go on."""
+    """The next request could have passed the ceiling of requests, tokens or money; raise it to go on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +207,8 @@ class _FailuresInARow:
         if self.refused:
             doubled: float = self.options.refusal_wait_seconds * 2 ** min(self.refused - 1, 30)
             self.wait_seconds = min(doubled, _LONGEST_REFUSAL_WAIT_SECONDS)
+        if kind is Kind.DECLARED_REFUSAL:
+            return Stop.DECLARED_REFUSAL
         if self.empty > self.options.max_empty:
             return Stop.EMPTY_ANSWERS
         return Stop.REFUSAL if self.refused > self.options.refusal_retries else None

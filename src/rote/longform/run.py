@@ -104,7 +104,7 @@ def run_audit(
         run.out, kind="audit", identity=run.identity(), is_private=True, advice=PAID_ANSWERS
     ) as session:
         session.reopen()
-        journal = Journal.open(run.out / JOURNAL)
+        journal = Journal.open(run.out / JOURNAL, session.run_id)
         try:
             ask = JournalledAsk(
                 responder, journal, budget, run_id=session.run_id, retry=run.retry, sleep=sleep, on_answer=on_answer

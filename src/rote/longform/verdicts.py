@@ -58,6 +58,8 @@ OPENING_CHARACTERS = 300
 class Kind(StrEnum):
     TEXT = "text"
     REFUSAL = "refusal"
+    DECLARED_REFUSAL = "declared_refusal"
+    """The endpoint's own word, or that of a filter: never asked again."""
     END = "end"
     """The answer holds a stop phrase; what stands before it still belongs to the generation."""
     EMPTY = "empty"
@@ -72,6 +74,8 @@ class Judged(NamedTuple):
 
 
 def judge(answer: Answer, *, refusal_patterns: Sequence[str], stop_phrases: Sequence[str]) -> Judged:
+    if answer.is_declared_refusal:
+        return Judged(Kind.DECLARED_REFUSAL, "")
     if not answer.text.strip():
         return Judged(Kind.EMPTY, "")
     opening = answer.text.lstrip()[:OPENING_CHARACTERS]
@@ -84,6 +88,6 @@ def judge(answer: Answer, *, refusal_patterns: Sequence[str], stop_phrases: Sequ
 
 
 def first_usable(judged: Sequence[Judged]) -> Judged:
-    """The first that is neither empty nor a refusal; failing that a refusal before an empty one."""
-    by_preference = sorted(judged, key=lambda verdict: {Kind.REFUSAL: 1, Kind.EMPTY: 2}.get(verdict.kind, 0))
-    return by_preference[0]
+    """The first that is neither empty nor a refusal; failing that a declared refusal, a refusal, an empty one."""
+    ranks = {Kind.DECLARED_REFUSAL: 1, Kind.REFUSAL: 2, Kind.EMPTY: 3}
+    return min(judged, key=lambda verdict: ranks.get(verdict.kind, 0))

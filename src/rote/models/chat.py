@@ -1,7 +1,7 @@
-"""An OpenAI-compatible chat endpoint as a responder. The only module that imports openai.
+"""An OpenAI-compatible chat endpoint as a responder.
 
-The client's own retries are off: every attempt must be journalled and paid for knowingly. The key comes from the
-environment, stays in the client object, and is cut out of every message that leaves this module.
+Nothing is repeated here: every attempt must be journalled and paid for knowingly. The key comes from the environment
+and is cut out of every message of an error; answers are handed on as they came.
 """
 
 import math
@@ -12,14 +12,18 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 from urllib.parse import urlsplit
 
-import openai
-from openai.types import CompletionUsage
-
 from rote.errors import ConfigError, EndpointError
-from rote.models.responder import Answer, Reply, Request, RequestFailed, RequestRejected, Usage
+from rote.models.bounded_http import BoundedClient, Posted
+from rote.models.chat_reply import Unreadable, error_message, is_content_filter, read_stream, read_whole
+from rote.models.responder import Answer, Reply, Request, RequestFailed, RequestRejected
 
 _REMOVED = "[key removed]"
+_SHORTEST_KEY_REMOVED = 8
+"""Shorter keys are placeholders of servers that ask for none; removing "x" would spoil every message."""
 _SHOWN_CHARACTERS = 300
+_PASSING = (408, 409, 425, 429)
+_MAY_BE_BILLED = (408, 502, 504)
+"""A gateway says these when it stopped waiting; the work behind it may have been done."""
 
 
 def key_from_environment(variable: str) -> str:
@@ -29,13 +33,19 @@ def key_from_environment(variable: str) -> str:
             f"No key: the environment variable {variable} is not set; export it "
             "(any value does for a server that asks for none), or name another with --key-variable."
         )
+    if not (key.isascii() and key.isprintable()):
+        raise ConfigError(f"The key in {variable} holds characters that no header can carry; export it again.")
     return key
 
 
 def check_endpoint(url: str) -> str:
     """The URL, if it is one of http or https without a name, password or query that would end up in files."""
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    try:
+        parts = urlsplit(url)
+        is_url = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_url = False
+    if not is_url or not url.isprintable() or " " in url:
         raise ConfigError(f"--endpoint {url!r} is not a URL; write it like https://host/v1.")
     if parts.username or parts.password or parts.query:
         raise ConfigError("--endpoint holds credentials or a query; keys are only taken from the environment.")
@@ -43,7 +53,10 @@ def check_endpoint(url: str) -> str:
 
 
 class ChatResponder:
-    """One model behind one endpoint. `stream` reads the answer as it is written; an unfinished stream is a failure."""
+    """One model behind one endpoint. `timeout_seconds` is the deadline of one request, from look-up to last byte.
+
+    With `stream` the answer is sent as it is written; an unfinished stream is a failure.
+    """
 
     def __init__(
         self,
@@ -60,117 +73,86 @@ class ChatResponder:
                 f"--token-parameter is {token_parameter!r}; use max_tokens or, for endpoints that ask for it, "
                 "max_completion_tokens."
             )
+        if not 0 < timeout_seconds < math.inf:
+            raise ConfigError(f"--timeout-seconds is {timeout_seconds}; give a number of seconds above 0.")
         self.endpoint = check_endpoint(endpoint)
         self.model = model
         self._key = key
         self._stream = stream
         self._token_parameter = token_parameter
-        self._client = openai.OpenAI(api_key=key, base_url=endpoint, max_retries=0, timeout=timeout_seconds)
+        self._client = BoundedClient(timeout_seconds=timeout_seconds)
 
     def close(self) -> None:
         self._client.close()
 
     def complete(self, request: Request, *, idempotency_key: str) -> Reply:
-        arguments = self._arguments(request) | {"extra_headers": {"Idempotency-Key": idempotency_key}}
+        headers = {"Authorization": f"Bearer {self._key}", "Idempotency-Key": idempotency_key}
+        url = f"{self.endpoint.rstrip('/')}/chat/completions"
         try:
-            reply = self._streamed(arguments) if self._stream else self._whole(arguments)
-        except openai.APIStatusError as error:
-            raise self._status_error(error) from error
-        except openai.APIConnectionError as error:
-            raise self._connection_failure(error) from error
-        except (openai.OpenAIError, ValueError) as error:
-            raise self._failure(f"gave an answer that cannot be read ({error})", may_be_billed=True) from error
-        except Exception as error:
-            # A stream that breaks off while it is read raises the transport's own error, whose package has two names.
-            if type(error).__module__.split(".")[0] not in ("httpx", "httpx2", "httpcore", "httpcore2"):
-                raise
-            raise self._failure("broke off in the middle of the answer", may_be_billed=True) from error
-        if not reply.answers:
-            raise self._failure("gave an answer without a completion", may_be_billed=True)
-        return reply._replace(
-            answers=tuple(answer._replace(text=self._without_key(answer.text)) for answer in reply.answers)
-        )
+            posted = self._client.post(url, self._body(request), headers)
+        except RequestFailed as failure:
+            raise self._failure(str(failure), failure.may_be_billed, was_reached=failure.was_reached) from failure
+        if posted.status != 200:
+            return self._refused(posted)
+        try:
+            is_stream = self._stream and not posted.body.lstrip().startswith(b"{")
+            return read_stream(posted.body) if is_stream else read_whole(posted.body)
+        except Unreadable as error:
+            raise self._failure(f"gave an answer that cannot be read: {error}", may_be_billed=True) from error
 
-    def _arguments(self, request: Request) -> dict[str, Any]:
-        arguments: dict[str, Any] = {
+    def _body(self, request: Request) -> dict[str, Any]:
+        body: dict[str, Any] = {
             "model": self.model,
             "messages": [{"role": message.role, "content": message.content} for message in request.messages],
             "temperature": request.temperature,
             self._token_parameter: request.max_tokens,
         }
         if request.completions > 1:
-            arguments["n"] = request.completions
+            body["n"] = request.completions
         for name in ("frequency_penalty", "presence_penalty"):
             if (value := getattr(request, name)) is not None:
-                arguments[name] = value
-        return arguments
+                body[name] = value
+        if self._stream:
+            body |= {"stream": True, "stream_options": {"include_usage": True}}
+        return body
 
-    def _whole(self, arguments: Mapping[str, Any]) -> Reply:
-        completion = self._client.chat.completions.create(**arguments)
-        if isinstance(completion, str) or not getattr(completion, "choices", None):
-            return Reply((), None)
-        choices = sorted(completion.choices, key=lambda choice: choice.index)
-        answers = tuple(Answer(choice.message.content or "", choice.finish_reason) for choice in choices)
-        return Reply(answers, _usage(completion.usage))
+    def _failure(self, what: str, may_be_billed: bool, *, was_reached: bool = True) -> RequestFailed:
+        message = self._shown(f"{self.endpoint} {what}.")
+        return RequestFailed(message, may_be_billed=may_be_billed, was_reached=was_reached)
 
-    def _streamed(self, arguments: Mapping[str, Any]) -> Reply:
-        texts: dict[int, str] = {}
-        reasons: dict[int, str | None] = {}
-        usage: CompletionUsage | None = None
-        create = self._client.chat.completions.create
-        with create(stream=True, stream_options={"include_usage": True}, **arguments) as chunks:
-            for chunk in chunks:
-                usage = chunk.usage or usage
-                for choice in chunk.choices:
-                    texts[choice.index] = texts.get(choice.index, "") + (choice.delta.content or "")
-                    reasons[choice.index] = choice.finish_reason or reasons.get(choice.index)
-        if None in reasons.values():
-            raise self._failure("broke off in the middle of the answer", may_be_billed=True)
-        return Reply(tuple(Answer(texts[index], reasons[index]) for index in sorted(texts)), _usage(usage))
-
-    def _connection_failure(self, error: openai.APIConnectionError) -> RequestFailed:
-        # The client hides the transport's error, but only that says whether a connection ever came about.
-        was_reached = not type(error.__cause__).__name__.startswith("Connect")
-        if not was_reached:
-            what = "cannot be reached"
-        elif isinstance(error, openai.APITimeoutError):
-            what = "did not answer in time"
-        else:
-            what = "closed the connection before the answer was complete"
-        return self._failure(what, may_be_billed=was_reached, was_reached=was_reached)
-
-    def _failure(self, what: str, *, may_be_billed: bool, was_reached: bool = True) -> RequestFailed:
-        return RequestFailed(
-            self._without_key(f"{self.endpoint} {what}."), may_be_billed=may_be_billed, was_reached=was_reached
-        )
-
-    def _status_error(self, error: openai.APIStatusError) -> EndpointError:
-        said = self._without_key(str(error.message))[:_SHOWN_CHARACTERS]
-        status = error.status_code
-        if status in (408, 409, 429) or status >= 500:
-            return RequestFailed(
-                f"{self.endpoint} answered {status}: {said}",
-                retry_after_seconds=_retry_after(error.response.headers),
-                may_be_billed=False,
+    def _refused(self, posted: Posted) -> Reply:
+        """An answer that another status than 200 stands for, or the error it is."""
+        status = posted.status
+        if is_content_filter(posted.body):
+            return Reply((Answer("", "content_filter"),), None)
+        said = self._shown(error_message(posted.body)[:_SHOWN_CHARACTERS])
+        answered = f"{self.endpoint} answered {status}: {said}"
+        if status in _PASSING or status >= 500:
+            raise RequestFailed(
+                answered,
+                retry_after_seconds=_retry_after(posted.headers),
+                may_be_billed=status in _MAY_BE_BILLED,
             )
         if status in (400, 413, 422):
-            return RequestRejected(f"{self.endpoint} answered {status}: {said}; change the settings it objects to.")
+            raise RequestRejected(f"{answered}; change the settings it objects to.")
+        if 300 <= status < 400:
+            raise EndpointError(
+                f"{self.endpoint} answered {status} and points to another address, "
+                f"{self._shown(posted.headers.get('location', ''))[:_SHOWN_CHARACTERS]!r}; a key is sent to no address "
+                "but the one given, so give that one with --endpoint if you trust it."
+            )
         advice = {
             401: "check the key in the environment",
             403: "check the key in the environment",
             404: f"check --endpoint and --model {self.model!r}",
         }.get(status, "see its documentation")
-        return EndpointError(f"{self.endpoint} answered {status}: {said}; {advice}.")
+        raise EndpointError(f"{answered}; {advice}.")
 
-    def _without_key(self, text: str) -> str:
-        return text.replace(self._key, _REMOVED)
-
-
-def _usage(usage: CompletionUsage | None) -> Usage | None:
-    if usage is None:
-        return None
-    cached = usage.prompt_tokens_details.cached_tokens if usage.prompt_tokens_details else None
-    return Usage(usage.prompt_tokens, usage.completion_tokens, cached or 0)
+    def _shown(self, text: str) -> str:
+        """For messages, never for answers: without the key, and without characters that a terminal acts upon."""
+        if len(self._key) >= _SHORTEST_KEY_REMOVED:
+            text = text.replace(self._key, _REMOVED)
+        return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:
@@ -181,6 +163,6 @@ def _retry_after(headers: Mapping[str, str]) -> float | None:
     except ValueError:
         try:
             seconds = parsedate_to_datetime(value).timestamp() - time.time()
-        except ValueError:
+        except (ValueError, TypeError, IndexError, OverflowError):
             return None
     return None if math.isnan(seconds) else max(0.0, seconds)

@@ -59,6 +59,9 @@ class LocalResponder:
         )
         return Reply(answers, Usage(len(prompt_ids), sum(len(ids) for ids in completions)))
 
+    def close(self) -> None:
+        """Nothing to let go of."""
+
     def _prompt_ids(self, request: Request) -> list[int]:
         if self.context_tokens is None:
             return self.writer.prompt(request.messages, room=None, most=None)

@@ -14,12 +14,19 @@ class Message(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """One completion. `text` is empty when the model gave none; `finish_reason` is the back end's own word."""
+    """One completion, as it came. `text` is empty when the model gave none; `finish_reason` is the back end's word."""
 
     text: str
     finish_reason: str | None
     token_ids: tuple[int, ...] | None = None
     """Of a model on this machine: what to go on from, since tokenising the text again may give other tokens."""
+    refusal: str | None = None
+    """What the back end said in place of an answer, where it has a field for that."""
+
+    @property
+    def is_declared_refusal(self) -> bool:
+        """The back end itself says that it or a filter refused; asking again is asking against its word."""
+        return self.finish_reason in ("content_filter", "refusal") or bool(self.refusal)
 
 
 class Usage(NamedTuple):
@@ -31,7 +38,7 @@ class Usage(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """All completions of one request; `usage` is None when the back end did not count."""
+    """All completions of one request, at least one; `usage` is None when the back end did not count."""
 
     answers: tuple[Answer, ...]
     usage: Usage | None
@@ -63,6 +70,10 @@ class Responder(Protocol):
 
         A back end that knows idempotency keys answers a repeated key without doing (or billing) the work again.
         """
+        ...
+
+    def close(self) -> None:
+        """Let go of connections; nothing is asked afterwards."""
         ...
 
 
