@@ -182,7 +182,7 @@ def test_a_chat_answer_keeps_its_leading_blank_and_all_its_characters() -> None:
     said = TOKENIZER("and so 🙂", add_special_tokens=False)["input_ids"]
     responder = LocalResponder(Scripted(TOKENIZER, lambda prompt: said), chat=True)
     (answer,) = responder.complete(Request(conversation(1), max_tokens=50), idempotency_key="x").answers
-    assert answer == (" and so 🙂", "stop", tuple(said))
+    assert answer[:3] == (" and so 🙂", "stop", tuple(said))
     cut = responder.complete(Request(conversation(1), max_tokens=len(said) - 1), idempotency_key="y").answers[0]
     assert cut.text.startswith(" and so ")
     assert cut.finish_reason == "length"
