@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -366,3 +367,26 @@ def test_a_key_that_no_header_can_carry_is_refused_without_showing_it(
 def test_a_malformed_endpoint_is_one_sentence(url: str) -> None:
     with pytest.raises(ConfigError, match="is not a URL; write it like"):
         check_endpoint(url)
+
+
+def test_files_with_answers_are_the_owner_s_alone(tmp_path: Path) -> None:
+    with HostileServer(lambda number, body: honest(body)) as server:
+        audited(server, make_run(BOOK, tmp_path / "run"))
+    files = [path for path in (tmp_path / "run").rglob("*") if path.is_file() and path.name != ".lock"]
+    assert {path.name for path in files} >= {"journal.jsonl", "findings.json", "trial-000-section-000.txt"}
+    assert {oct(os.stat(path).st_mode & 0o777) for path in files} == {"0o600"}
+
+
+def test_a_killed_audit_leaves_no_litter(tmp_path: Path) -> None:
+    """SIGKILL while a file is written leaves its half; whoever resumes takes it away, and nothing of others."""
+    run = make_run(BOOK, tmp_path / "run", options={"max_turns": 1})
+    with HostileServer(lambda number, body: honest(body)) as server:
+        audited(server, run)
+        halves = [
+            tmp_path / "run" / name for name in (".findings.json.4000000.rote-tmp", "generations/.a.txt.1.rote-tmp")
+        ]
+        for path in (*halves, tmp_path / "run" / "my-notes.txt"):
+            path.write_text("half", encoding="utf-8")
+        audited(server, run)
+    assert not [path for path in halves if path.exists()]
+    assert (tmp_path / "run" / "my-notes.txt").exists()

@@ -27,7 +27,8 @@ def verify_run(options: VerifyOptions) -> None:
     verified = verify.verify_run(options.run)
     lines = list(verified.checked)
     if verified.identity.kind == "audit":
-        lines.append(f"{JOURNAL}: {len(read_journal(options.run / JOURNAL)):,} whole records")
+        records = read_journal(options.run / JOURNAL, verified.identity.run_id)
+        lines.append(f"{JOURNAL}: {len(records):,} whole records, each bound to the one before")
     console = Console()
     for line in lines:
         console.print(line, soft_wrap=True, highlight=False, markup=False)
