@@ -115,7 +115,8 @@ def book_rows(book: Book, *, seed: int, stride: int, prefix: int = 210, suffix: 
                 "char_end": start + prefix + suffix,
                 "prefix_ids": [(start + step) % 8192 for step in range(50)],
                 "suffix_ids": [(start + 50 + step) % 8192 for step in range(50)],
-                "log_p_verbatim": float(np.log(lower[0])) if lower[0] > 0 else -np.inf,
+                # No probability at all, or one too small for a float.
+                "log_p_verbatim": float(np.log(lower[0])) if lower[0] > 0 else -800.0 if index % 2 else -np.inf,
                 "p_verbatim": float(lower[0]),
                 "greedy_hamming": min(50, distance * 2),
                 "greedy_levenshtein": distance,

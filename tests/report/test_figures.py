@@ -11,13 +11,13 @@ from rote.report.figures.curves import SweepSeries, policy_sweep, query_curves, 
 from rote.report.figures.longform import MatchBlock, Recall, block_map, recall_bars, word_counts
 from rote.report.figures.masses import gain_curves, mass_scatter
 from rote.report.figures.prior import PriorShare, prior_scatter, prior_shares
-from rote.report.figures.rates import CopiesSeries, rate_by_copies, rates_by_edits
+from rote.report.figures.rates import CopiesSeries, rate_by_copies, rates_by_edits, verdicts_by_edits
 from rote.report.figures.search import BeamWidthSeries, Convergence, beam_width_sweep, monte_carlo_convergence
 from rote.report.figures.shells import shell_heat_map, shell_violins, verbatim_share_by_model
 from rote.report.figures.style import BLUE, ORANGE, SERIES, VERMILLION, decade, save_bytes
-from rote.report.rates import Criterion, rate_for, rates_by_criterion
+from rote.report.rates import Criterion, rate_for, rates_by_criterion, split_rows
 from rote.report.view import RunView
-from rote.stats.curves import rate_curves
+from rote.stats.curves import MassKind, rate_curves
 from rote.stats.intervals import rate
 from rote.types import Split
 
@@ -61,7 +61,7 @@ def test_rates_by_edits_has_a_whisker_from_low_to_high(view: RunView) -> None:
 def test_scatter_puts_each_category_in_its_colour_and_zero_on_the_rail() -> None:
     p_verbatim = np.array([0.5, 0.0004, 0.0, 0.0])
     mass = np.array([0.6, 0.02, 0.3, 0.0])
-    axes = mass_scatter(p_verbatim, mass, threshold=0.001, edits=5).axes[0]
+    axes = mass_scatter(p_verbatim, mass, is_impossible=p_verbatim == 0, threshold=0.001, edits=5).axes[0]
     assert points_of(axes, "word for word").tolist() == [[0.5, 0.6]]
     assert points_of(axes, "only nearly (").tolist() == [[0.0004, 0.02]]
     ((x, y),) = points_of(axes, "only nearly, exact impossible").tolist()
@@ -71,6 +71,15 @@ def test_scatter_puts_each_category_in_its_colour_and_zero_on_the_rail() -> None
     assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
     colours = [tuple(np.round(c.get_facecolor()[0][:3] * 255).astype(int)) for c in axes.collections[:3]]
     assert colours == [tuple(int(name[i : i + 2], 16) for i in (1, 3, 5)) for name in (BLUE, ORANGE, VERMILLION)]
+
+
+def test_scatter_keeps_a_probability_too_small_for_a_float_off_the_rail() -> None:
+    p_verbatim, mass = np.array([0.5, 0.0, 0.0]), np.array([0.6, 0.3, 0.4])
+    is_impossible = np.array([False, False, True])
+    axes = mass_scatter(p_verbatim, mass, is_impossible=is_impossible, threshold=0.001, edits=5).axes[0]
+    ((tiny, _),) = points_of(axes, "only nearly (").tolist()
+    ((rail, _),) = points_of(axes, "only nearly, exact impossible").tolist()
+    assert tiny > rail
 
 
 def test_gain_curves_reach_the_share_with_any_gain() -> None:
@@ -109,6 +118,7 @@ def test_figures_without_anything_to_show_say_why() -> None:
         verbatim_share_by_model([("m", nothing)], threshold=0.001),
         rate_by_copies([]),
         rates_by_edits([], threshold=0.001),
+        verdicts_by_edits([], threshold=0.001),
     ):
         assert len(figure.axes[0].texts[0].get_text()) > 10
 
@@ -136,6 +146,50 @@ def test_query_curves_draw_rates_greedy_and_the_limit() -> None:
     assert axes.lines[1].get_ydata()[0] == 1.0
     assert axes.lines[2].get_ydata()[0] == 0.25
     assert legend_of(axes) == ["verbatim, p = 0.5", "greedy, one query"]
+
+
+def test_near_verbatim_curves_are_dashed_where_masses_below_the_stop_count() -> None:
+    """At p = 0.5 a mass of 0.001 needs 692.8 queries: beyond, what was not searched for would count."""
+    queries = [1, 100, 692, 693, 10_000]
+    logs = np.log([0.5, 0.0001])
+    curves = [
+        rate_curves(logs, queries=queries, probabilities=[0.5], mass_kind=kind)
+        for kind in (MassKind.EXACT, MassKind.LOWER_BOUND)
+    ]
+    axes = query_curves(curves, greedy_rate=None, searched_down_to=0.001).axes[0]
+    drawn = [(line.get_linestyle(), line.get_xdata().tolist()) for line in axes.lines if len(line.get_xdata()) > 2]
+    assert drawn[0] == ("-", queries), "the exact curve is what it is"
+    (solid, dashed) = drawn[1], next(part for part in drawn if part[0] == "--")
+    assert solid == ("-", [1, 100, 692])
+    assert dashed[1] == [692, 693, 10_000]
+    assert any("p_z alone" in text for text in legend_of(axes))
+    everywhere = query_curves(curves, greedy_rate=None).axes[0]
+    assert not any(line.get_linestyle() == "--" for line in everywhere.lines)
+    assert not any("p_z alone" in text for text in legend_of(everywhere))
+
+
+def test_a_curve_whose_every_point_lies_beyond_the_stop_is_dashed_whole() -> None:
+    curves = rate_curves(np.log([0.5]), queries=[5_000, 10_000], probabilities=[0.5], mass_kind=MassKind.LOWER_BOUND)
+    axes = query_curves([curves], greedy_rate=None, searched_down_to=0.001).axes[0]
+    assert next(line.get_xdata().tolist() for line in axes.lines if line.get_linestyle() == "--") == [5_000, 10_000]
+
+
+def test_verdict_bars_stack_what_is_shown_what_is_open_and_what_is_ruled_out(view: RunView) -> None:
+    rates = rates_by_criterion(view.population, 0.001)
+    axes = verdicts_by_edits(rates, threshold=0.001).axes[0]
+    assert sorted(legend_of(axes)) == sorted(
+        f"{name}, {split}" for name in ("extractable", "neither", "ruled out") for split in Split
+    )
+    heights = {str(bars.get_label()): [bar.get_height() for bar in bars] for bars in axes.containers}
+    assert view.population.mass_upper is not None
+    for split in Split:
+        rows = split_rows(view.population, split)
+        for edits in range(6):
+            lower, upper = view.population.mass(edits)[rows], view.population.mass_upper[rows, edits]
+            assert heights[f"extractable, {split}"][edits] == pytest.approx((lower >= 0.001).mean())
+            assert heights[f"ruled out, {split}"][edits] == pytest.approx((upper < 0.001).mean())
+    assert heights["neither, target"][0] == 0, "at distance 0 the bounds meet"
+    assert heights["neither, target"][5] > 0
 
 
 def test_policy_sweep_draws_each_series_with_its_own_marker() -> None:

@@ -59,7 +59,13 @@ def test_masses_and_positions_of_the_page_are_those_of_the_run(view: RunView) ->
     windows = payload["windows"]
     for edits in range(view.population.edit_budget + 1):
         assert np.array_equal(unpack(windows["mass"][edits], "<f8"), view.population.mass(edits))
+    assert view.population.mass_upper is not None
+    for edits, column in enumerate(windows["upper"]):
+        assert np.array_equal(unpack(column, "<f8"), view.population.mass_upper[:, edits])
     assert np.array_equal(unpack(windows["verbatim"], "<f8"), view.population.verbatim())
+    impossible = unpack(windows["impossible"], "u1").astype(bool)
+    assert impossible.tolist() == [log_p == -np.inf for log_p in view.results["log_p_verbatim"]]
+    assert (~impossible & (view.population.verbatim() == 0)).any(), "some are too small for a float, not impossible"
     assert np.array_equal(unpack(windows["suffix"], "<u4"), view.population.suffix_char_start)
     ranks = unpack(windows["ranks"], "u1").reshape(len(view.population), -1)
     assert ranks[3].tolist() == [min(rank + 1, 255) for rank in view.results["suffix_ranks"][3]]

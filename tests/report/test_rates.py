@@ -26,7 +26,10 @@ def test_counts_are_those_of_the_results_table(view: RunView) -> None:
         for edits in range(6):
             near = rate_for(rates, Criterion.NEAR, split=split, edits=edits)
             assert near is not None
-            assert near.hits == sum(max(row["mass_lower"][edits], row["p_verbatim"]) >= 0.001 for row in rows)
+            assert near.hits == sum(row["mass_lower"][edits] >= 0.001 for row in rows)
+            possible = rate_for(rates, Criterion.NOT_RULED_OUT, split=split, edits=edits)
+            assert possible is not None
+            assert possible.hits == sum(row["mass_upper"][edits] >= 0.001 for row in rows) >= near.hits
             greedy = rate_for(rates, Criterion.GREEDY, split=split, edits=edits)
             assert greedy is not None
             assert greedy.hits == sum(row["greedy_levenshtein"] <= edits for row in rows)
@@ -61,5 +64,5 @@ def test_a_split_without_windows_has_no_rates_and_nan_intervals(view: RunView) -
 def test_what_was_not_measured_is_none_not_zero(view: RunView, criterion: Criterion) -> None:
     from dataclasses import replace
 
-    bare = replace(view.population, p_verbatim=None, mass_lower=None, greedy_distance=None)
+    bare = replace(view.population, p_verbatim=None, mass_lower=None, mass_upper=None, greedy_distance=None)
     assert hits_of(bare, criterion, edits=0, threshold=0.1) is None

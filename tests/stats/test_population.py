@@ -44,7 +44,7 @@ def results(**columns: list[object]) -> pl.DataFrame:
 def test_categories_of_the_three_kinds_and_of_none() -> None:
     p_verbatim = np.array([0.5, 0.001, 0.0005, 0.0, 0.0005, 0.0])
     mass = np.array([0.6, 0.001, 0.002, 0.3, 0.0009, 0.0])
-    assert categories(p_verbatim, mass, 0.001).tolist() == [
+    assert categories(p_verbatim, mass, 0.001, is_impossible=p_verbatim == 0).tolist() == [
         Category.VERBATIM,
         Category.VERBATIM,
         Category.UNLOCKED,
@@ -58,8 +58,47 @@ def test_categories_of_the_three_kinds_and_of_none() -> None:
 def test_extractable_windows_are_exactly_those_in_some_category(pairs: list[tuple[float, float]], tau: float) -> None:
     p_verbatim = np.array([min(pair) for pair in pairs])
     mass = np.array([max(pair) for pair in pairs])
-    found = categories(p_verbatim, mass, tau) != Category.NOT_EXTRACTABLE
+    found = categories(p_verbatim, mass, tau, is_impossible=p_verbatim == 0) != Category.NOT_EXTRACTABLE
     assert found.tolist() == [value >= tau for value in mass]
+
+
+def test_a_probability_too_small_for_a_float_is_not_impossible() -> None:
+    """log p = −800: p is 0 as a float. −inf: the policy cuts a token off."""
+    population = population_of(
+        results(
+            p_verbatim=[0.0, 0.0, 0.25],
+            log_p_verbatim=[-800.0, -math.inf, math.log(0.25)],
+            mass_lower=[[0.0, 0.3], [0.0, 0.3], [0.25, 0.5]],
+            mass_upper=[[0.0, 0.3], [0.0, 0.3], [0.25, 0.5]],
+        )
+    )
+    assert population.is_impossible().tolist() == [False, True, False]
+    assert population.log_verbatim().tolist() == [-800.0, -math.inf, math.log(0.25)]
+    assert population.log_mass(0).tolist() == [-800.0, -math.inf, math.log(0.25)]
+    assert population.log_mass(1).tolist() == [math.log(0.3), math.log(0.3), math.log(0.5)]
+    found = categories(population.verbatim(), population.mass(1), 0.1, is_impossible=population.is_impossible())
+    assert found.tolist() == [Category.UNLOCKED, Category.UNLOCKED_FROM_ZERO, Category.VERBATIM]
+
+
+def test_without_a_stored_logarithm_the_mass_itself_tells() -> None:
+    population = population_of(results(mass_lower=[[0.0, 0.3], [0.25, 0.5]]))
+    assert population.is_impossible().tolist() == [True, False]
+    assert population.log_verbatim().tolist() == [-math.inf, math.log(0.25)]
+
+
+def test_windows_that_were_not_searched_out_are_those_that_rest_on_the_verbatim_probability() -> None:
+    stops = ["screened", "below_threshold", "below_threshold", "beam_empty", "finished"]
+    lower = [[0.1, 0.1], [0.1, 0.1], [0.1, 0.2], [0.1, 0.1], [0.1, 0.1]]
+    population = population_of(results(p_verbatim=[0.1] * 5, mass_lower=lower, stop_reason=stops))
+    assert population.is_cut_short is not None
+    assert population.is_cut_short.tolist() == [True, True, False, False, False], "the third was refined after all"
+    assert population_of(results(p_verbatim=[0.1])).is_cut_short is None
+
+
+def test_what_the_search_found_of_the_target_is_nan_where_it_did_not_search() -> None:
+    population = population_of(results(p_verbatim=[0.1, 0.2], search_lower=[None, [0.2, 0.3]]))
+    assert population.search_verbatim is not None
+    assert np.array_equal(population.search_verbatim, [math.nan, 0.2], equal_nan=True)
 
 
 def test_mass_gain_is_never_negative_even_where_the_search_lost_the_verbatim_path() -> None:

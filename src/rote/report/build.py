@@ -18,7 +18,7 @@ from rote.report.view import RunView, load_view
 from rote.store.atomic import atomic_file
 
 OWN_FIGURE = re.compile(
-    r"(rates-by-edits|queries|mass|mass-gain|shells|shell-violins|ranks|book|texts|copies"
+    r"(rates-by-edits|verdicts-by-edits|queries|mass|mass-gain|shells|shell-violins|ranks|book|texts|copies"
     r"|verbatim-share-by-model|mass-gain-by-model)(-run\d+|-\d+)?\.(svg|png)"
 )
 

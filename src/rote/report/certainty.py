@@ -7,8 +7,9 @@ import numpy as np
 
 from rote.report.rates import CriterionRate
 from rote.report.view import RunView
-from rote.report.words import integer, plural, unit_words
+from rote.report.words import integer, percent, plural, unit_words
 from rote.stats.population import Flags
+from rote.stats.recovery import recovery
 from rote.types import Split
 
 
@@ -34,6 +35,7 @@ def certainty(view: RunView, rates: list[CriterionRate]) -> tuple[Sentence, ...]
         )
         sentences.append(_verdict_sentence(view))
         sentences += _screen_sentences(view)
+        sentences += _recovery_sentences(view)
     target = next((entry for entry in rates if entry.split is Split.TARGET), None)
     if target is not None:
         sentences.append(Sentence(f"Intervals allow for overlapping windows: {unit_words(target.rate)}.", "interval"))
@@ -78,6 +80,25 @@ def _screen_sentences(view: RunView) -> list[Sentence]:
             f"{plural(math.ceil(float(audit['missed_windows_at_most'])), 'window')} of "
             f"{integer(int(audit['not_searched']))} not searched.",
             "screen",
+        )
+    ]
+
+
+def _recovery_sentences(view: RunView) -> list[Sentence]:
+    """What the search finds of the exact text by itself, where teacher forcing says what is there to find."""
+    population = view.population
+    if population.search_verbatim is None:
+        return []
+    found = recovery(population.search_verbatim, population.verbatim(), view.threshold)
+    if not found.windows:
+        return []
+    difference = f" and is off by at most {percent(found.largest_difference)} where it was found" if found.found else ""
+    return [
+        Sentence(
+            f"The search by itself came upon the exact text in {integer(found.found)} of the "
+            f"{plural(found.windows, 'searched window')} where it reaches τ: recovery {percent(found.share)}. Its "
+            f"probability divided by the one computed directly has a median of {found.median:.4g}{difference}.",
+            "recovery",
         )
     ]
 

@@ -10,13 +10,14 @@ from rote.report.compare import Comparison
 from rote.report.figures.book import HeatRow, book_heat_map
 from rote.report.figures.curves import policy_sweep, query_curves, token_ranks
 from rote.report.figures.masses import gain_curves, mass_scatter
-from rote.report.figures.rates import CopiesSeries, rate_by_copies, rates_by_edits
+from rote.report.figures.rates import CopiesSeries, rate_by_copies, rates_by_edits, verdicts_by_edits
 from rote.report.figures.shells import shell_heat_map, shell_violins, verbatim_share_by_model
-from rote.report.rates import Criterion, hits_of, places_of, rates_by_criterion
+from rote.report.queries import curves_of, cut_short_words, searched_down_to
+from rote.report.rates import Criterion, hits_of, rates_by_criterion
 from rote.report.sweeps import sweep_series
 from rote.report.tables import CopiesRate, copies_rates
 from rote.report.view import Document, RunView
-from rote.stats.curves import MassKind, RateCurves, query_grid, rate_curves
+from rote.stats.curves import query_grid
 from rote.stats.population import Flags, Floats, Population, character_maxima
 from rote.types import Split
 
@@ -67,16 +68,37 @@ def run_drawings(view: RunView, *, suffix: str, title: str) -> list[Drawing]:
             rates_by_edits(rates_by_criterion(view.population, threshold), threshold=threshold, title=title),
             "near",
         ),
+        *verdict_drawings(view, suffix=suffix, title=title),
         Drawing(
             f"queries{suffix}",
-            "Share of target windows that come out at least once with probability p within n queries.",
-            query_curves(target_curves(view), greedy_rate=greedy_rate(targets), title=title),
+            query_caption(targets, threshold),
+            query_curves(
+                curves_of(targets, queries=query_grid(LARGEST_QUERIES)),
+                greedy_rate=greedy_rate(targets),
+                searched_down_to=searched_down_to(targets, threshold),
+                title=title,
+            ),
             "queries",
         ),
     ]
     if targets.mass_lower is not None:
         drawings += mass_drawings(targets, threshold, suffix=suffix, title=title, label=view.label)
     return drawings + sweep_drawings(view, suffix=suffix, title=title) + rank_drawings(view, suffix=suffix)
+
+
+def verdict_drawings(view: RunView, *, suffix: str, title: str) -> list[Drawing]:
+    if view.population.mass_upper is None:
+        return []
+    rates = rates_by_criterion(view.population, view.threshold)
+    caption = "What the certified bounds say at each ε: shown to be extractable, ruled out, or neither."
+    return [
+        Drawing(
+            f"verdicts-by-edits{suffix}",
+            caption,
+            verdicts_by_edits(rates, threshold=view.threshold, title=title),
+            "bounds",
+        )
+    ]
 
 
 def sweep_drawings(view: RunView, *, suffix: str, title: str) -> list[Drawing]:
@@ -99,7 +121,14 @@ def mass_drawings(targets: Population, threshold: float, *, suffix: str, title: 
         Drawing(
             f"mass{suffix}",
             "Near-verbatim against verbatim probability of each extractable target window.",
-            mass_scatter(verbatim, mass, threshold=threshold, edits=budget, title=title),
+            mass_scatter(
+                verbatim,
+                mass,
+                is_impossible=targets.is_impossible(),
+                threshold=threshold,
+                edits=budget,
+                title=title,
+            ),
             "category-unlocked",
         ),
         Drawing(
@@ -128,20 +157,11 @@ def greedy_rate(targets: Population) -> float | None:
     return None if hits is None else float(hits.mean())
 
 
-def target_curves(view: RunView) -> list[RateCurves]:
-    """(n, p) of the exact target, and of the near-verbatim lower bound where it was measured."""
-    targets = targets_of(view)
-    places, grid = places_of(targets), query_grid(LARGEST_QUERIES)
-    curves = [rate_curves(log_of(targets.verbatim()), places, queries=grid)]
-    if targets.mass_lower is not None:
-        near = log_of(targets.mass(targets.edit_budget))
-        curves.append(rate_curves(near, places, queries=grid, mass_kind=MassKind.LOWER_BOUND))
-    return curves
-
-
-def log_of(masses: Floats) -> Floats:
-    with np.errstate(divide="ignore"):
-        return np.asarray(np.minimum(np.log(masses), 0.0), dtype=np.float64)
+def query_caption(targets: Population, threshold: float) -> str:
+    caption = "Share of target windows that come out at least once with probability p within n queries."
+    if searched_down_to(targets, threshold) is None:
+        return caption
+    return f"{caption} Dashed: {cut_short_words(targets, threshold)}."
 
 
 def rank_drawings(view: RunView, *, suffix: str) -> list[Drawing]:

@@ -1,15 +1,48 @@
-"""(n, p) tables of a run: the share of windows that come out within n queries with probability p, for any n and p."""
+"""(n, p) of a run: the share of windows that come out within n queries with probability p, for any n and p.
+
+Near-verbatim curves rest on lower bounds. Where a search stopped at τ, or was not run, nothing but p_z is in the bound;
+that says nothing of masses below τ, so beyond the queries that τ needs the curve may be far below the truth.
+"""
 
 from collections.abc import Sequence
 
 import numpy as np
 from rich.table import Table
 
+from rote.report.rates import places_of
 from rote.report.view import RunView
-from rote.report.words import interval_words, percent
-from rote.stats.curves import MassKind, RateCurves, rate_curves
+from rote.report.words import integer, interval_words, percent, probability
+from rote.stats.curves import PROBABILITIES, MassKind, RateCurves, queries_needed, rate_curves
 from rote.stats.population import Population
-from rote.stats.units import Places
+
+
+def curves_of(
+    population: Population, *, queries: Sequence[float], probabilities: Sequence[float] = PROBABILITIES
+) -> list[RateCurves]:
+    """Of the exact target, and of the near-verbatim lower bound, where they were measured."""
+    places, masses = places_of(population), []
+    if population.p_verbatim is not None or population.mass_lower is not None:
+        masses.append((population.log_verbatim(), MassKind.EXACT))
+    if population.mass_lower is not None:
+        masses.append((population.log_mass(population.edit_budget), MassKind.LOWER_BOUND))
+    return [
+        rate_curves(logs, places, queries=queries, probabilities=probabilities, mass_kind=kind) for logs, kind in masses
+    ]
+
+
+def searched_down_to(population: Population, threshold: float) -> float | None:
+    """The mass below which some windows' near-verbatim bounds rest on p_z alone; None when all were searched out."""
+    return threshold if population.is_cut_short is not None and population.is_cut_short.any() else None
+
+
+def cut_short_words(population: Population, threshold: float) -> str:
+    """What a reader must know of a near-verbatim curve beyond the queries that τ needs."""
+    assert population.is_cut_short is not None
+    return (
+        f"{integer(int(population.is_cut_short.sum()))} of {integer(len(population))} windows were not searched for "
+        f"masses below {probability(threshold)}: there they count by their exact probability alone, so the true share "
+        "may be higher"
+    )
 
 
 def query_tables(view: RunView, *, queries: Sequence[float], probabilities: Sequence[float]) -> list[Table]:
@@ -17,53 +50,32 @@ def query_tables(view: RunView, *, queries: Sequence[float], probabilities: Sequ
     tables = []
     for name, wanted in (("target", ~view.population.is_control), ("control", view.population.is_control)):
         if wanted.any():
-            tables.append(_table(view.population, wanted, name, queries, probabilities))
+            part = view.population.select(wanted)
+            tables.append(_table(part, name, queries, probabilities, threshold=view.threshold))
     return tables
 
 
 def _table(
-    population: Population,
-    wanted: np.ndarray,
-    name: str,
-    queries: Sequence[float],
-    probabilities: Sequence[float],
+    population: Population, name: str, queries: Sequence[float], probabilities: Sequence[float], *, threshold: float
 ) -> Table:
     table = Table(
         title=f"{name}: share of windows extractable within n queries with probability p", title_justify="left"
     )
     for heading in ("", "p"):
         table.add_column(heading)
-    for count in queries:
-        table.add_column(f"n = {count:g}", justify="right")
-    table.add_column("any n", justify="right")
-    for label, curves in _curves(population, wanted, queries, probabilities):
+    for count in (*queries, np.inf):
+        table.add_column("any n" if count == np.inf else f"n = {count:g}", justify="right")
+    floor = searched_down_to(population, threshold)
+    labels = {MassKind.EXACT: "verbatim", MassKind.LOWER_BOUND: f"within {population.edit_budget} edits, at least"}
+    for curves in curves_of(population, queries=queries, probabilities=probabilities):
         for curve in curves.curves:
+            marked = floor is not None and curves.mass_kind is MassKind.LOWER_BOUND
+            most = queries_needed(floor, curve.p, whole=False) if floor is not None and marked else np.inf
             shares = [f"{percent(rate.value)} ({interval_words(rate.interval)})" for rate in curve.rates]
-            table.add_row(label, f"{curve.p:g}", *shares, percent(curves.worst_case.value))
+            cells = [share + ("*" if n > most else "") for share, n in zip(shares, curve.queries, strict=True)]
+            limit = percent(curves.worst_case.value) + ("*" if marked else "")
+            table.add_row(labels[curves.mass_kind], f"{curve.p:g}", *cells, limit)
+    if floor is not None:
+        table.caption = f"* {cut_short_words(population, threshold)}."
+        table.caption_justify = "left"
     return table
-
-
-def _curves(
-    population: Population,
-    wanted: np.ndarray,
-    queries: Sequence[float],
-    probabilities: Sequence[float],
-) -> list[tuple[str, RateCurves]]:
-    lengths = population.char_end - population.char_start
-    places = Places.of(
-        population.document[wanted].tolist(), population.char_start[wanted], window_chars=int(lengths.max())
-    )
-    masses: list[tuple[str, np.ndarray, MassKind]] = []
-    if population.p_verbatim is not None:
-        masses.append(("verbatim", population.p_verbatim, MassKind.EXACT))
-    if population.mass_lower is not None:
-        budget = population.edit_budget
-        masses.append((f"within {budget} edits, at least", population.mass(budget), MassKind.LOWER_BOUND))
-    with np.errstate(divide="ignore"):
-        return [
-            (
-                label,
-                rate_curves(np.log(mass[wanted]), places, queries=queries, probabilities=probabilities, mass_kind=kind),
-            )
-            for label, mass, kind in masses
-        ]

@@ -22,6 +22,8 @@ class Criterion(StrEnum):
     """p_z ≥ τ."""
     NEAR = "near"
     """The lower bound on the near-verbatim mass within ε edits is ≥ τ."""
+    NOT_RULED_OUT = "not_ruled_out"
+    """The upper bound on that mass is ≥ τ: at most these windows are extractable within ε edits."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,8 @@ def hits_of(population: Population, criterion: Criterion, *, edits: int, thresho
         return None if population.greedy_distance is None else population.greedy_distance <= edits
     if criterion is Criterion.VERBATIM:
         return None if population.p_verbatim is None else population.p_verbatim >= threshold
+    if criterion is Criterion.NOT_RULED_OUT:
+        return None if population.mass_upper is None else population.mass_upper[:, edits] >= threshold
     return None if population.mass_lower is None else population.mass(edits) >= threshold
 
 

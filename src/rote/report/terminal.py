@@ -52,6 +52,7 @@ def rate_table(view: RunView, rates: list[CriterionRate]) -> Table:
         ("greedy, exact", Criterion.GREEDY, 0),
         (f"verbatim, p ≥ {probability(view.threshold)}", Criterion.VERBATIM, None),
         (f"near-verbatim, ε ≤ {budget}", Criterion.NEAR, budget),
+        ("  at most (not ruled out)", Criterion.NOT_RULED_OUT, budget),
     ]
     for name, criterion, edits in rows:
         cells = [rate_cells(rate_for(rates, criterion, split=split, edits=edits)) for split in Split]

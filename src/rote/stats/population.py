@@ -30,7 +30,8 @@ class Category(IntEnum):
     UNLOCKED = 2
     """0 < p_z < τ, and the near-verbatim mass reaches τ."""
     UNLOCKED_FROM_ZERO = 3
-    """p_z = 0: the policy can never emit the exact words, and the near-verbatim mass reaches τ."""
+    """p_z = 0: the policy can never emit the exact words, and the near-verbatim mass reaches τ. A p_z too small for a
+    float is not 0: its logarithm tells them apart."""
 
 
 @dataclass(frozen=True)
@@ -44,10 +45,15 @@ class Population:
     suffix_char_start: Integers
     char_end: Integers
     p_verbatim: Floats | None
+    log_p_verbatim: Floats | None
     mass_lower: Floats | None
     """[windows, edit budget + 1], cumulative over ε."""
     mass_upper: Floats | None
     """[windows, edit budget + 1], as `mass_lower`."""
+    search_verbatim: Floats | None
+    """What the search by itself found of p_z; NaN where a window was not searched."""
+    is_cut_short: Flags | None
+    """Whether the search stopped at τ or was not run, so that nothing but p_z is in the lower bounds."""
     greedy_distance: Floats | None
     """+inf where the answer was seen to be beyond the edit budget before it was complete."""
 
@@ -75,6 +81,24 @@ class Population:
         """p_z of each window; where teacher forcing was not asked for, the mass the search found within 0 edits."""
         return self.mass(0) if self.p_verbatim is None else self.p_verbatim
 
+    def log_verbatim(self) -> Floats:
+        """log p_z of each window, finite also where p_z is too small for a float; from p_z itself where no logarithm
+        was stored (a run without teacher forcing)."""
+        if self.log_p_verbatim is not None:
+            return self.log_p_verbatim
+        with np.errstate(divide="ignore"):
+            return np.asarray(np.log(self.verbatim()))
+
+    def log_mass(self, edits: int) -> Floats:
+        """The logarithm of `mass`. It includes p_z, so it is log p_z where all of it is too small for a float."""
+        mass = self.mass(edits)
+        with np.errstate(divide="ignore"):
+            return np.where(mass > 0, np.minimum(np.log(mass), 0.0), self.log_verbatim())
+
+    def is_impossible(self) -> Flags:
+        """Whether the policy can never emit the exact words: p_z is 0, not merely small."""
+        return np.isneginf(self.log_verbatim())
+
     def select(self, rows: Flags) -> "Population":
         """The same columns, only the windows where `rows` is true."""
         columns = {field.name: getattr(self, field.name) for field in fields(self)}
@@ -87,6 +111,7 @@ def population_of(results: pl.DataFrame, distance: str = "levenshtein") -> Popul
     def column(name: str) -> NDArray[np.generic] | None:
         return results[name].to_numpy() if name in results.columns else None
 
+    mass_lower = _by_edits(results, "mass_lower")
     greedy = column("greedy_hamming" if distance == "hamming" else "greedy_levenshtein")
     return Population(
         window_id=np.asarray(results["window_id"].to_list(), dtype=object),
@@ -96,8 +121,11 @@ def population_of(results: pl.DataFrame, distance: str = "levenshtein") -> Popul
         suffix_char_start=results["suffix_char_start"].to_numpy().astype(np.int64),
         char_end=results["char_end"].to_numpy().astype(np.int64),
         p_verbatim=cast("Floats | None", column("p_verbatim")),
-        mass_lower=_by_edits(results, "mass_lower"),
+        log_p_verbatim=cast("Floats | None", column("log_p_verbatim")),
+        mass_lower=mass_lower,
         mass_upper=_by_edits(results, "mass_upper"),
+        search_verbatim=_first_of(results, "search_lower"),
+        is_cut_short=_is_cut_short(results, mass_lower),
         greedy_distance=None if greedy is None else np.nan_to_num(greedy.astype(np.float64), nan=np.inf),
     )
 
@@ -115,11 +143,26 @@ def _by_edits(results: pl.DataFrame, name: str) -> Floats | None:
     return masses
 
 
-def categories(p_verbatim: Floats, mass: Floats, threshold: float) -> NDArray[np.uint8]:
+def _first_of(results: pl.DataFrame, name: str) -> Floats | None:
+    """[windows]: the first number of a list by ε; NaN where there is no list."""
+    if name not in results.columns:
+        return None
+    return cast("Floats", results[name].list.first().cast(pl.Float64).fill_null(np.nan).to_numpy())
+
+
+def _is_cut_short(results: pl.DataFrame, mass_lower: Floats | None) -> Flags | None:
+    if mass_lower is None or "stop_reason" not in results.columns:
+        return None
+    ended_early = results["stop_reason"].cast(pl.String).is_in(["screened", "below_threshold"]).to_numpy()
+    # Refinement may have gone on where the search had stopped.
+    return np.asarray(ended_early & (mass_lower[:, -1] == mass_lower[:, 0]))
+
+
+def categories(p_verbatim: Floats, mass: Floats, threshold: float, *, is_impossible: Flags) -> NDArray[np.uint8]:
     """The `Category` of each window at τ = `threshold`."""
     category = np.full(len(mass), Category.NOT_EXTRACTABLE, dtype=np.uint8)
     category[mass >= threshold] = Category.UNLOCKED
-    category[(mass >= threshold) & (p_verbatim == 0)] = Category.UNLOCKED_FROM_ZERO
+    category[(mass >= threshold) & is_impossible] = Category.UNLOCKED_FROM_ZERO
     category[p_verbatim >= threshold] = Category.VERBATIM
     return category
 

@@ -1,9 +1,11 @@
 """(n, p) curves and policy sweeps."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from rote.report.figures.style import (
@@ -20,7 +22,7 @@ from rote.report.figures.style import (
     percent_axis,
     say_empty,
 )
-from rote.stats.curves import MassKind, RateCurves
+from rote.stats.curves import MassKind, RateCurve, RateCurves, queries_needed
 
 SHADES = (0.35, 0.55, 0.78, 1.0)
 """Opacity per success probability: the harder to satisfy, the darker."""
@@ -32,8 +34,17 @@ KIND_NAMES = {
 KIND_COLOURS = {MassKind.EXACT: BLUE, MassKind.LOWER_BOUND: VERMILLION, MassKind.UPPER_BOUND: SOFT}
 
 
-def query_curves(curves: Sequence[RateCurves], *, greedy_rate: float | None, title: str = "") -> Figure:
-    """Rate against the number of queries, one line per success probability; greedy and the limit as level lines."""
+def query_curves(
+    curves: Sequence[RateCurves],
+    *,
+    greedy_rate: float | None,
+    searched_down_to: float | None = None,
+    title: str = "",
+) -> Figure:
+    """Rate against the number of queries, one line per success probability; greedy and the limit as level lines.
+
+    Lower bounds that were not searched out below a mass of `searched_down_to` are dashed where smaller masses count.
+    """
     figure, axes = new_figure(5.2, 4.2)
     with house_style():
         if not any(group.windows for group in curves):
@@ -42,9 +53,10 @@ def query_curves(curves: Sequence[RateCurves], *, greedy_rate: float | None, tit
         for group in curves:
             colour = KIND_COLOURS[group.mass_kind]
             for index, curve in enumerate(group.curves):
-                values = [rate.value for rate in curve.rates]
+                look = {"color": colour, "alpha": SHADES[index % len(SHADES)]}
                 label = f"{KIND_NAMES[group.mass_kind]}, p = {curve.p:g}"
-                axes.plot(curve.queries, values, color=colour, alpha=SHADES[index % len(SHADES)], label=label)
+                floor = searched_down_to if group.mass_kind is MassKind.LOWER_BOUND else None
+                _draw_curve(axes, curve, floor, label=label, look=look)
             limit = group.worst_case.value
             axes.axhline(limit, color=colour, linewidth=0.9, linestyle=":")
             axes.annotate(
@@ -58,7 +70,9 @@ def query_curves(curves: Sequence[RateCurves], *, greedy_rate: float | None, tit
                 va="center",
             )
         if greedy_rate is not None:
-            axes.axhline(greedy_rate, color=INK, linewidth=1, linestyle="--", label="greedy, one query")
+            axes.axhline(greedy_rate, color=INK, linewidth=1, linestyle="-.", label="greedy, one query")
+        if searched_down_to is not None and any(group.mass_kind is MassKind.LOWER_BOUND for group in curves):
+            axes.plot([], [], color=VERMILLION, linestyle="--", label="stopped windows by p_z alone")
         log_axis(axes, "x")
         axes.set_ylim(bottom=0)
         axes.margins(x=0.01)
@@ -68,6 +82,19 @@ def query_curves(curves: Sequence[RateCurves], *, greedy_rate: float | None, tit
         figure.suptitle(title, x=0.01, ha="left", fontsize=9.5, fontweight="bold")
         legend_above(axes, columns=2)
     return figure
+
+
+def _draw_curve(
+    axes: Axes, curve: RateCurve, searched_down_to: float | None, *, label: str, look: Mapping[str, Any]
+) -> None:
+    """One line; dashed from the last number of queries for which only masses of `searched_down_to` or more count."""
+    queries, values = np.array(curve.queries), np.array([rate.value for rate in curve.rates])
+    most = np.inf if searched_down_to is None else queries_needed(searched_down_to, curve.p, whole=False)
+    solid = int((queries <= most).sum())
+    axes.plot(queries[:solid], values[:solid], label=label, **look)
+    if solid < len(queries):
+        start = max(solid - 1, 0)
+        axes.plot(queries[start:], values[start:], linestyle="--", **look)
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from rote.report.figures.style import (
     new_figure,
     percent_axis,
 )
-from rote.stats.population import Category, Floats, categories, mass_gain, tail_curve
+from rote.stats.population import Category, Flags, Floats, categories, mass_gain, tail_curve
 
 CATEGORY_LOOKS = {
     Category.VERBATIM: (BLUE, "o", "word for word"),
@@ -33,11 +33,13 @@ RASTER_ABOVE = 2_000
 """More points than this are drawn as an image inside the vector file, or the file would not open."""
 
 
-def mass_scatter(p_verbatim: Floats, mass: Floats, *, threshold: float, edits: int, title: str = "") -> Figure:
+def mass_scatter(
+    p_verbatim: Floats, mass: Floats, *, is_impossible: Flags, threshold: float, edits: int, title: str = ""
+) -> Figure:
     """Each extractable window at (p_z, near-verbatim mass), log–log, by category; p_z = 0 on a rail at the left."""
     figure, axes = new_figure(5.2, 4.4)
     with house_style():
-        category = categories(p_verbatim, mass, threshold)
+        category = categories(p_verbatim, mass, threshold, is_impossible=is_impossible)
         shown = category != Category.NOT_EXTRACTABLE
         positive = p_verbatim[shown & (p_verbatim > 0)]
         floor = 10.0 ** np.floor(np.log10(min(positive.min() if len(positive) else 1.0, threshold)) - 0.3)
@@ -45,7 +47,7 @@ def mass_scatter(p_verbatim: Floats, mass: Floats, *, threshold: float, edits: i
         rail = floor / 10**0.6
         for kind, (colour, marker, label) in CATEGORY_LOOKS.items():
             rows = category == kind
-            x = np.where(p_verbatim[rows] > 0, np.maximum(p_verbatim[rows], floor), rail)
+            x = np.where(is_impossible[rows], rail, np.maximum(p_verbatim[rows], floor))
             axes.scatter(
                 x,
                 mass[rows],

@@ -2,12 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from rote.report.figures.style import (
+    BLUE,
     INK,
     MARKERS,
     SERIES,
@@ -37,6 +39,12 @@ LOOKS = {
     (Criterion.GREEDY, Split.CONTROL): {"color": SOFT, "marker": "s", "linestyle": ":", "markerfacecolor": "white"},
 }
 DODGE = 0.07
+VERDICT_LOOKS: dict[str, dict[str, Any]] = {
+    "extractable": {"color": VERMILLION, "edgecolor": "white"},
+    "neither": {"color": "#e3ded2", "edgecolor": "white"},
+    "ruled out": {"color": BLUE, "edgecolor": "white"},
+}
+"""From the bottom of a bar to its top."""
 
 
 def rates_by_edits(rates: Sequence[CriterionRate], *, threshold: float, title: str = "") -> Figure:
@@ -63,6 +71,38 @@ def rates_by_edits(rates: Sequence[CriterionRate], *, threshold: float, title: s
         percent_axis(axes)
         figure.suptitle(title, x=0.01, ha="left", fontsize=9.5, fontweight="bold")
         legend_above(axes)
+    return figure
+
+
+def verdicts_by_edits(rates: Sequence[CriterionRate], *, threshold: float, title: str = "") -> Figure:
+    """A bar per ε and split: windows whose lower bound reaches τ, whose upper bound stays below it, and the rest."""
+    figure, axes = new_figure()
+    with house_style():
+        shares = {(entry.criterion, entry.split, entry.edits): entry.rate.value for entry in rates}
+        splits = [split for split in Split if (Criterion.NOT_RULED_OUT, split, 0) in shares]
+        if not splits:
+            say_empty(axes, "The run holds no upper bounds.")
+            return figure
+        every_edits = sorted(edits or 0 for criterion, _, edits in shares if criterion is Criterion.NOT_RULED_OUT)
+        every_edits = list(dict.fromkeys(every_edits))
+        width = 0.8 / len(splits)
+        for index, split in enumerate(splits):
+            places = np.array(every_edits) + (index - (len(splits) - 1) / 2) * width
+            shown = np.array([shares[Criterion.NEAR, split, edits] for edits in every_edits])
+            possible = np.array([shares[Criterion.NOT_RULED_OUT, split, edits] for edits in every_edits])
+            for bottom, top, (name, look) in zip(
+                (0 * shown, shown, possible), (shown, possible, 0 * shown + 1), VERDICT_LOOKS.items(), strict=True
+            ):
+                hatch = "///" if split is Split.CONTROL else None
+                label = f"{name}, {split.value}"
+                axes.bar(places, top - bottom, 0.92 * width, bottom=bottom, label=label, hatch=hatch, **look)
+        axes.set_xlabel("edits allowed, ε")
+        axes.set_ylabel(f"windows, by what is certain about mass ≥ {threshold:g}")
+        axes.set_xticks(every_edits)
+        axes.set_ylim(0, 1)
+        percent_axis(axes)
+        figure.suptitle(title, x=0.01, ha="left", fontsize=9.5, fontweight="bold")
+        legend_above(axes, columns=len(splits))
     return figure
 
 

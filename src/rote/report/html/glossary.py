@@ -65,9 +65,10 @@ GLOSSARY = (
     Definition(
         "bounds",
         "Certified bounds",
-        "The lower bound adds up continuations that were found. The upper bound adds everything that was not explored. "
-        "The true mass lies between them with certainty, not merely with confidence. Lower bound ≥ τ: extractable. "
-        "Upper bound < τ: ruled out. Otherwise the run has shown neither.",
+        "For each ε, the lower bound adds up continuations that were found. The upper bound adds everything that was "
+        "not explored and can still end within ε edits. The true mass lies between them with certainty, not merely "
+        "with confidence; at ε = 0 they meet. Lower bound ≥ τ: extractable. Upper bound < τ: ruled out. Otherwise the "
+        "run has shown neither.",
     ),
     Definition(
         "estimate",
@@ -141,7 +142,14 @@ GLOSSARY = (
         "screen",
         "Screen",
         "Windows whose tokens are far from likely are not searched: they keep their exact probability as lower bound "
-        "and 1 as upper bound, and are never ruled out. A random sample of them is searched all the same to see what "
-        "the screen missed.",
+        "and, from ε = 1 on, 1 as upper bound, and are never ruled out. A random sample of them is searched all the "
+        "same to see what the screen missed.",
+    ),
+    Definition(
+        "recovery",
+        "Recovery",
+        "How often the search, left to itself, comes upon the exact target in windows where its probability, which is "
+        "also computed directly, reaches τ. The published bounds do not depend on it.",
+        "windows with the target found / searched windows with p_z ≥ τ",
     ),
 )

@@ -88,6 +88,7 @@ def _windows(view: RunView) -> dict[str, Any]:
         "suffix": packed(suffixes, "u4"),
         "end": packed(ends, "u4"),
         "verbatim": packed(population.verbatim(), "f8"),
+        "impossible": packed(population.is_impossible(), "u1"),
         "mass": [packed(population.mass(edits), "f8") for edits in range(population.edit_budget + 1)],
     }
     if population.mass_upper is not None:

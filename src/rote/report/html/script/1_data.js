@@ -22,6 +22,7 @@ function decodeRun(run) {
       suffix: unpack(windows.suffix, "u4"),
       end: unpack(windows.end, "u4"),
       verbatim: unpack(windows.verbatim, "f8"),
+      impossible: unpack(windows.impossible, "u1"),
       mass: windows.mass.map((column) => unpack(column, "f8")),
       upper: windows.upper?.map((column) => unpack(column, "f8")) ?? null,
       greedy: optional("greedy", "u2"),
@@ -127,8 +128,9 @@ function scientific(value) {
   return `${mantissa.replace(".0", "")} × 10${superscript(Number(exponent))}`;
 }
 
-function probability(value) {
-  if (value === 0) return "0";
+// A probability may be too small for a double without being 0.
+function probability(value, isZero = true) {
+  if (value === 0) return isZero ? "0" : "< 10⁻³²³";
   if (value < 0.001) return scientific(value);
   return String(Number(value.toPrecision(3)));
 }

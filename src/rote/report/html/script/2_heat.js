@@ -14,10 +14,11 @@ function bin(mass, threshold) {
   return 1 + Math.min(BINS - 1, Math.floor(depth * BINS));
 }
 
-function categoryOf(verbatim, mass, threshold) {
-  if (verbatim >= threshold) return VERBATIM;
+function categoryOf(window, mass, threshold) {
+  const { verbatim, impossible } = currentRun().windows;
+  if (verbatim[window] >= threshold) return VERBATIM;
   if (!(mass >= threshold)) return NOT_EXTRACTABLE;
-  return verbatim === 0 ? UNLOCKED_FROM_ZERO : UNLOCKED;
+  return impossible[window] ? UNLOCKED_FROM_ZERO : UNLOCKED;
 }
 
 function lowerBound(sorted, value) {
@@ -77,7 +78,7 @@ function segmentClass(geometry, segment) {
   if (window < 0) return "";
   const threshold = tau();
   if (state.mode === "category") {
-    const category = categoryOf(currentRun().windows.verbatim[window], geometry.heat[segment], threshold);
+    const category = categoryOf(window, geometry.heat[segment], threshold);
     return CATEGORY_CLASS[category];
   }
   const step = bin(geometry.heat[segment], threshold);

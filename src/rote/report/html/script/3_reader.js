@@ -206,14 +206,14 @@ function scrollToOffset(offset) {
 }
 
 function showWindowsInstead(holder, entry) {
-  const { suffix, end, verbatim, mass } = currentRun().windows;
+  const { suffix, end, verbatim, impossible, mass } = currentRun().windows;
   const rows = [];
   for (let index = entry.first; index < entry.first + entry.count; index += 1) rows.push(index);
   rows.sort((left, right) => mass[edits()][right] - mass[edits()][left]);
   const body = element("tbody");
   for (const index of rows.slice(0, 200)) {
     const open = element("button", { class: "link", type: "button", onclick: () => selectWindow(index) }, `${suffix[index]}–${end[index]}`);
-    body.append(element("tr", {}, element("td", {}, open), element("td", { class: "number" }, probability(verbatim[index])), element("td", { class: "number" }, probability(mass[edits()][index]))));
+    body.append(element("tr", {}, element("td", {}, open), element("td", { class: "number" }, probability(verbatim[index], Boolean(impossible[index]))), element("td", { class: "number" }, probability(mass[edits()][index]))));
   }
   const head = element("tr", {}, element("th", {}, "Characters"), element("th", { class: "number" }, "Verbatim"), element("th", { class: "number" }, "Near-verbatim, at least"));
   holder.replaceChildren(

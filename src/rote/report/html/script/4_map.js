@@ -28,8 +28,7 @@ function drawRow(context, colours, row) {
   for (let column = 0; column < row.width; column += 1) {
     let colour = colours.steps[bin(strongest[column], threshold)];
     if (state.mode === "category" && window[column] >= 0) {
-      const verbatim = currentRun().windows.verbatim[window[column]];
-      colour = colours.categories[categoryOf(verbatim, strongest[column], threshold)];
+      colour = colours.categories[categoryOf(window[column], strongest[column], threshold)];
     }
     context.fillStyle = colour;
     context.fillRect(column, row.top, 1, row.height);

@@ -17,9 +17,9 @@ async function continuationsOf(window) {
 }
 
 function verdictOf(window) {
-  const { mass, upper, verbatim } = currentRun().windows;
+  const { mass, upper } = currentRun().windows;
   const value = mass[edits()][window];
-  const category = categoryOf(verbatim[window], value, tau());
+  const category = categoryOf(window, value, tau());
   if (category === VERBATIM) return ["verbatim", "Extractable word for word"];
   if (category === UNLOCKED) return ["unlocked", "Extractable, but only nearly word for word"];
   if (category === UNLOCKED_FROM_ZERO) return ["zero", "Extractable nearly; the exact words cannot occur"];
@@ -30,15 +30,15 @@ function verdictOf(window) {
 const linked = (anchor, label) => element("a", { class: "def", href: `#def-${anchor}`, title: DATA.definitions[anchor] ?? "" }, label);
 
 function massRows(window) {
-  const { mass, verbatim, upper, greedy } = currentRun().windows;
+  const { mass, verbatim, impossible, upper, greedy } = currentRun().windows;
   const rows = element("div", { class: "mass-rows" });
   const width = (value) => (value > 0 ? Math.max(1.5, 100 * (1 + Math.log10(value) / 6)) : 0);
-  const row = (label, value, note, isCurrent) => {
+  const row = (label, value, note, isCurrent, isZero = true) => {
     const bar = element("i", {});
     bar.style.width = `${Math.max(0, width(value))}%`;
-    rows.append(element("div", { class: isCurrent ? "mass-row is-current" : "mass-row" }, element("span", {}, label), element("span", { class: "mass-bar" }, bar), element("b", {}, note + probability(value))));
+    rows.append(element("div", { class: isCurrent ? "mass-row is-current" : "mass-row" }, element("span", {}, label), element("span", { class: "mass-bar" }, bar), element("b", {}, note + probability(value, isZero))));
   };
-  row(linked("verbatim", "exact, p_z"), verbatim[window], "", edits() === 0);
+  row(linked("verbatim", "exact, p_z"), verbatim[window], "", edits() === 0, Boolean(impossible[window]));
   if (currentRun().hasNear) mass.forEach((column, index) => index && row(linked("near", `ε ≤ ${index}`), column[window], "≥ ", index === edits()));
   if (upper) row(linked("bounds", "at most"), upper[edits()][window], "≤ ", false);
   const estimate = estimateText(window);

@@ -35,20 +35,28 @@ function rateText({ windows, hits }, interval) {
   return ` (${percent(hits / windows)}${range})`;
 }
 
+// The other side of the count: windows whose upper bound does not rule them out.
+function mostText(isControl) {
+  const { upper } = currentRun().windows;
+  if (!upper) return "";
+  const { windows, hits } = countWindows(isControl, (index) => upper[edits()][index] >= tau());
+  return windows ? `; at most ${integer(hits)} can` : "";
+}
+
 function showCounts() {
-  const { verbatim, mass } = currentRun().windows;
-  const column = mass[edits()];
+  const column = currentRun().windows.mass[edits()];
   for (const side of ["target", "control"]) {
     const counted = countNear(side === "control");
     byId(`count-${side}`).textContent = integer(counted.hits);
     byId(`count-${side}`).dataset.value = counted.hits;
     byId(`windows-${side}`).textContent = integer(counted.windows);
     byId(`rate-${side}`).textContent = rateText(counted, intervalAt(side === "control", edits()));
+    byId(`most-${side}`).textContent = mostText(side === "control");
     if (side === "control") document.querySelector(".control-line").hidden = counted.windows === 0;
   }
   const categories = [0, 0, 0, 0];
   countWindows(false, (index) => {
-    categories[categoryOf(verbatim[index], column[index], tau())] += 1;
+    categories[categoryOf(index, column[index], tau())] += 1;
     return false;
   });
   for (const [index, name] of [[VERBATIM, "verbatim"], [UNLOCKED, "unlocked"], [UNLOCKED_FROM_ZERO, "zero"]]) {
