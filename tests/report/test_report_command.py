@@ -11,7 +11,7 @@ from tests.report.synthetic_run import books, write_run
 
 def test_one_run_writes_its_report_beside_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = write_run(tmp_path / "run", books(2000)[:1], stride=200)
-    report([run])
+    report(runs=[str(run)])
     assert (run / "report" / "index.html").exists()
     printed = capsys.readouterr().out
     assert str(run / "report" / "index.html") in printed
@@ -20,4 +20,4 @@ def test_one_run_writes_its_report_beside_it(tmp_path: Path, capsys: pytest.Capt
 
 def test_several_runs_need_a_place(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"2 runs were given.*--out"):
-        report([tmp_path / "a", tmp_path / "b"])
+        report(runs=[str(tmp_path / "a"), str(tmp_path / "b")])
