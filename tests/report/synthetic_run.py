@@ -120,6 +120,7 @@ def book_rows(book: Book, *, seed: int, stride: int, prefix: int = 210, suffix: 
                 "p_verbatim": float(lower[0]),
                 "greedy_hamming": min(50, distance * 2),
                 "greedy_levenshtein": distance,
+                "greedy_is_beyond_budget": False,
                 "suffix_ranks": [int(rank) - 1 for rank in generator.geometric(0.9 if mass > 1e-4 else 0.12, 50)],
                 "mass_lower": [float(value) for value in lower],
                 "mass_upper": [float(value) for value in upper],
