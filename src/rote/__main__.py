@@ -1,6 +1,6 @@
 """`python -m rote` is the `rote` command."""
 
-from rote.cli.main import main
+from rote.cli.entry import main
 
 if __name__ == "__main__":
     main()

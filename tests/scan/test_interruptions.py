@@ -1,83 +1,53 @@
 """A scan that is killed, stopped or run again ends with the rows of one that was left alone."""
 
-import json
 import os
 import random
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
 
 import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from rote.models.hf_tree import TreeSessionHF
+from rote.cli.stopping import SENTENCE, SIGNALS
 from rote.scan import run as execute
+from rote.store.read import read_run
+from tests.faults.dying import DyingProcess, Session, Stage, finished, said
 from tests.scan.scans import Command, TinyLab, scan_arguments
 
-DYING = Path(__file__).parent / "dying_scan.py"
 PART_WINDOWS = 5
 KILLS = 3
 
 
-def arguments(lab: TinyLab, out: Path) -> list[str]:
+def arguments(lab: TinyLab, out: Path, part_windows: int = PART_WINDOWS) -> list[str]:
     """Few slots, small batches and small parts make many moments."""
-    return scan_arguments(lab, out, limit=40, part_windows=PART_WINDOWS, slots=3, batch_windows=1)
-
-
-class Session(NamedTuple):
-    """How a command ended, and how many moments it had if it was not killed."""
-
-    status: int
-    moments: int
-
-
-Stage = Callable[[int, Path, list[str]], Session]
+    return scan_arguments(lab, out, limit=40, part_windows=part_windows, slots=3, batch_windows=1)
 
 
 @pytest.fixture(scope="module")
-def stage() -> Iterator[Stage]:
-    """Runs commands in processes that kill themselves at a given moment."""
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
-    process = subprocess.Popen(
-        [sys.executable, str(DYING)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
-    )
-    with process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        questions, answers = process.stdin, process.stdout
-
-        def run(moment: int, log: Path, command: list[str]) -> Session:
-            questions.write(json.dumps({"moment": moment, "log": str(log), "arguments": command}) + "\n")
-            questions.flush()
-            return Session(**json.loads(answers.readline()))
-
-        yield run
-        questions.close()
+def stage(lab: TinyLab) -> Iterator[Stage]:
+    """Runs commands in processes that get a signal at a given moment."""
+    process = DyingProcess(lab.model.path)
+    yield process
+    process.close()
 
 
 @pytest.fixture(scope="module")
 def undisturbed(lab: TinyLab, stage: Stage, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
     """A run that was left alone, and how many moments it had."""
     folder = tmp_path_factory.mktemp("undisturbed")
-    session = stage(0, folder / "log", arguments(lab, folder / "run"))
+    session = stage(Session(arguments(lab, folder / "run"), str(folder / "log")))
     assert session.status == 0
     return folder / "run", session.moments
 
 
 def stored_windows(run: Path) -> set[str]:
-    parts = sorted((run / "parts").glob("part-*.parquet"))
-    return {window for part in parts for window in pl.read_parquet(part)["window_id"]}
-
-
-def noted(log: Path, what: str) -> list[str]:
-    if not log.exists():
-        return []
-    lines = log.read_text(encoding="utf-8").splitlines()
-    return [line.removeprefix(f"{what} ") for line in lines if line.startswith(f"{what} ")]
+    return set(read_run(run).results["window_id"]) if (run / "parts").exists() else set()
 
 
 def assert_same_run(run: Path, expected: Path) -> None:
@@ -93,65 +63,96 @@ def test_a_scan_killed_three_times_ends_like_one_left_alone(
     expected, moments = undisturbed
     run = tmp_path / "run"
     drawn = random.Random(20261115)
-    for session in range(KILLS):
-        before = stored_windows(run)
-        log = tmp_path / f"log-{session}"
-        killed = stage(drawn.randrange(moments // 12, moments // 4), log, arguments(lab, run))
+    for number in range(KILLS):
+        before, log = stored_windows(run), tmp_path / f"log-{number}"
+        killed = stage(Session(arguments(lab, run), str(log), drawn.randrange(moments // 12, moments // 4)))
         assert killed.status == -signal.SIGKILL
         after = stored_windows(run)
         assert before <= after, "a kill must not take away what was finished"
-        assert before.isdisjoint(noted(log, "taken")), "a finished window must not be measured again"
-        finished = noted(log, "finished")
-        assert len(finished) == len(set(finished))
+        assert before.isdisjoint(finished(log)), "a finished window must not be measured again"
+        assert len(finished(log)) == len(set(finished(log)))
         # Lost is at most the part in flight.
-        assert len(set(finished) - after) <= PART_WINDOWS
+        assert len(set(finished(log)) - after) <= PART_WINDOWS
         assert not (run / "manifest.json").exists()
     assert stored_windows(run), "some kill must come after a part"
     assert rote(*arguments(lab, run)).code == 0
     assert_same_run(run, expected)
     assert not (run / "parts").exists()
-    assert not list(run.glob(".*rote-tmp"))
+    assert not [path for path in run.rglob("*") if path.name.endswith("rote-tmp")]
 
 
-@pytest.mark.parametrize("forwards", [1, 60])
-def test_ctrl_c_says_so_and_leaves_a_run_that_resumes(
-    lab: TinyLab,
-    undisturbed: tuple[Path, int],
-    rote: Command,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    forwards: int,
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_signal_at_any_moment_keeps_every_finished_window(
+    lab: TinyLab, stage: Stage, undisturbed: tuple[Path, int], rote: Command, tmp_path: Path, number: signal.Signals
 ) -> None:
-    run = tmp_path / "run"
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        with monkeypatch.context() as patch:
-            patch.setattr(TreeSessionHF, "forward", InterruptAt(forwards, TreeSessionHF.forward))
-            outcome = rote(*arguments(lab, run))
-    finally:
-        signal.signal(signal.SIGINT, before)
-    assert outcome.code == 130
-    assert outcome.out == ""
-    assert outcome.err == "stopped; the same command resumes where this one ended.\n"
-    assert not (run / "manifest.json").exists()
+    """One part would hold all windows, so everything that is found afterwards was written because of the signal."""
+    expected, moments = undisturbed
+    drawn, run, kept = random.Random(int(number)), tmp_path / "run", 0
+    for session in range(3):
+        log, before = tmp_path / f"log-{session}", stored_windows(run)
+        moment = drawn.randrange(moments // 12, moments // 4)
+        stopped = stage(Session(arguments(lab, run, part_windows=1000), str(log), moment, int(number)))
+        assert stopped.status == 128 + number
+        assert said(log) == f"{SENTENCE}\n"
+        assert stored_windows(run) == before | set(finished(log))
+        kept += len(finished(log))
+        assert not (run / "manifest.json").exists()
+    assert kept, "some signal must come after a window"
     assert rote(*arguments(lab, run)).code == 0
-    assert_same_run(run, undisturbed[0])
+    assert_same_run(run, expected)
 
 
-class InterruptAt:
-    """A method that gets Ctrl-C in its n-th call."""
+def is_heard(process: int, number: int) -> bool:
+    """Whether the process has a handler for the signal, by the kernel's own word."""
+    with suppress(FileNotFoundError):
+        for line in Path(f"/proc/{process}/status").read_text().splitlines():
+            if line.startswith("SigCgt:"):
+                return bool(int(line.split()[1], 16) >> (number - 1) & 1)
+    return False
 
-    def __init__(self, call: int, method: object) -> None:
-        self.left, self.method = call, method
 
-    def __get__(self, session: object, kind: type | None = None) -> object:
-        def forward(batch: object) -> object:
-            self.left -= 1
-            if self.left == 0:
-                signal.raise_signal(signal.SIGINT)
-            return self.method(session, batch)  # type: ignore[operator]
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
+@pytest.mark.parametrize("number", SIGNALS)
+@pytest.mark.parametrize("after_seconds", [0.0, 0.3, 1.0, 2.0])
+def test_a_signal_while_the_command_starts_is_one_sentence(
+    lab: TinyLab, tmp_path: Path, number: signal.Signals, after_seconds: float
+) -> None:
+    """From the moment on that the process hears signals, in the middle of imports and of loading the model."""
+    command = [sys.executable, "-m", "rote", *arguments(lab, tmp_path / "run")]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    ) as process:
+        # The alarm is the last one that rote listens to. Before that, it is Python that starts, not rote.
+        while not is_heard(process.pid, signal.SIGALRM):
+            assert process.poll() is None
+            time.sleep(0.005)
+        time.sleep(after_seconds)
+        process.send_signal(number)
+        out, err = process.communicate()
+    if process.returncode == 0:
+        pytest.skip("the scan was finished before the signal came")
+    assert (process.returncode, out, err) == (128 + number, "", f"{SENTENCE}\n")
 
-        return forward
+
+def test_a_signal_that_is_ignored_stays_ignored(lab: TinyLab, rote: Command, tmp_path: Path) -> None:
+    """As under nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(execute, "measure_windows", hang_up_first(execute.measure_windows))
+            outcome = rote(*scan_arguments(lab, tmp_path / "run", limit=2, measures="verbatim"))
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert outcome.code == 0
+
+
+def hang_up_first(measure: object) -> object:
+    def measured(*given: object, **options: object) -> object:
+        os.kill(os.getpid(), signal.SIGHUP)
+        return measure(*given, **options)  # type: ignore[operator]
+
+    return measured
 
 
 def test_a_complete_run_is_not_measured_again(
@@ -175,7 +176,7 @@ def test_other_slots_batches_and_parts_belong_to_the_same_run(
 ) -> None:
     """Begun with one grouping, stopped, and finished with another: the same run with the same rows."""
     run = tmp_path / "run"
-    killed = stage(undisturbed[1] // 3, tmp_path / "log", arguments(lab, run))
+    killed = stage(Session(arguments(lab, run), str(tmp_path / "log"), undisturbed[1] // 3))
     assert killed.status == -signal.SIGKILL
     assert stored_windows(run)
     other = scan_arguments(lab, run, limit=40, part_windows=100, slots=16, batch_windows=32)

@@ -1,5 +1,6 @@
-"""The `rote` command. Errors of ours become one sentence and exit code 2; Ctrl-C leaves a run that resumes."""
+"""The `rote` command. Errors of ours become one sentence and exit code 2; a signal leaves a run that resumes."""
 
+import signal
 import sys
 from collections.abc import Sequence
 from typing import Annotated, Any, NoReturn
@@ -21,6 +22,7 @@ from rote.cli.recall import recall
 from rote.cli.report import report
 from rote.cli.scan import scan
 from rote.cli.show import show
+from rote.cli.stopping import Stopped, leave, stopping_signals
 from rote.cli.verify_run import verify_run
 from rote.errors import RoteError
 from rote.options import flags_of
@@ -28,16 +30,13 @@ from rote.prior.options import PriorConfig
 from rote.scan.options import RunConfig
 
 
-class _Stopped(Exception):
-    """Ctrl-C, in a form that typer hands on; at a KeyboardInterrupt it would exit without a word."""
-
-
 class _Group(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as interrupt:
-            raise _Stopped from interrupt
+            # Raised by a library; typer would exit without a word.
+            raise Stopped(signal.SIGINT) from interrupt
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Every command with its first sentence, whole."""
@@ -90,26 +89,29 @@ LIST_FLAGS = {
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Entry point of the console script."""
+    """Run a command and exit. `rote.cli.entry` is the entry point of the console script."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    errors = Console(stderr=True)
-    try:
-        app(args=spread_lists(given), standalone_mode=True)
-    except RoteError as error:
-        _refuse(errors, str(error))
-    except (MemoryError, RuntimeError) as error:
-        if not _is_out_of_memory(error):
+    with stopping_signals() as asked:
+        try:
+            app(args=spread_lists(given), standalone_mode=True)
+        except Exception as error:
+            if asked.number is not None:
+                # What somebody made of the interruption is no news.
+                leave(asked.number)
+            _explain(error)
             raise
-        _refuse(
-            errors, "the memory is used up; give smaller numbers, such as --slots, --batch-windows or --beam-width."
-        )
-    except (_Stopped, KeyboardInterrupt):
-        errors.print("stopped; the same command resumes where this one ended.", highlight=False)
-        sys.exit(130)
 
 
-def _refuse(errors: Console, sentence: str) -> NoReturn:
-    errors.print(f"[bold red]error:[/] {escape(sentence)}", soft_wrap=True, highlight=False)
+def _explain(error: Exception) -> None:
+    """One sentence and the end for errors that have one; others are left to the caller."""
+    if isinstance(error, RoteError):
+        _refuse(str(error))
+    if isinstance(error, MemoryError | RuntimeError) and _is_out_of_memory(error):
+        _refuse("the memory is used up; give smaller numbers, such as --slots, --batch-windows or --beam-width.")
+
+
+def _refuse(sentence: str) -> NoReturn:
+    Console(stderr=True).print(f"[bold red]error:[/] {escape(sentence)}", soft_wrap=True, highlight=False)
     sys.exit(2)
 
 

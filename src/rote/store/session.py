@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+from weakref import WeakSet
 
 from rote.errors import DamageError, RunError, StorageError
 from rote.store.atomic import sync_folder
@@ -29,6 +30,8 @@ from rote.store.texts import TEXT_COLUMNS, Text, text_rows
 
 PART_ROWS = 256
 PART_SECONDS = 30.0
+OPEN_SESSIONS: "WeakSet[RunSession]" = WeakSet()
+"""The sessions of this process, for whoever must end it at once and would lose rows."""
 CHOOSE_ANOTHER = "Choose another folder with --out, or start over with --fresh."
 
 
@@ -96,6 +99,7 @@ class RunSession:
         except BaseException:
             lock.release()
             raise
+        OPEN_SESSIONS.add(session)
         return session
 
     @property
@@ -185,6 +189,7 @@ class RunSession:
             self._folder.remove_work()
 
     def close(self) -> None:
+        OPEN_SESSIONS.discard(self)
         self._lock.release()
 
     def __enter__(self) -> Self:
