@@ -9,15 +9,14 @@ from typing import Any
 
 import polars as pl
 import pytest
+from typer.main import get_command
 
 from rote import __version__
 from rote.cli.main import app, main, spread_lists
 from rote.store.session import RunSession
 from tests.scan.scans import Command, TinyLab, scan_arguments
 
-COMMANDS = sorted(
-    command.name or command.callback.__name__ for command in app.registered_commands if command.callback is not None
-)
+COMMANDS = sorted(get_command(app).commands)  # type: ignore[attr-defined]
 DRAWN = re.compile(r"[━╸╺▏▎▍▌▋▊▉█⠋⠙⠹\r\x1b]")
 """Characters of progress bars, spinners, and of moving the cursor."""
 

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,8 +15,8 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from rote.cli.stopping import SENTENCE, SIGNALS
-from rote.scan import run as execute
 from rote.store.read import read_run
+from rote.store.session import RunSession
 from tests.faults.dying import DyingProcess, Session, Stage, finished, said
 from tests.scan.scans import Command, TinyLab, scan_arguments
 
@@ -140,19 +140,19 @@ def test_a_signal_that_is_ignored_stays_ignored(lab: TinyLab, rote: Command, tmp
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(execute, "measure_windows", hang_up_first(execute.measure_windows))
+            patch.setattr(RunSession, "add", hang_up_first(RunSession.add))
             outcome = rote(*scan_arguments(lab, tmp_path / "run", limit=2, measures="verbatim"))
     finally:
         signal.signal(signal.SIGHUP, before)
     assert outcome.code == 0
 
 
-def hang_up_first(measure: object) -> object:
-    def measured(*given: object, **options: object) -> object:
+def hang_up_first(add: Callable[..., None]) -> Callable[..., None]:
+    def added(*given: object) -> None:
         os.kill(os.getpid(), signal.SIGHUP)
-        return measure(*given, **options)  # type: ignore[operator]
+        add(*given)
 
-    return measured
+    return added
 
 
 def test_a_complete_run_is_not_measured_again(
@@ -160,7 +160,7 @@ def test_a_complete_run_is_not_measured_again(
 ) -> None:
     run, _ = undisturbed
     before = {path.name: path.stat().st_mtime_ns for path in run.iterdir() if path.name != ".lock"}
-    monkeypatch.setattr(execute, "measure_windows", never)
+    monkeypatch.setattr(RunSession, "add", never)
     outcome = rote(*arguments(lab, run))
     assert outcome.code == 0
     assert "was complete already; nothing was measured" in outcome.err
