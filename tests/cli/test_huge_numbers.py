@@ -68,9 +68,14 @@ def test_more_samples_than_memory_holds_are_refused(lab: TinyLab, rote: Command)
     assert_one_sentence(rote("mc", *given), "1,000,000,000 samples", "lower --samples")
 
 
-@pytest.mark.parametrize("name", ["prior-prefixes", "trials"])
-def test_too_many_drawn_prefixes_are_refused(lab: TinyLab, rote: Command, tmp_path: Path, name: str) -> None:
-    window = ("--prefix-tokens", 12, "--suffix-tokens", 8, "--device", "cpu", f"--{name}", HUGE)
+@pytest.mark.parametrize(("name", "value"), [("prior-prefixes", 30), ("trials", 30)])
+def test_too_many_drawn_prefixes_are_refused(
+    lab: TinyLab, rote: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: int
+) -> None:
+    """Huge numbers take the corpus whole; what lies below its size is drawn and must fit."""
+    monkeypatch.setattr(sizing, "available_memory", lambda: 1000)
+    other = {"prior-prefixes": "trials", "trials": "prior-prefixes"}[name]
+    window = ("--prefix-tokens", 12, "--suffix-tokens", 8, "--device", "cpu", f"--{name}", value, f"--{other}", 1)
     texts = ("--text", one_text(lab), "--prior-text", lab.files.targets)
     outcome = rote("prior", "--model", lab.model.path, *texts, "--out", tmp_path / "run", *window)
     assert_one_sentence(outcome, "drawing", "lower --prior-prefixes or --trials")

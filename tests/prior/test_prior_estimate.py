@@ -11,15 +11,17 @@ from hypothesis import strategies as st
 from rote.models.shared_prefix import SharedPrefixScorer
 from rote.models.table import TableModel
 from rote.policy import Policy
-from rote.prior.ratio_interval import log_interval, ratio_interval, sound_log_interval
-from rote.stats.prior_mean import (
-    PriorSums,
-    PriorVerdict,
-    default_least_conditional,
-    log_mean,
-    log_ratio,
-    verdict,
+from rote.prior.ratio_interval import (
+    draws_to_show,
+    largest_shown_ratio,
+    log_interval,
+    lower_limit,
+    ratio_interval,
+    sound_log_interval,
+    upper_limit,
 )
+from rote.stats.intervals import exact_interval
+from rote.stats.prior_mean import PriorEstimate, PriorSums, log_mean, log_ratio
 from rote.types import Interval
 from tests.oracle import every_continuation
 
@@ -200,29 +202,54 @@ def test_suffixes_of_many_tokens_do_not_underflow() -> None:
     assert log_mean([-2000.0, -2000.0]) == pytest.approx(-2000.0)
 
 
-def test_published_thresholds_stand_at_4_and_50_tokens_and_fall_between() -> None:
-    assert default_least_conditional(4) == pytest.approx(1e-2)
-    assert default_least_conditional(50) == pytest.approx(1e-4)
-    assert default_least_conditional(27) == pytest.approx(1e-3)
-    values = [default_least_conditional(tokens) for tokens in range(1, 80)]
-    assert values == sorted(values, reverse=True)
+def test_every_prefix_of_the_corpus_leaves_no_error() -> None:
+    sums = PriorSums.of(np.array([[-3.0], [-4.0]]), np.ones((2, 1), dtype=np.int64))
+    (estimate,) = sums.estimates(is_exact=True)
+    assert estimate.relative_error == 0.0
+    assert log_interval(estimate)[:2] == sound_log_interval(estimate)[:2] == (estimate.log_mean, estimate.log_mean)
 
 
-@pytest.mark.parametrize(
-    ("conditional", "prior", "expected"),
-    [
-        (0.5, 0.01, PriorVerdict.MEMORIZED),
-        (0.5, 0.25, PriorVerdict.MERELY_LIKELY),
-        (0.01, 1e-9, PriorVerdict.NOT_EXTRACTABLE),
-        (0.5, 0.05, PriorVerdict.MERELY_LIKELY),
-    ],
-)
-def test_verdict_follows_the_definition_with_strict_comparisons(
-    conditional: float, prior: float, expected: PriorVerdict
+def bernoulli(hits: int, draws: int) -> PriorEstimate:
+    """`hits` prefixes that make the suffix certain, among prefixes that forbid it."""
+    log_p = np.array([[0.0], [-np.inf]])
+    (estimate,) = PriorSums.of(log_p, np.array([[hits], [draws - hits]])).estimates()
+    return estimate
+
+
+@pytest.mark.parametrize(("hits", "draws"), [(0, 50), (1, 50), (7, 50), (49, 50), (50, 50), (300, 10_000)])
+def test_sound_limits_enclose_the_exact_ones_of_coin_tosses(hits: int, draws: int) -> None:
+    """Clopper and Pearson's limits are exact for probabilities of 0 and 1, the hardest case of [0, 1]."""
+    estimate, tail = bernoulli(hits, draws), 0.025
+    exact = exact_interval(hits, draws, level=1 - 2 * tail)
+    assert math.exp(upper_limit(estimate, tail)) >= exact.high - 1e-12
+    assert math.exp(lower_limit(estimate, tail)) <= exact.low + 1e-12
+
+
+def test_many_hits_bring_the_lower_limit_close_to_the_estimate() -> None:
+    low = lower_limit(bernoulli(300, 10_000), 0.025)
+    assert math.exp(low) > 0.8 * 0.03
+
+
+@given(st.floats(-2000, 0), st.integers(2, 10**6), st.floats(0.001, 0.4))
+def test_sound_limits_are_ordered_and_never_tighter_for_a_smaller_chance_of_error(
+    log_mean: float, draws: int, tail: float
 ) -> None:
-    found = verdict(math.log(conditional), math.log(prior), least_conditional=0.01, log_least_ratio=math.log(10.0))
-    assert found is expected
+    estimate = PriorEstimate(log_mean, 0.1, 2.0, 0.5, draws, (log_mean,))
+    low, high = lower_limit(estimate, tail), upper_limit(estimate, tail)
+    assert low <= log_mean + 1e-9
+    assert min(log_mean, 0.0) <= high + 1e-9 <= 1e-9
+    assert lower_limit(estimate, tail / 2) <= low + 1e-9
+    assert upper_limit(estimate, tail / 2) >= high - 1e-9
 
 
-def test_an_impossible_suffix_is_not_extractable_even_at_m_zero() -> None:
-    assert verdict(-math.inf, -math.inf, least_conditional=0.0, log_least_ratio=0.0) is PriorVerdict.NOT_EXTRACTABLE
+@given(st.floats(-8, -0.01), st.floats(0, 10))
+def test_draws_to_show_a_ratio_are_those_from_which_it_can_be_shown(own: float, ratio: float) -> None:
+    needed = draws_to_show(own, ratio, 0.025)
+    assert largest_shown_ratio(own, math.ceil(needed), 0.025) >= ratio - 1e-9
+    if needed > 2:
+        assert largest_shown_ratio(own, math.ceil(needed) - 1, 0.025) < ratio + 1e-9
+
+
+def test_no_number_of_draws_shows_an_unbounded_ratio() -> None:
+    assert draws_to_show(-1.0, math.inf, 0.025) == math.inf
+    assert draws_to_show(-1.0, -3.0, 0.025) == 1.0

@@ -10,7 +10,6 @@ from rote.report.figures.book import HeatRow, book_heat_map
 from rote.report.figures.curves import SweepSeries, policy_sweep, query_curves, token_ranks
 from rote.report.figures.longform import MatchBlock, Recall, block_map, recall_bars, word_counts
 from rote.report.figures.masses import gain_curves, mass_scatter
-from rote.report.figures.prior import PriorShare, prior_scatter, prior_shares
 from rote.report.figures.rates import CopiesSeries, rate_by_copies, rates_by_edits, verdicts_by_edits
 from rote.report.figures.search import BeamWidthSeries, Convergence, beam_width_sweep, monte_carlo_convergence
 from rote.report.figures.shells import shell_heat_map, shell_violins, verbatim_share_by_model
@@ -233,20 +232,6 @@ def test_monte_carlo_is_drawn_against_the_certified_band() -> None:
     assert legend_of(axes) == ["certified bounds", "p_z alone", "Monte Carlo"]
     assert [line.get_ydata()[0] for line in axes.lines[:3]] == [0.18, 0.22, 0.1]
     assert axes.get_ylim() == (0, pytest.approx(0.54))
-
-
-def test_prior_scatter_separates_memorized_from_likely() -> None:
-    conditional, prior = np.log([0.5, 0.5, 1e-9]), np.log([1e-6, 0.4, 1e-9])
-    axes = prior_scatter(conditional, prior, least_conditional=0.01, least_ratio=10).axes[0]
-    labels = legend_of(axes)
-    assert labels[:3] == ["not extractable (1)", "extractable, merely likely (1)", "prior-aware memorized (1)"]
-    assert points_of(axes, "prior-aware").tolist() == [pytest.approx([-6, np.log10(0.5)])]
-
-
-def test_prior_shares_write_what_is_kept() -> None:
-    axes = prior_shares([PriorShare("24M", 100, 40, 30), PriorShare("5M", 100, 0, 0)]).axes[0]
-    assert [patch.get_height() for patch in axes.patches] == [0.4, 0.0, 0.3, 0.0]
-    assert [text.get_text() for text in axes.texts] == ["75% kept"]
 
 
 RECALLS = [Recall("a", 80, 100, 120, 60), Recall("b", 0, 100, 50, 0)]

@@ -78,13 +78,7 @@ class SharedPrefixScorer:
     def _check(self, prefixes: Sequence[Sequence[int]]) -> None:
         if not all(len(prefix) for prefix in prefixes):
             raise ConfigError("a prefix without tokens cannot be continued; give at least one token, BOS for example.")
-        limit = self._model.max_positions
-        longest = max(map(len, prefixes), default=0)
-        if limit is not None and longest + self.longest_suffix > limit:
-            raise WindowError(
-                f"a prefix of {longest} and a suffix of {self.longest_suffix} tokens do not fit the model's context "
-                f"of {limit}; shorten --prefix-tokens or the suffixes."
-            )
+        require_context(self._model, max(map(len, prefixes), default=0), self.longest_suffix)
 
     def _batches(self, prefixes: Sequence[Sequence[int]]) -> Iterator[Sequence[Sequence[int]]]:
         widest = max(1, *(group.nodes for group in self._groups))
@@ -164,6 +158,16 @@ class SharedPrefixScorer:
             beam_counts=(nodes,) * slots,
             prefix_lengths=(),
             outputs=torch.arange(slots * nodes, device=device),
+        )
+
+
+def require_context(model: TreeModel, prefix_tokens: int, suffix_tokens: int) -> None:
+    """A WindowError when the model's context cannot hold both."""
+    limit = model.max_positions
+    if limit is not None and prefix_tokens + suffix_tokens > limit:
+        raise WindowError(
+            f"a prefix of {prefix_tokens} and a suffix of {suffix_tokens} tokens do not fit the model's context "
+            f"of {limit}; shorten --prefix-tokens or the suffixes."
         )
 
 

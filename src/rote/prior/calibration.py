@@ -1,69 +1,165 @@
-"""The threshold n: how much a prefix helps on text that everybody knows how to continue.
+"""The threshold n: how much its own prefix helps on text that everybody knows how to continue.
 
-Generic texts are split in half: the first half is the prefix, the second the suffix. n is the mean of P(s|p)/v̂_s over
-them, recomputed for every model. The ratio grows with the number of suffix tokens, so n belongs to a suffix length.
+Each generic text is split in half. The prefix is the end of the first half, as long as all other prefixes; the suffix
+is the beginning of the second half, as long as the suffixes that n is for. So one text serves every suffix length, and
+n at one length and at the next rest on the same texts. n is the mean of P(s|p)/P(s) over the texts whose suffix the
+policy can say after its prefix.
+
+n is an estimate: from these texts and not others, and from drawn prefixes. Its interval says where the n of as many
+other texts would lie if P(s) were known. Each end fails with a chance of 2.5 %, shared between texts and draws:
+
+- texts: ratios are taken as log-normal, which their heavy upper tail calls for (`stats/lognormal.py`);
+- draws, from above: n ≤ (mean of P(s|p)/v̂) / share, by Jensen and Markov, however many texts there are. With weights
+  w in proportion to the true ratios, n̂/n = Σ w·P(s)/v̂ ≥ 1/Σ w·v̂/P(s), and the last sum has mean 1;
+- draws, from below: every P(s) at its upper limit, all of them at once.
+
+A suffix that none of the drawn prefixes allows (under top-k, say) has a ratio that nothing bounds. It cannot enter the
+mean, and n then has no upper end.
 """
 
 import math
-import statistics
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import NamedTuple
 
-from rote.errors import ConfigError
-from rote.stats.prior_mean import log_mean
+import numpy as np
+
+from rote.errors import ConfigError, TextError
+from rote.prior.draws import shorten
+from rote.prior.ratio_interval import LEVEL, upper_limit
+from rote.stats.intervals import undefined
+from rote.stats.lognormal import predicted_log_mean
+from rote.stats.prior_mean import PriorEstimate, log_mean
+from rote.types import Interval
 
 LEAST_TEXTS = 3
 """A mean over fewer says nothing about generic text."""
-EXACT_LENGTHS = 6
-"""Up to this many suffix lengths are calibrated each by itself; more are rounded to powers of two."""
 
 
-@dataclass(frozen=True, slots=True)
-class GenericPair:
-    """The halves of one generic text, of equal length."""
+class GenericPair(NamedTuple):
+    """One generic text at one suffix length."""
 
     prefix_ids: tuple[int, ...]
     suffix_ids: tuple[int, ...]
 
 
+class GenericScore(NamedTuple):
+    """What was measured of one generic pair."""
+
+    log_conditional: float
+    prior: PriorEstimate
+
+
 @dataclass(frozen=True, slots=True)
 class RatioThreshold:
-    """n for suffixes of one length, as a logarithm, with the ratios it came from (None when the user set it)."""
+    """n for suffixes of one length, as a logarithm (NaN where it cannot be calibrated), with the interval of log n."""
 
     suffix_tokens: int
     log_least_ratio: float
-    log_ratios: tuple[float, ...] | None = None
+    interval: Interval
+    log_ratios: tuple[float, ...] = ()
+    """The ratios whose mean n is; none when the user set n."""
     calibrated_at_tokens: int | None = None
     """Length of the generic suffixes; below `suffix_tokens` when the generic texts are too short for it."""
+    impossible: int = 0
+    """Generic suffixes that the policy cannot say after their own prefix; they are left out."""
+    unseen: int = 0
+    """Generic suffixes that none of the reference prefixes allows; they are left out and n has no upper end."""
 
     @property
-    def log_geometric_mean(self) -> float | None:
+    def log_geometric_mean(self) -> float:
         """The middle on the log scale: the arithmetic mean is carried by the largest ratios."""
-        return None if self.log_ratios is None else statistics.fmean(self.log_ratios)
+        return float(np.mean(self.log_ratios)) if self.log_ratios else math.nan
+
+    @property
+    def log_median(self) -> float:
+        return float(np.median(self.log_ratios)) if self.log_ratios else math.nan
+
+    @property
+    def largest_share(self) -> float:
+        """Share of n that comes from the text with the largest ratio; 1/texts where all are alike."""
+        if not self.log_ratios:
+            return math.nan
+        return math.exp(max(self.log_ratios) - self.log_least_ratio) / len(self.log_ratios)
+
+    @classmethod
+    def given(cls, suffix_tokens: int, least_ratio: float) -> "RatioThreshold":
+        """n as the user set it: known, not estimated."""
+        log_n = math.log(least_ratio) if least_ratio else -math.inf
+        return cls(suffix_tokens, log_n, Interval(log_n, log_n, LEVEL))
 
 
-def calibration_length(suffix_tokens: int, all_lengths: Collection[int]) -> int:
-    """The length at which n for `suffix_tokens` is calibrated."""
-    if len(set(all_lengths)) <= EXACT_LENGTHS:
-        return suffix_tokens
-    return int(2 ** round(math.log2(suffix_tokens)))
+def read_generic(path: str | None) -> list[str]:
+    """Generic texts, one a line: the user's, or rote's own."""
+    if path is None:
+        content = resources.files("rote.prior").joinpath("generic_sentences.txt").read_text(encoding="utf-8")
+    else:
+        try:
+            content = Path(path).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise TextError(f"the generic texts {path} cannot be read: {error}.") from error
+    return [line.strip() for line in content.splitlines() if line.strip()]
 
 
-def generic_pairs(texts: Sequence[Sequence[int]], suffix_tokens: int) -> list[GenericPair]:
-    """The first 2 · `suffix_tokens` tokens of every text that has them, halved; of the longest texts, if too few have.
-
-    Raises when even the `LEAST_TEXTS` longest ones have fewer than two tokens.
-    """
-    lengths = sorted((len(text) for text in texts), reverse=True)
-    if len(lengths) < LEAST_TEXTS or lengths[LEAST_TEXTS - 1] < 2:
+def generic_length(texts: Sequence[Sequence[int]], suffix_tokens: int) -> int:
+    """The length at which n for `suffix_tokens` is calibrated: that, or what enough texts have in their second half."""
+    halves = sorted((len(text) - len(text) // 2 for text in texts if len(text) >= 2), reverse=True)
+    if len(halves) < LEAST_TEXTS:
         raise ConfigError(
-            f"{len(lengths)} generic texts are too few or too short to calibrate the ratio threshold n; give at least "
+            f"{len(texts)} generic texts are too few or too short to calibrate the ratio threshold n; give at least "
             f"{LEAST_TEXTS} texts of some length with --generic, or set n with --least-ratio."
         )
-    half = min(suffix_tokens, lengths[LEAST_TEXTS - 1] // 2)
-    return [GenericPair(tuple(text[:half]), tuple(text[half : 2 * half])) for text in texts if len(text) >= 2 * half]
+    return min(suffix_tokens, halves[LEAST_TEXTS - 1])
 
 
-def calibrate(suffix_tokens: int, pairs: Sequence[GenericPair], log_ratios: Sequence[float]) -> RatioThreshold:
-    """n = the mean ratio over the generic pairs."""
-    return RatioThreshold(suffix_tokens, log_mean(log_ratios), tuple(log_ratios), len(pairs[0].suffix_ids))
+def generic_pairs(
+    texts: Sequence[Sequence[int]], *, prefix_tokens: int, suffix_tokens: int, bos_id: int | None
+) -> list[GenericPair]:
+    """Every text whose second half has `suffix_tokens` tokens; BOS in front of the prefix and counted, as elsewhere."""
+    bos = () if bos_id is None else (bos_id,)
+    return [
+        GenericPair(shorten((*bos, *text[:half]), prefix_tokens, bos_id), tuple(text[half : half + suffix_tokens]))
+        for text in texts
+        if (half := len(text) // 2) and len(text) - half >= suffix_tokens
+    ]
+
+
+def calibrate(suffix_tokens: int, calibrated_at: int, scores: Sequence[GenericScore]) -> RatioThreshold:
+    """n and its interval from the generic texts as they were measured."""
+    possible = [score for score in scores if score.log_conditional > -math.inf]
+    seen = [score for score in possible if score.prior.log_mean > -math.inf]
+    ratios = tuple(score.log_conditional - score.prior.log_mean for score in seen)
+    log_n = log_mean(ratios) if len(seen) >= LEAST_TEXTS else math.nan
+    return RatioThreshold(
+        suffix_tokens,
+        log_n,
+        _interval(log_n, ratios, possible) if len(seen) >= LEAST_TEXTS else _undefined(scores, possible, seen),
+        ratios,
+        calibrated_at,
+        impossible=len(scores) - len(possible),
+        unseen=len(possible) - len(seen),
+    )
+
+
+def _interval(log_n: float, log_ratios: Sequence[float], possible: Sequence[GenericScore]) -> Interval:
+    tail = (1.0 - LEVEL) / 2.0
+    is_exact = all(score.prior.is_exact for score in possible)
+    share = tail if is_exact else tail / 2.0
+    high = predicted_log_mean(log_ratios, level=1.0 - 2.0 * share).high - (0.0 if is_exact else math.log(share))
+    least = [score.log_conditional - upper_limit(score.prior, share / len(possible)) for score in possible]
+    low = predicted_log_mean([one for one in least if one < math.inf], level=1.0 - 2.0 * share).low
+    # The most unlikely list of texts may lie outside its own prediction; an interval without its estimate helps nobody.
+    return Interval(min(low, log_n), math.inf if len(log_ratios) < len(possible) else max(high, log_n), LEVEL)
+
+
+def _undefined(
+    scores: Sequence[GenericScore], possible: Sequence[GenericScore], seen: Sequence[GenericScore]
+) -> Interval:
+    return undefined(
+        f"the policy can say {len(possible)} of {len(scores)} generic suffixes after their own prefix and {len(seen)} "
+        f"of them after a reference prefix, {LEAST_TEXTS} are needed; loosen the policy, give other texts with "
+        "--generic, or set n with --least-ratio",
+        level=LEVEL,
+    )

@@ -8,14 +8,10 @@ from rote.prior.calibration import RatioThreshold
 from rote.prior.items import PriorItem
 from rote.prior.options import PriorConfig
 from rote.prior.ratio_interval import log_interval, ratio_interval, sound_log_interval
-from rote.stats.prior_mean import (
-    PriorEstimate,
-    PriorVerdict,
-    default_least_conditional,
-    log_ratio,
-    verdict,
-)
+from rote.prior.verdicts import PriorVerdict, default_least_conditional, point_verdict, ratio_verdict, settled_verdict
+from rote.stats.prior_mean import PriorEstimate, log_ratio
 from rote.store.columns import COST_COLUMNS, WINDOW_COLUMNS, Column, Schema, window_row
+from rote.types import Interval
 
 PRIOR_COLUMNS: Schema = (
     Column("kind", "text", is_required=True),
@@ -33,15 +29,20 @@ PRIOR_COLUMNS: Schema = (
     Column("log_ratio_sound_low", "float64"),
     Column("log_ratio_sound_high", "float64"),
     Column("least_probability", "float64", is_required=True),
-    Column("log_least_ratio", "float64", is_required=True),
+    Column("log_least_ratio", "float64"),
+    Column("log_least_ratio_low", "float64"),
+    Column("log_least_ratio_high", "float64"),
     Column("prior_verdict", "text", is_required=True),
     Column("is_settled", "bool", is_required=True),
+    Column("point_verdict", "text", is_required=True),
+    Column("ratio_verdict", "text", is_required=True),
 )
 SWEEP_COLUMNS: Schema = (
     Column("sweep_prefix_tokens", "list[int32]", is_required=True),
     Column("sweep_log_p_conditional", "list[float64]", is_required=True),
     Column("sweep_log_p_prior", "list[float64]", is_required=True),
     Column("sweep_prior_verdict", "list[text]", is_required=True),
+    Column("sweep_point_verdict", "list[text]", is_required=True),
 )
 JOINED_COLUMNS: Schema = (
     Column("scan_verdict", "text"),
@@ -71,13 +72,34 @@ def least_probability(config: PriorConfig, suffix_tokens: int) -> float:
     return default_least_conditional(suffix_tokens)
 
 
-def verdict_at(scores: LengthScores, place: int, suffix_tokens: int, config: PriorConfig) -> PriorVerdict:
-    return verdict(
-        scores.log_conditionals[place],
-        scores.estimates[place].log_mean,
-        least_conditional=least_probability(config, suffix_tokens),
-        log_least_ratio=scores.thresholds[suffix_tokens].log_least_ratio,
-    )
+class _Judged(NamedTuple):
+    """One suffix at one prefix length against its thresholds."""
+
+    log_conditional: float
+    estimate: PriorEstimate
+    threshold: RatioThreshold
+    least_conditional: float
+    sound_ratio: Interval
+    """What settles the verdict: the one interval that holds whatever the distribution of P(s|q)."""
+
+    @property
+    def log_ratio(self) -> float:
+        return log_ratio(self.log_conditional, self.estimate.log_mean)
+
+    @property
+    def verdict(self) -> PriorVerdict:
+        return settled_verdict(
+            self.log_conditional, self.sound_ratio, self.threshold.interval, least_conditional=self.least_conditional
+        )
+
+    @property
+    def point_verdict(self) -> PriorVerdict:
+        return point_verdict(
+            self.log_conditional,
+            self.log_ratio,
+            least_conditional=self.least_conditional,
+            log_least_ratio=self.threshold.log_least_ratio,
+        )
 
 
 def rows_of(
@@ -91,9 +113,10 @@ def rows_of(
     rows = []
     for place, item in enumerate(items):
         row = window_row(item.window) | {"kind": item.kind, "suffix_text": decode(item.window.suffix_ids)}
-        row |= _prior_columns(item, place, scores[0], config)
+        judged = [_judged(item, place, each, config) for each in scores]
+        row |= _prior_columns(judged[0])
         if len(scores) > 1:
-            row |= _sweep_columns(item, place, scores, config)
+            row |= _sweep_columns(judged, scores)
         if config.run is not None:
             row |= {"scan_verdict": item.scan_verdict, "scan_p_verbatim": item.scan_p_verbatim}
         inner = len(item.window.suffix_ids) - 1
@@ -102,43 +125,52 @@ def rows_of(
     return rows
 
 
-def _prior_columns(item: PriorItem, place: int, scores: LengthScores, config: PriorConfig) -> dict[str, Any]:
-    suffix_tokens = len(item.window.suffix_ids)
+def _judged(item: PriorItem, place: int, scores: LengthScores, config: PriorConfig) -> _Judged:
+    tokens = len(item.window.suffix_ids)
     own, estimate = scores.log_conditionals[place], scores.estimates[place]
-    sampled = ratio_interval(own, log_interval(estimate))
-    sound = ratio_interval(own, sound_log_interval(estimate))
-    log_least_ratio = scores.thresholds[suffix_tokens].log_least_ratio
-    found = verdict_at(scores, place, suffix_tokens, config)
-    is_clear = any(
-        interval.is_defined and not interval.low <= log_least_ratio <= interval.high for interval in (sampled, sound)
+    return _Judged(
+        own,
+        estimate,
+        scores.thresholds[tokens],
+        least_probability(config, tokens),
+        ratio_interval(own, sound_log_interval(estimate)),
     )
+
+
+def _prior_columns(judged: _Judged) -> dict[str, Any]:
+    estimate, threshold = judged.estimate, judged.threshold
+    sampled, sound = ratio_interval(judged.log_conditional, log_interval(estimate)), judged.sound_ratio
     return {
-        "log_p_conditional": own,
+        "log_p_conditional": judged.log_conditional,
         "log_p_prior": estimate.log_mean,
         "prior_relative_error": _defined(estimate.relative_error),
         "prior_effective_prefixes": _defined(estimate.effective_prefixes),
         "prior_largest_share": _defined(estimate.largest_share),
         "trial_log_priors": list(estimate.trial_log_means),
-        "log_ratio": log_ratio(own, estimate.log_mean),
+        "log_ratio": judged.log_ratio,
         "log_ratio_low": _defined(sampled.low),
         "log_ratio_high": _defined(sampled.high),
         "interval_reason": sampled.reason,
         "log_ratio_sound_low": _defined(sound.low),
         "log_ratio_sound_high": _defined(sound.high),
-        "least_probability": least_probability(config, suffix_tokens),
-        "log_least_ratio": log_least_ratio,
-        "prior_verdict": str(found),
-        "is_settled": found is PriorVerdict.NOT_EXTRACTABLE or is_clear,
+        "least_probability": judged.least_conditional,
+        "log_least_ratio": _defined(threshold.log_least_ratio),
+        "log_least_ratio_low": _defined(threshold.interval.low),
+        "log_least_ratio_high": _defined(threshold.interval.high),
+        "prior_verdict": str(judged.verdict),
+        "is_settled": judged.verdict is not PriorVerdict.UNSETTLED,
+        "point_verdict": str(judged.point_verdict),
+        "ratio_verdict": str(ratio_verdict(sound, threshold.interval)),
     }
 
 
-def _sweep_columns(item: PriorItem, place: int, scores: Sequence[LengthScores], config: PriorConfig) -> dict[str, Any]:
-    suffix_tokens = len(item.window.suffix_ids)
+def _sweep_columns(judged: Sequence[_Judged], scores: Sequence[LengthScores]) -> dict[str, Any]:
     return {
         "sweep_prefix_tokens": [each.prefix_tokens for each in scores],
-        "sweep_log_p_conditional": [each.log_conditionals[place] for each in scores],
-        "sweep_log_p_prior": [each.estimates[place].log_mean for each in scores],
-        "sweep_prior_verdict": [str(verdict_at(each, place, suffix_tokens, config)) for each in scores],
+        "sweep_log_p_conditional": [each.log_conditional for each in judged],
+        "sweep_log_p_prior": [each.estimate.log_mean for each in judged],
+        "sweep_prior_verdict": [str(each.verdict) for each in judged],
+        "sweep_point_verdict": [str(each.point_verdict) for each in judged],
     }
 
 

@@ -1,4 +1,7 @@
-"""Prefixes drawn from the reference corpus: independent, uniform over its window starts, the same for the same seed."""
+"""Prefixes of the reference corpus: every one where that is no more than was asked for, otherwise drawn.
+
+Draws are independent, uniform over the corpus's window starts, with replacement, and the same for the same seed.
+"""
 
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -28,10 +31,17 @@ class DrawnPrefixes:
 
     prefixes: tuple[tuple[int, ...], ...]
     counts: NDArray[np.int64]  # [prefixes, trials]
+    is_exhaustive: bool = False
+    """Nothing was drawn: these are all prefixes of the corpus, counted as often as they stand there."""
+
+    @property
+    def draws(self) -> int:
+        return int(self.counts.sum())
 
     def shortened(self, tokens: int, bos_id: int | None) -> "DrawnPrefixes":
         """The same draws with only the last `tokens` tokens of each prefix, BOS kept and counted."""
-        return merge_equal([shorten(prefix, tokens, bos_id) for prefix in self.prefixes], self.counts)
+        shorter = [shorten(prefix, tokens, bos_id) for prefix in self.prefixes]
+        return merge_equal(shorter, self.counts, is_exhaustive=self.is_exhaustive)
 
 
 def shorten(prefix: Sequence[int], tokens: int, bos_id: int | None) -> tuple[int, ...]:
@@ -54,18 +64,33 @@ def draw_prefixes(
     trials: int,
     seed: int,
 ) -> DrawnPrefixes:
-    """`draws` prefixes for each trial, with replacement. Starts too close to a document's end are drawn again."""
+    """`draws` prefixes for each trial; all prefixes, in one trial, where the corpus has no more starts than that.
+
+    Starts too close to a document's end to have a prefix and one token after it do not count.
+    """
+    # One more token than the prefix: a prefix that ends its document has nothing to be followed by.
+    options = WindowOptions(prefix_tokens=prefix_tokens, suffix_tokens=1, stride_chars=stride_chars)
+    starts = _Starts(documents, options)
+    if starts.count <= draws * trials:
+        prefixes = [window.prefix_ids for window in starts.cut(range(starts.count), tokenizer, bos_id=bos_id).values()]
+        return merge_equal(prefixes, np.ones((len(prefixes), 1), dtype=np.int64), is_exhaustive=True)
     require_memory(
         draws * trials * (8 * trials + BYTES_PER_DRAW),
         torch.device("cpu"),
         what=f"drawing {draws:,} prefixes in each of {trials:,} trials",
         advice="lower --prior-prefixes or --trials",
     )
-    # One more token than the prefix: a prefix that ends its document has nothing to be followed by.
-    options = WindowOptions(prefix_tokens=prefix_tokens, suffix_tokens=1, stride_chars=stride_chars)
-    starts = _Starts(documents, options)
-    generator = np.random.default_rng([seed, 7])
-    chosen = generator.integers(0, starts.count, size=draws * trials)
+    drawn = _draw(starts, tokenizer, bos_id=bos_id, size=draws * trials, generator=np.random.default_rng([seed, 7]))
+    counts = np.zeros((len(drawn), trials), dtype=np.int64)
+    counts[np.arange(len(drawn)), np.repeat(np.arange(trials), draws)] = 1
+    return merge_equal(drawn, counts)
+
+
+def _draw(
+    starts: "_Starts", tokenizer: Tokenizer, *, bos_id: int | None, size: int, generator: np.random.Generator
+) -> list[tuple[int, ...]]:
+    """Prefixes of `size` starts drawn among those that are long enough; a short one is drawn again."""
+    chosen = generator.integers(0, starts.count, size=size)
     cut: dict[int, Window] = {}
     looked_at: set[int] = set()
     while True:
@@ -78,21 +103,20 @@ def draw_prefixes(
         if is_short.mean() > MOST_SHORT:
             # Drawing again would take for ever: list the starts that are long enough and draw among them.
             cut = starts.cut(range(starts.count), tokenizer, bos_id=bos_id)
-            chosen = generator.choice(np.array(sorted(cut)), size=draws * trials)
+            chosen = generator.choice(np.array(sorted(cut)), size=size)
             break
         chosen[is_short] = generator.integers(0, starts.count, size=int(is_short.sum()))
-    drawn = [cut[place].prefix_ids for place in chosen.tolist()]
-    counts = np.zeros((len(drawn), trials), dtype=np.int64)
-    counts[np.arange(len(drawn)), np.repeat(np.arange(trials), draws)] = 1
-    return merge_equal(drawn, counts)
+    return [cut[place].prefix_ids for place in chosen.tolist()]
 
 
-def merge_equal(prefixes: Sequence[tuple[int, ...]], counts: NDArray[np.int64]) -> DrawnPrefixes:
+def merge_equal(
+    prefixes: Sequence[tuple[int, ...]], counts: NDArray[np.int64], *, is_exhaustive: bool = False
+) -> DrawnPrefixes:
     """Equal prefixes become one, their counts added, in order of first appearance."""
     place_of = {prefix: place for place, prefix in enumerate(dict.fromkeys(prefixes))}
     merged = np.zeros((len(place_of), counts.shape[1]), dtype=np.int64)
     np.add.at(merged, [place_of[prefix] for prefix in prefixes], counts)
-    return DrawnPrefixes(tuple(place_of), merged)
+    return DrawnPrefixes(tuple(place_of), merged, is_exhaustive)
 
 
 class _Starts:

@@ -55,7 +55,8 @@ def estimate_priors(
         total = total.add(sums)
         advance(len(drawn.prefixes[rows]))
     naive = sum(len(prefix) * len(suffixes) + sum(map(len, suffixes)) for prefix in drawn.prefixes)
-    return PriorResult(total.estimates(), scorer.token_evals(drawn.prefixes), naive)
+    estimates = total.estimates(is_exact=drawn.is_exhaustive)
+    return PriorResult(estimates, scorer.token_evals(drawn.prefixes), naive)
 
 
 def block_size(scorer: SharedPrefixScorer, drawn: DrawnPrefixes) -> int:

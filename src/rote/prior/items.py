@@ -1,18 +1,20 @@
 """What `rote prior` scores: windows of texts, spans inside them, (prefix, suffix) pairs, or the windows of a scan."""
 
 import json
-from collections.abc import Sequence
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
-from rote.corpus.documents import Document, read_documents
+from rote.corpus.documents import Document, read_corpus
 from rote.corpus.pairs import TextPair, join_pairs, require_both_sides
-from rote.corpus.select import select_windows
+from rote.corpus.select import sample_key, select_windows
 from rote.corpus.spans import cut_spans, find_spans, read_spans
-from rote.corpus.windows import WindowOptions
+from rote.corpus.windows import WindowOptions, count_starts
 from rote.errors import RunError, TextError, WindowError
 from rote.models.hf import HuggingFaceModel
 from rote.prior.options import AUTO_SPANS, PriorConfig
@@ -41,6 +43,8 @@ class PriorItems:
     """Items in order, the texts they come from, and what was left out or is to be known about them, counted."""
 
     items: list[PriorItem]
+    available: int
+    """How many there were before --sample and --limit; window starts, for windows."""
     documents: list[Document] = field(default_factory=list)
     left_out: dict[str, int] = field(default_factory=dict)
 
@@ -50,7 +54,7 @@ def read_items(config: PriorConfig, model: HuggingFaceModel) -> PriorItems:
         return _pairs(Path(config.pairs), model, config)
     if config.run is not None:
         return _scanned(config.run, model, config)
-    documents = read_documents(config.text, split=Split.TARGET)
+    documents = read_corpus(config.text, config.control)
     return _windows(documents, model, config) if config.spans is None else _spans(documents, model, config)
 
 
@@ -60,23 +64,29 @@ def _windows(documents: list[Document], model: HuggingFaceModel, config: PriorCo
         suffix_tokens=config.suffix_tokens,
         stride_chars=None if config.whole_documents else config.stride_chars,
     )
-    chosen = select_windows(
-        documents,
-        model,
-        options,
-        bos_id=model.bos_id(config.bos),
-        limit=config.limit,
-        sample=config.sample,
-        seed=config.seed,
-    )
-    items = [PriorItem(window, WINDOW_KIND) for window in chosen.windows]
-    return PriorItems(items, documents, {"short_windows": sum(chosen.short_by_document.values())})
+    sides = {split: [one for one in documents if one.split == split] for split in Split}
+    starts = {split: count_starts(side, options) for split, side in sides.items() if side}
+    limits, samples = shares(config.limit, starts), shares(config.sample, starts)
+    chosen = [
+        select_windows(
+            sides[split],
+            model,
+            options,
+            bos_id=model.bos_id(config.bos),
+            limit=limits[split],
+            sample=samples[split],
+            seed=config.seed,
+        )
+        for split in starts
+    ]
+    items = [PriorItem(window, WINDOW_KIND) for some in chosen for window in some.windows]
+    short = sum(sum(some.short_by_document.values()) for some in chosen)
+    return PriorItems(items, sum(starts.values()), documents, {"short_windows": short})
 
 
 def _spans(documents: list[Document], model: HuggingFaceModel, config: PriorConfig) -> PriorItems:
     if config.spans == AUTO_SPANS:
-        kinds = config.span_kinds
-        spans = [span for document in documents for span in find_spans(document, kinds)]
+        spans = [span for document in documents for span in find_spans(document, config.span_kinds)]
     else:
         spans = read_spans(Path(str(config.spans)), documents)
     cut = cut_spans(documents, spans, model, prefix_tokens=config.longest_prefix, bos_id=model.bos_id(config.bos))
@@ -87,7 +97,7 @@ def _spans(documents: list[Document], model: HuggingFaceModel, config: PriorConf
         )
     items = [PriorItem(entry.window, entry.span.kind) for entry in cut.windows]
     counted = {"spans_without_prefix": cut.without_prefix, BOUNDARIES_MERGED: cut.over_boundary}
-    return PriorItems(items[: config.limit], documents, counted)
+    return PriorItems(select_items(items, config), len(items), documents, counted)
 
 
 def _pairs(path: Path, model: HuggingFaceModel, config: PriorConfig) -> PriorItems:
@@ -112,7 +122,7 @@ def _pairs(path: Path, model: HuggingFaceModel, config: PriorConfig) -> PriorIte
         window = Window(
             window_id=name,
             document=str(row.get("document", name)),
-            split=Split.TARGET,
+            split=Split(row.get("split", Split.TARGET)),
             char_start=0,
             suffix_char_start=pair.suffix_char_start,
             char_end=len(row["prefix"]) + len(row["suffix"]),
@@ -122,9 +132,9 @@ def _pairs(path: Path, model: HuggingFaceModel, config: PriorConfig) -> PriorIte
         items[name] = PriorItem(window, str(row.get("kind", PAIR_KIND)))
         if not pair.is_clean:
             merged.add(name)
-    kept_items = list(items.values())[: config.limit]
+    kept_items = select_items(list(items.values()), config)
     across = sum(item.window.window_id in merged for item in kept_items)
-    return PriorItems(kept_items, left_out={BOUNDARIES_MERGED: across})
+    return PriorItems(kept_items, len(items), left_out={BOUNDARIES_MERGED: across})
 
 
 def _pair(line: str, where: str) -> dict[str, Any]:
@@ -134,6 +144,8 @@ def _pair(line: str, where: str) -> dict[str, Any]:
         raise TextError(f"{where} is not JSON: {error}.") from error
     if not isinstance(row, dict) or not all(isinstance(row.get(key), str) and row[key] for key in ("prefix", "suffix")):
         raise TextError(f"{where} needs the texts prefix and suffix, neither of them empty.")
+    if row.get("split", Split.TARGET) not in tuple(Split):
+        raise TextError(f"{where} has the split {row['split']!r}; write target or control, or leave it out.")
     return row
 
 
@@ -149,10 +161,8 @@ def _scanned(path: str, model: HuggingFaceModel, config: PriorConfig) -> PriorIt
         rows = rows.filter(is_extractable(rows, threshold))
     if rows.is_empty():
         raise RunError(f"{path} has no extractable window at τ = {threshold:g}; use --every-window for all of them.")
-    if config.sample is not None and config.sample < rows.height:
-        rows = rows.sample(config.sample, seed=config.seed)
-    rows = rows.head(config.limit) if config.limit is not None else rows
-    return PriorItems([_scanned_item(row, threshold) for row in rows.iter_rows(named=True)])
+    items = [_scanned_item(row, threshold) for row in rows.iter_rows(named=True)]
+    return PriorItems(select_items(items, config), len(items))
 
 
 def is_extractable(rows: pl.DataFrame, threshold: float) -> pl.Series:
@@ -172,5 +182,33 @@ def _scanned_item(row: dict[str, Any], threshold: float) -> PriorItem:
     return PriorItem(window_of(row), WINDOW_KIND, verdict, row.get("p_verbatim"))
 
 
-def item_suffixes(items: Sequence[PriorItem]) -> list[tuple[int, ...]]:
-    return [item.window.suffix_ids for item in items]
+def select_items(items: Sequence[PriorItem], config: PriorConfig) -> list[PriorItem]:
+    """What --sample and --limit leave of them, in order: a seeded sample, the first N. Every split keeps its share."""
+    kept = list(items)
+    if config.sample is not None:
+        by_chance = sorted(kept, key=lambda item: sample_key(item.window.window_id, config.seed))
+        drawn = {item.window.window_id for item in _first(by_chance, config.sample)}
+        kept = [item for item in kept if item.window.window_id in drawn]
+    return kept if config.limit is None else _first(kept, config.limit)
+
+
+def _first(items: Sequence[PriorItem], size: int) -> list[PriorItem]:
+    left = shares(size, Counter(item.window.split for item in items))
+    kept = []
+    for item in items:
+        if (room := left[item.window.split]) is not None and room > 0:
+            left[item.window.split] = room - 1
+            kept.append(item)
+    return kept
+
+
+def shares(size: int | None, counts: Mapping[Split, int]) -> dict[Split, int | None]:
+    """`size` shared out in proportion to the counts, one at least for each: no split is dropped silently."""
+    if size is None:
+        return dict.fromkeys(counts)
+    exact = {split: size * count / sum(counts.values()) for split, count in counts.items()}
+    found = {split: max(1, math.floor(share)) for split, share in exact.items()}
+    for split in sorted(exact, key=lambda split: math.floor(exact[split]) - exact[split]):
+        if sum(found.values()) < size:
+            found[split] += 1
+    return dict(found)

@@ -25,8 +25,11 @@ class PriorConfig:
     )
     out: str = required("Run folder to write; an unfinished one is resumed.", group="text")
     text: tuple[str, ...] = like(Common, "text", help="Texts whose windows or spans are scored, as for a scan.")
+    control: tuple[str, ...] = option(
+        (), "Texts the model has not seen, scored and counted beside --text.", group="text"
+    )
     pairs: str | None = option(
-        None, "JSONL with prefix and suffix, optionally id and kind, instead of texts.", group="text"
+        None, "JSONL with prefix and suffix, optionally id, kind and split, instead of texts.", group="text"
     )
     run: str | None = option(None, "A finished scan whose extractable windows get a prior-aware verdict.", group="text")
     every_window: bool = option(False, "With --run: all of its windows, not only the extractable ones.", group="text")
@@ -49,8 +52,11 @@ class PriorConfig:
     )
     whole_documents: bool = like(Common, "whole_documents")
     limit: int | None = like(Common, "limit", help="Score only the first N.")
-    sample: int | None = like(Common, "sample", help="Score a seeded random sample of N windows.")
-    prior_prefixes: int = option(5000, "Prefixes drawn per trial (c).", group="prior", at_least=1)
+    sample: int | None = like(Common, "sample", help="Score a seeded random sample of N.")
+    prior_prefixes: int = option(
+        5000, "Prefixes drawn per trial (c). A reference corpus that has no more in all is taken whole.",
+        group="prior", at_least=1,
+    )  # fmt: skip
     trials: int = option(5, "Independent trials.", group="prior", at_least=1)
     seed: int = like(Common, "seed")
     least_probability: float | None = option(
@@ -80,6 +86,8 @@ class PriorConfig:
             raise ConfigError("prior-text is missing; give --prior-text.")
         if self.spans is not None and not self.text:
             raise ConfigError("--spans looks for spans inside texts; give the texts with --text.")
+        if self.control and not self.text:
+            raise ConfigError("--control stands beside --text; in --pairs, write control into the field split.")
         if self.prior_prefixes * self.trials < 2:
             raise ConfigError("one drawn prefix has no standard error; raise --prior-prefixes.")
 

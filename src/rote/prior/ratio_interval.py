@@ -1,11 +1,15 @@
-"""Intervals of log v̂_s and of the log-ratio: a sampled one where the sample can carry it, and a sound one always.
+"""Limits of log v̂_s and of the log-ratio: a sampled interval where the sample can carry it, and a sound one always.
 
 P(s|q) varies over prefixes by many powers of ten, so a few prefixes may carry the whole sum. The usual interval then
-covers far less often than it says (bench/prior_coverage.py), and it is withheld. The sound interval assumes nothing
-but that the draws are independent and probabilities lie in [0, 1]:
+covers far less often than it says (bench/prior_coverage.py), and it is withheld. The sound limits assume nothing but
+that the draws are independent and probabilities lie in [0, 1]. With a chance of error of at most `tail` each:
 
-    P(s) ≥ v̂ · α/2                             Markov: a mean is rarely many times its expectation
-    KL(v̂ ‖ P(s)) ≤ log(2/α)/c from above       Chernoff and Hoeffding; about log(2/α)/c for a tiny v̂
+    P(s) ≤ u  with  KL(v̂ ‖ u) = log(1/tail)/c      Chernoff and Hoeffding; about log(1/tail)/c for a tiny v̂
+    P(s) ≥ the larger of two limits, each at tail/2:
+           u  with  KL(v̂ ‖ u) = log(2/tail)/c      close to v̂ once c·v̂ is large
+           v̂ · tail/2                               Markov: a mean is rarely many times its expectation
+
+Where every prefix of the reference corpus was evaluated, v̂ is P(s), and both intervals are that point.
 """
 
 import math
@@ -14,13 +18,16 @@ from rote.stats.intervals import check_level, normal_quantile, undefined
 from rote.stats.prior_mean import PriorEstimate
 from rote.types import Interval
 
+LEVEL = 0.95
 LEAST_EFFECTIVE = 100.0
 """Effective prefixes from which the sampled interval is given; below, its coverage cannot be relied on."""
-BISECTIONS = 200
+BISECTIONS = 100
 
 
-def log_interval(estimate: PriorEstimate, *, level: float = 0.95) -> Interval:
+def log_interval(estimate: PriorEstimate, *, level: float = LEVEL) -> Interval:
     """The sampled interval of log P(s): delta method on the logarithm."""
+    if estimate.is_exact:
+        return Interval(estimate.log_mean, estimate.log_mean, level)
     if estimate.log_mean == -math.inf:
         return undefined("no sampled prefix allows the suffix", level=level)
     if estimate.effective_prefixes < LEAST_EFFECTIVE:
@@ -33,13 +40,52 @@ def log_interval(estimate: PriorEstimate, *, level: float = 0.95) -> Interval:
     return Interval(estimate.log_mean - half, estimate.log_mean + half, level)
 
 
-def sound_log_interval(estimate: PriorEstimate, *, level: float = 0.95) -> Interval:
-    """Covers log P(s) with at least the level, whatever the distribution. −inf where nothing is known from below."""
+def sound_log_interval(estimate: PriorEstimate, *, level: float = LEVEL) -> Interval:
+    """Covers log P(s) with at least the level, whatever the distribution; each end errs with half of the rest."""
     check_level(level)
     tail = (1.0 - level) / 2.0
-    low = estimate.log_mean + math.log(tail)
-    high = math.log(_upper_mean(math.exp(estimate.log_mean), math.log(1.0 / tail) / estimate.draws))
-    return Interval(low, high, level)
+    return Interval(lower_limit(estimate, tail), upper_limit(estimate, tail), level)
+
+
+def upper_limit(estimate: PriorEstimate, tail: float) -> float:
+    """A logarithm that lies below log P(s) with a chance of at most `tail`."""
+    if estimate.is_exact:
+        return estimate.log_mean
+    mean, budget = min(math.exp(estimate.log_mean), 1.0), -math.log(tail) / estimate.draws
+    inside, outside = mean, 1.0
+    for _ in range(BISECTIONS):
+        middle = (inside + outside) / 2.0
+        is_inside = middle < 1.0 and _divergence(mean, middle) <= budget
+        inside, outside = (middle, outside) if is_inside else (inside, middle)
+    return math.log(outside)
+
+
+def lower_limit(estimate: PriorEstimate, tail: float) -> float:
+    """A logarithm that lies above log P(s) with a chance of at most `tail`; −inf where nothing is known from below."""
+    if estimate.is_exact or estimate.log_mean == -math.inf:
+        return estimate.log_mean
+    # Markov's limit is a factor 2/tail below the mean. Between it and the mean, Chernoff's may do better.
+    mean, farthest = min(math.exp(estimate.log_mean), 1.0), -math.log(tail / 2.0)
+    budget = farthest / estimate.draws
+    inside, outside = 0.0, farthest
+    for _ in range(BISECTIONS):
+        middle = (inside + outside) / 2.0
+        is_inside = middle == 0.0 or _divergence(mean, mean * math.exp(-middle), log_quotient=middle) <= budget
+        inside, outside = (middle, outside) if is_inside else (inside, middle)
+    return estimate.log_mean - outside
+
+
+def largest_shown_ratio(log_conditional: float, draws: int, tail: float) -> float:
+    """The highest lower limit of the log-ratio that `draws` draws can give: that of a suffix they never allow."""
+    return log_conditional - math.log(-math.expm1(math.log(tail) / draws))
+
+
+def draws_to_show(log_conditional: float, log_ratio: float, tail: float) -> float:
+    """From how many draws on `largest_shown_ratio` can reach `log_ratio`; infinite where none can."""
+    rarest = math.exp(min(log_conditional - log_ratio, 0.0))
+    if rarest in (0.0, 1.0):
+        return math.inf if rarest == 0.0 else 1.0
+    return max(1.0, math.log(tail) / math.log1p(-rarest))
 
 
 def ratio_interval(log_conditional: float, prior: Interval) -> Interval:
@@ -51,20 +97,9 @@ def ratio_interval(log_conditional: float, prior: Interval) -> Interval:
     return Interval(log_conditional - prior.high, log_conditional - prior.low, prior.level)
 
 
-def _upper_mean(mean: float, budget: float) -> float:
-    """The largest u ≥ mean with KL(mean ‖ u) ≤ budget, for Bernoulli distributions, by bisection from above."""
-    low, high = mean, 1.0
-    for _ in range(BISECTIONS):
-        middle = (low + high) / 2.0
-        if _divergence(mean, middle) <= budget:
-            low = middle
-        else:
-            high = middle
-    return high
-
-
-def _divergence(p: float, q: float) -> float:
-    first = p * math.log(p / q) if p > 0 else 0.0
-    if p >= 1.0:
-        return first
-    return first + (1.0 - p) * (math.log1p(-p) - math.log1p(-q)) if q < 1.0 else math.inf
+def _divergence(p: float, q: float, *, log_quotient: float | None = None) -> float:
+    """KL(p ‖ q) of two Bernoulli distributions, q below 1; log(p/q) may be given where q underflows."""
+    if p == 0.0:
+        return -math.log1p(-q)
+    first = p * (math.log(p / q) if log_quotient is None else log_quotient)
+    return first if p == 1.0 else first + (1.0 - p) * (math.log1p(-p) - math.log1p(-q))

@@ -1,8 +1,8 @@
-"""What a prior run adds up to: counts by kind and prefix length, thresholds, examples, the joined view, figures."""
+"""What a prior run adds up to: counts by split and kind, thresholds, examples, the joined view, figures."""
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,65 +10,93 @@ import numpy as np
 
 from rote.errors import StorageError
 from rote.prior.columns import LengthScores
-from rote.prior.options import PriorConfig
-from rote.report.figures.prior import PriorShare, prior_scatter, prior_shares
+from rote.prior.draws import DrawnPrefixes
+from rote.prior.figures import (
+    PriorShare,
+    ScoredSuffixes,
+    ShownThreshold,
+    prior_scatter,
+    prior_shares,
+    ratios_by_length,
+)
+from rote.prior.items import PAIR_KIND, WINDOW_KIND
+from rote.prior.masking import mask_identifiers, mask_whole
+from rote.prior.verdicts import PriorVerdict
 from rote.report.figures.style import save_bytes
 from rote.stats.clustered import rate_with_clusters
 from rote.stats.intervals import Rate
-from rote.stats.prior_mean import PriorVerdict
 from rote.store.atomic import atomic_file
-from rote.types import Verdict
+from rote.types import Split, Verdict
 
 Row = Mapping[str, Any]
+Decode = Callable[[Sequence[int]], str]
 EXAMPLES = 5
+WORDS = {
+    PriorVerdict.MEMORIZED: "memorized",
+    PriorVerdict.MERELY_LIKELY: "merely_likely",
+    PriorVerdict.UNSETTLED: "unsettled",
+}
 
 
-def summarise(rows: Sequence[Row], scores: Sequence[LengthScores], config: PriorConfig) -> dict[str, Any]:
+def summarise(
+    rows: Sequence[Row], scores: Sequence[LengthScores], drawn: DrawnPrefixes, *, decode: Decode
+) -> dict[str, Any]:
     """Totals for the manifest; logarithms stay logarithms."""
-    kinds = dict.fromkeys(row["kind"] for row in rows)
     totals: dict[str, Any] = {
         "windows": len(rows),
-        "prior_draws": config.prior_prefixes * config.trials,
-        "all": counts_of(rows),
-        "by_kind": {kind: counts_of([row for row in rows if row["kind"] == kind]) for kind in kinds},
-        "thresholds": [_thresholds(each) for each in scores],
-        "examples": examples(rows),
+        "reference": {
+            "distinct_prefixes": len(drawn.prefixes),
+            "draws": drawn.draws,
+            "is_exhaustive": drawn.is_exhaustive,
+        },
+        "by_split": {split: counts_by_kind(part) for split in Split if (part := _of(rows, "split", split))},
+        "thresholds": [threshold_entries(each, rows) for each in scores],
+        "examples": examples(rows, decode=decode),
     }
     if len(scores) > 1:
         totals["by_prefix_tokens"] = {
-            str(each.prefix_tokens): _sweep_counts(rows, place) for place, each in enumerate(scores)
+            str(each.prefix_tokens): sweep_counts(rows, place) for place, each in enumerate(scores)
         }
-    if config.run is not None:
+    if "scan_verdict" in rows[0]:
         totals["joined"] = joined(rows)
     return totals
 
 
+def counts_by_kind(rows: Sequence[Row]) -> dict[str, Any]:
+    """Counts of all, and of every kind where there is more than one."""
+    kinds = dict.fromkeys(row["kind"] for row in rows)
+    return {"all": counts_of(rows), "by_kind": {kind: counts_of(_of(rows, "kind", kind)) for kind in kinds}}
+
+
 def counts_of(rows: Sequence[Row]) -> dict[str, Any]:
-    """Extractable, memorized and merely likely, with the share of extractable suffixes that are memorized."""
+    """Suffixes with P(s|p) > m are memorized, merely likely or unsettled: the three add up to `extractable`."""
     found = Counter(row["prior_verdict"] for row in rows)
+    point = Counter(row["point_verdict"] for row in rows)
     extractable = [row for row in rows if row["prior_verdict"] != PriorVerdict.NOT_EXTRACTABLE]
     memorized = share_of(extractable, [row["prior_verdict"] == PriorVerdict.MEMORIZED for row in extractable])
     ratios = [row["log_ratio"] for row in rows if math.isfinite(row["log_ratio"])]
+    effective = [row["prior_effective_prefixes"] for row in rows if row["prior_effective_prefixes"] is not None]
     return {
         "suffixes": len(rows),
         "extractable": len(extractable),
-        "memorized": found[PriorVerdict.MEMORIZED],
-        "merely_likely": found[PriorVerdict.MERELY_LIKELY],
-        "unsettled": sum(not row["is_settled"] for row in rows),
+        **{name: found[verdict] for verdict, name in WORDS.items()},
         "memorized_share": _rate(memorized),
+        "by_point_estimates": {name: point[verdict] for verdict, name in WORDS.items()},
         "median_log_ratio": float(np.median(ratios)) if ratios else math.nan,
-        "median_effective_prefixes": float(np.median([row["prior_effective_prefixes"] or math.nan for row in rows])),
+        "median_effective_prefixes": float(np.median(effective)) if effective else math.nan,
     }
 
 
 def joined(rows: Sequence[Row]) -> dict[str, Any]:
     """Of the windows a scan calls extractable: how many are as likely after any prefix as after their own."""
     extractable = [row for row in rows if row["scan_verdict"] == Verdict.EXTRACTABLE]
-    is_likely = [row["log_ratio"] <= row["log_least_ratio"] for row in extractable]
+    found = Counter(row["ratio_verdict"] for row in extractable)
+    is_likely = [row["ratio_verdict"] == PriorVerdict.MERELY_LIKELY for row in extractable]
     return {
         "scan_extractable": len(extractable),
-        "merely_likely": sum(is_likely),
-        "specific_to_their_prefix": len(is_likely) - sum(is_likely),
+        "merely_likely": found[PriorVerdict.MERELY_LIKELY],
+        "specific_to_their_prefix": found[PriorVerdict.MEMORIZED],
+        "unsettled": found[PriorVerdict.UNSETTLED],
         "verbatim_probability_at_most_m": sum(
             row["prior_verdict"] == PriorVerdict.NOT_EXTRACTABLE for row in extractable
         ),
@@ -87,36 +115,80 @@ def share_of(rows: Sequence[Row], hits: Sequence[bool]) -> Rate:
     )
 
 
-def examples(rows: Sequence[Row]) -> dict[str, list[dict[str, Any]]]:
-    """Extractable suffixes with the lowest and the highest ratio."""
+def examples(rows: Sequence[Row], *, decode: Decode) -> dict[str, list[dict[str, Any]]]:
+    """Suffixes with P(s|p) > m and the lowest and the highest ratio, none of them twice."""
     kept = [row for row in rows if row["prior_verdict"] != PriorVerdict.NOT_EXTRACTABLE]
     ordered = sorted(kept, key=lambda row: row["log_ratio"])
-    wanted = ("window_id", "kind", "suffix_text", "log_p_conditional", "log_p_prior", "log_ratio")
-    pick = [{name: row[name] for name in wanted} for row in ordered]
-    return {"lowest_ratio": pick[:EXAMPLES], "highest_ratio": pick[::-1][:EXAMPLES]}
+    wanted = ("window_id", "kind", "split", "suffix_text", "log_p_conditional", "log_p_prior", "log_ratio")
+    pick = [
+        {name: row[name] for name in (*wanted, "prior_verdict")} | {"masked_text": masked(row, decode=decode)}
+        for row in ordered
+    ]
+    each = min(EXAMPLES, (len(pick) + 1) // 2)
+    return {"lowest_ratio": pick[:each], "highest_ratio": pick[each:][::-1][:EXAMPLES]}
 
 
-def write_figures(folder: Path, rows: Sequence[Row], scores: Sequence[LengthScores], config: PriorConfig) -> None:
-    """`report/figures/prior_scatter` and, for a sweep, `prior_by_prefix_length`, as SVG and PNG."""
-    tokens, _ = Counter(len(row["suffix_ids"]) for row in rows).most_common(1)[0]
-    shown = [row for row in rows if len(row["suffix_ids"]) == tokens]
+def masked(row: Row, *, decode: Decode) -> str:
+    """The suffix as a terminal may show it. Spans were named because they are personal: they are masked whole."""
+    if row["kind"] in (WINDOW_KIND, PAIR_KIND):
+        return mask_identifiers(row["suffix_text"], before=decode(row["prefix_ids"]))
+    return mask_whole(row["suffix_text"])
+
+
+def sweep_counts(rows: Sequence[Row], place: int) -> dict[str, int]:
+    found = Counter(row["sweep_prior_verdict"][place] for row in rows)
+    counts = {name: found[verdict] for verdict, name in WORDS.items()}
+    return {"extractable": sum(counts.values()), **counts}
+
+
+def threshold_entries(scores: LengthScores, rows: Sequence[Row]) -> dict[str, Any]:
+    """n by suffix length with all that tells how far it can be trusted."""
+    scored = Counter(len(row["suffix_ids"]) for row in rows)
+    least = {len(row["suffix_ids"]): row["least_probability"] for row in rows}
+    return {
+        "prefix_tokens": scores.prefix_tokens,
+        "by_suffix_tokens": {
+            str(length): {
+                "suffixes": scored[length],
+                "least_probability": least[length],
+                "log_least_ratio": threshold.log_least_ratio,
+                "log_least_ratio_low": threshold.interval.low,
+                "log_least_ratio_high": threshold.interval.high,
+                "reason": threshold.interval.reason,
+                "log_geometric_mean": threshold.log_geometric_mean,
+                "log_median": threshold.log_median,
+                "largest_share": threshold.largest_share,
+                "generic_texts": len(threshold.log_ratios),
+                "generic_texts_impossible": threshold.impossible,
+                "generic_texts_unseen": threshold.unseen,
+                "generic_suffix_tokens": threshold.calibrated_at_tokens,
+            }
+            for length, threshold in sorted(scores.thresholds.items())
+        },
+    }
+
+
+def write_figures(folder: Path, rows: Sequence[Row], scores: Sequence[LengthScores]) -> None:
+    """`report/figures/prior_scatter`, `prior_ratios` and, for a sweep, `prior_by_prefix_length`, as SVG and PNG."""
+    logs = ("log_p_conditional", "log_p_prior", "log_ratio")
+    suffixes = ScoredSuffixes(
+        *(np.array([row[name] for row in rows]) for name in logs),
+        [row["prior_verdict"] for row in rows],
+        np.array([row["split"] == Split.CONTROL for row in rows]),
+        np.array([len(row["suffix_ids"]) for row in rows]),
+    )
+    shown = _shown_thresholds(rows, scores[0])
+    (commonest, _), *_ = Counter(suffixes.tokens.tolist()).most_common(1)
+    lengths = "" if len(shown) == 1 else f", {len(shown)} lengths"
+    title = f"All {len(rows):,} suffixes{lengths}"
     figures = {
-        "prior_scatter": prior_scatter(
-            np.array([row["log_p_conditional"] for row in shown]),
-            np.array([row["log_p_prior"] for row in shown]),
-            least_conditional=max(shown[0]["least_probability"], 1e-300),
-            least_ratio=math.exp(min(max(shown[0]["log_least_ratio"], -690.0), 690.0)),
-            title=f"Suffixes of {tokens} tokens",
-        )
+        "prior_scatter": prior_scatter(suffixes, shown[commonest], title=title),
+        "prior_ratios": ratios_by_length(suffixes, list(shown.values()), title=title),
     }
     if len(scores) > 1:
-        figures["prior_by_prefix_length"] = prior_shares(
-            [
-                _share(rows, place, each.prefix_tokens)
-                for place, each in sorted(enumerate(scores), key=lambda entry: entry[1].prefix_tokens)
-            ],
-            title="By prefix length",
-        )
+        places = sorted(range(len(scores)), key=lambda place: scores[place].prefix_tokens)
+        shares = [_share(rows, place, scores[place].prefix_tokens) for place in places]
+        figures["prior_by_prefix_length"] = prior_shares(shares, title="By prefix length")
     place = folder / "report" / "figures"
     try:
         place.mkdir(parents=True, exist_ok=True)
@@ -128,30 +200,23 @@ def write_figures(folder: Path, rows: Sequence[Row], scores: Sequence[LengthScor
                 file.write(save_bytes(figure, kind))
 
 
-def _share(rows: Sequence[Row], place: int, prefix_tokens: int) -> PriorShare:
-    counts = _sweep_counts(rows, place)
-    return PriorShare(f"{prefix_tokens} tokens", len(rows), counts["extractable"], counts["memorized"])
-
-
-def _sweep_counts(rows: Sequence[Row], place: int) -> dict[str, int]:
-    found = Counter(row["sweep_prior_verdict"][place] for row in rows)
-    memorized, likely = found[PriorVerdict.MEMORIZED], found[PriorVerdict.MERELY_LIKELY]
-    return {"extractable": memorized + likely, "memorized": memorized, "merely_likely": likely}
-
-
-def _thresholds(scores: LengthScores) -> dict[str, Any]:
+def _shown_thresholds(rows: Sequence[Row], scores: LengthScores) -> dict[int, ShownThreshold]:
+    least = {len(row["suffix_ids"]): row["least_probability"] for row in rows}
     return {
-        "prefix_tokens": scores.prefix_tokens,
-        "by_suffix_tokens": {
-            str(length): {
-                "log_least_ratio": threshold.log_least_ratio,
-                "log_geometric_mean": threshold.log_geometric_mean,
-                "generic_texts": None if threshold.log_ratios is None else len(threshold.log_ratios),
-                "generic_suffix_tokens": threshold.calibrated_at_tokens,
-            }
-            for length, threshold in sorted(scores.thresholds.items())
-        },
+        tokens: ShownThreshold(tokens, least[tokens], each.log_least_ratio, each.interval, each.log_ratios)
+        for tokens, each in scores.thresholds.items()
     }
+
+
+def _share(rows: Sequence[Row], place: int, prefix_tokens: int) -> PriorShare:
+    counts = sweep_counts(rows, place)
+    return PriorShare(
+        f"{prefix_tokens} tokens", len(rows), counts["extractable"], counts["memorized"], counts["unsettled"]
+    )
+
+
+def _of(rows: Sequence[Row], column: str, value: str) -> list[Row]:
+    return [row for row in rows if row[column] == value]
 
 
 def _rate(rate: Rate) -> dict[str, Any]:

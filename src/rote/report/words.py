@@ -30,8 +30,26 @@ def probability(value: float) -> str:
         return "0"
     if value >= 0.001:
         return f"{value:.3g}"
-    mantissa, exponent = f"{value:.1e}".split("e")
-    return f"{mantissa.removesuffix('.0')} × 10{str(int(exponent)).translate(_SUPERSCRIPTS)}"
+    return power_of_ten(math.log10(value))
+
+
+def number_from_log(log_value: float) -> str:
+    """exp(log_value), however large or small: three digits from 0.001 to 9,999, otherwise a power of ten."""
+    if math.isnan(log_value):
+        return "–"
+    if math.isinf(log_value):
+        return "∞" if log_value > 0 else "0"
+    decades = log_value / math.log(10)
+    return f"{float(f'{math.exp(log_value):.3g}'):,g}" if -3 <= decades < 3.9999 else power_of_ten(decades)
+
+
+def power_of_ten(decades: float) -> str:
+    """10^decades with two digits: `2.4 × 10⁵⁷`."""
+    exponent = math.floor(decades)
+    mantissa = f"{10 ** (decades - exponent):.1f}"
+    if mantissa == "10.0":
+        mantissa, exponent = "1.0", exponent + 1
+    return f"{mantissa.removesuffix('.0')} × 10{str(exponent).translate(_SUPERSCRIPTS)}"
 
 
 def integer(value: int) -> str:

@@ -1,36 +1,20 @@
-"""Prior-aware memorization: is a suffix likely after its own prefix, or after any prefix?
+"""How likely a suffix is after any prefix: the mean of P(s|q) over prefixes of a reference corpus.
 
-    v̂_s = (1/c) Σ P(s | q_i)       over prefixes q_i drawn independently from a reference corpus
-    prior-aware memorized           P(s | p) > m  and  P(s | p) / v̂_s > n
+    v̂_s = (1/c) Σ P(s | q_i)       over prefixes q_i drawn independently, or over every prefix of the corpus
 
-v̂_s is unbiased for P(s) and its variance is at most 1/(4c), because probabilities lie in [0, 1]. All sums are kept
-as logarithms: probabilities of fifty tokens are far below the smallest float. A few prefixes may carry nearly all of
-v̂_s; the effective number of prefixes says so.
+Drawn, v̂_s is unbiased for P(s) and its variance is at most 1/(4c), because probabilities lie in [0, 1]; over every
+prefix it is P(s). All sums are kept as logarithms: probabilities of fifty tokens are far below the smallest float.
+A few prefixes may carry nearly all of v̂_s; the effective number of prefixes says so.
 """
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from enum import StrEnum
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
-
-CONDITIONAL_ANCHORS = ((4, 1e-2), (50, 1e-4))
-"""Published thresholds m by suffix length in tokens."""
-
-
-class PriorVerdict(StrEnum):
-    """What the two thresholds say about a suffix."""
-
-    MEMORIZED = "memorized"
-    """P(s|p) > m and the ratio > n."""
-    MERELY_LIKELY = "merely_likely"
-    """P(s|p) > m, but the suffix is about as likely after other prefixes."""
-    NOT_EXTRACTABLE = "not_extractable"
-    """P(s|p) ≤ m."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +30,8 @@ class PriorEstimate:
     """Share of v̂_s that comes from the heaviest single prefix."""
     draws: int
     trial_log_means: tuple[float, ...]
+    is_exact: bool = False
+    """Every prefix of the reference corpus was evaluated: the mean is P(s) itself, with error 0."""
 
     @property
     def standard_error(self) -> float:
@@ -83,16 +69,17 @@ class PriorSums:
             self.draws + other.draws,
         )
 
-    def estimates(self) -> list[PriorEstimate]:
-        """One estimate per suffix over all trials together."""
+    def estimates(self, *, is_exact: bool = False) -> list[PriorEstimate]:
+        """One estimate per suffix over all trials together; `is_exact` when the prefixes are all there are."""
         draws = int(self.draws.sum())
         totals = log_sum(self.log_sums)
         with np.errstate(divide="ignore"):
             trial_means = self.log_sums - np.log(self.draws)[:, None]
-        return [
+        found = (
             _estimate(totals[s], self.log_squares[s], self.log_largest[s], draws, tuple(trial_means[:, s].tolist()))
             for s in range(self.log_sums.shape[1])
-        ]
+        )
+        return [replace(one, relative_error=0.0, is_exact=True) if is_exact else one for one in found]
 
 
 def _estimate(
@@ -130,20 +117,3 @@ def log_mean(values: Sequence[float]) -> float:
 def log_ratio(log_conditional: float, log_prior: float) -> float:
     """log P(s|p)/v̂_s. A suffix impossible after its own prefix has ratio 0, whatever the prior."""
     return -math.inf if log_conditional == -math.inf else log_conditional - log_prior
-
-
-def default_least_conditional(suffix_tokens: int) -> float:
-    """m for a suffix of this length: 0.01 up to 4 tokens, 1e-4 from 50, a straight line in log m between them."""
-    (short, high), (long, low) = CONDITIONAL_ANCHORS
-    share = (min(max(suffix_tokens, short), long) - short) / (long - short)
-    return math.exp((1 - share) * math.log(high) + share * math.log(low))
-
-
-def verdict(
-    log_conditional: float, log_prior: float, *, least_conditional: float, log_least_ratio: float
-) -> PriorVerdict:
-    """The definition, with both comparisons strict."""
-    if not log_conditional > (math.log(least_conditional) if least_conditional else -math.inf):
-        return PriorVerdict.NOT_EXTRACTABLE
-    is_specific = log_ratio(log_conditional, log_prior) > log_least_ratio
-    return PriorVerdict.MEMORIZED if is_specific else PriorVerdict.MERELY_LIKELY

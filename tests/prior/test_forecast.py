@@ -1,0 +1,81 @@
+"""What a run says before its long pass is what comes out."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rote.prior.calibration import RatioThreshold
+from rote.prior.draws import DrawnPrefixes
+from rote.prior.forecast import Scored, forecast, forecast_sentences
+from rote.prior.ratio_interval import ratio_interval, sound_log_interval
+from rote.prior.run import prior_to_folder
+from rote.prior.verdicts import PriorVerdict, ratio_verdict
+from rote.stats.intervals import undefined
+from rote.stats.prior_mean import PriorSums
+from tests.prior.priors import Silent, config
+
+M = 0.01
+
+
+def drawn(draws: int, *, is_exhaustive: bool = False) -> DrawnPrefixes:
+    return DrawnPrefixes(((1, 2),), np.array([[draws]]), is_exhaustive)
+
+
+def scored(conditional: float, n: float) -> Scored:
+    return Scored(math.log(conditional), M, RatioThreshold.given(4, n))
+
+
+@pytest.mark.parametrize("draws", [50, 1000, 20_000])
+def test_what_is_out_of_reach_is_unsettled_even_if_no_draw_allows_the_suffix(draws: int) -> None:
+    (best,) = PriorSums.of(np.array([[-np.inf]]), np.array([[draws]])).estimates()
+    for conditional in (0.02, 0.3, 1.0):
+        for n in (5.0, 100.0, 1e3, 1e5):
+            one = scored(conditional, n)
+            found = forecast([one], drawn(draws))
+            verdict = ratio_verdict(
+                ratio_interval(one.log_conditional, sound_log_interval(best)), one.threshold.interval
+            )
+            assert (found.within_reach == 1) == (verdict is PriorVerdict.MEMORIZED)
+            assert (found.draws_needed <= draws) == (found.within_reach == 1)
+
+
+def test_suffixes_at_most_m_are_not_counted() -> None:
+    found = forecast([scored(0.01, 5.0), scored(0.5, 5.0)], drawn(1000))
+    assert (found.extractable, found.within_reach) == (1, 1)
+
+
+def test_every_prefix_evaluated_puts_everything_within_reach_where_n_is_known() -> None:
+    assert forecast([scored(0.5, 1e300)], drawn(3, is_exhaustive=True)).within_reach == 1
+
+
+def test_without_an_upper_end_of_n_nothing_is_within_reach_and_the_sentence_says_why() -> None:
+    unknown = RatioThreshold(4, math.nan, undefined("why"))
+    found = forecast([Scored(-1.0, M, unknown)], drawn(5, is_exhaustive=True))
+    assert found.within_reach == 0
+    assert "no upper end" in forecast_sentences(found, drawn(5, is_exhaustive=True))[-1]
+
+
+def test_sentences_name_what_cannot_be_settled_and_the_draws_it_would_take() -> None:
+    found = forecast([scored(0.5, 1e6), scored(0.5, 10.0)], drawn(1000))
+    first, second = forecast_sentences(found, drawn(1000))
+    assert "1,000 draws show no ratio above 136" in first
+    assert "1 of the 2 suffixes" in first
+    assert "7.4 × 10⁶ draws" in second
+    assert len(forecast_sentences(forecast([scored(0.5, 10.0)], drawn(1000)), drawn(1000))) == 1
+
+
+def test_the_run_says_it_before_the_long_pass(place: Path, tmp_path: Path) -> None:
+    said: list[str] = []
+    order: list[str] = []
+
+    class Watched(Silent):
+        def start(self, total: int, done: int) -> None:
+            order.append(f"pass of {total} after {len(said)} sentences")
+
+    options = config(place, tmp_path / "out", stride_chars=1, least_probability=0.0, least_ratio=100.0)
+    prior_to_folder(options, progress=Watched(), say=said.append)
+    assert "40 draws show no ratio above" in said[0]
+    assert "4 of the 4 suffixes" in said[0]
+    assert order == [f"pass of {order[0].split()[2]} after 2 sentences"]

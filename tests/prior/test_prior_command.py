@@ -1,0 +1,82 @@
+"""`rote prior` in a terminal: counts that add up, thresholds, examples without personal data."""
+
+import re
+from pathlib import Path
+
+import pytest
+import typer
+from rich.console import Console
+from typer.testing import CliRunner
+
+from rote.cli.prior import prior
+from rote.prior.terminal import prior_summary
+from rote.store.read import read_run
+from tests.prior.priors import run, totals
+
+
+def invoked(place: Path, out: Path, *more: object) -> str:
+    app = typer.Typer()
+    app.command()(prior)
+    given = ["--model", place / "model", "--text", place / "text.txt", "--prior-text", place / "reference.txt"]
+    sizes = ["--prefix-tokens", 6, "--suffix-tokens", 3, "--prior-prefixes", 10, "--trials", 2, "--limit", 3]
+    words = [str(part) for part in (*given, *sizes, "--out", out, "--least-probability", 0, *more)]
+    shown = CliRunner().invoke(app, words, catch_exceptions=False)
+    assert shown.exit_code == 0
+    return shown.output
+
+
+def printed(summary: object) -> str:
+    console = Console(width=100, force_terminal=False, highlight=False)
+    with console.capture() as capture:
+        console.print(summary)
+    return capture.get()
+
+
+def test_the_command_prints_counts_thresholds_and_examples(place: Path, tmp_path: Path) -> None:
+    words = invoked(place, tmp_path / "out")
+    assert read_run(tmp_path / "out").results.height == 3
+    for expected in ("unsettled", "95 % interval", "lowest ratio", "at most 5 %", "3 of 6 suffixes", "all 16 prefixes"):
+        assert expected in " ".join(words.split())
+
+
+def test_the_columns_of_the_counts_add_up_to_the_suffixes_above_m(place: Path, tmp_path: Path) -> None:
+    run(place, tmp_path / "out", least_probability=0.0, limit=None)
+    row = next(line for line in printed(prior_summary(totals(tmp_path / "out"))).splitlines() if "target" in line)
+    suffixes, extractable, memorized, likely, unsettled = map(int, row.split()[1:6])
+    assert memorized + likely + unsettled == extractable == suffixes
+
+
+def test_numbers_have_one_format(place: Path, tmp_path: Path) -> None:
+    run(place, tmp_path / "out", least_probability=0.0, spans="auto", limit=None)
+    assert not re.search(r"\de[+-]?\d", printed(prior_summary(totals(tmp_path / "out"))))
+
+
+@pytest.mark.parametrize("source", [{"spans": "auto"}, {"suffix_tokens": 12, "stride_chars": 30}])
+def test_personal_data_is_masked_unless_asked_for(place: Path, tmp_path: Path, source: dict[str, object]) -> None:
+    run(place, tmp_path / "out", least_probability=0.0, limit=None, **source)
+    found = totals(tmp_path / "out")
+    masked, plain = (printed(prior_summary(found, reveal=reveal)) for reveal in (False, True))
+    assert "959-4" not in masked
+    assert "959-4" in plain
+    assert "•" in masked
+    assert "--reveal" in masked
+
+
+def test_reveal_is_an_option_of_the_command(place: Path, tmp_path: Path) -> None:
+    assert "959-481-5012" in invoked(place, tmp_path / "out", "--spans", "auto", "--span-kinds", "phone", "--reveal")
+    assert "5012" not in invoked(place, tmp_path / "out", "--spans", "auto", "--span-kinds", "phone")
+
+
+def test_a_threshold_that_cannot_be_calibrated_says_why(place: Path, tmp_path: Path) -> None:
+    run(place, tmp_path / "out", top_k=2)
+    words = " ".join(printed(prior_summary(totals(tmp_path / "out"))).split())
+    assert "No n at 3 tokens: the policy can say 0 of 3 generic suffixes" in words
+
+
+def test_a_joined_scan_is_told_in_counts_that_add_up(place: Path, tmp_path: Path) -> None:
+    run(place, tmp_path / "out")
+    share = {"value": 0.5, "low": 0.2, "high": 0.8}
+    join = {"scan_extractable": 10, "merely_likely": 5, "specific_to_their_prefix": 2, "unsettled": 3}
+    words = printed(prior_summary({**totals(tmp_path / "out"), "joined": join | {"merely_likely_share": share}}))
+    assert "Of 10 windows" in words
+    assert "50.0 %, 95 % interval 20.0 % to 80.0 %" in " ".join(words.split())

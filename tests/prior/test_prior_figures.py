@@ -1,0 +1,113 @@
+"""Figures of a prior run are checked for what they draw: every suffix, its verdict, the thresholds."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.collections import PathCollection
+
+from rote.prior.figures import (
+    PriorShare,
+    ScoredSuffixes,
+    ShownThreshold,
+    prior_scatter,
+    prior_shares,
+    ratios_by_length,
+)
+from rote.report.figures.style import save_bytes
+from rote.types import Interval
+
+LOG_TEN = math.log(10.0)
+VERDICTS = ["memorized", "merely_likely", "unsettled", "not_extractable"]
+
+
+def suffixes(**changes: Any) -> ScoredSuffixes:
+    conditional, prior = np.log([0.5, 0.5, 0.1, 1e-9]), np.log([1e-6, 0.4, 1e-3, 1e-9])
+    values: dict[str, Any] = {
+        "log_conditional": conditional,
+        "log_prior": prior,
+        "log_ratio": conditional - prior,
+        "verdicts": VERDICTS,
+        "is_control": np.array([False, False, True, False]),
+        "tokens": np.array([4, 4, 6, 6]),
+        **changes,
+    }
+    return ScoredSuffixes(**values)
+
+
+def threshold(tokens: int = 4, n: float = 10.0, *, high: float = 1000.0) -> ShownThreshold:
+    return ShownThreshold(tokens, 0.01, math.log(n), Interval(math.log(2.0), math.log(high)), (0.0, 1.0, 4.0))
+
+
+def legend(axes: Axes) -> list[str]:
+    found = axes.get_legend()
+    assert found is not None
+    return [text.get_text() for text in found.get_texts()]
+
+
+def points(axes: Axes) -> np.ndarray:
+    drawn = [one for one in axes.collections if isinstance(one, PathCollection)]
+    return np.concatenate([np.asarray(one.get_offsets()).reshape(-1, 2) for one in drawn])
+
+
+def test_the_scatter_draws_every_suffix_by_verdict_whatever_its_length() -> None:
+    axes = prior_scatter(suffixes(), threshold()).axes[0]
+    drawn = sorted(map(tuple, points(axes).tolist()))
+    expected = sorted(zip(suffixes().log_prior / LOG_TEN, suffixes().log_conditional / LOG_TEN, strict=True))
+    assert np.allclose(drawn, expected)
+    labels = legend(axes)
+    for words in ("memorized (1)", "merely likely (1)", "unsettled (1)", "P(s|p) ≤ m (1)", "hollow: control"):
+        assert words in labels
+    assert "n = 10 for 4 tokens" in labels
+    assert "m = 0.01 for 4 tokens" in labels
+
+
+def test_probabilities_of_zero_stand_at_the_edge_and_are_counted() -> None:
+    none = np.array([-np.inf, -1.0, -2.0, -np.inf])
+    axes = prior_scatter(suffixes(log_prior=none, log_ratio=np.array([np.inf, 0, 0, -np.inf])), threshold()).axes[0]
+    assert len(points(axes)) == 4
+    assert np.isfinite(points(axes)).all()
+    assert [text.get_text() for text in axes.texts] == ["2 with a probability of 0 stand at the edge"]
+
+
+def test_ratios_stand_at_their_length_beside_n_and_the_generic_texts() -> None:
+    axes = ratios_by_length(suffixes(), [threshold(6, 30.0), threshold(4, 10.0)]).axes[0]
+    drawn = points(axes)
+    assert sorted(np.round(drawn[:, 0])) == [4, 4, 6, 6]
+    assert np.allclose(sorted(drawn[:, 1]), sorted(suffixes().log_ratio / LOG_TEN))
+    lines = {str(line.get_label()): line for line in axes.lines}
+    assert np.allclose(lines["n, their mean"].get_xydata(), [[4, 1.0], [6, math.log10(30.0)]])
+    generic = [line for line in axes.lines if line.get_marker() == "_" and len(np.asarray(line.get_xdata()))]
+    assert sum(len(np.asarray(line.get_xdata())) for line in generic) == 6
+    assert "95 % of n" in legend(axes)
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        [threshold(high=math.inf)],
+        [ShownThreshold(4, 0.0, math.nan, Interval(math.nan, math.nan, 0.95, "why"), ())],
+        [ShownThreshold(4, 0.01, math.log(8.0), Interval(math.log(8.0), math.log(8.0)), ())],
+    ],
+)
+def test_thresholds_without_ends_or_texts_are_drawn_as_far_as_they_go(shown: list[ShownThreshold]) -> None:
+    for figure in (prior_scatter(suffixes(), shown[0]), ratios_by_length(suffixes(), shown)):
+        assert save_bytes(figure, "svg")
+        assert np.isfinite(figure.axes[0].get_ylim()).all()
+
+
+def test_nothing_but_impossible_suffixes_can_be_drawn() -> None:
+    nothing = np.full(4, -np.inf)
+    bare = suffixes(log_conditional=nothing, log_prior=nothing, log_ratio=nothing, verdicts=["not_extractable"] * 4)
+    for figure in (prior_scatter(bare, threshold()), ratios_by_length(bare, [threshold()])):
+        assert save_bytes(figure, "svg")
+
+
+def test_shares_show_memorized_and_unsettled_parts_of_what_is_above_m() -> None:
+    axes = prior_shares([PriorShare("24 tokens", 100, 40, 30, 6), PriorShare("5 tokens", 100, 0, 0, 0)]).axes[0]
+    heights = [patch.get_height() for patch in axes.patches]
+    assert heights == pytest.approx([0.4, 0.0, 0.3, 0.0, 0.06, 0.0])
+    assert axes.patches[4].get_y() == pytest.approx(0.3)
+    assert [text.get_text() for text in axes.texts] == ["30 of 40"]
