@@ -24,12 +24,13 @@ from rote.corpus.documents import Document, read_documents
 from rote.corpus.spans import TextSpan, cut_spans
 from rote.models.hf import HuggingFaceModel, load
 from rote.models.shared_prefix import PLAIN
-from rote.prior.calibration import generic_pairs
+from rote.prior.calibration import generic_pairs, read_generic
 from rote.prior.draws import DrawnPrefixes, draw_prefixes
 from rote.prior.estimate import estimate_priors
-from rote.prior.run import conditional_log_p, read_generic
+from rote.prior.measure import conditional_log_p
+from rote.prior.verdicts import PriorVerdict, default_least_conditional, point_verdict
 from rote.report.figures.style import INK, SERIES, house_style, new_figure, save_bytes
-from rote.stats.prior_mean import PriorEstimate, PriorVerdict, default_least_conditional, log_mean, log_ratio, verdict
+from rote.stats.prior_mean import PriorEstimate, log_mean, log_ratio
 from rote.types import Split, Window
 
 PREFIX_TOKENS = 24
@@ -90,7 +91,9 @@ def collect(model: HuggingFaceModel, people: Sequence[dict[str, Any]], count: in
     for label, chosen in ((f"≥ {MANY_COPIES} copies", many), ("0 copies", none)):
         for person in chosen:
             items += of_record(model, person["text"], label, str(person["id"]))
-    for pair in generic_pairs([entry.ids for entry in model.encode_batch(read_generic(None))], SUFFIX_TOKENS):
+    # Twelve tokens before twelve tokens: the beginning of every text, split in half.
+    texts = [entry.ids[: 2 * SUFFIX_TOKENS] for entry in model.encode_batch(read_generic(None))]
+    for pair in generic_pairs(texts, prefix_tokens=SUFFIX_TOKENS, suffix_tokens=SUFFIX_TOKENS, bos_id=None):
         items.append(Scored(GENERIC, plain_window(pair.prefix_ids, pair.suffix_ids)))
         items.append(Scored(GENERIC_SHORT, plain_window(pair.prefix_ids, pair.suffix_ids[:3])))
     return items
@@ -195,9 +198,9 @@ def is_short(group: str) -> bool:
 
 
 def is_memorized(row: dict[str, Any], log_n: float) -> bool:
-    found = verdict(
+    found = point_verdict(
         row["log_conditional"],
-        row["log_prior"],
+        row["log_ratio"],
         least_conditional=default_least_conditional(row["tokens"]),
         log_least_ratio=log_n,
     )

@@ -170,12 +170,13 @@ def threshold_entries(scores: LengthScores, rows: Sequence[Row]) -> dict[str, An
 
 def write_figures(folder: Path, rows: Sequence[Row], scores: Sequence[LengthScores]) -> None:
     """`report/figures/prior_scatter`, `prior_ratios` and, for a sweep, `prior_by_prefix_length`, as SVG and PNG."""
-    logs = ("log_p_conditional", "log_p_prior", "log_ratio")
     suffixes = ScoredSuffixes(
-        *(np.array([row[name] for row in rows]) for name in logs),
-        [row["prior_verdict"] for row in rows],
-        np.array([row["split"] == Split.CONTROL for row in rows]),
-        np.array([len(row["suffix_ids"]) for row in rows]),
+        log_conditional=np.array([row["log_p_conditional"] for row in rows]),
+        log_prior=np.array([row["log_p_prior"] for row in rows]),
+        log_ratio=np.array([row["log_ratio"] for row in rows]),
+        verdicts=[row["prior_verdict"] for row in rows],
+        is_control=np.array([row["split"] == Split.CONTROL for row in rows]),
+        tokens=np.array([len(row["suffix_ids"]) for row in rows]),
     )
     shown = _shown_thresholds(rows, scores[0])
     (commonest, _), *_ = Counter(suffixes.tokens.tolist()).most_common(1)
