@@ -5,9 +5,10 @@ None means absent. Undefined statistics are NaN and carry a reason.
 """
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 # The words a user chooses among. Options read their choices from these, so that there is no second list.
 DistanceName = Literal["levenshtein", "hamming", "none"]
@@ -72,6 +73,8 @@ class Window:
     char_end: int
     prefix_ids: tuple[int, ...]
     suffix_ids: tuple[int, ...]
+    further: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    """Further columns of its row: what is known of the window beside its text. No measure reads them."""
 
     @property
     def ids(self) -> tuple[int, ...]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from rote.corpus.documents import Document
 from rote.corpus.windows import WindowSet
-from rote.scan.columns import continuations_schema, measures_of, results_schema
+from rote.scan.columns import continuations_schema, facts_of, measures_of, results_schema
 from rote.scan.options import MEASURES, RunConfig
 from rote.scan.run import open_session, texts_section
 from rote.store.columns import window_of
@@ -113,7 +113,8 @@ def book_rows(book: Book, *, seed: int, stride: int, prefix: int = 210, suffix: 
                 "char_start": start,
                 "suffix_char_start": start + prefix,
                 "char_end": start + prefix + suffix,
-                "prefix_ids": [(start + step) % 8192 for step in range(50)],
+                # The first token tells books apart: equal tokens would be copies of one text.
+                "prefix_ids": [sum(book.name.encode()), *((start + step) % 8192 for step in range(1, 50))],
                 "suffix_ids": [(start + 50 + step) % 8192 for step in range(50)],
                 # No probability at all, or one too small for a float.
                 "log_p_verbatim": float(np.log(lower[0])) if lower[0] > 0 else -800.0 if index % 2 else -np.inf,
@@ -183,14 +184,19 @@ def write_run(
     measures: tuple[str, ...] = MEASURES,
     estimate: dict[str, float] | None = None,
     is_complete: bool = True,
+    shared_every: int | None = None,
 ) -> Path:
-    """A run folder; returns its path. `estimate` is what was sampled of every window."""
+    """A run folder; returns its path. `estimate` is what was sampled of every window.
+
+    Every `shared_every`-th control window shares its passage with the first document.
+    """
     books_given = books() if documents is None else list(documents)
     config = RunConfig(
         model=model, out=str(folder), threshold=threshold, keep=keep, edit_budget=EDIT_BUDGET, measures=measures
     )
     config = replace(config, residual=0 if estimate is None else 1000)
-    columns = [column.name for column in results_schema(measures_of(config))]
+    config = replace(config, control=() if shared_every is None else ("controls",))
+    columns = [column.name for column in results_schema(measures_of(config), facts_of(config))]
     keeps_continuations = continuations_schema(config) is not None
     texts = [Document.from_text(book.name, book.text, split=Split(book.split)) for book in books_given]
     rows_of = [book_rows(book, seed=seed * 1000 + index, stride=stride) for index, book in enumerate(books_given)]
@@ -202,8 +208,10 @@ def write_run(
             kept: dict[str, list[dict[str, Any]]] = {}
             for continuation in continuation_rows(book, rows, keep=keep, seed=seed * 1000 + index):
                 kept.setdefault(continuation["window_id"], []).append(continuation)
-            for row in rows:
-                measured = row | (estimate or {})
+            for place, row in enumerate(rows):
+                is_shared = book.split == "control" and place % (shared_every or 1) == 0
+                leak = {"shared_share": float(is_shared), "shared_with": books_given[0].name if is_shared else None}
+                measured = row | leak | (estimate or {})
                 further = kept.get(row["window_id"], ()) if keeps_continuations else ()
                 session.add({name: measured[name] for name in columns}, further)
         if not is_complete:

@@ -11,12 +11,13 @@ from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
 from rote.report.build import ReportPaths
 from rote.report.html.render import page_data, render_page
-from rote.report.rates import interval_grid, threshold_grid
+from rote.report.rates import interval_grid, split_rows, threshold_grid
 from rote.report.tables import document_coverage
 from rote.report.view import RunView, load_view
 from rote.report.words import integer, percent
 from rote.stats.population import Category, categories
 from rote.stats.queries import queries_needed
+from rote.types import Split
 from tests.report.synthetic_run import Book, books, prose, write_run
 
 CHROMIUM = shutil.which("chromium") or "/usr/bin/chromium"
@@ -113,6 +114,17 @@ def test_sliders_count_exactly_what_python_counts(opened: Opened, view: RunView)
         category = categories(targets.verbatim(), targets.mass(edits), tau, is_impossible=targets.is_impossible())
         for name, kind in CATEGORY_NAMES.items():
             assert opened.count(name) == int((category == kind).sum())
+
+
+def test_shared_controls_are_in_no_count(context: BrowserContext, tmp_path: Path) -> None:
+    view = load_view(write_run(tmp_path / "run", books(3000), stride=40, shared_every=3))
+    opened = Opened(context, render_to(tmp_path / "index.html", view))
+    rated = view.population.select(split_rows(view.population, Split.CONTROL))
+    assert 0 < len(rated) < int(view.population.is_control.sum())
+    assert opened.page.locator("#windows-control").inner_text() == integer(len(rated))
+    opened.slide("tau", 0)
+    assert opened.count("control") == int((rated.mass(5) >= threshold_grid(view.threshold)[0]).sum())
+    assert "share their passage with target texts" in opened.page.locator("body").inner_text()
 
 
 def test_rates_and_intervals_beside_the_counts_are_pythons(opened: Opened, view: RunView) -> None:

@@ -1,6 +1,9 @@
 """Rates and intervals of a run, against counting and against the statistics room."""
 
+from pathlib import Path
+
 import numpy as np
+import polars as pl
 import pytest
 
 from rote.report.rates import (
@@ -14,9 +17,12 @@ from rote.report.rates import (
     threshold_grid,
     units_of,
 )
-from rote.report.view import RunView
+from rote.report.tables import documents_table
+from rote.report.view import RunView, load_view
 from rote.stats.clustered import rate_over_units
+from rote.stats.population import population_of
 from rote.types import Split
+from tests.report.synthetic_run import Book, prose, write_run
 
 
 def test_counts_are_those_of_the_results_table(view: RunView) -> None:
@@ -58,6 +64,45 @@ def test_a_split_without_windows_has_no_rates_and_nan_intervals(view: RunView) -
     grid = interval_grid(targets, (0.001, 0.01))
     assert np.isnan(grid[1]).all()
     assert not np.isnan(grid[0]).any()
+
+
+def test_control_windows_that_a_target_holds_enter_no_rate(tmp_path: Path, view: RunView) -> None:
+    shared = load_view(write_run(tmp_path / "shared", stride=40, shared_every=3))
+    every = view.population.select(view.population.is_control)
+    left = shared.population.select(split_rows(shared.population, Split.CONTROL))
+    is_shared = shared.results["shared_with"].is_not_null().to_numpy()
+    assert is_shared.any()
+    assert len(left) == len(every) - is_shared.sum()
+    assert not set(left.window_id) & set(shared.population.window_id[is_shared])
+    rates = rates_by_criterion(shared.population, 0.001)
+    assert {entry.rate.n for entry in rates if entry.split is Split.CONTROL} == {len(left)}
+    assert {entry.rate.n for entry in rates if entry.split is Split.TARGET} == {
+        int((~view.population.is_control).sum())
+    }
+    rows = documents_table([shared]).filter(pl.col("split") == "control")
+    assert (rows["windows"].sum(), rows["shared_windows"].sum()) == (len(left), is_shared.sum())
+
+
+@pytest.mark.parametrize("copies", [2, 3])
+def test_copies_of_a_text_are_one_unit(tmp_path: Path, copies: int) -> None:
+    """A text given twice is no further evidence: rate and interval are those of the texts given once."""
+    once = [Book(f"book{place}.txt", prose(place, 3000), strength=place / 12) for place in range(12)]
+    alone = load_view(write_run(tmp_path / "once", once, stride=100)).results
+    again = [alone.with_columns(pl.col("document", "window_id") + f"~{copy}") for copy in range(1, copies)]
+    for threshold in (0.001, 0.1):
+        first, repeated = (
+            next(
+                entry.rate
+                for entry in rates_by_criterion(population_of(rows), threshold)
+                if entry.criterion is Criterion.NEAR and entry.edits == 5
+            )
+            for rows in (alone, pl.concat([alone, *again]))
+        )
+        assert repeated.n == copies * first.n
+        assert repeated.units == first.units == 12
+        assert repeated.value == first.value
+        assert repeated.interval.low == pytest.approx(first.interval.low, abs=1e-12)
+        assert repeated.interval.high == pytest.approx(first.interval.high, abs=1e-12)
 
 
 @pytest.mark.parametrize("criterion", list(Criterion))

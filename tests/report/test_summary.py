@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 
 from rote.errors import RunError
@@ -12,6 +13,7 @@ from rote.report.rates import rates_by_criterion
 from rote.report.summary import documents_words, facts, headline, question, summarise
 from rote.report.view import RunView, load_view, manifest_text, model_name
 from rote.report.words import integer, interval_words, listed, percent, plural, probability
+from rote.stats.population import population_of
 from rote.types import Interval
 from tests.report.synthetic_run import books, write_run
 
@@ -43,6 +45,21 @@ def test_verdicts_add_up_to_all_windows(view: RunView) -> None:
     assert f"{integer(extractable)} are shown to be extractable" in text
     assert f"{integer(ruled_out)} are ruled out" in text
     assert f"{integer(neither)} are neither" in text
+
+
+def test_shared_controls_are_told_and_whether_they_count(tmp_path: Path, view: RunView) -> None:
+    assert "share their passage" not in sentences(view)
+    folder = write_run(tmp_path / "run", stride=200, shared_every=2)
+    shared = load_view(folder)
+    count = shared.results["shared_with"].is_not_null().sum()
+    controls = int(shared.population.is_control.sum())
+    assert 0 < count < controls
+    start = f"{count} of {controls} control windows share their passage with target texts"
+    assert f"{start} and are left out of the control's rates (in held_out.txt)." in sentences(shared)
+    counted = replace(shared, population=population_of(shared.results, counts_shared=True))
+    assert f"{start} and are counted among the controls, as this run asked for" in sentences(counted)
+    none = replace(shared, results=shared.results.with_columns(shared_with=pl.lit(None, pl.String)))
+    assert "No control window shares its passage with target texts." in sentences(none)
 
 
 def test_missing_control_is_said_plainly(view: RunView) -> None:

@@ -30,6 +30,7 @@ CHANGED: dict[str, Any] = {
     "whole_documents": True,
     "limit": 13,
     "sample": 17,
+    "keep_shared": True,
     "seed": 19,
     "bos": "never",
     "measures": ("near", "greedy"),

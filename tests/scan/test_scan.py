@@ -26,12 +26,15 @@ WINDOW = [
     "prefix_ids",
     "suffix_ids",
 ]
+SHARED = ["shared_share", "shared_with"]
+"""Of runs that have controls."""
 VERBATIM = {"log_p_verbatim", "p_verbatim", "suffix_ranks"}
 GREEDY = {"greedy_hamming", "greedy_levenshtein", "greedy_is_beyond_budget"}
 SEARCH = {"mass_lower", "mass_upper", "search_lower", "open_mass", "eos_mass", "refuted_mass", "verdict", "stop_reason"}
 NEAR = SEARCH | {"stop_step", "screen_rating", "was_screened"}
 CONTRACT = [
     *WINDOW,
+    *SHARED,
     "log_p_verbatim",
     "p_verbatim",
     "suffix_ranks",

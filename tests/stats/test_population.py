@@ -37,6 +37,8 @@ def results(**columns: list[object]) -> pl.DataFrame:
         "char_start": [10 * index for index in range(count)],
         "suffix_char_start": [10 * index + 5 for index in range(count)],
         "char_end": [10 * index + 12 for index in range(count)],
+        "prefix_ids": [[index] for index in range(count)],
+        "suffix_ids": [[index, 1] for index in range(count)],
     }
     return pl.DataFrame(base | columns)
 
@@ -205,6 +207,29 @@ def test_selecting_keeps_absent_measures_absent_and_rows_together() -> None:
     assert chosen.verbatim().tolist() == [0.2, 0.4]
     assert chosen.char_start.tolist() == [0, 20]
     assert chosen.mass_lower is None
+
+
+TOKENS = st.lists(st.integers(0, 2), min_size=1, max_size=2)
+
+
+@given(st.lists(st.tuples(TOKENS, TOKENS), min_size=1, max_size=12))
+def test_windows_of_the_same_tokens_have_the_place_of_the_first(windows: list[tuple[list[int], list[int]]]) -> None:
+    rows = {
+        "prefix_ids": [prefix for prefix, _ in windows],
+        "suffix_ids": [suffix for _, suffix in windows],
+        "document": [f"d{index}" for index in range(len(windows))],
+    }
+    population = population_of(results(**rows))
+    first = [windows.index(window) for window in windows]
+    assert population.place_document.tolist() == [f"d{index}" for index in first]
+    assert population.place_start.tolist() == [10 * index for index in first]
+
+
+def test_shared_controls_are_rated_only_when_asked_for() -> None:
+    rows = results(p_verbatim=[0.2, 0.3, 0.4], split=["target", "control", "control"], shared_with=[None, "book", None])
+    assert population_of(rows).is_rated.tolist() == [True, False, True]
+    assert population_of(rows, counts_shared=True).is_rated.all()
+    assert population_of(results(p_verbatim=[0.2])).is_rated.all()
 
 
 def test_masses_that_were_not_measured_are_refused_by_name() -> None:

@@ -50,7 +50,7 @@ def read_documents(sources: Sequence[str | Path], *, split: Split) -> list[Docum
 
 
 def read_corpus(targets: Sequence[str | Path], controls: Sequence[str | Path] = ()) -> list[Document]:
-    """Targets, then controls, with names unique across both; a text on both sides is an error."""
+    """Targets, then controls, with names unique across both; controls that are all targets too are an error."""
     documents = read_documents(targets, split=Split.TARGET)
     if controls:
         documents += read_documents(controls, split=Split.CONTROL)
@@ -58,12 +58,12 @@ def read_corpus(targets: Sequence[str | Path], controls: Sequence[str | Path] = 
 
 
 def combine_documents(documents: Iterable[Document]) -> list[Document]:
-    """The same documents in the same order, safe to compare: no text is both target and control, no name repeats.
+    """The same documents in the same order, safe to compare: some control is no target, and no name repeats.
 
     A name that occurs in both splits is prefixed with its split (`target/alice.txt`, `control/alice.txt`).
     """
     combined = list(documents)
-    _refuse_text_on_both_sides(combined)
+    _refuse_controls_that_are_targets(combined)
     splits_of: dict[str, set[Split]] = {}
     for document in combined:
         splits_of.setdefault(document.name, set()).add(document.split)
@@ -86,16 +86,18 @@ def require_unique_names(documents: Sequence[Document]) -> None:
         raise TextError(f"{count} documents are named {name!r}; give every document its own name.")
 
 
-def _refuse_text_on_both_sides(documents: Sequence[Document]) -> None:
+def _refuse_controls_that_are_targets(documents: Sequence[Document]) -> None:
+    """Copies among the controls are found and left out window by window; without any other control there is none."""
     target_of = {document.content_hash: document for document in documents if document.split is Split.TARGET}
-    for document in documents:
-        # Records without text say nothing about either side.
-        if document.split is Split.CONTROL and document.text.strip() and document.content_hash in target_of:
-            target = target_of[document.content_hash]
-            raise TextError(
-                f"Control {document.name!r} has the same content as target {target.name!r}; "
-                "a text cannot be its own control, so remove it from one side."
-            )
+    # Records without text say nothing about either side.
+    controls = [document for document in documents if document.split is Split.CONTROL and document.text.strip()]
+    if controls and all(control.content_hash in target_of for control in controls):
+        first = controls[0]
+        others = f", and so are the {len(controls) - 1} other controls" if len(controls) > 1 else ""
+        raise TextError(
+            f"Control {first.name!r} has the same content as target {target_of[first.content_hash].name!r}{others}; "
+            "a text cannot be its own control, so remove it from one side."
+        )
 
 
 def _named_files(files: Sequence[SourceFile]) -> Iterator[tuple[SourceFile, str]]:

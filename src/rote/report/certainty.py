@@ -4,10 +4,11 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+import polars as pl
 
 from rote.report.rates import CriterionRate
 from rote.report.view import RunView
-from rote.report.words import integer, percent, plural, unit_words
+from rote.report.words import integer, listed, percent, plural, unit_words
 from rote.stats.population import Flags
 from rote.stats.recovery import recovery
 from rote.types import Split
@@ -40,6 +41,7 @@ def certainty(view: RunView, rates: list[CriterionRate]) -> tuple[Sentence, ...]
     if target is not None:
         sentences.append(Sentence(f"Intervals allow for overlapping windows: {unit_words(target.rate)}.", "interval"))
     sentences.append(_control_sentence(population.is_control))
+    sentences += _shared_sentences(view)
     short = sum(document.short_windows for document in view.documents)
     if short:
         sentences.append(
@@ -99,6 +101,27 @@ def _recovery_sentences(view: RunView) -> list[Sentence]:
             f"{plural(found.windows, 'searched window')} where it reaches τ: recovery {percent(found.share)}. Its "
             f"probability divided by the one computed directly has a median of {found.median:.4g}{difference}.",
             "recovery",
+        )
+    ]
+
+
+def _shared_sentences(view: RunView) -> list[Sentence]:
+    """Control windows that a target holds too, and whether they were counted."""
+    if "shared_with" not in view.results.columns:
+        return []
+    shared = view.results.filter(pl.col("shared_with").is_not_null())
+    if shared.is_empty():
+        return [Sentence("No control window shares its passage with target texts.", "shared")]
+    controls = int(view.population.is_control.sum())
+    names = listed(shared["document"].unique(maintain_order=True).to_list())
+    manner = "are left out of the control's rates"
+    if view.population.is_rated.all():
+        manner = "are counted among the controls, as this run asked for"
+    return [
+        Sentence(
+            f"{integer(shared.height)} of {plural(controls, 'control window')} share their passage with target texts "
+            f"and {manner} (in {names}).",
+            "shared",
         )
     ]
 

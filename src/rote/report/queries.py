@@ -9,11 +9,12 @@ from collections.abc import Sequence
 import numpy as np
 from rich.table import Table
 
-from rote.report.rates import places_of
+from rote.report.rates import places_of, split_rows
 from rote.report.view import RunView
 from rote.report.words import integer, interval_words, percent, probability
 from rote.stats.curves import PROBABILITIES, MassKind, RateCurves, queries_needed, rate_curves
 from rote.stats.population import Population
+from rote.types import Split
 
 
 def curves_of(
@@ -48,10 +49,10 @@ def cut_short_words(population: Population, threshold: float) -> str:
 def query_tables(view: RunView, *, queries: Sequence[float], probabilities: Sequence[float]) -> list[Table]:
     """One table for targets and one for controls: verbatim, and near-verbatim where it was measured."""
     tables = []
-    for name, wanted in (("target", ~view.population.is_control), ("control", view.population.is_control)):
-        if wanted.any():
-            part = view.population.select(wanted)
-            tables.append(_table(part, name, queries, probabilities, threshold=view.threshold))
+    for split in Split:
+        part = view.population.select(split_rows(view.population, split))
+        if len(part):
+            tables.append(_table(part, split.value, queries, probabilities, threshold=view.threshold))
     return tables
 
 

@@ -38,7 +38,9 @@ class CriterionRate:
 
 
 def split_rows(population: Population, split: Split) -> Flags:
-    return population.is_control if split is Split.CONTROL else ~population.is_control
+    """The windows of a split that enter its rates."""
+    in_split = population.is_control if split is Split.CONTROL else ~population.is_control
+    return population.is_rated & in_split
 
 
 def splits_of(population: Population) -> tuple[Split, ...]:
@@ -49,7 +51,7 @@ def splits_of(population: Population) -> tuple[Split, ...]:
 def places_of(population: Population) -> Places:
     """Where the windows lie, for intervals that hold although they overlap."""
     span = int(np.median(population.char_end - population.char_start))
-    return Places.of(population.document, population.char_start, window_chars=max(span, 1))
+    return Places.of(population.place_document, population.place_start, window_chars=max(span, 1))
 
 
 def units_of(population: Population) -> Units:

@@ -5,7 +5,9 @@ import re
 import numpy as np
 
 from rote.report.figures.curves import SweepSeries
+from rote.report.rates import split_rows
 from rote.report.view import RunView
+from rote.types import Split
 
 SINGLE = re.compile(r"(?P<name>[kpt])=(?P<value>[0-9.eE+-]+)")
 SETTINGS = {"k": "top-k", "p": "top-p (nucleus)", "t": "temperature"}
@@ -27,9 +29,10 @@ def sweep_series(view: RunView) -> dict[str, list[SweepSeries]]:
 
 def _series(view: RunView, log_p: np.ndarray, points: list[tuple[float, int]]) -> list[SweepSeries]:
     series = []
-    for label, wanted in (("target", ~view.population.is_control), ("control", view.population.is_control)):
+    for split in Split:
+        wanted = split_rows(view.population, split)
         if wanted.any():
             hits = log_p[wanted] >= np.log(view.threshold)
             rates = tuple(float(hits[:, column].mean()) for _, column in points)
-            series.append(SweepSeries(label, tuple(value for value, _ in points), rates))
+            series.append(SweepSeries(split.value, tuple(value for value, _ in points), rates))
     return series

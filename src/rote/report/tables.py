@@ -38,7 +38,8 @@ def rates_table(views: Sequence[RunView]) -> pl.DataFrame:
 
 def document_row(view: RunView, document: Document) -> dict[str, object]:
     """Rates of one document at the run's τ and budget; None for what was not measured."""
-    part = view.population.select(view.rows_of(document))
+    every = view.population.select(view.rows_of(document))
+    part = every.select(every.is_rated)
     budget = part.edit_budget
     near = hits_of(part, Criterion.NEAR, edits=budget, threshold=view.threshold)
     return {
@@ -48,6 +49,7 @@ def document_row(view: RunView, document: Document) -> dict[str, object]:
         "characters": document.characters,
         "windows": len(part),
         "short_windows": document.short_windows,
+        "shared_windows": len(every) - len(part),
         "greedy": share(hits_of(part, Criterion.GREEDY, edits=0, threshold=view.threshold)),
         "verbatim": share(hits_of(part, Criterion.VERBATIM, edits=0, threshold=view.threshold)),
         "near": share(near),

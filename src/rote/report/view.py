@@ -105,6 +105,7 @@ def load_view(path: Path) -> RunView:
         raise RunError(f"{path} holds no windows yet, so there is nothing to report. Let `rote scan` finish first.")
     # An unfinished run has no manifest yet; its identity already says with what it was made.
     manifest = stored.manifest or stored.identity
+    config = manifest["config"]
     results = in_reading_order(stored.results, manifest)
     return RunView(
         label=model_name(manifest) or path.name,
@@ -113,7 +114,7 @@ def load_view(path: Path) -> RunView:
         results=results,
         continuations=stored.continuations,
         documents=documents_of(results, manifest, texts_of(stored)),
-        population=population_of(results, str(manifest["config"]["distance"])),
+        population=population_of(results, str(config["distance"]), counts_shared=bool(config["keep_shared"])),
         is_complete=stored.is_complete,
     )
 

@@ -15,7 +15,7 @@ from rote.corpus.documents import Document, read_corpus
 from rote.corpus.windows import WindowSet
 from rote.errors import ConfigError
 from rote.models.hf import HuggingFaceModel, load
-from rote.scan.columns import measures_of, results_schema
+from rote.scan.columns import facts_of, measures_of, results_schema
 from rote.scan.options import RunConfig
 from rote.scan.pipeline import Facts, MeasuredWindow, Pipeline
 from rote.scan.run import (
@@ -62,9 +62,9 @@ def read_windows(
     config: RunConfig | None = None,
 ) -> Windows:
     """Cut the windows that `config` describes from target and control texts."""
-    options = config or RunConfig()
+    options = replace(config or RunConfig(), text=tuple(map(str, text)), control=tuple(map(str, control)))
     check_fits(model, options)
-    documents = read_corpus([str(path) for path in text], [str(path) for path in control])
+    documents = read_corpus(options.text, options.control)
     return Windows(documents, choose_windows(model, documents, options), options)
 
 
@@ -98,7 +98,7 @@ class Results:
 
         from rote.store.schema import table_of
 
-        table = table_of(self, results_schema(measures_of(self._config)))
+        table = table_of(self, results_schema(measures_of(self._config), facts_of(self._config)))
         frame = pl.from_arrow(table)
         assert isinstance(frame, pl.DataFrame)
         return frame
@@ -150,6 +150,7 @@ def scan(model: HuggingFaceModel, windows: Sequence[Window], config: RunConfig |
     options = config or (windows.config if isinstance(windows, Windows) else RunConfig())
     if isinstance(windows, Windows):
         _require_same_cut(windows.config, options)
+        options = replace(options, text=windows.config.text, control=windows.config.control)
     check_fits(model, options)
     check_memory(model, options, windows=len(windows))
     pipeline = Pipeline(model, options, decode=model.decode)

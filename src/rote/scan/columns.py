@@ -184,12 +184,22 @@ def measures_of(config: RunConfig) -> tuple[Measure, ...]:
     return tuple(measure for measure, is_asked_for in is_wanted.items() if is_asked_for)
 
 
-def results_schema(measures: Sequence[Measure]) -> Schema:
-    """Columns of a run with these measures: the window, what was measured, the cost.
+SHARED_COLUMNS: Schema = (Column("shared_share", "float64"), Column("shared_with", "text"))
+"""How much of a control window's suffix stands in a target text, and in which if that is half of it or more."""
+
+
+def facts_of(config: RunConfig) -> Schema:
+    """What the windows of a scan with these options carry beside their text (`Window.further`)."""
+    return SHARED_COLUMNS if config.control else ()
+
+
+def results_schema(measures: Sequence[Measure], facts: Schema = ()) -> Schema:
+    """Columns of a run with these measures: the window, facts about it, what was measured, the cost.
 
     Columns of a measure that was not asked for are absent.
     """
-    return (*WINDOW_COLUMNS, *(column for measure in measures for column in measure.columns), *COST_COLUMNS)
+    measured = (column for measure in measures for column in measure.columns)
+    return (*WINDOW_COLUMNS, *facts, *measured, *COST_COLUMNS)
 
 
 def continuations_schema(config: RunConfig) -> Schema | None:

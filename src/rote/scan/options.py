@@ -34,6 +34,9 @@ class RunConfig:
     whole_documents: bool = like(Common, "whole_documents")
     limit: int | None = like(Common, "limit")
     sample: int | None = like(Common, "sample")
+    keep_shared: bool = option(
+        False, "Count control windows whose passage a target holds too; else they are left out of rates.", group="text"
+    )
     seed: int = like(Common, "seed")
     bos: BosRule = like(Common, "bos")
     measures: tuple[MeasureName, ...] = option(

@@ -8,11 +8,12 @@ from typing import Any
 
 from rote.corpus.documents import Document, read_corpus
 from rote.corpus.select import sample_key, select_windows
+from rote.corpus.shared import find_shared, mark_shared
 from rote.corpus.windows import WindowOptions, WindowSet
 from rote.errors import ConfigError, WindowError
 from rote.models.hf import HuggingFaceModel, load
 from rote.models.hf_compile import compile_layers
-from rote.scan.columns import continuations_schema, measures_of, results_schema
+from rote.scan.columns import continuations_schema, facts_of, measures_of, results_schema
 from rote.scan.options import RunConfig
 from rote.scan.pipeline import Facts, Pipeline
 from rote.scan.totals import totals_of, windows_audited
@@ -67,7 +68,7 @@ def open_session(config: RunConfig, identity: Mapping[str, Any], *, fresh: bool 
         config.out,
         kind="scan",
         identity=identity,
-        schema=results_schema(measures_of(config)),
+        schema=results_schema(measures_of(config), facts_of(config)),
         continuations=continuations_schema(config),
         fresh=fresh,
         part_rows=config.part_windows,
@@ -197,7 +198,7 @@ def choose_windows(model: HuggingFaceModel, documents: list[Document], config: R
         suffix_tokens=config.suffix_tokens,
         stride_chars=None if config.whole_documents else config.stride_chars,
     )
-    return select_windows(
+    chosen = select_windows(
         documents,
         model,
         options,
@@ -206,6 +207,9 @@ def choose_windows(model: HuggingFaceModel, documents: list[Document], config: R
         sample=config.sample,
         seed=config.seed,
     )
+    if not config.control:
+        return chosen
+    return replace(chosen, windows=list(mark_shared(chosen.windows, find_shared(documents))))
 
 
 def run_identity(model: HuggingFaceModel, documents: list[Document], config: RunConfig) -> dict[str, Any]:

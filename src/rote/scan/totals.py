@@ -9,6 +9,8 @@ from rote.scan.options import RunConfig
 from rote.stats.intervals import RateMethod, rate
 from rote.store.read import read_run
 
+PAIRS_LISTED = 100
+
 
 def totals_of(path: Path, config: RunConfig) -> dict[str, Any]:
     """Totals over the rows stored so far."""
@@ -18,6 +20,8 @@ def totals_of(path: Path, config: RunConfig) -> dict[str, Any]:
         "token_evals": int(results["token_evals"].sum()),
         "windows_by_split": _counts(results, "split"),
     }
+    if "shared_with" in results.columns:
+        totals["shared"] = shared_totals(results, config)
     if "near" in config.measures:
         totals["verdicts"] = {
             str(split): _counts(results.filter(pl.col("split") == split), "verdict")
@@ -34,6 +38,24 @@ def windows_audited(path: Path) -> int:
     if results.is_empty() or "was_screened" not in results.columns:
         return 0
     return results.filter(pl.col("was_screened") & (pl.col("stop_reason") != "screened")).height
+
+
+def shared_totals(results: pl.DataFrame, config: RunConfig) -> dict[str, Any]:
+    """Control windows whose passage a target holds too: how many, between which documents, and whether they count."""
+    controls = results.filter(pl.col("split") == "control")
+    shared = controls.filter(pl.col("shared_with").is_not_null())
+    pairs = shared.group_by("document", "shared_with", maintain_order=True).len()
+    listed = [
+        {"control": control, "target": target, "windows": windows}
+        for control, target, windows in pairs.head(PAIRS_LISTED).iter_rows()
+    ]
+    return {
+        "control_windows": controls.height,
+        "windows": shared.height,
+        "are_counted": config.keep_shared,
+        "pairs": listed,
+        "pairs_not_listed": pairs.height - len(listed),
+    }
 
 
 def screen_audit(results: pl.DataFrame, config: RunConfig) -> dict[str, Any]:

@@ -41,6 +41,11 @@ class Population:
     window_id: NDArray[np.object_]
     document: NDArray[np.object_]
     is_control: Flags
+    is_rated: Flags
+    """False for control windows that share their suffix with a target: they are shown and enter no rate."""
+    place_document: NDArray[np.object_]
+    place_start: Integers
+    """Document and first character of the first window with the same tokens: copies of a text are one unit."""
     char_start: Integers
     suffix_char_start: Integers
     char_end: Integers
@@ -105,19 +110,31 @@ class Population:
         return replace(self, **{name: column[rows] for name, column in columns.items() if column is not None})
 
 
-def population_of(results: pl.DataFrame, distance: str = "levenshtein") -> Population:
-    """The typed columns of a results table; `distance` chooses which greedy distance is compared with ε."""
+def population_of(results: pl.DataFrame, distance: str = "levenshtein", *, counts_shared: bool = False) -> Population:
+    """The typed columns of a results table; `distance` chooses which greedy distance is compared with ε.
+
+    Control windows that share text with a target enter rates only where `counts_shared`.
+    """
 
     def column(name: str) -> NDArray[np.generic] | None:
         return results[name].to_numpy() if name in results.columns else None
 
     mass_lower = _by_edits(results, "mass_lower")
+    document = np.asarray(results["document"].to_list(), dtype=object)
+    char_start = results["char_start"].to_numpy().astype(np.int64)
+    first = first_of_same(results)
+    is_shared = np.zeros(len(results), dtype=np.bool_)
+    if "shared_with" in results.columns and not counts_shared:
+        is_shared = results["shared_with"].is_not_null().to_numpy()
     greedy = column("greedy_hamming" if distance == "hamming" else "greedy_levenshtein")
     return Population(
         window_id=np.asarray(results["window_id"].to_list(), dtype=object),
-        document=np.asarray(results["document"].to_list(), dtype=object),
+        document=document,
         is_control=(results["split"].cast(pl.String) == "control").to_numpy(),
-        char_start=results["char_start"].to_numpy().astype(np.int64),
+        is_rated=~is_shared,
+        place_document=document[first],
+        place_start=char_start[first],
+        char_start=char_start,
         suffix_char_start=results["suffix_char_start"].to_numpy().astype(np.int64),
         char_end=results["char_end"].to_numpy().astype(np.int64),
         p_verbatim=cast("Floats | None", column("p_verbatim")),
@@ -141,6 +158,13 @@ def _by_edits(results: pl.DataFrame, name: str) -> Floats | None:
         raise RunError(f"The rows of {name} differ in length: the results mix edit budgets. Scan the run afresh.")
     masses: Floats = results[name].explode(empty_as_null=False).to_numpy().reshape(len(results), widths[0])
     return masses
+
+
+def first_of_same(results: pl.DataFrame) -> Integers:
+    """For every window the first row that has the same tokens: its own, or that of the window it repeats."""
+    numbered = results.select("prefix_ids", "suffix_ids").with_row_index("row")
+    first = numbered.select(pl.col("row").first().over("prefix_ids", "suffix_ids"))
+    return first["row"].to_numpy().astype(np.int64)
 
 
 def _first_of(results: pl.DataFrame, name: str) -> Floats | None:

@@ -35,7 +35,7 @@ COST_COLUMNS: Schema = (Column("token_evals", "int64", is_required=True),)
 
 
 def window_row(window: Window) -> dict[str, Any]:
-    """The WINDOW_COLUMNS of a window."""
+    """The WINDOW_COLUMNS of a window, and the further columns it carries."""
     return {
         "window_id": window.window_id,
         "document": window.document,
@@ -45,6 +45,7 @@ def window_row(window: Window) -> dict[str, Any]:
         "char_end": window.char_end,
         "prefix_ids": list(window.prefix_ids),
         "suffix_ids": list(window.suffix_ids),
+        **window.further,
     }
 
 

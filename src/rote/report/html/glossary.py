@@ -89,6 +89,13 @@ GLOSSARY = (
         "what it reaches without having memorized anything.",
     ),
     Definition(
+        "shared",
+        "Shared passages",
+        "A control window is shared when at least half of its suffix stands in target texts too, in runs of eight "
+        "words or more, punctuation and layout aside. The model may have learned it there, so it says nothing about "
+        "text that the model was not trained on.",
+    ),
+    Definition(
         "queries",
         "Queries needed",
         "How often one has to ask before the passage comes out at least once with the given chance. A lower bound on "

@@ -95,6 +95,8 @@ def _windows(view: RunView) -> dict[str, Any]:
         windows["upper"] = [packed(column, "f8") for column in population.mass_upper.T]
     if population.greedy_distance is not None:
         windows["greedy"] = packed(np.minimum(population.greedy_distance, 65535), "u2")
+    if not population.is_rated.all():
+        windows["rated"] = packed(population.is_rated, "u1")
     if "token_evals" in results.columns:
         windows["evaluations"] = packed(results["token_evals"].to_numpy(), "u4")
     if {"mass_estimate", "mass_low", "mass_high"} <= set(results.columns):

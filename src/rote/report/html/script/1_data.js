@@ -26,6 +26,7 @@ function decodeRun(run) {
       mass: windows.mass.map((column) => unpack(column, "f8")),
       upper: windows.upper?.map((column) => unpack(column, "f8")) ?? null,
       greedy: optional("greedy", "u2"),
+      rated: optional("rated", "u1"), // 0: shown, but in no count (a control window that a target holds too)
       evaluations: optional("evaluations", "u4"),
       stop: optional("stop", "u1"),
       ranks: optional("ranks", "u1"),

@@ -1,12 +1,16 @@
 // Numbers that follow the sliders. Counts are made here from the same doubles Python counted.
 function countWindows(isControl, criterion) {
   const run = currentRun();
+  const { rated } = run.windows;
   let windows = 0;
   let hits = 0;
   for (const entry of run.documents) {
     if ((entry.split === "control") !== isControl) continue;
-    windows += entry.count;
-    for (let index = entry.first; index < entry.first + entry.count; index += 1) if (criterion(index)) hits += 1;
+    for (let index = entry.first; index < entry.first + entry.count; index += 1) {
+      if (rated !== null && !rated[index]) continue;
+      windows += 1;
+      if (criterion(index)) hits += 1;
+    }
   }
   return { windows, hits };
 }
