@@ -74,14 +74,12 @@ def configs(draw: st.DrawFn) -> RunConfig:
     )
 
 
-@settings(max_examples=35, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(config=configs(), seed=st.integers(0, 2000))
 def test_bounds_only_tighten_and_enclose_the_truth_for_every_option(config: RunConfig, seed: int) -> None:
     model = TableModel.random(seed, vocab_size=4, eos_ids=frozenset({3}) if seed % 2 else frozenset())
     before = {item.window.window_id: item for item in searched(model, config)}
-    if not config.needs_frontier:
-        return
-    after = processed(model, list(before.values()), config, slots=2)
+    after = processed(model, list(before.values()), config, slots=2) if config.needs_frontier else before.values()
     assert {item.window.window_id for item in after} == before.keys()
     for item in after:
         old, new = near_of(before[item.window.window_id]), near_of(item)
@@ -94,7 +92,25 @@ def test_bounds_only_tighten_and_enclose_the_truth_for_every_option(config: RunC
         assert all(filled[name] == first[name] for name in OWN), "the search's account stays"
         assert new.verdict == new.bounds.verdict(config.threshold)
         assert (item.estimate is not None) == bool(config.residual)
+        assert_limits_are_certified(item)
         assert new.token_evals - old.token_evals >= (item.estimate.token_evals if item.estimate else 0)
+
+
+def assert_limits_are_certified(item: Measured) -> None:
+    if item.estimate is not None:
+        lower, upper = near_of(item).bounds.lower[-1], near_of(item).bounds.upper[-1]
+        assert lower <= item.estimate.interval.low <= item.estimate.interval.high <= upper
+        assert lower <= item.estimate.upper_limit <= upper
+
+
+@pytest.mark.parametrize("lost", [{"pin": False}, {"stop_rule": "mass", "threshold": 0.5}], ids=["no pin", "stopped"])
+def test_sampled_limits_know_a_target_that_the_search_lost(lost: dict[str, Any]) -> None:
+    """The lower bound has p_z where what the search accepted has not."""
+    config = config_of(residual=60, **lost)
+    for seed in range(20):
+        model = TableModel.random(seed, vocab_size=4)
+        for item in processed(model, searched(model, config), config):
+            assert_limits_are_certified(item)
 
 
 def test_estimates_are_unbiased_in_a_run() -> None:

@@ -22,7 +22,7 @@ from rote.search.base import SearchOutcome
 from rote.search.cache import TreeCache
 from rote.search.rating import completion_table
 from rote.search.sizing import free_memory
-from rote.types import Verdict
+from rote.types import Bounds, Estimate, Interval, Verdict
 
 BATCH_WINDOWS = 32
 """Searched windows held back at once; each holds its frontier (some megabytes) until it is processed."""
@@ -100,10 +100,22 @@ def _explore(
         wanted = ResidualOptions(token_evals=config.residual, relative_error=config.residual_error)
         generator = window_generator(config.seed, item.window.window_id)
         chances = completion_table(probs, config.edit_budget)
-        item.estimate = yield from estimate_open(pool, generator, wanted, chances=chances)
-        token_evals += item.estimate.token_evals
+        estimate = yield from estimate_open(pool, generator, wanted, chances=chances)
+        item.estimate = _inside(estimate, with_verbatim(pool.bounds(), item.score.p))
+        token_evals += estimate.token_evals
     item.near = _tightened(near, outcome, pool, config, p_verbatim=item.score.p, token_evals=token_evals)
     return item
+
+
+def _inside(estimate: Estimate, bounds: Bounds) -> Estimate:
+    """The same estimate with limits inside the certified bounds, which know p_z where the pool may not."""
+
+    def certified(limit: float) -> float:
+        return min(max(limit, bounds.lower[-1]), bounds.upper[-1])
+
+    low, high, level, reason = estimate.interval
+    interval = Interval(certified(low), certified(high), level, reason)
+    return replace(estimate, interval=interval, upper_limit=certified(estimate.upper_limit))
 
 
 def open_mass(
