@@ -5,14 +5,21 @@ import io
 import json
 import math
 import os
+import stat
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import polars as pl
+import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyarrow import csv as pa_csv
 from run_samples import IDENTITY, MANIFEST, SCHEMA, continuations_of, open_session, result_row, scan, write_part
 
 from rote.errors import ConfigError, RunError, StorageError
+from rote.store.columns import Column, Schema
 from rote.store.export import export_run
 from rote.store.session import RunSession
 
@@ -120,3 +127,143 @@ def test_run_without_continuations_says_so(tmp_path: Path) -> None:
         session.complete(MANIFEST)
     with pytest.raises(RunError, match="keeps no continuations"):
         export_run(tmp_path, format="csv", table="continuations")
+
+
+TABLE: Schema = (
+    Column("window_id", "text", is_required=True),
+    Column("text", "text"),
+    Column("number", "float64"),
+    Column("whole", "int64"),
+    Column("flag", "bool"),
+    Column("masses", "list[float64]"),
+    Column("words", "list[text]"),
+)
+PIECES = [*"=+-@'\"\r\n\t,;|\\ \x00\x85\u2028\ufeff", "NaN", "null", "inf"]
+AWKWARD = st.text() | st.lists(st.sampled_from(PIECES)).map("".join)
+ROWS = st.lists(
+    st.fixed_dictionaries(
+        {
+            "text": st.none() | AWKWARD,
+            "number": st.none() | st.floats(),
+            "whole": st.none() | st.integers(-(2**63), 2**63 - 1),
+            "flag": st.none() | st.booleans(),
+            "masses": st.none() | st.lists(st.floats(), max_size=3),
+            "words": st.none() | st.lists(AWKWARD, max_size=3),
+        }
+    ),
+    min_size=1,
+    max_size=20,
+)
+
+
+def same(left: Any, right: Any) -> bool:
+    """Equal, with every NaN equal to every other."""
+    return repr(left) == repr(right) or left == right
+
+
+def exported(folder: Path, rows: list[dict[str, Any]], format: str, *, inert: bool = True) -> Path:
+    with RunSession.open(folder / "run", kind="scan", identity=IDENTITY, schema=TABLE) as session:
+        for index, row in enumerate(rows):
+            session.add({"window_id": f"={index}", **row})
+        session.complete(MANIFEST)
+    return export_run(folder / "run", format=format, out=folder / f"out.{format}", inert=inert).path  # type: ignore[arg-type]
+
+
+def by_csv_module(path: Path) -> list[dict[str, Any]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file, strict=True))
+    kinds = {"number": float, "whole": int, "flag": lambda value: value == "true"}
+    return [{name: kinds.get(name, str)(value) if value else None for name, value in row.items()} for row in rows]
+
+
+def by_pyarrow(path: Path) -> list[dict[str, Any]]:
+    kinds = {"number": pa.float64(), "whole": pa.int64(), "flag": pa.bool_()}
+    table = pa_csv.read_csv(
+        path,
+        parse_options=pa_csv.ParseOptions(newlines_in_values=True),
+        convert_options=pa_csv.ConvertOptions(
+            column_types={column.name: kinds.get(column.name, pa.string()) for column in TABLE},
+            null_values=[""],
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+        ),
+    )
+    rows: list[dict[str, Any]] = table.to_pylist()
+    return rows
+
+
+def by_polars(path: Path) -> list[dict[str, Any]]:
+    kinds = {"number": pl.Float64, "whole": pl.Int64, "flag": pl.Boolean}
+    frame = pl.read_csv(path, schema={column.name: kinds.get(column.name, pl.String) for column in TABLE})
+    return frame.to_dicts()
+
+
+def without_mark(value: Any, *, inert: bool) -> Any:
+    """Take off the apostrophe that keeps a text from being a formula."""
+    return value[1:] if inert and isinstance(value, str) and value.startswith("'") else value
+
+
+@pytest.mark.parametrize("read", [by_csv_module, by_pyarrow, by_polars])
+@given(rows=ROWS, inert=st.booleans())
+@settings(max_examples=40, deadline=None)
+def test_csv_reads_back_exactly(
+    tmp_path_factory: pytest.TempPathFactory, read: Callable[[Path], list[dict[str, Any]]], rows: Any, inert: bool
+) -> None:
+    path = exported(tmp_path_factory.mktemp("csv"), rows, "csv", inert=inert)
+    back = [{name: without_mark(value, inert=inert) for name, value in row.items()} for row in read(path)]
+    for row, expected in zip(back, rows, strict=True):
+        for name in ("masses", "words"):
+            row[name] = None if row[name] is None else restored(strict_json(row[name]))
+        for name, value in expected.items():
+            # The csv module knows no difference between an empty text and an absent one.
+            wanted = None if value == "" and read is by_csv_module else value
+            assert same(row[name], restored(wanted) if isinstance(wanted, list) else wanted), name
+
+
+@given(rows=ROWS)
+@settings(max_examples=40, deadline=None)
+def test_json_lines_read_back_exactly(tmp_path_factory: pytest.TempPathFactory, rows: Any) -> None:
+    path = exported(tmp_path_factory.mktemp("jsonl"), rows, "jsonl")
+    lines = path.read_bytes().decode().splitlines()
+    for line, expected in zip(lines, rows, strict=True):
+        row = strict_json(line)
+        for name, value in expected.items():
+            back = restored(row[name]) if name in ("number", "masses") else row[name]
+            assert same(back, value), name
+
+
+FORMULAS = ["=1+1", "+1", "-2+3", "@SUM(A1)", "\t=1", "\r=1", "'=1", '=HYPERLINK("x")', "＝1"]
+
+
+@pytest.mark.parametrize("text", FORMULAS)
+def test_no_text_is_a_formula_unless_asked_for(tmp_path: Path, text: str) -> None:
+    row: dict[str, Any] = dict.fromkeys(column.name for column in TABLE[1:]) | {"text": text}
+    inert = by_csv_module(exported(tmp_path / "inert", [row], "csv"))
+    assert inert[0]["text"] == f"'{text}"
+    assert inert[0]["window_id"] == "'=0"
+    kept = by_csv_module(exported(tmp_path / "kept", [row], "csv", inert=False))
+    assert (kept[0]["text"], kept[0]["window_id"]) == (text, "=0")
+
+
+def test_an_export_follows_links_and_refuses_what_is_no_file(tmp_path: Path) -> None:
+    scan(tmp_path / "run", INDICES)
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link.csv").symlink_to(tmp_path / "real" / "table.csv")
+    export_run(tmp_path / "run", format="csv", out=tmp_path / "link.csv")
+    assert (tmp_path / "link.csv").is_symlink()
+    assert len((tmp_path / "real" / "table.csv").read_text().splitlines()) == 4
+    os.mkfifo(tmp_path / "pipe")
+    for special in (tmp_path / "pipe", Path("/dev/null")):
+        before = special.stat().st_mode
+        with pytest.raises(StorageError, match="is a device, pipe or socket"):
+            export_run(tmp_path / "run", format="csv", out=special)
+        assert special.stat().st_mode == before
+
+
+def test_an_export_keeps_the_permissions_of_the_file_it_replaces(tmp_path: Path) -> None:
+    scan(tmp_path / "run", INDICES)
+    out = tmp_path / "out.csv"
+    out.touch(0o640)
+    out.chmod(0o640)
+    export_run(tmp_path / "run", format="csv", out=out)
+    assert stat.S_IMODE(out.stat().st_mode) == 0o640

@@ -16,6 +16,9 @@ class ExportOptions:
     format: ExportFormat = required("csv keeps lists as JSON; jsonl has one object a line.", group="output")
     out: Path | None = option(None, "File to write.", group="output", default_words="beside the run's tables")
     table: ExportTable = option("results", "Which table.", group="output")
+    inert: bool = option(
+        True, "In CSV, put an apostrophe before texts that a spreadsheet would take for a formula.", group="output"
+    )
 
     def __post_init__(self) -> None:
         settle(self)
@@ -26,7 +29,7 @@ def export(options: ExportOptions) -> None:
     """Write a run's rows as CSV or JSON Lines, every digit kept."""
     from rote.store.export import export_run
 
-    written = export_run(options.run, format=options.format, out=options.out, table=options.table)
+    written = export_run(options.run, format=options.format, out=options.out, table=options.table, inert=options.inert)
     console = Console(stderr=True)
     rest = "" if written.is_complete else " (the run is not finished: these are its finished windows)"
     console.print(f"{written.rows} rows: {written.path}{rest}", soft_wrap=True, highlight=False)

@@ -39,7 +39,7 @@ def command(*homes: type) -> Callable[[Callable[..., None]], Callable[..., None]
 
 def gather(homes: tuple[type, ...], given: Mapping[str, Any], config_file: Path | None) -> list[Any]:
     """The dataclasses with their defaults, then the configuration file, then the flags that were given (not None)."""
-    from_file = {} if config_file is None else read_config_file(config_file, *homes)
+    from_file = {} if config_file is None else read_config_file(config_file.expanduser(), *homes)
     return [_gathered(home, given, from_file, place=str(config_file)) for home in homes]
 
 

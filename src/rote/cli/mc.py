@@ -72,6 +72,7 @@ def mc(given: McOptions) -> None:
     from rote.explore.tree import ENTRIES, choose_room
     from rote.models.hf import load
     from rote.scan.run import check_fits
+    from rote.store.atomic import atomic_file
     from rote.store.columns import window_of
 
     config = given.config()
@@ -98,7 +99,8 @@ def mc(given: McOptions) -> None:
     _print(results, rows, given.interval, shows_curve=given.curve)
     if given.out is not None:
         shown = [_as_dict(result, given.interval) for result in results]
-        given.out.write_text(json.dumps(shown, indent=2) + "\n", encoding="utf-8")
+        with atomic_file(given.out) as file:
+            file.write(json.dumps(shown, indent=2).encode() + b"\n")
 
 
 def _from_run(path: Path, given: RunConfig, window_id: str | None) -> tuple[RunConfig, dict[str, dict[str, Any]]]:

@@ -15,7 +15,7 @@ class Common:
     text: tuple[str, ...] = option(
         (), "Target texts: files, folders or globs (.txt .md .jsonl .parquet); several may follow.", group="text"
     )
-    out: str = option("", "Run folder to write; an unfinished one is resumed.", group="text")
+    out: str = option("", "Run folder to write; an unfinished one is resumed.", group="text", is_path=True)
     prefix_tokens: int = option(50, "Tokens given to the model before each suffix.", group="text", at_least=1)
     suffix_tokens: int = option(50, "Tokens the model would have to reproduce.", group="text", at_least=1)
     stride_chars: int = option(20, "Start a window every this many characters.", group="text", at_least=1)

@@ -105,7 +105,9 @@ def _single(option: Option, value: Any) -> Any:
     if kind.is_record:
         return _record(option, value)
     try:
-        return _BY_TYPE[kind.base](value)
+        plain = _BY_TYPE[kind.base](value)
+        # Here and nowhere else: whoever gets the value gets the file that was meant.
+        return kind.base(os.path.expanduser(plain)) if option.spec.is_path or kind.base is Path else plain
     except (TypeError, ValueError, OverflowError) as error:
         if value == "" and kind.base in (str, Path):
             words = "holds an empty text; leave it out" if kind.is_list else "is empty; give a value or leave it out"

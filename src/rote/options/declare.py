@@ -32,6 +32,8 @@ class Spec:
     commas: bool = False
     """A list is written as one word with commas; otherwise the flag is repeated."""
     positional: bool = False
+    is_path: bool = False
+    """A text that names a file or folder of the user's, as every Path does: a leading ~ is the home folder."""
     names: str | None = None
     """The flag where it is not the field's name: `--fresh/--resume`."""
     default_words: str | None = None

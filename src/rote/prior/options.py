@@ -23,19 +23,24 @@ class PriorConfig:
     prior_text: tuple[str, ...] = required(
         "Reference corpus the prefixes are drawn from: files, folders or globs.", group="text"
     )
-    out: str = required("Run folder to write; an unfinished one is resumed.", group="text")
+    out: str = required("Run folder to write; an unfinished one is resumed.", group="text", is_path=True)
     text: tuple[str, ...] = like(Common, "text", help="Texts whose windows or spans are scored, as for a scan.")
     control: tuple[str, ...] = option(
         (), "Texts the model has not seen, scored and counted beside --text.", group="text"
     )
     pairs: str | None = option(
-        None, "JSONL with prefix and suffix, optionally id, kind and split, instead of texts.", group="text"
+        None,
+        "JSONL with prefix and suffix, optionally id, kind and split, instead of texts.",
+        group="text",
+        is_path=True,
     )
-    run: str | None = option(None, "A finished scan whose extractable windows get a prior-aware verdict.", group="text")
+    run: str | None = option(
+        None, "A finished scan whose extractable windows get a prior-aware verdict.", group="text", is_path=True
+    )
     every_window: bool = option(False, "With --run: all of its windows, not only the extractable ones.", group="text")
     spans: str | None = option(
         None, "Score spans of the texts: auto for identifiers found by regular expressions, or a JSONL file.",
-        group="text",
+        group="text", is_path=True,
     )  # fmt: skip
     span_kinds: tuple[SpanKind, ...] = option(
         tuple(SpanKind), "Identifiers that auto looks for, separated by commas.", group="text", commas=True
@@ -67,7 +72,9 @@ class PriorConfig:
         None, "n: least ratio.", group="prior", at_least=0,
         default_words="the mean over generic texts, for this model",
     )  # fmt: skip
-    generic: str | None = option(None, "Your own generic texts, one a line.", group="prior", default_words="rote's own")
+    generic: str | None = option(
+        None, "Your own generic texts, one a line.", group="prior", default_words="rote's own", is_path=True
+    )
     temperature: float = like(Common, "temperature")
     top_k: int | None = like(Common, "top_k", default=None, help="Keep the k most likely tokens.")
     top_p: float | None = like(Common, "top_p")

@@ -47,7 +47,8 @@ def build_report(run_paths: Sequence[Path], out: Path) -> ReportPaths:
         with atomic_file(page) as file:
             file.write(render_page(views, page_figures, comparison).encode())
         card = out / "model_card.md"
-        card.write_text("\n\n".join(model_card(view) for view in views) + "\n", encoding="utf-8")
+        with atomic_file(card) as file:
+            file.write(("\n\n".join(model_card(view) for view in views) + "\n").encode())
     except OSError as error:
         raise StorageError(
             f"Cannot write the report to {out}: {error.strerror or error}. Choose another --out."
@@ -78,7 +79,8 @@ def write_figures(drawings: Sequence[Drawing], folder: Path) -> tuple[tuple[Path
         vector = save_bytes(drawing.figure, "svg")
         for kind, content in (("svg", vector), ("png", save_bytes(drawing.figure, "png"))):
             path = folder / f"{drawing.name}.{kind}"
-            path.write_bytes(content)
+            with atomic_file(path) as file:
+                file.write(content)
             paths.append(path)
         page_figures.append(
             PageFigure(drawing.name, drawing.caption, vector, anchor=drawing.anchor, is_wide=drawing.is_wide)
@@ -98,6 +100,7 @@ def write_tables(views: Sequence[RunView], folder: Path) -> tuple[Path, ...]:
     for name, table in tables.items():
         if table is not None:
             path = folder / f"{name}.csv"
-            table.write_csv(path)
+            with atomic_file(path) as file:
+                table.write_csv(file)
             paths.append(path)
     return tuple(paths)

@@ -129,7 +129,7 @@ class Results:
                 timings={},
                 document_facts={},
             )
-        return Path(path)
+            return session.path
 
 
 CUTTING = ("prefix_tokens", "suffix_tokens", "stride_chars", "whole_documents", "limit", "sample", "bos")

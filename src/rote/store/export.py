@@ -1,16 +1,16 @@
 """Results for other tools: CSV and JSON Lines, a batch of rows at a time, complete or not there at all.
 
-Numbers are written with all their digits. A log-probability can be −inf, which neither format has:
-- JSON Lines: the strings "NaN", "Infinity" and "-Infinity" (Python's float() and JavaScript's Number() read them);
-  null means absent and nothing else.
-- CSV: NaN, inf and -inf as polars, pandas and R read them; an empty field means absent. Lists are JSON.
+What is written reads back exactly: numbers have all their digits, texts every character.
+- Not in JSON or CSV: NaN and infinities. JSON Lines have the strings "NaN", "Infinity" and "-Infinity" (Python's
+  float() and JavaScript's Number() read them), CSV has NaN, inf and -inf (as polars, pandas and R read them).
+- Absent is null in JSON Lines and an empty field in CSV; an empty text is a pair of quotes. CSV keeps lists as JSON.
+- Texts in CSV are always quoted, so that lone carriage returns stay inside. A text that a spreadsheet would take for a
+  formula gets an apostrophe in front, and so does one that begins with an apostrophe: to read, take off the first one.
 """
 
-import csv
-import io
 import json
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,6 +23,9 @@ from rote.store.read import StoredRun, read_run
 from rote.types import ExportFormat, ExportTable
 
 ROWS_PER_BATCH = 4096
+STARTS_OF_FORMULAS = ("=", "+", "-", "@", "＝", "＋", "－", "＠", "\t", "\r", "\n", "'")
+"""What spreadsheets begin a formula with, or pass over before they look for one; and the mark itself."""
+OTHER_LINE_ENDS = ("\x85", "\u2028", "\u2029")
 
 
 class Exported(NamedTuple):
@@ -34,9 +37,17 @@ class Exported(NamedTuple):
 
 
 def export_run(
-    path: str | Path, *, format: ExportFormat, out: Path | None = None, table: ExportTable = "results"
+    path: str | Path,
+    *,
+    format: ExportFormat,
+    out: Path | None = None,
+    table: ExportTable = "results",
+    inert: bool = True,
 ) -> Exported:
-    """Write a table of the run at `path` to `out` (by default `<table>.<format>` inside the run)."""
+    """Write a table of the run at `path` to `out` (by default `<table>.<format>` inside the run).
+
+    With `inert`, no text in a CSV file is a formula to a spreadsheet.
+    """
     if format not in ("csv", "jsonl"):
         raise ConfigError(f"Unknown export format {format!r}; choose csv or jsonl.")
     run = read_run(path)
@@ -47,10 +58,10 @@ def export_run(
     rows = 0
     with atomic_file(target) as file:
         if format == "csv":
-            file.write(_csv_lines([pq.read_schema(files[0]).names]))
+            file.write((",".join(pq.read_schema(files[0]).names) + "\n").encode())
         for batch in _batches(files):
-            lines = _csv_lines([row.values() for row in batch]) if format == "csv" else _json_lines(batch)
-            file.write(lines)
+            lines = (_csv_line(row, inert=inert) if format == "csv" else _json_line(row) for row in batch)
+            file.write("".join(lines).encode())
             rows += len(batch)
     return Exported(target, rows, run.is_complete)
 
@@ -75,20 +86,28 @@ def _batches(files: tuple[Path, ...]) -> Iterator[list[dict[str, Any]]]:
             raise RunError(f"{path} cannot be read: {error}.") from error
 
 
-def _csv_lines(rows: Iterable[Iterable[Any]]) -> bytes:
-    buffer = io.StringIO()
-    csv.writer(buffer, lineterminator="\n").writerows([_csv_value(value) for value in row] for row in rows)
-    return buffer.getvalue().encode()
+def _csv_line(row: Mapping[str, Any], *, inert: bool) -> str:
+    return ",".join(_csv_value(value, inert=inert) for value in row.values()) + "\n"
 
 
-def _csv_value(value: Any) -> Any:
-    if isinstance(value, list):
-        return json.dumps(plain_json(value))
+def _csv_value(value: Any, *, inert: bool) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
     if isinstance(value, float):
         return "NaN" if math.isnan(value) else repr(value)
-    return value
+    if isinstance(value, int):
+        return str(value)
+    text = json.dumps(plain_json(value), ensure_ascii=False) if isinstance(value, list) else value
+    if inert and text.startswith(STARTS_OF_FORMULAS):
+        text = f"'{text}"
+    return '"' + text.replace('"', '""') + '"'
 
 
-def _json_lines(rows: Iterable[dict[str, Any]]) -> bytes:
-    lines = (json.dumps(plain_json(row), ensure_ascii=False, allow_nan=False) + "\n" for row in rows)
-    return "".join(lines).encode()
+def _json_line(row: Mapping[str, Any]) -> str:
+    line = json.dumps(plain_json(row), ensure_ascii=False, allow_nan=False)
+    # Inside strings only. Readers that split at every kind of line end would break the line there.
+    for separator in OTHER_LINE_ENDS:
+        line = line.replace(separator, f"\\u{ord(separator):04x}")
+    return line + "\n"
