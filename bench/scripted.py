@@ -68,8 +68,8 @@ class ScriptedModel(HuggingFaceModel):
 
     eos_ids = frozenset[int]()
 
-    def open_tree(self, slots: int, entries: int) -> Any:
-        return ScriptedSession(super().open_tree(slots, entries), self.rows, self.row_of)
+    def open_tree(self, slots: int, entries: int, **known: Any) -> Any:
+        return ScriptedSession(super().open_tree(slots, entries, **known), self.rows, self.row_of)
 
 
 class ScriptedSession:
