@@ -7,6 +7,7 @@ text that is not memorized dies after 9 ± 2 steps, memorized text is searched t
 """
 
 import argparse
+import gc
 import json
 import time
 from collections.abc import Callable, Iterable
@@ -116,10 +117,15 @@ def consume(rows: Iterable[Any]) -> tuple[int, int]:
 
 def run(model: Any, config: RunConfig, count: int, living_share: float) -> dict[str, Any]:
     given = windows(count, living_share)
-    pipeline = Pipeline(model, config, decode=str)
+    gc.collect()
+    torch.cuda.empty_cache()
+    pipeline: Pipeline | None = Pipeline(model, config, decode=str)
+    assert pipeline is not None
     torch.cuda.reset_peak_memory_stats()
     seconds, (rows, evals) = timed(lambda: consume(pipeline.run(given)))
-    engine = pipeline.search.engine if pipeline.search.is_open else None
+    facts = pipeline.facts
+    pipeline = None  # its memory is needed
+    gc.collect()
     split = Pipeline(model, config, decode=str)
     stages = Stages(split)
     total, _ = timed(lambda: consume(split.run(given[: max(count // 4, split.score.chunk_windows)])))
@@ -129,8 +135,7 @@ def run(model: Any, config: RunConfig, count: int, living_share: float) -> dict[
         "windows_per_second": rows / seconds,
         "token_evals": evals,
         "token_evals_per_second": evals / seconds,
-        "chunk_windows": pipeline.score.chunk_windows,
-        "slots": None if engine is None else engine.slots,
+        "facts": facts._asdict(),
         "peak_memory_gib": torch.cuda.max_memory_allocated() / 2**30,
         "stage_seconds_in_a_watched_run": stages.seconds | {"all": total},
     }
@@ -168,7 +173,7 @@ def main() -> None:
     ):
         if name not in chosen.only:
             continue
-        run(model, config, max(count // 4, 600), share)  # kernels are planned and compiled once per process
+        consume(Pipeline(model, config, decode=str).run(windows(600, share)))  # kernels are compiled once per process
         results[name] = run(model, config, count, share)
         results[name]["share_of_matmul"] = results[name]["token_evals_per_second"] * per_token / peak
         print(json.dumps({name: results[name]}), flush=True)

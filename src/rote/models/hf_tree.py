@@ -17,6 +17,7 @@ from torch import Tensor
 
 from rote.models.base import Stored, TreeBatch
 from rote.models.hf_attention import AttentionStyle, Layout, attend_beams, attend_chains
+from rote.models.hf_compile import as_fast_as_can_be
 from rote.models.hf_head import ChunkedHead
 from rote.models.memory import zeros_as_touched
 
@@ -72,7 +73,10 @@ class TreeSessionHF:
     def _states(self, batch: TreeBatch) -> Tensor:
         """Evaluate and store the batch; what the head needs of its outputs."""
         self._layout = Layout(batch)
-        with attention_through(self._head.model, self._attend):
+        with (
+            attention_through(self._head.model, self._attend),
+            as_fast_as_can_be(self._head.model, len(batch.token_ids)),
+        ):
             states = self._head.states(
                 batch.outputs, input_ids=batch.token_ids[None], position_ids=batch.positions[None]
             )

@@ -15,6 +15,7 @@ if TYPE_CHECKING:  # `rote scan --help` reads the fields and does not wait for t
 
 MeasureName = Literal["greedy", "verbatim", "near"]
 ScreenName = Literal["auto", "off"]
+CompileName = Literal["auto", "on", "off"]
 GreedyName = Literal["decided", "full"]
 MEASURES: tuple[MeasureName, ...] = get_args(MeasureName)
 
@@ -125,11 +126,15 @@ class RunConfig:
     slots: int | None = option(
         None, "Windows searched at once.", group="machine", at_least=1, default_words="by the free memory"
     )
-    batch_windows: int = like(Common, "batch_windows")
+    batch_windows: int | None = option(
+        None, "Windows per forward of the first pass; by default what suits the device.", group="machine", at_least=1
+    )
     part_windows: int = option(
         256, "Windows per part written; at most one part is measured again after a kill.", group="machine", at_least=1
     )
-    compile: bool = option(False, "Compile the model's layers (pays on a GPU with many windows).", group="machine")
+    compile: CompileName = option(
+        "auto", "Compile the model's layers: where it pays (a GPU and a long scan), always, or never.", group="machine"
+    )
 
     def __post_init__(self) -> None:
         settle(self)
@@ -187,7 +192,18 @@ class RunConfig:
 
     def identity(self) -> dict[str, Any]:
         """The options that decide the numbers; a run folder belongs to exactly one such set."""
-        left_out = {"out", "text", "control", "model", "device", "slots", "batch_windows", "part_windows", "self_check"}
+        left_out = {
+            "out",
+            "text",
+            "control",
+            "model",
+            "device",
+            "slots",
+            "batch_windows",
+            "part_windows",
+            "self_check",
+            "compile",
+        }
         return {name: value for name, value in self.as_dict().items() if name not in left_out}
 
     def as_dict(self) -> dict[str, Any]:

@@ -16,12 +16,16 @@ from rote.models.hf_compile import compile_layers
 from rote.scan.columns import continuations_schema, facts_of, measures_of, results_schema
 from rote.scan.options import RunConfig
 from rote.scan.pipeline import Facts, Pipeline
+from rote.scan.score import windows_per_forward
 from rote.scan.totals import totals_of, windows_audited
 from rote.scan.verify import self_check
 from rote.search.sizing import check_slots, choose_slots, require_fitting
 from rote.store.manifest import build_manifest
 from rote.store.progress import Progress
 from rote.store.session import RunSession
+
+LONG_SCAN = 1e17
+"""Operations that keep a large GPU busy for about four minutes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +52,12 @@ def scan_to_folder(
         model = load(config.model, revision=config.revision, dtype=config.dtype, device=config.device)
         check_fits(model, config)
         identity = run_identity(model, documents, config)
-        # After the weights were hashed: compiling renames them.
-        if config.compile:
-            compile_layers(model.model)
     with progress.phase("cutting windows"):
         chosen = choose_windows(model, documents, config)
     check_memory(model, config, windows=len(chosen.windows))
+    # After the weights were hashed: compiling renames them.
+    if config.compile == "on" or (config.compile == "auto" and compiling_pays(model, config, len(chosen.windows))):
+        compile_layers(model.model)
     with open_session(config, identity, fresh=fresh) as run:
         if run.is_complete:
             return ScanResult(run.path, was_complete=True)
@@ -164,6 +168,12 @@ def complete_scan(
     session.complete(manifest, order=[window.window_id for window in chosen.windows])
 
 
+def compiling_pays(model: HuggingFaceModel, config: RunConfig, windows: int) -> bool:
+    """Whether the scan's first forwards alone take a GPU long enough: compiling takes a minute and saves a quarter."""
+    operations = 2.0 * model.identity.parameters * windows * sum(config.limits)
+    return model.device.type == "cuda" and operations > LONG_SCAN
+
+
 def _require(config: RunConfig) -> None:
     for name, example in (("model", "--model FOLDER"), ("text", "--text book.txt"), ("out", "--out runs/first")):
         if not getattr(config, name):
@@ -185,7 +195,7 @@ def check_fits(model: HuggingFaceModel, config: RunConfig) -> None:
 def check_memory(model: HuggingFaceModel, config: RunConfig, *, windows: int) -> None:
     """Fail before a folder is made when batches or slots of the sizes asked for do not fit into the device's memory."""
     per_window = sum(config.limits) * model.score_bytes_per_token()
-    together = min(config.batch_windows, windows)
+    together = min(windows_per_forward(model, config), windows)
     what = f"scoring {together:,} windows in one pass"
     require_fitting(together, per_window, model.device, what=what, option="--batch-windows")
     if "near" in config.measures:

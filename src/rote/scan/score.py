@@ -26,8 +26,15 @@ from rote.types import Window
 CPU_CHUNK = 128
 GPU_CHUNK = 512
 """Windows scored before greedy decoding and the search go on from them: enough to fill greedy's forwards."""
+CPU_BATCH = 32
+GPU_BATCH = 128
+"""Windows per forward."""
 CHUNK_SHARE = 0.25
 """Share of a device's free memory that the chains of a chunk may take."""
+
+
+def windows_per_forward(model: TreeModel, config: RunConfig) -> int:
+    return config.batch_windows or (GPU_BATCH if model.device.type == "cuda" else CPU_BATCH)
 
 
 class ScoreStage:
@@ -36,7 +43,7 @@ class ScoreStage:
     def __init__(self, model: TreeModel, config: RunConfig) -> None:
         self._model, self._policies, self._limits = model, config.policies, config.limits
         self._listing = config.search_options().listing
-        self._batch = config.batch_windows
+        self._batch = windows_per_forward(model, config)
         self._session: TreeSession | None = None
         self.chunk_windows = self._choose_chunk()
 

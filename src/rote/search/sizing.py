@@ -60,8 +60,11 @@ def available_memory() -> int:
 
 
 def free_memory(device: torch.device) -> int:
-    """Bytes that are free on the device."""
-    return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else available_memory()
+    """Bytes that are free on the device, those included that torch holds and does not use."""
+    if device.type != "cuda":
+        return available_memory()
+    unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return torch.cuda.mem_get_info(device)[0] + unused
 
 
 def usable_memory(device: torch.device) -> int:
