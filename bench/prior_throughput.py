@@ -44,8 +44,8 @@ class Counter:
         self.queries = 0
         original = model.open_tree
 
-        def counted_tree(slots: int, entries: int) -> Any:
-            session = original(slots, entries)
+        def counted_tree(slots: int, entries: int, **more: Any) -> Any:
+            session = original(slots, entries, **more)
             forward = session.forward
 
             def counted(batch: Any) -> torch.Tensor:

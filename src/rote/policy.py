@@ -85,8 +85,8 @@ def keep(logits: Tensor, policy: Policy, *, cap: int | None = None) -> Kept:
 
 def top_tokens(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """The `count` largest logits in falling order and their token ids; equal logits by lower id. Exact under ties."""
-    vocab_size = logits.shape[-1]
-    if logits.device.type != "cpu" or logits.dtype != torch.float32:
+    logits, vocab_size = logits.float(), logits.shape[-1]
+    if logits.device.type != "cpu":
         return _top_tokens_by_key(logits, count)
     if count == vocab_size:
         ordered = logits.sort(dim=-1, descending=True, stable=True)
@@ -136,27 +136,25 @@ def _order_ties(values: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
 
 def _top_tokens_by_key(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """Top tokens through one integer key per token: the logit as an ordered integer, then the id reversed."""
-    vocab_size = logits.shape[-1]
     logits = logits + 0.0  # −0.0 becomes 0.0: they tie
-    if logits.dtype in (torch.bfloat16, torch.float16) and vocab_size <= 1 << 16:
-        # 16 bits of logit above 16 bits of reversed id; as little as possible is done at 32 bits.
-        bits = logits.view(torch.int16)
-        ordered = bits ^ ((bits >> 15) & 0x7FFF)
-        reversed_ids = torch.arange(vocab_size - 1, -1, -1, dtype=torch.int32, device=logits.device)
-        key = torch.add(reversed_ids, ordered, alpha=1 << 16)
-    else:
-        bits = logits.float().view(torch.int32)
-        ordered = (bits ^ ((bits >> 31) & 0x7FFFFFFF)).long()
-        reversed_ids = torch.arange(vocab_size - 1, -1, -1, device=logits.device)
-        key = (ordered << 32) + reversed_ids
-    token_ids = key.topk(count, -1).indices
+    bits = logits.view(torch.int32)
+    ordered = (bits ^ ((bits >> 31) & 0x7FFFFFFF)).long()
+    reversed_ids = torch.arange(logits.shape[-1] - 1, -1, -1, device=logits.device)
+    token_ids = _largest((ordered << 32) + reversed_ids, count)[1]
     return logits.gather(-1, token_ids), token_ids
+
+
+def log_weight_of_all(logits: Tensor, highest: Tensor, temperature: float) -> Tensor:
+    """log Σ exp((y − highest)/β) over the vocabulary, in float64. `highest` is [..., 1]; [...] float64."""
+    return logits.double().sub_(highest).div_(temperature).exp_().sum(-1).log()
 
 
 def _log_normaliser(logits: Tensor, policy: Policy, width: int) -> Tensor:
     """logsumexp over the top `width` logits at the policy's temperature. [..., 1] float64."""
     if width == logits.shape[-1]:
-        return (logits.double() / policy.temperature).logsumexp(-1, keepdim=True)
+        highest = logits.amax(-1, keepdim=True)
+        whole = log_weight_of_all(logits, highest, policy.temperature)[..., None]
+        return highest.double() / policy.temperature + whole
     values, _ = top_tokens(logits, width)
     return (values.double() / policy.temperature).logsumexp(-1, keepdim=True)
 

@@ -1,6 +1,5 @@
 """Every architecture, tiny and random: the engine against the reference search, which only knows plain forwards."""
 
-import warnings
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -8,9 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from rote.models import probe
 from rote.models.hf import HuggingFaceModel
-from rote.models.hf_head import ChunkedHead
 from rote.models.hf_recompute import RecomputeSession
 from rote.models.hf_tree import TreeSessionHF
 from rote.policy import Policy
@@ -119,8 +116,7 @@ LOCAL = ["mistral", "qwen2_sliding", "olmo3", "gemma2", "gemma3", "phi3"]
 
 
 @pytest.mark.parametrize("architecture", LOCAL)
-def test_windows_longer_than_a_sliding_window_that_the_probe_cannot_reach(architecture: str) -> None:
-    """The probe sees nine positions; a window of 12 is invisible to it and must be right all the same."""
+def test_windows_longer_than_a_sliding_window(architecture: str) -> None:
     model = wrap(tiny_model(architecture, sliding_window=12))
     assert model.searches_trees
     assert_engine_equals_reference(model, tasks_for(model, [(20, 6), (9, 6), (13, 5)]))
@@ -135,12 +131,11 @@ def test_a_sliding_window_changes_the_numbers_so_that_these_tests_can_fail(archi
 
 @pytest.mark.parametrize("architecture", sorted(HIDDEN_SPAN))
 def test_a_span_that_only_the_mask_knows_is_not_lost(architecture: str) -> None:
-    """Spans of 12 tokens, longer than the probe: packed forwards agree with it and would be wrong beyond it."""
     model = wrap(tiny_model(architecture))
     history = [list(range(4, 34))]
     endless = wrap(tiny_model(architecture, sliding_window=63, attention_chunk_size=63))
     assert not torch.allclose(model.next_logits(history), endless.next_logits(history), atol=1e-2)
-    with pytest.warns(UserWarning, match="within 12 tokens by a mask alone"):
+    with pytest.warns(UserWarning, match="gives other numbers with tree attention"):
         assert_engine_equals_reference(model, tasks_for(model, [(20, 6), (9, 6), (13, 5)]))
 
 
@@ -164,30 +159,6 @@ def test_slots_change_nothing() -> None:
         assert_engine_equals_reference(model, tasks, slots=slots)
 
 
-def test_the_probe_notices_a_model_that_ignores_the_mask(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Were beams to see their siblings, the numbers would differ and histories would be recomputed."""
-    real = TreeSessionHF.forward
-
-    def blind(session: TreeSessionHF, batch: Any) -> torch.Tensor:
-        everything = torch.ones_like(batch.ancestry)
-        return real(session, replace(batch, ancestry=everything))
-
-    monkeypatch.setattr(TreeSessionHF, "forward", blind)
-    with pytest.warns(UserWarning, match="gives other numbers with tree attention"):
-        assert not probe.can_search_trees(ChunkedHead(tiny_model("llama")))
-
-
-def test_the_probe_notices_a_model_that_ignores_positions(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = TreeSessionHF.forward
-
-    def lost(session: TreeSessionHF, batch: Any) -> torch.Tensor:
-        return real(session, replace(batch, positions=torch.arange(len(batch.positions))))
-
-    monkeypatch.setattr(TreeSessionHF, "forward", lost)
-    with pytest.warns(UserWarning, match="gives other numbers"):
-        assert not probe.can_search_trees(ChunkedHead(tiny_model("llama")))
-
-
 def test_the_attention_of_the_model_is_its_own_again_after_a_session() -> None:
     model = tiny_model("llama")
     before = model.config._attn_implementation
@@ -195,12 +166,6 @@ def test_the_attention_of_the_model_is_its_own_again_after_a_session() -> None:
     assert wrap(model).searches_trees
     assert model.config._attn_implementation == before
     assert torch.equal(model(input_ids=torch.tensor([[4, 5, 6]])).logits, plain)
-
-
-def test_a_probed_model_gives_no_warning_when_it_can_search_trees() -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert probe.can_search_trees(ChunkedHead(tiny_model("gpt2")))
 
 
 @pytest.mark.parametrize("architecture", ["llama", "gemma2", "gpt2", "gpt_neox", "deepseek_v3", "gemma3_multimodal"])

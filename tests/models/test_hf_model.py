@@ -105,14 +105,6 @@ def test_a_tokenizer_without_offsets_is_refused() -> None:
         HuggingFaceModel(tiny_model("llama"), Slow()).encode_batch(["a"])
 
 
-def test_next_logits_are_the_last_row_of_a_plain_forward_in_float32() -> None:
-    model = tiny_model("qwen3").to(torch.bfloat16)
-    logits = HuggingFaceModel(model, None).next_logits([[4, 5, 6]])
-    assert logits.dtype == torch.float32
-    with torch.inference_mode():
-        assert torch.equal(logits[0], model(input_ids=torch.tensor([[4, 5, 6]])).logits[0, -1].float())
-
-
 def test_weights_hash_is_stable_and_sees_one_changed_weight() -> None:
     model, twin = tiny_model("llama"), tiny_model("llama")
     assert hash_weights(model) == hash_weights(twin)

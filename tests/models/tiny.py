@@ -143,6 +143,14 @@ def _deepseek_v3(**changes: Any) -> Any:
     return transformers.DeepseekV3Config(**{**FULL_HEADS, **latent, **routing, **changes})
 
 
+def _cohere(**changes: Any) -> Any:
+    return transformers.CohereConfig(**{**SHAPE, "logit_scale": 0.25, **changes})
+
+
+def _granite(**changes: Any) -> Any:
+    return transformers.GraniteConfig(**{**SHAPE, "logits_scaling": 4.0, "residual_multiplier": 0.5, **changes})
+
+
 def _bloom(**changes: Any) -> Any:
     shape = {"vocab_size": VOCABULARY, "hidden_size": 32, "n_layer": 2, "n_head": 4}
     return transformers.BloomConfig(**{**shape, "bos_token_id": 1, "eos_token_id": EOS, **changes})
@@ -184,6 +192,8 @@ CONFIGS: dict[str, Callable[..., Any]] = {
     "gemma3_multimodal": _gemma3_multimodal,
     "mixtral": _mixtral,
     "deepseek_v3": _deepseek_v3,
+    "cohere": _cohere,
+    "granite": _granite,
     "bloom": _bloom,
     "gptj": _gptj,
     "mamba": _mamba,

@@ -109,7 +109,7 @@ class CountingModel(TableModel):
         self.queries = 0
         self.widest = 0
 
-    def open_tree(self, slots: int, entries: int) -> Any:
+    def open_tree(self, slots: int, entries: int, *, longest: int | None = None) -> Any:
         session = super().open_tree(slots, entries)
         forward = session.forward
 

@@ -82,7 +82,7 @@ class WatchedModel:
         self.vocab_size, self.eos_ids, self.device = inner.vocab_size, inner.eos_ids, inner.device
         self.next_logits, self.tree_bytes_per_entry = inner.next_logits, inner.tree_bytes_per_entry
 
-    def open_tree(self, slots: int, entries: int) -> TreeSession:
+    def open_tree(self, slots: int, entries: int, *, longest: int | None = None) -> TreeSession:
         self._opening(slots)
         return WatchedSession(self._inner.open_tree(slots, self.first_entries or entries), self._watch)
 

@@ -64,7 +64,7 @@ class Explorer:
         policy.check_vocabulary(model.vocab_size)
         if slots < 1:
             raise ConfigError(f"slots are {slots}; at least one window must be explored at a time.")
-        longest = limits.prefix_tokens + limits.suffix_tokens
+        self.longest = longest = limits.prefix_tokens + limits.suffix_tokens
         if model.max_positions is not None and longest > model.max_positions:
             raise WindowError(
                 f"prefix + suffix are {longest} tokens, but the model takes at most {model.max_positions}. "
@@ -88,7 +88,7 @@ class Explorer:
         """Results in the order in which windows end."""
         waiting = iter(tasks)
         active: list[WindowTrie[Result]] = []
-        session = self.model.open_tree(self.slots, min(self.entries, 512))
+        session = self.model.open_tree(self.slots, min(self.entries, 512), longest=self.longest)
         while True:
             while len(active) < self.slots and (task := next(waiting, None)) is not None:
                 slot = WindowTrie(task, self.entries)

@@ -128,7 +128,9 @@ class TreeModel(CausalModel, Protocol):
         """Teacher-forced scores of the last `suffix_tokens` of each window (all of one length), for every policy."""
         ...
 
-    def open_tree(self, slots: int, entries: int) -> TreeSession: ...
+    def open_tree(self, slots: int, entries: int, *, longest: int | None = None) -> TreeSession:
+        """A session for histories of at most `longest` tokens; None for any. A model may choose its ways by it."""
+        ...
 
     def tree_bytes_per_entry(self) -> int:
         """Memory one entry of one slot takes, in bytes."""

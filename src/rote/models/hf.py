@@ -17,7 +17,7 @@ from rote.models.hf_head import ChunkedHead
 from rote.models.hf_recompute import RecomputeSession
 from rote.models.hf_tree import TreeSessionHF
 from rote.models.plain_text import PlainTextTokenizer
-from rote.models.probe import can_search_trees
+from rote.models.probe import USUAL_TOKENS, can_search_trees
 from rote.models.scoring import WindowScores, score_tokens
 from rote.policy import Policy
 from rote.types import BosRule, Encoding
@@ -46,6 +46,8 @@ class HuggingFaceModel:
         self.tokenizer = tokenizer
         self.name = name
         self.revision = revision
+        self._decisions: dict[int | None, bool] = {}
+        """Whether trees are searched, by the length of the longest history that was asked about."""
 
     @property
     def vocab_size(self) -> int:
@@ -111,8 +113,9 @@ class HuggingFaceModel:
     @torch.inference_mode()
     def next_logits(self, histories: Sequence[Sequence[int]]) -> Tensor:
         ids = torch.tensor([list(history) for history in histories], device=self.device)
-        logits: Tensor = self.model(input_ids=ids, use_cache=False, logits_to_keep=1).logits[:, -1]
-        return logits.float()
+        count, length = ids.shape
+        ends = torch.arange(1, count + 1, device=ids.device) * length - 1
+        return self._head.logits(self._head.states(ends, input_ids=ids))
 
     @torch.inference_mode()
     def score(self, windows: Sequence[Sequence[int]], suffix_tokens: int, policies: Sequence[Policy]) -> WindowScores:
@@ -148,18 +151,27 @@ class HuggingFaceModel:
     def _head(self) -> ChunkedHead:
         return ChunkedHead(self.model)
 
-    @cached_property
+    @property
     def searches_trees(self) -> bool:
-        """Whether beams can be evaluated as a tree; decided by comparing with the plain forward."""
-        return can_search_trees(self._head)
+        """Whether beams are evaluated as a tree in all sessions so far; decided by comparing with the plain forward."""
+        return self._decides_for(USUAL_TOKENS) and all(self._decisions.values())
 
-    def open_tree(self, slots: int, entries: int) -> TreeSession:
-        if self.searches_trees:
+    def _decides_for(self, longest: int | None) -> bool:
+        """Whether trees with histories of up to this many tokens, or any number, can be evaluated."""
+        asked = None if longest is None else max(longest, USUAL_TOKENS)
+        if asked not in self._decisions:
+            tokens = asked or USUAL_TOKENS
+            fitting = tokens if self.max_positions is None else min(tokens, self.max_positions)
+            self._decisions[asked] = can_search_trees(self._head, tokens=fitting, longest=asked)
+        return self._decisions[asked]
+
+    def open_tree(self, slots: int, entries: int, *, longest: int | None = None) -> TreeSession:
+        if self._decides_for(longest):
             return TreeSessionHF(self._head, slots, entries)
         return RecomputeSession(self._head, slots, entries)
 
     def tree_bytes_per_entry(self) -> int:
-        if not self.searches_trees:
+        if not self._decides_for(USUAL_TOKENS):
             return 8
         config = self.model.config.get_text_config()
         heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads

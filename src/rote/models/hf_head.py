@@ -1,11 +1,14 @@
-"""The output head of a Hugging Face model, applied to a few rows at a time.
+"""A Hugging Face model as a body that gives states and a head that turns a few states at a time into float32 logits.
 
-The body gives hidden states; the head turns each into one logit per vocabulary entry. Some models scale or cap those
-logits afterwards. Whether we reproduce that is decided by comparing with the model's own forward; if not, the model's
-own forward is used on fewer windows at a time.
+Half-precision logits around 20 lie 0.06 or more apart, so that tokens tie and sums are off; products of half-precision
+states and weights, summed and returned in float32, cost no more. Some models scale or cap their logits. Whether we
+reproduce that is decided by comparing with the model's own forward; if not, the model's own head is used, at its own
+precision and on fewer sequences at a time.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import torch
@@ -14,30 +17,42 @@ from torch import Tensor
 CHUNK_ELEMENTS = {"cpu": 1 << 21, "cuda": 1 << 27}
 """Logits computed at once: small enough for the CPU's cache, large enough to keep a GPU busy."""
 PROBE_IDS = ((3, 1, 4, 1, 5, 9, 2, 6),)
-PROBE_TOLERANCE = {torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 5e-2}
+LARGE = 8.0
+"""States this much larger show caps that ordinary logits hardly touch."""
+SCALES: tuple[Callable[[Any], float], ...] = (
+    lambda config: 1.0,
+    lambda config: float(config.logit_scale),
+    lambda config: 1 / float(config.logits_scaling),
+    lambda config: float(config.logits_scaling),
+    lambda config: float(config.lm_head_multiplier),
+    lambda config: float(config.output_multiplier),
+)
+"""What architectures multiply their logits by, as their settings name it."""
 
 
 class ChunkedHead:
-    """A model in two parts: a body that gives states, and a head that turns states into logits, float32."""
+    """Evaluates a model in two parts: `states` at chosen places, then `logits` of them, float32."""
 
     def __init__(self, model: Any) -> None:
         self.model = model
-        self._body = model.get_decoder() if hasattr(model, "get_decoder") else None
-        config = model.config.get_text_config()
-        self._softcap: float | None = getattr(config, "final_logit_softcapping", None)
         self.vocab_size = int(model.get_output_embeddings().weight.shape[0])
-        self.is_split = self._body is not None and self._reproduces_forward()
+        self._parts = _parts_that_reproduce(model)
         limit = CHUNK_ELEMENTS["cuda" if model.device.type == "cuda" else "cpu"]
         self.rows_at_once = max(1, limit // self.vocab_size)
         """Rows of logits that exist at once when they are computed in chunks."""
 
-    def states(self, outputs: Tensor, **inputs: Tensor) -> Tensor:
-        """What `logits` needs to know at places of the inputs, which are counted through all sequences. [outputs, …]
+    @property
+    def is_split(self) -> bool:
+        """Whether body and head are known apart; otherwise states are finished logits."""
+        return self._parts is not None
 
-        Hidden states; finished logits where the model's own head must be used.
-        """
-        whole = self._hidden(**inputs) if self.is_split else self.model(**inputs, use_cache=False).logits
-        flat: Tensor = whole.flatten(0, 1)
+    def states(self, outputs: Tensor, **inputs: Tensor) -> Tensor:
+        """What `logits` needs to know at places of the inputs, which are counted through all sequences. [outputs, …]"""
+        if self._parts is not None:
+            whole = self._parts.hidden(**inputs)
+        else:
+            whole = self.model(**inputs, use_cache=False).logits
+        flat = whole.flatten(0, 1)
         return flat.index_select(0, outputs.to(flat.device))
 
     def no_states(self) -> Tensor:
@@ -47,7 +62,7 @@ class ChunkedHead:
 
     def logits(self, states: Tensor) -> Tensor:
         """[rows, vocab] float32"""
-        return (self._logits(states) if self.is_split else states).float()
+        return states.float() if self._parts is None else self._parts.logits(states).to(self.model.device)
 
     def chunks(self, states: Tensor) -> Iterator[Tensor]:
         """The same, a few rows at a time."""
@@ -57,26 +72,110 @@ class ChunkedHead:
         """How many of `count` sequences may share a call of `states`: logits of whole sequences are large."""
         return count if self.is_split else max(1, min(count, self.rows_at_once // length))
 
-    def _hidden(self, **inputs: Tensor) -> Tensor:
-        assert self._body is not None
-        hidden: Tensor = self._body(**inputs, use_cache=False).last_hidden_state
+
+class Projection:
+    """states [rows, width] → [rows, vocab] float32: the weights as they are, their products summed in float32."""
+
+    def __init__(self, layer: torch.nn.Linear) -> None:
+        weight = layer.weight.detach()
+        self._returns_float32 = returns_float32(weight)
+        # Without such a product half-precision weights are widened once: by block at every call takes longer.
+        self._weight = weight if self._returns_float32 else weight.float()
+        self._bias = None if layer.bias is None else layer.bias.detach().float()
+
+    def __call__(self, states: Tensor) -> Tensor:
+        weight = self._weight
+        states = states.to(weight.device)
+        if self._returns_float32 and states.dtype == weight.dtype:
+            logits = torch.mm(states, weight.T, out_dtype=torch.float32)
+        else:
+            logits = torch.mm(states.float(), weight.float().T)
+        return logits if self._bias is None else logits.add_(self._bias)
+
+
+def returns_float32(weight: Tensor) -> bool:
+    """Whether this device multiplies half-precision matrices of this kind into a float32 one."""
+    if weight.dtype not in (torch.bfloat16, torch.float16):
+        return False
+    try:
+        torch.mm(weight[:1], weight[:1].T, out_dtype=torch.float32)
+    except (NotImplementedError, RuntimeError, TypeError):
+        return False
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    body: Any
+    project: Callable[[Tensor], Tensor]
+    scale: float
+    softcap: float | None
+
+    def hidden(self, **inputs: Tensor) -> Tensor:
+        hidden: Tensor = self.body(**inputs, use_cache=False).last_hidden_state
         return hidden
 
-    def _logits(self, hidden: Tensor) -> Tensor:
-        logits: Tensor = self.model.get_output_embeddings()(hidden)
-        if self._softcap is not None:
-            logits = torch.tanh(logits / self._softcap) * self._softcap
+    def logits(self, states: Tensor) -> Tensor:
+        logits = self.project(states).float()
+        if self.scale != 1.0:
+            logits = logits.mul_(self.scale)
+        if self.softcap is not None:
+            logits = logits.div_(self.softcap).tanh_().mul_(self.softcap)
         return logits
 
-    @torch.inference_mode()
-    def _reproduces_forward(self) -> bool:
-        ids = torch.tensor(PROBE_IDS, device=self.model.device) % self.vocab_size
+
+@torch.inference_mode()
+def _parts_that_reproduce(model: Any) -> _Parts | None:
+    """The first combination of body and scale that gives the model's own logits; None when there is none."""
+    config = model.config.get_text_config()
+    layer = model.get_output_embeddings()
+    if layer.weight.is_meta:
+        return None  # kept elsewhere until the layer itself is called
+    project = Projection(layer) if type(layer) is torch.nn.Linear else layer
+    softcap = getattr(config, "final_logit_softcapping", None)
+    for body, scale in product(_bodies(model), _scales(config)):
+        parts = _Parts(body, project, scale, softcap)
         try:
-            ours = self._logits(self._hidden(input_ids=ids)[0]).float()
-        except (AttributeError, TypeError, RuntimeError):
-            return False
-        theirs = self.model(input_ids=ids, use_cache=False).logits[0].float()
-        if ours.shape != theirs.shape:
-            return False
-        error = (ours - theirs).abs().amax() / theirs.abs().amax().clamp(min=1.0)
-        return bool(error < PROBE_TOLERANCE.get(self.model.dtype, 1e-4))
+            if all(_is_reproduced(model, parts, factor) for factor in (1.0, LARGE)):
+                return parts
+        except (AttributeError, TypeError, ValueError, RuntimeError):
+            continue
+    return None
+
+
+def _bodies(model: Any) -> Iterator[Any]:
+    for name in ("get_decoder", "model", "base_model"):
+        found = getattr(model, name, None)
+        body = found() if name == "get_decoder" and found is not None else found
+        if body is not None and body is not model:
+            yield body
+
+
+def _scales(config: Any) -> Iterator[float]:
+    for scale in SCALES:
+        try:
+            yield scale(config)
+        except (AttributeError, TypeError, ZeroDivisionError):
+            continue
+
+
+def _is_reproduced(model: Any, parts: _Parts, factor: float) -> bool:
+    """Whether the parts give the model's logits when the body's states are `factor` times as large."""
+
+    def enlarge(module: Any, arguments: Any, output: Any) -> Any:
+        output.last_hidden_state = output.last_hidden_state * factor
+        return output
+
+    vocab_size = model.get_output_embeddings().weight.shape[0]
+    ids = torch.tensor(PROBE_IDS, device=model.device) % vocab_size
+    ours = parts.logits(parts.hidden(input_ids=ids)[0] * factor).to(model.device)
+    hook = parts.body.register_forward_hook(enlarge)
+    try:
+        theirs: Tensor = model(input_ids=ids, use_cache=False).logits[0]
+    finally:
+        hook.remove()
+    # The model rounds its states, its products and whatever it does to them; we do not.
+    rounding = 4 * torch.finfo(model.dtype).eps
+    theirs = theirs.float()
+    tolerance = rounding * theirs.abs() + (rounding / 4 + 1e-4) * theirs.abs().amax()
+    return ours.shape == theirs.shape and bool(((ours - theirs).abs() <= tolerance).all())

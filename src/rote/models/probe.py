@@ -1,8 +1,13 @@
 """Can this model evaluate a tree of continuations? Decided by comparing numbers, not by architecture names.
 
-A small forked tree with a prefix, reused entries and two slots of different lengths is evaluated packed and, history
-by history, by the plain forward. Agreement within the precision of the weights means yes, unless the settings name a
-local span longer than this small tree that no layer hands to its attention: such a span lives in the mask alone.
+A small forest with histories as long as those of the run is evaluated packed and by the plain forward. The tree is
+used if
+
+- in float32 every packed number is the plain one up to rounding, and forwards with a mask that was made wrong on
+  purpose are far from it (half-precision weights are widened while they are used);
+- in the run's own dtype packed numbers are about as near to those of float32 as the plain forward's are;
+- the settings name no local span longer than the forest that no layer hands to its attention: such a span lives in a
+  mask that packed forwards do not see.
 """
 
 import math
@@ -12,119 +17,106 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rote.models.base import TreeBatch
+from rote.models.hf_float32 import widened
 from rote.models.hf_head import ChunkedHead
 from rote.models.hf_tree import TreeSessionHF
+from rote.models.probe_forest import Forest, probing_forest
 
-PREFIXES = ((5, 9, 2, 7, 11, 3, 8), (4, 6, 1))
-FORKS = ((10, 12), (13, 14))
-ENTRIES = 12
-TOLERANCE = {torch.float32: 1e-3, torch.float16: 1e-2, torch.bfloat16: 5e-2}
+USUAL_TOKENS = 100
+"""Length of the histories that are compared where nobody says how long they will be."""
+FEWEST_TOKENS = 8
+TOLERANCE = 1e-5
+"""Largest difference in float32 beside what `SPREAD` allows, as a share of the spread of a row of logits."""
+SPREAD = 10
+"""How many times as far as plain forwards of different shapes packed ones may be off in float32."""
+NOISE = 3
+"""How many times as far as plain forwards packed ones may be from float32 in the run's dtype."""
+TOLD_APART = 30
+"""How many times the limit a wrong mask must move the numbers by, at least where histories are short."""
+REFUSALS = (NotImplementedError, TypeError, AttributeError, KeyError, RuntimeError, ValueError, IndexError)
 
 
 @torch.inference_mode()
-def can_search_trees(head: ChunkedHead) -> bool:
-    """True when packed tree forwards reproduce the plain forward."""
-    model, device = head.model, head.model.device
-    session = TreeSessionHF(head, slots=2, entries=ENTRIES)
+def can_search_trees(head: ChunkedHead, *, tokens: int = USUAL_TOKENS, longest: int | None = None) -> bool:
+    """True when packed tree forwards of `tokens` tokens reproduce the plain forward, and so will those of `longest`
+    tokens at most, or any number."""
+    reason = _why_not(head, max(FEWEST_TOKENS, tokens), longest)
+    if reason is not None:
+        warnings.warn(
+            f"{type(head.model).__name__} {reason}; histories are recomputed, which is slower and gives the same "
+            "numbers.",
+            stacklevel=3,
+        )
+    return reason is None
+
+
+def _why_not(head: ChunkedHead, tokens: int, longest: int | None) -> str | None:
+    forest = probing_forest(tokens, head.vocab_size, head.model.device)
+    session = TreeSessionHF(head, forest.slots, forest.entries)
     try:
-        packed = _packed_logits(session, device, head.vocab_size)
+        packed = forest.packed_logits(session)
     except torch.OutOfMemoryError:
         raise
-    except (NotImplementedError, TypeError, AttributeError, KeyError, RuntimeError, ValueError, IndexError) as error:
-        warnings.warn(
-            f"{type(model).__name__} cannot take tree attention ({type(error).__name__}); histories are recomputed, "
-            "which is slower and gives the same numbers.",
-            stacklevel=2,
-        )
-        return False
-    plain = _plain_logits(model, device, head.vocab_size)
-    scale = plain.abs().amax()
-    is_close = bool(((packed - plain).abs().amax() / scale) < TOLERANCE.get(model.dtype, 1e-3))
-    if not is_close:
-        warnings.warn(
-            f"{type(model).__name__} gives other numbers with tree attention; histories are recomputed instead.",
-            stacklevel=2,
-        )
-        return False
-    hidden = _hidden_span(model, session.windows_seen)
-    if hidden is not None:
-        warnings.warn(
-            f"{type(model).__name__} keeps attention within {hidden} tokens by a mask alone; histories are recomputed, "
-            "which is slower and gives the same numbers.",
-            stacklevel=2,
-        )
-    return hidden is None
+    except REFUSALS as error:
+        return f"cannot take tree attention ({type(error).__name__})"
+    if not _is_right(head, forest, packed):
+        return "gives other numbers with tree attention"
+    span = _hidden_span(head.model, session.windows_seen, longest)
+    return None if span is None else f"keeps attention within {span} tokens by a mask alone"
 
 
-def _hidden_span(model: Any, windows_seen: set[int | None]) -> int | None:
-    """A local span that the settings name, that is too long for the probe to notice, and that no layer handed over."""
+def _is_right(head: ChunkedHead, forest: Forest, packed: list[Tensor]) -> bool:
+    try:
+        with widened(head.model):
+            exact = forest.plain_logits(head)
+            if not _is_right_in_float32(head, forest, exact):
+                return False
+    except torch.OutOfMemoryError:
+        raise
+    except REFUSALS:
+        # Weights that are kept elsewhere, or in another form, cannot be widened: the run's dtype must do.
+        exact = forest.plain_logits(head)
+    noise = _medians(forest, forest.plain_logits(head, in_one_batch=True), exact).amax()
+    limit = NOISE * noise + max(TOLERANCE, torch.finfo(head.model.dtype).eps)
+    return bool((_medians(forest, packed, exact) <= limit).all())
+
+
+def _is_right_in_float32(head: ChunkedHead, forest: Forest, exact: list[Tensor]) -> bool:
+    session = TreeSessionHF(head, forest.slots, forest.entries)
+    spread = torch.cat(_distances(forest.plain_logits(head, in_one_batch=True), exact)).amax()
+    limit = TOLERANCE + SPREAD * spread
+    if not bool((torch.cat(_distances(forest.packed_logits(session), exact)) <= limit).all()):
+        return False
+    for batch in forest.wrong:
+        (distances,) = _distances([session.forward(batch)], exact[-1:])
+        by_slot = torch.stack([rows.median() for rows in torch.split(distances, forest.steps[-1].per_slot)])
+        if not bool(by_slot.amax() >= TOLD_APART * limit):
+            return False
+    return True
+
+
+def _medians(forest: Forest, found: list[Tensor], exact: list[Tensor]) -> Tensor:
+    """By step and slot. Not the largest: after a rounding a router of experts may choose others."""
+    per_slot = [
+        torch.split(rows, step.per_slot) for rows, step in zip(_distances(found, exact), forest.steps, strict=True)
+    ]
+    return torch.stack([rows.median() for step in per_slot for rows in step])
+
+
+def _distances(found: list[Tensor], exact: list[Tensor]) -> list[Tensor]:
+    """Root mean square difference of each row of logits, as a share of the row's spread. [rows] by step"""
+    return [(one - other).square().mean(-1).sqrt() / other.std(-1) for one, other in zip(found, exact, strict=True)]
+
+
+def _hidden_span(model: Any, windows_seen: set[int | None], longest: int | None) -> int | None:
+    """A local span that the settings name, that no layer handed over, and that a history may outgrow."""
     config = model.config.get_text_config()
     kinds = getattr(config, "layer_types", None)
     if kinds and all(kind == "full_attention" for kind in kinds):
         return None
-    longest = getattr(config, "max_position_embeddings", None) or math.inf
+    limit = longest or getattr(config, "max_position_embeddings", None) or math.inf
     for name in ("sliding_window", "attention_chunk_size"):
         span = getattr(config, name, None)
-        if isinstance(span, int) and 0 < span < longest and span not in windows_seen:
+        if isinstance(span, int) and 0 < span < limit and span not in windows_seen:
             return span
     return None
-
-
-def _plain_logits(model: Any, device: torch.device, vocab_size: int) -> Tensor:
-    rows = []
-    for prefix, forks in zip(PREFIXES, FORKS, strict=True):
-        for token in forks:
-            for history in ((*prefix, token), (*prefix, token, 15)):
-                ids = torch.tensor([history], device=device) % vocab_size
-                rows.append(model(input_ids=ids, use_cache=False).logits[0, -1].float())
-    return torch.stack(rows)
-
-
-def _packed_logits(session: TreeSessionHF, device: torch.device, vocab_size: int) -> Tensor:
-    """Two slots, two forks each, then one more token per fork; slot 1 places its nodes out of order."""
-
-    def tensor(values: list[int]) -> Tensor:
-        return torch.tensor(values, dtype=torch.int64, device=device)
-
-    lengths = [len(prefix) for prefix in PREFIXES]
-    ancestry = torch.zeros(2, 2, ENTRIES, dtype=torch.bool, device=device)
-    positions = torch.arange(ENTRIES, device=device).repeat(2, 1)
-    empty = tensor([])
-    session.forward(
-        TreeBatch(
-            token_ids=tensor([token for prefix in PREFIXES for token in prefix]) % vocab_size,
-            positions=tensor([place for length in lengths for place in range(length)]),
-            slots=tensor([0] * lengths[0] + [1] * lengths[1]),
-            entries=tensor([place for length in lengths for place in range(length)]),
-            lanes=empty,
-            ancestry=ancestry,
-            entry_positions=positions,
-            beam_counts=(0, 0),
-            prefix_lengths=tuple(lengths),
-            outputs=tensor([lengths[0] - 1]),
-        )
-    )
-    for slot, length in enumerate(lengths):
-        ancestry[slot, :, :length] = True
-    places = [[lengths[0], lengths[0] + 1], [8, 5]]
-    logits = []
-    for depth, tokens in enumerate([[*FORKS[0], *FORKS[1]], [15] * 4]):
-        own = [place + 2 * depth for pair in places for place in pair]
-        for index, place in enumerate(own):
-            ancestry[index // 2, index % 2, place] = True
-            positions[index // 2, place] = lengths[index // 2] + depth
-        batch = TreeBatch(
-            token_ids=tensor(tokens) % vocab_size,
-            positions=tensor([lengths[0] + depth] * 2 + [lengths[1] + depth] * 2),
-            slots=tensor([0, 0, 1, 1]),
-            entries=tensor(own),
-            lanes=tensor([0, 1, 0, 1]),
-            ancestry=ancestry,
-            entry_positions=positions,
-            beam_counts=(2, 2),
-            prefix_lengths=(),
-            outputs=tensor([0, 1, 2, 3]),
-        )
-        logits.append(session.forward(batch))
-    return torch.stack(logits, 1).flatten(0, 1)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from rote.policy import Policy, top_tokens
+from rote.policy import Policy, log_weight_of_all, top_tokens
 
 NUCLEUS_LIST = 256
 """Values sorted for nucleus policies before falling back to the whole vocabulary."""
@@ -106,10 +106,7 @@ class _Prefixes:
     @cached_property
     def _log_total(self) -> Tensor:
         """log of the weight of the whole vocabulary. [rows]"""
-        below = self._values.logits.float() - self._values.highest.float()[:, None]
-        if self._temperature != 1:
-            below /= self._temperature
-        return below.exp_().sum(-1).double().log()
+        return log_weight_of_all(self._values.logits, self._values.highest[:, None], self._temperature)
 
     @property
     def whole_log_probs(self) -> Tensor:

@@ -15,7 +15,7 @@ from torch import Tensor
 from rote.errors import ConfigError, WindowError
 from rote.models.base import TreeBatch, TreeModel, TreeSession
 from rote.models.scoring import score_tokens
-from rote.policy import Policy
+from rote.policy import Policy, log_weight_of_all
 
 PLAIN = Policy(temperature=1.0, top_k=None)
 """The model's own probabilities: no temperature, no truncation."""
@@ -89,7 +89,7 @@ class SharedPrefixScorer:
     def _score_batch(self, prefixes: Sequence[Sequence[int]]) -> Tensor:
         longest = max(map(len, prefixes))
         widest = max(group.nodes for group in self._groups)
-        session = self._model.open_tree(len(prefixes), longest + widest)
+        session = self._model.open_tree(len(prefixes), longest + widest, longest=longest + self.longest_suffix)
         root = session.forward(self._prefix_batch(prefixes))  # [slots, vocab]
         log_p = torch.empty(len(prefixes), self._distinct, dtype=torch.float64)
         for group in self._groups:
@@ -113,9 +113,10 @@ class SharedPrefixScorer:
 
     def _edge_log_probs(self, logits: Tensor, group: TrieGroup) -> Tensor:
         if self._policy.top_k is None and self._policy.top_p is None:
-            scaled = logits.float() / self._policy.temperature
-            whole = scaled.logsumexp(-1).double()  # [slots, rows]
-            return scaled[:, group.edge_rows, group.edge_ids].double() - whole[:, group.edge_rows]
+            highest = logits.amax(-1, keepdim=True)
+            whole = log_weight_of_all(logits, highest, self._policy.temperature)  # [slots, rows]
+            wanted = logits[:, group.edge_rows, group.edge_ids].double() - highest[:, group.edge_rows, 0]
+            return wanted / self._policy.temperature - whole[:, group.edge_rows]
         slots, edges = len(logits), len(group.edge_ids)
         rows = logits[:, group.edge_rows].flatten(0, 1)
         tokens = group.edge_ids.repeat(slots)

@@ -79,7 +79,7 @@ class TableModel:
             torch.stack([part.model_log_probs for part in parts], -1),
         )
 
-    def open_tree(self, slots: int, entries: int) -> "TableSession":
+    def open_tree(self, slots: int, entries: int, *, longest: int | None = None) -> "TableSession":
         return TableSession(self, slots, entries)
 
     def tree_bytes_per_entry(self) -> int:

@@ -74,7 +74,11 @@ class Stream:
         most_entries = TreeCache.worst_case_entries(limits.prefix_tokens, limits.suffix_tokens, lanes)
         self.cache = TreeCache(slots, lanes, most_entries, self.device, keeps_all=setup.options.keep_states)
         self.shapes = Shapes.of(setup.model, Shape(slots, lanes, most_entries))
-        self.session: TreeSession = setup.model.open_tree(slots, self.shapes.rounded_entries(first_entries))
+        self.session: TreeSession = setup.model.open_tree(
+            slots,
+            self.shapes.rounded_entries(first_entries),
+            longest=limits.prefix_tokens + limits.suffix_tokens,
+        )
         filler = Slot(SearchTask(0, (0,), (0,) * limits.suffix_tokens))
         self.state = self._fresh([filler] * slots)
         self.frontiers = [outcome.FrontierRecord() for _ in range(slots)]

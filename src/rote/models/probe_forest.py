@@ -1,0 +1,209 @@
+"""A small forest of histories, as packed forwards and as the plain sequences that must give the same numbers."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from rote.models.base import TreeBatch, TreeSession
+from rote.models.hf_head import ChunkedHead
+
+SPARE_ENTRIES = 12
+"""Entries beyond the longest history, so that nodes can lie apart."""
+
+PLACES_OF_A_CHAIN = 3
+
+
+class Node(NamedTuple):
+    """A place of a slot's tree: its whole history, and the entries that hold it."""
+
+    history: tuple[int, ...]
+    entries: tuple[int, ...]
+
+    def child(self, token: int, entry: int) -> "Node":
+        return Node((*self.history, token), (*self.entries, entry))
+
+
+class Step(NamedTuple):
+    """One packed forward, and the history behind each of its outputs; those of a slot come together."""
+
+    batch: TreeBatch
+    histories: tuple[tuple[int, ...], ...]
+    per_slot: list[int]
+    """How many outputs each slot has that has any."""
+
+
+@dataclass(frozen=True, slots=True)
+class Forest:
+    """Forwards in their order, and versions of the last one whose masks are wrong on purpose."""
+
+    slots: int
+    entries: int
+    steps: tuple[Step, ...]
+    wrong: tuple[TreeBatch, ...]
+
+    def packed_logits(self, session: TreeSession) -> list[Tensor]:
+        """By step: [outputs, vocab]."""
+        return [session.forward(step.batch) for step in self.steps]
+
+    def plain_logits(self, head: ChunkedHead, *, in_one_batch: bool = False) -> list[Tensor]:
+        """The same by plain forwards: each sequence by itself, or all together."""
+        sequences = self._sequences()
+        device = head.model.device
+        rows = [torch.tensor(sequence, device=device) for sequence in sequences]
+        batches = [pad_sequence(rows, batch_first=True)] if in_one_batch else [row[None] for row in rows]
+        length = batches[0].shape[1] if in_one_batch else 0
+        states = [head.states(torch.arange(batch.numel(), device=device), input_ids=batch) for batch in batches]
+        return [
+            head.logits(torch.stack([_at(states, sequences, history, length) for history in step.histories]))
+            for step in self.steps
+        ]
+
+    def _sequences(self) -> list[tuple[int, ...]]:
+        """As few as begin with every history."""
+        chosen: list[tuple[int, ...]] = []
+        for history in sorted({history for step in self.steps for history in step.histories}, key=len, reverse=True):
+            if not any(sequence[: len(history)] == history for sequence in chosen):
+                chosen.append(history)
+        return chosen
+
+
+def _at(
+    states: Sequence[Tensor], sequences: Sequence[tuple[int, ...]], history: tuple[int, ...], length: int
+) -> Tensor:
+    place = next(place for place, sequence in enumerate(sequences) if sequence[: len(history)] == history)
+    return states[0][place * length + len(history) - 1] if length else states[place][len(history) - 1]
+
+
+def probing_forest(longest: int, vocab_size: int, device: torch.device) -> Forest:
+    """Histories of at most `longest` tokens (at least 8) in slot 0, of a few in slot 1, where every ancestor weighs.
+
+    Chains of one length and of several, forks from the end and from the middle of a chain, entries out of order and
+    taken again, told of all entries and of those that matter.
+    """
+    entries = longest + SPARE_ENTRIES
+    long, other = (_tokens(longest - 2, vocab_size, seed) for seed in (1, 2))
+    short = _tokens(3, vocab_size, 3)
+    parents = (
+        _forks(long, range(longest - 2, entries), vocab_size),
+        _forks(short, range(entries)[::-1], vocab_size),
+        (),
+    )
+    nodes = tuple(_grown(row, vocab_size) for row in parents)
+
+    def step(beams: Sequence[Sequence[Node]], chains: Mapping[int, tuple[int, ...]]) -> Step:
+        return _step(beams, chains, entries, device)
+
+    chains = (step(((), (), ()), {0: long, 1: short}), step(((), (), ()), {0: long, 2: other}))
+    last = step(nodes, {})
+    return Forest(
+        3,
+        entries,
+        (*chains, *_told_differently(step(parents, {})), *_told_differently(last)),
+        _wrong(last.batch, nodes, parents),
+    )
+
+
+def _forks(chain: tuple[int, ...], free: Sequence[int], vocab_size: int) -> tuple[Node, ...]:
+    """Two children of the chain's end and one of its middle, in the first free entries."""
+    end = Node(chain, tuple(range(len(chain))))
+    middle = Node(chain[: len(chain) // 2 + 1], end.entries[: len(chain) // 2 + 1])
+    return tuple(
+        parent.child((5 * place + 4) % vocab_size, free[place]) for place, parent in enumerate((end, end, middle))
+    )
+
+
+def _grown(parents: Sequence[Node], vocab_size: int) -> tuple[Node, ...]:
+    """Two children of the first and one of the last; the second is dead and its entry is given out again."""
+    if not parents:
+        return ()
+    first, dead, last = parents
+    step = dead.entries[-1] - first.entries[-1]  # entries are given out upwards or downwards
+    beyond = last.entries[-1] + step
+    return (
+        first.child(7 % vocab_size, dead.entries[-1]),
+        first.child(11 % vocab_size, beyond + 2 * step),
+        last.child(13 % vocab_size, beyond),
+    )
+
+
+def _tokens(count: int, vocab_size: int, seed: int) -> tuple[int, ...]:
+    generator = torch.Generator().manual_seed(seed)
+    return tuple(torch.randint(vocab_size, (count,), generator=generator).tolist())
+
+
+def _step(
+    beams: Sequence[Sequence[Node]], chains: Mapping[int, tuple[int, ...]], entries: int, device: torch.device
+) -> Step:
+    """The newest token of every node in `beams`, then chains by slot; asks for every node, and places all along each
+    chain."""
+    ancestry = torch.zeros(len(beams), max(1, *map(len, beams)), entries, dtype=torch.bool)
+    positions = torch.zeros(len(beams), entries, dtype=torch.int64)
+    nodes = [(slot, lane, node) for slot, row in enumerate(beams) for lane, node in enumerate(row)]
+    for slot, lane, node in nodes:
+        ancestry[slot, lane, list(node.entries)] = True
+        positions[slot, list(node.entries)] = torch.arange(len(node.entries))
+    packed = [(slot, place, token) for slot, chain in chains.items() for place, token in enumerate(chain)]
+    outputs = list(range(len(nodes)))
+    histories = [node.history for *_, node in nodes]
+    start = len(nodes)
+    for chain in chains.values():
+        for place in range(PLACES_OF_A_CHAIN):
+            length = len(chain) - place * (len(chain) - 1) // (PLACES_OF_A_CHAIN - 1)
+            outputs.append(start + length - 1)
+            histories.append(chain[:length])
+        start += len(chain)
+
+    def tensor(values: list[int]) -> Tensor:
+        return torch.tensor(values, dtype=torch.int64, device=device)
+
+    batch = TreeBatch(
+        token_ids=tensor([node.history[-1] for *_, node in nodes] + [token for *_, token in packed]),
+        positions=tensor([len(node.history) - 1 for *_, node in nodes] + [place for _, place, _ in packed]),
+        slots=tensor([slot for slot, *_ in nodes] + [slot for slot, *_ in packed]),
+        entries=tensor([node.entries[-1] for *_, node in nodes] + [place for _, place, _ in packed]),
+        lanes=tensor([lane for _, lane, _ in nodes]),
+        ancestry=ancestry.to(device),
+        entry_positions=positions.to(device),
+        beam_counts=tuple(map(len, beams)),
+        prefix_lengths=tuple(map(len, chains.values())),
+        outputs=tensor(outputs),
+    )
+    per_slot = [len(row) for row in beams if row] + [PLACES_OF_A_CHAIN] * len(chains)
+    return Step(batch, tuple(histories), per_slot)
+
+
+def _told_differently(step: Step) -> tuple[Step, ...]:
+    """The same forward told of all entries, of how far they reach in each slot, and of those alone that matter."""
+    batch = step.batch
+    seen = [torch.nonzero(rows.any(0))[:, 0] for rows in batch.ancestry]
+    reaches = tuple(int(entries[-1]) + 1 if len(entries) else 0 for entries in seen)
+    columns = pad_sequence([entries.flip(0) for entries in seen], batch_first=True)
+    counts = tuple(map(len, seen))
+    is_real = (
+        torch.arange(columns.shape[1], device=columns.device) < torch.tensor(counts, device=columns.device)[:, None]
+    )
+    chosen = replace(
+        batch,
+        ancestry=batch.ancestry.gather(2, columns[:, None].expand(-1, batch.ancestry.shape[1], -1)) & is_real[:, None],
+        entry_positions=batch.entry_positions.gather(1, columns),
+        columns=columns,
+    )
+    variants = (batch, replace(batch, reaches=reaches), chosen, replace(chosen, reaches=counts))
+    return tuple(step._replace(batch=variant) for variant in variants)
+
+
+def _wrong(
+    batch: TreeBatch, nodes: Sequence[Sequence[Node]], parents: Sequence[Sequence[Node]]
+) -> tuple[TreeBatch, ...]:
+    """Every node without its parent; and every node with the parents of others as well."""
+    without, beside = batch.ancestry.clone(), batch.ancestry.clone()
+    for slot, row in enumerate(nodes):
+        for lane, node in enumerate(row):
+            without[slot, lane, node.entries[-2]] = False
+            others = [parent.entries[-1] for parent in parents[slot] if parent.entries[-1] not in node.entries]
+            beside[slot, lane, others] = True
+    return replace(batch, ancestry=without), replace(batch, ancestry=beside)
