@@ -1,6 +1,5 @@
 """The probe: right packed forwards pass, every wrong one that we could think of is refused, in float32 and below."""
 
-import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -17,7 +16,7 @@ from rote.models.hf_float32 import widened
 from rote.models.hf_head import ChunkedHead
 from rote.models.hf_recompute import RecomputeSession
 from rote.models.hf_tree import TreeSessionHF
-from rote.models.probe import can_search_trees
+from rote.models.probe import probe_trees
 from rote.models.probe_forest import probing_forest
 from rote.models.table import TableModel
 from tests.models.test_hf_architectures import TREES
@@ -33,12 +32,7 @@ def is_refused(architecture: str, dtype: torch.dtype, **changes: Any) -> bool:
 
 
 def refuses(model: Any) -> bool:
-    head = ChunkedHead(model)
-    with warnings.catch_warnings(record=True) as seen:
-        warnings.simplefilter("always")
-        passes = can_search_trees(head, tokens=TOKENS)
-    assert passes == (not any("recomputed" in str(warning.message) for warning in seen))
-    return not passes
+    return probe_trees(ChunkedHead(model), tokens=TOKENS).why_not(TOKENS) is not None
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
@@ -229,8 +223,7 @@ def test_a_model_that_says_the_same_whatever_it_sees_cannot_be_probed() -> None:
     with torch.no_grad():
         for layer in model.model.layers:
             layer.self_attn.o_proj.weight.zero_()
-    with pytest.warns(UserWarning, match="recomputed"):
-        assert not can_search_trees(ChunkedHead(model), tokens=TOKENS)
+    assert refuses(model)
 
 
 SPANNED = {"max_position_embeddings": 512, "sliding_window": 150, "attention_chunk_size": 150}

@@ -59,13 +59,13 @@ def assert_same_run(run: Path, expected: Path) -> None:
 def test_a_scan_killed_three_times_ends_like_one_left_alone(
     lab: TinyLab, stage: Stage, undisturbed: tuple[Path, int], rote: Command, tmp_path: Path
 ) -> None:
-    """Moments are drawn with a seed from the first quarter of the run, so that three sessions cannot finish it."""
+    """Moments are drawn with a seed from the first third of the run, so that three sessions cannot finish it."""
     expected, moments = undisturbed
     run = tmp_path / "run"
     drawn = random.Random(20261115)
     for number in range(KILLS):
         before, log = stored_windows(run), tmp_path / f"log-{number}"
-        killed = stage(Session(arguments(lab, run), str(log), drawn.randrange(moments // 12, moments // 4)))
+        killed = stage(Session(arguments(lab, run), str(log), drawn.randrange(moments // 6, moments // 3)))
         assert killed.status == -signal.SIGKILL
         after = stored_windows(run)
         assert before <= after, "a kill must not take away what was finished"

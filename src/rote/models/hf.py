@@ -2,6 +2,7 @@
 
 import copy
 import hashlib
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,7 +18,7 @@ from rote.models.hf_head import ChunkedHead
 from rote.models.hf_recompute import RecomputeSession
 from rote.models.hf_tree import TreeSessionHF
 from rote.models.plain_text import PlainTextTokenizer
-from rote.models.probe import USUAL_TOKENS, can_search_trees
+from rote.models.probe import USUAL_TOKENS, Probed, probe_trees
 from rote.models.scoring import WindowScores, score_tokens
 from rote.policy import Policy
 from rote.types import BosRule, Encoding
@@ -46,8 +47,10 @@ class HuggingFaceModel:
         self.tokenizer = tokenizer
         self.name = name
         self.revision = revision
-        self._decisions: dict[int | None, bool] = {}
-        """Whether trees are searched, by the length of the longest history that was asked about."""
+        self._probed: dict[int, Probed] = {}
+        """What probes found out, by the length of their histories."""
+        self._faults: set[str] = set()
+        """Why some sessions recompute their histories."""
 
     @property
     def vocab_size(self) -> int:
@@ -154,24 +157,31 @@ class HuggingFaceModel:
     @property
     def searches_trees(self) -> bool:
         """Whether beams are evaluated as a tree in all sessions so far; decided by comparing with the plain forward."""
-        return self._decides_for(USUAL_TOKENS) and all(self._decisions.values())
+        return self._takes_trees(USUAL_TOKENS) and not self._faults
 
-    def _decides_for(self, longest: int | None) -> bool:
-        """Whether trees with histories of up to this many tokens, or any number, can be evaluated."""
-        asked = None if longest is None else max(longest, USUAL_TOKENS)
-        if asked not in self._decisions:
-            tokens = asked or USUAL_TOKENS
-            fitting = tokens if self.max_positions is None else min(tokens, self.max_positions)
-            self._decisions[asked] = can_search_trees(self._head, tokens=fitting, longest=asked)
-        return self._decisions[asked]
+    def _takes_trees(self, longest: int | None) -> bool:
+        """Whether histories of up to this many tokens, or any number, can be searched as a tree."""
+        tokens = max(longest or USUAL_TOKENS, USUAL_TOKENS)
+        tokens = tokens if self.max_positions is None else min(tokens, self.max_positions)
+        if tokens not in self._probed:
+            self._probed[tokens] = probe_trees(self._head, tokens=tokens)
+        fault = self._probed[tokens].why_not(longest)
+        if fault is not None and fault not in self._faults:
+            self._faults.add(fault)
+            warnings.warn(
+                f"{type(self.model).__name__} {fault}; histories are recomputed, which is slower and gives the same "
+                "numbers.",
+                stacklevel=3,
+            )
+        return fault is None
 
     def open_tree(self, slots: int, entries: int, *, longest: int | None = None) -> TreeSession:
-        if self._decides_for(longest):
+        if self._takes_trees(longest):
             return TreeSessionHF(self._head, slots, entries)
         return RecomputeSession(self._head, slots, entries)
 
     def tree_bytes_per_entry(self) -> int:
-        if not self._decides_for(USUAL_TOKENS):
+        if not self._takes_trees(USUAL_TOKENS):
             return 8
         config = self.model.config.get_text_config()
         heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads

@@ -11,8 +11,7 @@ used if
 """
 
 import math
-import warnings
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -36,33 +35,35 @@ TOLD_APART = 30
 REFUSALS = (NotImplementedError, TypeError, AttributeError, KeyError, RuntimeError, ValueError, IndexError)
 
 
+class Probed(NamedTuple):
+    """What a probe found out."""
+
+    fault: str | None
+    """Why packed forwards cannot be used, as the rest of a sentence about the model; None when they can."""
+    span: int | None
+    """A local span that lives in a mask alone: packed forwards are right for histories up to its length."""
+
+    def why_not(self, longest: int | None) -> str | None:
+        """Why histories of up to `longest` tokens, or of any length, cannot be searched as a tree; None if they can."""
+        if self.fault is not None or self.span is None or (longest is not None and longest <= self.span):
+            return self.fault
+        return f"keeps attention within {self.span} tokens by a mask alone"
+
+
 @torch.inference_mode()
-def can_search_trees(head: ChunkedHead, *, tokens: int = USUAL_TOKENS, longest: int | None = None) -> bool:
-    """True when packed tree forwards of `tokens` tokens reproduce the plain forward, and so will those of `longest`
-    tokens at most, or any number."""
-    reason = _why_not(head, max(FEWEST_TOKENS, tokens), longest)
-    if reason is not None:
-        warnings.warn(
-            f"{type(head.model).__name__} {reason}; histories are recomputed, which is slower and gives the same "
-            "numbers.",
-            stacklevel=3,
-        )
-    return reason is None
-
-
-def _why_not(head: ChunkedHead, tokens: int, longest: int | None) -> str | None:
-    forest = probing_forest(tokens, head.vocab_size, head.model.device)
+def probe_trees(head: ChunkedHead, *, tokens: int) -> Probed:
+    """Compare packed tree forwards with plain ones on histories of up to `tokens` tokens."""
+    forest = probing_forest(max(FEWEST_TOKENS, tokens), head.vocab_size, head.model.device)
     session = TreeSessionHF(head, forest.slots, forest.entries)
     try:
         packed = forest.packed_logits(session)
     except torch.OutOfMemoryError:
         raise
     except REFUSALS as error:
-        return f"cannot take tree attention ({type(error).__name__})"
+        return Probed(f"cannot take tree attention ({type(error).__name__})", None)
     if not _is_right(head, forest, packed):
-        return "gives other numbers with tree attention"
-    span = _hidden_span(head.model, session.windows_seen, longest)
-    return None if span is None else f"keeps attention within {span} tokens by a mask alone"
+        return Probed("gives other numbers with tree attention", None)
+    return Probed(None, _hidden_span(head.model, session.windows_seen))
 
 
 def _is_right(head: ChunkedHead, forest: Forest, packed: list[Tensor]) -> bool:
@@ -108,15 +109,15 @@ def _distances(found: list[Tensor], exact: list[Tensor]) -> list[Tensor]:
     return [(one - other).square().mean(-1).sqrt() / other.std(-1) for one, other in zip(found, exact, strict=True)]
 
 
-def _hidden_span(model: Any, windows_seen: set[int | None], longest: int | None) -> int | None:
-    """A local span that the settings name, that no layer handed over, and that a history may outgrow."""
+def _hidden_span(model: Any, windows_seen: set[int | None]) -> int | None:
+    """A local span that the settings name and that no layer handed over."""
     config = model.config.get_text_config()
     kinds = getattr(config, "layer_types", None)
     if kinds and all(kind == "full_attention" for kind in kinds):
         return None
-    limit = longest or getattr(config, "max_position_embeddings", None) or math.inf
+    longest = getattr(config, "max_position_embeddings", None) or math.inf
     for name in ("sliding_window", "attention_chunk_size"):
         span = getattr(config, name, None)
-        if isinstance(span, int) and 0 < span < limit and span not in windows_seen:
+        if isinstance(span, int) and 0 < span < longest and span not in windows_seen:
             return span
     return None
