@@ -143,11 +143,12 @@ class HuggingFaceModel:
 
     def _logits_and_targets(self, ids: Tensor, suffix_tokens: int) -> Iterator[tuple[Tensor, Tensor]]:
         """(logits, the token that follows) of every suffix token, a few rows at a time, window by window."""
-        rows, length = ids.shape
-        targets = ids[:, length - suffix_tokens :].flatten()
-        places = torch.arange(length - suffix_tokens - 1, length - 1, device=ids.device)
+        targets = ids[:, -suffix_tokens:].flatten()
+        evaluated = ids[:, :-1]  # nothing is asked after the last token
+        rows, length = evaluated.shape
+        places = torch.arange(length - suffix_tokens, length, device=ids.device)
         starts = length * torch.arange(rows, device=ids.device)
-        chunks = self._head.chunks(self._head.states((starts[:, None] + places).flatten(), input_ids=ids))
+        chunks = self._head.chunks(self._head.states((starts[:, None] + places).flatten(), input_ids=evaluated))
         yield from zip(chunks, torch.split(targets, self._head.rows_at_once), strict=True)
 
     @cached_property
