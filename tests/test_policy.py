@@ -100,7 +100,7 @@ def test_ties_across_a_vocabulary_beyond_16_bits_go_to_the_lower_ids(dtype: torc
 @given(st.lists(st.floats(width=32, allow_nan=False), min_size=1, max_size=9))
 def test_integer_keys_order_any_float_as_sorting_does(row: list[float]) -> None:
     """The path GPUs take: subnormals, infinities and both zeros included."""
-    _, ids = _top_tokens_by_key(torch.tensor(row), len(row))
+    _, ids = _top_tokens_by_key(torch.tensor(row, dtype=torch.float32), len(row))
     assert ids.tolist() == sorted(range(len(row)), key=lambda token: (-row[token], token))
 
 

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from rote import block_keys
 from rote.errors import ConfigError
 
 
@@ -61,16 +62,23 @@ class Kept(NamedTuple):
     unlisted: Tensor  # [...] float64: probability of kept tokens beyond the listed ones (0 without a cap)
 
 
-def keep(logits: Tensor, policy: Policy, *, cap: int | None = None) -> Kept:
+class TopTokens(NamedTuple):
+    """The largest logits in falling order and their token ids."""
+
+    values: Tensor  # [..., count]
+    token_ids: Tensor  # [..., count] int64
+
+
+def keep(logits: Tensor, policy: Policy, *, cap: int | None = None, top: TopTokens | None = None) -> Kept:
     """Tokens the policy allows after `logits` [..., vocab], with their renormalised log-probabilities.
 
     `cap` limits how many are listed, heaviest first; the probabilities stay exact and the mass of the rest is
-    returned as `unlisted`.
+    returned as `unlisted`. `top` are at least as many top tokens, where somebody has found them already.
     """
     vocab_size = logits.shape[-1]
     width = policy.width(vocab_size)
     listed = width if cap is None else min(width, cap)
-    values, token_ids = top_tokens(logits, listed)
+    values, token_ids = (tensor[..., :listed] for tensor in top or top_tokens(logits, listed))
     scaled = values.double() / policy.temperature
     log_probs = scaled - (_log_normaliser(logits, policy, width) if listed < width else scaled.logsumexp(-1, True))
     if policy.top_p is not None and policy.top_p < 1:
@@ -83,14 +91,14 @@ def keep(logits: Tensor, policy: Policy, *, cap: int | None = None) -> Kept:
     return Kept(token_ids, log_probs, unlisted)
 
 
-def top_tokens(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
+def top_tokens(logits: Tensor, count: int) -> TopTokens:
     """The `count` largest logits in falling order and their token ids; equal logits by lower id. Exact under ties."""
     logits, vocab_size = logits.float(), logits.shape[-1]
     if logits.device.type != "cpu":
-        return _top_tokens_by_key(logits, count)
+        return TopTokens(*_top_tokens_by_key(logits, count))
     if count == vocab_size:
         ordered = logits.sort(dim=-1, descending=True, stable=True)
-        return ordered.values, ordered.indices
+        return TopTokens(ordered.values, ordered.indices)
     values, ids = _largest(logits, count + 1)
     # topk breaks ties as it likes: fine while equal values do not straddle the cut, wrong otherwise.
     straddled = values[..., count - 1] == values[..., count]
@@ -98,7 +106,7 @@ def top_tokens(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
     if bool(straddled.any()):
         fixed_values, fixed_ids = _top_tokens_by_key(logits[straddled], count)
         values[straddled], ids[straddled] = fixed_values, fixed_ids
-    return values, ids
+    return TopTokens(values, ids)
 
 
 BLOCK = 32
@@ -136,12 +144,30 @@ def _order_ties(values: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
 
 def _top_tokens_by_key(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """Top tokens through one integer key per token: the logit as an ordered integer, then the id reversed."""
-    logits = logits + 0.0  # −0.0 becomes 0.0: they tie
-    bits = logits.view(torch.int32)
-    ordered = (bits ^ ((bits >> 31) & 0x7FFFFFFF)).long()
-    reversed_ids = torch.arange(logits.shape[-1] - 1, -1, -1, device=logits.device)
-    token_ids = _largest((ordered << 32) + reversed_ids, count)[1]
+    if block_keys.is_available(logits) and 3 * count * BLOCK <= logits.shape[-1]:
+        token_ids = _in_best_blocks(logits, count)
+    else:
+        ids = torch.arange(logits.shape[-1], device=logits.device)
+        token_ids = _largest(_keys(logits, ids), count)[1]
     return logits.gather(-1, token_ids), token_ids
+
+
+def _in_best_blocks(logits: Tensor, count: int) -> Tensor:
+    """The tokens with the largest keys: they lie in the blocks with the largest best keys. [rows, count]"""
+    vocab_size = logits.shape[-1]
+    best = block_keys.best_keys(logits, block=BLOCK)
+    chosen = best.topk(count, -1).indices  # [rows, count]
+    ids = (chosen[:, None] + torch.arange(BLOCK, device=logits.device)[:, None] * best.shape[-1]).flatten(1)
+    inside = logits.gather(-1, ids.clamp(max=vocab_size - 1))
+    keys = torch.where(ids < vocab_size, _keys(inside, ids), torch.iinfo(torch.int64).min)
+    return ids.gather(-1, keys.topk(count, -1).indices)
+
+
+def _keys(logits: Tensor, ids: Tensor) -> Tensor:
+    """Integers in the order of the logits, equal ones by lower id."""
+    bits = (logits + 0.0).view(torch.int32)  # −0.0 becomes 0.0: they tie
+    ordered = (bits ^ ((bits >> 31) & 0x7FFFFFFF)).long()
+    return (ordered << 32) + (0x7FFFFFFF - ids)
 
 
 def log_weight_of_all(logits: Tensor, highest: Tensor, temperature: float) -> Tensor:

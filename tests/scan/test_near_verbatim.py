@@ -112,8 +112,8 @@ class Failing(TableModel):
 
     most = 5
 
-    def open_tree(self, slots: int, entries: int) -> TableSession:
-        session = super().open_tree(slots, entries)
+    def open_tree(self, slots: int, entries: int, *, longest: int | None = None) -> TableSession:
+        session = super().open_tree(slots, entries, longest=longest)
         forward_in_chunks = session.forward_in_chunks
 
         def checked(batch):  # type: ignore[no-untyped-def]

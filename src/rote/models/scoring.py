@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from rote.policy import Policy, log_weight_of_all, top_tokens
+from rote.policy import Policy, TopTokens, log_weight_of_all, top_tokens
 
 NUCLEUS_LIST = 256
 """Values sorted for nucleus policies before falling back to the whole vocabulary."""
@@ -35,10 +35,21 @@ class WindowScores(NamedTuple):
     model_log_probs: Tensor  # [windows, suffix] float64
 
 
-def score_tokens(logits: Tensor, tokens: Tensor, policies: Sequence[Policy]) -> TokenScores:
-    """Score `tokens` [rows] against `logits` [rows, vocab] under each policy."""
+def tokens_to_list(policies: Sequence[Policy], vocab_size: int) -> int:
+    """How many top tokens these policies need of each row."""
+    widths = [policy.width(vocab_size) for policy in policies if policy.top_k is not None]
+    if any(policy.top_k is None and policy.top_p is not None and policy.top_p < 1 for policy in policies):
+        widths.append(min(NUCLEUS_LIST, vocab_size))
+    return max(widths, default=0)
+
+
+def score_tokens(
+    logits: Tensor, tokens: Tensor, policies: Sequence[Policy], *, top: TopTokens | None = None
+) -> TokenScores:
+    """Score `tokens` [rows] against `logits` [rows, vocab] under each policy. `top` are at least `tokens_to_list` top
+    tokens of each row, where somebody has found them already."""
     wanted = logits.gather(-1, tokens[:, None])  # [rows, 1]
-    values = _SortedValues(logits, policies)
+    values = _SortedValues(logits, policies, top)
     ranks = _ranks(logits, tokens, wanted, values.listed)
     log_probs = torch.full((len(policies), len(tokens)), -math.inf, dtype=torch.float64, device=logits.device)
     by_temperature = {1.0: _Prefixes(values, wanted[:, 0], 1.0)}
@@ -72,13 +83,12 @@ def _ranks_in_whole_rows(logits: Tensor, tokens: Tensor, wanted: Tensor) -> Tens
 class _SortedValues:
     """Each row's largest logits in falling order; whole rows only where a nucleus reaches beyond the list."""
 
-    def __init__(self, logits: Tensor, policies: Sequence[Policy]) -> None:
+    def __init__(self, logits: Tensor, policies: Sequence[Policy], top: TopTokens | None) -> None:
         self.logits = logits
         self.vocab_size = logits.shape[-1]
-        widths = [policy.width(self.vocab_size) for policy in policies if policy.top_k is not None]
-        if any(policy.top_k is None and policy.top_p is not None and policy.top_p < 1 for policy in policies):
-            widths.append(min(NUCLEUS_LIST, self.vocab_size))
-        self.listed = top_tokens(logits, max(widths))[0] if widths else logits[:, :0]  # [rows, listed]
+        width = tokens_to_list(policies, self.vocab_size)
+        known = top or (top_tokens(logits, width) if width else None)
+        self.listed = logits[:, :0] if known is None else known.values[:, :width]  # [rows, listed]
         self.highest = self.listed[:, 0] if self.listed.shape[1] else logits.amax(-1)  # [rows]
         self._whole: dict[int, Tensor] = {}
 

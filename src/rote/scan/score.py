@@ -51,7 +51,7 @@ class ScoreStage:
         """Chains, the tokens of greedy decoding behind them, and what the policy keeps at every place must fit."""
         is_cuda = self._model.device.type == "cuda"
         entries = self._limits.prefix_tokens + 2 * self._limits.suffix_tokens
-        width = min(self._listing.policy.width(self._model.vocab_size), self._listing.cap or self._model.vocab_size)
+        width = self._listing.width(self._model.vocab_size)
         each = entries * self._model.tree_bytes_per_entry() + self._limits.suffix_tokens * width * 16
         fitting = int(free_memory(self._model.device) * CHUNK_SHARE) // each
         return max(1, min(GPU_CHUNK if is_cuda else CPU_CHUNK, fitting))
@@ -80,7 +80,8 @@ class ScoreStage:
     def _score(self, windows: Sequence[Window], *, first_slot: int) -> list[Measured]:
         if self._session is None:
             entries = self._limits.prefix_tokens + 2 * self._limits.suffix_tokens
-            self._session = self._model.open_tree(self.chunk_windows, entries)
+            longest = sum(self._limits)
+            self._session = self._model.open_tree(self.chunk_windows, entries, longest=longest)
         pairs = [TokenPair(window.prefix_ids, window.suffix_ids) for window in windows]
         slots = range(first_slot, first_slot + len(windows))
         first = evaluate_chains(

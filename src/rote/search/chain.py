@@ -15,8 +15,8 @@ from torch import Tensor
 
 from rote.models.base import TreeBatch, TreeSession
 from rote.models.memory import to_device
-from rote.models.scoring import TokenScores, score_tokens
-from rote.policy import Kept, Policy, keep
+from rote.models.scoring import TokenScores, score_tokens, tokens_to_list
+from rote.policy import Kept, Policy, keep, top_tokens
 
 
 class TokenPair(NamedTuple):
@@ -57,6 +57,9 @@ class Listing(NamedTuple):
     policy: Policy
     cap: int | None
 
+    def width(self, vocab_size: int) -> int:
+        return min(self.policy.width(vocab_size), self.cap or vocab_size)
+
 
 def evaluate_chains(
     session: TreeSession,
@@ -74,9 +77,10 @@ def evaluate_chains(
     scores: list[TokenScores] = []
     first = 0
     for logits in session.forward_in_chunks(batch):
-        kept.append(keep(logits, listing.policy, cap=listing.cap))
+        top = top_tokens(logits, max(listing.width(logits.shape[-1]), tokens_to_list(policies, logits.shape[-1])))
+        kept.append(keep(logits, listing.policy, cap=listing.cap, top=top))
         if policies:
-            scores.append(score_tokens(logits, targets[first : first + len(logits)], policies))
+            scores.append(score_tokens(logits, targets[first : first + len(logits)], policies, top=top))
         first += len(logits)
     flat = Kept(*(torch.cat(parts) for parts in zip(*kept, strict=True)))
     lengths = [len(pair.suffix_ids) for pair in pairs]
