@@ -19,6 +19,8 @@ from rote.models.hf import HuggingFaceModel
 from rote.models.hf_recompute import RecomputeSession
 from rote.models.hf_tree import TreeSessionHF
 from rote.models.table import TableModel, TableSession
+from rote.policy import Policy
+from rote.search.chain import Listing, TokenPair, evaluate_chains
 from tests.models.forest import Grown, batch_of, by_columns, histories_of, plain_logits
 from tests.models.test_hf_scoring import Scaled
 from tests.models.tiny import VOCABULARY, tiny_model
@@ -86,7 +88,8 @@ def check(
 def variants(batch: TreeBatch) -> list[TreeBatch]:
     columns = by_columns(batch)
     reaches = tuple(int(seen.any(0).nonzero().amax()) + 1 if seen.any() else 0 for seen in batch.ancestry)
-    return [batch, replace(batch, reaches=reaches), columns, replace(columns, reaches=())]
+    few = [by_rows(batch), by_rows(replace(columns, reaches=()))] if batch.beams else []
+    return [batch, replace(batch, reaches=reaches), columns, replace(columns, reaches=()), *few]
 
 
 def grown(parent: Grown, token: int, entry: int) -> Grown:
@@ -225,3 +228,32 @@ def fork(row: list[Grown], data: st.DataObject) -> list[Grown]:
     taken = {entry for parent in parents for entry in parent.entries}
     free = data.draw(st.permutations([entry for entry in range(ENTRIES) if entry not in taken]))
     return [grown(parent, data.draw(tokens), free[child]) for child, parent in enumerate(parents)]
+
+
+def by_rows(batch: TreeBatch) -> TreeBatch:
+    """The same batch, with rows for the slots that have beams only."""
+    rows = [slot for slot, count in enumerate(batch.beam_counts) if count]
+    at = torch.tensor(rows, dtype=torch.int64)
+    return replace(
+        batch,
+        ancestry=batch.ancestry[at],
+        entry_positions=batch.entry_positions[at],
+        beam_counts=tuple(batch.beam_counts[slot] for slot in rows),
+        columns=None if batch.columns is None else batch.columns[at],
+        rows=at,
+    )
+
+
+def test_a_session_is_let_go_when_nobody_uses_it() -> None:
+    """The library's table of attention functions must not keep it, and its memory, alive."""
+    import gc
+    import weakref
+
+    model = HuggingFaceModel(tiny_model("llama"), None)
+    session = model.open_tree(2, 8)
+    pair = TokenPair((1, 2), (3, 4))
+    evaluate_chains(session, [pair], [0], Listing(Policy(1.0, 3), None), device=model.device)
+    gone = weakref.ref(session)
+    del session
+    gc.collect()
+    assert gone() is None

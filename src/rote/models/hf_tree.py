@@ -136,6 +136,10 @@ def _write_rows(memory: Tensor, values: Tensor, rows: Tensor) -> None:
     flat.index_copy_(0, rows, values)
 
 
+def _nobody(*_: Any, **__: Any) -> None:
+    raise AssertionError("tree attention outside of a session's forward")
+
+
 class attention_through:
     """Within this block the model's attention is `function`. Restored afterwards, whatever happens."""
 
@@ -152,4 +156,8 @@ class attention_through:
         self._model.config._attn_implementation = self.NAME
 
     def __exit__(self, *_: object) -> None:
+        from transformers import AttentionInterface
+
         self._model.config._attn_implementation = self._before
+        # The library's table must not keep a session, and so its memory, beyond its forward.
+        AttentionInterface.register(self.NAME, _nobody)

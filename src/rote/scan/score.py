@@ -29,7 +29,7 @@ GPU_CHUNK = 512
 CPU_BATCH = 32
 GPU_BATCH = 128
 """Windows per forward."""
-CHUNK_SHARE = 0.25
+CHUNK_SHARE = 0.35
 """Share of a device's free memory that the chains of a chunk may take."""
 
 
