@@ -226,3 +226,21 @@ def test_top_k_above_the_vocabulary_is_refused_when_the_engine_opens() -> None:
 def test_a_model_whose_layers_cannot_be_found_is_not_compiled() -> None:
     with pytest.raises(ModelError, match="--compile does not know the layers of Linear"):
         compile_layers(torch.nn.Linear(2, 2))
+
+
+def test_a_session_is_let_go_when_nobody_uses_it() -> None:
+    """The library's table of attention functions must not keep it, and its memory, alive."""
+    import gc
+    import weakref
+
+    from rote.policy import Policy
+    from rote.search.chain import Listing, TokenPair, evaluate_chains
+
+    model = HuggingFaceModel(tiny_model("llama"), None)
+    session = model.open_tree(2, 8)
+    pair = TokenPair((1, 2), (3, 4))
+    evaluate_chains(session, [pair], [0], Listing(Policy(1.0, 3), None), device=model.device)
+    gone = weakref.ref(session)
+    del session
+    gc.collect()
+    assert gone() is None

@@ -19,8 +19,6 @@ from rote.models.hf import HuggingFaceModel
 from rote.models.hf_recompute import RecomputeSession
 from rote.models.hf_tree import TreeSessionHF
 from rote.models.table import TableModel, TableSession
-from rote.policy import Policy
-from rote.search.chain import Listing, TokenPair, evaluate_chains
 from tests.models.forest import Grown, batch_of, by_columns, histories_of, plain_logits
 from tests.models.test_hf_scoring import Scaled
 from tests.models.tiny import VOCABULARY, tiny_model
@@ -242,18 +240,3 @@ def by_rows(batch: TreeBatch) -> TreeBatch:
         columns=None if batch.columns is None else batch.columns[at],
         rows=at,
     )
-
-
-def test_a_session_is_let_go_when_nobody_uses_it() -> None:
-    """The library's table of attention functions must not keep it, and its memory, alive."""
-    import gc
-    import weakref
-
-    model = HuggingFaceModel(tiny_model("llama"), None)
-    session = model.open_tree(2, 8)
-    pair = TokenPair((1, 2), (3, 4))
-    evaluate_chains(session, [pair], [0], Listing(Policy(1.0, 3), None), device=model.device)
-    gone = weakref.ref(session)
-    del session
-    gc.collect()
-    assert gone() is None
