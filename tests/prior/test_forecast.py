@@ -19,8 +19,8 @@ from tests.prior.priors import Silent, config
 M = 0.01
 
 
-def drawn(draws: int, *, is_exhaustive: bool = False) -> DrawnPrefixes:
-    return DrawnPrefixes(((1, 2),), np.array([[draws]]), is_exhaustive)
+def drawn(draws: int, *, is_exhaustive: bool = False, starts: int | None = None) -> DrawnPrefixes:
+    return DrawnPrefixes(((1, 2),), np.array([[draws]]), is_exhaustive, starts)
 
 
 def scored(conditional: float, n: float) -> Scored:
@@ -64,6 +64,12 @@ def test_sentences_name_what_cannot_be_settled_and_the_draws_it_would_take() -> 
     assert "1 of the 2 suffixes" in first
     assert "7.4 × 10⁶ draws" in second
     assert len(forecast_sentences(forecast([scored(0.5, 10.0)], drawn(1000)), drawn(1000))) == 1
+
+
+def test_a_corpus_with_fewer_prefixes_than_draws_needed_is_offered_whole() -> None:
+    found = forecast([scored(0.5, 1e6)], drawn(1000))
+    assert "--prior-prefixes 30000 takes" in forecast_sentences(found, drawn(1000, starts=30_000))[1]
+    assert "takes" not in forecast_sentences(found, drawn(1000, starts=10**9))[1].split("draws")[-1]
 
 
 def test_the_run_says_it_before_the_long_pass(place: Path, tmp_path: Path) -> None:

@@ -25,8 +25,8 @@ def invoked(place: Path, out: Path, *more: object) -> str:
     return shown.output
 
 
-def printed(summary: object) -> str:
-    console = Console(width=100, force_terminal=False, highlight=False)
+def printed(summary: object, *, width: int = 100) -> str:
+    console = Console(width=width, force_terminal=False, highlight=False)
     with console.capture() as capture:
         console.print(summary)
     return capture.get()
@@ -60,6 +60,33 @@ def test_personal_data_is_masked_unless_asked_for(place: Path, tmp_path: Path, s
     assert "959-4" in plain
     assert "•" in masked
     assert "--reveal" in masked
+
+
+def test_examples_show_ratio_and_verdict_however_long_the_text_is(place: Path, tmp_path: Path) -> None:
+    run(place, tmp_path / "out", least_probability=0.0, suffix_tokens=50, stride_chars=40, limit=None)
+    found = totals(tmp_path / "out")
+    lines = printed(prior_summary(found), width=60).splitlines()
+    start = lines.index("lowest ratio:") + 1
+    verdict = found["examples"]["lowest_ratio"][0]["prior_verdict"].replace("_", " ")
+    assert verdict in lines[start]
+    assert len(lines[start]) <= 60
+
+
+def test_a_sweep_is_told_by_prefix_length(place: Path, tmp_path: Path) -> None:
+    run(place, tmp_path / "out", least_probability=0.0, prefix_lengths=(3,))
+    words = printed(prior_summary(totals(tmp_path / "out")))
+    assert words.count("Thresholds by suffix length") == 2
+    assert "By prefix length" in words
+
+
+def test_texts_that_are_in_the_reference_corpus_too_are_named(place: Path, tmp_path: Path) -> None:
+    run(place, tmp_path / "apart")
+    assert totals(tmp_path / "apart")["in_reference"] == 0
+    run(place, tmp_path / "out", prior_text=(str(place / "reference.txt"), str(place / "text.txt")))
+    assert totals(tmp_path / "out")["in_reference"] == 4
+    assert "4 suffixes come from texts that are in the reference corpus too" in printed(
+        prior_summary(totals(tmp_path / "out"))
+    )
 
 
 def test_reveal_is_an_option_of_the_command(place: Path, tmp_path: Path) -> None:

@@ -64,12 +64,13 @@ def test_more_draws_than_memory_holds_cost_nothing_where_the_corpus_is_taken_who
     assert draw(documents("abcdefghij"), draws=10**12).draws == 6
 
 
-def test_more_draws_than_memory_holds_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("draws", "words"), [(10, "drawing 10 prefixes in each of 3 trials"), (500, "listing all 100")]
+)
+def test_prefixes_that_memory_cannot_hold_are_refused(monkeypatch: pytest.MonkeyPatch, draws: int, words: str) -> None:
     monkeypatch.setattr(sizing, "available_memory", lambda: 1000)
-    with pytest.raises(
-        ConfigError, match=r"drawing 10 prefixes in each of 3 trials would take .* lower --prior-prefixes"
-    ):
-        draw(documents("abcdefghij" * 10), draws=10)
+    with pytest.raises(ConfigError, match=rf"{words}.* would take .* lower --prior-prefixes"):
+        draw(documents("abcdefghij" * 10), draws=draws)
 
 
 def test_draws_are_uniform_over_the_starts_that_are_long_enough() -> None:

@@ -33,6 +33,8 @@ class DrawnPrefixes:
     counts: NDArray[np.int64]  # [prefixes, trials]
     is_exhaustive: bool = False
     """Nothing was drawn: these are all prefixes of the corpus, counted as often as they stand there."""
+    starts: int | None = None
+    """Window starts of the corpus; with as many draws or more it is taken whole."""
 
     @property
     def draws(self) -> int:
@@ -41,7 +43,7 @@ class DrawnPrefixes:
     def shortened(self, tokens: int, bos_id: int | None) -> "DrawnPrefixes":
         """The same draws with only the last `tokens` tokens of each prefix, BOS kept and counted."""
         shorter = [shorten(prefix, tokens, bos_id) for prefix in self.prefixes]
-        return merge_equal(shorter, self.counts, is_exhaustive=self.is_exhaustive)
+        return merge_equal(shorter, self.counts, is_exhaustive=self.is_exhaustive, starts=self.starts)
 
 
 def shorten(prefix: Sequence[int], tokens: int, bos_id: int | None) -> tuple[int, ...]:
@@ -72,8 +74,16 @@ def draw_prefixes(
     options = WindowOptions(prefix_tokens=prefix_tokens, suffix_tokens=1, stride_chars=stride_chars)
     starts = _Starts(documents, options)
     if starts.count <= draws * trials:
+        require_memory(
+            starts.count * (8 * prefix_tokens + BYTES_PER_DRAW),
+            torch.device("cpu"),
+            what=f"listing all {starts.count:,} prefixes of the reference corpus",
+            advice="lower --prior-prefixes or --trials, so that fewer are drawn",
+        )
         prefixes = [window.prefix_ids for window in starts.cut(range(starts.count), tokenizer, bos_id=bos_id).values()]
-        return merge_equal(prefixes, np.ones((len(prefixes), 1), dtype=np.int64), is_exhaustive=True)
+        return merge_equal(
+            prefixes, np.ones((len(prefixes), 1), dtype=np.int64), is_exhaustive=True, starts=starts.count
+        )
     require_memory(
         draws * trials * (8 * trials + BYTES_PER_DRAW),
         torch.device("cpu"),
@@ -83,7 +93,7 @@ def draw_prefixes(
     drawn = _draw(starts, tokenizer, bos_id=bos_id, size=draws * trials, generator=np.random.default_rng([seed, 7]))
     counts = np.zeros((len(drawn), trials), dtype=np.int64)
     counts[np.arange(len(drawn)), np.repeat(np.arange(trials), draws)] = 1
-    return merge_equal(drawn, counts)
+    return merge_equal(drawn, counts, starts=starts.count)
 
 
 def _draw(
@@ -110,13 +120,17 @@ def _draw(
 
 
 def merge_equal(
-    prefixes: Sequence[tuple[int, ...]], counts: NDArray[np.int64], *, is_exhaustive: bool = False
+    prefixes: Sequence[tuple[int, ...]],
+    counts: NDArray[np.int64],
+    *,
+    is_exhaustive: bool = False,
+    starts: int | None = None,
 ) -> DrawnPrefixes:
     """Equal prefixes become one, their counts added, in order of first appearance."""
     place_of = {prefix: place for place, prefix in enumerate(dict.fromkeys(prefixes))}
     merged = np.zeros((len(place_of), counts.shape[1]), dtype=np.int64)
     np.add.at(merged, [place_of[prefix] for prefix in prefixes], counts)
-    return DrawnPrefixes(tuple(place_of), merged, is_exhaustive)
+    return DrawnPrefixes(tuple(place_of), merged, is_exhaustive, starts)
 
 
 class _Starts:

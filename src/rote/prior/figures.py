@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from rote.prior.verdicts import PriorVerdict
@@ -92,6 +93,7 @@ def ratios_by_length(suffixes: ScoredSuffixes, thresholds: Sequence[ShownThresho
         _draw_points(axes, suffixes.tokens + spread, np.clip(ratios, bottom, top), suffixes)
         axes.set_ylim(bottom - 0.4, top + 0.4)
         axes.set_xlim(tokens.min() - 1, tokens.max() + 1)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.set_xlabel("tokens of the suffix")
         axes.set_ylabel("log₁₀ ratio P(s|p) / v̂")
         axes.set_title(title, pad=46)
@@ -190,7 +192,7 @@ class PriorShare:
 
 def prior_shares(shares: Sequence[PriorShare], *, title: str = "") -> Figure:
     """Bars of the share with P(s|p) > m; memorized filled, unsettled hatched above it."""
-    figure, axes = new_figure(max(3.6, 1.1 * len(shares) + 1.4), 3.4)
+    figure, axes = new_figure(max(4.8, 1.1 * len(shares) + 1.4), 3.4)
     with house_style():
         places = np.arange(len(shares))
         totals = np.array([share.suffixes or np.nan for share in shares], dtype=float)

@@ -63,7 +63,14 @@ def forecast_sentences(found: Forecast, drawn: DrawnPrefixes) -> list[str]:
         return [f"{basis}."]
     words = f"{basis}; {missed:,} of the {found.extractable:,} suffixes with P(s|p) > m cannot be settled as memorized."
     if math.isfinite(found.draws_needed):
-        return [words, f"All of them would take {number_from_log(math.log(found.draws_needed))} draws."]
+        needed = f"All of them would take {number_from_log(math.log(found.draws_needed))} draws"
+        if drawn.starts is None or drawn.starts > found.draws_needed:
+            return [words, f"{needed}."]
+        each = -(-drawn.starts // drawn.counts.shape[1])
+        return [
+            words,
+            f"{needed}; --prior-prefixes {each} takes the reference corpus whole, which leaves no such limit.",
+        ]
     return [
         words,
         "Their n has no upper end; loosen the policy, give other texts with --generic, or set --least-ratio.",

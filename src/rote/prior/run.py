@@ -126,6 +126,7 @@ def complete(
         "token_evals": measurement.token_evals,
         "naive_token_evals": measurement.naive_token_evals,
         "available": items.available,
+        "in_reference": in_reference(items, reference, measurement.drawn),
         **items.left_out,
     }
     write_figures(session.path, rows, scores)
@@ -140,6 +141,14 @@ def complete(
         totals=totals,
     )
     session.complete(manifest, order=[row["window_id"] for row in rows])
+
+
+def in_reference(items: PriorItems, reference: Sequence[Document], drawn: DrawnPrefixes) -> int:
+    """Items whose text, or whose own prefix, is also in the reference corpus: P(s) then holds P(s|p) itself."""
+    known = {document.content_hash for document in reference}
+    shared = {document.name for document in items.documents if document.content_hash in known}
+    prefixes = set(drawn.prefixes)
+    return sum(item.window.document in shared or item.window.prefix_ids in prefixes for item in items.items)
 
 
 def _texts(documents: Sequence[Document], *, prefix: str = "") -> dict[str, Any]:

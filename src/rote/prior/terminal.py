@@ -1,6 +1,6 @@
 """The summary of a finished prior run in a terminal. Personal data in examples is masked unless asked for."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -11,16 +11,21 @@ from rote.report.words import number_from_log, percent, probability
 from rote.types import Split
 
 LENGTHS_SHOWN = 8
+FEW_PREFIXES = 1000
 Totals = Mapping[str, Any]
 
 
 def prior_summary(totals: Totals, *, reveal: bool = False) -> RenderableType:
-    """Counts, n by suffix length, what the verdicts mean, examples, the joined view."""
-    parts: list[RenderableType] = [counts_table(totals), Text(), *map(Text, basis_sentences(totals)), Text()]
-    parts += map(threshold_table, totals["thresholds"])
+    """Counts, what they rest on, n by suffix length, a sweep's counts, examples, the joined view."""
+    parts: list[RenderableType] = [counts_table(totals), Text(), *map(Text, basis_sentences(totals))]
+    for entry in totals["thresholds"]:
+        parts += [Text(), threshold_table(entry)]
+    parts += [Text(sentence, style="dim") for sentence in threshold_notes(totals["thresholds"])]
+    if "by_prefix_tokens" in totals:
+        parts += [Text(), sweep_table(totals["by_prefix_tokens"])]
     for name, rows in totals["examples"].items():
         if rows:
-            parts += [Text(), Text(f"{name.replace('_', ' ')}:"), example_table(rows, reveal=reveal)]
+            parts += [Text(), Text(f"{name.replace('_', ' ')}:"), *example_lines(rows, reveal=reveal)]
     if not reveal and any(totals["examples"].values()):
         parts.append(Text("Identifiers in examples are masked; --reveal shows them.", style="dim"))
     if "joined" in totals:
@@ -52,10 +57,17 @@ def basis_sentences(totals: Totals) -> Iterator[str]:
     reference = totals["reference"]
     if reference["is_exhaustive"]:
         yield f"P(s) is the mean over all {reference['draws']:,} prefixes of the reference corpus, exactly."
+        if reference["draws"] < FEW_PREFIXES:
+            yield "So few prefixes say little about what other text would give; a larger --prior-text says more."
     else:
         yield f"P(s) is estimated from {reference['draws']:,} prefixes drawn from the reference corpus."
     if totals["windows"] < totals["available"]:
         yield f"{totals['windows']:,} of {totals['available']:,} suffixes were chosen by --limit or --sample."
+    if shared := totals["in_reference"]:
+        yield (
+            f"{shared:,} suffixes come from texts that are in the reference corpus too: P(s) holds their own prefixes, "
+            "and their ratios are too low."
+        )
     if merged := totals.get("boundaries_merged"):
         yield f"In {merged:,} a token reaches over the boundary of prefix and suffix; it counts as suffix whole."
     yield "A verdict memorized or merely likely is wrong with a chance of at most 5 %, by the draws and by n together."
@@ -85,21 +97,19 @@ def threshold_table(entry: Mapping[str, Any]) -> Table:
         )
     table.title = f"Thresholds by suffix length, after {entry['prefix_tokens']} prefix tokens"
     table.title_justify, table.title_style = "left", ""
-    table.caption = "\n".join(_notes(lengths, shown=table.row_count))
-    table.caption_justify = "left"
     return table
 
 
-def _notes(lengths: list[tuple[str, Mapping[str, Any]]], *, shown: int) -> Iterator[str]:
+def threshold_notes(entries: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """What n is; why it is missing, has no upper end, or is that of shorter suffixes, at the first such length."""
+    lengths = [(int(tokens), one) for entry in entries for tokens, one in entry["by_suffix_tokens"].items()]
+    distinct = {tokens for tokens, _ in lengths}
     if any(one["generic_texts"] for _, one in lengths):
-        yield (
-            "n is the mean ratio of generic texts; the interval is where it would lie with as many others. A single "
-            "text carries the last column's share of it: that is why n leaps from length to length, and the "
-            "interval does not."
-        )
-    if shown < len(lengths):
-        yield f"{shown} of {len(lengths)} lengths are shown; manifest.json has all."
+        yield "n is the mean ratio of generic texts; the interval is where it would lie with as many other texts."
+        leaps = " That is why n leaps from length to length, and its interval does not." if len(distinct) > 1 else ""
+        yield f"The last column is the share of n that comes from a single text.{leaps}"
+    if len(distinct) > LENGTHS_SHOWN:
+        yield f"Not all of the {len(distinct)} suffix lengths are shown; manifest.json has them."
     for tokens, one in lengths:
         if one["reason"]:
             yield f"No n at {tokens} tokens: {one['reason']}."
@@ -113,23 +123,35 @@ def _notes(lengths: list[tuple[str, Mapping[str, Any]]], *, shown: int) -> Itera
             break
     for tokens, one in lengths:
         used = one["generic_suffix_tokens"]
-        if used is not None and used < int(tokens):
+        if used is not None and used < tokens:
             yield f"From {tokens} tokens on n is that of {used}: the generic texts are no longer."
             break
 
 
-def example_table(rows: list[Mapping[str, Any]], *, reveal: bool) -> Table:
-    """One line an example, cut at the terminal's width."""
-    table = Table(box=None, pad_edge=False, show_header=False)
-    table.add_column(justify="right")
-    table.add_column()
-    table.add_column(no_wrap=True, overflow="ellipsis")
-    for row in rows:
-        verdict = row["prior_verdict"].replace("_", " ")
-        side = f"{verdict}, {row['split']}" if row["split"] == Split.CONTROL else verdict
-        text = row["suffix_text"] if reveal else row["masked_text"]
-        table.add_row(number_from_log(real(row["log_ratio"])), side, Text(repr(text)))
+def sweep_table(by_prefix_tokens: Mapping[str, Mapping[str, int]]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim", title="By prefix length", title_justify="left")
+    table.title_style = ""
+    for name in ("prefix tokens", "P(s|p) > m", "memorized", "merely likely", "unsettled"):
+        table.add_column(name, justify="right")
+    for tokens, counts in sorted(by_prefix_tokens.items(), key=lambda entry: int(entry[0])):
+        names = ("extractable", "memorized", "merely_likely", "unsettled")
+        table.add_row(tokens, *(f"{counts[name]:,}" for name in names))
     return table
+
+
+def example_lines(rows: Sequence[Mapping[str, Any]], *, reveal: bool) -> Iterator[Text]:
+    """One line an example: ratio and verdict whole, the text cut at the terminal's width."""
+    cells = [
+        (
+            number_from_log(real(row["log_ratio"])),
+            row["prior_verdict"].replace("_", " ") + (", control" if row["split"] == Split.CONTROL else ""),
+            repr(row["suffix_text"] if reveal else row["masked_text"]),
+        )
+        for row in rows
+    ]
+    widest = [max(len(cell[place]) for cell in cells) for place in (0, 1)]
+    for ratio, verdict, text in cells:
+        yield Text(f"{ratio:>{widest[0]}}  {verdict:<{widest[1]}}  {text}", no_wrap=True, overflow="ellipsis")
 
 
 def joined_sentence(join: Mapping[str, Any]) -> str:
