@@ -1,12 +1,17 @@
-"""Choosing windows: the first N, and a seeded sample judged by sorting every window by its key."""
+"""Choosing windows: all, the first of every document, or a stratified sample, judged by sorting every window."""
 
+from collections import Counter
+from collections.abc import Iterator
+
+import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rote.corpus.documents import Document
-from rote.corpus.select import sample_key, select_windows
-from rote.corpus.windows import WindowOptions, cut_windows
+from rote.corpus.order import SmallestRanks, limit_ranks, sample_ranks
+from rote.corpus.select import Tally, plan_windows, select_windows, share_out
+from rote.corpus.windows import WindowOptions, cut_windows, starts_of
 from rote.errors import ConfigError, WindowError
 from rote.types import Split
 from tests.corpus.toy_tokenizers import WordTokenizer
@@ -15,8 +20,12 @@ OPTIONS = WindowOptions(prefix_tokens=3, suffix_tokens=2, stride_chars=4)
 TEXT = "".join(f"w{number} " for number in range(200))
 
 
-def document(name: str, text: str = TEXT) -> Document:
-    return Document.from_text(name, text, split=Split.TARGET)
+def document(name: str, text: str = TEXT, split: Split = Split.TARGET) -> Document:
+    return Document.from_text(name, text, split=split)
+
+
+def control(name: str, text: str = TEXT) -> Document:
+    return document(name, text, Split.CONTROL)
 
 
 def select(*documents: Document, **choice: int) -> list[str]:
@@ -28,31 +37,84 @@ def all_ids(*documents: Document) -> list[str]:
     return [window.window_id for window in cut_windows(documents, WordTokenizer(), OPTIONS, bos_id=None).windows]
 
 
-def test_limit_keeps_the_first_windows_of_all() -> None:
-    documents = document("a", TEXT[:60]), document("b")
-    assert select(*documents, limit=20) == all_ids(*documents)[:20]
-    assert select(*documents, limit=10**6) == all_ids(*documents) == select(*documents)
+def by_document(ids: list[str]) -> Counter[str]:
+    return Counter(window_id.split("@")[0] for window_id in ids)
 
 
-def test_limit_tokenises_no_further_than_needed() -> None:
-    tokenizer = WordTokenizer()
-    select_windows([document("a", TEXT * 100)], tokenizer, OPTIONS, bos_id=None, limit=3)
-    assert len(tokenizer.batches) == 1
+lengths = st.lists(st.tuples(st.sampled_from(Split), st.integers(0, 400)), min_size=1, max_size=6)
 
 
-@given(size=st.integers(1, 400), seed=st.integers(0, 2**64), text_end=st.integers(20, len(TEXT)))
-@settings(deadline=None)
-def test_sample_is_the_windows_of_smallest_key_in_document_order(size: int, seed: int, text_end: int) -> None:
-    documents = document("a"), document("b", TEXT[:text_end])
+def corpus(shape: list[tuple[Split, int]]) -> list[Document]:
+    return [document(f"d{place}", TEXT[:length], split) for place, (split, length) in enumerate(shape)]
+
+
+def obvious_choice(documents: list[Document], size: int, seed: int | None) -> set[str]:
+    """Every start of every document sorted by rank; the first windows long enough, each split its share."""
+    usable = set(all_ids(*documents))
+    ranked: dict[Split, list[tuple[float, int, int, str]]] = {one.split: [] for one in documents}
+    for number, one in enumerate(documents):
+        starts = np.array(starts_of(one, OPTIONS))
+        place = sum(other.split is one.split for other in documents[:number])
+        ranks = limit_ranks(place, starts) if seed is None else sample_ranks(one.name, starts, seed)
+        ids = [(float(r), number, int(s), f"{one.name}@{s}") for r, s in zip(ranks, starts, strict=True)]
+        ranked[one.split] += [entry for entry in ids if entry[-1] in usable]
+    counts = {split: len(ranked[split]) for split in Split if split in ranked}
+    shares = share_out(size, counts)
+    return {entry[-1] for split, entries in ranked.items() for entry in sorted(entries)[: shares[split]]}
+
+
+@given(shape=lengths, size=st.integers(2, 200), seed=st.none() | st.integers(0, 2**64))
+def test_the_choice_is_the_first_windows_of_the_order(
+    shape: list[tuple[Split, int]], size: int, seed: int | None
+) -> None:
+    documents = corpus(shape)
     every = all_ids(*documents)
-    kept = set(sorted(every, key=lambda window_id: sample_key(window_id, seed))[:size])
-    assert select(*documents, sample=size, seed=seed) == [window_id for window_id in every if window_id in kept]
+    if not every:
+        return
+    chosen = select(*documents, limit=size) if seed is None else select(*documents, sample=size, seed=seed)
+    kept = obvious_choice(documents, size, seed)
+    assert chosen == [window_id for window_id in every if window_id in kept]
+    assert len(chosen) == min(size, len(every))
 
 
-def test_sample_of_a_larger_corpus_agrees_with_the_smaller_one() -> None:
-    alone = select(document("a"), sample=40, seed=5)
-    together = select(document("b"), document("a"), sample=40, seed=5)
-    assert {window_id for window_id in together if window_id.startswith("a@")} <= set(alone)
+@pytest.mark.parametrize("choice", [{"limit": 60}, {"sample": 60}])
+def test_no_split_and_no_document_is_left_out(choice: dict[str, int]) -> None:
+    documents = [document("a", TEXT * 3), document("b"), control("c"), control("d", TEXT[:200])]
+    counts = by_document(select(*documents, **choice))
+    assert counts["a"] + counts["b"] == counts["c"] + counts["d"] == 30
+    # In proportion to the starts: three quarters of a and b, four fifths of c and d, give or take one.
+    assert abs(counts["a"] - 22.5) <= 1.5
+    assert abs(counts["c"] - 24) <= 2
+
+
+def test_a_split_with_few_windows_gives_the_rest_to_the_other() -> None:
+    documents = document("a"), control("b", TEXT[:40])
+    few = len(all_ids(documents[1]))
+    assert 0 < few < 10
+    assert by_document(select(*documents, limit=100)) == {"a": 100 - few, "b": few}
+
+
+def test_a_limit_takes_the_first_windows_of_each_document() -> None:
+    documents = document("a"), document("b")
+    chosen = select(*documents, limit=20)
+    assert chosen == [*all_ids(documents[0])[:10], *all_ids(documents[1])[:10]]
+    assert select(document("a"), limit=10**6) == all_ids(document("a")) == select(document("a"))
+
+
+def test_a_limit_below_the_number_of_documents_takes_those_given_first() -> None:
+    documents = [document(f"d{place}", TEXT[:60]) for place in range(9)]
+    assert select(*documents, limit=4) == [f"d{place}@0" for place in range(4)]
+
+
+@given(st.integers(2, 500), st.integers(0, 9))
+def test_a_larger_sample_holds_the_smaller(size: int, seed: int) -> None:
+    documents = document("a"), document("b", TEXT[:200]), control("c", TEXT[:300])
+    small, large = (set(select(*documents, sample=count, seed=seed)) for count in (size, size + 1))
+    assert small < large or len(small) == len(all_ids(*documents))
+
+
+def test_a_sample_and_a_limit_together_are_the_smaller_sample() -> None:
+    assert select(document("a"), sample=30, limit=7, seed=3) == select(document("a"), sample=7, seed=3)
 
 
 def test_another_seed_draws_another_sample() -> None:
@@ -69,14 +131,84 @@ def test_sample_is_uniform_over_positions() -> None:
     assert abs(sum(positions) / len(positions) - (count - 1) / 2) < 5 * standard_error
 
 
-def test_sample_and_limit_together_keep_the_first_of_the_sample() -> None:
-    assert select(document("a"), sample=30, limit=7, seed=3) == select(document("a"), sample=30, seed=3)[:7]
+def test_every_window_is_as_likely_as_any_other() -> None:
+    """A quarter of 24 documents of two sizes, over 400 seeds: each window is drawn in about a quarter of them.
+
+    Draws of one window over seeds are independent with chance 1/4; the bound is five standard deviations for each of
+    some 100 windows, chance of a false alarm 6e-5 (and the seeds are fixed).
+    """
+    documents = [document(f"d{place}", TEXT[: 24 if place % 2 else 48]) for place in range(24)]
+    every = all_ids(*documents)
+    drawn: Counter[str] = Counter()
+    for seed in range(400):
+        drawn.update(select(*documents, sample=len(every) // 4, seed=seed))
+    deviation = (400 * 0.25 * 0.75) ** 0.5
+    assert all(abs(drawn[window_id] - 100) < 5 * deviation for window_id in every)
 
 
-def test_sample_tokenises_only_what_it_takes() -> None:
+@given(
+    st.lists(st.lists(st.floats(0, 1), max_size=6), max_size=8),
+    st.integers(1, 10),
+)
+def test_smallest_ranks_are_those_of_sorting_all(ranks: list[list[float]], size: int) -> None:
+    smallest = SmallestRanks(size)
+    every = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("rote.corpus.order.SLACK", 0)
+        for number, values in enumerate(ranks):
+            smallest.add(number, np.arange(len(values)), np.array(values))
+            every += [(rank, number, start) for start, rank in enumerate(values)]
+    found = list(zip(*smallest.ranked(), strict=True))
+    assert found == [(number, start) for _, number, start in sorted(every)[:size]]
+
+
+@given(st.integers(2, 100), st.integers(1, 60), st.integers(1, 60))
+def test_shares_are_equal_as_far_as_both_sides_can_give(size: int, targets: int, controls: int) -> None:
+    shares = share_out(size, {Split.TARGET: targets, Split.CONTROL: controls})
+    target, other = shares[Split.TARGET], shares[Split.CONTROL]
+    assert target + other == min(size, targets + controls)
+    assert 1 <= target <= targets
+    assert 1 <= other <= controls
+    assert target - other in (0, 1) or target == targets or other == controls
+
+
+def test_one_window_cannot_be_both_target_and_control() -> None:
+    with pytest.raises(ConfigError, match="1 cannot hold both targets and controls; ask for at least 2"):
+        select(document("a"), control("b"), limit=1)
+    assert len(select(document("a"), limit=1)) == 1
+
+
+def test_a_choice_tokenises_only_what_it_takes() -> None:
+    for choice in ({"limit": 100}, {"sample": 100}):
+        tokenizer = WordTokenizer()
+        select_windows([document("a", TEXT * 50)], tokenizer, OPTIONS, bos_id=None, **choice)  # type: ignore[arg-type]
+        assert sum(tokenizer.batches) <= 300
+
+
+class Stream:
+    """Documents that exist one at a time."""
+
+    def __init__(self, documents: list[Document]) -> None:
+        self.documents, self.alive = documents, 0
+
+    def __iter__(self) -> Iterator[Document]:
+        for one in self.documents:
+            yield Document.from_text(one.name, one.text, split=one.split)
+
+
+@given(shape=lengths, size=st.none() | st.integers(2, 100), data=st.data())
+def test_a_plan_over_a_stream_passes_over_what_is_finished(
+    shape: list[tuple[Split, int]], size: int | None, data: st.DataObject
+) -> None:
+    documents = corpus(shape)
+    plan = plan_windows(Stream(documents), OPTIONS, sample=size)
+    tally = Tally()
+    whole = [window.window_id for window in plan.cut(WordTokenizer(), bos_id=None, tally=tally)]
+    assert len(whole) == tally.windows.total() <= plan.selection.most
+    finished = set(data.draw(st.lists(st.sampled_from(whole)))) if whole else set()
     tokenizer = WordTokenizer()
-    select_windows([document("a", TEXT * 50)], tokenizer, OPTIONS, bos_id=None, sample=100, seed=1)
-    assert sum(tokenizer.batches) <= 300
+    rest = [window.window_id for window in plan.cut(tokenizer, bos_id=None, is_finished=finished.__contains__)]
+    assert sorted([*finished, *rest]) == sorted(whole)
 
 
 def test_no_window_says_the_document_its_tokens_and_the_need() -> None:

@@ -7,12 +7,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rote.corpus.documents import Document
+from rote.corpus.select import plan_windows
 from rote.corpus.windows import (
     SLICES_PER_BATCH,
     WindowOptions,
     count_starts,
     cut_windows,
-    iterate_windows,
 )
 from rote.errors import ConfigError, TextError
 from rote.types import Split, Window
@@ -83,13 +83,9 @@ def test_windows_equal_tokenising_the_whole_rest_of_the_document(
     chosen = cut_windows(documents, tokenizer, options, bos_id=bos_id)
     windows, short = obvious_windows(documents, tokenizer, options, bos_id)
     assert chosen.windows == windows
-    assert chosen.short_by_document == short
+    assert chosen.tally.short == short
+    assert chosen.tally.windows == Counter(window.document for window in windows)
     assert count_starts(documents, options) == len(windows) + sum(short.values())
-
-    counted: Counter[str] = Counter()
-    streamed = iterate_windows(documents, tokenizer, options, bos_id=bos_id, short_by_document=counted)
-    assert list(streamed) == windows
-    assert counted == short
 
 
 def test_real_byte_level_bpe_gives_the_tokens_of_the_whole_rest() -> None:
@@ -112,7 +108,7 @@ def test_real_byte_level_bpe_gives_the_tokens_of_the_whole_rest() -> None:
     chosen = cut_windows([document(text)], HuggingFaceTokenizer(), options, bos_id=None)
     windows, short = obvious_windows([document(text)], HuggingFaceTokenizer(), options, None)
     assert chosen.windows == windows
-    assert chosen.short_by_document == short
+    assert chosen.tally.short == short
     assert len(windows) > 300
 
 
@@ -155,8 +151,8 @@ def test_windows_do_not_depend_on_other_documents() -> None:
 def test_longest_short_window_is_remembered() -> None:
     chosen = cut_windows([document("a b", "x"), document("a b c d", "y")], WordTokenizer(), OPTIONS, bos_id=None)
     assert chosen.windows == []
-    assert chosen.short_by_document == {"x": 1, "y": 2}
-    assert chosen.longest_short == ("y", 0, 4)
+    assert chosen.tally.short == {"x": 1, "y": 2}
+    assert chosen.tally.longest_short == ("y", 0, 4)
 
 
 def test_duplicate_document_names_are_refused() -> None:
@@ -174,8 +170,7 @@ def test_slices_are_tokenised_in_large_batches() -> None:
 
 def test_stream_tokenises_only_as_far_as_it_is_read() -> None:
     tokenizer = WordTokenizer()
-    stream = iterate_windows([document("word " * 100_000)], tokenizer, OPTIONS, bos_id=None)
-    next(stream)
+    next(plan_windows([document("word " * 100_000)], OPTIONS).cut(tokenizer, bos_id=None))
     assert sum(tokenizer.batches) == SLICES_PER_BATCH
 
 

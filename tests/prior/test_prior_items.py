@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rote.prior.items import PriorItem, select_items, shares
+from rote.prior.items import PriorItem, select_items
 from rote.prior.options import PriorConfig
 from rote.types import Split, Window
 from tests.prior.priors import REFERENCE, run, totals
@@ -20,16 +20,6 @@ def item(name: str, split: Split) -> PriorItem:
 
 def options(**changes: int | None) -> PriorConfig:
     return PriorConfig(model="m", prior_text=("p",), out="o", text=("t",), **changes)  # type: ignore[arg-type]
-
-
-@given(st.integers(1, 50), st.integers(1, 60), st.integers(1, 60))
-def test_shares_add_up_in_proportion_and_leave_no_split_empty(size: int, targets: int, controls: int) -> None:
-    found = shares(size, {Split.TARGET: targets, Split.CONTROL: controls})
-    assert all(share is not None and share >= 1 for share in found.values())
-    total = sum(share or 0 for share in found.values())
-    assert total == max(size, 2)
-    if size >= 2:
-        assert abs((found[Split.TARGET] or 0) - size * targets / (targets + controls)) <= 1
 
 
 @given(st.integers(1, 30), st.integers(1, 30), st.integers(2, 40), st.integers(0, 5))

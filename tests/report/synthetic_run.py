@@ -4,15 +4,16 @@ The production code writes them, columns and manifest included. Nothing touches 
 along each text, so that overlapping windows agree the way they do in a real scan.
 """
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from rote.corpus.documents import Document
-from rote.corpus.windows import WindowSet
+from rote.corpus.windows import Selection, Tally, WindowSet
 from rote.scan.columns import continuations_schema, facts_of, measures_of, results_schema
 from rote.scan.options import MEASURES, RunConfig
 from rote.scan.run import open_session, texts_section
@@ -185,6 +186,7 @@ def write_run(
     estimate: dict[str, float] | None = None,
     is_complete: bool = True,
     shared_every: int | None = None,
+    selection: Selection | None = None,
 ) -> Path:
     """A run folder; returns its path. `estimate` is what was sampled of every window.
 
@@ -217,7 +219,12 @@ def write_run(
         if not is_complete:
             return folder
         windows = [window_of(row) for rows in rows_of for row in rows]
-        chosen = WindowSet(windows, {book.name: 3 for book in books_given})
+        counts = Counter(window.document for window in windows)
+        tally = Tally(counts, Counter({book.name: 3 for book in books_given}))
+        starts: Counter[Split] = Counter()
+        for book in books_given:
+            starts[Split(book.split)] += counts[book.name] + 3
+        chosen = WindowSet(windows, tally, selection or Selection("all", None, config.seed, dict(starts)))
         facts = {book.name: known_facts(book) for book in books_given}
         manifest = build_manifest(
             config=config.as_dict(),
@@ -227,7 +234,7 @@ def write_run(
             seed=config.seed,
             command_line=["rote", "scan", "--model", model],
             timings={"measuring_seconds": 61.5},
-            totals={"windows": len(windows), "token_evals": 1_234_567},
+            totals={"windows": len(windows), "token_evals": 1_234_567, "selection": asdict(chosen.selection)},
         )
         session.complete(manifest)
     return folder

@@ -7,14 +7,17 @@ import numpy as np
 import polars as pl
 import pytest
 
+from rote.corpus.windows import Selection
 from rote.errors import RunError
 from rote.report.certainty import certainty
+from rote.report.model_card import model_card
 from rote.report.rates import rates_by_criterion
+from rote.report.selection import selection_words
 from rote.report.summary import documents_words, facts, headline, question, summarise
 from rote.report.view import RunView, load_view, manifest_text, model_name
 from rote.report.words import integer, interval_words, listed, percent, plural, probability
 from rote.stats.population import population_of
-from rote.types import Interval
+from rote.types import Interval, Split
 from tests.report.synthetic_run import books, write_run
 
 
@@ -60,6 +63,25 @@ def test_shared_controls_are_told_and_whether_they_count(tmp_path: Path, view: R
     assert f"{start} and are counted among the controls, as this run asked for" in sentences(counted)
     none = replace(shared, results=shared.results.with_columns(shared_with=pl.lit(None, pl.String)))
     assert "No control window shares its passage with target texts." in sentences(none)
+
+
+def test_a_sample_says_what_it_is_a_sample_of(tmp_path: Path, view: RunView) -> None:
+    assert selection_words(view) == f"{integer(len(view.population))} windows"
+    every = {"target": 700, "control": 211}
+    starts = {Split(split): count for split, count in every.items()}
+    for kind, manner in (("sample", "sampled, seed 4"), ("limit", "the first of every document")):
+        selection = Selection(kind, 60, 4, starts)  # type: ignore[arg-type]
+        some = load_view(write_run(tmp_path / kind, books(2000), stride=400, selection=selection))
+        controls = int(some.population.is_control.sum())
+        targets = len(some.population) - controls
+        words = f"{targets + controls} of 911 windows, {manner} ({targets} of 700 target, {controls} of 211 control)"
+        assert selection_words(some) == words
+        assert words in [fact.value for fact in facts(some)]
+        assert words in model_card(some)
+    alone = replace(
+        some, manifest=dict(some.manifest) | {"totals": {"selection": {"kind": "limit", "starts": {"target": 9}}}}
+    )
+    assert selection_words(alone) == f"{len(some.population)} of 9 windows, the first of every document"
 
 
 def test_missing_control_is_said_plainly(view: RunView) -> None:

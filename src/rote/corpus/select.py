@@ -1,27 +1,149 @@
-"""Choosing windows: all of them, the first N, or a seeded random N that survives the addition of other texts."""
+"""Choosing windows: all of them, or N that every split and document has its share of.
+
+Between the splits N is shared out equally, because rates are told by split; a split that has fewer gives the rest away.
+Inside a split documents have shares in proportion to their windows (`rote.corpus.order`). `limit` takes the first
+windows of each document, `sample` random ones. Short windows are passed over: the next in the order take their place.
+"""
 
 import hashlib
-import heapq
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
 
 from rote.corpus.documents import Document, require_unique_names
+from rote.corpus.order import SmallestRanks, limit_ranks, sample_ranks
 from rote.corpus.windows import (
-    ShortWindow,
+    ChoiceName,
+    Selection,
+    Tally,
     Tokenizer,
     WindowOptions,
     WindowSet,
     WindowStart,
-    collect,
+    count_by_split,
     cut_starts,
-    cut_windows,
+    starts_of,
     window_starts,
 )
 from rote.errors import ConfigError, WindowError
-from rote.types import Window
+from rote.types import Split, Window
+
+Chosen = dict[int, NDArray[np.int64]]
+"""Number of a document → the starts taken from it, rising."""
+
+
+@dataclass(frozen=True)
+class WindowPlan:
+    """The windows that a run measures, cut when they are asked for; `documents` can be gone through again and again.
+
+    Memory: one document, one batch of slices and, for a limit or a sample, a few numbers per window chosen.
+    """
+
+    documents: Iterable[Document]
+    options: WindowOptions
+    selection: Selection
+
+    def cut(
+        self,
+        tokenizer: Tokenizer,
+        *,
+        bos_id: int | None,
+        tally: Tally | None = None,
+        is_finished: Callable[[str], bool] = lambda window_id: False,
+    ) -> Iterator[Window]:
+        """The windows, but for finished ones, which are neither tokenised nor tallied."""
+        tally = Tally() if tally is None else tally
+        taken: Counter[Split] = Counter()
+        found: Counter[Split] = Counter()
+        while (starts := self._next_starts(taken, found)) is not None:
+            unfinished = _passing_over(starts, is_finished, found)
+            for cut in cut_starts(unfinished, tokenizer, self.options, bos_id=bos_id):
+                tally.add(cut)
+                if isinstance(cut, Window):
+                    found[cut.split] += 1
+                    yield cut
+
+    def _next_starts(self, taken: Counter[Split], found: Counter[Split]) -> Iterator[WindowStart] | None:
+        """As many further starts of each split as it lacks windows; None when nothing is lacking or left."""
+        left = {split: count - taken[split] for split, count in self.selection.starts.items()}
+        if self.selection.size is None:
+            taken.update(left)
+            return window_starts(self.documents, self.options) if any(left.values()) else None
+        wanted = share_out(self.selection.size, {split: found[split] + count for split, count in left.items()})
+        lacking = {split: wanted[split] - found[split] for split in wanted if wanted[split] > found[split]}
+        if not lacking:
+            return None
+        chosen = self._chosen(lacking, taken)
+        taken.update(lacking)
+        return self._starts_at(chosen)
+
+    def _chosen(self, lacking: Mapping[Split, int], taken: Mapping[Split, int]) -> Chosen:
+        """The next starts of the order: `lacking` of each split, behind those taken already."""
+        smallest = {split: SmallestRanks(taken[split] + count) for split, count in lacking.items()}
+        places: Counter[Split] = Counter()
+        for number, document in enumerate(self.documents):
+            if document.split in smallest:
+                starts = np.array(starts_of(document, self.options))
+                smallest[document.split].add(number, starts, self._ranks(document, places[document.split], starts))
+                places[document.split] += 1
+        chosen: dict[int, list[int]] = {}
+        for split, found in smallest.items():
+            for number, start in zip(*found.ranked().behind(taken[split]), strict=True):
+                chosen.setdefault(int(number), []).append(int(start))
+        return {number: np.sort(starts) for number, starts in chosen.items()}
+
+    def _ranks(self, document: Document, place: int, starts: NDArray[np.int64]) -> NDArray[np.float64]:
+        if self.selection.kind == "sample":
+            return sample_ranks(document.name, starts, self.selection.seed)
+        return limit_ranks(place, starts)
+
+    def _starts_at(self, chosen: Chosen) -> Iterator[WindowStart]:
+        for number, document in enumerate(self.documents):
+            for start in chosen.get(number, ()):
+                yield WindowStart(document, int(start))
+
+
+def plan_windows(
+    documents: Iterable[Document],
+    options: WindowOptions,
+    *,
+    limit: int | None = None,
+    sample: int | None = None,
+    seed: int = 0,
+) -> WindowPlan:
+    """Count what there is and say what is taken. Nothing is tokenised. With limit and sample, the smaller sample."""
+    sizes = {"limit": limit, "sample": sample}
+    for name, value in sizes.items():
+        if value is not None and value < 1:
+            raise ConfigError(f"{name} is {value}; it must be at least 1.")
+    starts = count_by_split(documents, options)
+    given = {name: value for name, value in sizes.items() if value is not None}
+    kind: ChoiceName = "sample" if sample is not None else "limit" if limit is not None else "all"
+    size = min(given.values(), default=None)
+    if size is not None:
+        share_out(size, starts)
+    return WindowPlan(documents, options, Selection(kind, size, seed, starts))
+
+
+def share_out(size: int, counts: Mapping[Split, int]) -> dict[Split, int]:
+    """`size` in equal shares, none larger than its count and none empty; what one cannot take goes to the others."""
+    if size < len(counts):
+        raise ConfigError(f"{size} cannot hold both targets and controls; ask for at least {len(counts)}.")
+    shares = dict.fromkeys(counts, 0)
+    while (open_ones := [split for split in counts if shares[split] < counts[split]]) and sum(shares.values()) < size:
+        missing = size - sum(shares.values())
+        for place, split in enumerate(open_ones):
+            # The remainder goes to those that come first, targets before controls.
+            part = missing // len(open_ones) + (place < missing % len(open_ones))
+            shares[split] = min(counts[split], shares[split] + part)
+    return shares
 
 
 def select_windows(
-    documents: Sequence[Document],
+    documents: Iterable[Document],
     tokenizer: Tokenizer,
     options: WindowOptions,
     *,
@@ -30,46 +152,32 @@ def select_windows(
     sample: int | None = None,
     seed: int = 0,
 ) -> WindowSet:
-    """The windows a run measures, in document order; at least one, else a WindowError that says why there is none.
-
-    `limit` keeps the first N of all. `sample` keeps the N with the smallest key (`sample_key`) of all; with both,
-    the first `limit` of the sample. Only what is needed is tokenised, and short windows are counted among that.
-    """
-    for name, value in (("limit", limit), ("sample", sample)):
-        if value is not None and value < 1:
-            raise ConfigError(f"{name} is {value}; it must be at least 1.")
+    """The windows of a plan as a list in document order; at least one, else a WindowError says why there is none."""
+    documents = list(documents)
     require_unique_names(documents)
-    if sample is not None:
-        chosen = _sample(documents, tokenizer, options, bos_id=bos_id, size=sample, seed=seed)
-        chosen = WindowSet(chosen.windows[:limit], chosen.short_by_document, chosen.longest_short)
-    elif limit is not None:
-        cuts = cut_starts(window_starts(documents, options), tokenizer, options, bos_id=bos_id)
-        chosen = collect(_first(cuts, limit))
-    else:
-        chosen = cut_windows(documents, tokenizer, options, bos_id=bos_id)
-    require_windows(chosen, options)
-    return chosen
+    plan, tally = plan_windows(documents, options, limit=limit, sample=sample, seed=seed), Tally()
+    windows = list(plan.cut(tokenizer, bos_id=bos_id, tally=tally))
+    require_windows(tally, options)
+    place_of = {document.name: place for place, document in enumerate(documents)}
+    windows.sort(key=lambda window: (place_of[window.document], window.char_start))
+    return WindowSet(windows, tally, plan.selection)
 
 
 def sample_key(window_id: str, seed: int) -> bytes:
-    """A random-looking key that depends on the id and the seed alone.
-
-    The windows with the smallest keys are a uniform sample without replacement; because nothing else enters, a
-    window of a larger corpus that is in the sample is in the sample of every smaller one that holds it.
-    """
+    """A random-looking key that depends on the id and the seed alone: the smallest keys are a uniform sample."""
     return hashlib.blake2b(window_id.encode(), digest_size=16, key=str(seed).encode()).digest()
 
 
-def require_windows(chosen: WindowSet, options: WindowOptions) -> None:
+def require_windows(tally: Tally, options: WindowOptions) -> None:
     """Raise a WindowError with the numbers unless there is at least one window."""
-    if chosen.windows:
+    if tally.windows:
         return
     need = f"prefix + suffix need {options.prefix_tokens} + {options.suffix_tokens} = {options.tokens}"
-    short = chosen.longest_short
+    short = tally.longest_short
     if short is None:
         raise WindowError(f"There is no document to cut windows from; {need} tokens of text.")
     where = short.document if short.char_start == 0 else f"{short.document} from character {short.char_start} on"
-    others = len(chosen.short_by_document) - 1
+    others = len(tally.short) - 1
     rest = f" and {others} other document{'s' * (others > 1)} no more" if others else ""
     raise WindowError(
         f"{where} has {short.tokens} tokens{rest}; {need}. "
@@ -77,45 +185,11 @@ def require_windows(chosen: WindowSet, options: WindowOptions) -> None:
     )
 
 
-def _first(cuts: Iterator[Window | ShortWindow], limit: int) -> Iterator[Window | ShortWindow]:
-    windows = 0
-    for cut in cuts:
-        yield cut
-        windows += isinstance(cut, Window)
-        if windows == limit:
-            return
-
-
-def _sample(
-    documents: Sequence[Document],
-    tokenizer: Tokenizer,
-    options: WindowOptions,
-    *,
-    bos_id: int | None,
-    size: int,
-    seed: int,
-) -> WindowSet:
-    """The `size` windows of smallest key. Keys need only ids, so all other windows are never tokenised."""
-    asked = size
-    while True:
-        candidates = _smallest(documents, options, count=asked, seed=seed)
-        cuts = list(cut_starts(iter(start for _, _, start in candidates), tokenizer, options, bos_id=bos_id))
-        long_enough = sum(isinstance(cut, Window) for cut in cuts)
-        if long_enough >= size or len(candidates) < asked:
-            break
-        # Some came out short: look further down the same order.
-        asked = 2 * asked
-    examined = list(_first(iter(cuts), size))
-    position_of = {start.window_id: position for _, position, start in candidates}
-    examined.sort(key=lambda cut: position_of[f"{cut.document}@{cut.char_start}"])
-    return collect(examined)
-
-
-def _smallest(
-    documents: Sequence[Document], options: WindowOptions, *, count: int, seed: int
-) -> list[tuple[bytes, int, WindowStart]]:
-    keyed = (
-        (sample_key(start.window_id, seed), position, start)
-        for position, start in enumerate(window_starts(documents, options))
-    )
-    return heapq.nsmallest(count, keyed)
+def _passing_over(
+    starts: Iterable[WindowStart], is_finished: Callable[[str], bool], found: Counter[Split]
+) -> Iterator[WindowStart]:
+    for start in starts:
+        if is_finished(start.window_id):
+            found[start.document.split] += 1
+        else:
+            yield start

@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rote.corpus.documents import Document
-from rote.corpus.shingles import Hashes, Places, Runs, runs_of
+from rote.corpus.hashes import Hashes
+from rote.corpus.shingles import Places, Runs, runs_of
 from rote.types import Split, Window
 
 RUN_WORDS = 8

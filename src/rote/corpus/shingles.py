@@ -11,7 +11,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-Hashes = NDArray[np.uint64]
+from rote.corpus.hashes import Hashes, mixed
+
 Places = NDArray[np.int64]
 
 CHUNK_CHARACTERS = 1 << 20
@@ -91,7 +92,7 @@ def _words_of(text: str, offset: int) -> _Words:
     powers = _powers(_LETTER_BASE, int(lengths.max()))
     sums = np.add.reduceat(letters[places].astype(np.uint64) * powers[within], firsts)
     starts = places[firsts].astype(np.int64) + offset
-    return _Words(_mixed(sums), starts, starts + lengths)
+    return _Words(mixed(sums), starts, starts + lengths)
 
 
 def _run_hashes(words: Hashes, length: int) -> Hashes:
@@ -99,20 +100,13 @@ def _run_hashes(words: Hashes, length: int) -> Hashes:
     total = np.zeros(count, np.uint64)
     for place, power in enumerate(_powers(_WORD_BASE, length)):
         total += words[place : place + count] * power
-    return _mixed(total)
+    return mixed(total)
 
 
 def _powers(base: np.uint64, count: int) -> Hashes:
     powers = np.full(count, base, np.uint64)
     powers[:1] = 1
     return np.asarray(np.cumprod(powers, dtype=np.uint64))
-
-
-def _mixed(values: Hashes) -> Hashes:
-    """A bijection of 64-bit numbers in which every bit depends on every bit (the finaliser of splitmix64)."""
-    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return np.asarray(values ^ (values >> np.uint64(31)))
 
 
 @cache

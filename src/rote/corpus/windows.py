@@ -10,11 +10,11 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from rote.corpus.documents import Document, require_unique_names
 from rote.errors import ConfigError
-from rote.types import Encoding, Window
+from rote.types import Encoding, Split, Window
 
 CHARACTERS_PER_TOKEN = 8
 """First guess of the slice length: 800 characters for 100 tokens, as published."""
@@ -22,6 +22,7 @@ CUT_MARGIN_CHARACTERS = 256
 """A token this far before the cut cannot have been shaped by it, even in a text without spaces."""
 SLICES_PER_BATCH = 512
 
+ChoiceName = Literal["all", "limit", "sample"]
 WORD_BREAK = re.compile(r"\S\s+\S")
 
 
@@ -73,51 +74,82 @@ class ShortWindow(NamedTuple):
     tokens: int
 
 
-@dataclass(frozen=True, slots=True)
-class WindowSet:
-    """Windows in document order, and what was dropped: short windows per document are counted, never hidden."""
+@dataclass(slots=True)
+class Tally:
+    """What came out of cutting, by document: windows, and starts that came out short. Counted, never hidden."""
 
-    windows: list[Window]
-    short_by_document: dict[str, int] = field(default_factory=dict)
+    windows: Counter[str] = field(default_factory=Counter)
+    short: Counter[str] = field(default_factory=Counter)
     longest_short: ShortWindow | None = None
     """Of the short windows, the one that came closest to being long enough."""
+
+    def add(self, cut: Window | ShortWindow) -> None:
+        if isinstance(cut, Window):
+            self.windows[cut.document] += 1
+            return
+        self.short[cut.document] += 1
+        if self.longest_short is None or cut.tokens > self.longest_short.tokens:
+            self.longest_short = cut
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which of all windows were taken: the first ones, random ones, or all (`size` None)."""
+
+    kind: ChoiceName
+    size: int | None
+    seed: int
+    starts: dict[Split, int]
+    """Places where a window may begin, by split. The last ones of a document come out short."""
+
+    @property
+    def most(self) -> int:
+        """No more windows than this come out."""
+        total = sum(self.starts.values())
+        return total if self.size is None else min(self.size, total)
+
+
+@dataclass(frozen=True, slots=True)
+class WindowSet:
+    """Windows in document order, what was dropped, and what they were chosen from."""
+
+    windows: list[Window]
+    tally: Tally
+    selection: Selection
 
 
 def cut_windows(
     documents: Sequence[Document], tokenizer: Tokenizer, options: WindowOptions, *, bos_id: int | None
 ) -> WindowSet:
-    """All windows of `documents`. For sets that do not fit in memory use `iterate_windows`."""
+    """All windows of `documents`, as a list."""
     require_unique_names(documents)
-    return collect(cut_starts(window_starts(documents, options), tokenizer, options, bos_id=bos_id))
-
-
-def iterate_windows(
-    documents: Sequence[Document],
-    tokenizer: Tokenizer,
-    options: WindowOptions,
-    *,
-    bos_id: int | None,
-    short_by_document: Counter[str] | None = None,
-) -> Iterator[Window]:
-    """The windows of `cut_windows`, one by one, in flat memory; short ones are counted in `short_by_document`."""
-    require_unique_names(documents)
+    tally = Tally()
+    windows = []
     for cut in cut_starts(window_starts(documents, options), tokenizer, options, bos_id=bos_id):
+        tally.add(cut)
         if isinstance(cut, Window):
-            yield cut
-        elif short_by_document is not None:
-            short_by_document[cut.document] += 1
+            windows.append(cut)
+    return WindowSet(windows, tally, Selection("all", None, 0, count_by_split(documents, options)))
 
 
 def window_starts(documents: Iterable[Document], options: WindowOptions) -> Iterator[WindowStart]:
     """Every place where a window may begin, in document order. An empty document has one, which comes out short."""
     for document in documents:
-        for char_start in _starts(document, options):
+        for char_start in starts_of(document, options):
             yield WindowStart(document, char_start)
 
 
 def count_starts(documents: Iterable[Document], options: WindowOptions) -> int:
     """How many starts there are, short ones included, without tokenising anything."""
-    return sum(len(_starts(document, options)) for document in documents)
+    return sum(count_by_split(documents, options).values())
+
+
+def count_by_split(documents: Iterable[Document], options: WindowOptions) -> dict[Split, int]:
+    """The starts of each split that has documents, targets first."""
+    starts: Counter[Split] = Counter()
+    for document in documents:
+        starts[document.split] += len(starts_of(document, options))
+    return {split: starts[split] for split in Split if split in starts}
 
 
 def cut_starts(
@@ -131,22 +163,8 @@ def cut_starts(
             yield _window(start, encoding, options, bos_id=bos_id)
 
 
-def collect(cuts: Iterable[Window | ShortWindow]) -> WindowSet:
-    """Windows and the tally of short ones."""
-    windows: list[Window] = []
-    short: Counter[str] = Counter()
-    longest: ShortWindow | None = None
-    for cut in cuts:
-        if isinstance(cut, Window):
-            windows.append(cut)
-            continue
-        short[cut.document] += 1
-        if longest is None or cut.tokens > longest.tokens:
-            longest = cut
-    return WindowSet(windows, dict(short), longest)
-
-
-def _starts(document: Document, options: WindowOptions) -> range:
+def starts_of(document: Document, options: WindowOptions) -> range:
+    """The characters at which windows of a document may begin."""
     if options.stride_chars is None or not document.text:
         return range(1)
     return range(0, len(document.text), options.stride_chars)

@@ -22,10 +22,14 @@ class Common:
     whole_documents: bool = option(
         False, "One window per document: its first tokens. Replaces --stride-chars.", group="text"
     )
-    limit: int | None = option(None, "Measure only the first N windows.", group="text", at_least=1, default_words="all")
+    limit: int | None = option(
+        None, "Measure only N windows: the first of every document, targets and controls alike.", group="text",
+        at_least=1, default_words="all",
+    )  # fmt: skip
     sample: int | None = option(
-        None, "Measure a seeded random sample of N windows.", group="text", at_least=1, default_words="all"
-    )
+        None, "Measure a seeded random sample of N windows, drawn from every document, targets and controls alike.",
+        group="text", at_least=1, default_words="all",
+    )  # fmt: skip
     seed: int = option(0, "Seed of everything that is drawn.", group="text", at_least=0)
     bos: BosRule = option(
         "auto", "Beginning-of-text token, counted inside the prefix; auto does as the tokenizer.", group="text"

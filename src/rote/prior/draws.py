@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from rote.corpus.documents import Document
 from rote.corpus.select import require_windows
-from rote.corpus.windows import Tokenizer, WindowOptions, WindowStart, collect, count_starts, cut_starts
+from rote.corpus.windows import Tally, Tokenizer, WindowOptions, WindowStart, count_starts, cut_starts
 from rote.search.sizing import require_memory
 from rote.types import Window
 
@@ -145,7 +145,10 @@ class _Starts:
         """The windows at those of `places` that are long enough; a WindowError when no start at all is."""
         cuts = list(cut_starts((self._at(place) for place in places), tokenizer, self._options, bos_id=bos_id))
         if len(places) == self.count:
-            require_windows(collect(cuts), self._options)
+            tally = Tally()
+            for cut in cuts:
+                tally.add(cut)
+            require_windows(tally, self._options)
         return {place: cut for place, cut in zip(places, cuts, strict=True) if isinstance(cut, Window)}
 
     def _at(self, place: int) -> WindowStart:

@@ -1,9 +1,8 @@
 """What `rote prior` scores: windows of texts, spans inside them, (prefix, suffix) pairs, or the windows of a scan."""
 
 import json
-import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,9 +11,9 @@ import polars as pl
 
 from rote.corpus.documents import Document, read_corpus
 from rote.corpus.pairs import TextPair, join_pairs, require_both_sides
-from rote.corpus.select import sample_key, select_windows
+from rote.corpus.select import sample_key, select_windows, share_out
 from rote.corpus.spans import cut_spans, find_spans, read_spans
-from rote.corpus.windows import WindowOptions, count_starts
+from rote.corpus.windows import WindowOptions
 from rote.errors import RunError, TextError, WindowError
 from rote.models.hf import HuggingFaceModel
 from rote.prior.options import AUTO_SPANS, PriorConfig
@@ -64,24 +63,18 @@ def _windows(documents: list[Document], model: HuggingFaceModel, config: PriorCo
         suffix_tokens=config.suffix_tokens,
         stride_chars=None if config.whole_documents else config.stride_chars,
     )
-    sides = {split: [one for one in documents if one.split == split] for split in Split}
-    starts = {split: count_starts(side, options) for split, side in sides.items() if side}
-    limits, samples = shares(config.limit, starts), shares(config.sample, starts)
-    chosen = [
-        select_windows(
-            sides[split],
-            model,
-            options,
-            bos_id=model.bos_id(config.bos),
-            limit=limits[split],
-            sample=samples[split],
-            seed=config.seed,
-        )
-        for split in starts
-    ]
-    items = [PriorItem(window, WINDOW_KIND) for some in chosen for window in some.windows]
-    short = sum(sum(some.short_by_document.values()) for some in chosen)
-    return PriorItems(items, sum(starts.values()), documents, {"short_windows": short})
+    chosen = select_windows(
+        documents,
+        model,
+        options,
+        bos_id=model.bos_id(config.bos),
+        limit=config.limit,
+        sample=config.sample,
+        seed=config.seed,
+    )
+    items = [PriorItem(window, WINDOW_KIND) for window in chosen.windows]
+    counted = {"short_windows": chosen.tally.short.total()}
+    return PriorItems(items, sum(chosen.selection.starts.values()), documents, counted)
 
 
 def _spans(documents: list[Document], model: HuggingFaceModel, config: PriorConfig) -> PriorItems:
@@ -193,22 +186,10 @@ def select_items(items: Sequence[PriorItem], config: PriorConfig) -> list[PriorI
 
 
 def _first(items: Sequence[PriorItem], size: int) -> list[PriorItem]:
-    left = shares(size, Counter(item.window.split for item in items))
+    left = share_out(size, Counter(item.window.split for item in items))
     kept = []
     for item in items:
-        if (room := left[item.window.split]) is not None and room > 0:
-            left[item.window.split] = room - 1
+        if left[item.window.split]:
+            left[item.window.split] -= 1
             kept.append(item)
     return kept
-
-
-def shares(size: int | None, counts: Mapping[Split, int]) -> dict[Split, int | None]:
-    """`size` shared out in proportion to the counts, one at least for each: no split is dropped silently."""
-    if size is None:
-        return dict.fromkeys(counts)
-    exact = {split: size * count / sum(counts.values()) for split, count in counts.items()}
-    found = {split: max(1, math.floor(share)) for split, share in exact.items()}
-    for split in sorted(exact, key=lambda split: math.floor(exact[split]) - exact[split]):
-        if sum(found.values()) < size:
-            found[split] += 1
-    return dict(found)

@@ -3,6 +3,7 @@
 import hashlib
 
 from rote.report.rates import Criterion, CriterionRate, rate_for, rates_by_criterion
+from rote.report.selection import selection_words
 from rote.report.view import RunView, manifest_text
 from rote.report.words import integer, interval_words, percent, policy_words, probability
 from rote.types import Split
@@ -53,8 +54,8 @@ def settings_sentence(view: RunView) -> str:
     targets = sum(document.split != Split.CONTROL for document in view.documents)
     return (
         f"Share of {prefix} + {suffix}-token windows of {targets} target and {len(view.documents) - targets} control "
-        f"documents that `{markdown_safe(view.model)}` reproduces ({policy_words(view.config)}; "
-        "windows overlap, intervals are clustered)."
+        f"documents that `{markdown_safe(view.model)}` reproduces ({selection_words(view)}; "
+        f"{policy_words(view.config)}; windows overlap, intervals are clustered)."
     )
 
 

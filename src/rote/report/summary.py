@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from rote.report.certainty import Sentence, certainty
 from rote.report.rates import Criterion, CriterionRate, rate_for, rates_by_criterion
+from rote.report.selection import selection_words
 from rote.report.view import RunView
 from rote.report.words import integer, interval_words, listed, percent, plural, policy_words, probability
 from rote.types import Split
@@ -185,7 +186,7 @@ def facts(view: RunView) -> tuple[Fact, ...]:
         Fact("Model", view.model + (f" @ {revision}" if revision else "")),
         Fact("Target texts", documents_words(targets)),
         Fact("Control texts", documents_words(controls)),
-        Fact("Windows", f"{integer(len(view.population))} in all"),
+        Fact("Windows", selection_words(view)),
         Fact("Answers sampled with", policy_words(view.config)),
     ]
     if view.population.mass_lower is not None:

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from rote.report.certainty import Sentence, certainty
 from rote.report.rates import Criterion, CriterionRate, rate_for, rates_by_criterion
+from rote.report.selection import selection_words
 from rote.report.summary import headline, question
 from rote.report.view import Document, RunView
 from rote.report.words import THIN_SPACE, integer, interval_words, percent, plural, policy_words, probability
@@ -58,7 +59,7 @@ def rate_table(view: RunView, rates: list[CriterionRate]) -> Table:
         cells = [rate_cells(rate_for(rates, criterion, split=split, edits=edits)) for split in Split]
         if any(cells):
             table.add_row(Text(name), *[cell for pair in cells for cell in (pair or (Text("–"), Text("–")))])
-    table.caption = with_commas(f"{integer(len(view.population))} windows · {policy_words(view.config)}")
+    table.caption = with_commas(f"{selection_words(view)} · {policy_words(view.config)}")
     table.caption_justify = "left"
     return table
 

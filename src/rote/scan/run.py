@@ -162,7 +162,7 @@ def complete_scan(
         seed=config.seed,
         command_line=command_line,
         timings=timings,
-        totals=totals_of(session.path, config),
+        totals=totals_of(session.path, config) | {"selection": asdict(chosen.selection)},
         **further,
     )
     session.complete(manifest, order=[window.window_id for window in chosen.windows])
@@ -235,16 +235,13 @@ def run_identity(model: HuggingFaceModel, documents: list[Document], config: Run
 def texts_section(
     documents: list[Document], chosen: WindowSet, facts: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, dict[str, Any]]:
-    counts: dict[str, int] = {}
-    for window in chosen.windows:
-        counts[window.document] = counts.get(window.document, 0) + 1
     return {
         document.name: {
             "split": str(document.split),
             "content_hash": document.content_hash,
             "characters": len(document.text),
-            "windows": counts.get(document.name, 0),
-            "short_windows": chosen.short_by_document.get(document.name, 0),
+            "windows": chosen.tally.windows[document.name],
+            "short_windows": chosen.tally.short[document.name],
             **facts.get(document.name, {}),
         }
         for document in documents
