@@ -36,6 +36,7 @@ class Layout:
         self.beam_rows = batch.beam_rows
         self._rows: Tensor | None = None
         self._sees: dict[int | None, Tensor] = {}
+        self._live: dict[int | None, tree_attention.Seen] = {}
         self._hidden: dict[int | None, Tensor] = {}
         self._chain_hidden: dict[int | None, Tensor] = {}
         self._hidden_by_slot: dict[int | None, list[Tensor]] = {}
@@ -99,6 +100,12 @@ class Layout:
                 allowed = allowed & (distance < window)
             self._sees[window] = allowed
         return self._sees[window]
+
+    def live_entries(self, window: int | None) -> tree_attention.Seen:
+        """The entries that some lane looks at, for the kernel; once for all layers."""
+        if window not in self._live:
+            self._live[window] = tree_attention.live_entries(self.sees(window), self.batch.columns)
+        return self._live[window]
 
     @cached_property
     def packing(self) -> tree_attention.Packing:
@@ -225,10 +232,8 @@ def _in_use_by_slot(memory: Tensor, slot: int, reach: int, layout: Layout) -> Te
 def attend_beams(query: Tensor, keys: Tensor, values: Tensor, layout: Layout, style: AttentionStyle) -> Tensor:
     """Packed beams [heads, beams, width] → [beams, heads, width]."""
     if style.softcap is None and tree_attention.is_available(query):
-        sees, columns = layout.sees(style.window), layout.batch.columns
-        return tree_attention.attend(
-            query, keys, values, sees, layout.packing, columns=columns, scale=style.scale(query)
-        )
+        seen = layout.live_entries(style.window)
+        return tree_attention.attend(query, keys, values, seen, layout.packing, scale=style.scale(query))
     if layout.batch.reaches and query.device.type == "cpu" and query.dtype == torch.float32:
         return _attend_slot_by_slot(query, keys, values, layout, style)
     return _attend_rectangle(query, keys, values, layout, style)

@@ -1,8 +1,8 @@
 """Attention of beams over a session's memory as one GPU kernel: it reads only the entries that some beam sees.
 
-A program serves one slot and one key-value head. It walks over the entries in blocks, passes over blocks that none of
-its queries descends from, and keeps a running softmax in float32. Nothing is padded, gathered or copied; entries may be
-addressed through columns. `hf_attention` has the plain version, which judges this one.
+A program serves one slot and one key-value head. It walks over the slot's live entries (those that some lane sees) in
+blocks and keeps a running softmax in float32. No key or value is padded, gathered or copied: live entries are addressed
+through a list of columns that is made once for all layers. `hf_attention` has the plain version, which judges this one.
 """
 
 import math
@@ -19,7 +19,7 @@ except ImportError:  # pragma: no cover: a machine without a GPU build of torch
 
 LARGEST_WIDTH = 256
 QUERY_BLOCK = 32
-ENTRY_BLOCK = 32
+ENTRY_BLOCK = 64
 
 
 class Packing(NamedTuple):
@@ -33,6 +33,22 @@ class Packing(NamedTuple):
     """Most queries of a slot."""
 
 
+class Seen(NamedTuple):
+    """The live entries of each row of the ancestry, packed to the front."""
+
+    columns: Tensor  # [rows, entries] int64: entries in the session's memory, live ones first
+    counts: Tensor  # [rows] int64: how many are live
+    sees: Tensor  # [rows, lanes, entries] bool, in the order of `columns`
+
+
+def live_entries(sees: Tensor, columns: Tensor | None) -> Seen:
+    """What `sees` [rows, lanes, entries in use] is about: entry e, or `columns[:, e]` where that is given."""
+    is_live = sees.any(1)
+    order = is_live.logical_not().to(torch.uint8).sort(dim=-1, stable=True).indices
+    packed = sees.gather(2, order[:, None].expand_as(sees))
+    return Seen(order if columns is None else columns.gather(1, order), is_live.sum(-1), packed)
+
+
 def is_available(query: Tensor) -> bool:
     """Whether the kernel can serve queries of this kind on this device."""
     return (
@@ -43,13 +59,10 @@ def is_available(query: Tensor) -> bool:
     )
 
 
-def attend(
-    query: Tensor, keys: Tensor, values: Tensor, sees: Tensor, packing: Packing, *, columns: Tensor | None, scale: float
-) -> Tensor:
+def attend(query: Tensor, keys: Tensor, values: Tensor, seen: Seen, packing: Packing, *, scale: float) -> Tensor:
     """Packed `query` [heads, queries, width] over memory [slots, entries, key-value heads, width].
 
-    `sees` [rows, lanes, entries in use] says what each lane looks at; `columns` [rows, entries in use] which entry each
-    column is about. Returns [queries, heads, value width].
+    Returns [queries, heads, value width].
     """
     heads, count, width = query.shape
     groups = heads // keys.shape[2]
@@ -59,30 +72,30 @@ def attend(
         query,
         keys,
         values,
-        sees.view(torch.uint8),
+        seen.sees.view(torch.uint8),
         out,
         packing.starts,
         packing.counts,
         packing.slots,
         packing.lanes,
-        keys if columns is None else columns,
+        seen.columns,
+        seen.counts,
         *query.stride(),
         *keys.stride(),
         *values.stride(),
-        *sees.stride(),
+        *seen.sees.stride(),
         *out.stride(),
-        0 if columns is None else columns.stride(0),
-        sees.shape[-1],
+        seen.columns.stride(0),
         scale * math.log2(math.e),
         GROUPS=groups,
         WIDTH=width,
         VALUE_WIDTH=values.shape[-1],
-        HAS_COLUMNS=columns is not None,
         QUERY_BLOCK=QUERY_BLOCK,
         ENTRY_BLOCK=ENTRY_BLOCK,
         WIDTH_BLOCK=triton.next_power_of_2(max(16, width)),
         VALUE_BLOCK=triton.next_power_of_2(max(16, values.shape[-1])),
         num_warps=4,
+        num_stages=3,
     )
     return out
 
@@ -90,18 +103,18 @@ def attend(
 def _define() -> Any:
     """The kernel, where there is something to compile it with."""
 
-    @triton.jit(do_not_specialize=["entries"])  # type: ignore[untyped-decorator]
+    @triton.jit  # type: ignore[untyped-decorator]
     def kernel(  # type: ignore[no-untyped-def]
         query_ptr, keys_ptr, values_ptr, sees_ptr, out_ptr, starts_ptr, counts_ptr, slots_ptr, lanes_ptr, columns_ptr,
+        live_ptr,
         query_head, query_place, query_width,
         keys_slot, keys_entry, keys_head, keys_width,
         values_slot, values_entry, values_head, values_width,
         sees_row, sees_lane, sees_entry,
         out_place, out_head, out_width,
         columns_row,
-        entries,
         scale,
-        GROUPS: tl.constexpr, WIDTH: tl.constexpr, VALUE_WIDTH: tl.constexpr, HAS_COLUMNS: tl.constexpr,
+        GROUPS: tl.constexpr, WIDTH: tl.constexpr, VALUE_WIDTH: tl.constexpr,
         QUERY_BLOCK: tl.constexpr, ENTRY_BLOCK: tl.constexpr, WIDTH_BLOCK: tl.constexpr, VALUE_BLOCK: tl.constexpr,
     ):  # fmt: skip
         row = tl.program_id(0)
@@ -130,45 +143,43 @@ def _define() -> Any:
         largest = tl.full([QUERY_BLOCK], float("-inf"), tl.float32)
         total = tl.zeros([QUERY_BLOCK], tl.float32)
         mixed = tl.zeros([QUERY_BLOCK, VALUE_BLOCK], tl.float32)
-        for first in range(0, entries, ENTRY_BLOCK):
-            columns = first + tl.arange(0, ENTRY_BLOCK)
-            is_column = columns < entries
+        live = tl.load(live_ptr + row)
+        for first in range(0, live, ENTRY_BLOCK):
+            places_live = first + tl.arange(0, ENTRY_BLOCK)
+            is_live = places_live < live
+            entries = tl.load(columns_ptr + row * columns_row + places_live, mask=is_live, other=0)
             seen = tl.load(
-                sees_ptr + row * sees_row + lanes[:, None] * sees_lane + columns[None, :] * sees_entry,
-                mask=is_query[:, None] & is_column[None, :],
+                sees_ptr + row * sees_row + lanes[:, None] * sees_lane + places_live[None, :] * sees_entry,
+                mask=is_query[:, None] & is_live[None, :],
                 other=0,
-            ).to(tl.int32)
-            if tl.sum(tl.sum(seen, 1), 0) > 0:
-                places_in_memory = columns.to(tl.int64)
-                if HAS_COLUMNS:
-                    places_in_memory = tl.load(columns_ptr + row * columns_row + columns, mask=is_column, other=0)
-                key = tl.load(
-                    keys_ptr
-                    + slot * keys_slot
-                    + places_in_memory[:, None] * keys_entry
-                    + key_head * keys_head
-                    + wide[None, :] * keys_width,
-                    mask=is_column[:, None] & is_wide[None, :],
-                    other=0.0,
-                )
-                value = tl.load(
-                    values_ptr
-                    + slot * values_slot
-                    + places_in_memory[:, None] * values_entry
-                    + key_head * values_head
-                    + value_wide[None, :] * values_width,
-                    mask=is_column[:, None] & is_value_wide[None, :],
-                    other=0.0,
-                )
-                scores = tl.where(seen > 0, tl.dot(query, tl.trans(key)) * scale, float("-inf"))
-                higher = tl.maximum(largest, tl.max(scores, 1))
-                # A query that has seen nothing yet has no largest score to subtract.
-                reference = tl.where(higher == float("-inf"), 0.0, higher)
-                weights = tl.exp2(scores - reference[:, None])
-                shrink = tl.exp2(largest - reference)
-                total = total * shrink + tl.sum(weights, 1)
-                mixed = mixed * shrink[:, None] + tl.dot(weights.to(value.dtype), value)
-                largest = higher
+            )
+            key = tl.load(
+                keys_ptr
+                + slot * keys_slot
+                + entries[:, None] * keys_entry
+                + key_head * keys_head
+                + wide[None, :] * keys_width,
+                mask=is_live[:, None] & is_wide[None, :],
+                other=0.0,
+            )
+            value = tl.load(
+                values_ptr
+                + slot * values_slot
+                + entries[:, None] * values_entry
+                + key_head * values_head
+                + value_wide[None, :] * values_width,
+                mask=is_live[:, None] & is_value_wide[None, :],
+                other=0.0,
+            )
+            scores = tl.where(seen > 0, tl.dot(query, tl.trans(key)) * scale, float("-inf"))
+            higher = tl.maximum(largest, tl.max(scores, 1))
+            # A query that has seen nothing yet has no largest score to subtract.
+            reference = tl.where(higher == float("-inf"), 0.0, higher)
+            weights = tl.exp2(scores - reference[:, None])
+            shrink = tl.exp2(largest - reference)
+            total = total * shrink + tl.sum(weights, 1)
+            mixed = mixed * shrink[:, None] + tl.dot(weights.to(value.dtype), value)
+            largest = higher
         mixed = mixed / tl.where(total > 0, total, 1.0)[:, None]
         tl.store(
             out_ptr + places[:, None] * out_place + heads[:, None] * out_head + value_wide[None, :] * out_width,
