@@ -90,7 +90,7 @@ def test_a_signal_at_any_moment_keeps_every_finished_window(
     drawn, run, kept = random.Random(int(number)), tmp_path / "run", 0
     for session in range(3):
         log, before = tmp_path / f"log-{session}", stored_windows(run)
-        moment = drawn.randrange(moments // 12, moments // 4)
+        moment = drawn.randrange(moments // 6, moments // 3)
         stopped = stage(Session(arguments(lab, run, part_windows=1000), str(log), moment, int(number)))
         assert stopped.status == 128 + number
         assert said(log) == f"{SENTENCE}\n"
