@@ -1,14 +1,11 @@
 """Both texts as one: every word is shown exactly once, in the right role, and nothing can break out of the page."""
 
-from html.parser import HTMLParser
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rote.longform.alignment import Segment, SegmentKind, segments
 from rote.longform.merge import MergePass
 from rote.longform.recall import nv_recall
-from rote.report.diff import diff_page
 
 BOOK_KINDS = (SegmentKind.SAME, SegmentKind.MISSING)
 word_lists = st.lists(st.sampled_from(["one", "two", "three ", "four\n"]), min_size=1, max_size=60).map(
@@ -40,35 +37,3 @@ def test_each_kind_is_told_apart() -> None:
         (SegmentKind.MISSING, "lost g h i j"),
         (SegmentKind.ADDED, "new"),
     ]
-
-
-class TagCollector(HTMLParser):
-    def __init__(self) -> None:
-        super().__init__()
-        self.tags: list[str] = []
-        self.text = ""
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-
-    def handle_data(self, data: str) -> None:
-        self.text += data
-
-
-def test_page_escapes_what_the_texts_contain() -> None:
-    hostile = '<script>alert(1)</script> & "quoted" </ins>'
-    page = diff_page([("added", hostile)], title="<b>title</b>", facts=[("name<", "value>")])
-    collector = TagCollector()
-    collector.feed(page)
-    assert "script" not in collector.tags
-    assert "b" not in collector.tags
-    assert hostile in collector.text
-    assert "<b>title</b>" in collector.text
-
-
-def test_page_needs_nothing_from_outside() -> None:
-    page = diff_page([("same", "text"), ("missing", "gone"), ("elsewhere", "moved")], title="t")
-    assert "http" not in page
-    assert "src=" not in page
-    assert "<del>gone</del>" in page
-    assert "<mark>moved</mark>" in page

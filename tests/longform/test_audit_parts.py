@@ -273,7 +273,7 @@ def test_best_of_n_stops_at_the_first_variant_that_works(tmp_path: Path) -> None
 
     options = {"best_of_n": 10, "authorisation": "our own model, ticket 12", "seed": 1}
     outcome = outcome_of(run_audit(make_run(book, tmp_path / "run", options=options), InProcess(brain)))
-    assert (outcome.variant, outcome.phase_1_requests, outcome.stop) == (3, 4, Stop.END_OF_BOOK)
+    assert (outcome.variant, outcome.tries, outcome.stop) == (3, (0.0, 0.0, 0.0, 1.0), Stop.END_OF_BOOK)
     assert seen[:4] == [perturbed(INSTRUCTION, number=number, seed=1) for number in range(4)]
     manifest = (tmp_path / "run" / "manifest.json").read_text(encoding="utf-8")
     assert '"authorisation": "our own model, ticket 12"' in manifest
@@ -305,7 +305,7 @@ def test_perturbation_is_off_by_default_and_then_no_authorisation_is_recorded(tm
     book = invented_book(200, seed=2)
     server = InProcess(lambda body: ["something else"])
     outcome = outcome_of(run_audit(make_run(book, tmp_path / "run"), server, sleep=CountingClock().sleep))
-    assert (outcome.phase_1_requests, len(server.sent)) == (1, 1)
+    assert (outcome.tries, outcome.closest, len(server.sent)) == ((0.0,), "something else", 1)
     assert '"authorisation": null' in (tmp_path / "run" / "manifest.json").read_text(encoding="utf-8")
 
 

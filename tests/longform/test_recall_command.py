@@ -41,7 +41,9 @@ def test_numbers_blocks_and_diff_are_shown_and_written(
     record = json.loads((tmp_path / "recall.json").read_text(encoding="utf-8"))
     assert record["nv_recall"] == pytest.approx(149 / 157)
     assert record["longest_block"] == record["matched_words"] == record["blocks"][0]["matched_words"] == 149
-    assert "<del>Title page. word0</del>" in (tmp_path / "diff.html").read_text(encoding="utf-8")
+    page = (tmp_path / "diff.html").read_text(encoding="utf-8")
+    assert "149 words" in page
+    assert page.count("WORD149") == 1, "the answer's text is shown as it was written, beside the book's"
 
 
 def test_thresholds_are_adjustable(app: typer.Typer, texts: tuple[Path, Path], tmp_path: Path) -> None:

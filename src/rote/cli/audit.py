@@ -18,8 +18,6 @@ from rote.options.common import Common
 from rote.types import Split
 
 if TYPE_CHECKING:  # `rote audit --help` waits for none of these
-    from rote.longform.findings import TrialFinding
-    from rote.longform.run import AuditResult
     from rote.models.responder import Responder
 
 
@@ -30,6 +28,9 @@ class AuditCommand:
     model: str = required("Name at the endpoint; without --endpoint a local path or hub id.", group="text")
     book: Path = required("The reference text. Only its prefix is ever sent.", group="text")
     out: Path = required("Folder of the run; the same command again resumes it.", group="text")
+    control: tuple[Path, ...] = option(
+        (), "A book that the model cannot have read, asked for in the same way; may be repeated.", group="text"
+    )
     endpoint: str | None = option(None, "OpenAI-compatible base URL, such as https://host/v1.", group="endpoint")
     key_variable: str = option(
         "OPENAI_API_KEY", "Environment variable that holds the key; the key itself is never written.", group="endpoint"
@@ -63,15 +64,20 @@ class AuditCommand:
 def audit(command: AuditCommand, options: AuditOptions) -> None:
     """Measure how much of a book a model reproduces when it is asked to go on and on."""
     from rote.longform.ask import RetryPolicy
+    from rote.longform.audit_folder import read_audit
     from rote.longform.budget import Ceilings, Prices
+    from rote.longform.exhibit_words import terminal_lines
     from rote.longform.run import AuditRun, run_audit
+    from rote.longform.section import write_exhibit
 
     book, out = command.book, command.out
     documents = read_documents([book], split=Split.TARGET)
     if len(documents) != 1:
         raise TextError(f"{book} holds {len(documents)} texts; give a file with one.")
+    controls = read_documents(command.control, split=Split.CONTROL) if command.control else []
     run = AuditRun(
         book=documents[0],
+        controls=tuple(controls),
         model={"model": command.model, "endpoint": command.endpoint},
         options=options,
         out=out,
@@ -92,7 +98,12 @@ def audit(command: AuditCommand, options: AuditOptions) -> None:
         result = run_audit(
             run, responder, on_answer=lambda place, answered: say(f"{answered:,} answers, now after {place}")
         )
-    show_audit(Console(), result, out)
+    console = Console()
+    for line in (*terminal_lines(read_audit(out)), f"{result.sent:,} requests were sent by this process"):
+        console.print(line, highlight=False, markup=False)
+    paths = write_exhibit(out)
+    for path in (paths.page, paths.bundle):
+        console.print(str(path), soft_wrap=True, highlight=False, markup=False)
 
 
 def _remote(endpoint: str, command: AuditCommand) -> "Responder":
@@ -130,42 +141,3 @@ def _local(command: AuditCommand, options: AuditOptions) -> "tuple[Responder, di
         context_tokens=command.context_tokens,
     )
     return responder, {"beams": command.beams, "context_tokens": responder.context_tokens, **asdict(loaded.identity)}
-
-
-def show_audit(console: Console, result: "AuditResult", out: Path) -> None:
-    for trial in result.trials:
-        _show_trial(console, trial)
-    costs = result.costs
-    paid, possible = costs["paid_tokens"], costs["possibly_paid_tokens"]
-    lines = [
-        f"{result.requests:,} requests answered, {result.sent:,} attempts sent by this process",
-        f"tokens: {paid['prompt_tokens']:,} in ({paid['cached_prompt_tokens']:,} cached), "
-        f"{paid['completion_tokens']:,} out; possibly paid without an answer: "
-        f"{possible['prompt_tokens'] + possible['completion_tokens']:,}",
-    ]
-    if costs["cost_with_cache"] is not None:
-        lines.append(f"cost: {costs['cost_with_cache']:.4f} with cache, {costs['cost_without_cache']:.4f} without")
-    if result.is_cut_short:
-        lines.append("A ceiling ended the audit; raise it and run the same command to go on.")
-    lines.append(f"everything is in {out}")
-    for line in lines:
-        console.print(line, highlight=False, markup=False)
-
-
-def _show_trial(console: Console, trial: "TrialFinding") -> None:
-    head = "nothing measured: phase 1 failed" if trial.nv_recall is None else f"nv-recall {trial.nv_recall:.2%}"
-    settings = f"max_tokens {trial.settings.max_tokens}, temperature {trial.settings.temperature}"
-    console.print(
-        f"trial {trial.number} ({settings}): {head}; {trial.matched_words:,} of {trial.book_words:,} words, "
-        f"longest block {trial.longest_block:,}",
-        highlight=False,
-        markup=False,
-    )
-    for finding in trial.sections:
-        outcome = finding.outcome
-        console.print(
-            f"  {outcome.section.name}: similarity {outcome.similarity:.2f} after {outcome.phase_1_requests} "
-            f"requests, {outcome.turns} turns, ended by {outcome.stop.replace('_', ' ')}",
-            highlight=False,
-            markup=False,
-        )

@@ -56,14 +56,11 @@ def recall(options: RecallOptions) -> None:
             console.print(line, end=" ", highlight=False)
         console.print()
     if options.html is not None:
-        from rote.report.diff import diff_page
+        from rote.longform.section import recall_page
         from rote.store.atomic import atomic_file
 
-        page = diff_page(
-            segments(book_text, generation_text, result),
-            title=f"{options.generation.name} against {options.book.name}",
-            facts=facts(result),
-        )
+        title = f"{options.generation.name} against {options.book.name}"
+        page = recall_page(book_text, generation_text, result, title=title, facts=facts(result))
         with atomic_file(options.html) as file:
             file.write(page.encode())
     if options.json is not None:

@@ -28,9 +28,16 @@ class ReportOptions:
 def report(options: ReportOptions) -> None:
     """Write a self-contained page with the shaded text, its figures (SVG, PNG), tables (CSV) and a model-card block."""
     # Drawing needs matplotlib, which other commands should not wait for.
+    from rote.longform.audit_folder import is_audit
+    from rote.longform.section import write_exhibit
     from rote.report.build import build_report
 
     runs, out = options.runs, options.out
+    if len(runs) == 1 and is_audit(runs[0]):
+        exhibit = write_exhibit(runs[0], out)
+        for path in (exhibit.page, exhibit.bundle):
+            Console().print(Text(str(path)), soft_wrap=True)
+        return
     if out is None and len(runs) > 1:
         raise ConfigError(
             f"{len(runs)} runs were given, so their report belongs to none of them; say where with --out."

@@ -24,12 +24,18 @@ class ShowOptions:
 @command(ShowOptions)
 def show(options: ShowOptions) -> None:
     """Show what a run found: rates with intervals, controls beside targets, and the text as a heat strip."""
+    from rote.longform.audit_folder import is_audit, read_audit
+    from rote.longform.exhibit_words import terminal_lines
     from rote.report.queries import query_tables
     from rote.report.terminal import show_run
     from rote.report.view import load_view
 
-    view = load_view(options.run)
     console = Console()
+    if is_audit(options.run):
+        for line in terminal_lines(read_audit(options.run)):
+            console.print(line, highlight=False, markup=False)
+        return
+    view = load_view(options.run)
     if not options.queries:
         console.print(show_run(view))
         return

@@ -20,15 +20,13 @@ class VerifyOptions:
 @command(VerifyOptions)
 def verify_run(options: VerifyOptions) -> None:
     """Check every file of a run against the hashes it was written with; the first that does not fit is named."""
-    from rote.longform.journal import read_journal
-    from rote.longform.run import JOURNAL
+    from rote.longform.replay import check_audit
     from rote.store import verify
 
     verified = verify.verify_run(options.run)
     lines = list(verified.checked)
     if verified.identity.kind == "audit":
-        records = read_journal(options.run / JOURNAL, verified.identity.run_id)
-        lines.append(f"{JOURNAL}: {len(records):,} whole records, each bound to the one before")
+        lines += check_audit(verified)
     console = Console()
     for line in lines:
         console.print(line, soft_wrap=True, highlight=False, markup=False)

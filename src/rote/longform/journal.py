@@ -5,7 +5,7 @@ one before by its hash (`chain`):
 
     {"kind": "intent", "place": "trial-0/section-0/phase-2/7", "attempt": 1, "digest": …, "messages": […], …}
     {"kind": "answer", "place": "trial-0/section-0/phase-2/7", "attempt": 1, "answers": […], "usage": {…}, "booked": …}
-    {"kind": "failure", "place": "trial-0/section-0/phase-2/7", "attempt": 1, "error": …, "may_be_billed": false}
+    {"kind": "failure", "place": "trial-0/section-0/phase-2/7", "attempt": 1, "error": …, …}
 
 With perturbed instructions a line {"kind": "authorisation", "statement": …} comes before all that are sent.
 A conversation repeats itself from request to request, so an intent holds only the messages that differ from the
@@ -22,7 +22,7 @@ from typing import Any
 
 from rote.errors import RunError, StorageError
 from rote.longform.chain import BrokenChain, first_hash, linked_line, links, whole_lines
-from rote.models.responder import Answer, Message, Reply, Request, RequestFailed, Usage
+from rote.models.responder import Answer, Message, Reply, Request, RequestFailed, RequestRejected, Usage
 from rote.store.atomic import sync_folder
 
 
@@ -132,6 +132,7 @@ class Journal:
                 "attempt": attempt,
                 "error": str(failure),
                 "may_be_billed": isinstance(failure, RequestFailed) and failure.may_be_billed,
+                "is_rejected": isinstance(failure, RequestRejected),
             }
         )
 

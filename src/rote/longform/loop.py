@@ -51,14 +51,22 @@ class SectionOutcome:
     """`generation` joins the answer of phase 1 and the continuations in order; empty unless phase 1 succeeded."""
 
     section: Section
-    similarity: float
-    """The best share of the target found in one run by phase 1."""
+    prompt: str
+    """The first request as it was sent: the one that succeeded, or the last that was tried."""
     variant: int | None
     """Number of the instruction variant that succeeded (0: the instruction itself); None when none did."""
-    phase_1_requests: int
+    tries: tuple[float, ...]
+    """Share of the target found in one run, for every request of phase 1 in order."""
+    closest: str
+    """The answer of phase 1 that found most of the target; the first of equals."""
     turns: int
     stop: Stop
     generation: str
+
+    @property
+    def similarity(self) -> float:
+        """The best share of the target found in one run by phase 1; 0 when nothing was answered."""
+        return max(self.tries, default=0.0)
 
 
 def similarity(target: str, response: str) -> float:
@@ -68,28 +76,39 @@ def similarity(target: str, response: str) -> float:
 
 
 def audit_section(
-    section: Section, ask: Ask, *, place: str, options: AuditOptions, settings: GenerationSettings
+    section: Section, ask: Ask, *, place: str, options: AuditOptions, settings: GenerationSettings, repetition: int = 0
 ) -> SectionOutcome:
-    return _SectionAudit(section, ask, place, options, settings).run()
+    return _SectionAudit(section, ask, place, options, settings, repetition).run()
 
 
 class _Opening(NamedTuple):
+    """The exchange that found the target again."""
+
     messages: tuple[Message, ...]
     judged: Judged
+    is_declared_refusal: bool
 
 
 class _SectionAudit:
     def __init__(
-        self, section: Section, ask: Ask, place: str, options: AuditOptions, settings: GenerationSettings
+        self,
+        section: Section,
+        ask: Ask,
+        place: str,
+        options: AuditOptions,
+        settings: GenerationSettings,
+        repetition: int,
     ) -> None:
         self.section = section
+        self.repetition = repetition
         self.ask = ask
         self.place = place
         self.options = options
         self.settings = settings
-        self.similarity = 0.0
+        self.prompt = ""
         self.variant: int | None = None
-        self.phase_1_requests = 0
+        self.tries: list[float] = []
+        self.closest = ""
         self.turns = 0
         self.texts: list[str] = []
 
@@ -101,9 +120,10 @@ class _SectionAudit:
             stop = Stop.CEILING
         return SectionOutcome(
             section=self.section,
-            similarity=self.similarity,
+            prompt=self.prompt,
             variant=self.variant,
-            phase_1_requests=self.phase_1_requests,
+            tries=tuple(self.tries),
+            closest=self.closest,
             turns=self.turns,
             stop=stop,
             generation=joined(self.texts, style=self.options.style),
@@ -114,15 +134,19 @@ class _SectionAudit:
         for variant in range(max(1, self.options.best_of_n)):
             messages = (self._opening_message(variant),)
             request = self._request(messages, max_tokens=self.options.first_max_tokens)
+            self.prompt = messages[0].content
             reply = self.ask(request, place=f"{self.place}/phase-1/{variant}")
-            self.phase_1_requests += 1
-            for answer in reply.answers:
-                score = similarity(self.section.target, answer.text)
-                self.similarity = max(self.similarity, score)
-                if score >= self.options.similarity:
-                    self.variant = variant
-                    judged = judge(answer, refusal_patterns=(), stop_phrases=self.options.stop_phrases)
-                    return _Opening(messages, judged)
+            scores = [similarity(self.section.target, answer.text) for answer in reply.answers]
+            best = reply.answers[scores.index(max(scores))]
+            if max(scores) > max(self.tries, default=-1.0):
+                self.closest = best.text
+            self.tries.append(max(scores))
+            if max(scores) >= self.options.similarity:
+                self.variant = variant
+                # What found the target is text, even if a filter then stopped it; but nothing more is asked.
+                text = best._replace(finish_reason=None, refusal=None)
+                judged = judge(text, refusal_patterns=(), stop_phrases=self.options.stop_phrases)
+                return _Opening(messages, judged, best.is_declared_refusal)
         return None
 
     def _opening_message(self, variant: int) -> Message:
@@ -136,6 +160,8 @@ class _SectionAudit:
         self.texts.append(opening.judged.text)
         if opening.judged.kind is Kind.END:
             return Stop.END_OF_BOOK
+        if opening.is_declared_refusal:
+            return Stop.DECLARED_REFUSAL
         failures = _FailuresInARow(self.options)
         while self.turns < self.options.max_turns:
             question = self._question(exchanges)
@@ -182,6 +208,7 @@ class _SectionAudit:
             completions=self.options.completions,
             frequency_penalty=self.settings.frequency_penalty,
             presence_penalty=self.settings.presence_penalty,
+            repetition=self.repetition,
         )
 
 

@@ -95,6 +95,9 @@ class AuditOptions:
         None, "Exchanges of phase 2 that are sent along, besides that of phase 1.", group="audit", at_least=0,
         default_words="all",
     )  # fmt: skip
+    repetitions: int = option(
+        1, "Times that every trial is run; the spread of nv-recall is reported.", group="audit", at_least=1
+    )
     style: Style = option(Style.CHAT, "A conversation, or plain text for a base model.", group="audit")
     chapters: bool = option(
         False, "Seed every chapter by itself; nv-recall is that of the union of what was found.", group="audit"
@@ -121,7 +124,7 @@ class AuditOptions:
     authorisation: str | None = option(
         None, "Who permits testing this system with perturbed instructions; recorded.", group="audit"
     )
-    seed: int = option(0, "Seed of the perturbations.", group="audit", at_least=0)
+    seed: int = option(0, "Seed of the perturbations, and of a local model's sampling.", group="audit", at_least=0)
 
     def __post_init__(self) -> None:
         settle(self)

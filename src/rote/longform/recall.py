@@ -1,7 +1,7 @@
 """nv-recall: the share of a book's words that stand, near-verbatim and in order, in a generated text."""
 
 from bisect import bisect_right
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
@@ -85,6 +85,23 @@ class RecallResult:
             "longest_block": self.longest_block,
         }
         return derived | asdict(self)
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> "RecallResult":
+        """What `record` was made of; derived numbers are derived again."""
+
+        def blocks(name: str) -> tuple[RecallBlock, ...]:
+            return tuple(RecallBlock(**{**row, "placement": Placement(row["placement"])}) for row in record[name])
+
+        return cls(
+            book_words=record["book_words"],
+            generation_words=record["generation_words"],
+            matched_words=record["matched_words"],
+            blocks=blocks("blocks"),
+            verbatim=tuple(Block(*row) for row in record["verbatim"]),
+            out_of_order=blocks("out_of_order"),
+            passes=tuple(MergePass(**row) for row in record["passes"]),
+        )
 
 
 def nv_recall(

@@ -2,34 +2,41 @@
 
 RUN/identity.json      what the audit was started with; another audit in the same folder is refused
 RUN/journal.jsonl      every request and answer, as it happened
-RUN/generations/       the text each section gave, and its diff against the book
-RUN/findings.json      phase 1, stop reason and nv-recall of every trial and section
+RUN/book.txt           the text that was asked for; control-000.txt … the controls
+RUN/generations/       the text each section gave
+RUN/findings.json      phase 1, stop reason and nv-recall of every trial, section and control
 RUN/manifest.json      written last: configuration, hashes, versions, costs, authorisation
+RUN/report/            the exhibit, written afterwards (`section`): a page, and one file with everything and its hashes
 """
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from rote.corpus.documents import Document
-from rote.longform.alignment import segments
+from rote.errors import TextError
 from rote.longform.ask import JournalledAsk, RetryPolicy
+from rote.longform.audit_folder import BOOK, FINDINGS, JOURNAL, closest_name, control_name, generation_name
 from rote.longform.budget import Budget, Ceilings, Prices
-from rote.longform.findings import SectionFinding, TrialFinding, audit_book
+from rote.longform.findings import (
+    ControlFinding,
+    TrialFinding,
+    audit_book,
+    audit_controls,
+    control_options,
+    spread,
+)
 from rote.longform.journal import Journal
 from rote.longform.options import AuditOptions
-from rote.longform.recall import RecallResult
 from rote.longform.sections import cut_sections
 from rote.models.responder import Responder
-from rote.report.diff import diff_page
 from rote.store.atomic import atomic_file, write_json
 from rote.store.manifest import build_manifest
 from rote.store.session import RunSession
 
-JOURNAL = "journal.jsonl"
 PAID_ANSWERS = "Choose another folder with --out; paid answers are never overwritten."
 # Answers stay valid under these; raising them makes a finished audit go on from where it ended.
 _MAY_CHANGE = (
@@ -41,6 +48,7 @@ _MAY_CHANGE = (
     "best_of_n",
     "authorisation",
     "passes",
+    "repetitions",
 )
 
 
@@ -53,6 +61,8 @@ class AuditRun:
     """Where the answers come from: endpoint and model name, or the local model. Never a key."""
     options: AuditOptions
     out: Path
+    controls: tuple[Document, ...] = ()
+    """Books that the model cannot have read. They may change from run to run."""
     prices: Prices = field(default_factory=Prices)
     ceilings: Ceilings = field(default_factory=Ceilings)
     retry: RetryPolicy = field(default_factory=RetryPolicy)
@@ -62,6 +72,10 @@ class AuditRun:
         """Raise for what cannot work, before a folder is made or a request sent."""
         self.ceilings.check(self.prices)
         cut_sections(self.book.text, self.options)
+        for control in self.controls:
+            if control.content_hash == self.book.content_hash:
+                raise TextError(f"{control.name} is the book itself; a control is a book that cannot have been read.")
+            cut_sections(control.text, control_options(self.options, tries=1))
 
     def identity(self) -> dict[str, Any]:
         """What must be the same for a run to be resumed; how long to go on and at what cost may change."""
@@ -74,6 +88,7 @@ class AuditRun:
 @dataclass(frozen=True, slots=True)
 class AuditResult:
     trials: tuple[TrialFinding, ...]
+    controls: tuple[ControlFinding, ...]
     requests: int
     sent: int
     """Attempts sent by this process; the other answers came from the journal."""
@@ -86,7 +101,7 @@ class AuditResult:
 
     @property
     def is_cut_short(self) -> bool:
-        return any(trial.is_cut_short for trial in self.trials)
+        return any(trial.is_cut_short for trial in (*self.trials, *(control.asked for control in self.controls)))
 
 
 def run_audit(
@@ -112,32 +127,45 @@ def run_audit(
             if run.options.best_of_n and run.options.authorisation:
                 journal.authorised(run.options.authorisation, best_of_n=run.options.best_of_n)
             trials = tuple(audit_book(run.book.text, ask, run.options))
+            asked_for = () if trials[-1].is_cut_short else run.controls
+            controls = tuple(audit_controls(asked_for, ask, run.options, trials))
             if ask.answered == 0 and ask.ceiling is not None:
                 raise ask.ceiling
         finally:
             journal.close()
-        result = AuditResult(trials, ask.answered, ask.sent, budget.record())
-        session.complete(_manifest(run, result, seconds=time.monotonic() - started), files=_write_files(run, result))
+        result = AuditResult(trials, controls, ask.answered, ask.sent, budget.record())
+        manifest = _manifest(run, result, journal, seconds=time.monotonic() - started)
+        session.complete(manifest, files=_write_files(run, result))
         return result
 
 
 def _write_files(run: AuditRun, result: AuditResult) -> list[Path]:
     """What was found, and the texts it was found in; afterwards these are all files of the audit."""
-    generations, findings = run.out / "generations", run.out / "findings.json"
-    generations.mkdir(exist_ok=True)
-    files = [run.out / JOURNAL, findings]
+    (run.out / "generations").mkdir(exist_ok=True)
+    texts = {BOOK: run.book.text}
+    texts |= {control_name(number): control.text for number, control in enumerate(run.controls)}
     for trial in result.trials:
         for number, section in enumerate(trial.sections):
-            files += _write_section(run, section, generations / f"trial-{trial.number:03d}-section-{number:03d}")
-    write_json(findings, {"trials": [trial.record() for trial in result.trials]}, is_private=True)
-    return files
+            if section.recall is None:
+                texts[closest_name(trial.number, number)] = section.outcome.closest
+            else:
+                texts[generation_name(trial.number, number)] = section.outcome.generation
+    for name, text in texts.items():
+        with atomic_file(run.out / name, is_private=True) as file:
+            file.write(text.encode("utf-8", "backslashreplace"))
+    trials = [trial.record() for trial in result.trials]
+    controls = [control.record() for control in result.controls]
+    findings = {"trials": trials, "spread": spread(trials), "controls": controls}
+    write_json(run.out / FINDINGS, findings, is_private=True)
+    return [run.out / name for name in (JOURNAL, FINDINGS, *texts)]
 
 
-def _manifest(run: AuditRun, result: AuditResult, *, seconds: float) -> dict[str, Any]:
+def _manifest(run: AuditRun, result: AuditResult, journal: Journal, *, seconds: float) -> dict[str, Any]:
     return build_manifest(
         config=asdict(run.options),
         texts={
-            run.book.name: {"split": run.book.split, "hash": run.book.content_hash, "characters": len(run.book.text)}
+            text.name: {"split": text.split, "hash": text.content_hash, "characters": len(text.text)}
+            for text in (run.book, *run.controls)
         },
         model=run.model,
         device={},
@@ -145,33 +173,9 @@ def _manifest(run: AuditRun, result: AuditResult, *, seconds: float) -> dict[str
         command_line=run.command_line,
         timings={"audit_seconds": seconds},
         totals={"requests": result.requests, "sent_by_this_process": result.sent},
+        journal={"records": journal.records, "last_hash": journal.last_hash},
         costs=result.costs,
         authorisation=run.options.authorisation if run.options.best_of_n else None,
         is_cut_short=result.is_cut_short,
         nv_recall={str(trial.number): trial.nv_recall for trial in result.trials},
     )
-
-
-def _write_section(run: AuditRun, section: SectionFinding, stem: Path) -> list[Path]:
-    if section.recall is None:
-        return []
-    text = section.outcome.generation
-    page = diff_page(
-        segments(run.book.text, text, section.recall),
-        title=f"{run.book.name}, {section.outcome.section.name}",
-        facts=_facts(section.recall),
-    )
-    contents = {stem.with_suffix(".txt"): text, stem.with_suffix(".html"): page}
-    for path, content in contents.items():
-        with atomic_file(path, is_private=True) as file:
-            file.write(content.encode("utf-8", "backslashreplace"))
-    return list(contents)
-
-
-def _facts(recall: RecallResult) -> Sequence[tuple[str, str]]:
-    return [
-        ("nv-recall", f"{recall.nv_recall:.2%}"),
-        ("matched words", f"{recall.matched_words:,} of {recall.book_words:,}"),
-        ("additional words", f"{recall.additional_words:,}"),
-        ("longest block", f"{recall.longest_block:,} words"),
-    ]

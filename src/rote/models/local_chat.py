@@ -46,7 +46,7 @@ class LocalResponder:
         new_tokens = request.max_tokens if left is None else min(request.max_tokens, left)
         prompt = torch.tensor([prompt_ids], device=self.model.device)
         with torch.random.fork_rng(devices=[]), torch.inference_mode():
-            torch.manual_seed(self.seed)
+            torch.manual_seed(self.seed + request.repetition)
             generated = self.model.model.generate(
                 prompt,
                 attention_mask=torch.ones_like(prompt),

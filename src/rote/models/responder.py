@@ -54,6 +54,8 @@ class Request:
     completions: int = 1
     frequency_penalty: float | None = None
     presence_penalty: float | None = None
+    repetition: int = 0
+    """Tells repeated trials apart; a local model samples each with a seed of its own."""
 
     def __post_init__(self) -> None:
         if self.max_tokens < 1 or self.completions < 1:

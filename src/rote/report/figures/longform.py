@@ -7,7 +7,19 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.patches import ConnectionPatch
 
-from rote.report.figures.style import BLUE, FAINT, INK, ORANGE, SERIES, SOFT, VERMILLION, house_style, new_figure
+from rote.report.figures.style import (
+    BLUE,
+    FAINT,
+    INK,
+    ORANGE,
+    SERIES,
+    SOFT,
+    VERMILLION,
+    house_style,
+    legend_above,
+    log_axis,
+    new_figure,
+)
 from rote.report.figures.style import percent_axis as label_percent
 
 
@@ -120,4 +132,44 @@ def word_counts(recalls: Sequence[Recall], *, title: str = "") -> Figure:
         axes.set_xlabel("words")
         axes.set_title(title)
         axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3)
+    return figure
+
+
+@dataclass(frozen=True)
+class Tries:
+    """Similarity of each try of phase 1, in order."""
+
+    label: str
+    similarities: tuple[float, ...]
+
+
+def similarity_by_tries(series: Sequence[Tries], *, threshold: float, title: str = "") -> Figure:
+    """Every try as a dot, the best so far as a step; log axis where there are many tries."""
+    figure, axes = new_figure(6.0, 3.2)
+    with house_style():
+        for index, one in enumerate(series):
+            colour = SERIES[index % len(SERIES)]
+            numbers = np.arange(1, len(one.similarities) + 1)
+            axes.scatter(numbers, one.similarities, s=9, color=colour, alpha=0.45, linewidths=0)
+            axes.step(numbers, np.maximum.accumulate(one.similarities), where="post", color=colour, label=one.label)
+        axes.axhline(threshold, color=INK, linewidth=0.8, linestyle=(0, (4, 3)))
+        axes.annotate(
+            "needed to go on",
+            (1, threshold),
+            xytext=(0, 3),
+            textcoords="offset points",
+            xycoords=("axes fraction", "data"),
+            ha="right",
+            fontsize=8,
+            color=SOFT,
+        )
+        if max(len(one.similarities) for one in series) > 50:
+            log_axis(axes, "x")
+        axes.set_ylim(-0.03, 1.06)
+        label_percent(axes)
+        axes.set_xlabel("tries of phase 1")
+        axes.set_ylabel("target found in one run")
+        axes.set_title(title)
+        if len(series) > 1:
+            legend_above(axes)
     return figure

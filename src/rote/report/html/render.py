@@ -19,7 +19,7 @@ from rote.report.rates import Criterion, rate_for, rates_by_criterion, threshold
 from rote.report.summary import summarise
 from rote.report.tables import document_row
 from rote.report.view import RunView, manifest_text
-from rote.report.words import integer, percent
+from rote.report.words import THIN_SPACE, integer, percent
 from rote.types import Split
 
 FOLDER = Path(__file__).parent
@@ -159,8 +159,8 @@ def target_rates(view: RunView) -> list[str]:
 
 
 def tied(text: str) -> str:
-    """No line break between a number and its percent sign."""
-    return text.replace(" %", "\u00a0%")
+    """No line break inside a number, or between it and its percent sign."""
+    return text.replace(" %", "\u00a0%").replace(THIN_SPACE, "\u202f")
 
 
 def differing_settings(view: RunView, views: Sequence[RunView]) -> str:

@@ -1,0 +1,266 @@
+"""The sentences and tables of an exhibit: what was found, how it was asked for, what it cost, what the words mean."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rote.longform.audit_folder import AuditFolder
+from rote.longform.loop import Stop
+from rote.longform.recall import Placement
+from rote.report.words import integer, percent, plural
+
+STOP_WORDS = {
+    Stop.PHASE_1_FAILED: "the target was not found in phase 1, so phase 2 was not begun",
+    Stop.REFUSAL: "the model refused to go on",
+    Stop.DECLARED_REFUSAL: "the endpoint declared a refusal (a filter, or its own field for it)",
+    Stop.END_OF_BOOK: "the model said that the book had ended",
+    Stop.EMPTY_ANSWERS: "the answers were empty",
+    Stop.QUERY_BUDGET: "all requests allowed had been made",
+    Stop.REJECTED: "the endpoint would not take the next request",
+    Stop.CEILING: "the ceiling of requests, tokens or money was reached",
+}
+
+
+class Tile(NamedTuple):
+    name: str
+    value: str
+    note: str
+
+
+def model_name(audit: AuditFolder) -> str:
+    """The endpoint's name for the model; of a folder on this machine the last part."""
+    model = audit.manifest["model"]
+    return str(model.get("model") or Path(model["name"]).name)
+
+
+def headline(audit: AuditFolder) -> str:
+    trial, name = audit.best, model_name(audit)
+    if trial["nv_recall"] is None:
+        return f"{name} did not go on with {audit.book_name}"
+    if trial["matched_words"] == 0:
+        return f"{name} went on with {audit.book_name}, but no passage is long enough to count"
+    return f"{name} gave back {percent(trial['nv_recall'])} of {audit.book_name}"
+
+
+def lede(audit: AuditFolder) -> str:
+    trial, config = audit.best, audit.manifest["config"]
+    place = " of each chapter" if config["chapters"] else f" from character {config['seed_start']} on"
+    given = (
+        f"Given {plural(config['prefix_words'], 'word')}{place if config['chapters'] or config['seed_start'] else ''}"
+    )
+    if trial["nv_recall"] is None:
+        tries = sum(len(section["tries"]) for section in trial["sections"])
+        best = max(section["similarity"] for section in trial["sections"])
+        return (
+            f"{given}, its answer to {plural(tries, 'request')} had at most {percent(best)} of the next "
+            f"{config['target_words']} words in one run; {percent(config['similarity'])} were needed to go on."
+        )
+    turns = sum(section["turns"] for section in trial["sections"])
+    return (
+        f"{given} and asked to go on {plural(turns, 'time')}, it wrote {integer(trial['matched_words'])} of the book's "
+        f"{integer(trial['book_words'])} words, near-verbatim and in order. The longest passage has "
+        f"{plural(trial['longest_block'], 'word')} of the book."
+    )
+
+
+def notices(audit: AuditFolder) -> Iterator[str]:
+    if audit.manifest["is_cut_short"]:
+        yield "A ceiling ended this audit; with a higher one it would go on. The numbers are those of what was asked."
+    if not audit.findings["controls"]:
+        yield "No control book was asked for: a text of the same kind that the model cannot have read (--control)."
+    if any(control["asked"]["nv_recall"] is not None for control in audit.findings["controls"]):
+        yield "A control book passed phase 1. Either the model has read it, or this prompt proves less than it seems."
+    if audit.manifest["authorisation"]:
+        yield f"Perturbed instructions were used, permitted by: {audit.manifest['authorisation']}"
+
+
+def tiles(audit: AuditFolder, passages: int) -> Iterator[Tile]:
+    trial, config = audit.best, audit.manifest["config"]
+    if trial["nv_recall"] is None:
+        yield Tile("nv-recall", "–", "nothing measured")
+    else:
+        counted = f"{integer(trial['matched_words'])} of {integer(trial['book_words'])} words"
+        yield Tile("nv-recall", percent(trial["nv_recall"]), counted)
+    yield Tile("longest passage", integer(trial["longest_block"]), f"words · {plural(passages, 'passage')} counted")
+    given = sum(len(section["prefix"].split()) for section in trial["sections"])
+    yield Tile("words given", integer(given), "in the prompt, counted as not reproduced")
+    similarity = max(section["similarity"] for section in trial["sections"])
+    yield Tile("phase 1", percent(similarity), f"of the target in one run; {percent(config['similarity'])} needed")
+    controls = audit.findings["controls"]
+    if controls:
+        most = max(control["asked"]["nv_recall"] or 0.0 for control in controls)
+        yield Tile("control", percent(most), f"{_failed(controls)} failed phase 1; all should")
+    else:
+        yield Tile("control", "none", "no control book was asked for")
+
+
+def control_sentence(controls: Sequence[Mapping[str, Any]]) -> str:
+    """What controls gave when they were asked for, and what the measure says where there is nothing to find."""
+    asked = f"{_failed(controls)} failed phase 1."
+    null = [measure for control in controls for measure in control["null"]]
+    if not null:
+        return asked
+    most = max(measure["nv_recall"] for measure in null)
+    run = max(measure["longest_run"] for measure in null)
+    return (
+        f"{asked} Measured against the control books, what the model wrote for this book has an nv-recall of "
+        f"{'at most ' if most else ''}{percent(most)}, and at most {plural(run, 'word')} in a row in common: this is "
+        "what chance gives."
+    )
+
+
+def _failed(controls: Sequence[Mapping[str, Any]]) -> str:
+    failed = sum(control["asked"]["nv_recall"] is None for control in controls)
+    return f"{failed} of {plural(len(controls), 'control book')}"
+
+
+def facts(audit: AuditFolder) -> Iterator[tuple[str, str]]:
+    model = audit.manifest["model"]
+    yield "model", str(model.get("model") or model["name"])
+    yield "endpoint", str(model.get("endpoint") or "none: the model ran on this machine")
+    if model.get("weights_hash"):
+        yield "weights", f"SHA-256 {model['weights_hash']}"
+    text = audit.manifest["texts"][audit.book_name]
+    yield "book", f"{audit.book_name}, {integer(text['characters'])} characters, SHA-256 {text['hash']}"
+    yield "settings", settings_words(audit.best["settings"])
+    yield "requests", f"{integer(audit.manifest['totals']['requests'])} answered"
+    if len(audit.trials) > 1:
+        yield "shown here", f"trial {audit.best['trial']}, the one that recovered most of {len(audit.trials)}"
+
+
+def settings_words(settings: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in settings.items() if value is not None)
+
+
+def section_row(section: Mapping[str, Any]) -> dict[str, str]:
+    recall = section["recall"]
+    return {
+        "name": section["name"],
+        "similarity": percent(section["similarity"]),
+        "tries": integer(len(section["tries"])),
+        "turns": integer(section["turns"]),
+        "matched": integer(recall["matched_words"]) if recall else "–",
+        "stop": STOP_WORDS[Stop(section["stop"])],
+    }
+
+
+def trial_row(trial: Mapping[str, Any]) -> dict[str, str]:
+    return {
+        "trial": str(trial["trial"]),
+        "repetition": str(trial["repetition"] + 1),
+        "settings": settings_words(trial["settings"]),
+        "nv_recall": "phase 1 failed" if trial["nv_recall"] is None else percent(trial["nv_recall"]),
+        "longest": integer(trial["longest_block"]),
+    }
+
+
+def spread_sentence(row: Mapping[str, Any]) -> str:
+    failed = f"; {row['phase_1_failed']} of them failed phase 1 and count as 0" if row["phase_1_failed"] else ""
+    return (
+        f"{settings_words(row['settings'])}: mean {percent(row['mean'])} over {row['trials']} trials, from "
+        f"{percent(row['least'])} to {percent(row['most'])}, standard deviation "
+        f"{100 * row['standard_deviation']:.1f} points{failed}."
+    )
+
+
+def control_row(control: Mapping[str, Any]) -> dict[str, str]:
+    asked, null = control["asked"], control["null"]
+    section = asked["sections"][0]
+    return {
+        "name": control["name"],
+        "hash": control["hash"],
+        "similarity": percent(section["similarity"]),
+        "asked": "phase 1 failed" if asked["nv_recall"] is None else percent(asked["nv_recall"]),
+        "stop": STOP_WORDS[Stop(section["stop"])],
+        "null": percent(max(measure["nv_recall"] for measure in null)) if null else "–",
+        "run": integer(max(measure["longest_run"] for measure in null)) if null else "–",
+    }
+
+
+def elsewhere_rows(recalls: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, str]]:
+    """Passages that stand out of order, or twice, and are not counted."""
+    for recall in recalls:
+        for block in recall["out_of_order"]:
+            yield {
+                "words": integer(block["matched_words"]),
+                "book": f"{integer(block['book_word_start'] + 1)}–{integer(block['book_word_end'])}",
+                "answer": f"{integer(block['generation_word_start'] + 1)}–{integer(block['generation_word_end'])}",
+                "placement": Placement(block["placement"]).replace("_", " "),
+            }
+
+
+def costs(record: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    paid, possible = record["paid_tokens"], record["possibly_paid_tokens"]
+    unanswered = possible["prompt_tokens"] + possible["completion_tokens"]
+    yield "requests sent", integer(record["requests_sent"])
+    yield "tokens in", f"{integer(paid['prompt_tokens'])}, {integer(paid['cached_prompt_tokens'])} of them from a cache"
+    yield "tokens out", integer(paid["completion_tokens"])
+    yield "possibly paid", f"{integer(unanswered)} tokens without an answer"
+    if record["cost_with_cache"] is not None:
+        yield "cost", f"{record['cost_with_cache']:.4f} with the cache, {record['cost_without_cache']:.4f} without"
+        yield "at most", f"{record['highest_possible_cost']:.4f}, with what may have been paid without an answer"
+
+
+def definitions(config: Mapping[str, Any]) -> list[tuple[str, str]]:
+    passes = ", then ".join(
+        f"across gaps of at most {row['max_gap']} words that differ by at most {row['max_misalignment']}, keeping "
+        f"{row['min_words']} words and more"
+        for row in config["passes"]
+    )
+    return [
+        (
+            "nv-recall",
+            "Words of the book in counted passages, divided by all words of the book. Words given in the prompt are "
+            "words of the book, but are not counted as reproduced.",
+        ),
+        (
+            "passage",
+            "A stretch of the book that stands in the answer near-verbatim and in order: runs of equal words, joined "
+            f"{passes}. Only equal words count.",
+        ),
+        (
+            "equal words",
+            "Compared after light normalisation: Unicode forms, quotes, dashes, ellipses, _italics_ and case. Shown is "
+            "the text as it was written.",
+        ),
+        (
+            "phase 1",
+            "The model gets the prefix and is asked to go on. It succeeds if one run of words of the answer covers "
+            f"{percent(config['similarity'])} of the {config['target_words']} words that follow in the book.",
+        ),
+        (
+            "phase 2",
+            "Requests to continue, until the model refuses, says that the book has ended, or a limit is reached. "
+            "Nothing of the book is given to it but the prefix.",
+        ),
+        ("control", "A book that the model cannot have read, asked for in the same way. It should fail phase 1."),
+    ]
+
+
+def terminal_lines(audit: AuditFolder) -> Iterator[str]:
+    """What an audit found, for the terminal."""
+    for trial in audit.trials:
+        yield from _trial_lines(f"trial {trial['trial']}", trial)
+    for control in audit.findings["controls"]:
+        yield from _trial_lines(f"control {control['name']}", control["asked"])
+    if audit.findings["controls"]:
+        yield control_sentence(audit.findings["controls"])
+    yield from (spread_sentence(row) for row in audit.findings["spread"] if row["trials"] > 1)
+    yield "; ".join(f"{name}: {value}" for name, value in costs(audit.manifest["costs"]))
+    if audit.manifest["is_cut_short"]:
+        yield "A ceiling ended the audit; raise it and run the same command to go on."
+
+
+def _trial_lines(name: str, trial: Mapping[str, Any]) -> Iterator[str]:
+    share = trial["nv_recall"]
+    found = "nothing measured: phase 1 failed" if share is None else f"nv-recall {percent(share)}"
+    yield (
+        f"{name} ({settings_words(trial['settings'])}): {found}; {integer(trial['matched_words'])} of "
+        f"{integer(trial['book_words'])} words, longest passage {integer(trial['longest_block'])}"
+    )
+    for section in trial["sections"]:
+        yield (
+            f"  {section['name']}: {percent(section['similarity'])} of the target after "
+            f"{plural(len(section['tries']), 'request')}, then {plural(section['turns'], 'turn')}; "
+            f"{STOP_WORDS[Stop(section['stop'])]}"
+        )
