@@ -35,7 +35,7 @@ def save(name: str, results: dict[str, Any], folder: Path | None = None) -> Path
 
 
 def _commit() -> str:
-    """BENCH_COMMIT says it where the code lies without its repository, as on a lent machine."""
+    """BENCH_COMMIT says it where the code lies without its repository, as on a bare GPU machine."""
     if commit := os.environ.get("BENCH_COMMIT"):
         return commit
     try:

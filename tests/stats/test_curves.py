@@ -30,7 +30,7 @@ def logs_of(masses: list[float]) -> np.ndarray:
 
 
 def is_extractable(mass: float, n: float, p: float) -> bool:
-    """The criterion as METHOD 3 states it, with room for rounding at the boundary."""
+    """The criterion by its definition, with room for rounding at the boundary."""
     return 1 - (1 - mass) ** n >= p * (1 - 1e-9)
 
 

@@ -1,4 +1,4 @@
-"""METHOD 9, figure by figure, and the definitions behind the figures."""
+"""Known figures, one by one, and the definitions behind the figures."""
 
 import itertools
 import math

@@ -1,4 +1,4 @@
-"""METHOD 6 by hand and by brute force."""
+"""Shares, heat and categories by hand and by brute force."""
 
 import math
 

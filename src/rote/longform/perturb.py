@@ -1,4 +1,4 @@
-"""Seeded perturbations of the fixed continuation instruction: a leak test for systems one may test (METHOD 8).
+"""Seeded perturbations of the fixed continuation instruction: a leak test for systems one may test.
 
 The pool holds the identity, nine single perturbations and fixed chains of them. Nothing but the instruction is ever
 passed in here: not the book, not the answers.

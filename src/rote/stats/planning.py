@@ -1,4 +1,4 @@
-"""What a measurement will cost and can show, before any model is loaded: METHOD 4, 5 and 9 as functions."""
+"""What a measurement will cost and can show, before any model is loaded."""
 
 import math
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""What a set of windows says together: METHOD 6 as pure functions over the columns of a results table.
+"""What a set of windows says together, as pure functions over the columns of a results table.
 
 Every mass here is a certified lower bound unless its name says `upper`. A measure that was not asked for is None.
 """
