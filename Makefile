@@ -2,13 +2,26 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test check bench format clean
+NUMERIC := tests/distance tests/models tests/search tests/explore tests/scan tests/prior tests/stats tests/test_policy.py
+
+.PHONY: demo test test-plain-cpu check bench format clean chromium
 
 demo: .venv/.runtime
 	$(BIN)/rote demo
 
-test: .venv/.dev
+test: .venv/.dev chromium
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+# The numeric tests once more as another CPU would compute them: no vector units, one thread.
+test-plain-cpu: .venv/.dev
+	ATEN_CPU_CAPABILITY=default OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow" $(NUMERIC)
+
+# Browser tests need Debian's Chromium: installed where that is allowed, else they skip and this line says why.
+chromium:
+	@command -v chromium >/dev/null || { \
+		[ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq >/dev/null 2>&1 && \
+		apt-get install -y -qq --no-install-recommends chromium >/dev/null 2>&1; } || \
+		echo "chromium is not here and could not be installed: browser tests will skip and say so"
 
 check: .venv/.dev
 	$(BIN)/ruff format --check .
