@@ -74,14 +74,16 @@ def test_a_corpus_with_fewer_prefixes_than_draws_needed_is_offered_whole() -> No
 
 def test_the_run_says_it_before_the_long_pass(place: Path, tmp_path: Path) -> None:
     said: list[str] = []
-    order: list[str] = []
+    sentences_at: list[int] = []
 
     class Watched(Silent):
-        def start(self, total: int, done: int) -> None:
-            order.append(f"pass of {total} after {len(said)} sentences")
+        def advance(self, windows: int) -> None:
+            sentences_at.append(len(said))
 
-    options = config(place, tmp_path / "out", stride_chars=1, least_probability=0.0, least_ratio=100.0)
+    options = config(place, tmp_path / "out", stride_chars=1, least_probability=0.0)
     prior_to_folder(options, progress=Watched(), say=said.append)
     assert "40 draws show no ratio above" in said[0]
     assert "4 of the 4 suffixes" in said[0]
-    assert order == [f"pass of {order[0].split()[2]} after 2 sentences"]
+    # The pass over the generic texts, then the sentences, then the pass over what is scored.
+    assert sentences_at == sorted(sentences_at)
+    assert (sentences_at[0], sentences_at[-1]) == (0, len(said))

@@ -31,10 +31,10 @@ def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prior_estimate, "BLOCK_PREFIXES", 4)
 
 
-def killed_run(place: Path, out: Path, *, blocks: int = 2, **changes: Any) -> list[Path]:
-    """The blocks of a run that died when `blocks` blocks of what is scored were on the disk."""
+def killed_run(place: Path, out: Path, **changes: Any) -> list[Path]:
+    """The blocks of a run that died when the calibration and half of what is scored were on the disk."""
     with pytest.raises(Killed):
-        prior_to_folder(config(place, out, **changes), progress=KilledAfter(blocks))
+        prior_to_folder(config(place, out, **changes), progress=KilledAfter(4 + 2))
     return sorted((out / "blocks").iterdir())
 
 

@@ -23,6 +23,7 @@ class PriorResult(NamedTuple):
     """One estimate per suffix, what it cost, and what evaluating every pair by itself would have cost."""
 
     estimates: list[PriorEstimate]
+    distinct_prefixes: int
     token_evals: int
     naive_token_evals: int
 
@@ -56,7 +57,7 @@ def estimate_priors(
         advance(len(drawn.prefixes[rows]))
     naive = sum(len(prefix) * len(suffixes) + sum(map(len, suffixes)) for prefix in drawn.prefixes)
     estimates = total.estimates(is_exact=drawn.is_exhaustive)
-    return PriorResult(estimates, scorer.token_evals(drawn.prefixes), naive)
+    return PriorResult(estimates, len(drawn.prefixes), scorer.token_evals(drawn.prefixes), naive)
 
 
 def block_size(scorer: SharedPrefixScorer, drawn: DrawnPrefixes) -> int:

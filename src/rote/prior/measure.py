@@ -17,6 +17,8 @@ from rote.prior.options import PriorConfig
 from rote.store.session import RunSession
 from rote.types import Split, Window
 
+Advance = Callable[[int], None]
+
 
 class Prepared(NamedTuple):
     """What is known before the prior of what is scored: conditionals in item order, and n by suffix length."""
@@ -49,10 +51,10 @@ class Measurement:
     def bos_id(self) -> int | None:
         return self.model.bos_id(self.config.bos)
 
-    def prepare(self, prefix_tokens: int) -> Prepared:
+    def prepare(self, prefix_tokens: int, *, advance: Advance) -> Prepared:
         """P(s|p) of everything that is scored, and n for every suffix length among it."""
         shorter = [replace(one, prefix_ids=self._shorten(one.prefix_ids, prefix_tokens)) for one in self.windows]
-        return Prepared(prefix_tokens, self._conditionals(shorter), self._thresholds(prefix_tokens))
+        return Prepared(prefix_tokens, self._conditionals(shorter), self._thresholds(prefix_tokens, advance))
 
     def forecast(self, prepared: Prepared) -> Forecast:
         """What the prior still to be measured can settle."""
@@ -63,15 +65,13 @@ class Measurement:
         ]
         return forecast(scored, self.drawn)
 
-    def finish(self, prepared: Prepared, *, advance: Callable[[int], None]) -> LengthScores:
+    def finish(self, prepared: Prepared, *, advance: Advance) -> LengthScores:
         """P(s) of everything that is scored."""
-        suffixes = [window.suffix_ids for window in self.windows]
-        drawn = self._drawn(prepared.prefix_tokens)
-        result = self._priors("scored", suffixes, drawn, prepared.prefix_tokens, advance=advance)
         tokens, conditionals, thresholds = prepared
-        return LengthScores(tokens, conditionals, result.estimates, thresholds, len(drawn.prefixes))
+        result = self._priors("scored", [window.suffix_ids for window in self.windows], tokens, advance)
+        return LengthScores(tokens, conditionals, result.estimates, thresholds, result.distinct_prefixes)
 
-    def _thresholds(self, prefix_tokens: int) -> dict[int, RatioThreshold]:
+    def _thresholds(self, prefix_tokens: int, advance: Advance) -> dict[int, RatioThreshold]:
         lengths = sorted({len(window.suffix_ids) for window in self.windows})
         if self.config.least_ratio is not None:
             return {length: RatioThreshold.given(length, self.config.least_ratio) for length in lengths}
@@ -82,20 +82,15 @@ class Measurement:
         }
         every = [pair for some in pairs.values() for pair in some]
         windows = [Window("", "", Split.CONTROL, 0, 0, 0, pair.prefix_ids, pair.suffix_ids) for pair in every]
-        result = self._priors("generic", [pair.suffix_ids for pair in every], self._drawn(prefix_tokens), prefix_tokens)
+        result = self._priors("generic", [pair.suffix_ids for pair in every], prefix_tokens, advance)
         scores = map(GenericScore, self._conditionals(windows), result.estimates)
         measured = {length: [next(scores) for _ in some] for length, some in pairs.items()}
         return {length: calibrate(length, used[length], measured[used[length]]) for length in lengths}
 
     def _priors(
-        self,
-        name: str,
-        suffixes: Sequence[Sequence[int]],
-        drawn: DrawnPrefixes,
-        prefix_tokens: int,
-        *,
-        advance: Callable[[int], None] = lambda _: None,
+        self, name: str, suffixes: Sequence[Sequence[int]], prefix_tokens: int, advance: Advance
     ) -> PriorResult:
+        drawn = self.drawn.shortened(prefix_tokens, self.bos_id)
         blocks = KeptBlocks(self.session, f"{name}-{prefix_tokens:05d}")
         result = estimate_priors(self.model, suffixes, drawn, self.config.policy, blocks=blocks, advance=advance)
         self.token_evals += result.token_evals
@@ -105,9 +100,6 @@ class Measurement:
     def _conditionals(self, windows: Sequence[Window]) -> list[float]:
         self.token_evals += sum(len(window.ids) for window in windows)
         return conditional_log_p(self.model, windows, self.config.policy, batch_windows=self.config.batch_windows)
-
-    def _drawn(self, prefix_tokens: int) -> DrawnPrefixes:
-        return self.drawn.shortened(prefix_tokens, self.bos_id)
 
     def _shorten(self, prefix: Sequence[int], tokens: int) -> tuple[int, ...]:
         return shorten(prefix, tokens, self.bos_id)

@@ -98,12 +98,16 @@ def _hash(value: Any) -> str:
 
 def measure(measurement: Measurement, progress: Progress, say: Say) -> list[LengthScores]:
     """Everything at every prefix length; what cannot be settled is said before the long pass."""
+    config = measurement.config
+    lengths = config.all_prefix_lengths
+    passes = len(lengths) * (1 if config.least_ratio is not None else 2)
+    progress.start(passes * len(measurement.drawn.prefixes), 0)
     with progress.phase("calibrating n"):
-        prepared = [measurement.prepare(length) for length in measurement.config.all_prefix_lengths]
+        prepared = [measurement.prepare(length, advance=progress.advance) for length in lengths]
     for sentence in forecast_sentences(measurement.forecast(prepared[0]), measurement.drawn):
         say(sentence)
-    progress.start(len(prepared) * len(measurement.drawn.prefixes), 0)
-    return [measurement.finish(each, advance=progress.advance) for each in prepared]
+    with progress.phase("measuring"):
+        return [measurement.finish(each, advance=progress.advance) for each in prepared]
 
 
 def complete(
