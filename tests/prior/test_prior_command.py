@@ -9,9 +9,11 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from rote.cli.prior import prior
+from rote.prior.run import prior_to_folder
 from rote.prior.terminal import prior_summary
 from rote.store.read import read_run
-from tests.prior.priors import run, totals
+from tests.prior.priors import Killed, KilledAfter, config, run, totals
+from tests.scan.scans import make_command
 
 
 def invoked(place: Path, out: Path, *more: object) -> str:
@@ -107,3 +109,27 @@ def test_a_joined_scan_is_told_in_counts_that_add_up(place: Path, tmp_path: Path
     words = printed(prior_summary({**totals(tmp_path / "out"), "joined": join | {"merely_likely_share": share}}))
     assert "Of 10 windows" in words
     assert "50.0 %, 95 % interval 20.0 % to 80.0 %" in " ".join(words.split())
+
+
+def test_a_prior_run_is_shown_and_is_no_scan_to_report(
+    place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    run(place, out)
+    rote = make_command(capsys)
+    shown = rote("show", out)
+    assert shown.code == 0
+    assert "95 % interval" in shown.out
+    refused = rote("report", out)
+    assert refused.code == 2
+    assert "is a prior run, and a report needs a scan" in " ".join(refused.err.split())
+
+
+def test_an_unfinished_prior_run_says_that_it_is(
+    place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(Killed):
+        prior_to_folder(config(place, tmp_path / "out"), progress=KilledAfter(1))
+    refused = make_command(capsys)("show", tmp_path / "out")
+    assert refused.code == 2
+    assert "is not finished" in " ".join(refused.err.split())

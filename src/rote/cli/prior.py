@@ -9,6 +9,7 @@ from rich.console import Console
 from rote.cli.flags import command
 from rote.cli.progress import make_progress
 from rote.cli.scan import Session
+from rote.errors import RunError
 from rote.options import option, settle
 from rote.prior.options import PriorConfig
 
@@ -43,7 +44,8 @@ def show_prior(path: Path, *, reveal: bool = False) -> None:
     from rote.store.read import read_run
 
     manifest = read_run(path).manifest
-    assert manifest is not None
+    if manifest is None:
+        raise RunError(f"{path} is not finished, and a prior run has no rows before it is; run the same command again.")
     console = Console(highlight=False)
     console.print(prior_summary(manifest["totals"], reveal=reveal))
     console.print(f"\nResults and figures: {path}", soft_wrap=True, markup=False)

@@ -6,6 +6,7 @@ from pathlib import Path
 from rich.console import Console
 
 from rote.cli.flags import command
+from rote.cli.prior import show_prior
 from rote.options import option, required, settle
 
 
@@ -16,6 +17,7 @@ class ShowOptions:
         (), "Also show rates within this many queries; may be repeated.", group="output"
     )
     probability: tuple[float, ...] = option((0.5, 0.9), "Probability for --queries; may be repeated.", group="output")
+    reveal: bool = option(False, "Of a prior run: print what its examples otherwise mask.", group="output")
 
     def __post_init__(self) -> None:
         settle(self)
@@ -29,11 +31,15 @@ def show(options: ShowOptions) -> None:
     from rote.report.queries import query_tables
     from rote.report.terminal import show_run
     from rote.report.view import load_view
+    from rote.store.read import read_run
 
     console = Console()
     if is_audit(options.run):
         for line in terminal_lines(read_audit(options.run)):
             console.print(line, highlight=False, markup=False)
+        return
+    if read_run(options.run).kind == "prior":
+        show_prior(options.run, reveal=options.reveal)
         return
     view = load_view(options.run)
     if not options.queries:

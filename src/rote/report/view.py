@@ -101,6 +101,8 @@ class RunView:
 def load_view(path: Path) -> RunView:
     """The run in `path`, with whatever of manifest, texts and continuations it has."""
     stored = read_run(path)
+    if stored.kind != "scan":
+        raise RunError(f"{path} is a {stored.kind} run, and a report needs a scan; see it with: rote show {path}.")
     if stored.results.is_empty():
         raise RunError(f"{path} holds no windows yet, so there is nothing to report. Let `rote scan` finish first.")
     # An unfinished run has no manifest yet; its identity already says with what it was made.
