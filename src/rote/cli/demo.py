@@ -106,7 +106,7 @@ def copies_table(run: Path, facts: dict[str, dict[str, Any]]) -> Table:
     for group in sorted(results["group"].unique(), key=_group_order):
         rows = results.filter(pl.col("group") == group)
         hits = (
-            rows["greedy_levenshtein"] == 0,
+            (rows["greedy_levenshtein"] == 0).fill_null(False),  # null: beyond the edit budget
             rows["p_verbatim"] >= threshold,
             rows["mass_lower"].list.last() >= threshold,
         )
