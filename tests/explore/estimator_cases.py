@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from rote.explore.open_mass import Ball, OpenMass
-from rote.explore.tree import Explorer
-from rote.explore.trie import Exploration, ExploreTask
+from rote.explore.ball import Ball
+from rote.explore.base import Exploration, ExploreTask
+from rote.explore.explorer import Explorer
+from rote.explore.open_mass import OpenMass
 from rote.models.table import TableModel
 from rote.policy import Policy
 from rote.search import reference

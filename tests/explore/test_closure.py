@@ -2,6 +2,7 @@
 
 import itertools
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -36,7 +37,7 @@ def test_closable_nodes_have_the_targets_tail_as_their_only_completion(seed: int
     pool = case.pool()
     closable = set(closable_nodes(pool).tolist())
     for node in pool.open_nodes().tolist():
-        path = pool.path(node)
+        path = pool.tree.path(node)
         completions = completions_in_ball(path, case)
         if node in closable:
             assert completions == [case.window.suffix_ids[len(path) :]]
@@ -50,7 +51,7 @@ def test_closing_moves_true_mass_to_the_lower_bound_and_refutes_the_rest(seed: i
     case = random_case(seed)
     pool = case.pool()
     nodes = closable_nodes(pool)
-    paths = [pool.path(node) for node in nodes.tolist()]
+    paths = [pool.tree.path(node) for node in nodes.tolist()]
     before = pool.bounds()
     settled, mass, _ = close(case, pool)
     after = pool.bounds()
@@ -59,7 +60,8 @@ def test_closing_moves_true_mass_to_the_lower_bound_and_refutes_the_rest(seed: i
     assert settled == len(paths)
     assert mass == pytest.approx(expected, abs=1e-12)
     assert after.lower[:-1] == before.lower[:-1], "settled continuations use the whole budget"
-    assert after.upper[-1] == pytest.approx(before.upper[-1] - float(pool.mass[nodes].sum()) + expected, abs=1e-12)
+    refuted = float(np.exp(pool.tree.log_p[nodes]).sum()) - expected
+    assert after.upper[-1] == pytest.approx(before.upper[-1] - refuted, abs=1e-12)
     assert after.lower[-1] <= case.truth + TINY
     assert all(truth <= upper + TINY for truth, upper in zip(case.truths, after.upper, strict=True))
 
@@ -77,7 +79,7 @@ def test_the_heaviest_are_closed_first_and_limits_hold(distance: DistanceName) -
     heaviest = closable_nodes(pool)[0]
     settled, _, evals = close(case, pool, most_nodes=1)
     assert settled == 1
-    assert not pool.is_open[heaviest]
+    assert not pool.tree.is_open[heaviest]
     assert evals <= len(case.window.ids) - 1, "a teacher-forced path costs at most all tokens but the last"
     pool = case.pool()
     assert close(case, pool, most_evals=4)[2] <= 4

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from rote.explore import tree
+from rote.explore import explorer as exploring
+from rote.explore.base import ExploreTask
+from rote.explore.explorer import Explorer
 from rote.explore.refinement import OrderName, RefineOptions, refine
-from rote.explore.tree import Explorer
-from rote.explore.trie import ExploreTask
 from rote.models.hf import HuggingFaceModel
 from rote.models.hf_recompute import RecomputeSession
 from rote.policy import Policy
@@ -45,7 +45,7 @@ def fallback_case(**changes: Any) -> Case:
 @pytest.mark.filterwarnings("ignore:.*recomputed:UserWarning")
 @pytest.mark.parametrize("order", ["mass", "tail", "width", "both"])
 def test_bounds_hold_when_nodes_are_forgotten(order: OrderName, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tree, "LANES", 6)
+    monkeypatch.setattr(exploring, "LANES", 6)
     case = fallback_case()
     steps: list[Bounds] = []
     options = RefineOptions(token_evals=100_000, gap=None, threshold=None, order=order)

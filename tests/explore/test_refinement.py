@@ -8,10 +8,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from rote.errors import ConfigError
+from rote.explore.base import ExploreTask
+from rote.explore.explorer import Explorer
 from rote.explore.open_mass import OpenMass
 from rote.explore.refinement import OrderName, Refined, RefineOptions, refine
-from rote.explore.tree import Explorer
-from rote.explore.trie import ExploreTask
 from rote.search.base import SearchTask
 from rote.search.engine import Engine
 from rote.types import Bounds, Verdict
@@ -71,15 +71,15 @@ def test_a_budget_is_never_exceeded(seed: int, token_evals: int) -> None:
 
 def textbook_worth(pool: OpenMass, node: int, order: str, probs: Sequence[float], *, missing: int) -> float:
     """The formulas of docs/estimates.md, node by node."""
-    mass, depth, length = math.exp(pool.log_p[node]), int(pool.depths[node]), pool.ball.length
-    room = pool.ball.budget - int(pool.least[node]) + 1
-    bounds, steps = pool.bounds(), max(1, length - depth) + missing
+    mass, depth, length = math.exp(pool.tree.log_p[node]), int(pool.tree.depths[node]), pool.ball.length
+    room = pool.ball.budget - int(pool.tree.least[node]) + 1
+    bounds, tree, steps = pool.bounds(), pool.tree, max(1, length - depth) + missing
     if order == "mass":
         return mass / room**2 / (1 + missing)
     if order == "tail":
         tail = math.prod(max(0.2, prob) for prob in probs[depth:])
         return mass * room ** (2 if bounds.lower[-1] < 0.001 * bounds.upper[-1] else 1) * tail / steps
-    heaviest = max(pool.mass[other] for other in pool.open_nodes() if pool.depths[other] == depth)
+    heaviest = max(math.exp(tree.log_p[other]) for other in pool.open_nodes() if tree.depths[other] == depth)
     return mass * room**2 / heaviest / steps
 
 
@@ -92,12 +92,12 @@ def test_the_first_node_is_the_one_the_formula_ranks_first(seed: int, order: Ord
     options = RefineOptions(token_evals=100_000, gap=None, threshold=None, order=order)
     request = next(refine(pool, options, target_probs=case.target_probs, is_remembered=is_remembered))
     worth = {
-        pool.path(int(node)): textbook_worth(
-            pool, node, order, case.target_probs, missing=0 if is_remembered else len(pool.path(int(node))) - 1
+        int(node): textbook_worth(
+            pool, node, order, case.target_probs, missing=0 if is_remembered else int(pool.tree.depths[node]) - 1
         )
         for node in pool.open_nodes()
     }
-    assert worth[request.paths[0]] == pytest.approx(max(worth.values()))
+    assert worth[int(request.nodes[0])] == pytest.approx(max(worth.values()))
 
 
 def test_found_continuations_carry_their_probability_and_distance() -> None:

@@ -1,95 +1,114 @@
 """The queue of refinement against a brute-force ranking that knows what is in memory."""
 
+import itertools
 import math
 
 import numpy as np
+import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
-from rote.explore.open_mass import OpenMass
+from rote.explore import refinement_queue
 from rote.explore.refinement_queue import RefineQueue
+from rote.explore.tree import ABSENT, Tree
 from tests.explore.estimator_cases import random_case
 
-Path = tuple[int, ...]
+Table = NDArray[np.float64]
 
 
-def prefixes(path: Path) -> set[Path]:
-    return {path[:depth] for depth in range(1, len(path) + 1)}
+def lineage(tree: Tree, node: int) -> list[int]:
+    """The node's ancestors, the root left out."""
+    above = []
+    while (node := int(tree.parents[node])) > 0:
+        above.append(node)
+    return above
 
 
-def missing(path: Path, loaded: set[Path]) -> int:
-    """Ancestors of a path, itself left out, that are not in memory."""
-    return len(prefixes(path[:-1]) - loaded)
+def missing(tree: Tree, node: int) -> int:
+    return sum(tree.entries[above] == ABSENT for above in lineage(tree, node))
 
 
-def rank(pool: OpenMass, node: int, loaded: set[Path], gains: np.ndarray, steps: np.ndarray) -> float:  # type: ignore[type-arg]
-    path = pool.path(node)
-    gain = gains[len(path), pool.ball.budget - pool.least[node]]
-    return float(pool.log_p[node] + gain - math.log(steps[len(path)] + missing(path, loaded)))
+def rank(tree: Tree, node: int, gains: Table, steps: Table) -> float:
+    depth = int(tree.depths[node])
+    gain = gains[depth, tree.ball.budget - tree.least[node]]
+    return float(tree.log_p[node] + gain - math.log(steps[depth] + missing(tree, node)))
 
 
-@settings(max_examples=60)
-@given(seed=st.integers(0, 5000), data=st.data())
-def test_every_pop_is_the_best_affordable_node(seed: int, data: st.DataObject) -> None:
-    """Nodes come out by falling worth per evaluation, whatever was evaluated, added or closed meanwhile."""
-    case = random_case(seed)
-    pool = case.pool()
-    assume(len(pool.open_nodes()) >= 3)
-    depths, left = np.arange(pool.ball.length + 1), np.arange(pool.ball.budget + 1)
+def rankings(tree: Tree) -> tuple[list[Table], list[Table]]:
+    depths, left = np.arange(tree.ball.length + 1), np.arange(tree.ball.budget + 1)
     gains = [-0.3 * depths[:, None] + 0.0 * left, 0.0 * depths[:, None] - 0.7 * left]
-    steps = [np.maximum(1.0, pool.ball.length - depths), np.ones(len(depths))]
-    queue = RefineQueue(pool, gains, steps)
-    inside, loaded = set(pool.open_nodes().tolist()), set[Path]()
-    while inside:
-        if data.draw(st.integers(0, 4)) == 0:  # somebody else closes a node
-            closed = data.draw(st.sampled_from(sorted(inside)))
-            pool.is_open[closed] = False
-            inside.discard(closed)
-            continue
-        ranking = data.draw(st.integers(0, 1))
-        best = queue.pop(ranking, affordable=1000)
-        assert best is not None
-        node, cost = best
-        ranks = {each: rank(pool, each, loaded, gains[ranking], steps[ranking]) for each in inside}
-        assert node in inside
-        assert ranks[node] >= max(ranks.values()) - 1e-9
-        assert cost == missing(pool.path(node), loaded) + 1
-        inside.discard(node)
-        pool.is_open[node] = False
-        loaded |= prefixes(pool.path(node)[:-1])
-        if data.draw(st.booleans()):
-            queue.load(pool.path(node))
-            loaded |= prefixes(pool.path(node))
-    assert queue.pop(0, affordable=1000) is None
+    return gains, [np.maximum(1.0, tree.ball.length - depths), np.ones(len(depths))]
 
 
+def textbook_choice(tree: Tree, count: int, affordable: int) -> list[int]:
+    """The best of each turn, among the first `count` that pay at the start and of those that still do."""
+    gains, steps = rankings(tree)
+    nodes = np.flatnonzero(tree.is_open[: tree.size]).tolist()
+
+    def pays(node: int, turn: int) -> bool:
+        return bool(steps[turn][tree.depths[node]] + missing(tree, node) <= affordable)
+
+    offers = []
+    for turn in (0, 1):
+        paying = [node for node in nodes if pays(node, turn)]
+        paying.sort(key=lambda node: (-rank(tree, node, gains[turn], steps[turn]), node))
+        offers.append(paying[:count])
+    chosen: list[int] = []
+    turns, refusals = itertools.cycle((0, 1)), 0
+    while len(chosen) < count and refusals < 2:
+        turn = next(turns)
+        best = next((node for node in offers[turn] if node not in chosen and pays(node, turn)), None)
+        refusals = refusals + 1 if best is None else 0
+        if best is not None:
+            chosen.append(best)
+            affordable -= 1 + missing(tree, best)
+    assert affordable >= 0
+    return chosen
+
+
+@pytest.fixture(params=[1, 4, 256])
+def short(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(refinement_queue, "SHORT", request.param)
+
+
+@pytest.mark.usefixtures("short")
 @settings(max_examples=40)
-@given(seed=st.integers(0, 5000), affordable=st.integers(1, 4))
-def test_nothing_dearer_than_what_is_left_comes_out(seed: int, affordable: int) -> None:
-    pool = random_case(seed).pool()
-    flat = np.zeros(pool.ball.length + 1)
-    queue = RefineQueue(pool, [np.zeros((len(flat), pool.ball.budget + 1))], [flat + 1])
-    loaded: set[Path] = set()
-    popped = set()
-    while (best := queue.pop(0, affordable)) is not None:
-        node, cost = best
-        assert cost == missing(pool.path(node), loaded) + 1 <= affordable
-        loaded |= prefixes(pool.path(node)[:-1])
-        popped.add(node)
-    left = set(pool.open_nodes().tolist()) - popped
-    assert all(missing(pool.path(node), loaded) + 1 > affordable for node in left)
+@given(seed=st.integers(0, 5000), data=st.data(), is_remembered=st.booleans())
+def test_every_choice_is_the_best_that_pays(seed: int, data: st.DataObject, is_remembered: bool) -> None:
+    """Whatever was evaluated and opened meanwhile."""
+    tree = random_case(seed).pool().tree
+    assume(tree.is_open.sum() >= 3)
+    tree.entries[: tree.beams] = 0 if is_remembered else ABSENT
+    tree.entries[0] = 0
+    queue = RefineQueue(tree, *rankings(tree), is_remembered=is_remembered)
+    while tree.is_open[: tree.size].any():
+        count, affordable = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 30))
+        chosen = queue.choose(itertools.cycle((0, 1)), count=count, affordable=affordable)
+        assert chosen.tolist() == textbook_choice(tree, count, affordable)
+        if len(chosen) == 0:
+            break
+        chosen = chosen[: data.draw(st.integers(1, len(chosen)))]  # the evaluations may run out
+        tree.is_open[chosen] = False
+        for node in chosen.tolist():
+            tree.entries[[node, *lineage(tree, node)]] = 0
+        if data.draw(st.booleans()):
+            parents = chosen[tree.depths[chosen] + 1 < tree.ball.length]
+            log_p, least = tree.log_p[parents] - 1.0, tree.least[parents]
+            queue.add(tree.add(parents, np.zeros_like(parents), log_p=log_p, least=least, is_open=True))
+        queue.refresh()
 
 
-def test_nodes_that_are_added_later_take_their_place() -> None:
-    pool = next(pool for seed in range(100) if len((pool := random_case(seed).pool()).open_nodes()) >= 4)
-    nodes = pool.open_nodes()
-    flat = np.zeros(pool.ball.length + 1)
-    late, early = nodes[::2], nodes[1::2]
-    pool.is_open[late] = False
-    queue = RefineQueue(pool, [np.zeros((len(flat), pool.ball.budget + 1))], [flat + 1])
-    pool.is_open[late] = True
-    queue.add(late)
-    popped = []
-    while (best := queue.pop(0, 1000)) is not None:
-        popped.append(best[0])
-    assert sorted(popped) == sorted([*late.tolist(), *early.tolist()])
+@pytest.mark.usefixtures("short")
+@pytest.mark.parametrize("seed", range(5))
+def test_everything_comes_out_once_if_there_is_enough_to_spend(seed: int) -> None:
+    tree = random_case(seed).pool().tree
+    queue = RefineQueue(tree, *rankings(tree), is_remembered=True)
+    tree.entries[: tree.beams] = 0
+    expected = np.flatnonzero(tree.is_open[: tree.size]).tolist()
+    popped: list[int] = []
+    while len(chosen := queue.choose(itertools.cycle((0, 1, 1)), count=3, affordable=10_000)):
+        popped += chosen.tolist()
+        tree.is_open[chosen] = False
+        queue.refresh()
+    assert sorted(popped) == expected

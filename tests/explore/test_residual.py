@@ -9,10 +9,11 @@ import torch
 from scipy import stats
 
 from rote.errors import ConfigError
-from rote.explore.open_mass import Ball, OpenMass
+from rote.explore.ball import Ball
+from rote.explore.base import ExploreTask
+from rote.explore.explorer import Explorer
+from rote.explore.open_mass import OpenMass
 from rote.explore.residual import ResidualOptions, estimate_open
-from rote.explore.tree import Explorer
-from rote.explore.trie import ExploreTask
 from rote.models.table import TableModel
 from rote.policy import Policy
 from rote.search.base import Limits

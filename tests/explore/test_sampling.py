@@ -1,148 +1,21 @@
-"""Exploring trees on a session: answers, costs and company; dividing tickets; sampling against enumeration."""
+"""Sampling against enumeration: unbiased however tickets move, independent, shared evaluations, strata by mass."""
 
 import math
-from collections.abc import Sequence
-from types import SimpleNamespace
-from typing import Any, cast
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from rote.errors import ConfigError, WindowError
-from rote.explore import tree as rollout_tree
-from rote.explore.open_mass import Ball
-from rote.explore.sampling import Rolled, Starts, Tickets, roll, unit_line
-from rote.explore.tree import ENTRIES, FEW_WINDOWS, MEMORY_SHARE, MOST_WINDOWS, Explorer
-from rote.explore.trie import Answer, Exploration, ExploreTask, Path, Request
+from rote.explore import sampling as sampling_module
+from rote.explore.ball import Ball
+from rote.explore.base import Exploration
+from rote.explore.sampling import Rolled, Tickets, Walks, unit_line
+from rote.explore.tree import Tree
 from rote.models.table import TableModel
-from rote.policy import Policy, keep
-from rote.search.base import Limits
+from tests.explore.test_explorer import POLICY, PREFIX, explored
 from tests.oracle import enumerate_tree
-
-POLICY = Policy(1.0, 3)
-LIMITS = Limits(4, 6)
-PREFIX = (1, 2, 0)
-
-
-def ask(requests: Sequence[Request]) -> Exploration[list[Answer]]:
-    answers = []
-    for request in requests:
-        answers.append((yield request))
-    return answers
-
-
-def explored(model: TableModel, exploration: Exploration[Any], *, prefix: Path = PREFIX, **memory: int) -> Any:
-    explorer = Explorer(model, POLICY, slots=1, limits=LIMITS, **memory)
-    ((_, result),) = explorer.run([ExploreTask(0, prefix, exploration)])
-    return result
-
-
-def distinct_nodes(paths: Sequence[Path]) -> int:
-    """The naive recount: every beginning of every path, once."""
-    return len({path[:depth] for path in paths for depth in range(1, len(path) + 1)})
-
-
-paths = st.lists(st.integers(0, 3), min_size=0, max_size=5).map(tuple)
-requests = st.lists(st.lists(paths, min_size=1, max_size=6), min_size=1, max_size=5)
-
-
-@settings(max_examples=60)
-@given(asked=requests, seed=st.integers(0, 1000))
-def test_answers_are_the_policys_next_tokens_and_every_node_costs_once(asked: list[list[Path]], seed: int) -> None:
-    model = TableModel.random(seed, vocab_size=4)
-    answers = explored(model, ask([Request(paths) for paths in asked]))
-    for paths, answer in zip(asked, answers, strict=True):
-        assert answer.token_ids.shape == (len(paths), 3)
-        for row, path in enumerate(paths):
-            expected = keep(model.next_logits([[*PREFIX, *path]]), POLICY)
-            assert answer.token_ids[row].tolist() == expected.token_ids[0].tolist()
-            assert answer.log_probs[row] == pytest.approx(expected.log_probs[0].numpy())
-    everything = [path for paths in asked for path in paths]
-    # A node that was first needed as an ancestor and later for itself is evaluated again; nothing else is.
-    seen: set[Path] = set()
-    again = 0
-    asked_for: set[Path] = set()
-    for paths in asked:
-        again += len({path for path in paths if path and path in seen and path not in asked_for})
-        asked_for |= set(paths)
-        seen |= {path[:depth] for path in paths for depth in range(1, len(path) + 1)}
-    assert sum(answer.token_evals for answer in answers) == len(PREFIX) + distinct_nodes(everything) + again
-
-
-@settings(max_examples=30)
-@given(seed=st.integers(0, 1000))
-def test_forgetting_changes_the_cost_but_not_the_answers(seed: int) -> None:
-    """More distinct nodes than the memory holds: old ones are evaluated again when they are needed again."""
-    generator = np.random.default_rng(seed)
-    model = TableModel.random(seed, vocab_size=8)
-    asked = [
-        Request([tuple(path) for path in generator.integers(0, 8, (40, int(generator.integers(1, 6)))).tolist()])
-        for _ in range(8)
-    ]
-    answers = explored(model, ask(asked), entries=0)
-    for request, answer in zip(asked, answers, strict=True):
-        expected = keep(model.next_logits([[*PREFIX, *path] for path in request.paths]), POLICY)
-        assert (answer.token_ids == expected.token_ids.numpy()).all()
-        assert np.allclose(answer.log_probs, expected.log_probs.numpy())
-    everything = [path for request in asked for path in request.paths]
-    assert sum(answer.token_evals for answer in answers) >= len(PREFIX) + distinct_nodes(everything)
-
-
-@settings(max_examples=60)
-@given(asked=st.lists(paths, min_size=1, max_size=8), most=st.integers(0, 30))
-def test_a_budget_buys_leading_paths_and_is_never_exceeded(asked: list[Path], most: int) -> None:
-    model = TableModel.random(3, vocab_size=4)
-    (answer,) = explored(model, ask([Request(asked, most)]))
-    bought = len(answer.token_ids)
-    assert answer.token_evals <= most
-    affordable = [len(PREFIX) + distinct_nodes(asked[: count + 1]) <= most for count in range(len(asked))]
-    assert bought == sum(affordable)
-    assert answer.token_evals == (len(PREFIX) + distinct_nodes(asked[:bought]) if bought else 0)
-
-
-def test_a_window_that_moves_to_another_slot_takes_its_newest_node_along() -> None:
-    model = TableModel.random(5, vocab_size=4)
-    grown = [(0, 1), (0, 1, 2), (0, 1, 2, 3)]
-    tasks = [
-        ExploreTask(0, (3,), ask([Request([(2,)])])),  # ends first, in slot 0
-        ExploreTask(1, PREFIX, ask([Request([path]) for path in grown])),
-    ]
-    found = dict(Explorer(model, POLICY, slots=2, limits=LIMITS).run(tasks))
-    for path, answer in zip(grown, found[1], strict=True):
-        expected = keep(model.next_logits([[*PREFIX, *path]]), POLICY)
-        assert answer.token_ids[0].tolist() == expected.token_ids[0].tolist()
-        assert answer.log_probs[0] == pytest.approx(expected.log_probs[0].numpy())
-
-
-def test_results_and_costs_do_not_depend_on_slots_or_company() -> None:
-    model = TableModel.random(5, vocab_size=4, eos_ids=frozenset({3}))
-
-    def tasks(keys: Sequence[int]) -> list[ExploreTask[Rolled]]:
-        return [
-            ExploreTask(key, (1,) * (1 + key % 3), _sampling(model, (0, 1, 2, key % 3), seed=key, samples=50))
-            for key in keys
-        ]
-
-    alone = {}
-    for key in range(9):
-        explorer = Explorer(model, POLICY, slots=1, limits=LIMITS)
-        alone |= dict(explorer.run(tasks([key])))
-    for slots, order in ((1, range(9)), (3, range(8, -1, -1)), (20, range(9))):
-        together = dict(Explorer(model, POLICY, slots=slots, limits=LIMITS).run(tasks(list(order))))
-        assert together.keys() == alone.keys()
-        for key, rolled in together.items():
-            assert (rolled.hits == alone[key].hits).all()
-            assert (rolled.shares == alone[key].shares).all()
-            assert rolled.token_evals == alone[key].token_evals
-
-
-def _sampling(model: TableModel, suffix: Path, *, seed: int, samples: int, **how: bool) -> Exploration[Rolled]:
-    ball = Ball(suffix, distance="levenshtein", budget=1, eos_ids=model.eos_ids)
-    starts = Starts([()], ball.root_state()[None])
-    return roll(ball, starts, Tickets.plain(4 * samples), np.random.default_rng(seed), **how)
 
 
 def rolled_groups(*, is_stratified: bool, stops_when_lost: bool = True) -> tuple[NDArray[np.float64], float, Rolled]:
@@ -152,10 +25,10 @@ def rolled_groups(*, is_stratified: bool, stops_when_lost: bool = True) -> tuple
     ball = Ball(suffix, distance="levenshtein", budget=2, eos_ids=model.eos_ids)
     truth = enumerate_tree(model, PREFIX, 4, POLICY).mass_within(suffix, 2, "levenshtein")
     generator = np.random.default_rng(0)
-    strata = [Tickets.stratified(25, np.ones(1), generator) for _ in range(400)]
+    root = np.zeros(1, dtype=np.int64)
+    strata = [Tickets.stratified(25, root, np.ones(1), generator) for _ in range(400)]
     tickets = Tickets(*map(np.concatenate, zip(*strata, strict=True))) if is_stratified else Tickets.plain(10_000)
-    starts = Starts([()], ball.root_state()[None])
-    rolled = explored(model, roll(ball, starts, tickets, generator, stops_when_lost=stops_when_lost))
+    rolled = explored(model, Walks(Tree(ball)).roll(tickets, generator, stops_when_lost=stops_when_lost))
     return rolled.hits.reshape(400, 25).mean(1), truth, rolled
 
 
@@ -189,25 +62,48 @@ def test_stratified_tickets_are_independent() -> None:
     assert np.abs(others).max() * math.sqrt(400) < 5.5
 
 
+def sampling(model: TableModel, *, seed: int, samples: int, **how: bool) -> Exploration[Rolled]:
+    ball = Ball((0, 1, 2, 0), distance="levenshtein", budget=1, eos_ids=model.eos_ids)
+    return Walks(Tree(ball)).roll(Tickets.plain(samples), np.random.default_rng(seed), **how)
+
+
 def test_sampling_costs_what_a_naive_recount_says() -> None:
     model = TableModel.random(8, vocab_size=4)
-    visited: list[Path] = []
+    visited: list[int] = []
 
     def watched(exploration: Exploration[Rolled]) -> Exploration[Rolled]:
         request = next(exploration)
         try:
             while True:
-                visited.extend(request.paths)
+                visited.extend(request.nodes.tolist())
                 request = exploration.send((yield request))
         except StopIteration as end:
             rolled: Rolled = end.value
             return rolled
 
-    stopping = explored(model, watched(_sampling(model, (0, 1, 2, 0), seed=1, samples=30)))
-    assert stopping.token_evals == len(PREFIX) + len({path for path in visited if path})
+    stopping = explored(model, watched(sampling(model, seed=1, samples=120)))
+    assert stopping.token_evals == len(PREFIX) + len([node for node in visited if node])
     assert len(visited) == len(set(visited)), "samples at the same node share its evaluation"
-    plain = explored(model, _sampling(model, (0, 1, 2, 0), seed=1, samples=30, stops_when_lost=False))
+    plain = explored(model, sampling(model, seed=1, samples=120, stops_when_lost=False))
     assert stopping.token_evals < plain.token_evals <= len(PREFIX) + 3 * 120
+
+
+@pytest.mark.parametrize("wide", [0, 1024])
+def test_what_earlier_tickets_learned_is_not_asked_again(wide: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sampling_module, "WIDE", wide)
+    model = TableModel.random(8, vocab_size=4)
+    ball = Ball((0, 1, 2, 0), distance="levenshtein", budget=1, eos_ids=model.eos_ids)
+
+    def twice() -> Exploration[list[Rolled]]:
+        walks, results = Walks(Tree(ball)), []
+        for _ in range(2):
+            results.append((yield from walks.roll(Tickets.plain(300), np.random.default_rng(4))))
+        return results
+
+    first, second = explored(model, twice())
+    assert (first.hits == second.hits).all()
+    assert (first.shares == second.shares).all()
+    assert second.token_evals == (first.token_evals if wide == 0 else 0)
 
 
 weights = st.lists(st.floats(0, 1), min_size=1, max_size=6).filter(lambda values: sum(values) > 0.01)
@@ -216,7 +112,7 @@ weights = st.lists(st.floats(0, 1), min_size=1, max_size=6).filter(lambda values
 @given(count=st.integers(1, 60), weights=weights, seed=st.integers(0, 1000))
 def test_strata_follow_the_masses_and_cover_each_line_once(count: int, weights: list[float], seed: int) -> None:
     mass = np.array(weights)
-    starts, low, high = Tickets.stratified(count, mass, np.random.default_rng(seed))
+    starts, low, high = Tickets.stratified(count, np.arange(len(mass)), mass, np.random.default_rng(seed))
     assert (mass[starts] > 0).all()
     assert ((low >= 0) & (low <= high) & (high <= 1)).all()
     expected = count * mass / mass.sum()
@@ -228,33 +124,3 @@ def test_strata_follow_the_masses_and_cover_each_line_once(count: int, weights: 
     order = np.arange(count)
     assert (edges[starts] + low * lengths >= order / count - 1e-9).all()
     assert (edges[starts] + high * lengths <= (order + 1) / count + 1e-9).all()
-
-
-def test_too_long_windows_and_no_slots_are_refused() -> None:
-    model = TableModel.random(0, vocab_size=4)
-    with pytest.raises(ConfigError, match="at least one window"):
-        Explorer(model, POLICY, slots=0, limits=LIMITS)
-    model.max_positions = 5
-    with pytest.raises(WindowError, match="at most 5"):
-        Explorer(model, POLICY, slots=1, limits=LIMITS)
-
-
-@settings(max_examples=60)
-@given(evaluations=st.integers(0, 10**7), megabytes=st.integers(0, 10**6), device=st.sampled_from(["cpu", "cuda"]))
-def test_room_for_every_evaluation_where_memory_allows(evaluations: int, megabytes: int, device: str) -> None:
-    model = SimpleNamespace(device=SimpleNamespace(type=device), tree_bytes_per_entry=lambda: 4096)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rollout_tree, "free_memory", lambda device: megabytes * 10**6)
-        room = rollout_tree.choose_room(cast(Any, model), LIMITS, evaluations=evaluations)
-    most = (MOST_WINDOWS if device == "cuda" else FEW_WINDOWS, max(ENTRIES, evaluations))
-    assert (1, ENTRIES) <= room <= most
-    assert room.entries <= most[1]
-    taken = room.slots * (room.entries + 2 * sum(LIMITS)) * 4096
-    assert taken <= megabytes * 10**6 * MEMORY_SHARE or room == (1, ENTRIES)
-    if room.entries < most[1]:  # memory is why: eight windows that remember one more would not fit
-        assert FEW_WINDOWS * (room.entries + 1 + 2 * sum(LIMITS)) * 4096 > megabytes * 10**6 * MEMORY_SHARE - 4096 * 8
-
-
-def test_more_windows_than_memory_holds_are_refused() -> None:
-    with pytest.raises(ConfigError, match="lower --slots"):
-        Explorer(TableModel.random(1, vocab_size=4), POLICY, slots=10**9, limits=LIMITS)

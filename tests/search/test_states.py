@@ -11,15 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rote.errors import ConfigError
-from rote.explore.open_mass import Ball, OpenMass
+from rote.explore.ball import Ball
+from rote.explore.base import Answer, Exploration, ExploreTask
+from rote.explore.explorer import Explorer
+from rote.explore.open_mass import OpenMass
 from rote.explore.refinement import RefineOptions, refine
-from rote.explore.tree import Explorer
-from rote.explore.trie import Answer, Exploration, ExploreTask, Path, Request
+from rote.explore.tree import Tree
 from rote.models.base import TreeModel
 from rote.models.table import TableModel
 from rote.policy import Policy, keep
 from rote.search.base import SearchOptions, SearchOutcome, SearchTask
 from rote.search.engine import Engine
+from tests.explore.paths import Path, PathTree
 from tests.models.test_hf_architectures import wrap
 from tests.models.tiny import VOCABULARY, tiny_model
 from tests.search.test_engine_equals_reference import LIMITS, PLAIN, all_options, models, task_lists
@@ -27,8 +30,11 @@ from tests.search.test_engine_equals_reference import LIMITS, PLAIN, all_options
 KEPT = replace(PLAIN, keep_states=True)
 
 
-def ask(paths: Sequence[Path]) -> Exploration[Answer]:
-    answer = yield Request(paths)
+def ask(outcome: SearchOutcome, paths: Sequence[Path]) -> Exploration[Answer]:
+    """Paths of the tree that the search left behind."""
+    assert outcome.frontier is not None
+    tree = Tree(Ball((0,) * 6, distance="levenshtein", budget=3), replace(outcome.frontier, edits=None))
+    (answer,) = yield from PathTree(tree=tree).ask([(paths, None)])
     return answer
 
 
@@ -61,13 +67,17 @@ def test_the_search_is_the_same_and_states_are_of_every_beam_above_the_frontier(
         states, frontier = after.states, after.frontier
         assert states is not None
         assert frontier is not None
-        assert states.prefix_tokens == len(task.prefix_ids)
         assert all(len(tensor) == len(states) for tensors in states.stored.values() for tensor in tensors)
-        evaluated = dict(states.paths())
-        assert list(evaluated) == list(range(len(task.prefix_ids), len(states)))
-        above = {node.token_ids[:depth] for node in frontier for depth in range(1, len(node.token_ids))}
-        assert above <= set(evaluated.values())
-        assert len(states) <= task.chain_tokens + after.token_evals
+        paths = [states.beams.path(beam) for beam in range(len(states.entries))]
+        assert len(set(paths)) == len(set(states.entries.tolist())) == len(paths)
+        assert states.entries[0] == len(task.prefix_ids) - 1
+        assert states.entries.max() < len(states)
+        assert set(range(task.chain_tokens, len(states))) <= set(states.entries.tolist()), "nothing is stored in vain"
+        for path, entry in zip(paths, states.entries.tolist(), strict=True):
+            is_on_chain = path == task.suffix_ids[: len(path)]
+            assert (entry == len(task.prefix_ids) + len(path) - 1) if is_on_chain else entry >= task.chain_tokens
+        above = {node.token_ids[:depth] for node in frontier for depth in range(len(node.token_ids))}
+        assert above <= set(paths)
 
 
 @settings(max_examples=40, deadline=None)
@@ -77,7 +87,7 @@ def test_going_on_from_the_frontier_costs_one_evaluation_a_node(model, tasks) ->
     frontiers = [[node.token_ids for node in outcome.frontier or ()] for outcome in outcomes]
     for has_states in (True, False):
         asked = [
-            ExploreTask(task.key, task.prefix_ids, ask(paths), outcome.states if has_states else None)
+            ExploreTask(task.key, task.prefix_ids, ask(outcome, paths), outcome.states if has_states else None)
             for task, outcome, paths in zip(tasks, outcomes, frontiers, strict=True)
         ]
         found = answers(model, KEPT.policy, asked)
@@ -105,7 +115,9 @@ def test_states_survive_a_move_to_another_slot(short: int) -> None:
     assert outcomes[1].frontier is not None
     assert outcomes[1].stop_step > short
     paths = [node.token_ids for node in outcomes[1].frontier]
-    answer = answers(model, KEPT.policy, [ExploreTask(1, tasks[1].prefix_ids, ask(paths), outcomes[1].states)])[1]
+    answer = answers(
+        model, KEPT.policy, [ExploreTask(1, tasks[1].prefix_ids, ask(outcomes[1], paths), outcomes[1].states)]
+    )[1]
     assert_next_tokens(model, tasks[1].prefix_ids, paths, answer, 1e-9)
 
 
@@ -117,7 +129,7 @@ def test_states_that_would_fill_the_memory_are_left_out() -> None:
     paths = [node.token_ids for node in outcome.frontier]
     memory = 2 * sum(LIMITS) + 128
     assert len(outcome.states) > memory // 2
-    asked = ExploreTask(0, task.prefix_ids, ask(paths[:5]), outcome.states)
+    asked = ExploreTask(0, task.prefix_ids, ask(outcome, paths[:5]), outcome.states)
     answer = answers(model, KEPT.policy, [asked], entries=0)[0]
     assert_next_tokens(model, task.prefix_ids, paths[:5], answer, 1e-9)
     everything = {path[:depth] for path in paths[:5] for depth in range(1, len(path) + 1)}
@@ -127,7 +139,7 @@ def test_states_that_would_fill_the_memory_are_left_out() -> None:
 def test_the_prefixs_own_answer_is_evaluated_when_it_is_asked_for() -> None:
     model = TableModel.random(2, vocab_size=4)
     task, outcome = one_search(model)
-    asked = ExploreTask(0, task.prefix_ids, ask([(), (1,)]), outcome.states)
+    asked = ExploreTask(0, task.prefix_ids, ask(outcome, [(), (1,)]), outcome.states)
     answer = answers(model, KEPT.policy, [asked])[0]
     assert_next_tokens(model, task.prefix_ids, [(), (1,)], answer, 1e-9)
     assert len(task.prefix_ids) < answer.token_evals <= len(task.prefix_ids) + 1
@@ -148,7 +160,7 @@ def test_states_of_real_models_continue_where_the_search_stood(architecture: str
     for task, outcome in zip(tasks, outcomes, strict=True):
         assert outcome.frontier is not None
         deepest = sorted((node.token_ids for node in outcome.frontier), key=len)[-6:]
-        asked.append((deepest, ExploreTask(task.key, task.prefix_ids, ask(deepest), outcome.states)))
+        asked.append((deepest, ExploreTask(task.key, task.prefix_ids, ask(outcome, deepest), outcome.states)))
     found = answers(model, KEPT.policy, [task for _, task in asked])
     for paths, task in asked:
         assert_next_tokens(model, task.prefix_ids, paths, found[task.key], 1e-4)

@@ -68,8 +68,8 @@ class McOptions:
 @command(McOptions)
 def mc(given: McOptions) -> None:
     """Estimate the near-verbatim mass of a few windows by plain sampling, with an interval."""
+    from rote.explore.explorer import ENTRIES, choose_room
     from rote.explore.montecarlo import MonteCarloOptions, sample_windows
-    from rote.explore.tree import ENTRIES, choose_room
     from rote.models.hf import load
     from rote.scan.run import check_fits
     from rote.store.atomic import atomic_file

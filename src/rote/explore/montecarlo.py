@@ -13,17 +13,21 @@ import numpy as np
 import torch
 
 from rote.errors import ConfigError
-from rote.explore.open_mass import Ball
-from rote.explore.sampling import Starts, Tickets, roll
-from rote.explore.tree import Explorer
-from rote.explore.trie import Exploration, ExploreTask
+from rote.explore.ball import Ball
+from rote.explore.base import Exploration, ExploreTask
+from rote.explore.explorer import Explorer
+from rote.explore.sampling import Tickets, Walks
+from rote.explore.tree import Tree
 from rote.models.base import TreeModel
 from rote.policy import Policy
 from rote.search.base import Limits
 from rote.search.sizing import require_memory
 from rote.types import DistanceName, Window
 
-BYTES_PER_SAMPLE = 64
+BYTES_PER_SAMPLE = 256
+"""What a sample adds to its window's tree."""
+BATCH = 256
+"""Samples followed at once. Their paths must be remembered together, or they are evaluated again and again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,18 +95,19 @@ def sample_windows(
 def _sample(window: Window, options: MonteCarloOptions, eos_ids: frozenset[int]) -> Exploration[MonteCarloResult]:
     ball = Ball(window.suffix_ids, distance=options.distance, budget=options.edit_budget, eos_ids=eos_ids)
     generator = window_generator(options.seed, window.window_id)
+    walks = Walks(Tree(ball))
     hits = np.zeros(options.replicates, dtype=np.int64)
     drawn, token_evals = 0, 0
     curve = []
     for goal in _grid(options.samples):
-        starts = Starts([()], ball.root_state()[None])
-        tickets = Tickets.plain(goal - drawn)
-        rolled = yield from roll(ball, starts, tickets, generator, stops_when_lost=options.stops_when_lost)
-        # Samples go to the replicates in turn, so that each point of the curve uses samples of all of them.
-        turns = np.arange(drawn, goal) % options.replicates
-        hits += np.bincount(turns[rolled.hits], minlength=options.replicates)
-        drawn = goal
-        token_evals += rolled.token_evals
+        while drawn < goal:
+            tickets = Tickets.plain(min(BATCH, goal - drawn))
+            rolled = yield from walks.roll(tickets, generator, stops_when_lost=options.stops_when_lost)
+            # Samples go to the replicates in turn, so that each point of the curve uses samples of all of them.
+            turns = np.arange(drawn, drawn + len(rolled.hits)) % options.replicates
+            hits += np.bincount(turns[rolled.hits], minlength=options.replicates)
+            drawn += len(rolled.hits)
+            token_evals += rolled.token_evals
         curve.append(Count(int(hits.sum()), drawn, token_evals))
     sizes = np.bincount(np.arange(drawn) % options.replicates, minlength=options.replicates)
     return MonteCarloResult(window, tuple((hits / sizes).tolist()), tuple(curve))

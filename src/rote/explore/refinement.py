@@ -21,18 +21,18 @@ counts (r + 1)².
 """
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rote.errors import ConfigError
+from rote.explore.base import Exploration, Request
 from rote.explore.open_mass import OpenMass
 from rote.explore.refinement_queue import RefineQueue
-from rote.explore.trie import Exploration, Request
-from rote.types import Bounds, Verdict
+from rote.types import Bounds
 
 OrderName = Literal["mass", "tail", "width", "both"]
 WIDTH, TAIL, MASS = 0, 1, 2
@@ -47,7 +47,6 @@ LOOSELY, HARDLY = 0.3, 0.001
 """Of the upper bound: below these shares of it, the lower bound says how well the model follows the target."""
 HARD_PLACE = 0.2
 """A target token less probable than this counts as if it had this probability."""
-RANKINGS_IN_TURN = len(TURNS_IF_LOOSELY_FOLLOWED)
 BATCH = 16
 """Nodes expanded between two looks at the bounds. With more, forwards are larger and choices worse: 60 cost a tenth of
 the gain of some lower bounds at five times the default search; fewer gain little."""
@@ -97,34 +96,36 @@ def refine(
     """
     spent, expanded = 0, 0
     bounds = pool.bounds()
-    queue = _make_queue(pool, target_probs, room_in_tail=2 if bounds.lower[-1] < HARDLY * bounds.upper[-1] else 1)
+    rankings = _rankings(pool, target_probs, room_in_tail=2 if bounds.lower[-1] < HARDLY * bounds.upper[-1] else 1)
     is_loose = options.order == "both" and bounds.lower[-1] < LOOSELY * bounds.upper[-1]
     turns = itertools.cycle(TURNS_IF_LOOSELY_FOLLOWED if is_loose else TURNS[options.order])
-    if is_remembered:
-        for path in pool.families(pool.open_nodes())[0]:
-            queue.load(path)
-    while not _is_done(bounds, options):
-        chosen = _choose(queue, turns, options.token_evals - spent)
-        if not chosen:
+    queue = RefineQueue(pool.tree, *rankings, is_remembered=is_remembered)
+    while not _is_done(*pool.span(), options):
+        chosen = queue.choose(turns, count=BATCH, affordable=options.token_evals - spent)
+        if len(chosen) == 0:
             break
-        answer = yield Request([pool.path(node) for node in chosen], options.token_evals - spent)
+        answer = yield Request(pool.tree, chosen, options.token_evals - spent)
         count = len(answer.token_ids)
         if count == 0:
             break
         spent += answer.token_evals
         expanded += count
-        queue.add(np.array(chosen[count:], dtype=np.int64))
-        for node in chosen[:count]:
-            queue.load(pool.path(node))
-        queue.add(pool.expand(np.array(chosen[:count]), answer))
-        bounds = pool.bounds()
+        queue.add(pool.expand(chosen[:count], answer))
+        queue.refresh()
         if watch is not None:
-            watch(bounds, spent)
-    return Refined(bounds, spent, expanded, not pool.is_open[: pool.size].any())
+            watch(pool.bounds(), spent)
+    pool.sum_up()
+    return Refined(pool.bounds(), spent, expanded, pool.open_count == 0)
 
 
-def _make_queue(pool: OpenMass, target_probs: Sequence[float] | None, *, room_in_tail: int) -> RefineQueue:
-    """Rankings in the order of WIDTH, TAIL, MASS: log gains by depth and edits left, and steps until they are had."""
+class Rankings(NamedTuple):
+    """In the order of WIDTH, TAIL, MASS: log gains by depth and edits left, and steps until they are had."""
+
+    gains: list[NDArray[np.float64]]  # [T + 1, budget + 1] each
+    steps: list[NDArray[np.float64]]  # [T + 1] each
+
+
+def _rankings(pool: OpenMass, target_probs: Sequence[float] | None, *, room_in_tail: int) -> Rankings:
     length, budget = pool.ball.length, pool.ball.budget
     probabilities = np.full(length, 0.5) if target_probs is None else np.asarray(target_probs)
     tails = np.append(np.cumsum(np.log(np.clip(probabilities, HARD_PLACE, 1.0))[::-1])[::-1], 0.0)  # log Π_{s>t} q_s
@@ -135,14 +136,14 @@ def _make_queue(pool: OpenMass, target_probs: Sequence[float] | None, *, room_in
         np.zeros((length + 1, 1)) - 2 * room,
     ]
     to_the_end = np.maximum(1.0, length - np.arange(length + 1))
-    return RefineQueue(pool, gains, [to_the_end, to_the_end, np.ones(length + 1)])
+    return Rankings(gains, [to_the_end, to_the_end, np.ones(length + 1)])
 
 
 def _heaviest(pool: OpenMass) -> NDArray[np.float64]:
     """log mass of the heaviest open node of each depth; between its neighbours where a depth has none. [T + 1]"""
     heaviest = np.full(pool.ball.length + 1, -np.inf)
     nodes = pool.open_nodes()
-    np.maximum.at(heaviest, pool.depths[nodes], pool.log_p[nodes])
+    np.maximum.at(heaviest, pool.tree.depths[nodes], pool.tree.log_p[nodes])
     (depths,) = np.nonzero(heaviest > -np.inf)
     if len(depths) == 0:
         return np.zeros_like(heaviest)
@@ -150,20 +151,7 @@ def _heaviest(pool: OpenMass) -> NDArray[np.float64]:
     return filled
 
 
-def _choose(queue: RefineQueue, turns: Iterator[int], affordable: int) -> list[int]:
-    """The next nodes, by each ranking in turn; a ranking with nothing left to offer is passed over."""
-    chosen: list[int] = []
-    refusals = 0
-    while len(chosen) < BATCH and affordable > 0 and refusals < RANKINGS_IN_TURN:
-        best = queue.pop(next(turns), affordable)
-        refusals = refusals + 1 if best is None else 0
-        if best is not None:
-            chosen.append(best[0])
-            affordable -= best[1]
-    return chosen
-
-
-def _is_done(bounds: Bounds, options: RefineOptions) -> bool:
-    if options.gap is not None and bounds.upper[-1] - bounds.lower[-1] <= options.gap:
+def _is_done(lower: float, upper: float, options: RefineOptions) -> bool:
+    if options.gap is not None and upper - lower <= options.gap:
         return True
-    return options.threshold is not None and bounds.verdict(options.threshold) != Verdict.NOT_SHOWN
+    return options.threshold is not None and (lower >= options.threshold or upper < options.threshold)

@@ -1,147 +1,184 @@
 """Open nodes in the order in which expanding them pays, ancestors that must be evaluated again counted.
 
-A node can be expanded once its parent's state is in memory. Siblings share that cost, so nodes are kept in families;
-a family's place in a trie of paths says how many ancestors are missing. Whatever is evaluated makes the families
-below it cheaper, so they come up again with a better rank; ranks that were better than they are now are put back.
+A ranking needs its best few nodes, again and again, of very many. They are kept in a short list, which holds everything
+that any ranking does not put below its floor; the rest waits in arrays that are looked through only when the list runs
+out.
 """
 
-import heapq
-import math
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rote.explore.open_mass import OpenMass
-from rote.explore.trie import Path
+from rote.explore.tree import ABSENT, Tree
+
+PATIENCE = 7
+"""Turns without an offer after which no ranking has one: no order of turns is longer."""
+SHORT = 256
+"""Nodes not below the floor of each ranking when a short list has just been made."""
+MOST = 1024
+"""A longer short list is shortened."""
+ROUNDS = 4
+"""Choices after which nodes that are gone leave the short list."""
 
 
-class Family:
-    """A path, its open children by each ranking, and how many evaluations are missing to reach them."""
+class _Ranked(NamedTuple):
+    """Nodes and how high each ranking puts them."""
 
-    __slots__ = ("below", "depth", "is_loaded", "members", "missing")
+    nodes: NDArray[np.int64]  # [nodes]
+    ranks: NDArray[np.float64]  # [nodes, rankings]
 
-    def __init__(self, depth: int, missing: int) -> None:
-        self.depth = depth
-        self.missing = missing
-        self.is_loaded = missing == 0
-        self.members: list[list[tuple[float, int]]] = []  # by ranking, worth and node, the best last
-        self.below: dict[int, Family] = {}
+    def where(self, chosen: NDArray[np.bool_]) -> "_Ranked":
+        return _Ranked(self.nodes[chosen], self.ranks[chosen])
 
 
 class RefineQueue:
-    """All open nodes of a pool, ranked in one or more ways.
+    """All open nodes of a tree, ranked in one or more ways.
 
     A node of t tokens, log mass m and r edits left ranks by m + gain[t, r] − log(steps[t] + missing), where `missing`
     is the number of its ancestors that must be evaluated first.
     """
 
-    def __init__(self, pool: OpenMass, gains: list[NDArray[np.float64]], steps: list[NDArray[np.float64]]) -> None:
-        self._pool, self._gains, self._steps = pool, gains, steps
-        self._root = Family(0, 0)
-        self._heaps: list[list[tuple[float, int, Family]]] = [[] for _ in gains]
-        self._pushes = 0
-        self._taken: set[int] = set()
-        self.add(pool.open_nodes())
+    def __init__(
+        self,
+        tree: Tree,
+        gains: list[NDArray[np.float64]],
+        steps: list[NDArray[np.float64]],
+        *,
+        is_remembered: bool,
+    ) -> None:
+        """`is_remembered`: the beams above all open nodes will be in memory."""
+        self._tree = tree
+        shape = (tree.ball.length + 1, tree.ball.budget + 1)
+        self._gains = np.stack([np.broadcast_to(gain, shape) for gain in gains], -1)
+        self._steps = np.stack(steps, -1)  # [T + 1, rankings]
+        self._worth = self._gains - np.log(self._steps)[:, None]  # [T + 1, budget + 1, rankings]
+        self._dearest = float(self._steps.max())
+        self._missing = None if is_remembered else tree.depths - 1
+        self._short: list[_Ranked] = []
+        self._rest: list[_Ranked] = []
+        self._floors = np.full(len(steps), -np.inf)
+        self._gone = 0  # at most so many nodes of the short list are not open any more
+        self._fill()
 
     def add(self, nodes: NDArray[np.int64]) -> None:
-        """Nodes that are open now and were not in the queue."""
-        self._taken.difference_update(nodes.tolist())
-        paths, places = self._pool.families(nodes)
-        ends = np.cumsum(np.bincount(places, minlength=len(paths))).tolist()
-        rankings = []
-        for gain in self._gains:
-            worth = self._worth(nodes, gain)
-            order = np.lexsort((worth, places))  # by family, the best last
-            rankings.append(list(zip(worth[order].tolist(), nodes[order].tolist(), strict=True)))
-        for path, first, end in zip(paths, [0, *ends][:-1], ends, strict=True):
-            *_, family = self._lineage(path)
-            own = [ranked[first:end] for ranked in rankings]
-            if family.members:
-                own = [sorted({*old, *new}) for old, new in zip(family.members, own, strict=True)]
-            family.members = own
-            self._push(family)
+        """Nodes that have just been opened below nodes in memory."""
+        new = self._ranked(nodes, None)
+        is_high = self._is_high(new)
+        self._short.append(new.where(is_high))
+        self._rest.append(new.where(~is_high))
 
-    def pop(self, ranking: int, affordable: int) -> tuple[int, int] | None:
-        """The best node by one of the rankings that pays within `affordable` evaluations, and its cost; None if none.
+    def refresh(self) -> None:
+        """Look at what is in memory now. Nothing to do while everything the search handed over is, and all since."""
+        tree = self._tree
+        has_gaps = tree.was_forgotten or int(tree.entries[1 : tree.beams].min(initial=0)) == ABSENT
+        if not has_gaps and self._missing is None:
+            return
+        self._missing = None
+        if has_gaps:
+            nodes = np.flatnonzero(tree.is_open[: tree.size])
+            self._missing = np.zeros(tree.size, dtype=np.int64)
+            self._missing[nodes] = tree.missing(nodes)
+        self._fill()
 
-        A ranking that looks some steps ahead passes over what could not be finished. What the node needs counts as
-        evaluated from now on.
+    def choose(self, turns: Iterator[int], *, count: int, affordable: int) -> NDArray[np.int64]:
+        """Up to `count` nodes, by each ranking in turn the best that pays within what is left of `affordable`.
+
+        A ranking that looks some steps ahead passes over what could not be finished. It offers the first `count` that
+        pay to begin with; when none of them does any more, it is passed over itself.
         """
-        heap = self._heaps[ranking]
-        while heap:
-            rank, _, family = heapq.heappop(heap)
-            now = self._rank(family, ranking)
-            if now is None:
-                continue
-            if now > rank:  # its best child is gone since: back into line
-                self._push_to(ranking, family, now)
-                continue
-            if self._steps[ranking][family.depth + 1] + family.missing > affordable:
-                continue  # it comes back when an ancestor is evaluated
-            cost = family.missing + 1
-            _, node = family.members[ranking].pop()
-            self._taken.add(node)
-            self._push(family)
-            self.load(self._pool.path(node)[:-1])
-            return node, cost
-        return None
+        is_tight = self._missing is not None or affordable < self._dearest + count
+        offers = [iter(offered) for offered in self._offers(count, affordable if is_tight else None)]
+        chosen: dict[int, None] = {}
+        refusals = 0
+        while len(chosen) < count and affordable > 0 and refusals < PATIENCE:
+            turn = next(turns)
+            refusals += 1
+            for node in offers[turn]:
+                if node not in chosen and not (is_tight and self._price(node, turn) > affordable):
+                    chosen[node] = None
+                    affordable -= 1 if self._missing is None else 1 + int(self._missing[node])
+                    refusals = 0
+                    break
+        self._gone += len(chosen)
+        return np.fromiter(chosen, dtype=np.int64, count=len(chosen))
 
-    def _worth(self, nodes: NDArray[np.int64], gain: NDArray[np.float64]) -> NDArray[np.float64]:
-        pool = self._pool
-        left = pool.ball.budget - pool.least[nodes]
-        worth: NDArray[np.float64] = pool.log_p[nodes] + gain[pool.depths[nodes], left]
-        return worth
+    def _offers(self, count: int, affordable: int | None) -> list[list[int]]:
+        """The first nodes of each ranking, the best first; of those that pay, where there is little to spend."""
+        if self._gone > ROUNDS * count:
+            self._short, self._gone = [self._living(self._short)], 0
+        short = _joined(self._short)
+        offered = int(np.count_nonzero(short.ranks >= self._floors, axis=0).min())
+        if offered < count + self._gone:
+            short = self._shorten(self._living([short, *self._rest]), [], at_least=count)
+        elif len(short.nodes) > MOST:
+            short = self._shorten(self._living([short]), self._rest, at_least=count)
+        self._short = [short]
+        turns = range(len(self._floors))
+        if affordable is None:
+            return [self._first(short, turn, count) for turn in turns]
+        return [self._first_paying(short, turn, count, affordable) for turn in turns]
 
-    def _rank(self, family: Family, ranking: int) -> float | None:
-        """Lower is better. None when no child is left; children that are gone meanwhile are dropped."""
-        members = family.members[ranking] if family.members else []
-        while members and (members[-1][1] in self._taken or not self._pool.is_open[members[-1][1]]):
-            members.pop()
-        if not members:
-            return None
-        steps = float(self._steps[ranking][family.depth + 1])
-        return math.log(steps + family.missing) - members[-1][0]
+    def _first_paying(self, short: _Ranked, turn: int, count: int, affordable: int) -> list[int]:
+        paying = self._paying(short, turn, affordable)
+        if np.count_nonzero(paying.ranks[:, turn] >= self._floors[turn]) < count + self._gone:
+            paying = self._paying(_joined([short, *self._rest]), turn, affordable)
+        return self._first(paying, turn, count)
 
-    def _push(self, family: Family) -> None:
-        for ranking in range(len(self._heaps)):
-            rank = self._rank(family, ranking)
-            if rank is not None:
-                self._push_to(ranking, family, rank)
+    def _first(self, ranked: _Ranked, turn: int, count: int) -> list[int]:
+        nodes, ranks, enough = ranked.nodes, -ranked.ranks[:, turn], count + self._gone
+        if len(nodes) > enough:
+            first = np.argpartition(ranks, enough)[:enough]
+            nodes, ranks = nodes[first], ranks[first]
+        nodes = nodes[np.lexsort((nodes, ranks))]  # equal ranks: first come, first served
+        best: list[int] = nodes[self._tree.is_open[nodes]][:count].tolist()
+        return best
 
-    def _push_to(self, ranking: int, family: Family, rank: float) -> None:
-        self._pushes += 1  # equal ranks: first come, first served
-        heapq.heappush(self._heaps[ranking], (rank, self._pushes, family))
+    def _paying(self, ranked: _Ranked, turn: int, affordable: int) -> _Ranked:
+        prices = self._steps[self._tree.depths[ranked.nodes], turn]
+        return ranked.where((prices if self._missing is None else prices + self._missing[ranked.nodes]) <= affordable)
 
-    def _lineage(self, path: Path) -> Iterator[Family]:
-        """The families from the root down to the one of this path; new ones where there are none."""
-        family = self._root
-        yield family
-        for token in path:
-            child = family.below.get(token)
-            if child is None:
-                child = family.below[token] = Family(family.depth + 1, family.missing + 1)
-            family = child
-            yield family
+    def _price(self, node: int, turn: int) -> float:
+        steps = float(self._steps[self._tree.depths[node], turn])
+        return steps if self._missing is None else steps + int(self._missing[node])
 
-    def load(self, path: Path) -> None:
-        """This path and its ancestors are in memory: what hangs below them got cheaper."""
-        fresh = [family for family in self._lineage(path) if not family.is_loaded]
-        for loaded in fresh:
-            loaded.is_loaded, loaded.missing = True, 0
-            self._push(loaded)
-        for loaded in fresh:
-            for cheaper in _unloaded_below(loaded):
-                self._push(cheaper)
+    def _fill(self) -> None:
+        """Begin afresh with all open nodes."""
+        nodes = np.flatnonzero(self._tree.is_open[: self._tree.size])
+        self._short = [self._shorten(self._ranked(nodes, self._missing), [])]
+
+    def _ranked(self, nodes: NDArray[np.int64], missing: NDArray[np.int64] | None) -> _Ranked:
+        tree = self._tree
+        depths, left = tree.depths[nodes], tree.ball.budget - tree.least[nodes]
+        worth = self._worth[depths, left]
+        if missing is not None:
+            worth = self._gains[depths, left] - np.log(self._steps[depths] + missing[nodes][:, None])
+        return _Ranked(nodes, tree.log_p[nodes][:, None] + worth)
+
+    def _is_high(self, ranked: _Ranked) -> NDArray[np.bool_]:
+        high: NDArray[np.bool_] = np.any(ranked.ranks >= self._floors, axis=-1)
+        return high
+
+    def _living(self, parts: list[_Ranked]) -> _Ranked:
+        joined = _joined(parts)
+        return joined.where(self._tree.is_open[joined.nodes])
+
+    def _shorten(self, ranked: _Ranked, rest: list[_Ranked], *, at_least: int = 0) -> _Ranked:
+        """Set the floors so that a short list of these has enough nodes of every ranking, and everything in `rest` is
+        below them; the list."""
+        self._gone = 0
+        self._floors, self._rest = np.full(ranked.ranks.shape[1], -np.inf), rest
+        size = max(SHORT, at_least)
+        if len(ranked.nodes) <= size:
+            return ranked
+        self._floors = -np.partition(-ranked.ranks, size - 1, axis=0)[size - 1]
+        is_high = self._is_high(ranked)
+        self._rest = [*rest, ranked.where(~is_high)]
+        return ranked.where(is_high)
 
 
-def _unloaded_below(loaded: Family) -> Iterator[Family]:
-    """Families below a loaded one whose way to memory became shorter, updated."""
-    waiting = [family for family in loaded.below.values() if not family.is_loaded]
-    while waiting:
-        family = waiting.pop()
-        missing = family.depth - loaded.depth
-        if missing < family.missing:
-            family.missing = missing
-            yield family
-        waiting += [child for child in family.below.values() if not child.is_loaded]
+def _joined(parts: list[_Ranked]) -> _Ranked:
+    if len(parts) == 1:
+        return parts[0]
+    return _Ranked(np.concatenate([part.nodes for part in parts]), np.concatenate([part.ranks for part in parts]))

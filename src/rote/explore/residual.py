@@ -10,7 +10,6 @@ away: a sample size that depended on the hits it counts would bias them.
 """
 
 import math
-from collections.abc import Generator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -18,17 +17,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rote.errors import ConfigError
+from rote.explore.base import Exploration
 from rote.explore.intervals import LEVEL, lower_limit, upper_limit
 from rote.explore.open_mass import OpenMass
-from rote.explore.sampling import Rolled, Starts, Tickets, roll
-from rote.explore.trie import Answer, Exploration, Request
+from rote.explore.sampling import Rolled, Tickets, Walks
 from rote.types import Estimate, Interval
 
 PILOT_TICKETS = 16
 PILOT_SHARE = 0.1
 """Share of the budget the pilot is meant to use, if that is more than its least number of tickets."""
 GUESSED_EVALS_PER_TICKET = 10
-MOST_TICKETS = 200_000
+MOST_TICKETS = 50_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,9 +65,10 @@ def estimate_open(
     if len(plan.nodes) == 0:
         return Estimate(pool.lower, 0.0, Interval(pool.lower, upper, LEVEL), upper, 0, 0)
     pilot_tickets = max(PILOT_TICKETS, round(PILOT_SHARE * options.token_evals / GUESSED_EVALS_PER_TICKET))
-    pilot = yield from _draw(pool, plan, generator, tickets=pilot_tickets)
+    walks = Walks(pool.tree)
+    pilot = yield from walks.roll(Tickets.stratified(pilot_tickets, *plan, generator), generator)
     tickets = _affordable(pool, plan, pilot, options)
-    main = yield from _draw(pool, plan, generator, tickets=tickets)
+    main = yield from walks.roll(Tickets.stratified(tickets, *plan, generator), generator)
     hits, mass, tail = int(main.hits.sum()), float(plan.mass.sum()), (1 - LEVEL) / 2
     value, error = _summary(mass * main.shares)
 
@@ -90,23 +90,12 @@ def estimate_open(
 
 def _plan(pool: OpenMass, chances: NDArray[np.float64] | None) -> _Plan:
     nodes = pool.open_nodes()
-    mass = pool.mass[nodes]
+    mass = np.exp(pool.tree.log_p[nodes])
     promise = np.zeros(len(nodes))
     if chances is not None:
-        promise = chances[pool.depths[nodes], pool.ball.budget - pool.least[nodes]]
+        promise = chances[pool.tree.depths[nodes], pool.ball.budget - pool.tree.least[nodes]]
     order = np.lexsort((-mass, -promise))
     return _Plan(nodes[order], mass[order]) if mass.sum() > 0 else _Plan(nodes[:0], mass[:0])
-
-
-def _draw(
-    pool: OpenMass, plan: _Plan, generator: np.random.Generator, *, tickets: int
-) -> Generator[Request, Answer, Rolled]:
-    """Tickets spread over the open nodes by mass and followed to their ends."""
-    drawn = Tickets.stratified(tickets, plan.mass, generator)
-    used, places = np.unique(drawn.starts, return_inverse=True)
-    nodes = plan.nodes[used]
-    starts = Starts([pool.path(int(node)) for node in nodes], pool.states[nodes])
-    return (yield from roll(pool.ball, starts, drawn._replace(starts=places), generator))
 
 
 def _summary(values: NDArray[np.float64]) -> tuple[float, float]:

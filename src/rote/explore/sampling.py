@@ -6,47 +6,48 @@ into, and takes along what of its part lies in that child. A ticket that holds t
 the policy φ; tickets that share a line out among themselves are stratified: they spread more evenly than plain samples,
 and are independent of each other all the same, because nobody's part or draw depends on another's.
 
-A ticket is lost when its path ends too soon, has probability 0, or can no longer end in the ball.
+A ticket is lost when its path ends too soon, has probability 0, or can no longer end in the ball. All tickets of a
+window move on by one token at a time.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rote.explore.open_mass import Ball
-from rote.explore.trie import Exploration, Path, Request
+from rote.explore.ball import ENDED
+from rote.explore.base import Answer, Exploration, Request
+from rote.explore.tree import Tree
 
-BATCH = 64
-"""Nodes asked for at once; deepest first, so that little has to be remembered."""
-
-
-class Starts(NamedTuple):
-    """Where tickets start: disjoint nodes (none an ancestor of another)."""
-
-    paths: list[Path]
-    states: NDArray[np.int16]  # [starts, width]
+WIDE = 1024
+"""Answers listing more tokens than this are not remembered once used; asking again costs an evaluation."""
+MOST_REMEMBERED = 100_000
+"""Nodes whose answers are remembered from one roll to the next; beyond, all are forgotten."""
+UNKNOWN = -1
+"""In place of a number that is not known yet; never used as an index."""
 
 
 class Tickets(NamedTuple):
-    """`starts[i]`: where ticket i starts; it draws from [low, high) of that node's line."""
+    """Ticket i starts at node `nodes[i]` and draws from [low, high) of its line."""
 
-    starts: NDArray[np.int64]  # [tickets]
+    nodes: NDArray[np.int64]  # [tickets]
     low: NDArray[np.float64]  # [tickets]
     high: NDArray[np.float64]  # [tickets]
 
     @classmethod
     def plain(cls, count: int) -> "Tickets":
-        """Plain samples from the first start."""
+        """Plain samples from the root."""
         return cls(np.zeros(count, dtype=np.int64), np.zeros(count), np.ones(count))
 
     @classmethod
-    def stratified(cls, count: int, mass: NDArray[np.float64], generator: np.random.Generator) -> "Tickets":
-        """One ticket from each of `count` equal parts of the starts' masses laid side by side."""
+    def stratified(
+        cls, count: int, nodes: NDArray[np.int64], mass: NDArray[np.float64], generator: np.random.Generator
+    ) -> "Tickets":
+        """One ticket from each of `count` equal parts of the nodes' masses laid side by side."""
         edges = unit_line(mass)
         low, high = np.arange(count) / count, np.arange(1, count + 1) / count
-        starts = np.searchsorted(edges, _drawn(low, high, generator), side="right") - 1
-        return cls(starts, *_part(low, high, edges[starts], edges[starts + 1]))
+        places = np.searchsorted(edges, _drawn(low, high, generator), side="right") - 1
+        return cls(nodes[places], *_part(low, high, edges[places], edges[places + 1]))
 
 
 class Rolled(NamedTuple):
@@ -58,56 +59,116 @@ class Rolled(NamedTuple):
     token_evals: int
 
 
-class _Ticketed(NamedTuple):
-    path: Path
-    state: NDArray[np.int16]
-    tickets: NDArray[np.int64]  # numbers of the tickets that stand here
+class Walks:
+    """Everything that tickets of one window have learned about its tree, for tickets that come later."""
 
+    def __init__(self, tree: Tree) -> None:
+        self._tree = tree
+        self._rows = np.zeros(0, dtype=np.int64)  # by node: its row in what follows, or UNKNOWN
+        self._size = 0
+        self._owners = np.zeros(0, dtype=np.int64)  # [rows]: the node
+        self._edges = np.zeros((0, 0))  # [rows, kept + 1]: its line
+        self._token_ids = np.zeros((0, 0), dtype=np.int64)  # [rows, kept]
+        self._least = np.zeros((0, 0), dtype=np.int16)  # [rows, kept]
+        self._below = np.zeros((0, 0), dtype=np.int64)  # [rows, kept]: children that were visited, or UNKNOWN
 
-def roll(
-    ball: Ball,
-    starts: Starts,
-    tickets: Tickets,
-    generator: np.random.Generator,
-    *,
-    stops_when_lost: bool = True,
-) -> Exploration[Rolled]:
-    """Follow every ticket to its end. With `stops_when_lost` false, tickets that cannot count any more are followed
-    to T tokens all the same, as plain sampling would."""
-    low, high = tickets.low.copy(), tickets.high.copy()
-    hits, shares = np.zeros(len(low), dtype=np.bool_), np.zeros(len(low))
-    token_evals = 0
-    pending = [
-        _Ticketed(starts.paths[start], starts.states[start], numbers)
-        for start, numbers in _groups(tickets.starts, np.arange(len(low)))
-    ]
-    while pending:
-        chosen, pending = pending[-BATCH:], pending[:-BATCH]
-        answer = yield Request([item.path for item in chosen])
-        token_evals += answer.token_evals
-        depths = np.array([len(item.path) for item in chosen], dtype=np.int64)
-        children = ball.children(np.stack([item.state for item in chosen]), depths, answer)
-        numbers = np.concatenate([item.tickets for item in chosen])
-        rows = np.repeat(np.arange(len(chosen)), [len(item.tickets) for item in chosen])
-        edges = unit_line(np.exp(answer.log_probs))
-        points = _drawn(low[numbers], high[numbers], generator)
-        counts = np.cumsum([len(item.tickets) for item in chosen])[:-1]
-        places = np.concatenate(
-            [
-                np.searchsorted(line, own, side="right") - 1
-                for line, own in zip(edges, np.split(points, counts), strict=True)
-            ]
+    def roll(
+        self, tickets: Tickets, generator: np.random.Generator, *, stops_when_lost: bool = True
+    ) -> Exploration[Rolled]:
+        """Follow every ticket to its end. With `stops_when_lost` false, tickets that cannot count any more are followed
+        to T tokens all the same, as plain sampling would."""
+        tree, budget = self._tree, self._tree.ball.budget
+        if self._size > MOST_REMEMBERED:
+            self._forget()
+        nodes, low, high = tickets.nodes.copy(), tickets.low.copy(), tickets.high.copy()
+        hits, shares = np.zeros(len(nodes), dtype=np.bool_), np.zeros(len(nodes))
+        alive, token_evals = np.arange(len(nodes)), 0
+        while len(alive):
+            token_evals += yield from self._learn(nodes[alive])
+            rows = self._rows[nodes[alive]]
+            places = self._places(rows, _drawn(low[alive], high[alive], generator))
+            low[alive], high[alive] = _part(
+                low[alive], high[alive], self._edges[rows, places], self._edges[rows, places + 1]
+            )
+            least = self._least[rows, places]
+            is_last = tree.depths[nodes[alive]] + 1 == tree.ball.length
+            if is_last.any():
+                hits[alive] = is_last & (least <= budget)
+                shares[alive[is_last]] = self._shares(rows[is_last])
+            goes_on = ~is_last & ((least <= budget) if stops_when_lost else (least < ENDED))
+            alive = alive[goes_on]
+            nodes[alive] = self._children(rows[goes_on], places[goes_on])
+        return Rolled(hits, shares, token_evals)
+
+    def _learn(self, nodes: NDArray[np.int64]) -> Exploration[int]:
+        """Ask for what is not known of these nodes; the evaluations it took."""
+        tree = self._tree
+        if len(self._rows) < tree.size:
+            more = np.full(max(tree.size, 2 * len(self._rows)) - len(self._rows), UNKNOWN, dtype=np.int64)
+            self._rows = np.concatenate([self._rows, more])
+        if self._edges.shape[1] > WIDE:
+            self._forget()
+        unknown = np.unique(nodes[self._rows[nodes] == UNKNOWN])
+        if len(unknown) == 0:
+            return 0
+        answer = yield Request(tree, unknown)
+        self._store(unknown, answer)
+        return answer.token_evals
+
+    def _forget(self) -> None:
+        self._rows[:], self._size = UNKNOWN, 0
+
+    def _store(self, nodes: NDArray[np.int64], answer: Answer) -> None:
+        first, self._size = self._size, self._size + len(nodes)
+        unvisited = np.full(answer.least.shape, UNKNOWN, dtype=np.int64)
+        self._owners = _written(self._owners, first, nodes)
+        self._edges = _written(self._edges, first, unit_line(np.exp(answer.log_probs)))
+        self._token_ids = _written(self._token_ids, first, answer.token_ids)
+        self._least = _written(self._least, first, answer.least)
+        self._below = _written(self._below, first, unvisited)
+        self._rows[nodes] = np.arange(first, self._size)
+
+    def _places(self, rows: NDArray[np.int64], points: NDArray[np.float64]) -> NDArray[np.int64]:
+        """The child that each point falls into; children without a length are passed over."""
+        if self._edges.shape[1] <= WIDE:
+            passed: NDArray[np.int64] = np.count_nonzero(self._edges[rows] <= points[:, None], axis=1)
+            return passed - 1
+        found = (
+            np.searchsorted(self._edges[row], point, side="right") for row, point in zip(rows, points, strict=True)
         )
-        low[numbers], high[numbers] = _part(low[numbers], high[numbers], edges[rows, places], edges[rows, places + 1])
-        accepted = children.is_viable & (depths + 1 == ball.length)[:, None]
-        hits[numbers] = accepted[rows, places]
-        shares[numbers] = (np.diff(edges) * accepted).sum(-1)[rows]
-        goes_on = (children.is_open & (children.is_viable | (not stops_when_lost)))[rows, places]
-        kept = answer.token_ids.shape[1]
-        for place, group in _groups((rows * kept + places)[goes_on], numbers[goes_on]):
-            parent, child = chosen[place // kept], (place // kept, place % kept)
-            pending.append(_Ticketed((*parent.path, int(answer.token_ids[child])), children.states[child], group))
-    return Rolled(hits, shares, token_evals)
+        return np.fromiter(found, dtype=np.int64, count=len(rows)) - 1
+
+    def _shares(self, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+        """The accepted probability of nodes one token short of the end."""
+        accepted = self._least[rows] <= self._tree.ball.budget
+        shares: NDArray[np.float64] = (np.diff(self._edges[rows]) * accepted).sum(-1)
+        return shares
+
+    def _children(self, rows: NDArray[np.int64], places: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The nodes that tickets move to; new ones where nobody has been."""
+        below = self._below[rows, places]
+        is_new = below == UNKNOWN
+        if is_new.any():
+            kept = self._below.shape[1]
+            new_rows, new_places = np.divmod(np.unique(rows[is_new] * kept + places[is_new]), kept)
+            tokens, least = self._token_ids[new_rows, new_places], self._least[new_rows, new_places]
+            self._below[new_rows, new_places] = self._tree.add(
+                self._owners[new_rows], tokens, log_p=np.nan, least=least, is_open=False
+            )
+            below = self._below[rows, places]
+        return below
+
+
+def _written(held: NDArray[Any], first: int, values: NDArray[Any]) -> NDArray[Any]:
+    """The array with `values` written from row `first` on, grown where they do not fit."""
+    end = first + len(values)
+    if len(held) < end:
+        grown = np.empty((max(end, 2 * len(held)), *values.shape[1:]), dtype=values.dtype)
+        if first:
+            grown[:first] = held[:first]
+        held = grown
+    held[first:end] = values
+    return held
 
 
 def unit_line(lengths: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -129,10 +190,3 @@ def _part(
     """What of [low, high) lies in [first, last), on a line of its own."""
     length = np.maximum(last - first, np.finfo(np.float64).tiny)
     return np.clip((low - first) / length, 0.0, 1.0), np.clip((high - first) / length, 0.0, 1.0)
-
-
-def _groups(keys: NDArray[np.int64], numbers: NDArray[np.int64]) -> list[tuple[int, NDArray[np.int64]]]:
-    """The numbers of each key, keys ascending."""
-    order = np.argsort(keys, kind="stable")
-    found, first = np.unique(keys[order], return_index=True)
-    return [] if len(found) == 0 else list(zip(found.tolist(), np.split(numbers[order], first[1:]), strict=True))

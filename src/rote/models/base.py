@@ -74,7 +74,7 @@ class TreeBatch:
         """The row of `ancestry` that each beam's slot has. [beam queries]"""
         if self.rows is None:
             return self.slots[: self.beams]
-        counts = torch.tensor(self.beam_counts)
+        counts = torch.tensor(self.beam_counts, dtype=torch.int64)
         return to_device(torch.arange(len(counts)).repeat_interleave(counts), self.slots.device)
 
 

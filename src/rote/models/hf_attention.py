@@ -222,10 +222,11 @@ def _in_use(memory: Tensor, layout: Layout) -> Tensor:
     return memory[slots[:, None], columns]
 
 
-def _in_use_by_slot(memory: Tensor, slot: int, reach: int, layout: Layout) -> Tensor:
-    """The same for one slot. [heads, columns, width]"""
-    columns = layout.batch.columns
-    own = memory[slot, :reach] if columns is None else memory[slot].index_select(0, columns[slot, :reach])
+def _in_use_by_slot(memory: Tensor, row: int, reach: int, layout: Layout) -> Tensor:
+    """The same for the slot of one row. [heads, columns, width]"""
+    columns, rows = layout.batch.columns, layout.batch.rows
+    held = memory[row if rows is None else rows[row]]
+    own = held[:reach] if columns is None else held.index_select(0, columns[row, :reach])
     return own.transpose(0, 1)
 
 

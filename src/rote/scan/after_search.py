@@ -7,13 +7,14 @@ estimate are kept apart: closing and refining move bounds; the estimate never do
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+from rote.explore.ball import Ball
+from rote.explore.base import Exploration, ExploreTask
 from rote.explore.closure import close_tails
+from rote.explore.explorer import Explorer, choose_room
 from rote.explore.montecarlo import window_generator
-from rote.explore.open_mass import Ball, OpenMass
+from rote.explore.open_mass import OpenMass
 from rote.explore.refinement import RefineOptions, refine
 from rote.explore.residual import ResidualOptions, estimate_open
-from rote.explore.tree import Explorer, choose_room
-from rote.explore.trie import Exploration, ExploreTask
 from rote.models.base import TreeModel
 from rote.scan.measured import Measured
 from rote.scan.near import NearResult, with_verbatim

@@ -59,6 +59,11 @@ class SearchOptions:
         return make_viability(self.distance, budget=self.edit_budget, rule=self.viability)
 
     @property
+    def is_exact(self) -> bool:
+        """Whether a child that stays viable is known to have a completion in the ball."""
+        return self.distance == "hamming" or (self.distance == "levenshtein" and self.viability == "exact")
+
+    @property
     def listing(self) -> Listing:
         return Listing(self.policy, self.max_children)
 

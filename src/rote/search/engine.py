@@ -10,12 +10,12 @@ from itertools import islice
 
 import torch
 
-from rote.errors import ConfigError, ModelError, WindowError
+from rote.errors import ConfigError, ModelError
 from rote.models.base import TreeModel
 from rote.search.admission import checked_tasks
 from rote.search.base import Limits, SearchOptions, SearchOutcome, SearchTask
 from rote.search.scheduler import Scheduler, TaskQueue
-from rote.search.sizing import check_slots, first_entries
+from rote.search.sizing import check_slots, first_entries, require_positions
 from rote.search.stream import Counters, Setup, Stream
 
 
@@ -26,12 +26,7 @@ class Engine:
         options.policy.check_vocabulary(model.vocab_size)
         if slots < 1:
             raise ConfigError(f"slots are {slots}; at least one window must be searched at a time.")
-        longest = limits.prefix_tokens + limits.suffix_tokens
-        if model.max_positions is not None and longest > model.max_positions:
-            raise WindowError(
-                f"prefix + suffix are {longest} tokens, but the model takes at most {model.max_positions}. "
-                "Shorten --prefix-tokens or --suffix-tokens."
-            )
+        require_positions(model, limits)
         check_slots(model, options, limits, slots)
         self.model = model
         self.options = options

@@ -9,44 +9,14 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from rote.distance.textbook import levenshtein_many
 from rote.search.base import ByLeast, SearchOptions, SearchOutcome
 from rote.search.beam import Accepted, Advance, BeamState, by_least
-from rote.search.frontier import Frontier
+from rote.search.record import FrontierRecord
 from rote.search.scheduler import Slot
 from rote.types import Bounds, Continuation, StopReason
-
-
-class FrontierRecord:
-    """Banked nodes of one window, collected step by step as arrays."""
-
-    def __init__(self) -> None:
-        self._log_p: list[NDArray[np.float64]] = []
-        self._paths: list[NDArray[np.int64]] = []
-        self.evaluated: list[NDArray[np.int64]] = []
-        """Paths of the beams that were evaluated at each step from the first on. [beams, step]"""
-
-    def add(self, log_p: NDArray[np.float64], parents: NDArray[np.int64], tokens: NDArray[np.int64]) -> None:
-        """Nodes that extend `parents` [nodes, step] by `tokens` [nodes]."""
-        self._log_p.append(log_p)
-        self._paths.append(np.concatenate([parents, tokens[:, None]], axis=1))
-
-    def close(self) -> Frontier:
-        longest = max((paths.shape[1] for paths in self._paths), default=0)
-        nodes = sum(len(log_p) for log_p in self._log_p)
-        paths = np.zeros((nodes, longest), dtype=np.int64)
-        depths = np.zeros(nodes, dtype=np.int64)
-        start = 0
-        for block in self._paths:
-            paths[start : start + len(block), : block.shape[1]] = block
-            depths[start : start + len(block)] = block.shape[1]
-            start += len(block)
-        log_p = np.concatenate(self._log_p) if self._log_p else np.zeros(0)
-        order = np.argsort(-log_p, kind="stable")
-        return Frontier(log_p[order], depths[order], paths[order])
 
 
 class Tally(NamedTuple):
@@ -121,9 +91,9 @@ def stopped(
     counted: Tally, state: BeamState, place: int, slot: Slot, options: SearchOptions, record: FrontierRecord
 ) -> SearchOutcome:
     """A window that ended before its last step: only upper bounds are certified."""
-    if options.record_frontier and slot.beams:
-        paths = state.paths[place, : slot.beams, : slot.step].cpu().numpy()
-        record.add(state.log_p[place, : slot.beams].cpu().numpy(), paths[:, :-1], paths[:, -1])
+    if options.record_frontier:
+        left = slice(0, slot.beams)
+        record.leave(state.log_p[place, left].cpu().numpy(), state.least[place, left].cpu().numpy())
     return SearchOutcome(
         key=slot.task.key,
         bounds=_bounds((0.0,) * (options.edit_budget + 1), counted.bank, counted.unlisted, counted.left),
@@ -138,7 +108,7 @@ def stopped(
         eos=counted.eos,
         refuted=counted.refuted,
         continuations=(),
-        frontier=record.close() if options.record_frontier else None,
+        frontier=record.close(is_exact=options.is_exact) if options.record_frontier else None,
     )
 
 
@@ -172,7 +142,7 @@ def finished(
                 eos=eos,
                 refuted=refuted,
                 continuations=continuations if options.keep is None else continuations[: options.keep],
-                frontier=record.close() if options.record_frontier else None,
+                frontier=record.close(is_exact=options.is_exact) if options.record_frontier else None,
             )
         )
     return outcomes

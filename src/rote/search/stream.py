@@ -24,6 +24,7 @@ from rote.search.base import Limits, SearchOptions, SearchOutcome, SearchTask
 from rote.search.cache import TreeCache
 from rote.search.chain import Chain, evaluate_chains
 from rote.search.frontier import SearchedStates
+from rote.search.record import Banked, FrontierRecord
 from rote.search.scheduler import Scheduler, Slot
 from rote.search.shapes import Shape, Shapes
 
@@ -81,7 +82,7 @@ class Stream:
         )
         filler = Slot(SearchTask(0, (0,), (0,) * limits.suffix_tokens))
         self.state = self._fresh([filler] * slots)
-        self.frontiers = [outcome.FrontierRecord() for _ in range(slots)]
+        self.frontiers = [self._record()] * slots
         self.reaches = [0] * slots
         self.chain_tokens = [0] * slots
         self.known = self._nothing_kept(slots, limits.suffix_tokens)
@@ -102,7 +103,7 @@ class Stream:
         finishing = [place for place, slot in enumerate(active) if slot.is_at_last_step]
         finals = Handover(self._finals(finishing, kept) if finishing else ())
         goes_on = len(finishing) < len(active)
-        tallies = Handover((self._advance(kept, set(finishing)),) if goes_on else ())
+        tallies = Handover(self._advance(kept) if goes_on else ())
         self.pending = Pending(finishing, finals, tallies)
         return True
 
@@ -118,22 +119,25 @@ class Stream:
             records = [self.frontiers[place] for place in finishing]
             done = outcome.finished(outcome.Finals(*finals.wait()), slots, self.options, records)
             ended |= dict(zip(finishing, done, strict=True))
-        for table in tallies.wait():
-            ended |= self._read(table, set(finishing))
+        if arrived := tallies.wait():
+            ended |= self._read(set(finishing), *arrived)
         for place, result in ended.items():
             # One at a time: states are large, and whoever takes them may use them before the next.
-            complete = replace(result, states=self._states(place)) if self.options.keep_states else result
+            complete = replace(result, states=self._states(place, result)) if self.options.keep_states else result
             self.scheduler.retire([place])
             yield complete
 
-    def _states(self, place: int) -> SearchedStates:
-        beams = tuple(self.frontiers[place].evaluated)
-        task = self.scheduler.active[place].task
-        entries = task.chain_tokens + sum(len(paths) for paths in beams)
-        return SearchedStates(task.pair, beams, self.session.copy_out(place, entries))
+    def _states(self, place: int, result: SearchOutcome) -> SearchedStates:
+        slot, frontier = self.scheduler.active[place], result.frontier
+        assert frontier is not None
+        task = slot.task
+        entries = self.frontiers[place].entries(prefix_tokens=len(task.prefix_ids), chain_tokens=task.chain_tokens)
+        stored = self.session.copy_out(place, max(task.chain_tokens, int(entries.max()) + 1))
+        return SearchedStates(frontier.beams, entries, stored)
 
-    def _read(self, table: Tensor, finishing: set[int]) -> dict[int, SearchOutcome]:
+    def _read(self, finishing: set[int], table: Tensor, *banked: Tensor) -> dict[int, SearchOutcome]:
         ended: dict[int, SearchOutcome] = {}
+        recorded = [tensor.numpy() for tensor in banked]
         for place, (slot, row) in enumerate(zip(self.scheduler.active, table.tolist(), strict=True)):
             counted = outcome.Tally.of(row)
             self.reaches[place] = int(counted.reach)
@@ -141,6 +145,9 @@ class Stream:
                 continue
             slot.step += 1
             slot.beams, slot.has_verbatim = int(counted.beams), bool(counted.has_verbatim)
+            if recorded:
+                rows = [array[place] for array in recorded]
+                self.frontiers[place].step(rows, beams=slot.beams, evaluated=slot.to_evaluate)
             if slot.beams == 0 or counted.is_below_threshold:
                 ended[place] = outcome.stopped(counted, self.state, place, slot, self.options, self.frontiers[place])
             else:
@@ -148,7 +155,7 @@ class Stream:
                 slot.token_evals += slot.to_evaluate
         return ended
 
-    def _advance(self, kept: Kept, finishing: set[int]) -> Tensor:
+    def _advance(self, kept: Kept) -> tuple[Tensor, ...]:
         """The next beams of every slot; what the host must know of them. Slots at their last step come along."""
         active = self.scheduler.active
         count = len(active)
@@ -160,13 +167,12 @@ class Stream:
             eos_ids=self.setup.eos_ids,
             children=self.setup.children,
         )
-        if self.options.record_frontier:
-            self._record(advanced, count, finishing)
         (lengths,) = self._to_device(np.array([len(slot.task.prefix_ids) for slot in active]))
         positions = lengths + advanced.state.step - 1
         reach = self.cache.branch(advanced.parents, advanced.alive, advanced.state.is_verbatim, positions)
         self.state.follow(count, advanced.state)
-        return outcome.tally(advanced, reach)
+        table = outcome.tally(advanced, reach)
+        return (table, *Banked.of(advanced)) if self.options.record_frontier else (table,)
 
     def _finals(self, finishing: list[int], kept: Kept) -> outcome.Finals:
         (places,) = self._to_device(np.array(finishing))
@@ -175,21 +181,8 @@ class Stream:
         accepted = beam.accept(state, chosen, options=self.options, viability=self.setup.viability)
         return outcome.gather_finals(state, accepted, self.options)
 
-    def _record(self, advanced: beam.Advance, count: int, finishing: set[int]) -> None:
-        before = self.state.take(slice(0, count))
-        log_p = advanced.banked.cpu().numpy()
-        tokens = advanced.candidates.tokens.cpu().numpy()
-        paths = before.paths.cpu().numpy()
-        for place in range(count):
-            if place in finishing:
-                continue
-            (where,) = np.nonzero(log_p[place] > -math.inf)
-            slot = self.scheduler.active[place]
-            step = slot.step
-            if slot.to_evaluate:
-                self.frontiers[place].evaluated.append(paths[place, : slot.to_evaluate, :step].copy())
-            parents = where // advanced.candidates.kept
-            self.frontiers[place].add(log_p[place, where], paths[place, parents, :step], tokens[place, where])
+    def _record(self) -> FrontierRecord:
+        return FrontierRecord(self.setup.viability.initial(torch.device("cpu")).numpy())
 
     def _forward(self) -> Kept:
         """The kept tokens of every lane of every active slot: live beams are evaluated, verbatim paths are known."""
@@ -279,7 +272,7 @@ class Stream:
         self.state.put(rows, self._fresh(slots))
         self.cache.admit(rows, prefixes, chains)
         for place, slot in zip(places, slots, strict=True):
-            self.frontiers[place] = outcome.FrontierRecord()
+            self.frontiers[place] = self._record()
             self.reaches[place] = self.chain_tokens[place] = slot.task.chain_tokens
         self._make_room(max(self.reaches[place] for place in places))
         self._evaluate([place for place in places if self.scheduler.active[place].task.chain is None])

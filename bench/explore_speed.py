@@ -1,0 +1,176 @@
+"""Token evaluations a second after the search: residual estimates and refinement of many windows at once.
+
+    PYTHONPATH=src:bench python bench/explore_speed.py [--device cuda] [--windows 64] [--residual 500] [--refine 1000]
+
+Three models: the table (costs nothing, so what is measured is the host), a tiny Llama, and, on a GPU, Llama-2-7B's
+shape in bf16; the last two with random weights and scripted logits (bench/scripted.py), so that windows behave like
+memorized text. The time inside the model's forwards is told apart from the host's. Needs numpy, torch, transformers.
+"""
+
+import argparse
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+import environment
+import scripted
+from rote.explore.ball import Ball
+from rote.explore.base import Exploration, ExploreTask
+from rote.explore.explorer import Explorer, choose_room
+from rote.explore.open_mass import OpenMass
+from rote.explore.refinement import RefineOptions, refine
+from rote.explore.residual import ResidualOptions, estimate_open
+from rote.models.base import TreeModel
+from rote.models.table import TableModel
+from rote.policy import Policy
+from rote.search.base import Limits, SearchOptions, SearchOutcome, SearchTask
+from rote.search.engine import Engine
+from rote.search.sizing import choose_slots
+
+BUDGET = 5
+LIMITS = Limits(scripted.PREFIX, scripted.LENGTH)
+
+
+def options(policy: Policy) -> SearchOptions:
+    return SearchOptions(
+        policy=policy, beam_width=20, edit_budget=BUDGET, distance="levenshtein", viability="exact", pin_verbatim=True,
+        negligible=1e-10, threshold=None, stop_rule="mass", rank_by="mass", keep=3, max_children=None,
+        record_frontier=True, keep_states=True,
+    )  # fmt: skip
+
+
+class Clock:
+    """Seconds spent inside a model's forwards, waits for the device included."""
+
+    def __init__(self, model: TreeModel) -> None:
+        self.seconds, self._open = 0.0, model.open_tree
+        model.open_tree = self._opened  # type: ignore[method-assign]
+        self._is_cuda = model.device.type == "cuda"
+
+    def _opened(self, slots: int, entries: int, **more: Any) -> Any:
+        session = self._open(slots, entries, **more)
+        forward = session.forward_in_chunks
+        session.forward_in_chunks = lambda batch: self._timed(forward, batch)  # type: ignore[method-assign]
+        return session
+
+    def _timed(self, forward: Callable[[Any], Iterator[Any]], batch: Any) -> list[Any]:
+        start = time.perf_counter()
+        chunks = list(forward(batch))
+        if self._is_cuda:
+            torch.cuda.synchronize()
+        self.seconds += time.perf_counter() - start
+        return chunks
+
+
+def measure(model: TreeModel, policy: Policy, pairs: list[Any], evals: dict[str, int]) -> dict[str, Any]:
+    tasks = [SearchTask(key, prefix, suffix) for key, (prefix, suffix) in enumerate(pairs)]
+    chosen = options(policy)
+    engine = Engine(model, chosen, slots=min(len(pairs), choose_slots(model, chosen, LIMITS)), limits=LIMITS)
+    seconds, searched = timed(model, lambda: sorted(engine.run(tasks), key=lambda outcome: outcome.key))
+    spent = sum(outcome.token_evals for outcome in searched)
+    results: dict[str, Any] = {
+        "search": {"evals_per_second": spent / seconds},
+        "frontier_nodes": float(np.mean([len(outcome.frontier or ()) for outcome in searched])),
+    }
+
+    for name, budget in evals.items():
+        room = choose_room(model, LIMITS, evaluations=1200 + budget)
+        clock = Clock(model)
+        explorer = Explorer(model, policy, slots=min(room.slots, len(pairs)), limits=LIMITS, entries=room.entries)
+        jobs = (
+            ExploreTask(task.key, task.prefix_ids, explore(name, task, outcome, budget), outcome.states)
+            for task, outcome in zip(tasks, searched, strict=True)
+        )
+        seconds, found = timed(model, lambda explorer=explorer, jobs=jobs: list(explorer.run(jobs)))
+        model.open_tree = clock._open  # type: ignore[method-assign]
+        spent = sum(result.token_evals for _, result in found)
+        results[name] = {
+            "windows_at_once": explorer.slots,
+            "token_evals": spent,
+            "evals_per_second": spent / seconds,
+            "forwards": explorer.forwards,
+            "evals_per_forward": spent / explorer.forwards,
+            "model_us_per_eval": clock.seconds / spent * 1e6,
+            "host_us_per_eval": (seconds - clock.seconds) / spent * 1e6,
+        }
+    return results
+
+
+def explore(name: str, task: SearchTask, outcome: SearchOutcome, budget: int) -> Exploration[Any]:
+    ball = Ball(task.suffix_ids, distance="levenshtein", budget=BUDGET, eos_ids=frozenset())
+    assert outcome.frontier is not None
+    pool = OpenMass(ball, outcome.frontier, accepted=outcome.bounds.lower, unlisted=outcome.unlisted)
+    if name == "residual":
+        wanted = ResidualOptions(token_evals=budget, relative_error=None)
+        return estimate_open(pool, np.random.default_rng(task.key), wanted, chances=None)
+    both = RefineOptions(token_evals=budget, gap=None, threshold=None, order="both")
+    return refine(pool, both, is_remembered=True)
+
+
+def timed(model: TreeModel, work: Callable[[], Any]) -> tuple[float, Any]:
+    start = time.perf_counter()
+    result = work()
+    if model.device.type == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter() - start, result
+
+
+def table_windows(count: int) -> tuple[TableModel, list[Any]]:
+    """Targets the table itself says: its likeliest tokens, with a slip here and there."""
+    model = TableModel.random(3, vocab_size=200, spread=3.0)
+    generator = np.random.default_rng(0)
+    pairs = []
+    for _ in range(count):
+        ids = generator.integers(0, 200, LIMITS.prefix_tokens).tolist()
+        for _ in range(LIMITS.suffix_tokens):
+            ids.append(int(model.next_logits([ids])[0].argmax()))
+        pairs.append((tuple(ids[: LIMITS.prefix_tokens]), tuple(ids[LIMITS.prefix_tokens :])))
+    return model, pairs
+
+
+def llama(device: str, **shape: int) -> scripted.ScriptedModel:
+    config = LlamaConfig(vocab_size=32000, max_position_embeddings=4096, **shape)
+    torch.manual_seed(0)
+    with torch.device(device):
+        torch.set_default_dtype(torch.bfloat16 if device == "cuda" else torch.float32)
+        model = LlamaForCausalLM(config).eval()
+        torch.set_default_dtype(torch.float32)
+    return scripted.ScriptedModel(model)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--windows", type=int, default=64)
+    parser.add_argument("--residual", type=int, default=500)
+    parser.add_argument("--refine", type=int, default=1000)
+    parser.add_argument("--models", default="table,tiny,7b", help="which, by commas; 7b needs a GPU")
+    parser.add_argument("--out", type=Path, help="folder for the result (default bench/results)")
+    arguments = parser.parse_args()
+    policy, evals = Policy(1.0, 40), {"residual": arguments.residual, "refinement": arguments.refine}
+    results: dict[str, Any] = {}
+    for name in arguments.models.split(","):
+        if name == "7b" and arguments.device != "cuda":
+            continue
+        if name == "table":
+            model, pairs = table_windows(arguments.windows)
+        else:
+            shape = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4}
+            if name == "7b":
+                shape = {
+                    "hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32, "num_attention_heads": 32
+                }  # fmt: skip
+            model = llama(arguments.device, **shape)
+            pairs = scripted.windows(arguments.windows, 1.0)
+        results[name] = measure(model, policy, pairs, evals)
+        print(name, results[name], flush=True)
+    print(environment.save(f"explore_speed_{arguments.device}", results, arguments.out))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,117 @@
+"""Nodes of many windows packed into one forward: arrays in, one batch out."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rote.models.base import TreeBatch
+from rote.models.memory import to_device
+
+ENTRY_STEP = 32
+"""Columns are rounded up to this many, so that shapes repeat."""
+
+
+class Packed(NamedTuple):
+    """Query positions of one forward: nodes of `rows`' slots, slot by slot, then prefixes."""
+
+    slots: NDArray[np.int64]  # [rows]: slots that have nodes here
+    counts: NDArray[np.int64]  # [rows]: how many
+    prefix_tokens: NDArray[np.int64]  # [rows]
+    token_ids: NDArray[np.int64]  # [nodes]
+    depths: NDArray[np.int64]  # [nodes]
+    entries: NDArray[np.int64]  # [nodes]
+    wanted: NDArray[np.int64]  # [outputs]: places of the nodes whose next tokens are wanted
+    paths: NDArray[np.int32]  # [nodes, longest]: entries from the first token down to the node
+    fresh: list[int]
+    """Slots whose prefix is evaluated."""
+    prefixes: list[tuple[int, ...]]
+
+
+class Views(NamedTuple):
+    """The entries that the nodes of each row look at, and which node looks at which."""
+
+    columns: NDArray[np.int64]  # [rows, columns]
+    positions: NDArray[np.int64]  # [rows, columns]
+    sees: NDArray[np.bool_]  # [rows, lanes, columns]
+    reaches: NDArray[np.int64]  # [rows]
+
+
+def pack(nodes: Packed, *, entries: int, device: torch.device) -> TreeBatch:
+    """Outputs are the wanted nodes in their order, then what follows each prefix."""
+    views = _views(nodes, entries)
+    lengths = np.array([len(prefix) for prefix in nodes.prefixes], dtype=np.int64)
+    places = _ranges(lengths)
+    rows = np.repeat(np.arange(len(nodes.counts)), nodes.counts)
+    ends = len(rows) + np.cumsum(lengths) - 1
+    prefix_ids = np.array([token for prefix in nodes.prefixes for token in prefix], dtype=np.int64)
+    parts = (
+        np.concatenate([nodes.token_ids, prefix_ids]),
+        np.concatenate([nodes.prefix_tokens[rows] + nodes.depths - 1, places]),
+        np.concatenate([nodes.slots[rows], np.repeat(np.array(nodes.fresh, dtype=np.int64), lengths)]),
+        np.concatenate([nodes.entries, places]),
+        _ranges(nodes.counts),
+        np.concatenate([nodes.wanted, ends]),
+        nodes.slots,
+        views.positions.ravel(),
+        views.columns.ravel(),
+    )
+    token_ids, positions, slots, places_there, lanes, outputs, row_slots, entry_positions, columns = _to_device(
+        parts, device
+    )
+    shape = views.columns.shape
+    return TreeBatch(
+        token_ids=token_ids,
+        positions=positions,
+        slots=slots,
+        entries=places_there,
+        lanes=lanes,
+        ancestry=to_device(torch.from_numpy(views.sees), device),
+        entry_positions=entry_positions.view(shape),
+        beam_counts=tuple(nodes.counts.tolist()),
+        reaches=tuple(views.reaches.tolist()),
+        columns=columns.view(shape),
+        rows=row_slots,
+        prefix_lengths=tuple(lengths.tolist()),
+        outputs=outputs,
+    )
+
+
+def _views(nodes: Packed, entries: int) -> Views:
+    """Each row's columns are the prefix and everything its nodes descend from, by entry."""
+    rows = np.repeat(np.arange(len(nodes.counts)), nodes.counts)
+    steps = np.arange(nodes.paths.shape[1])
+    where, step = np.nonzero(steps < nodes.depths[:, None])
+    seen, seen_rows = nodes.paths[where, step], rows[where]
+    is_used = np.arange(entries) < nodes.prefix_tokens[:, None]
+    is_used[seen_rows, seen] = True
+    used_rows, used = np.nonzero(is_used)
+    reaches = np.bincount(used_rows, minlength=len(nodes.counts))
+    ranks = _ranges(reaches)
+    place = np.zeros(is_used.shape, dtype=np.int64)
+    place[used_rows, used] = ranks
+    width = -(-max(1, int(reaches.max(initial=0))) // ENTRY_STEP) * ENTRY_STEP
+    columns, positions = np.zeros((2, len(nodes.counts), width), dtype=np.int64)
+    columns[used_rows, ranks] = used
+    # Entries of the prefix are the lowest, so they come first, each at its own position.
+    positions[:] = np.arange(width)
+    seen_columns = place[seen_rows, seen]
+    positions[seen_rows, seen_columns] = nodes.prefix_tokens[seen_rows] + step
+    lanes = _ranges(nodes.counts)
+    sees = np.zeros((len(nodes.counts), max(1, int(nodes.counts.max(initial=0))), width), dtype=np.bool_)
+    sees[rows, lanes] = np.arange(width) < nodes.prefix_tokens[rows, None]
+    sees[seen_rows, lanes[where], seen_columns] = True
+    return Views(columns, positions, sees, reaches)
+
+
+def _ranges(counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """0 … count − 1 for each count, one after the other."""
+    return np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+
+
+def _to_device(parts: tuple[NDArray[Any], ...], device: torch.device) -> tuple[Tensor, ...]:
+    """One transfer for all that the host knows."""
+    packed = to_device(torch.from_numpy(np.concatenate(parts)), device)
+    return torch.split_with_sizes(packed, [len(part) for part in parts])
