@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.console import Console
 from rich.text import Text
 
+from rote.cli.console import make_console
 from rote.cli.flags import command
 from rote.errors import ConfigError
 from rote.options import option, required, settle
@@ -43,7 +43,7 @@ def report(options: ReportOptions) -> None:
             f"{len(runs)} runs were given, so their report belongs to none of them; say where with --out."
         )
     paths = build_report(runs, out if out is not None else runs[0] / "report")
-    console = Console()
+    console = make_console()
     console.print(Text(str(paths.page), style="bold"), soft_wrap=True)
     drawn = len({path.stem for path in paths.figures})
     tables = ", ".join(path.name for path in paths.tables)
