@@ -117,6 +117,12 @@ def test_a_console_shows_control_characters_in_texts_tables_and_progress() -> No
     assert "[bold]red[/bold]" in ours
 
 
+def test_commands_print_on_harmless_consoles_only() -> None:
+    for path in Path(plan.__file__).parent.glob("*.py"):
+        made = re.findall(r"(?<!Safe)\bConsole\(", path.read_text(encoding="utf-8"))
+        assert not made, f"{path.name} makes a console of its own; use make_console"
+
+
 def test_a_reader_that_leaves_ends_the_command_quietly() -> None:
     """`rote plan | head`: nobody reads what is written."""
     reading, writing = os.pipe()

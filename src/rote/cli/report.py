@@ -36,7 +36,7 @@ def report(options: ReportOptions) -> None:
     if len(runs) == 1 and is_audit(runs[0]):
         exhibit = write_exhibit(runs[0], out)
         for path in (exhibit.page, exhibit.bundle):
-            Console().print(Text(str(path)), soft_wrap=True)
+            make_console().print(Text(str(path)), soft_wrap=True)
         return
     if out is None and len(runs) > 1:
         raise ConfigError(
