@@ -31,6 +31,11 @@ def test_a_scan_too_large_is_refused(lab: TinyLab, rote: Command, tmp_path: Path
     assert not (tmp_path / "run").exists()
 
 
+def test_slots_without_a_search_allocate_nothing(lab: TinyLab, rote: Command, tmp_path: Path) -> None:
+    arguments = scan_arguments(lab, tmp_path / "run", texts=(one_text(lab),), measures="greedy,verbatim", slots=HUGE)
+    assert rote(*arguments).code == 0
+
+
 def test_a_scan_takes_huge_numbers_that_allocate_nothing(lab: TinyLab, rote: Command, tmp_path: Path) -> None:
     options = dict.fromkeys(HARMLESS, HUGE)
     outcome = rote(*scan_arguments(lab, tmp_path / "run", texts=(one_text(lab),), **options))
@@ -93,7 +98,7 @@ def test_memory_that_runs_out_all_the_same_is_one_sentence(
     def fail(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr(execute, "Pipeline", fail)
+    monkeypatch.setattr(execute.Pipeline, "run", fail)
     outcome = rote(*scan_arguments(lab, tmp_path / "run", texts=(one_text(lab),)))
     assert_one_sentence(outcome, "the memory is used up", "--slots")
 
@@ -104,6 +109,8 @@ def test_another_error_of_torch_is_not_taken_for_a_lack_of_memory(
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError("shapes do not match")
 
-    monkeypatch.setattr(execute, "Pipeline", fail)
-    with pytest.raises(RuntimeError, match="shapes do not match"):
-        rote(*scan_arguments(lab, tmp_path / "run", texts=(one_text(lab),)))
+    monkeypatch.setattr(execute.Pipeline, "run", fail)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    outcome = rote(*scan_arguments(lab, tmp_path / "run", texts=(one_text(lab),)))
+    assert outcome.code == 70
+    assert "unexpected RuntimeError: shapes do not match" in outcome.err

@@ -123,7 +123,10 @@ def test_file_name_that_is_not_utf8_becomes_a_storable_name(tmp_path: Path) -> N
         ("a.jsonl", b'{"body": "x"}', "line 1: field 'text' is missing"),
         ("a.jsonl", b'{"text": 3}', "line 1: field 'text' is missing or not a string"),
         ("a.jsonl", b'{"text": "x", "id": [1]}', "line 1: field 'id' is list"),
-        ("a.jsonl", b'{"text": "x\\ud800"}', "half of a surrogate pair at character 1"),
+        ("a.jsonl", b'{"text": "x\\ud800"}', "half of a surrogate pair"),
+        ("a.jsonl", b'{"text": ' + b"[" * 100_000, "line 1: not JSON (nested too deeply)"),
+        ("a.jsonl", b'{"text": "a", "id": ' + b"9" * 5000 + b"}", "line 1: not JSON (Exceeds the limit"),
+        ("a.jsonl", b'{"text": "a", "text": "b"}', "line 1: not JSON (a name is given twice)"),
         ("a.parquet", b"PAR1 not really", "cannot be read as Parquet"),
         ("a.pdf", b"%PDF", "cannot be read as text"),
     ],
@@ -135,6 +138,40 @@ def test_unreadable_file_is_one_sentence_with_its_place(
     with pytest.raises(TextError, match=file_name) as caught:
         read_documents([path], split=Split.TARGET)
     assert sentence in str(caught.value)
+
+
+def test_parquet_that_is_not_utf_8_is_one_sentence(tmp_path: Path) -> None:
+    buffers = [None, *map(pa.py_buffer, (b"\0\0\0\0\2\0\0\0", b"\xff\xfe"))]
+    pq.write_table(pa.table({"text": pa.Array.from_buffers(pa.string(), 1, buffers)}), tmp_path / "a.parquet")
+    with pytest.raises(TextError, match=r"a\.parquet cannot be read as Parquet: row 0 or later is not UTF-8 text\."):
+        read_documents([tmp_path / "a.parquet"], split=Split.TARGET)
+
+
+def test_parquet_with_dates_out_of_range_is_one_sentence(tmp_path: Path) -> None:
+    table = pa.table({"text": ["x"], "id": pa.array([2**62], pa.timestamp("us"))})
+    pq.write_table(table, tmp_path / "a.parquet")
+    with pytest.raises(TextError, match=r"a\.parquet cannot be read as Parquet: "):
+        read_documents([tmp_path / "a.parquet"], split=Split.TARGET)
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.jsonl", "a.parquet"])
+@pytest.mark.parametrize("through", ["file", "folder", "glob"])
+def test_pipes_and_loops_of_links_are_refused_at_once(tmp_path: Path, name: str, through: str) -> None:
+    """Nobody writes into the pipe: reading it would wait forever."""
+    source = {"file": tmp_path / name, "folder": tmp_path, "glob": tmp_path / "a*"}[through]
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(TextError, match=r"cannot be read: it is a pipe, not a file\.$"):
+        read_documents([source], split=Split.TARGET)
+    (tmp_path / name).unlink()
+    (tmp_path / name).symlink_to(name)
+    with pytest.raises(TextError, match=r"cannot be read: Too many levels of symbolic links\.$"):
+        read_documents([source], split=Split.TARGET)
+
+
+@pytest.mark.parametrize("source", ["~nobody-here/a.txt", "x" * 5000, "/dev/null", "/dev/zero.txt"])
+def test_names_that_lead_to_no_text_are_refused(source: str) -> None:
+    with pytest.raises(TextError, match=r"does not exist|cannot be read"):
+        read_documents([source], split=Split.TARGET)
 
 
 def test_parquet_without_text_column_names_what_it_has(tmp_path: Path) -> None:

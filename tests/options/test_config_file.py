@@ -78,7 +78,7 @@ def test_what_cannot_be_used_is_one_sentence(tmp_path: Path, content: str | byte
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"none\.yaml cannot be read: No such file or directory\.$"):
         read_config_file(tmp_path / "none.yaml", Toy)
-    with pytest.raises(ConfigError, match="cannot be read: Is a directory"):
+    with pytest.raises(ConfigError, match="cannot be read: it is a folder"):
         read_config_file(tmp_path, Toy)
 
 

@@ -153,6 +153,7 @@ REFUSED = [
     ("count", math.inf, "count is inf; it must be a whole number."),
     ("count", 0, "count is 0; it must be between 1 and 9. Nine is plenty."),
     ("cap", 2**63, "cap is 9223372036854775808; it must be below 2⁶³."),
+    ("cap", "9" * 400, "it must be below 2⁶³."),
     ("cap", "9" * 5000, "it must be a whole number."),
     ("share", 0, "share is 0.0; it must be above 0 and at most 1."),
     ("share", "nan", "share is nan; it must be above 0 and at most 1."),

@@ -86,7 +86,7 @@ def test_a_tokenizer_that_cannot_map_characters_gets_one_sentence(
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("{", "is not JSON"),
+        ("{", "line 1: not JSON"),
         ('{"prefix": "a"}', "needs the texts"),
         ('{"prefix": "", "suffix": "b"}', "neither"),
         ("", "no pair"),

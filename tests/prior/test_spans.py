@@ -126,12 +126,17 @@ def test_user_spans_are_read_by_position_and_by_text(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("{", "is not JSON"),
+        ("{", "line 1: not JSON"),
         ("[1]", "not a JSON object"),
         ('{"document": "other.txt", "start": 0, "end": 1}', "not among the texts"),
         ('{"start": 3, "end": 3}', "no span of letter.txt"),
         ('{"start": 0, "end": 99}', "no span of letter.txt"),
+        ('{"start": true, "end": 2}', "no span of letter.txt"),
+        ('{"start": 0, "end": 1.0}', "no span of letter.txt"),
+        ('{"document": ["letter.txt"], "text": "a"}', "not among the texts"),
         ('{"text": "plum"}', "does not stand in"),
+        ('{"text": ""}', "does not stand in"),
+        ('{"text": 3}', "does not stand in"),
         ("", "names no span"),
     ],
 )

@@ -6,8 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from rich.console import Console
-
+from rote.cli.console import make_console
 from rote.cli.flags import command
 from rote.cli.progress import make_status
 from rote.corpus.documents import read_documents
@@ -98,12 +97,12 @@ def audit(command: AuditCommand, options: AuditOptions) -> None:
         result = run_audit(
             run, responder, on_answer=lambda place, answered: say(f"{answered:,} answers, now after {place}")
         )
-    console = Console()
+    console = make_console()
     for line in (*terminal_lines(read_audit(out)), f"{result.sent:,} requests were sent by this process"):
-        console.print(line, highlight=False, markup=False)
+        console.print(line)
     paths = write_exhibit(out)
     for path in (paths.page, paths.bundle):
-        console.print(str(path), soft_wrap=True, highlight=False, markup=False)
+        console.print(str(path), soft_wrap=True)
 
 
 def _remote(endpoint: str, command: AuditCommand) -> "Responder":

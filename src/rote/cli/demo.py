@@ -9,7 +9,9 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
+from rich.text import Text
 
+from rote.cli.console import make_console
 from rote.cli.flags import command
 from rote.cli.progress import make_progress
 from rote.options import like, option, settle
@@ -42,8 +44,8 @@ def demo(options: DemoOptions) -> None:
 
     # The model is so small that a second thread waits more than it works, above all on shared cores.
     torch.set_num_threads(1)
-    console = Console(stderr=True)
-    console.print(INTRODUCTION, highlight=False)
+    console = make_console(stderr=True)
+    console.print(INTRODUCTION)
     with _training_bar(console) as report_training:
         pocket = pocket_model(progress=report_training)
     files = pocket.write_texts(options.out / "texts")
@@ -59,9 +61,9 @@ def demo(options: DemoOptions) -> None:
         result = scan_to_folder(config, progress=progress, command_line=sys.argv, document_facts=facts)
     with console.status("writing the report"):
         report = build_report([result.path], result.path / "report")
-    Console().print(copies_table(result.path, facts))
-    console.print(f"\nReport: [bold]{report.page.resolve()}[/]", soft_wrap=True, highlight=False)
-    console.print(f"Terminal summary: rote show {result.path}", soft_wrap=True, highlight=False)
+    make_console().print(copies_table(result.path, facts))
+    console.print(Text("\nReport: ").append(str(report.page.resolve()), style="bold"), soft_wrap=True)
+    console.print(f"Terminal summary: rote show {result.path}", soft_wrap=True)
 
 
 class _training_bar:
@@ -106,7 +108,7 @@ def copies_table(run: Path, facts: dict[str, dict[str, Any]]) -> Table:
     for group in sorted(results["group"].unique(), key=_group_order):
         rows = results.filter(pl.col("group") == group)
         hits = (
-            (rows["greedy_levenshtein"] == 0).fill_null(False),  # null: beyond the edit budget
+            (rows["greedy_levenshtein"] == 0).fill_null(False),  # null: seen to be beyond the budget
             rows["p_verbatim"] >= threshold,
             rows["mass_lower"].list.last() >= threshold,
         )

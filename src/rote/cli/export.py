@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.console import Console
-
+from rote.cli.console import make_console
 from rote.cli.flags import command
 from rote.options import option, required, settle
 from rote.types import ExportFormat, ExportTable
@@ -30,6 +29,6 @@ def export(options: ExportOptions) -> None:
     from rote.store.export import export_run
 
     written = export_run(options.run, format=options.format, out=options.out, table=options.table, inert=options.inert)
-    console = Console(stderr=True)
+    console = make_console(stderr=True)
     rest = "" if written.is_complete else " (the run is not finished: these are its finished windows)"
-    console.print(f"{written.rows} rows: {written.path}{rest}", soft_wrap=True, highlight=False)
+    console.print(f"{written.rows} rows: {written.path}{rest}", soft_wrap=True)

@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from rote.cli.console import make_console
 from rote.cli.flags import GroupedCommand, command
 from rote.lab.options import PresetName
 from rote.options import option, required, settle
@@ -15,7 +15,6 @@ from rote.options import option, required, settle
 lab_app = typer.Typer(
     name="lab",
     help="Experiments on small models trained on the spot.",
-    no_args_is_help=True,
     rich_markup_mode=None,
 )
 
@@ -45,7 +44,7 @@ def counterfactual(options: StudyOptions) -> None:
     from rote.lab.run import CounterfactualResult, level_means, run_counterfactual
 
     plan, out = PRESETS[options.preset], options.out
-    console = Console(stderr=True)
+    console = make_console(stderr=True)
     columns = (TextColumn("training models"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal) as display:
         task = display.add_task("training", total=None)
@@ -59,13 +58,12 @@ def counterfactual(options: StudyOptions) -> None:
         table.add_row(
             f"{row['copies']}", f"{row['near_duplicates']}", f"{row['counterfactual']:.2f}", f"{row['log_ratio']:.2f}"
         )
-    shown = Console()
+    shown = make_console()
     shown.print(table)
     low, high = result.agreement.by_target[:2]
     shown.print(
         f"\ncorrelation of log ratio and counterfactual score: {result.agreement.value:.3f}, "
         f"95 % interval {low:.3f} to {high:.3f} (targets resampled); over level means {result.level_correlation:.3f}",
-        highlight=False,
         soft_wrap=True,
     )
-    shown.print(f"Results and figure: {out}", highlight=False, soft_wrap=True)
+    shown.print(f"Results and figure: {out}", soft_wrap=True)

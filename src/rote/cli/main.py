@@ -1,17 +1,18 @@
-"""The `rote` command. Errors of ours become one sentence and exit code 2; a signal leaves a run that resumes."""
+"""The `rote` command. Errors become one sentence and an exit code; a signal leaves a run that resumes."""
 
 import signal
 import sys
+import warnings
 from collections.abc import Sequence
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.markup import escape
 from typer.core import TyperGroup
 
 from rote.cli.audit import audit
+from rote.cli.console import make_console
 from rote.cli.demo import demo
+from rote.cli.endings import end_with
 from rote.cli.export import export
 from rote.cli.flags import GroupedCommand
 from rote.cli.lab import lab_app
@@ -24,7 +25,6 @@ from rote.cli.scan import scan
 from rote.cli.show import show
 from rote.cli.stopping import Stopped, leave, stopping_signals
 from rote.cli.verify_run import verify_run
-from rote.errors import RoteError
 from rote.options import flags_of
 from rote.prior.options import PriorConfig
 from rote.scan.options import RunConfig
@@ -52,7 +52,6 @@ app = typer.Typer(
     name="rote",
     cls=_Group,
     help="How much of a text a language model can reproduce, exactly and nearly, with bounds you can defend.",
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -90,35 +89,17 @@ LIST_FLAGS = {
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command and exit. `rote.cli.entry` is the entry point of the console script."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    with stopping_signals() as asked:
+    given = spread_lists(list(sys.argv[1:] if arguments is None else arguments))
+    console = make_console(stderr=True)
+    with stopping_signals() as asked, warnings.catch_warnings():
+        warnings.showwarning = lambda message, *_, **__: console.print(f"warning: {message}", soft_wrap=True)
         try:
-            app(args=spread_lists(given), standalone_mode=True)
+            sys.exit(app(args=given or ["--help"], standalone_mode=False) or 0)
         except Exception as error:
             if asked.number is not None:
                 # What somebody made of the interruption is no news.
                 leave(asked.number)
-            _explain(error)
-            raise
-
-
-def _explain(error: Exception) -> None:
-    """One sentence and the end for errors that have one; others are left to the caller."""
-    if isinstance(error, RoteError):
-        _refuse(str(error))
-    if isinstance(error, MemoryError | RuntimeError) and _is_out_of_memory(error):
-        _refuse("the memory is used up; give smaller numbers, such as --slots, --batch-windows or --beam-width.")
-
-
-def _refuse(sentence: str) -> NoReturn:
-    Console(stderr=True).print(f"[bold red]error:[/] {escape(sentence)}", soft_wrap=True, highlight=False)
-    sys.exit(2)
-
-
-def _is_out_of_memory(error: Exception) -> bool:
-    """NumPy raises MemoryError; torch raises a RuntimeError that only its words tell from others."""
-    words = str(error).lower()
-    return isinstance(error, MemoryError) or "allocate memory" in words or "out of memory" in words
+            end_with(error, console)
 
 
 def spread_lists(arguments: Sequence[str]) -> list[str]:

@@ -6,9 +6,9 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
 from rich.table import Table
 
+from rote.cli.console import make_console
 from rote.cli.flags import command
 from rote.errors import ConfigError, RunError
 from rote.options import like, option, required, settle
@@ -169,7 +169,7 @@ def _print(
                 row = rows[result.window.window_id]
                 cells.append(f"{row['mass_lower'][-1]:.3g} to {row['mass_upper'][-1]:.3g}")
             table.add_row(*cells)
-    Console().print(table)
+    make_console().print(table)
 
 
 def _cells(estimate: dict[str, Any]) -> list[str]:

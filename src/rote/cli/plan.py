@@ -3,9 +3,9 @@
 import math
 from dataclasses import dataclass
 
-from rich.console import Console
 from rich.table import Table
 
+from rote.cli.console import make_console
 from rote.cli.flags import command
 from rote.options import like, option, settle
 from rote.scan.options import RunConfig
@@ -37,7 +37,7 @@ class PlanOptions:
 def plan(options: PlanOptions) -> None:
     """Sample sizes, queries and token evaluations for a measurement."""
     prefix, suffix, width = options.prefix_tokens, options.suffix_tokens, options.beam_width
-    console = Console()
+    console = make_console()
     console.print(_samples_table(options.mass))
     console.print(_queries_table(options.mass))
     console.print(_evals_table(prefix, suffix, width, options.samples))

@@ -7,9 +7,10 @@ from contextlib import AbstractContextManager, contextmanager
 from threading import Event, Thread
 from typing import Any
 
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
 from rich.text import Text
+
+from rote.cli.console import make_console
 
 LOG_SECONDS = 30.0
 
@@ -101,24 +102,24 @@ def make_progress(unit: str = "windows") -> AbstractContextManager[Any]:
 @contextmanager
 def _drawn(unit: str) -> Iterator[TerminalProgress]:
     columns = (
-        TextColumn("{task.description}", markup=False),
+        TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
         SpeedColumn(unit),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=False) as display:
+    with Progress(*columns, console=make_console(stderr=True), transient=False) as display:
         yield TerminalProgress(display)
 
 
 @contextmanager
 def logged(progress: LoggedProgress, *, seconds: float = LOG_SECONDS) -> Iterator[LoggedProgress]:
     """Write the progress' line on standard error every so many seconds while the work goes on."""
-    console, ended = Console(stderr=True), Event()
+    console, ended = make_console(stderr=True), Event()
 
     def speak() -> None:
         while not ended.wait(seconds):
-            console.print(progress.line(), markup=False, highlight=False, soft_wrap=True)
+            console.print(progress.line(), soft_wrap=True)
 
     speaker = Thread(target=speak, daemon=True)
     speaker.start()
@@ -133,7 +134,7 @@ def logged(progress: LoggedProgress, *, seconds: float = LOG_SECONDS) -> Iterato
 def make_status(words: str) -> Iterator[Callable[[str], None]]:
     """For work without a known end: a function that takes the newest words, for a spinner or for the log."""
     if sys.stderr.isatty():
-        with Console(stderr=True).status(Text(words)) as status:
+        with make_console(stderr=True).status(Text(words)) as status:
             yield lambda newest: status.update(Text(newest))
         return
     progress = LoggedProgress()

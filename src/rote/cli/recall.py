@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from rote.cli.console import make_console
 from rote.cli.flags import command
 from rote.corpus.documents import read_documents
 from rote.errors import TextError
@@ -49,11 +50,11 @@ def recall(options: RecallOptions) -> None:
     """Measure how much of a book stands near-verbatim in a generated text (nv-recall)."""
     book_text, generation_text = read_one(options.book), read_one(options.generation)
     result = nv_recall(book_text, generation_text, passes=options.passes, repeated_passes=options.repeated_passes)
-    console = Console()
+    console = make_console()
     show_result(console, result)
     if options.diff:
         for line in terminal_diff(segments(book_text, generation_text, result)):
-            console.print(line, end=" ", highlight=False)
+            console.print(line, end=" ")
         console.print()
     if options.html is not None:
         from rote.longform.section import recall_page
@@ -90,7 +91,7 @@ def facts(result: RecallResult) -> list[tuple[str, str]]:
 
 def show_result(console: Console, result: RecallResult) -> None:
     for name, value in facts(result):
-        console.print(f"{name:>20}  {value}", highlight=False)
+        console.print(f"{name:>20}  {value}")
     blocks = sorted((*result.blocks, *result.out_of_order), key=lambda block: -block.matched_words)
     if not blocks:
         return
@@ -105,7 +106,7 @@ def show_result(console: Console, result: RecallResult) -> None:
         )
     console.print(table)
     if len(blocks) > _BLOCKS_SHOWN:
-        console.print(f"… and {len(blocks) - _BLOCKS_SHOWN} shorter blocks (all with --json)", highlight=False)
+        console.print(f"… and {len(blocks) - _BLOCKS_SHOWN} shorter blocks (all with --json)")
 
 
 def terminal_diff(pieces: Iterable[Segment]) -> Iterator[Text]:

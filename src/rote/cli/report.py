@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.console import Console
 from rich.text import Text
 
+from rote.cli.console import make_console
 from rote.cli.flags import command
 from rote.errors import ConfigError
 from rote.options import option, required, settle
@@ -36,14 +36,14 @@ def report(options: ReportOptions) -> None:
     if len(runs) == 1 and is_audit(runs[0]):
         exhibit = write_exhibit(runs[0], out)
         for path in (exhibit.page, exhibit.bundle):
-            Console().print(Text(str(path)), soft_wrap=True)
+            make_console().print(Text(str(path)), soft_wrap=True)
         return
     if out is None and len(runs) > 1:
         raise ConfigError(
             f"{len(runs)} runs were given, so their report belongs to none of them; say where with --out."
         )
     paths = build_report(runs, out if out is not None else runs[0] / "report")
-    console = Console()
+    console = make_console()
     console.print(Text(str(paths.page), style="bold"), soft_wrap=True)
     drawn = len({path.stem for path in paths.figures})
     tables = ", ".join(path.name for path in paths.tables)

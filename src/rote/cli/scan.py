@@ -3,9 +3,9 @@
 import sys
 from dataclasses import dataclass
 
-from rich.console import Console
-
+from rote.cli.console import make_console
 from rote.cli.flags import command
+from rote.cli.look_first import look_first
 from rote.cli.progress import make_progress
 from rote.options import option, settle
 from rote.scan.options import RunConfig
@@ -27,16 +27,18 @@ def scan(config: RunConfig, session: Session) -> None:
 
     Run the same command again to resume an interrupted run. Every option can also stand in a YAML file (--config).
     """
+    config.require_places()
+    look_first(model=config.model, texts=(*config.text, *config.control))
     from rote.scan.costs import costs_of_checks
     from rote.scan.run import scan_to_folder
 
-    console = Console(stderr=True)
+    console = make_console(stderr=True)
     for words in costs_of_checks(config):
-        console.print(words, soft_wrap=True, highlight=False)
+        console.print(words, soft_wrap=True)
     with make_progress() as progress:
         result = scan_to_folder(config, progress=progress, command_line=sys.argv, fresh=session.fresh)
     if result.was_complete:
         console.print(f"{result.path} was complete already; nothing was measured. --fresh starts over.", soft_wrap=True)
     else:
-        console.print(f"Results: {result.path}", soft_wrap=True, highlight=False)
-    console.print(f"See them with: rote show {result.path}", soft_wrap=True, highlight=False)
+        console.print(f"Results: {result.path}", soft_wrap=True)
+    console.print(f"See them with: rote show {result.path}", soft_wrap=True)

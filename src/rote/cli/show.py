@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.console import Console
-
+from rote.cli.console import make_console
 from rote.cli.flags import command
 from rote.cli.prior import show_prior
 from rote.options import option, required, settle
@@ -33,10 +32,10 @@ def show(options: ShowOptions) -> None:
     from rote.report.view import load_view
     from rote.store.read import read_run
 
-    console = Console()
+    console = make_console()
     if is_audit(options.run):
         for line in terminal_lines(read_audit(options.run)):
-            console.print(line, highlight=False, markup=False)
+            console.print(line)
         return
     if read_run(options.run).kind == "prior":
         show_prior(options.run, reveal=options.reveal)

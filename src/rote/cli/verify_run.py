@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.console import Console
-
+from rote.cli.console import make_console
 from rote.cli.flags import command
 from rote.options import required, settle
 
@@ -27,9 +26,9 @@ def verify_run(options: VerifyOptions) -> None:
     lines = list(verified.checked)
     if verified.identity.kind == "audit":
         lines += check_audit(verified)
-    console = Console()
+    console = make_console()
     for line in lines:
-        console.print(line, soft_wrap=True, highlight=False, markup=False)
+        console.print(line, soft_wrap=True)
     state = "unfinished" if verified.manifest is None else "complete"
     kind, run_id = verified.identity.kind, verified.identity.run_id
-    console.print(f"{kind} run {run_id}, {state}: every file is as it was written.", soft_wrap=True, highlight=False)
+    console.print(f"{kind} run {run_id}, {state}: every file is as it was written.", soft_wrap=True)

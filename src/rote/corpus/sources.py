@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from rote.corpus.formats import SUFFIXES
 from rote.errors import TextError
+from rote.files import require_regular
 
 
 class SourceFile(NamedTuple):
@@ -26,16 +27,25 @@ def find_files(sources: Sequence[str | Path]) -> list[SourceFile]:
     files: dict[Path, SourceFile] = {}
     for source in sources:
         for file in _files_of(source):
-            # resolve(): the same file through a link, or through two sources, is one text.
-            files.setdefault(file.path.resolve(), SourceFile(Path(os.path.abspath(file.path)), file.relative))
+            # The same file through a link, or through two sources, is one text.
+            here = Path(os.path.abspath(file.path))
+            _require_regular(here)
+            files.setdefault(Path(os.path.realpath(here)), SourceFile(here, file.relative))
     return list(files.values())
 
 
+def _require_regular(path: Path) -> None:
+    try:
+        require_regular(path)
+    except OSError as error:
+        raise TextError(f"{path} cannot be read: {error.strerror}.") from error
+
+
 def _files_of(source: str | Path) -> list[SourceFile]:
-    path = Path(source).expanduser()
-    if path.is_dir():
+    path = Path(os.path.expanduser(source))
+    if os.path.isdir(path):
         return _require(list(_walk(path, base=path)), f"Folder {source}")
-    if path.exists():
+    if os.path.lexists(path):
         if path.suffix.lower() not in SUFFIXES:
             raise TextError(f"{source} cannot be read as text; rote reads {', '.join(SUFFIXES)}.")
         return [SourceFile(path, path.name)]
@@ -58,7 +68,7 @@ def _match(pattern: Path) -> Iterator[SourceFile]:
     fixed = next(index for index, part in enumerate(parts) if glob.has_magic(part))
     base = Path(*parts[:fixed])
     for match in sorted(map(Path, glob.glob(str(pattern), recursive=True))):
-        if match.is_dir():
+        if os.path.isdir(match):
             yield from _walk(match, base=base)
         elif _is_readable_name(match.name):
             yield SourceFile(match, match.relative_to(base).as_posix())

@@ -4,16 +4,17 @@ The expressions look for the common shapes of identifiers, not for every one: wh
 becomes a window whose suffix is the tokens that cover it and whose prefix is what stands before it.
 """
 
-import json
 import re
+import reprlib
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 from rote.corpus.documents import Document
+from rote.corpus.json_lines import read_json_lines
 from rote.corpus.pairs import first_token_after
 from rote.corpus.windows import Tokenizer
 from rote.errors import ConfigError, TextError
@@ -100,45 +101,40 @@ def read_spans(path: Path, documents: Sequence[Document]) -> list[TextSpan]:
     A line has `document` and either `start` and `end` (characters) or `text` (every place where it stands); `kind` is
     free and defaults to "span". `document` may be left out when there is only one.
     """
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise TextError(f"the spans {path} cannot be read: {error}.") from error
     by_name = {document.name: document for document in documents}
     spans: list[TextSpan] = []
-    for number, line in enumerate(lines, start=1):
-        if line.strip():
-            spans += _spans_of_line(_parse(line, f"{path}:{number}"), f"{path}:{number}", by_name)
+    for line in read_json_lines(path):
+        spans += _spans_of_line(line.fields, line.place, by_name)
     if not spans:
         raise TextError(f"{path} names no span; write one JSON object a line with document, start and end.")
     return spans
 
 
-def _parse(line: str, where: str) -> Mapping[str, Any]:
-    try:
-        fields = json.loads(line)
-    except ValueError as error:
-        raise TextError(f"{where} is not JSON: {error}.") from error
-    if not isinstance(fields, dict):
-        raise TextError(f"{where} is not a JSON object; write document, start and end.")
-    return fields
+def _places(words: str, text: str) -> Iterator[int]:
+    """Where `words` begin in `text`, from left to right, without overlap."""
+    place = text.find(words) if words else -1
+    while place >= 0:
+        yield place
+        place = text.find(words, place + len(words))
+
+
+def _whole_or_none(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def _spans_of_line(fields: Mapping[str, Any], where: str, documents: Mapping[str, Document]) -> list[TextSpan]:
     name = fields.get("document", next(iter(documents)) if len(documents) == 1 else None)
-    if name not in documents:
-        raise TextError(f"{where} names the document {name!r}, which is not among the texts; use one of their names.")
+    if not isinstance(name, str) or name not in documents:
+        shown = reprlib.repr(name)
+        raise TextError(f"{where} names the document {shown}, which is not among the texts; use one of their names.")
     document, kind = documents[name], str(fields.get("kind", "span"))
     if "text" in fields:
-        found = [
-            TextSpan(document.name, match.start(), match.end(), kind)
-            for match in re.finditer(re.escape(str(fields["text"])), document.text)
-        ]
-        if not found or not fields["text"]:
-            raise TextError(f"{where}: {fields['text']!r} does not stand in {document.name}.")
-        return found
-    start, end = fields.get("start"), fields.get("end")
-    if not (isinstance(start, int) and isinstance(end, int) and 0 <= start < end <= len(document.text)):
+        found = list(_places(fields["text"], document.text)) if isinstance(fields["text"], str) else []
+        if not found:
+            raise TextError(f"{where}: {reprlib.repr(fields['text'])} does not stand in {document.name}.")
+        return [TextSpan(document.name, start, start + len(fields["text"]), kind) for start in found]
+    start, end = (_whole_or_none(fields.get(key)) for key in ("start", "end"))
+    if start is None or end is None or not (0 <= start < end <= len(document.text)):
         raise TextError(
             f"{where}: start {start} and end {end} are no span of {document.name}, which has "
             f"{len(document.text)} characters."

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from rote.errors import RunError, StorageError
+from rote.files import read_bytes
 from rote.longform.chain import BrokenChain, first_hash, linked_line, links, whole_lines
 from rote.models.responder import Answer, Message, Reply, Request, RequestFailed, RequestRejected, Usage
 from rote.store.atomic import sync_folder
@@ -210,7 +211,7 @@ def _shared_prefix(first: tuple[Message, ...], second: tuple[Message, ...]) -> i
 
 def _content(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return read_bytes(path)
     except FileNotFoundError:
         return b""
     except OSError as error:

@@ -2,11 +2,11 @@
 
 import copy
 import hashlib
+import re
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,6 +17,7 @@ from rote.models.base import TreeSession
 from rote.models.hf_head import ChunkedHead
 from rote.models.hf_recompute import RecomputeSession
 from rote.models.hf_tree import TreeSessionHF
+from rote.models.model_folder import check_tokenizer, local_folder
 from rote.models.plain_text import PlainTextTokenizer
 from rote.models.probe import USUAL_TOKENS, Probed, probe_trees
 from rote.models.scoring import WindowScores, score_tokens
@@ -223,17 +224,13 @@ def load(
     name: str, *, revision: str | None = None, dtype: str = "auto", device: str = "auto", needs_tokenizer: bool = True
 ) -> HuggingFaceModel:
     """Load a model folder or hub id. Offline mode (HF_HUB_OFFLINE) is honoured by the library itself."""
-    from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM, AutoTokenizer
     from transformers.utils import logging
 
     logging.disable_progress_bar()
-    looks_like_path = name.startswith((".", "/", "~")) or Path(name).expanduser().exists()
-    source = str(Path(name).expanduser()) if looks_like_path else name
-    if looks_like_path and not Path(source).is_dir():
-        raise ModelError(f"there is no model folder at {name}. Give a folder with config.json or a hub id.")
+    logging.set_verbosity_error()  # what matters is refused below, in one sentence
+    source = str(local_folder(name) or name)
     place = _device(device)
-    _require_peft(name, Path(source))
     try:
         model, report = AutoModelForCausalLM.from_pretrained(
             source, revision=revision, dtype=_dtype(dtype, place), output_loading_info=True, **_placement(device, place)
@@ -241,7 +238,7 @@ def load(
         if device != "map":
             model = model.to(place)
         tokenizer = AutoTokenizer.from_pretrained(source, revision=revision) if needs_tokenizer else None
-    except (OSError, ValueError, KeyError, RuntimeError, ImportError, EOFError, SafetensorError) as error:
+    except Exception as error:  # whatever libraries make of a damaged folder
         first_line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise ModelError(f"{name} could not be loaded as a causal language model: {first_line}") from error
     if report["missing_keys"]:
@@ -251,14 +248,10 @@ def load(
             f"{name} lacks {len(missing)} of its weights ({missing[0]} …). Use a complete causal language model."
         )
     commit = getattr(model.config, "_commit_hash", None)
-    return HuggingFaceModel(model, tokenizer, name=name, revision=revision or commit)
-
-
-def _require_peft(name: str, folder: Path) -> None:
-    from importlib.util import find_spec
-
-    if (folder / "adapter_config.json").exists() and find_spec("peft") is None:
-        raise ModelError(f"{name} holds a PEFT adapter, and peft is not installed. Install it with: pip install peft")
+    loaded = HuggingFaceModel(model, tokenizer, name=name, revision=revision or commit)
+    if tokenizer is not None:
+        check_tokenizer(name, tokenizer, loaded.vocab_size)
+    return loaded
 
 
 def _with_soft_caps(model: Any) -> Any:
@@ -272,12 +265,14 @@ def _with_soft_caps(model: Any) -> Any:
 def _device(device: str) -> torch.device:
     if device in ("auto", "map"):
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        chosen = torch.device(device)
-    except RuntimeError as error:
-        raise ModelError(f"{device!r} is not a device. Use auto, cpu, cuda, cuda:0 … or map.") from error
-    if chosen.type == "cuda" and not torch.cuda.is_available():
-        raise ModelError(f"device {device} was asked for, but this machine has no usable GPU. Use --device cpu.")
+    if not re.fullmatch(r"cpu|mps|cuda(:[0-9]{1,3})?", device):
+        raise ModelError(f"{device!r} is not a device. Use auto, cpu, cuda, cuda:0 … or map.")
+    chosen = torch.device(device)
+    if chosen.type == "cuda" and (chosen.index or 0) >= torch.cuda.device_count():
+        found = torch.cuda.device_count()
+        raise ModelError(f"device {device} was asked for, but this machine has {found} usable GPUs. Use --device cpu.")
+    if chosen.type == "mps" and not torch.backends.mps.is_available():
+        raise ModelError("device mps was asked for, but this machine has none. Use --device cpu.")
     return chosen
 
 

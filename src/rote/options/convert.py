@@ -89,10 +89,11 @@ def _checked(option: Option, value: Any) -> Any:
     if not option.spec.admits(single):
         advice = f" {option.spec.advice}" if option.spec.advice else ""
         raise ConfigError(f"{_is(option)} {shown(single)}; it must be {option.spec.bounds_words}.{advice}")
-    if not math.isfinite(single):
+    if isinstance(single, int):
+        if abs(single) > LARGEST_WHOLE:
+            raise ConfigError(f"{_is(option)} {shown(single)}; it must be below 2⁶³.")
+    elif not math.isfinite(single):
         raise ConfigError(f"{_is(option)} {single}; it must be a finite number.")
-    if isinstance(single, int) and abs(single) > LARGEST_WHOLE:
-        raise ConfigError(f"{_is(option)} {shown(single)}; it must be below 2⁶³.")
     return single
 
 

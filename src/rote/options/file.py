@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rote.errors import ConfigError
+from rote.files import read_bytes
 from rote.options.convert import require_known, shown
 from rote.options.declare import options_of
 
@@ -31,8 +32,7 @@ def read_config_file(path: Path, *homes: type) -> dict[str, Any]:
 
 def _read(path: Path) -> str:
     try:
-        with path.open("rb") as file:
-            content = file.read(LARGEST_BYTES + 1)
+        content = read_bytes(path, most=LARGEST_BYTES + 1)
         text = content.decode("utf-8-sig")
     except OSError as error:
         raise ConfigError(f"the configuration {path} cannot be read: {error.strerror}.") from error

@@ -21,12 +21,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from rote.errors import ConfigError, TextError
+from rote.files import read_bytes
 from rote.prior.draws import shorten
 from rote.prior.ratio_interval import LEVEL, upper_limit
 from rote.stats.intervals import undefined
@@ -97,7 +97,7 @@ def read_generic(path: str | None) -> list[str]:
         content = resources.files("rote.prior").joinpath("generic_sentences.txt").read_text(encoding="utf-8")
     else:
         try:
-            content = Path(path).read_text(encoding="utf-8")
+            content = read_bytes(path).decode("utf-8-sig")
         except (OSError, UnicodeDecodeError) as error:
             raise TextError(f"the generic texts {path} cannot be read: {error}.") from error
     return [line.strip() for line in content.splitlines() if line.strip()]

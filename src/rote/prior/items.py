@@ -1,6 +1,5 @@
 """What `rote prior` scores: windows of texts, spans inside them, (prefix, suffix) pairs, or the windows of a scan."""
 
-import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -10,6 +9,7 @@ from typing import Any
 import polars as pl
 
 from rote.corpus.documents import Document, read_corpus
+from rote.corpus.json_lines import JsonLine, read_json_lines
 from rote.corpus.pairs import TextPair, join_pairs, require_both_sides
 from rote.corpus.select import sample_key, select_windows, share_out
 from rote.corpus.spans import cut_spans, find_spans, read_spans
@@ -94,11 +94,7 @@ def _spans(documents: list[Document], model: HuggingFaceModel, config: PriorConf
 
 
 def _pairs(path: Path, model: HuggingFaceModel, config: PriorConfig) -> PriorItems:
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise TextError(f"the pairs {path} cannot be read: {error}.") from error
-    rows = [(number, _pair(line, f"{path}:{number}")) for number, line in enumerate(lines, start=1) if line.strip()]
+    rows = [(line.number, _pair(line)) for line in read_json_lines(path)]
     if not rows:
         raise TextError(f"{path} holds no pair; write one JSON object a line with prefix and suffix.")
     bos_id = model.bos_id(config.bos)
@@ -130,16 +126,17 @@ def _pairs(path: Path, model: HuggingFaceModel, config: PriorConfig) -> PriorIte
     return PriorItems(kept_items, len(items), left_out={BOUNDARIES_MERGED: across})
 
 
-def _pair(line: str, where: str) -> dict[str, Any]:
-    try:
-        row = json.loads(line)
-    except ValueError as error:
-        raise TextError(f"{where} is not JSON: {error}.") from error
-    if not isinstance(row, dict) or not all(isinstance(row.get(key), str) and row[key] for key in ("prefix", "suffix")):
-        raise TextError(f"{where} needs the texts prefix and suffix, neither of them empty.")
-    if row.get("split", Split.TARGET) not in tuple(Split):
-        raise TextError(f"{where} has the split {row['split']!r}; write target or control, or leave it out.")
-    return row
+def _pair(line: JsonLine) -> dict[str, Any]:
+    for key in ("prefix", "suffix"):
+        if not isinstance(line.fields.get(key), str) or not line.fields[key]:
+            raise TextError(f"{line.place} needs the texts prefix and suffix, neither of them empty.")
+    for key in ("id", "kind", "document", "split"):
+        if not isinstance(line.fields.get(key, ""), str | int):
+            raise TextError(f"{line.place}: field {key!r} is not a word or a whole number; write it as a string.")
+    if line.fields.get("split", Split.TARGET) not in tuple(Split):
+        split = line.fields["split"]
+        raise TextError(f"{line.place} has the split {split!r}; write target or control, or leave it out.")
+    return line.fields
 
 
 def _scanned(path: str, model: HuggingFaceModel, config: PriorConfig) -> PriorItems:

@@ -148,6 +148,12 @@ class RunConfig:
                 f"suffix of {self.suffix_tokens} tokens; lower it."
             )
 
+    def require_places(self) -> None:
+        """A scan into a folder needs a model, a text and the folder."""
+        for name, example in (("model", "--model FOLDER"), ("text", "--text book.txt"), ("out", "--out runs/first")):
+            if not getattr(self, name):
+                raise ConfigError(f"{name} is missing; give {example}.")
+
     @property
     def policy(self) -> "Policy":
         from rote.policy import Policy

@@ -10,7 +10,7 @@ from rote.corpus.documents import Document, read_corpus
 from rote.corpus.select import sample_key, select_windows
 from rote.corpus.shared import find_shared, mark_shared
 from rote.corpus.windows import WindowOptions, WindowSet
-from rote.errors import ConfigError, WindowError
+from rote.errors import WindowError
 from rote.models.hf import HuggingFaceModel, load
 from rote.models.hf_compile import compile_layers
 from rote.scan.columns import continuations_schema, facts_of, measures_of, results_schema
@@ -46,7 +46,7 @@ def scan_to_folder(
     document_facts: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> ScanResult:
     """Run or resume the scan that `config` describes. `document_facts` are noted in the manifest, by document name."""
-    _require(config)
+    config.require_places()
     documents = read_corpus(config.text, config.control)
     with progress.phase(f"loading {config.model}"):
         model = load(config.model, revision=config.revision, dtype=config.dtype, device=config.device)
@@ -172,12 +172,6 @@ def compiling_pays(model: HuggingFaceModel, config: RunConfig, windows: int) -> 
     """Whether the scan's first forwards alone take a GPU long enough: compiling takes a minute and saves a quarter."""
     operations = 2.0 * model.identity.parameters * windows * sum(config.limits)
     return model.device.type == "cuda" and operations > LONG_SCAN
-
-
-def _require(config: RunConfig) -> None:
-    for name, example in (("model", "--model FOLDER"), ("text", "--text book.txt"), ("out", "--out runs/first")):
-        if not getattr(config, name):
-            raise ConfigError(f"{name} is missing; give {example}.")
 
 
 def check_fits(model: HuggingFaceModel, config: RunConfig) -> None:

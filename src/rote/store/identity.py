@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from rote.errors import DamageError, RunError
+from rote.files import parse_json, read_bytes
 from rote.store.atomic import plain_json
 from rote.store.seal import read_sealed_json, write_sealed_json
 
@@ -50,7 +51,7 @@ def read_identity(path: Path) -> RunIdentity | None:
 def _refuse_other_format(path: Path) -> None:
     """A run that an earlier or later rote made has no seal that this one knows: say so, rather than "damaged"."""
     try:
-        stored = json.loads(path.read_bytes())
+        stored = parse_json(read_bytes(path))
     except (OSError, ValueError):
         return
     if not isinstance(stored, dict) or FORMAT_KEY not in stored:

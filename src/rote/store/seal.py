@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from rote.errors import DamageError, RunError
+from rote.files import read_bytes, require_regular
 from rote.store.atomic import atomic_file, json_bytes
 
 MARK = b"rote-seal:"
@@ -48,6 +49,7 @@ def is_sealed(file: BinaryIO) -> bool:
 
 def hash_file(path: Path) -> str:
     """SHA-256 of a file's bytes."""
+    require_regular(path)
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -62,7 +64,7 @@ def write_sealed_json(path: Path, value: Mapping[str, Any], *, is_private: bool 
 def read_sealed_json(path: Path, *, advice: str = RUN_AGAIN) -> dict[str, Any] | None:
     """The value without its seal; None when there is no file; a DamageError when it is not as it was written."""
     try:
-        content = path.read_bytes()
+        content = read_bytes(path)
     except FileNotFoundError:
         return None
     except OSError as error:

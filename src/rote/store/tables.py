@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rote.errors import RunError
+from rote.files import read_bytes
 from rote.store.atomic import atomic_file
 from rote.store.columns import Schema
 from rote.store.schema import table_of
@@ -48,7 +49,7 @@ def check_table(path: Path, *, run_id: str) -> int:
 
 def _checked(path: Path, run_id: str | None) -> pq.ParquetFile:
     try:
-        content = path.read_bytes()
+        content = read_bytes(path)
     except FileNotFoundError:
         raise
     except OSError as error:

@@ -1,0 +1,68 @@
+"""How a command ends: what is printed, and with which exit code.
+
+0    done
+2    something the user gave cannot work: one sentence says what, with which value, and what to do
+70   a mistake in rote: one sentence, and the path of a file with the traceback
+130  stopped by Ctrl-C
+"""
+
+import sys
+import tempfile
+import traceback
+from typing import Any, NoReturn
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from rote.errors import RoteError
+from rote.printable import printable
+
+UsageError: Any = typer.BadParameter.__base__
+"""What typer raises for flags that do not exist or lack a value; it has no public name in every version."""
+BAD_INPUT, OUR_MISTAKE = 2, 70
+_LONGEST_QUOTE = 200
+
+
+def end_with(error: Exception, console: Console) -> NoReturn:
+    """Print one sentence for an error and exit with its code."""
+    if isinstance(error, RoteError):
+        refuse(console, str(error))
+    if isinstance(error, UsageError):
+        path = error.ctx.command_path if error.ctx is not None else "rote"
+        refuse(console, f"{error.format_message().rstrip('.')}; see {path} --help.")
+    if _is_out_of_memory(error):
+        refuse(
+            console, "the memory is used up; give smaller numbers, such as --slots, --batch-windows or --beam-width."
+        )
+    _report_mistake(console, error)
+
+
+def refuse(console: Console, sentence: str, *, code: int = BAD_INPUT) -> NoReturn:
+    console.print(
+        Text("error: ", style="bold red").append(printable(sentence), style="default not bold"), soft_wrap=True
+    )
+    sys.exit(code)
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    """NumPy raises MemoryError; torch raises a RuntimeError that only its words tell from others."""
+    words = str(error).lower()
+    is_torch = isinstance(error, RuntimeError) and ("allocate memory" in words or "out of memory" in words)
+    return isinstance(error, MemoryError) or is_torch
+
+
+def _report_mistake(console: Console, error: Exception) -> NoReturn:
+    quoted = " ".join(f"{type(error).__name__}: {error}".split())[:_LONGEST_QUOTE].rstrip(". ")
+    refuse(console, f"unexpected {quoted}. This is a mistake in rote; {_keep_traceback(error)}.", code=OUR_MISTAKE)
+
+
+def _keep_traceback(error: Exception) -> str:
+    """Where the traceback was written, readable by its owner alone: it may quote texts."""
+    lines = "".join(traceback.format_exception(error))
+    try:
+        with tempfile.NamedTemporaryFile("wb", prefix="rote-", suffix="-traceback.txt", delete=False) as file:
+            file.write(lines.encode("utf-8", "backslashreplace"))
+    except OSError as storage:
+        return f"its traceback could not be written ({storage.strerror})"
+    return f"please report it with its traceback, {file.name}"

@@ -1,0 +1,55 @@
+"""Reading what a user names: regular files only, so that nothing waits at a pipe or wakes a device; JSON within limits.
+
+Refusals are OSError and ValueError with plain words, which every reader turns into its own sentence.
+"""
+
+import errno
+import json
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+_KINDS = (
+    (stat.S_ISDIR, "it is a folder"),
+    (stat.S_ISFIFO, "it is a pipe, not a file"),
+    (stat.S_ISSOCK, "it is a socket, not a file"),
+    (stat.S_ISCHR, "it is a device, not a file"),
+    (stat.S_ISBLK, "it is a device, not a file"),
+)
+
+
+def require_regular(path: str | Path) -> None:
+    """Raise an OSError unless `path` leads to a regular file."""
+    _check(os.stat(path).st_mode, path)
+
+
+def read_bytes(path: str | Path, *, most: int | None = None) -> bytes:
+    """The content of a regular file, or its first `most` bytes."""
+    require_regular(path)
+    # Without waiting, and looked at again: the name may lead elsewhere by now.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as file:
+        _check(os.fstat(descriptor).st_mode, path)
+        return file.read(-1 if most is None else most)
+
+
+def _check(mode: int, path: str | Path) -> None:
+    for is_kind, words in _KINDS:
+        if is_kind(mode):
+            raise OSError(errno.EINVAL, words, os.fspath(path))
+
+
+def parse_json(text: str | bytes) -> Any:
+    """The value, or a ValueError: also for names given twice, and for nesting or numbers beyond Python's limits."""
+    try:
+        return json.loads(text, object_pairs_hook=_unique)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
+        raise ValueError("a name is given twice")
+    return fields

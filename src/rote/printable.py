@@ -1,0 +1,22 @@
+"""What may be shown to a person: text from models, files and servers, without what would act on the terminal."""
+
+import re
+
+# Control and escape sequences, invisible and bidirectional marks, line separators, halves of surrogate pairs, tags.
+# Joiners (U+200C, U+200D) stay: several scripts are written with them.
+_ACTING = re.compile(
+    "[\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb"
+    "\U000e0000-\U000e0fff]"
+)
+
+
+def printable(text: str, *, keep: str = "") -> str:
+    """`text` with every character that acts instead of being seen written as an escape: \\x1b, \\u202e.
+
+    Characters in `keep` stay. Nothing else is changed, so that doing it twice is doing it once.
+    """
+    return _ACTING.sub(lambda found: found[0] if found[0] in keep else _escaped(found[0]), text)
+
+
+def _escaped(character: str) -> str:
+    return character.encode("unicode_escape").decode("ascii")

@@ -1,0 +1,132 @@
+"""How commands end: one sentence and an exit code, whatever happened; nothing printed acts on the terminal."""
+
+import io
+import os
+import re
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import pytest
+from rich.progress import Progress, TextColumn
+from rich.table import Table
+from rich.text import Text
+
+from rote.cli import plan
+from rote.cli.console import SafeConsole
+from rote.errors import RunError
+from tests.cli.test_bad_input import assert_one_sentence
+from tests.scan.scans import Command
+
+HOSTILE = "evil \x1b[31m[bold]red[/bold]\x07 \u202etxt.exe\r\n\x9b2J"
+SHOWN = "evil \\x1b[31m[bold]red[/bold]\\x07 \\u202etxt.exe\\r\\n\\x9b2J"
+
+
+@pytest.fixture
+def breaking(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> object:
+    """`rote plan` raises what it is given; tracebacks go into a folder of the test."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+
+    def raising(error: BaseException) -> None:
+        def fail(*_: object) -> None:
+            raise error
+
+        monkeypatch.setattr(plan, "_samples_table", fail)
+
+    return raising
+
+
+def test_an_unexpected_error_is_one_sentence_with_the_path_of_its_traceback(
+    rote: Command, breaking: object, tmp_path: Path
+) -> None:
+    breaking(KeyError(f"no such thing {HOSTILE}"))  # type: ignore[operator]
+    outcome = rote("plan")
+    assert outcome.code == 70
+    assert outcome.err.count("\n") == 1
+    assert outcome.err.startswith("error: unexpected KeyError: ")
+    assert "Traceback" not in outcome.err
+    (file,) = tmp_path.glob("rote-*-traceback.txt")
+    assert str(file) in outcome.err
+    assert file.stat().st_mode & 0o077 == 0, "it may quote texts"
+    assert "Traceback (most recent call last)" in file.read_text(encoding="utf-8")
+
+
+def test_an_error_whose_traceback_cannot_be_written_is_one_sentence_too(
+    rote: Command, breaking: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    breaking(ZeroDivisionError("x"))  # type: ignore[operator]
+    monkeypatch.setattr("tempfile.tempdir", "/nowhere/at/all")
+    outcome = rote("plan")
+    assert (outcome.code, outcome.err.count("\n")) == (70, 1)
+    assert "could not be written (No such file or directory)" in outcome.err
+
+
+def test_a_hostile_name_in_an_error_is_shown_not_sent(rote: Command, breaking: object) -> None:
+    breaking(RunError(f"The run {HOSTILE} is foreign."))  # type: ignore[operator]
+    assert_one_sentence(rote("plan"), f"The run {SHOWN} is foreign.")
+
+
+def test_warnings_are_lines_of_their_own_and_harmless(rote: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    def warn(*_: object) -> Table:
+        warnings.warn(f"slower {HOSTILE}", stacklevel=1)
+        return Table()
+
+    monkeypatch.setattr(plan, "_samples_table", warn)
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        outcome = rote("plan")
+    assert outcome.code == 0
+    assert outcome.err.startswith("warning: slower evil \\x1b[31m[bold]red[/bold]")
+    assert not re.search("[\x1b\x07\x9b\u202e]", outcome.err)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("scan", "--beam-with", 3), "No such option: --beam-with"),
+        (("scan", "--top-k"), "Option '--top-k' requires an argument; see"),
+        (("nothing",), "No such command 'nothing'"),
+        (("lab",), "Missing command; see"),
+        (("show", "a", "b"), "unexpected extra argument"),
+        (("show",), "run is missing; name it after the command"),
+        (("export", "x"), "format is missing; give --format"),
+        (("export", "x", "--format", "xml"), "format is 'xml'; choose csv, jsonl"),
+        (("plan", "--mass", HOSTILE), "mass holds 'evil \\x1b[31m"),
+    ],
+)
+def test_wrong_usage_is_one_sentence(rote: Command, arguments: tuple[object, ...], words: str) -> None:
+    assert_one_sentence(rote(*arguments), words)
+
+
+def test_a_console_shows_control_characters_in_texts_tables_and_progress() -> None:
+    screen = io.StringIO()
+    console = SafeConsole(file=screen, force_terminal=True, markup=False, highlight=False, width=200)
+    console.print(f"plain {HOSTILE}")
+    console.print(Text(HOSTILE, style="bold red"))
+    table = Table(HOSTILE)
+    table.add_row(HOSTILE)
+    console.print(table)
+    with Progress(TextColumn("{task.description}", markup=False), console=console) as progress:
+        progress.add_task(HOSTILE)
+    ours = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", screen.getvalue())
+    assert "\x1b[1;31m" in screen.getvalue(), "styles of ours are kept"
+    assert "\x1b[31m" not in screen.getvalue().replace("\x1b[1;31m", "")
+    assert not re.search("[\x07\x9b\u202e]", ours)
+    assert ours.count("evil \\x1b[31m[bold]red[/bold]") >= 5
+    assert "[bold]red[/bold]" in ours
+
+
+def test_commands_print_on_harmless_consoles_only() -> None:
+    for path in Path(plan.__file__).parent.glob("*.py"):
+        made = re.findall(r"(?<!Safe)\bConsole\(", path.read_text(encoding="utf-8"))
+        assert not made, f"{path.name} makes a console of its own; use make_console"
+
+
+def test_a_reader_that_leaves_ends_the_command_quietly() -> None:
+    """`rote plan | head`: nobody reads what is written."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run([sys.executable, "-m", "rote", "plan"], stdout=writing, stderr=subprocess.PIPE, check=False)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (1, b"")
