@@ -1,8 +1,8 @@
 """Runs of `rote`, each in a process of its own that gets a signal at a given moment: SIGKILL, or one it may answer.
 
 Moments are counted: every step of putting a file on the disk and, unless only those are asked for, every forward of
-the model and every request of an audit, before and after. A log gets a line for each window or request that was
-finished; another file what the command said.
+the model and every request of an audit, before and after; or the windows that are finished. A log gets a line for each
+window or request that was finished; another file what the command said.
 
 Sessions come as JSON lines on standard input (see `Session`). The answer is a JSON line with the exit status and the
 number of moments. Every session is forked from this process, which has imported everything, loaded the model and
@@ -15,12 +15,16 @@ import runpy
 import signal
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 FILE_CALLS = ("fsync", "replace", "unlink", "mkdir", "rmdir", "write", "ftruncate")
+
+
+Counted = Literal["all", "files", "windows"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +35,7 @@ class Session:
     log: str
     moment: int = 0
     signal: int = int(signal.SIGKILL)
-    counts_files_only: bool = False
+    counted: Counted = "all"
 
 
 class Ended(NamedTuple):
@@ -90,12 +94,15 @@ def watch(session: Session) -> Clock:
     def noted(run: RunSession, row: Any, continuations: Any = ()) -> None:
         add(run, row, continuations)
         log.note(row["window_id"])
+        if session.counted == "windows":
+            clock.tick()
 
     RunSession.add = noted  # type: ignore[method-assign]
     clock = Clock(session.moment, session.signal)
-    for name in FILE_CALLS:
-        clock.watch(os, name)
-    if not session.counts_files_only:
+    if session.counted != "windows":
+        for name in FILE_CALLS:
+            clock.watch(os, name)
+    if session.counted == "all":
         clock.watch(TreeSessionHF, "forward")
         clock.watch(HuggingFaceModel, "score")
     return clock
@@ -129,7 +136,7 @@ def run_audit(session: Session) -> int:
             return super().complete(request, idempotency_key=idempotency_key)
 
     clock = watch(replace(session, log=os.devnull))
-    if not session.counts_files_only:
+    if session.counted == "all":
         clock.watch(Logged, "complete")
     run_audit(make_run(book, Path(out)), Logged(KnowsByHeart(book)))
     return clock.now
@@ -146,7 +153,7 @@ def fork(session: Session) -> Ended:
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
             answer = os.write
             moments = (run_audit if session.arguments[0] == "in-process-audit" else run_command)(session)
-            answer(writing, str(moments).encode())
+            answer(writing, json.dumps([moments, sorted(sys.modules)]).encode())
             code = 0
         except SystemExit as ended:
             code = ended.code if isinstance(ended.code, int) else 1
@@ -155,9 +162,18 @@ def fork(session: Session) -> Ended:
             os._exit(code)
     os.close(writing)
     with os.fdopen(reading, encoding="utf-8") as answered:
-        moments_text = answered.read()
+        moments, modules = json.loads(answered.read() or "[0, []]")
     _, status = os.waitpid(child, 0)
-    return Ended(os.waitstatus_to_exitcode(status), int(moments_text or 0))
+    import_all(modules)
+    return Ended(os.waitstatus_to_exitcode(status), moments)
+
+
+def import_all(modules: list[str]) -> None:
+    """What one session imported, the next ones find imported."""
+    for name in modules:
+        if name not in sys.modules:
+            with suppress(Exception):
+                import_module(name)
 
 
 def share_model(path: str) -> None:
@@ -168,10 +184,11 @@ def share_model(path: str) -> None:
 
     torch.set_num_threads(1)
     model = load(path, device="cpu")
-    for name in ("rote.cli.main", "rote.report.figures.prior"):
-        import_module(name)
+    import_module("rote.cli.main")
     for name in ("rote.scan.run", "rote.prior.run"):
         vars(import_module(name))["load"] = lambda *_, **__: model
+    # Small blocks make many of them.
+    vars(import_module("rote.prior.estimate"))["BLOCK_PREFIXES"] = 6
 
 
 def main() -> None:
