@@ -10,7 +10,15 @@ import sys
 from pathlib import Path
 
 BENCH = Path(__file__).parent
-ALONE = (["recall_speed.py"], ["report_browser.py"], ["stream_million.py"], ["residual_coverage.py"], ["help_time.py"])
+ALONE = (
+    ["recall_speed.py"],
+    ["report_browser.py"],
+    ["stream_million.py"],
+    ["residual_coverage.py"],
+    ["help_time.py"],
+    ["prior_coverage.py"],
+    ["prior_settled.py"],
+)
 WITH_LIBRARY = (
     "teacher_forcing.py",
     "library_agreement.py",
