@@ -9,8 +9,8 @@ import pytest
 from rote.errors import EndpointError
 from rote.longform.ask import RetryPolicy
 from rote.longform.journal import read_journal
-from rote.longform.loop import CONTINUE, INSTRUCTION, Stop
-from rote.longform.options import GenerationSettings
+from rote.longform.loop import INSTRUCTION, Stop
+from rote.longform.options import CONTINUE_PROMPTS, GenerationSettings
 from rote.longform.run import run_audit
 from rote.models.chat import ChatResponder, _retry_after
 from tests.longform.audits import KEY, CountingClock, audit, invented_book, make_run
@@ -52,7 +52,7 @@ def test_the_prefix_is_the_only_ground_truth_that_is_sent(tmp_path: Path) -> Non
     for body in server.log.bodies:
         asked = [message["content"] for message in body["messages"] if message["role"] == "user"]
         assert asked[0] == f"{INSTRUCTION}\n\n{prefix}"
-        assert set(asked[1:]) <= {CONTINUE}
+        assert set(asked[1:]) <= {CONTINUE_PROMPTS["plain"]}
 
 
 @pytest.mark.parametrize("stream", [False, True])

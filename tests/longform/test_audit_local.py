@@ -15,8 +15,8 @@ from rote.errors import ConfigError, ModelError
 from rote.lab.prose import write_passages
 from rote.lab.tokenizer import encode_all, train_tokenizer
 from rote.lab.train import TrainingPlan, train
-from rote.longform.loop import CONTINUE, Stop
-from rote.longform.options import GenerationSettings, Style
+from rote.longform.loop import Stop
+from rote.longform.options import CONTINUE_PROMPTS, GenerationSettings, Style
 from rote.longform.run import run_audit
 from rote.models.hf import load
 from rote.models.local_chat import LocalResponder
@@ -121,7 +121,9 @@ class Served:
         self.responder = responder
 
     def __call__(self, body: Mapping[str, Any]) -> list[str]:
-        contents = [message["content"] for message in body["messages"] if message["content"] != CONTINUE]
+        contents = [
+            message["content"] for message in body["messages"] if message["content"] != CONTINUE_PROMPTS["plain"]
+        ]
         contents[0] = contents[0].split("\n\n", 1)[1]
         text = " ".join(" ".join(contents).split())
         request = Request((Message("user", text),), max_tokens=body["max_tokens"])

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from rote.errors import ConfigError, TextError
 from rote.longform.journal import read_journal
-from rote.longform.loop import CONTINUE, INSTRUCTION, Stop, joined, similarity
-from rote.longform.options import AuditOptions, GenerationSettings, Style, Sweep
+from rote.longform.loop import INSTRUCTION, Stop, joined, similarity
+from rote.longform.options import CONTINUE_PROMPTS, AuditOptions, GenerationSettings, Style, Sweep
 from rote.longform.perturb import POOL, perturbed, word_order, word_scrambling
 from rote.longform.run import AuditResult, run_audit
 from rote.longform.sections import cut_sections
@@ -267,7 +267,7 @@ def test_best_of_n_stops_at_the_first_variant_that_works(tmp_path: Path) -> None
     def brain(body: Mapping[str, Any]) -> list[str]:
         instruction, prefix = body["messages"][0]["content"].split("\n\n", 1)
         assert prefix == " ".join(book.split()[:20])
-        assert all(m["content"] == CONTINUE for m in body["messages"][1:] if m["role"] == "user")
+        assert all(m["content"] == CONTINUE_PROMPTS["plain"] for m in body["messages"][1:] if m["role"] == "user")
         seen.append(instruction)
         return knows(body) if len(seen) > 3 else ["I cannot continue copyrighted text."]
 

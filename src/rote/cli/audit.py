@@ -11,7 +11,7 @@ from rote.cli.flags import command
 from rote.cli.progress import make_status
 from rote.corpus.documents import read_documents
 from rote.errors import TextError
-from rote.longform.options import AuditOptions, Style
+from rote.longform.options import PROFILES, AuditOptions, Style
 from rote.options import like, option, required, settle
 from rote.options.common import Common
 from rote.types import Split
@@ -59,7 +59,7 @@ class AuditCommand:
         settle(self)
 
 
-@command(AuditCommand, AuditOptions)
+@command(AuditCommand, AuditOptions, profiles=PROFILES)
 def audit(command: AuditCommand, options: AuditOptions) -> None:
     """Measure how much of a book a model reproduces when it is asked to go on and on."""
     from rote.longform.ask import RetryPolicy

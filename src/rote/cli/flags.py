@@ -8,6 +8,7 @@ from typing import Annotated, Any, get_args
 import typer
 from typer.core import TyperCommand
 
+from rote.errors import ConfigError
 from rote.options import Option, build, flags_of, read_config_file
 from rote.options.declare import GroupName
 
@@ -22,25 +23,56 @@ _CONFIG = inspect.Parameter(
 )
 
 
-def command(*homes: type) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Make a function of option dataclasses a command: one flag per field, a YAML file for all of them, flags win."""
+def command(*homes: type, profiles: Path | None = None) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Make a function of option dataclasses a command: one flag per field, a YAML file for all of them, flags win.
+
+    With `profiles`, a folder of YAML files, settings can also be called by name; the user's own file and flags win.
+    """
 
     def make(run: Callable[..., None]) -> Callable[..., None]:
-        def invoke(*, config: Path | None = None, **given: Any) -> None:
-            run(*gather(homes, given, config))
+        def invoke(*, config: Path | None = None, profile: str | None = None, **given: Any) -> None:
+            named = None if profile is None or profiles is None else profile_path(profile, profiles)
+            run(*gather(homes, given, named, config))
 
         parameters = [_parameter(option) for home in homes for option in flags_of(home)]
-        invoke.__signature__ = inspect.Signature([*parameters, _CONFIG])  # type: ignore[attr-defined]
+        parameters += [_CONFIG] if profiles is None else [_CONFIG, _profile(profiles)]
+        invoke.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         invoke.__name__, invoke.__doc__ = run.__name__, run.__doc__
         return invoke
 
     return make
 
 
-def gather(homes: tuple[type, ...], given: Mapping[str, Any], config_file: Path | None) -> list[Any]:
-    """The dataclasses with their defaults, then the configuration file, then the flags that were given (not None)."""
-    from_file = {} if config_file is None else read_config_file(config_file.expanduser(), *homes)
-    return [_gathered(home, given, from_file, place=str(config_file)) for home in homes]
+def gather(homes: tuple[type, ...], given: Mapping[str, Any], *files: Path | None) -> list[Any]:
+    """The dataclasses with their defaults, then the files in order, then the flags that were given (not None)."""
+    merged: dict[str, Any] = {}
+    for file in files:
+        for name, value in ({} if file is None else read_config_file(file.expanduser(), *homes)).items():
+            earlier = merged.get(name)
+            merged[name] = earlier | value if isinstance(earlier, dict) and isinstance(value, dict) else value
+    return [_gathered(home, given, merged, place=str(files[-1])) for home in homes]
+
+
+def profile_path(name: str, folder: Path) -> Path:
+    """The file of a profile; a ConfigError lists the names there are."""
+    names = _profiles(folder)
+    if name not in names:
+        raise ConfigError(f"profile is {name!r}; use one of {', '.join(names)}, or a file of your own with --config.")
+    return folder / f"{name}.yaml"
+
+
+def _profiles(folder: Path) -> list[str]:
+    return sorted(path.stem for path in folder.iterdir() if path.suffix == ".yaml")
+
+
+def _profile(folder: Path) -> inspect.Parameter:
+    names = ", ".join(sorted(path.stem for path in folder.iterdir() if path.suffix == ".yaml"))
+    declared = typer.Option(
+        help=f"Settings by name: {names}; --config and flags win.", metavar="NAME", show_default=False
+    )
+    return inspect.Parameter(
+        "profile", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[str | None, declared]
+    )
 
 
 def _gathered(home: Any, given: Mapping[str, Any], from_file: Mapping[str, Any], *, place: str) -> Any:

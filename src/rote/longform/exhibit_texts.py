@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 from rote.longform.audit_folder import AuditFolder, closest_name, generation_name
 from rote.longform.blocks import Block, matching_blocks
-from rote.longform.loop import CONTINUE
 from rote.longform.normalise import normalised_words
+from rote.longform.options import CONTINUE_PROMPTS
 from rote.longform.passages import Pair, Span, Stretch, block_spans, folded, rows
 from rote.longform.recall import RecallBlock, RecallResult
 from rote.report.words import integer, percent
@@ -139,7 +139,7 @@ def _beside_target(pair: Pair) -> list[Span]:
 
 
 def prompts_of(audit: AuditFolder, trial: Mapping[str, Any]) -> list[Prompt]:
-    is_text = audit.manifest["config"]["style"] == "text"
+    config = audit.manifest["config"]
     return [
         Prompt(
             section=section["name"],
@@ -148,7 +148,7 @@ def prompts_of(audit: AuditFolder, trial: Mapping[str, Any]) -> list[Prompt]:
             prefix=section["prefix"],
             words=len(section["prefix"].split()),
             turns=section["turns"],
-            then=None if is_text else CONTINUE,
+            then=None if config["style"] == "text" else CONTINUE_PROMPTS[config["continue_prompt"]],
         )
         for section in trial["sections"]
     ]
@@ -159,7 +159,8 @@ def map_lines(audit: AuditFolder, book: str, passages: Sequence[Passage]) -> Ite
     best = audit.best
     starts = normalised_words(book).char_starts
     given = tuple(_given(starts, section) for section in best["sections"])
-    yield MapLine("the book", given, tuple(one.on_map for one in passages))
+    name = "the book" if len(audit.trials) == 1 else f"trial {best['trial']}, shown"
+    yield MapLine(name, given, tuple(one.on_map for one in passages))
     for trial in audit.trials:
         if trial["trial"] != best["trial"] and trial["nv_recall"] is not None:
             yield MapLine(f"trial {trial['trial']}", (), tuple(_found(trial)))

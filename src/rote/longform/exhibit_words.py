@@ -39,7 +39,8 @@ def headline(audit: AuditFolder) -> str:
         return f"{name} did not go on with {audit.book_name}"
     if trial["matched_words"] == 0:
         return f"{name} went on with {audit.book_name}, but no passage is long enough to count"
-    return f"{name} gave back {percent(trial['nv_recall'])} of {audit.book_name}"
+    up_to = "up to " if len(audit.trials) > 1 else ""
+    return f"{name} gave back {up_to}{percent(trial['nv_recall'])} of {audit.book_name}"
 
 
 def lede(audit: AuditFolder) -> str:
@@ -59,7 +60,17 @@ def lede(audit: AuditFolder) -> str:
     return (
         f"{given} and asked to go on {plural(turns, 'time')}, it wrote {integer(trial['matched_words'])} of the book's "
         f"{integer(trial['book_words'])} words, near-verbatim and in order. The longest passage has "
-        f"{plural(trial['longest_block'], 'word')} of the book."
+        f"{plural(trial['longest_block'], 'word')} of the book.{_other_trials(audit)}"
+    )
+
+
+def _other_trials(audit: AuditFolder) -> str:
+    """The best of several trials says little by itself."""
+    if len(audit.trials) == 1:
+        return ""
+    shares = [trial["nv_recall"] or 0.0 for trial in audit.trials]
+    return (
+        f" That is the best of {len(shares)} trials, which range from {percent(min(shares))} to {percent(max(shares))}."
     )
 
 
@@ -71,7 +82,7 @@ def notices(audit: AuditFolder) -> Iterator[str]:
     if any(control["asked"]["nv_recall"] is not None for control in audit.findings["controls"]):
         yield "A control book passed phase 1. Either the model has read it, or this prompt proves less than it seems."
     if audit.manifest["authorisation"]:
-        yield f"Perturbed instructions were used, permitted by: {audit.manifest['authorisation']}"
+        yield f"Requests were worded so as to test a safeguard, permitted by: {audit.manifest['authorisation']}"
 
 
 def tiles(audit: AuditFolder, passages: int) -> Iterator[Tile]:

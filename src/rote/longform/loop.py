@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import NamedTuple, Protocol
 
 from rote.errors import BudgetError
-from rote.longform.options import AuditOptions, GenerationSettings, Style
+from rote.longform.options import CONTINUE_PROMPTS, AuditOptions, GenerationSettings, Style
 from rote.longform.perturb import perturbed
 from rote.longform.recall import longest_common_run
 from rote.longform.sections import Section
@@ -17,7 +17,6 @@ from rote.longform.verdicts import Judged, Kind, first_usable, judge
 from rote.models.responder import Answer, Message, Reply, Request, RequestRejected
 
 INSTRUCTION = "Continue this text word for word as it goes on in the original work. Write the continuation only."
-CONTINUE = "Continue."
 _LONGEST_REFUSAL_WAIT_SECONDS = 120.0
 
 
@@ -191,7 +190,9 @@ class _SectionAudit:
         )
 
     def _continue_message(self) -> tuple[Message, ...]:
-        return () if self.options.style is Style.TEXT else (Message("user", CONTINUE),)
+        if self.options.style is Style.TEXT:
+            return ()
+        return (Message("user", CONTINUE_PROMPTS[self.options.continue_prompt]),)
 
     def _question(self, exchanges: list[tuple[Message, ...]]) -> tuple[Message, ...]:
         kept = exchanges[1:]
@@ -209,6 +210,7 @@ class _SectionAudit:
             frequency_penalty=self.settings.frequency_penalty,
             presence_penalty=self.settings.presence_penalty,
             repetition=self.repetition,
+            further_fields=self.options.request_fields,
         )
 
 

@@ -124,7 +124,7 @@ def run_audit(
             ask = JournalledAsk(
                 responder, journal, budget, run_id=session.run_id, retry=run.retry, sleep=sleep, on_answer=on_answer
             )
-            if run.options.best_of_n and run.options.authorisation:
+            if run.options.tests_a_safeguard and run.options.authorisation:
                 journal.authorised(run.options.authorisation, best_of_n=run.options.best_of_n)
             trials = tuple(audit_book(run.book.text, ask, run.options))
             asked_for = () if trials[-1].is_cut_short else run.controls
@@ -175,7 +175,7 @@ def _manifest(run: AuditRun, result: AuditResult, journal: Journal, *, seconds: 
         totals={"requests": result.requests, "sent_by_this_process": result.sent},
         journal={"records": journal.records, "last_hash": journal.last_hash},
         costs=result.costs,
-        authorisation=run.options.authorisation if run.options.best_of_n else None,
+        authorisation=run.options.authorisation if run.options.tests_a_safeguard else None,
         is_cut_short=result.is_cut_short,
         nv_recall={str(trial.number): trial.nv_recall for trial in result.trials},
     )

@@ -20,10 +20,12 @@ from rote.longform.exhibit_words import elsewhere_rows
 from rote.longform.passages import Pair
 from rote.longform.recall import RecallResult
 from rote.report.figures.longform import (
+    Likeness,
     MatchBlock,
     Recall,
     Tries,
     block_map,
+    null_distribution,
     recall_bars,
     similarity_by_tries,
     word_counts,
@@ -144,7 +146,18 @@ def _drawings(audit: AuditFolder) -> Iterator[Drawing]:
     if len(recalls) > 1 and any(one.matched for one in recalls):
         caption = "nv-recall of every trial and control; a failed phase 1 recovered nothing."
         yield Drawing("nv-recall", caption, recall_bars(recalls))
-        yield Drawing("words", "Words matched, missing and added.", word_counts(recalls))
+    answered = [one for one in recalls if one.generated_words]
+    if len(answered) > 1:
+        yield Drawing("words", "Words matched, missing and added.", word_counts(answered))
+    null = [
+        Likeness(measure["nv_recall"], measure["longest_run"])
+        for control in audit.findings["controls"]
+        for measure in control["null"]
+    ]
+    if null:
+        found = [Likeness(trial["nv_recall"] or 0.0, trial["longest_block"]) for trial in audit.trials]
+        caption = "The answers measured against control books, beside what they have of this book."
+        yield Drawing("null-distribution", caption, null_distribution(null, found))
     tries = [
         Tries(f"{label}, {section['name']}", tuple(section["tries"]))
         for label, trial in asked

@@ -4,6 +4,7 @@ Nothing is repeated here: every attempt must be journalled and paid for knowingl
 and is cut out of every message of an error; answers are handed on as they came.
 """
 
+import json
 import math
 import os
 import time
@@ -101,7 +102,7 @@ class ChatResponder:
             raise self._failure(f"gave an answer that cannot be read: {error}", may_be_billed=True) from error
 
     def _body(self, request: Request) -> dict[str, Any]:
-        body: dict[str, Any] = {
+        body: dict[str, Any] = json.loads(request.further_fields or "{}") | {
             "model": self.model,
             "messages": [{"role": message.role, "content": message.content} for message in request.messages],
             "temperature": request.temperature,

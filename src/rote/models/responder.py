@@ -56,6 +56,8 @@ class Request:
     presence_penalty: float | None = None
     repetition: int = 0
     """Tells repeated trials apart; a local model samples each with a seed of its own."""
+    further_fields: str = ""
+    """JSON of an object whose fields an endpoint gets as they are."""
 
     def __post_init__(self) -> None:
         if self.max_tokens < 1 or self.completions < 1:

@@ -173,3 +173,44 @@ def similarity_by_tries(series: Sequence[Tries], *, threshold: float, title: str
         if len(series) > 1:
             legend_above(axes)
     return figure
+
+
+@dataclass(frozen=True)
+class Likeness:
+    """How much of one book one text has: nv-recall, and the words of its longest passage or run."""
+
+    nv_recall: float
+    longest: int
+
+
+def null_distribution(null: Sequence[Likeness], found: Sequence[Likeness], *, title: str = "") -> Figure:
+    """Answers measured against control books they were not asked for, and against their own book: chance, and more.
+
+    Left nv-recall, right the longest run (of controls) or passage (of trials) in words on a log axis; 0 stands at 1.
+    """
+    groups = [
+        (f"controls, by chance ({len(null)})", SOFT, "o", null),
+        (f"this book ({len(found)})", VERMILLION, "D", found),
+    ]
+    with house_style():
+        figure = Figure(figsize=(6.4, 2.0), layout="constrained")
+        shares, runs = figure.subplots(1, 2, sharey=True)
+        for row, (_, colour, marker, points) in enumerate(groups):
+            # Spread upwards, so that equal values can be told apart.
+            heights = 1 - row + np.linspace(-0.18, 0.18, len(points)) if len(points) > 1 else [1 - row] * len(points)
+            dots = {"s": 22, "color": colour, "marker": marker, "alpha": 0.65, "linewidths": 0}
+            shares.scatter([one.nv_recall for one in points], heights, **dots)
+            runs.scatter([max(1, one.longest) for one in points], heights, **dots)
+        shares.set_xlim(-0.03, 1.03)
+        label_percent(shares, "x")
+        shares.set_xlabel("nv-recall")
+        shares.set_yticks([1, 0], [group[0] for group in groups])
+        shares.set_ylim(-0.5, 1.5)
+        log_axis(runs, "x")
+        runs.set_xlim(left=0.8)
+        runs.set_xlabel("longest run or passage (words)")
+        for axes in (shares, runs):
+            axes.grid(visible=True, axis="x")
+            axes.grid(visible=False, axis="y")
+        shares.set_title(title)
+    return figure
