@@ -20,6 +20,7 @@ from torch import Tensor
 from rote.errors import ConfigError, ModelError, WindowError
 from rote.explore.trie import ExploreTask, Result, TrieNode, WindowTrie, rounded
 from rote.models.base import TreeBatch, TreeModel, TreeSession
+from rote.models.numbers import require_numbers
 from rote.policy import Policy, keep
 from rote.search.base import Limits
 from rote.search.sizing import free_memory, require_memory
@@ -127,7 +128,9 @@ class Explorer:
         token_ids, log_probs = kept.token_ids.cpu().numpy(), kept.log_probs.cpu().numpy()
         wanted = [(slot, node) for slot, nodes in zip(active, chosen, strict=True) for node in nodes if node.is_wanted]
         wanted += [(active[place], active[place].root) for place in fresh]
-        for row, (_, node) in enumerate(wanted):
+        for row, (slot, node) in enumerate(wanted):
+            name = slot.task.name or slot.task.key
+            require_numbers(log_probs[row, :1], self.model.dtype, what=f"continuations of window {name}")
             node.known, node.is_wanted = (token_ids[row], log_probs[row]), False
         for place in fresh:
             active[place].is_prefilled = True
