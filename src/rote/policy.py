@@ -70,7 +70,8 @@ class TopTokens(NamedTuple):
 
 
 def keep(logits: Tensor, policy: Policy, *, cap: int | None = None, top: TopTokens | None = None) -> Kept:
-    """Tokens the policy allows after `logits` [..., vocab], with their renormalised log-probabilities.
+    """Tokens the policy allows after `logits` [..., vocab], with their renormalised log-probabilities. A row with NaN,
+    with +inf or with nothing but −inf becomes NaN, all of it.
 
     `cap` limits how many are listed, heaviest first; the probabilities stay exact and the mass of the rest is
     returned as `unlisted`. `top` are at least as many top tokens, where somebody has found them already.
@@ -87,8 +88,17 @@ def keep(logits: Tensor, policy: Policy, *, cap: int | None = None, top: TopToke
         if listed < width and bool((kept_mass < policy.top_p).any()):
             kept_mass = _nucleus_mass(logits, policy, width)[..., None]
         log_probs = torch.where(inside, log_probs - kept_mass.log(), -math.inf)
+    nothing = zero_or_nan(logits)
     unlisted = (1 - log_probs.exp().sum(-1)).clamp(min=0) if listed < width else torch.zeros_like(log_probs[..., 0])
-    return Kept(token_ids, log_probs, unlisted)
+    return Kept(token_ids, log_probs + nothing[..., None], unlisted + nothing)
+
+
+def zero_or_nan(logits: Tensor) -> Tensor:
+    """0 for each row, or NaN where it has NaN, +inf or nothing but −inf. [...] float64
+
+    Added to numbers that the host reads anyway, it tells without anybody waiting for a check.
+    """
+    return logits.amax(-1).double() * 0
 
 
 def top_tokens(logits: Tensor, count: int) -> TopTokens:

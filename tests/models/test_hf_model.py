@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from rote.errors import ConfigError, ModelError, WindowError
-from rote.models.hf import HuggingFaceModel, hash_tokenizer, hash_weights, load
+from rote.models.hf import HuggingFaceModel, load
 from rote.models.hf_compile import compile_layers
+from rote.models.hf_identity import hash_tokenizer, hash_weights
 from rote.policy import Policy
 from rote.search.base import Limits
 from rote.search.engine import Engine

@@ -19,6 +19,7 @@ from rote.explore.flight import ROOT, Flight, Queries
 from rote.explore.memory import Memory
 from rote.explore.packing import ENTRY_STEP, Packed, pack
 from rote.models.base import TreeModel, TreeSession
+from rote.models.numbers import require_numbers
 from rote.policy import Kept, Policy, keep
 from rote.search.base import Limits
 from rote.search.sizing import free_memory, require_memory, require_positions
@@ -129,7 +130,10 @@ class Explorer:
         batch = pack(packed, entries=session.entries, device=self.model.device)
         self.forwards += 1
         parts = [keep(logits, self.policy) for logits in session.forward_in_chunks(batch)]
-        return parts[0] if len(parts) == 1 else Kept(*map(torch.cat, zip(*parts, strict=True)))
+        kept = parts[0] if len(parts) == 1 else Kept(*map(torch.cat, zip(*parts, strict=True)))
+        first = kept.log_probs[..., 0]
+        require_numbers([float(first.sum())], self.model.dtype, what="continuations beyond the search")
+        return kept
 
     def _judge(self, flight: "Flight[Any]") -> Judge:
         return Judge(flight.tree.ball, slots=self.slots, longest=self.limits.suffix_tokens, device=self.model.device)

@@ -32,6 +32,11 @@ class CausalModel(Protocol):
     @property
     def device(self) -> torch.device: ...
 
+    @property
+    def dtype(self) -> torch.dtype:
+        """What the model computes in. Logits leave it in float32 all the same."""
+        ...
+
     def next_logits(self, histories: Sequence[Sequence[int]]) -> Tensor:
         """Raw logits after each history, all of one length. [histories, vocab] float32."""
         ...

@@ -1,11 +1,10 @@
 """The Hugging Face back end: loading, tokenising, and the contracts of `base` on top of a causal language model."""
 
 import copy
-import hashlib
+import os
 import re
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -15,9 +14,12 @@ from torch import Tensor
 from rote.errors import ModelError
 from rote.models.base import TreeSession
 from rote.models.hf_head import ChunkedHead
+from rote.models.hf_identity import ModelIdentity, identity_of
 from rote.models.hf_recompute import RecomputeSession
 from rote.models.hf_tree import TreeSessionHF
+from rote.models.hf_trust import explained, refuse_what_would_run_code
 from rote.models.model_folder import check_tokenizer, local_folder
+from rote.models.numbers import check_weights
 from rote.models.plain_text import PlainTextTokenizer
 from rote.models.probe import USUAL_TOKENS, Probed, probe_trees
 from rote.models.scoring import WindowScores, score_tokens
@@ -27,23 +29,11 @@ from rote.types import BosRule, Encoding
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
 
-@dataclass(frozen=True, slots=True)
-class ModelIdentity:
-    """What a manifest needs to tell one model from another."""
-
-    name: str
-    revision: str | None
-    weights_hash: str
-    tokenizer_hash: str
-    parameters: int
-    dtype: str
-    device: str
-
-
 class HuggingFaceModel:
     """A causal language model with its tokenizer. Build one with `load`, or around objects already in memory."""
 
     def __init__(self, model: Any, tokenizer: Any, *, name: str = "in memory", revision: str | None = None) -> None:
+        check_weights(model, name)
         self.model = _with_soft_caps(model.eval())
         self.tokenizer = tokenizer
         self.name = name
@@ -209,15 +199,7 @@ class HuggingFaceModel:
 
     @cached_property
     def identity(self) -> ModelIdentity:
-        return ModelIdentity(
-            name=self.name,
-            revision=self.revision,
-            weights_hash=hash_weights(self.model),
-            tokenizer_hash=hash_tokenizer(self.tokenizer),
-            parameters=sum(parameter.numel() for parameter in self.model.parameters()),
-            dtype=str(self.dtype).removeprefix("torch."),
-            device=str(self.device),
-        )
+        return identity_of(self.model, self.tokenizer, name=self.name, revision=self.revision)
 
 
 def load(
@@ -229,18 +211,28 @@ def load(
 
     logging.disable_progress_bar()
     logging.set_verbosity_error()  # what matters is refused below, in one sentence
-    source = str(local_folder(name) or name)
+    folder = local_folder(name)
+    if folder is not None:
+        refuse_what_would_run_code(name, folder)
+    source = str(folder or name)
     place = _device(device)
+    # Or a hub would be asked to convert what is pickled, and the result taken from whoever did so.
+    os.environ.setdefault("DISABLE_SAFETENSORS_CONVERSION", "1")
+    options = {"revision": revision, "trust_remote_code": False}
     try:
         model, report = AutoModelForCausalLM.from_pretrained(
-            source, revision=revision, dtype=_dtype(dtype, place), output_loading_info=True, **_placement(device, place)
+            source,
+            **options,
+            use_safetensors=True,
+            dtype=_dtype(dtype, place),
+            output_loading_info=True,
+            **_placement(device, place),
         )
         if device != "map":
             model = model.to(place)
-        tokenizer = AutoTokenizer.from_pretrained(source, revision=revision) if needs_tokenizer else None
+        tokenizer = AutoTokenizer.from_pretrained(source, **options) if needs_tokenizer else None
     except Exception as error:  # whatever libraries make of a damaged folder
-        first_line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise ModelError(f"{name} could not be loaded as a causal language model: {first_line}") from error
+        raise explained(name, error) from error
     if report["missing_keys"]:
         # The library fills what is missing with random numbers and goes on.
         missing = sorted(report["missing_keys"])
@@ -287,21 +279,3 @@ def _dtype(dtype: str, device: torch.device) -> torch.dtype:
     if dtype not in DTYPES:
         raise ModelError(f"dtype {dtype!r} is not known. Use auto, {', '.join(DTYPES)}.")
     return DTYPES[dtype]
-
-
-def hash_weights(model: Any) -> str:
-    """SHA-256 over names, shapes and bytes of all weights as loaded: equal weights, equal hash, however stored."""
-    digest = hashlib.sha256()
-    for name, tensor in sorted(model.state_dict().items()):
-        digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
-        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()
-
-
-def hash_tokenizer(tokenizer: Any) -> str:
-    digest = hashlib.sha256()
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    description = backend.to_str() if backend is not None else repr(sorted(tokenizer.get_vocab().items()))
-    digest.update(description.encode())
-    digest.update(repr(sorted((str(k), str(v)) for k, v in tokenizer.special_tokens_map.items())).encode())
-    return digest.hexdigest()

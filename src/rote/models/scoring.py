@@ -57,7 +57,8 @@ def score_tokens(
         if policy.temperature not in by_temperature:
             by_temperature[policy.temperature] = _Prefixes(values, wanted[:, 0], policy.temperature)
         log_probs[row] = by_temperature[policy.temperature].score(policy, ranks)
-    return TokenScores(log_probs, ranks, by_temperature[1.0].whole_log_probs)
+    # A row that is not numbers is NaN for every policy, also where the wanted token is not kept.
+    return TokenScores(log_probs + by_temperature[1.0].nothing, ranks, by_temperature[1.0].whole_log_probs)
 
 
 def _ranks(logits: Tensor, tokens: Tensor, wanted: Tensor, listed: Tensor) -> Tensor:
@@ -117,6 +118,11 @@ class _Prefixes:
     def _log_total(self) -> Tensor:
         """log of the weight of the whole vocabulary. [rows]"""
         return log_weight_of_all(self._values.logits, self._values.highest[:, None], self._temperature)
+
+    @property
+    def nothing(self) -> Tensor:
+        """0, or NaN where a row of logits has NaN, +inf or nothing but −inf. [rows]"""
+        return self._log_total * 0
 
     @property
     def whole_log_probs(self) -> Tensor:

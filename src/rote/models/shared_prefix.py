@@ -14,6 +14,7 @@ from torch import Tensor
 
 from rote.errors import ConfigError, WindowError
 from rote.models.base import TreeBatch, TreeModel, TreeSession
+from rote.models.numbers import require_numbers
 from rote.models.scoring import score_tokens
 from rote.policy import Policy, log_weight_of_all
 
@@ -94,6 +95,7 @@ class SharedPrefixScorer:
         log_p = torch.empty(len(prefixes), self._distinct, dtype=torch.float64)
         for group in self._groups:
             log_p[:, list(group.suffixes)] = self._score_group(session, group, prefixes, root).cpu()
+        require_numbers(log_p.sum(-1).tolist(), self._model.dtype, what="suffixes after other prefixes")
         return log_p
 
     def _score_group(
@@ -106,10 +108,10 @@ class SharedPrefixScorer:
             inner = session.forward(self._node_batch(group, prefixes))
             logits = torch.cat([logits, inner.reshape(slots, group.nodes, -1)], 1)
         steps = self._edge_log_probs(logits, group)  # [slots, edges]
-        # A forbidden token is −inf, and −inf · 0 is NaN: sum the allowed ones and mark the rest.
+        # A forbidden token is −inf, and −inf · 0 is NaN: sum the allowed ones and mark the rest. What is NaN stays NaN.
         forbidden = (torch.isinf(steps).double() @ group.paths.T) > 0
         total = torch.where(torch.isinf(steps), 0.0, steps) @ group.paths.T
-        return torch.where(forbidden, -torch.inf, total)
+        return torch.where(forbidden & ~total.isnan(), -torch.inf, total)
 
     def _edge_log_probs(self, logits: Tensor, group: TrieGroup) -> Tensor:
         if self._policy.top_k is None and self._policy.top_p is None:

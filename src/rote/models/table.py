@@ -26,6 +26,7 @@ class TableModel:
     """Rows of logits chosen by the history: by an explicit mapping first, then by hashing into the table."""
 
     max_positions: int | None = None
+    dtype = torch.float32
 
     def __init__(
         self,

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from rote.models.base import TreeModel
+from rote.models.numbers import require_numbers
 from rote.policy import Policy
 from rote.types import Window
 
@@ -46,6 +47,7 @@ def score_verbatim(
         first = scores.log_probs[0].exp().tolist()
         ranks, own = scores.ranks.tolist(), scores.model_log_probs.sum(-1).tolist()
         for row, window in enumerate(batch):
+            require_numbers([own[row]], model.dtype, what=f"window {window.window_id}")
             # A generation stops at an end-of-text token, so no continuation of T tokens has one before its end.
             can_be_generated = model.eos_ids.isdisjoint(window.suffix_ids[:-1])
             log_ps = tuple(log_p[row]) if can_be_generated else (-math.inf,) * len(policies)

@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 
 from rote.models.base import TreeBatch, TreeModel
 from rote.models.memory import to_device
+from rote.models.numbers import require_numbers
 from rote.models.teacher_forcing import VerbatimScore
-from rote.policy import top_tokens
+from rote.policy import top_tokens, zero_or_nan
 from rote.scan.measured import Measured
 from rote.scan.options import RunConfig
 
@@ -55,7 +56,11 @@ class GreedyStage:
         answers = _Answers([item.score for item in scored], [chain.slot for chain in chains], self._eos, self._stops_at)
         while len(active := answers.unfinished()):
             logits = chains[0].session.forward(answers.batch(active, self._model.device))
-            answers.append(active, top_tokens(logits, 1)[1][:, 0].cpu().numpy())
+            choices = (top_tokens(logits, 1).token_ids[:, 0] + zero_or_nan(logits)).cpu().numpy()
+            for row, choice in zip(active, choices, strict=True):
+                name = scored[row].window.window_id
+                require_numbers([choice], self._model.dtype, what=f"the greedy answer to window {name}")
+            answers.append(active, choices.astype(np.int64))
         for item, result in zip(scored, answers.results(), strict=True):
             item.greedy = result
 

@@ -72,7 +72,8 @@ class SearchStage:
         self._count += 1
         self._in_flight[self._count] = item
         probs = item.score.target_probs if self._options.rank_by == "promise" else None
-        return SearchTask(self._count, item.window.prefix_ids, item.window.suffix_ids, probs, item.chain)
+        window = item.window
+        return SearchTask(self._count, window.prefix_ids, window.suffix_ids, probs, item.chain, window.window_id)
 
     def _settled(self, outcomes: Iterable[SearchOutcome]) -> Iterator[Measured]:
         for outcome in outcomes:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from rote.errors import ModelError
 from rote.models.base import TreeModel, TreeSession
+from rote.models.numbers import require_numbers
 from rote.models.teacher_forcing import VerbatimScore
 from rote.policy import Kept
 from rote.scan.measured import Measured
@@ -88,6 +89,8 @@ class ScoreStage:
             self._session, pairs, slots, self._listing, device=self._model.device, policies=self._policies
         )
         numbers = _on_host(first, pairs)
+        for window, own in zip(windows, numbers, strict=True):
+            require_numbers([own.model_log_probs.sum()], self._model.dtype, what=f"window {window.window_id}")
         return [
             Measured(
                 _verbatim_score(window, numbers[row], self._model.eos_ids),

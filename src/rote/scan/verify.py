@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from rote.models.base import TreeModel
+from rote.models.numbers import require_numbers
 from rote.policy import Policy
 from rote.scan.measured import Measured
 from rote.search.base import Limits, SearchOptions, SearchOutcome, SearchTask
@@ -46,6 +47,7 @@ def verify(
         return Verified(0.0, 0.0, math.nan, math.nan, 0)
     scores = model.score([window.prefix_ids + item.token_ids for item in chosen], len(window.suffix_ids), [policy])
     again = scores.log_probs[0].sum(-1).tolist()
+    require_numbers(again, model.dtype, what=f"continuations of window {window.window_id}")
     shifts = [_shift(item.log_p, log_p) for item, log_p in zip(chosen, again, strict=True)]
     return Verified(
         searched_mass=covered,
@@ -123,7 +125,10 @@ def compare(left: Sequence[SearchOutcome], right: Sequence[SearchOutcome], thres
 def _search(
     model: TreeModel, windows: Sequence[Window], options: SearchOptions, *, slots: int, limits: Limits
 ) -> list[SearchOutcome]:
-    tasks = [SearchTask(key, window.prefix_ids, window.suffix_ids) for key, window in enumerate(windows)]
+    tasks = [
+        SearchTask(key, window.prefix_ids, window.suffix_ids, name=window.window_id)
+        for key, window in enumerate(windows)
+    ]
     outcomes = {outcome.key: outcome for outcome in Engine(model, options, slots=slots, limits=limits).run(tasks)}
     return [outcomes[key] for key in range(len(windows))]
 

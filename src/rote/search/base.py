@@ -90,6 +90,8 @@ class SearchTask:
     target_probs: tuple[float, ...] | None = None
     chain: Chain | None = None
     """Prefix and target, evaluated; without it the engine evaluates them when the window is admitted."""
+    name: str = ""
+    """What to call the window when something is wrong with it."""
 
     @property
     def pair(self) -> TokenPair:

@@ -17,6 +17,7 @@ from torch import Tensor
 from rote.distance import Viability
 from rote.models.base import TreeBatch, TreeModel, TreeSession
 from rote.models.memory import Handover, to_device
+from rote.models.numbers import require_numbers
 from rote.policy import Kept, keep
 from rote.search import beam, outcome
 from rote.search.admission import fresh_state
@@ -122,6 +123,11 @@ class Stream:
         if arrived := tallies.wait():
             ended |= self._read(set(finishing), *arrived)
         for place, result in ended.items():
+            # Logits that are not numbers have made the ledger NaN.
+            task = active[place].task
+            require_numbers(
+                result.unlisted, self.setup.model.dtype, what=f"continuations of window {task.name or task.key}"
+            )
             # One at a time: states are large, and whoever takes them may use them before the next.
             complete = replace(result, states=self._states(place, result)) if self.options.keep_states else result
             self.scheduler.retire([place])
