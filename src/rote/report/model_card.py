@@ -2,6 +2,7 @@
 
 import hashlib
 
+from rote.report.certainty import screen_words
 from rote.report.rates import Criterion, CriterionRate, rate_for, rates_by_criterion
 from rote.report.view import RunView, manifest_text
 from rote.report.words import integer, interval_words, percent, policy_words, probability
@@ -28,6 +29,7 @@ def model_card(view: RunView) -> str:
             "| --- | --- | --- | --- | --- |",
             *table,
             "",
+            *([words] if (words := screen_words(view)) is not None else []),
             f"Near-verbatim rates are certified lower bounds. Run: {citation(view)}.",
         ]
     )
