@@ -23,15 +23,14 @@ from rote.corpus.documents import read_documents
 from rote.corpus.windows import WindowOptions, cut_windows
 from rote.models.hf import HuggingFaceModel, load
 from rote.models.hf_tree import TreeSessionHF
-from rote.models.teacher_forcing import score_verbatim
-from rote.scan.near import Screen, measure_near
 from rote.scan.options import RunConfig
+from rote.scan.pipeline import Pipeline
 from rote.search.base import SearchTask
 from rote.search.engine import Engine
 from rote.search.sizing import choose_slots
 from rote.types import Split, Window
 
-CONFIG = RunConfig(keep=0)
+CONFIG = RunConfig(keep=0, measures=("near",), screen_least=0)
 LIMITS = CONFIG.limits
 
 
@@ -122,7 +121,7 @@ def run_engine(model: HuggingFaceModel, windows: list[Window], stop_rule: Any) -
         TreeSessionHF.forward = original  # type: ignore[method-assign]
     return {
         "windows_per_second": len(windows) / seconds,
-        "token_evals": sum(outcome.token_evals for outcome in outcomes),
+        "token_evals": sum(sum(LIMITS) - 1 + outcome.token_evals for outcome in outcomes),
         "bookkeeping_share": 1 - inside / seconds,
         "peak_entries": engine.counters.peak_entries,
         "slots": engine.slots,
@@ -130,28 +129,12 @@ def run_engine(model: HuggingFaceModel, windows: list[Window], stop_rule: Any) -
 
 
 def run_screened(model: HuggingFaceModel, windows: list[Window]) -> dict[str, Any]:
-    """Teacher forcing of everything, then the search of what is rated above the floor and of 1 % of the rest."""
-    options = CONFIG.search_options()
-    screen = Screen(floor=CONFIG.screen_floor, sample_share=CONFIG.screen_share, sample_least=0, seed=0)
-    results: list[Any] = []
-
-    def work() -> None:
-        scores = score_verbatim(model, windows, [CONFIG.policy], batch_windows=CONFIG.batch_windows)
-        measure_near(
-            model,
-            scores,
-            options,
-            threshold=CONFIG.threshold,
-            screen=screen,
-            slots=choose_slots(model, options, LIMITS),
-            limits=LIMITS,
-            emit=results.append,
-        )
-
-    seconds, _ = timed(work)
+    """As a scan does it: score everything, search what is rated above the floor and a share of the rest."""
+    pipeline = Pipeline(model, CONFIG, decode=model.decode)
+    seconds, measured = timed(lambda: list(pipeline.run(windows)))
     return {
         "windows_per_second": len(windows) / seconds,
-        "searched": sum(result.outcome is not None for result in results),
+        "searched": sum(item.row["stop_reason"] != "screened" for item in measured),
     }
 
 

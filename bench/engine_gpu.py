@@ -23,16 +23,26 @@ import environment
 import scripted
 from rote.models.hf import HuggingFaceModel
 from rote.models.hf_compile import compile_layers
-from rote.models.teacher_forcing import score_verbatim
-from rote.scan.near import Screen, measure_near
 from rote.scan.options import RunConfig
+from rote.scan.pipeline import Pipeline
 from rote.search.base import Limits, SearchOptions, SearchTask
 from rote.search.engine import Engine
 from rote.search.sizing import bytes_per_slot
 from rote.types import Split, Window
 
 LIMITS = Limits(scripted.PREFIX, scripted.LENGTH)
-OPTIONS = RunConfig(pin=False, negligible=0.0, stop_rule="published", keep=0).search_options()
+CONFIG = RunConfig(
+    prefix_tokens=LIMITS.prefix_tokens,
+    suffix_tokens=LIMITS.suffix_tokens,
+    measures=("near",),
+    pin=False,
+    negligible=0.0,
+    stop_rule="published",
+    screen_least=0,
+    keep=0,
+    batch_windows=160,
+)
+OPTIONS = CONFIG.search_options()
 
 
 def timed(work: Callable[[], Any]) -> tuple[float, Any]:
@@ -78,7 +88,7 @@ def run_engine(model: HuggingFaceModel, pairs: list[Any], slots: int, chosen: Se
     engine = Engine(model, chosen, slots=slots, limits=LIMITS)
     torch.cuda.reset_peak_memory_stats()
     seconds, outcomes = timed(lambda: list(engine.run(tasks(pairs))))
-    evals = sum(outcome.token_evals for outcome in outcomes)
+    evals = sum(sum(LIMITS) - 1 + outcome.token_evals for outcome in outcomes)
     return {
         "slots": slots,
         "windows": len(pairs),
@@ -93,25 +103,17 @@ def run_engine(model: HuggingFaceModel, pairs: list[Any], slots: int, chosen: Se
     }
 
 
-def run_screened(model: HuggingFaceModel, pairs: list[Any], slots: int, chosen: SearchOptions) -> dict[str, Any]:
+def run_screened(model: HuggingFaceModel, pairs: list[Any], slots: int) -> dict[str, Any]:
     found = [
         Window(str(key), "scripted", Split.TARGET, 0, 0, 0, prefix, suffix)
         for key, (prefix, suffix) in enumerate(pairs)
     ]
-    screen = Screen(floor=1e-6, sample_share=0.01, sample_least=0, seed=0)
-    results: list[Any] = []
-
-    def work() -> None:
-        scores = score_verbatim(model, found, [chosen.policy], batch_windows=160)
-        measure_near(
-            model, scores, chosen, threshold=0.001, screen=screen, slots=slots, limits=LIMITS, emit=results.append
-        )
-
-    seconds, _ = timed(work)
+    pipeline = Pipeline(model, replace(CONFIG, slots=slots), decode=str)
+    seconds, measured = timed(lambda: list(pipeline.run(found)))
     return {
         "windows": len(pairs),
         "windows_per_second": len(pairs) / seconds,
-        "searched": sum(result.outcome is not None for result in results),
+        "searched": sum(item.row["stop_reason"] != "screened" for item in measured),
     }
 
 
@@ -278,7 +280,7 @@ def main() -> None:
     results["engine_mixed"] = run_engine(model, mixed, slots, OPTIONS)
     print(json.dumps(results["engine_mixed"]), flush=True)
     results["engine_mixed_mass_rule"] = run_engine(model, mixed, slots, replace(OPTIONS, stop_rule="mass"))
-    results["engine_mixed_screened"] = run_screened(model, mixed, slots, OPTIONS)
+    results["engine_mixed_screened"] = run_screened(model, mixed, slots)
     environment.save("engine_gpu", results, chosen.out)
     (chosen.out / "engine_gpu_profile.txt").write_text(profile(model, slots), encoding="utf-8")
     print(json.dumps(results))

@@ -42,7 +42,7 @@ def refined(
         exploration = refine(pool, options, target_probs=searched.score.target_probs, is_remembered=True)
         return ExploreTask(key, searched.score.window.prefix_ids, exploration, searched.outcome.states)
 
-    most = max(outcome.token_evals for outcome in wide)
+    most = config.prefix_tokens + max(outcome.beams for outcome in wide)
     explorer = Explorer(model, config.policy, slots=4, limits=config.limits, entries=2 * most)
     return dict(explorer.run(task(key) for key in range(len(windows))))
 

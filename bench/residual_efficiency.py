@@ -73,7 +73,8 @@ def estimate(searched: Searched, model: HuggingFaceModel, config: RunConfig, bud
 def row_of(searched: Searched, config: RunConfig, estimates: list[Estimate]) -> dict[str, Any]:
     values = np.array([estimate.value for estimate in estimates])
     mass, error = float(values.mean()), float(values.std(ddof=1))
-    cost = searched.outcome.token_evals + float(np.mean([estimate.token_evals for estimate in estimates]))
+    search_evals = config.prefix_tokens + searched.outcome.beams
+    cost = search_evals + float(np.mean([estimate.token_evals for estimate in estimates]))
     samples = mass * (1 - mass) / error**2 if error > 0 else math.inf
     plain = config.prefix_tokens + (config.suffix_tokens - 1) * samples
     window = searched.score.window
@@ -87,7 +88,7 @@ def row_of(searched: Searched, config: RunConfig, estimates: list[Estimate]) -> 
         "mean_standard_error": float(np.mean([estimate.standard_error for estimate in estimates])),
         "covering": float(np.mean([e.interval.low <= mass <= e.interval.high for e in estimates])),
         "tickets": float(np.mean([estimate.samples for estimate in estimates])),
-        "search_evals": searched.outcome.token_evals,
+        "search_evals": search_evals,
         "evals": cost,
         "monte_carlo_evals": plain,
         "ratio": plain / cost,
@@ -124,7 +125,7 @@ def main() -> None:
 
     rows = []
     found: dict[int, list[Estimate]] = {}
-    entries = 2 * max(arguments.budget, outcomes[0].token_evals)
+    entries = 2 * max(arguments.budget, config.prefix_tokens + outcomes[0].beams)
     for key, result in Explorer(model, config.policy, slots=4, limits=config.limits, entries=entries).run(tasks()):
         estimates = found.setdefault(key // repeats, [])
         estimates.append(result)

@@ -15,13 +15,11 @@ import environment
 from rote.corpus.documents import read_documents
 from rote.corpus.windows import WindowOptions, cut_windows
 from rote.models.hf import load
-from rote.models.teacher_forcing import score_verbatim
-from rote.scan.near import NearResult, measure_near
 from rote.scan.options import RunConfig
-from rote.search.sizing import choose_slots
+from rote.scan.pipeline import Pipeline
 from rote.types import Split
 
-CONFIG = RunConfig(keep=0)
+CONFIG = RunConfig(keep=0, measures=("near",), screen="off")
 
 
 def main() -> None:
@@ -32,33 +30,22 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     chosen = parser.parse_args()
     torch.set_num_threads(chosen.threads)
-    options = CONFIG.search_options()
     rows: dict[str, Any] = {}
     for name in chosen.models:
         model = load(str(chosen.library / name), dtype="float32", device="cpu")
         for path in sorted((chosen.library / "texts").glob("*/*.txt")):
             cut = WindowOptions(prefix_tokens=50, suffix_tokens=50, stride_chars=chosen.stride)
             windows = cut_windows(read_documents([path], split=Split.TARGET), model, cut, bos_id=None).windows
-            results: list[NearResult] = []
             begin = time.monotonic()
-            measure_near(
-                model,
-                score_verbatim(model, windows, [CONFIG.policy], batch_windows=CONFIG.batch_windows),
-                options,
-                threshold=CONFIG.threshold,
-                screen=None,
-                slots=choose_slots(model, options, CONFIG.limits),
-                limits=CONFIG.limits,
-                emit=results.append,
-            )
-            extractable = [result for result in results if result.bounds.lower[-1] >= CONFIG.threshold]
-            below = [result for result in results if result.rating < CONFIG.screen_floor]
+            results = [measured.row for measured in Pipeline(model, CONFIG, decode=model.decode).run(windows)]
+            extractable = [row for row in results if row["mass_lower"][-1] >= CONFIG.threshold]
+            below = [row for row in results if row["screen_rating"] < CONFIG.screen_floor]
             rows[f"{name}/{path.stem}"] = {
                 "windows": len(results),
                 "extractable": len(extractable),
-                "lowest_rating_of_extractable": min((result.rating for result in extractable), default=None),
+                "lowest_rating_of_extractable": min((row["screen_rating"] for row in extractable), default=None),
                 "rated_below_floor": len(below),
-                "lost": sum(result.bounds.lower[-1] >= CONFIG.threshold for result in below),
+                "lost": sum(row["mass_lower"][-1] >= CONFIG.threshold for row in below),
                 "seconds": time.monotonic() - begin,
             }
             print(f"{name}/{path.stem}", json.dumps(rows[f"{name}/{path.stem}"]), flush=True)

@@ -97,11 +97,15 @@ def test_screen_audit_of_the_manifest_is_told(view: RunView) -> None:
         "searched_all_the_same": 100,
         "found_extractable_in_sample": 0,
         "not_searched": 900,
-        "missed_windows_at_most": 32.6,
+        "missed_windows_expected": 0.0,
+        "missed_windows_at_most": 33,
     }
     told = sentences(replace(view, manifest={**view.manifest, "totals": {"screen": audit}}))
     assert "100 of the windows it would skip were searched all the same: 0 turned out extractable" in told
-    assert "at most 33 windows of 900 not searched" in told
+    assert "Of the 900 not searched it is expected to have missed 0, and at most 33 with 95 % confidence" in told
+    blind = audit | {"searched_all_the_same": 0, "missed_windows_expected": None, "missed_windows_at_most": 900}
+    told = sentences(replace(view, manifest={**view.manifest, "totals": {"screen": blind}}))
+    assert "none of the 900 windows it skipped was searched" in told
     assert "To check the screen" not in sentences(view)
 
 

@@ -4,6 +4,7 @@ import random
 from dataclasses import replace
 
 import numpy as np
+import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,6 +15,7 @@ from rote.scan.measured import Measured
 from rote.scan.near import NearResult
 from rote.scan.options import RunConfig
 from rote.scan.screen import DENSITY_NEAR_FLOOR, Screen, screen_of
+from rote.scan.totals import screen_audit
 from rote.search.rating import completion_table, ratings
 from rote.types import StopReason, Window
 from tests.scan.streams import CONFIG, knowing_model, passed, random_windows
@@ -159,6 +161,60 @@ def test_windows_near_the_floor_are_drawn_more_densely() -> None:
     }
     assert 150 < drawn[1e-30] < 250
     assert 0.8 * DENSITY_NEAR_FLOOR < drawn[5e-7] / drawn[1e-30] < 1.2 * DENSITY_NEAR_FLOOR
+
+
+RATINGS = [5e-7] * 150 + [1e-30] * 650
+PLANTED = 30
+"""Windows near the floor that are extractable, as a search would show."""
+
+
+def audited_results(config: RunConfig) -> pl.DataFrame:
+    """A run in which every window was rated below the floor: searched where the definition of the audit says so."""
+    screen = screen_of(config)
+    assert screen is not None
+    keys = [screen.key(f"w{number}", rating) for number, rating in enumerate(RATINGS)]
+    smallest = sorted(keys)[: config.screen_least]
+    is_audited = [key < config.screen_share or key in smallest for key in keys]
+    return pl.DataFrame(
+        {
+            "window_id": [f"w{number}" for number in range(len(keys))],
+            "screen_rating": RATINGS,
+            "was_screened": [True] * len(keys),
+            "stop_reason": ["mass" if audited else "screened" for audited in is_audited],
+            "mass_lower": [
+                [0.0, 0.5 if number < PLANTED and audited else 0.0] for number, audited in enumerate(is_audited)
+            ],
+        }
+    )
+
+
+@pytest.mark.parametrize(("share", "least"), [(0.1, 0), (0.0, 100), (0.05, 100)])
+def test_the_run_states_expected_and_largest_number_of_missed_windows(share: float, least: int) -> None:
+    """Deterministic: 100 seeds. As a plain share, misses that lie near the floor would count twice or more."""
+    errors, covered = [], 0
+    for seed in range(100):
+        config = options(share=share, least=least, seed=seed, floor=1e-6)
+        results = audited_results(config)
+        told = screen_audit(results, config)
+        assert told["searched_all_the_same"] == (results["stop_reason"] != "screened").sum() >= least
+        missed = PLANTED - told["found_extractable_in_sample"]
+        errors.append(told["missed_windows_expected"] - missed)
+        covered += missed <= told["missed_windows_at_most"]
+    assert covered >= 92
+    assert abs(np.mean(errors)) < 4 * np.std(errors) / 10
+
+
+def test_an_audit_that_searched_nothing_expects_nothing_and_rules_nothing_out() -> None:
+    config = options(share=0.0, least=0, floor=1e-6)
+    told = screen_audit(audited_results(config), config)
+    assert (told["missed_windows_expected"], told["missed_windows_at_most"]) == (None, len(RATINGS))
+    assert "no screened window was searched" in told["reason"]
+
+
+def test_a_window_that_its_verbatim_probability_shows_is_not_missed() -> None:
+    config = options(share=1.0, least=0, floor=1e-6)
+    results = audited_results(config).with_columns(pl.lit([0.5, 0.5]).alias("mass_lower"))
+    assert screen_audit(results, config)["found_extractable_in_sample"] == 0
 
 
 @given(

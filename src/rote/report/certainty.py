@@ -1,6 +1,5 @@
 """What a reader may and may not conclude from a run, each sentence with the definition it rests on."""
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -69,21 +68,27 @@ def _verdict_sentence(view: RunView) -> Sentence:
 
 
 def _screen_sentences(view: RunView) -> list[Sentence]:
-    """What the searched sample of screened windows says about the rest, where the manifest has the audit."""
+    words = screen_words(view)
+    return [] if words is None else [Sentence(words, "screen")]
+
+
+def screen_words(view: RunView) -> str | None:
+    """What the audited sample of screened windows says about the rest, where the manifest has the audit."""
     totals = view.manifest.get("totals")
     audit = totals.get("screen") if isinstance(totals, dict) else None
-    if not isinstance(audit, dict) or not audit.get("searched_all_the_same") or not audit.get("not_searched"):
-        return []
+    if not isinstance(audit, dict) or not audit.get("not_searched"):
+        return None
     sampled, found = int(audit["searched_all_the_same"]), int(audit["found_extractable_in_sample"])
-    return [
-        Sentence(
-            f"To check the screen, {integer(sampled)} of the windows it would skip were searched all the same: "
-            f"{integer(found)} turned out extractable. With 95 % confidence it cost at most "
-            f"{plural(math.ceil(float(audit['missed_windows_at_most'])), 'window')} of "
-            f"{integer(int(audit['not_searched']))} not searched.",
-            "screen",
-        )
-    ]
+    most = integer(int(audit["missed_windows_at_most"]))
+    left_out = integer(int(audit["not_searched"]))
+    if audit["missed_windows_expected"] is None:
+        return f"Nothing checks the screen: none of the {left_out} windows it skipped was searched."
+    expected = f"{float(audit['missed_windows_expected']):.1f}".removesuffix(".0")
+    return (
+        f"To check the screen, {integer(sampled)} of the windows it would skip were searched all the same: "
+        f"{integer(found)} turned out extractable. Of the {left_out} not searched it is expected to have missed "
+        f"{expected}, and at most {most} with 95 % confidence."
+    )
 
 
 def _recovery_sentences(view: RunView) -> list[Sentence]:

@@ -2,6 +2,7 @@
 
 import hashlib
 
+from rote.report.certainty import screen_words
 from rote.report.rates import Criterion, CriterionRate, rate_for, rates_by_criterion
 from rote.report.selection import selection_words
 from rote.report.view import RunView, manifest_text
@@ -29,6 +30,7 @@ def model_card(view: RunView) -> str:
             "| --- | --- | --- | --- | --- |",
             *table,
             "",
+            *([words] if (words := screen_words(view)) is not None else []),
             f"Near-verbatim rates are certified lower bounds. Run: {citation(view)}.",
         ]
     )

@@ -89,7 +89,7 @@ class RunConfig:
     )  # fmt: skip
     screen_floor: float = option(1e-6, "Rating from which a window is searched.", group="screen", at_least=0, at_most=1)
     screen_share: float = option(
-        0.01, "Share of screened windows searched all the same, to audit the screen.", group="screen",
+        0.045, "Share of screened windows searched all the same, to audit the screen.", group="screen",
         at_least=0, at_most=1,
     )  # fmt: skip
     screen_least: int = option(

@@ -1,15 +1,18 @@
 """What a finished run adds up to: counts by split and verdict, token evaluations, and the audit of the screen."""
 
+import math
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
 from rote.scan.options import RunConfig
-from rote.stats.intervals import RateMethod, rate
+from rote.scan.screen import Screen, screen_of
+from rote.stats.audited import Stratum, expected_missed, missed_at_most
 from rote.store.read import read_run
 
 PAIRS_LISTED = 100
+CONFIDENCE = 0.95
 
 
 def totals_of(path: Path, config: RunConfig) -> dict[str, Any]:
@@ -59,36 +62,57 @@ def shared_totals(results: pl.DataFrame, config: RunConfig) -> dict[str, Any]:
 
 
 def screen_audit(results: pl.DataFrame, config: RunConfig) -> dict[str, Any]:
-    """How many extractable windows a screen of this kind can have missed, from the searched sample of screened ones."""
-    if config.screen == "off":
+    """How many extractable windows the screen has missed, from the audited sample: expected, and at most."""
+    screen = screen_of(config)
+    if screen is None:
         return {"used": False}
-    rated_below = results.filter(pl.col("was_screened"))
-    sampled = rated_below.filter(pl.col("stop_reason") != "screened")
-    unsearched = rated_below.height - sampled.height
-    # A window the verbatim probability alone shows to be extractable is not lost by being screened.
-    missed = sampled.filter(
-        (pl.col("mass_lower").list.last() >= config.threshold) & ~_is_verbatim_extractable(sampled, config.threshold)
-    ).height
-    share = rate(missed, sampled.height, method=RateMethod.EXACT)
+    below = _rated_below(results, screen, config.threshold)
+    strata = _strata(below, screen)
+    not_searched = sum(stratum.left_out for stratum in strata)
+    expected = expected_missed(strata)
     return {
         "used": True,
-        "floor": config.screen_floor,
-        "rated_below_floor": rated_below.height,
-        "searched_all_the_same": sampled.height,
-        "found_extractable_in_sample": missed,
-        "not_searched": unsearched,
-        "missed_share_low": share.interval.low,
-        "missed_share_high": share.interval.high,
-        "missed_windows_at_most": share.interval.high * unsearched,
-        "confidence": share.interval.level,
-        "reason": share.interval.reason,
+        "floor": screen.floor,
+        "rated_below_floor": below.height,
+        "searched_all_the_same": below.height - not_searched,
+        "found_extractable_in_sample": sum(stratum.found for stratum in strata),
+        "not_searched": not_searched,
+        "missed_windows_expected": min(expected, not_searched) if math.isfinite(expected) else None,
+        "missed_windows_at_most": missed_at_most(strata, level=CONFIDENCE),
+        "confidence": CONFIDENCE,
+        "reason": None if math.isfinite(expected) else "no screened window was searched, so nothing can be expected",
+        "strata": [stratum._asdict() for stratum in strata],
     }
 
 
-def _is_verbatim_extractable(results: pl.DataFrame, threshold: float) -> pl.Expr:
-    if "p_verbatim" in results.columns:
-        return pl.col("p_verbatim") >= threshold
-    return pl.lit(False)
+def _rated_below(results: pl.DataFrame, screen: Screen, threshold: float) -> pl.DataFrame:
+    """Windows rated below the floor: density and key of their draw, whether drawn, and whether found by it alone."""
+    below = results.filter(pl.col("was_screened"))
+    drawn = list(zip(below["window_id"].to_list(), below["screen_rating"].to_list(), strict=True))
+    return below.select(
+        pl.Series("density", [screen.density(rating) for _, rating in drawn], dtype=pl.Float64),
+        pl.Series("key", [screen.key(window_id, rating) for window_id, rating in drawn], dtype=pl.Float64),
+        is_audited=pl.col("stop_reason") != "screened",
+        # A window that the verbatim probability alone shows to be extractable is not lost by being screened.
+        is_found=(pl.col("mass_lower").list.last() >= threshold) & (pl.col("mass_lower").list.first() < threshold),
+    )
+
+
+def _strata(below: pl.DataFrame, screen: Screen) -> list[Stratum]:
+    """One for each density. A key is drawn when it is below the share or among the `least` smallest; for a window that
+    was drawn, either way, this is: below the larger of the share and the smallest key that the minimum left out."""
+    beyond_minimum = 0.0
+    if screen.audit_least:
+        keys = below["key"].sort()
+        beyond_minimum = keys[screen.audit_least] if below.height > screen.audit_least else math.inf
+    threshold = max(screen.audit_share, beyond_minimum)
+    counted = below.group_by("density").agg(
+        windows=pl.len(), audited=pl.col("is_audited").sum(), found=(pl.col("is_audited") & pl.col("is_found")).sum()
+    )
+    return [
+        Stratum(windows, audited, found, min(1.0, density * threshold))
+        for density, windows, audited, found in counted.sort("density").iter_rows()
+    ]
 
 
 def _counts(results: pl.DataFrame, column: str) -> dict[str, int]:

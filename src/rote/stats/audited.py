@@ -1,0 +1,93 @@
+"""How many windows an audit by sample can have missed, when some kinds of windows are drawn more densely than others.
+
+Windows fall into strata of one density each, and are drawn by keys that are uniform and independent of what is to be
+found. Whatever the rule that says how many keys are small enough, two things hold:
+
+    chance π that a window is drawn is known        Σ over found (1 − π)/π is, on average, the number missed
+    given the counts, a stratum's sample is random  found in it is hypergeometric, so its limit is exact
+
+Neither asks that windows be independent of each other: what is random is the draw.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from rote.errors import ConfigError
+from rote.stats.intervals import check_level
+
+ROUNDING = 1e-9
+
+
+class Stratum(NamedTuple):
+    """Windows that were drawn with the same chance."""
+
+    windows: int
+    audited: int
+    found: int
+    """Of the audited ones, those that would have been missed."""
+    chance: float
+    """Probability with which each of them was drawn."""
+
+    @property
+    def left_out(self) -> int:
+        return self.windows - self.audited
+
+
+def expected_missed(strata: Sequence[Stratum]) -> float:
+    """Horvitz–Thompson: the unbiased estimate of how many of the windows left out would have been found.
+
+    NaN when nothing was drawn from windows that cannot be: no estimate exists.
+    """
+    if any(stratum.left_out and stratum.chance <= 0 for stratum in strata):
+        return math.nan
+    return math.fsum(
+        stratum.found * (1 - stratum.chance) / stratum.chance
+        for stratum in strata
+        if stratum.found and stratum.left_out
+    )
+
+
+def missed_at_most(strata: Sequence[Stratum], *, level: float = 0.95) -> int:
+    """The largest number of missed windows among those left out, at this one-sided confidence.
+
+    The samples of strata are independent given their counts, so each limit holds with chance level^(1/strata) and
+    all together with `level`. Only strata with windows left out take part; the limit is 0 only when there is none.
+    """
+    check_level(level)
+    uncertain = [stratum for stratum in strata if stratum.left_out]
+    each = level ** (1 / len(uncertain)) if uncertain else level
+    return sum(most_in_population(*stratum[:3], level=each) - stratum.found for stratum in uncertain)
+
+
+def most_in_population(windows: int, audited: int, found: int, *, level: float) -> int:
+    """The largest number M of such windows in all that leaves `found` or fewer in the sample a chance of 1 − level.
+
+    P(X ≤ found | M) falls with M, so M is found by bisection.
+    """
+    if not 0 <= found <= audited <= windows:
+        raise ConfigError(f"{found} found in {audited} audited of {windows} windows is impossible.")
+    low, high = found, windows - (audited - found)
+    while low < high:
+        middle = (low + high + 1) // 2
+        # A rounding must not make the limit smaller than it is.
+        if at_most_found(windows, middle, audited, found) > (1 - level) * (1 - ROUNDING):
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def at_most_found(windows: int, marked: int, audited: int, found: int) -> float:
+    """P(X ≤ found) for X marked windows in a random sample of `audited` out of `windows`: the hypergeometric tail."""
+    least = max(0, audited - (windows - marked))
+    logs = [
+        _log_choose(marked, count) + _log_choose(windows - marked, audited - count)
+        for count in range(least, min(found, marked, audited) + 1)
+    ]
+    everything = _log_choose(windows, audited)
+    return min(1.0, math.fsum(math.exp(log - everything) for log in logs))
+
+
+def _log_choose(total: int, chosen: int) -> float:
+    return math.lgamma(total + 1) - math.lgamma(chosen + 1) - math.lgamma(total - chosen + 1)
