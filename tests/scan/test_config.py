@@ -22,6 +22,7 @@ CHANGED: dict[str, Any] = {
     "model": "m",
     "text": ("a.txt", "b, c.txt"),
     "control": ("d.txt",),
+    "pairs": ("e.jsonl",),
     "out": "runs/x",
     "revision": "main",
     "prefix_tokens": 7,
@@ -85,7 +86,7 @@ def as_flag(name: str, value: Any) -> Any:
     """What typer hands over for a flag: text, except for lists of paths and switches."""
     if isinstance(value, bool):
         return value
-    if name in ("text", "control"):
+    if name in ("text", "control", "pairs"):
         return list(value)
     if isinstance(value, tuple):
         return ",".join(value)
@@ -145,7 +146,7 @@ def test_python_gets_the_sentences_of_the_command_line() -> None:
 
 
 CANNOT_CHANGE_NUMBERS = {"device", "slots", "batch_windows", "part_windows", "self_check"}
-KEPT_AS_CONTENT = {"out", "text", "control", "model"}
+KEPT_AS_CONTENT = {"out", "text", "control", "pairs", "model"}
 """Where the run is kept; texts and model enter the identity by their hashes, not by their names."""
 
 

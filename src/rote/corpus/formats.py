@@ -25,12 +25,13 @@ def read_records(path: Path) -> Iterator[Record]:
     if suffix == ".parquet":
         yield from _parquet_records(path)
     elif suffix == ".jsonl":
-        yield from _json_records(path, _read_text(path))
+        yield from _json_records(path, read_text(path))
     else:
-        yield Record(None, _read_text(path))
+        yield Record(None, read_text(path))
 
 
-def _read_text(path: Path) -> str:
+def read_text(path: Path) -> str:
+    """The text of a UTF-8 file as written, without its byte-order mark."""
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -55,13 +56,18 @@ def _json_records(path: Path, text: str) -> Iterator[Record]:
         if not line.strip():
             continue
         place = f"{path}, line {number}"
-        try:
-            fields = json.loads(line)
-        except ValueError as error:
-            raise TextError(f"{place}: not JSON ({error}); write one object a line.") from error
-        if not isinstance(fields, dict):
-            raise TextError(f"{place}: not a JSON object; write one object with a field 'text' a line.")
+        fields = parse_json_object(line, place)
         yield _record(fields.get("id"), fields.get("text"), place=place, position=number)
+
+
+def parse_json_object(line: str, place: str) -> dict[str, Any]:
+    try:
+        fields = json.loads(line)
+    except ValueError as error:
+        raise TextError(f"{place}: not JSON ({error}); write one object a line.") from error
+    if not isinstance(fields, dict):
+        raise TextError(f"{place}: not a JSON object; write one object a line.")
+    return fields
 
 
 def _parquet_records(path: Path) -> Iterator[Record]:
