@@ -17,6 +17,7 @@ from rote.corpus.windows import Selection, Tally, WindowSet
 from rote.scan.columns import continuations_schema, facts_of, measures_of, results_schema
 from rote.scan.options import MEASURES, RunConfig
 from rote.scan.run import open_session, texts_section
+from rote.scan.source import Source
 from rote.store.columns import window_of
 from rote.store.manifest import build_manifest
 from rote.types import Split
@@ -228,7 +229,7 @@ def write_run(
         facts = {book.name: known_facts(book) for book in books_given}
         manifest = build_manifest(
             config=config.as_dict(),
-            texts=texts_section(texts, chosen, facts),
+            texts=texts_section(Source(texts, chosen), facts),
             model=MODEL | {"name": model, "revision": "main"},
             device={"name": "cpu"},
             seed=config.seed,

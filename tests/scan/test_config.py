@@ -22,6 +22,7 @@ CHANGED: dict[str, Any] = {
     "model": "m",
     "text": ("a.txt", "b, c.txt"),
     "control": ("d.txt",),
+    "pairs": ("e.jsonl",),
     "out": "runs/x",
     "revision": "main",
     "prefix_tokens": 7,
@@ -53,6 +54,7 @@ CHANGED: dict[str, Any] = {
     "screen_share": 0.5,
     "screen_least": 3,
     "keep": 1,
+    "greedy": "full",
     "closure": 4,
     "verify": True,
     "self_check": 2,
@@ -64,7 +66,7 @@ CHANGED: dict[str, Any] = {
     "slots": 5,
     "batch_windows": 6,
     "part_windows": 8,
-    "compile": True,
+    "compile": "on",
 }
 """A value other than the default for every option."""
 
@@ -85,7 +87,7 @@ def as_flag(name: str, value: Any) -> Any:
     """What typer hands over for a flag: text, except for lists of paths and switches."""
     if isinstance(value, bool):
         return value
-    if name in ("text", "control"):
+    if name in ("text", "control", "pairs"):
         return list(value)
     if isinstance(value, tuple):
         return ",".join(value)
@@ -144,8 +146,8 @@ def test_python_gets_the_sentences_of_the_command_line() -> None:
     assert RunConfig(measures="near", text="book.txt").text == ("book.txt",)  # type: ignore[arg-type]
 
 
-CANNOT_CHANGE_NUMBERS = {"device", "slots", "batch_windows", "part_windows", "self_check"}
-KEPT_AS_CONTENT = {"out", "text", "control", "model"}
+CANNOT_CHANGE_NUMBERS = {"compile", "device", "slots", "batch_windows", "part_windows", "self_check"}
+KEPT_AS_CONTENT = {"out", "text", "control", "pairs", "model"}
 """Where the run is kept; texts and model enter the identity by their hashes, not by their names."""
 
 

@@ -72,6 +72,7 @@ def mc(given: McOptions) -> None:
     from rote.explore.montecarlo import MonteCarloOptions, sample_windows
     from rote.models.hf import load
     from rote.scan.run import check_fits
+    from rote.scan.source import fitted
     from rote.store.atomic import atomic_file
     from rote.store.columns import window_of
 
@@ -91,6 +92,7 @@ def mc(given: McOptions) -> None:
     loaded = load(given.model, dtype=config.dtype, device=config.device)
     check_fits(loaded, config)
     windows = [window_of(row) for row in rows.values()] if rows else _from_text(loaded, config, given.window)
+    config = fitted(config, windows)
     at_once = config.slots or choose_room(loaded, config.limits, evaluations=ENTRIES).slots
     results = sorted(
         sample_windows(loaded, windows, options, slots=at_once, limits=config.limits),
@@ -125,10 +127,9 @@ def _from_run(path: Path, given: RunConfig, window_id: str | None) -> tuple[RunC
 
 
 def _from_text(model: Any, config: RunConfig, window_id: str | None) -> list[Window]:
-    from rote.corpus.documents import read_corpus
-    from rote.scan.run import choose_windows
+    from rote.scan.source import cut_source, read_given
 
-    windows = list(choose_windows(model, read_corpus(config.text, ()), config).windows)
+    windows = cut_source(read_given(config), model, config).chosen.windows
     if window_id is None:
         return windows
     chosen = [window for window in windows if window.window_id == window_id]

@@ -9,7 +9,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from rote.corpus.windows import Tokenizer
+from rote.corpus.windows import SLICES_PER_BATCH, Tokenizer
 from rote.errors import TextError
 from rote.types import Encoding
 
@@ -32,12 +32,16 @@ class JoinedPair(NamedTuple):
 
 def join_pairs(pairs: Sequence[TextPair], tokenizer: Tokenizer) -> list[JoinedPair]:
     """Each pair tokenised as prefix + suffix and cut before the first token that holds a character of the suffix."""
-    together = tokenizer.encode_batch([pair.prefix + pair.suffix for pair in pairs])
-    alone = tokenizer.encode_batch([pair.prefix for pair in pairs])
-    return [
-        _join(encoding, len(pair.prefix), prefix.ids)
-        for pair, encoding, prefix in zip(pairs, together, alone, strict=True)
-    ]
+    joined: list[JoinedPair] = []
+    for first in range(0, len(pairs), SLICES_PER_BATCH):
+        batch = pairs[first : first + SLICES_PER_BATCH]
+        together = tokenizer.encode_batch([pair.prefix + pair.suffix for pair in batch])
+        alone = tokenizer.encode_batch([pair.prefix for pair in batch])
+        joined += [
+            _join(encoding, len(pair.prefix), prefix.ids)
+            for pair, encoding, prefix in zip(batch, together, alone, strict=True)
+        ]
+    return joined
 
 
 def require_both_sides(pair: JoinedPair, place: str, *, bos_id: int | None) -> None:

@@ -50,6 +50,8 @@ class ExploreTask(Generic[Result]):
     exploration: Exploration[Result]
     states: SearchedStates | None = None
     """What a search has computed of this window; it need not be computed again."""
+    name: str = ""
+    """What to call the window when something is wrong with it."""
 
 
 class Explored(NamedTuple, Generic[Result]):

@@ -122,6 +122,10 @@ class Explorer:
         judged = judge.judge(standing, kept)
         first = 0
         for place, (flight, nodes) in enumerate(wanted):
+            # Logits that are not numbers have made every probability of their row NaN.
+            name = flight.task.name or flight.task.key
+            sums = kept.log_probs[first : first + len(nodes), 0].tolist()
+            require_numbers(sums, self.model.dtype, what=f"continuations of window {name}")
             own = judged.rows(first, first + len(nodes))
             first += len(nodes)
             flight.give(nodes, own) if place < len(asking) else flight.give_prefix(own)
@@ -131,8 +135,6 @@ class Explorer:
         self.forwards += 1
         parts = [keep(logits, self.policy) for logits in session.forward_in_chunks(batch)]
         kept = parts[0] if len(parts) == 1 else Kept(*map(torch.cat, zip(*parts, strict=True)))
-        first = kept.log_probs[..., 0]
-        require_numbers([float(first.sum())], self.model.dtype, what="continuations beyond the search")
         return kept
 
     def _judge(self, flight: "Flight[Any]") -> Judge:

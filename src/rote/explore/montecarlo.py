@@ -84,7 +84,7 @@ def sample_windows(
         advice="lower --samples",
     )
     tasks = (
-        ExploreTask(key, window.prefix_ids, _sample(window, options, model.eos_ids))
+        ExploreTask(key, window.prefix_ids, _sample(window, options, model.eos_ids), name=window.window_id)
         for key, window in enumerate(windows)
     )
     explorer = Explorer(model, options.policy, slots=slots, limits=limits)

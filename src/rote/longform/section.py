@@ -19,6 +19,7 @@ from rote.longform.exhibit_texts import PRINTED_PASSAGES, PRINTED_ROWS, MapLine,
 from rote.longform.exhibit_words import elsewhere_rows
 from rote.longform.passages import Pair
 from rote.longform.recall import RecallResult
+from rote.report.drawing import Drawing
 from rote.report.figures.longform import (
     Likeness,
     MatchBlock,
@@ -31,7 +32,6 @@ from rote.report.figures.longform import (
     word_counts,
 )
 from rote.report.figures.style import save_bytes
-from rote.report.gallery import Drawing
 from rote.report.html.render import FOLDER as REPORT_HTML
 from rote.report.html.render import PageFigure, tied
 from rote.report.words import integer

@@ -9,8 +9,10 @@ import polars as pl
 
 from rote.errors import ConfigError, StorageError
 from rote.report.compare import compare_runs
+from rote.report.drawing import Drawing
 from rote.report.figures.style import save_bytes
-from rote.report.gallery import Drawing, draw_all
+from rote.report.gallery import draw_all
+from rote.report.groups import groups_table
 from rote.report.html.render import PageFigure, render_page
 from rote.report.model_card import model_card
 from rote.report.tables import copies_table, documents_table, rates_table
@@ -18,7 +20,7 @@ from rote.report.view import RunView, load_view
 from rote.store.atomic import atomic_file
 
 OWN_FIGURE = re.compile(
-    r"(rates-by-edits|verdicts-by-edits|queries|mass|mass-gain|shells|shell-violins|ranks|book|texts|copies"
+    r"(rates-by-edits|verdicts-by-edits|queries|mass|mass-gain|shells|shell-violins|ranks|book|texts|copies|kinds|tags"
     r"|verbatim-share-by-model|mass-gain-by-model)(-run\d+|-\d+)?\.(svg|png)"
 )
 
@@ -89,12 +91,13 @@ def write_figures(drawings: Sequence[Drawing], folder: Path) -> tuple[tuple[Path
 
 
 def write_tables(views: Sequence[RunView], folder: Path) -> tuple[Path, ...]:
-    """rates.csv, documents.csv, and copies.csv where copies are known."""
+    """rates.csv, documents.csv, copies.csv where copies are known, groups.csv where records have kinds or tags."""
     folder.mkdir(parents=True, exist_ok=True)
     tables: dict[str, pl.DataFrame | None] = {
         "rates": rates_table(views),
         "documents": documents_table(views),
         "copies": copies_table(views),
+        "groups": groups_table(views),
     }
     paths = []
     for name, table in tables.items():

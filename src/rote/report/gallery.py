@@ -1,21 +1,20 @@
 """Which figures a run or a set of runs gets, each with the sentence that tells a reader what it shows."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
-from matplotlib.figure import Figure
 
+from rote.report.by_group import copies_drawings, group_drawings
 from rote.report.compare import Comparison
+from rote.report.drawing import Drawing
 from rote.report.figures.book import HeatRow, book_heat_map
 from rote.report.figures.curves import policy_sweep, query_curves, token_ranks
 from rote.report.figures.masses import gain_curves, mass_scatter
-from rote.report.figures.rates import CopiesSeries, rate_by_copies, rates_by_edits, verdicts_by_edits
+from rote.report.figures.rates import rates_by_edits, verdicts_by_edits
 from rote.report.figures.shells import shell_heat_map, shell_violins, verbatim_share_by_model
 from rote.report.queries import curves_of, cut_short_words, searched_down_to
 from rote.report.rates import Criterion, hits_of, rates_by_criterion
 from rote.report.sweeps import sweep_series
-from rote.report.tables import CopiesRate, copies_rates
 from rote.report.view import Document, RunView
 from rote.stats.curves import query_grid
 from rote.stats.population import Flags, Floats, Population, character_maxima
@@ -28,17 +27,6 @@ SHORT_DOCUMENT = 4_000
 FEWEST_TOGETHER = 4
 
 
-@dataclass(frozen=True)
-class Drawing:
-    """A finished figure with its file name, caption and the definition its caption links to."""
-
-    name: str
-    caption: str
-    figure: Figure
-    anchor: str | None = None
-    is_wide: bool = False
-
-
 def draw_all(views: Sequence[RunView], comparison: Comparison | None) -> list[Drawing]:
     """Every figure the runs have data for; with several runs, file names carry the run's number."""
     drawings: list[Drawing] = []
@@ -48,6 +36,7 @@ def draw_all(views: Sequence[RunView], comparison: Comparison | None) -> list[Dr
         drawings += run_drawings(view, suffix=suffix, title=title)
     drawings += book_drawings(views)
     drawings += copies_drawings(views)
+    drawings += group_drawings(views)
     if comparison is not None and comparison.aligned is not None:
         drawings += model_drawings(views)
     return drawings
@@ -230,30 +219,6 @@ def heat_rows(view: RunView, documents: Sequence[Document], *, with_label: bool)
 
 def no_rows(view: RunView) -> Flags:
     return np.zeros(len(view.population), dtype=np.bool_)
-
-
-def copies_drawings(views: Sequence[RunView]) -> list[Drawing]:
-    """Rates against copies in training, when at least two numbers of copies can be compared."""
-    series = [one for view in views for one in copies_series(view, with_label=len(views) > 1)]
-    if not any(len(one.copies) > 1 for one in series):
-        return []
-    caption = "Share of windows extractable by how often their document stood in the training data (controls: 0)."
-    return [Drawing("copies", caption, rate_by_copies(series), "copies")]
-
-
-def copies_series(view: RunView, *, with_label: bool) -> list[CopiesSeries]:
-    """A line per criterion for documents in the wording trained on, and one for other editions."""
-    names = {Criterion.VERBATIM: "word for word", Criterion.NEAR: "nearly"}
-    groups: dict[str, list[CopiesRate]] = {}
-    for entry in copies_rates(view):
-        if entry.criterion in names:
-            prefix = f"{view.label}: " if with_label else ""
-            edition = ", another edition in training" if entry.is_other_edition else ""
-            groups.setdefault(prefix + names[entry.criterion] + edition, []).append(entry)
-    return [
-        CopiesSeries(name, tuple(entry.copies for entry in entries), tuple(entry.rate for entry in entries))
-        for name, entries in groups.items()
-    ]
 
 
 def model_drawings(views: Sequence[RunView]) -> list[Drawing]:

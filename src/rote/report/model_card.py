@@ -52,7 +52,7 @@ def rate_row(rates: list[CriterionRate], criterion: Criterion, edits: int | None
 
 
 def settings_sentence(view: RunView) -> str:
-    prefix, suffix = view.window_tokens
+    prefix, suffix = view.window_words
     targets = sum(document.split != Split.CONTROL for document in view.documents)
     return (
         f"Share of {prefix} + {suffix}-token windows of {targets} target and {len(view.documents) - targets} control "

@@ -117,7 +117,7 @@ def joint_headline(views: Sequence[RunView]) -> str:
 
 
 def question(view: RunView) -> str:
-    prefix, suffix = view.window_tokens
+    prefix, suffix = view.window_words
     near = (
         f", or with something at most {view.population.edit_budget} token edits away from it"
         if view.population.edit_budget

@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rote.report.certainty import Sentence, certainty
+from rote.report.groups import GROUP_CRITERIA, group_rates
 from rote.report.rates import Criterion, CriterionRate, rate_for, rates_by_criterion
 from rote.report.selection import selection_words
 from rote.report.summary import headline, question
@@ -22,6 +23,7 @@ COLOURS = ("#ffe6a8", "#ffd37c", "#fdb95a", "#f89b44", "#ef7a35", "#dc5a2a", "#c
 NOTHING = "·"
 NOT_COVERED = " "
 DOCUMENTS_SHOWN = 12
+GROUPS_SHOWN = 20
 
 
 def show_run(view: RunView) -> RenderableType:
@@ -31,7 +33,7 @@ def show_run(view: RunView) -> RenderableType:
     parts: list[RenderableType] = [opening, Text(with_commas(question(view)), style="dim"), Text()]
     if not view.is_complete:
         parts.insert(0, Text("This run is not finished; what follows are its finished windows.", style="yellow"))
-    parts += [rate_table(view, rates), Text(), *document_strips(view)]
+    parts += [rate_table(view, rates), Text(), *group_tables(view), *document_strips(view)]
     parts += [Text(), *bullet_list(certainty(view, rates))]
     return Group(*parts)
 
@@ -62,6 +64,31 @@ def rate_table(view: RunView, rates: list[CriterionRate]) -> Table:
     table.caption = with_commas(f"{selection_words(view)} · {policy_words(view.config)}")
     table.caption_justify = "left"
     return table
+
+
+def group_tables(view: RunView) -> Iterable[RenderableType]:
+    """Rates by kind and by tag, where records have them."""
+    entries = group_rates(view)
+    for grouping in dict.fromkeys(entry.grouping for entry in entries):
+        table = Table(box=None, pad_edge=False, header_style="dim")
+        for heading in (grouping, "side", "windows", *(criterion.value for criterion in GROUP_CRITERIA)):
+            table.add_column(heading, justify="left" if heading in (grouping, "side") else "right")
+        own = [entry for entry in entries if entry.grouping == grouping]
+        rows = list(dict.fromkeys((entry.group, entry.split) for entry in own))
+        for group, split in rows[:GROUPS_SHOWN]:
+            rates = {entry.criterion: entry.rate for entry in own if (entry.group, entry.split) == (group, split)}
+            cells = [
+                f"{percent(rates[criterion].value)} ({interval_words(rates[criterion].interval)})"
+                if criterion in rates
+                else "–"
+                for criterion in GROUP_CRITERIA
+            ]
+            windows = integer(next(iter(rates.values())).n)
+            table.add_row(*(Text(with_commas(cell)) for cell in (group, split.value, windows, *cells)))
+        if len(rows) > GROUPS_SHOWN:
+            table.caption = f"{len(rows) - GROUPS_SHOWN} more rows are in the report's tables/groups.csv."
+        yield table
+        yield Text()
 
 
 def rate_cells(entry: CriterionRate | None) -> tuple[Text, Text] | None:

@@ -75,6 +75,14 @@ class RunView:
         return int(lengths[0]), int(lengths[1])
 
     @property
+    def window_words(self) -> tuple[str, str]:
+        """Tokens of a prefix and of a target, in words: `50`, or `up to 120` where windows differ."""
+        lengths = self.results.select(pl.col("prefix_ids", "suffix_ids").list.len())
+        spans = zip(lengths.min().row(0), lengths.max().row(0), strict=True)
+        prefix, suffix = (str(high) if low == high else f"up to {high}" for low, high in spans)
+        return prefix, suffix
+
+    @property
     def copies(self) -> dict[str, int]:
         """Copies in training of the documents that stood there in the wording scanned, where the number is known."""
         return self._copies(of_other_edition=False)

@@ -81,7 +81,8 @@ def _task(key: int, item: Measured, config: RunConfig, eos_ids: frozenset[int]) 
     assert item.near is not None
     assert item.near.outcome is not None
     outcome = item.near.outcome
-    return ExploreTask(key, item.window.prefix_ids, _explore(item, item.near, outcome, config, eos_ids), outcome.states)
+    window, exploration = item.window, _explore(item, item.near, outcome, config, eos_ids)
+    return ExploreTask(key, window.prefix_ids, exploration, outcome.states, window.window_id)
 
 
 def _explore(

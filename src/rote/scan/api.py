@@ -11,8 +11,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rote.corpus.documents import Document, read_corpus
-from rote.corpus.windows import WindowSet
 from rote.errors import ConfigError
 from rote.models.hf import HuggingFaceModel, load
 from rote.scan.columns import facts_of, measures_of, results_schema
@@ -21,11 +19,11 @@ from rote.scan.pipeline import Facts, MeasuredWindow, Pipeline
 from rote.scan.run import (
     check_fits,
     check_memory,
-    choose_windows,
     complete_scan,
     open_session,
     run_identity,
 )
+from rote.scan.source import Source, cut_source, fitted, read_given
 from rote.types import Window
 
 if TYPE_CHECKING:
@@ -43,29 +41,30 @@ def load_model(
 class Windows(Sequence[Window]):
     """Windows with the documents they were cut from and the options they were cut with."""
 
-    documents: list[Document]
-    chosen: WindowSet
+    source: Source
     config: RunConfig
 
     def __len__(self) -> int:
-        return len(self.chosen.windows)
+        return len(self.source.chosen.windows)
 
     def __getitem__(self, place: Any) -> Any:
-        return self.chosen.windows[place]
+        return self.source.chosen.windows[place]
 
 
 def read_windows(
     model: HuggingFaceModel,
-    text: Sequence[str | Path],
+    text: Sequence[str | Path] = (),
     *,
     control: Sequence[str | Path] = (),
+    pairs: Sequence[str | Path] = (),
     config: RunConfig | None = None,
 ) -> Windows:
-    """Cut the windows that `config` describes from target and control texts."""
-    options = replace(config or RunConfig(), text=tuple(map(str, text)), control=tuple(map(str, control)))
+    """Cut the windows that `config` describes from target and control texts, or from files of pairs."""
+    sources = {"text": text, "control": control, "pairs": pairs}
+    given = {name: tuple(map(str, paths)) for name, paths in sources.items()}
+    options = replace(config or RunConfig(), **given)  # type: ignore[arg-type]
     check_fits(model, options)
-    documents = read_corpus(options.text, options.control)
-    return Windows(documents, choose_windows(model, documents, options), options)
+    return Windows(cut_source(read_given(options), model, options), options)
 
 
 class Results:
@@ -107,12 +106,12 @@ class Results:
         """Write a complete run folder, as `rote scan` would. The windows must come from `read_windows`."""
         if not isinstance(self._windows, Windows):
             raise ConfigError("only results of windows from rote.read_windows can be saved as a run folder.")
-        documents, config = self._windows.documents, self._config
-        identity = run_identity(self._model, documents, config)
+        source, config = self._windows.source, self._config
+        identity = run_identity(self._model, source, config)
         with open_session(replace(config, out=str(path)), identity) as session:
             if session.is_complete:
                 return session.path
-            session.write_texts(documents)
+            session.write_texts(source.documents)
             finished = session.finished_ids()
             for measured in self._measured:
                 if measured.row["window_id"] not in finished:
@@ -122,8 +121,7 @@ class Results:
                 session,
                 config,
                 self._model,
-                documents,
-                self._windows.chosen,
+                source,
                 self._facts,
                 command_line=["rote.scan"],
                 timings={},
@@ -132,6 +130,7 @@ class Results:
             return session.path
 
 
+SOURCES = ("text", "control", "pairs")
 CUTTING = ("prefix_tokens", "suffix_tokens", "stride_chars", "whole_documents", "limit", "sample", "bos")
 
 
@@ -150,9 +149,10 @@ def scan(model: HuggingFaceModel, windows: Sequence[Window], config: RunConfig |
     options = config or (windows.config if isinstance(windows, Windows) else RunConfig())
     if isinstance(windows, Windows):
         _require_same_cut(windows.config, options)
-        options = replace(options, text=windows.config.text, control=windows.config.control)
-    check_fits(model, options)
-    check_memory(model, options, windows=len(windows))
-    pipeline = Pipeline(model, options, decode=model.decode)
+        options = replace(options, **{name: getattr(windows.config, name) for name in SOURCES})
+    sizes = fitted(options, windows)
+    check_fits(model, sizes)
+    check_memory(model, sizes, windows=len(windows))
+    pipeline = Pipeline(model, sizes, decode=model.decode)
     rows = list(pipeline.run(windows))
     return Results(rows, windows, model=model, config=options, facts=pipeline.facts)

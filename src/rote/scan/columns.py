@@ -184,13 +184,16 @@ def measures_of(config: RunConfig) -> tuple[Measure, ...]:
     return tuple(measure for measure, is_asked_for in is_wanted.items() if is_asked_for)
 
 
+RECORD_COLUMNS: Schema = (Column("copies", "int64"), Column("kind", "text"), Column("tags", "list[text]"))
+"""What a pair says about itself: how often it stood in the training data, and words to group it by."""
 SHARED_COLUMNS: Schema = (Column("shared_share", "float64"), Column("shared_with", "text"))
 """How much of a control window's suffix stands in a target text, and in which if that is half of it or more."""
 
 
 def facts_of(config: RunConfig) -> Schema:
     """What the windows of a scan with these options carry beside their text (`Window.further`)."""
-    return SHARED_COLUMNS if config.control else ()
+    records = RECORD_COLUMNS if config.pairs else ()
+    return (*records, *(SHARED_COLUMNS if config.control or config.pairs else ()))
 
 
 def results_schema(measures: Sequence[Measure], facts: Schema = ()) -> Schema:

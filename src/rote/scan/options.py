@@ -27,6 +27,10 @@ class RunConfig:
     model: str = like(Common, "model")
     text: tuple[str, ...] = like(Common, "text")
     control: tuple[str, ...] = option((), "Control texts the model cannot have seen, like --text.", group="text")
+    pairs: tuple[str, ...] = option(
+        (), "Pairs of prefix and suffix instead of texts (.jsonl .csv .npy, or .txt with [[suffix]] marks).",
+        group="text",
+    )  # fmt: skip
     out: str = like(Common, "out")
     revision: str | None = like(Common, "revision")
     prefix_tokens: int = like(Common, "prefix_tokens")
@@ -142,15 +146,15 @@ class RunConfig:
             raise ConfigError(f"measures is empty; choose among {', '.join(MEASURES)}, separated by commas.")
         for text in self.sweep:
             parse_policy(text)
-        if "near" in self.measures and self.edit_budget > self.suffix_tokens:
+        if "near" in self.measures and not self.pairs and self.edit_budget > self.suffix_tokens:
             raise ConfigError(
                 f"edit-budget is {self.edit_budget}, but nothing is more than {self.suffix_tokens} edits away from a "
                 f"suffix of {self.suffix_tokens} tokens; lower it."
             )
 
     def require_places(self) -> None:
-        """A scan into a folder needs a model, a text and the folder."""
-        for name, example in (("model", "--model FOLDER"), ("text", "--text book.txt"), ("out", "--out runs/first")):
+        """A scan into a folder needs a model, texts or pairs, and the folder."""
+        for name, example in (("model", "--model FOLDER"), ("out", "--out runs/first")):
             if not getattr(self, name):
                 raise ConfigError(f"{name} is missing; give {example}.")
 
@@ -202,6 +206,7 @@ class RunConfig:
             "out",
             "text",
             "control",
+            "pairs",
             "model",
             "device",
             "slots",

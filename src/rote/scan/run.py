@@ -1,15 +1,14 @@
 """`rote scan` from configuration to a finished run folder: read, cut, load, measure, store, account."""
 
+import hashlib
+import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rote.corpus.documents import Document, read_corpus
-from rote.corpus.select import sample_key, select_windows
-from rote.corpus.shared import find_shared, mark_shared
-from rote.corpus.windows import WindowOptions, WindowSet
+from rote.corpus.select import sample_key
 from rote.errors import WindowError
 from rote.models.hf import HuggingFaceModel, load
 from rote.models.hf_compile import compile_layers
@@ -17,6 +16,7 @@ from rote.scan.columns import continuations_schema, facts_of, measures_of, resul
 from rote.scan.options import RunConfig
 from rote.scan.pipeline import Facts, Pipeline
 from rote.scan.score import windows_per_forward
+from rote.scan.source import Source, cut_source, fitted, read_given
 from rote.scan.totals import totals_of, windows_audited
 from rote.scan.verify import self_check
 from rote.search.sizing import check_slots, choose_slots, require_fitting
@@ -47,22 +47,23 @@ def scan_to_folder(
 ) -> ScanResult:
     """Run or resume the scan that `config` describes. `document_facts` are noted in the manifest, by document name."""
     config.require_places()
-    documents = read_corpus(config.text, config.control)
+    given = read_given(config)
     with progress.phase(f"loading {config.model}"):
         model = load(config.model, revision=config.revision, dtype=config.dtype, device=config.device)
         check_fits(model, config)
-        identity = run_identity(model, documents, config)
     with progress.phase("cutting windows"):
-        chosen = choose_windows(model, documents, config)
-    check_memory(model, config, windows=len(chosen.windows))
+        source = cut_source(given, model, config)
+    windows = source.chosen.windows
+    check_memory(model, fitted(config, windows), windows=len(windows))
+    identity = run_identity(model, source, config)
     # After the weights were hashed: compiling renames them.
-    if config.compile == "on" or (config.compile == "auto" and compiling_pays(model, config, len(chosen.windows))):
+    if config.compile == "on" or (config.compile == "auto" and compiling_pays(model, config, len(windows))):
         compile_layers(model.model)
     with open_session(config, identity, fresh=fresh) as run:
         if run.is_complete:
             return ScanResult(run.path, was_complete=True)
-        run.write_texts(documents)
-        _Scan(config, model, documents, chosen, run, progress).run(command_line, document_facts or {})
+        run.write_texts(source.documents)
+        _Scan(config, model, source, run, progress).run(command_line, document_facts or {})
     return ScanResult(Path(config.out), was_complete=False)
 
 
@@ -86,22 +87,22 @@ class _Scan:
         self,
         config: RunConfig,
         model: HuggingFaceModel,
-        documents: list[Document],
-        chosen: WindowSet,
+        source: Source,
         session: RunSession,
         progress: Progress,
     ) -> None:
-        self.config, self.model, self.documents, self.chosen = config, model, documents, chosen
+        self.config, self.model, self.source = config, model, source
+        self.fitted = fitted(config, source.chosen.windows)
         self.session, self.progress = session, progress
         self.facts = Facts()
 
     def run(self, command_line: Sequence[str], document_facts: Mapping[str, Mapping[str, Any]]) -> None:
         started, finished = time.monotonic(), self.session.finished_ids()
-        missing = [window for window in self.chosen.windows if window.window_id not in finished]
-        self.progress.start(len(self.chosen.windows), len(finished))
+        missing = [window for window in self.source.chosen.windows if window.window_id not in finished]
+        self.progress.start(len(self.source.chosen.windows), len(finished))
         if missing:
             pipeline = Pipeline(
-                self.model, self.config, decode=self.model.decode, audited=windows_audited(self.session.path)
+                self.model, self.fitted, decode=self.model.decode, audited=windows_audited(self.session.path)
             )
             for measured in pipeline.run(missing):
                 self.session.add(measured.row, measured.continuations)
@@ -114,8 +115,7 @@ class _Scan:
                 self.session,
                 self.config,
                 self.model,
-                self.documents,
-                self.chosen,
+                self.source,
                 self.facts,
                 command_line=command_line,
                 timings=timings,
@@ -124,10 +124,10 @@ class _Scan:
             )
 
     def _self_check(self) -> dict[str, Any] | None:
-        config = self.config
+        config = self.fitted
         if not config.self_check or "near" not in config.measures:
             return None
-        ordered = sorted(self.chosen.windows, key=lambda window: sample_key(window.window_id, config.seed))
+        ordered = sorted(self.source.chosen.windows, key=lambda window: sample_key(window.window_id, config.seed))
         slots = self.facts.slots or choose_slots(self.model, config.search_options(), config.limits)
         return self_check(
             self.model,
@@ -144,8 +144,7 @@ def complete_scan(
     session: RunSession,
     config: RunConfig,
     model: HuggingFaceModel,
-    documents: list[Document],
-    chosen: WindowSet,
+    source: Source,
     facts: Facts,
     *,
     command_line: Sequence[str],
@@ -156,16 +155,16 @@ def complete_scan(
     """Merge a scan whose windows are all there and write its manifest."""
     manifest = build_manifest(
         config=config.as_dict(),
-        texts=texts_section(documents, chosen, document_facts),
+        texts=texts_section(source, document_facts),
         model=asdict(model.identity) | {"bos_id": model.bos_id(config.bos)},
         device=device_section(model, facts),
         seed=config.seed,
         command_line=command_line,
         timings=timings,
-        totals=totals_of(session.path, config) | {"selection": asdict(chosen.selection)},
+        totals=totals_of(session.path, config) | {"selection": asdict(source.chosen.selection)} | source.counted,
         **further,
     )
-    session.complete(manifest, order=[window.window_id for window in chosen.windows])
+    session.complete(manifest, order=[window.window_id for window in source.chosen.windows])
 
 
 def compiling_pays(model: HuggingFaceModel, config: RunConfig, windows: int) -> bool:
@@ -179,7 +178,7 @@ def check_fits(model: HuggingFaceModel, config: RunConfig) -> None:
     for policy in config.policies:
         policy.check_vocabulary(model.vocab_size)
     need = config.prefix_tokens + config.suffix_tokens
-    if model.max_positions is not None and need > model.max_positions:
+    if not config.pairs and model.max_positions is not None and need > model.max_positions:
         raise WindowError(
             f"prefix + suffix are {need} tokens, but {model.name} takes at most {model.max_positions}. "
             "Shorten --prefix-tokens or --suffix-tokens."
@@ -196,50 +195,42 @@ def check_memory(model: HuggingFaceModel, config: RunConfig, *, windows: int) ->
         check_slots(model, config.search_options(), config.limits, config.slots or 1)
 
 
-def choose_windows(model: HuggingFaceModel, documents: list[Document], config: RunConfig) -> WindowSet:
-    options = WindowOptions(
-        prefix_tokens=config.prefix_tokens,
-        suffix_tokens=config.suffix_tokens,
-        stride_chars=None if config.whole_documents else config.stride_chars,
-    )
-    chosen = select_windows(
-        documents,
-        model,
-        options,
-        bos_id=model.bos_id(config.bos),
-        limit=config.limit,
-        sample=config.sample,
-        seed=config.seed,
-    )
-    if not config.control:
-        return chosen
-    return replace(chosen, windows=list(mark_shared(chosen.windows, find_shared(documents))))
-
-
-def run_identity(model: HuggingFaceModel, documents: list[Document], config: RunConfig) -> dict[str, Any]:
-    """What makes two runs the same run: options, model, texts. Where it runs and in which batches does not."""
+def run_identity(model: HuggingFaceModel, source: Source, config: RunConfig) -> dict[str, Any]:
+    """What makes two runs the same run: options, model, texts or pairs. Where and in which batches it runs does not."""
     known = asdict(model.identity)
-    return {
+    identity: dict[str, Any] = {
         "config": config.identity(),
         "model": {name: known[name] for name in ("weights_hash", "tokenizer_hash", "dtype")},
-        "texts": {f"{document.split}:{document.name}": document.content_hash for document in documents},
+        "texts": {f"{document.split}:{document.name}": document.content_hash for document in source.documents},
     }
+    if config.pairs:
+        rows = [[one.window_id, one.prefix_ids, one.suffix_ids, one.further] for one in source.chosen.windows]
+        identity["pairs"] = hashlib.sha256(json.dumps(rows).encode()).hexdigest()
+    return identity
 
 
-def texts_section(
-    documents: list[Document], chosen: WindowSet, facts: Mapping[str, Mapping[str, Any]]
-) -> dict[str, dict[str, Any]]:
+def texts_section(source: Source, facts: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    copies: dict[str, set[int | None]] = {}
+    for window in source.chosen.windows:
+        copies.setdefault(window.document, set()).add(window.further.get("copies"))
     return {
         document.name: {
             "split": str(document.split),
             "content_hash": document.content_hash,
             "characters": len(document.text),
-            "windows": chosen.tally.windows[document.name],
-            "short_windows": chosen.tally.short[document.name],
+            "windows": source.chosen.tally.windows[document.name],
+            "short_windows": source.chosen.tally.short[document.name],
+            **_known_copies(copies.get(document.name, set())),
             **facts.get(document.name, {}),
         }
-        for document in documents
+        for document in source.documents
     }
+
+
+def _known_copies(copies: set[int | None]) -> dict[str, int]:
+    """A document's copies in training, where its windows agree on a number."""
+    known = copies - {None}
+    return {"copies": known.pop()} if len(copies) == 1 and known else {}  # type: ignore[dict-item]
 
 
 def device_section(model: HuggingFaceModel, facts: Facts) -> dict[str, Any]:

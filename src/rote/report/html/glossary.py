@@ -144,6 +144,7 @@ GLOSSARY = (
         "Token rank",
         "The place of the true next token in the model's list of candidates. 1 is its first choice.",
     ),
+    Definition("kind", "Kinds and tags", "Words that records carry with them, to group them by."),
     Definition("copies", "Copies", "How often the document stood in the training data, where that is known."),
     Definition(
         "screen",

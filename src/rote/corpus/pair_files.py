@@ -1,0 +1,208 @@
+"""Files of pairs: a prefix and a suffix each, as texts, as token ids, or as a span marked inside a text.
+
+- `.jsonl`: one object a line with `prefix` and `suffix`, or `prefix_ids` and `suffix_ids`, or a `text` in which every
+  `[[suffix]]` is a pair of its own. Optional: `id`, `document` (pairs of one document are one unit), `split`, `copies`
+  (how often it stood in the training data), `kind`, `tags`. Other fields are passed over.
+- `.csv`: the same names as columns; ids as `1 2 3` or `[1, 2, 3]`, tags parted by `;`.
+- `.txt`, `.md`: a text with `[[suffix]]` marks.
+- `NAME_prefix.npy`: token ids [pairs, tokens], with NAME_suffix.npy beside it.
+
+A pair with 0 copies is a control unless it says otherwise.
+"""
+
+import csv
+import io
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rote.corpus.json_lines import read_json_lines
+from rote.corpus.plain import read_plain_text
+from rote.errors import TextError
+from rote.types import Split
+
+PAIR_SUFFIXES = (".jsonl", ".csv", ".txt", ".md", ".npy")
+MARKED_PREFIX_CHARACTERS = 1 << 16
+"""A mark in a book needs no more of what stands before it."""
+MARK = re.compile(r"\[\[(.*?)\]\]", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A prefix and a suffix, both texts or both token ids. `place` says where it was read, for sentences about it."""
+
+    name: str
+    document: str
+    split: Split
+    place: str
+    prefix: str | tuple[int, ...]
+    suffix: str | tuple[int, ...]
+    text: str | None = None
+    """The whole text that a marked suffix stands in; the prefix is what stands before it."""
+    start: int = 0
+    """Where the suffix begins in `text`."""
+    copies: int | None = None
+    kind: str | None = None
+    tags: tuple[str, ...] = ()
+
+
+def read_pairs(paths: Sequence[str | Path]) -> list[Pair]:
+    """The pairs of every file, in order; names are unique."""
+    pairs: dict[str, Pair] = {}
+    for path in map(Path, paths):
+        found = False
+        for pair in _pairs_of(path.expanduser()):
+            if pair.name in pairs:
+                raise TextError(f"{pair.place} uses the id {pair.name!r} a second time; give every pair its own.")
+            pairs[pair.name] = pair
+            found = True
+        if not found:
+            raise TextError(f"{path} holds no pair; give prefixes and suffixes, or a text with [[suffix]] marks.")
+    return list(pairs.values())
+
+
+def _pairs_of(path: Path) -> Iterator[Pair]:
+    kind = path.suffix.lower()
+    if kind not in PAIR_SUFFIXES:
+        raise TextError(f"{path} cannot be read as pairs; rote reads {', '.join(PAIR_SUFFIXES)}.")
+    if kind == ".npy":
+        return _array_pairs(path)
+    if kind in (".txt", ".md"):
+        return _marked(Pair(path.name, path.name, Split.TARGET, str(path), "", ""), read_plain_text(path))
+    rows = _json_rows(path) if kind == ".jsonl" else _csv_rows(path)
+    return (pair for number, fields in rows for pair in _of_row(fields, f"{path}:{number}", f"{path.name}#{number}"))
+
+
+def _json_rows(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    return ((number, fields) for number, _, fields in read_json_lines(path))
+
+
+def _csv_rows(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    rows = csv.DictReader(io.StringIO(read_plain_text(path), newline=""), strict=True)
+    try:
+        for fields in rows:
+            if None in fields or None in fields.values():
+                raise TextError(f"{path}:{rows.line_num} does not have one field per column; quote texts with commas.")
+            # An empty field is an absent one.
+            yield rows.line_num, {name: _csv_value(name, value) for name, value in fields.items() if value}
+    except csv.Error as error:
+        raise TextError(f"{path}:{rows.line_num} is not CSV: {error}.") from error
+
+
+def _csv_value(name: str, value: str) -> Any:
+    if name in ("prefix_ids", "suffix_ids"):
+        parts = value.strip().strip("[]").replace(",", " ").split()
+        return [int(part) if part.isdigit() else part for part in parts]
+    if name == "tags":
+        return [tag.strip() for tag in value.split(";") if tag.strip()]
+    return int(value) if name == "copies" and value.isdigit() else value
+
+
+def _of_row(fields: Mapping[str, Any], place: str, default_name: str) -> Iterator[Pair]:
+    name = fields.get("id", default_name)
+    if not isinstance(name, str | int) or name == "":
+        raise TextError(f"{place}: the id is {name!r}; use a string or a whole number.")
+    copies = fields.get("copies")
+    if copies is not None and not (type(copies) is int and copies >= 0):
+        raise TextError(f"{place}: copies is {copies!r}; write a whole number, 0 or more.")
+    pair = Pair(
+        name=str(name),
+        document=str(fields.get("document", name)),
+        split=_split(fields.get("split"), copies, place),
+        place=place,
+        prefix="",
+        suffix="",
+        copies=copies,
+        kind=None if fields.get("kind") is None else str(fields["kind"]),
+        tags=_tags(fields.get("tags"), place),
+    )
+    ways = [names for names in (("prefix", "suffix"), ("prefix_ids", "suffix_ids"), ("text",)) if names[0] in fields]
+    if len(ways) != 1:
+        raise TextError(f"{place} needs prefix and suffix, or prefix_ids and suffix_ids, or a text with [[marks]].")
+    if ways[0] == ("text",):
+        yield from _marked(pair, _text(fields, "text", place))
+        return
+    read = _text if ways[0][0] == "prefix" else _ids
+    prefix, suffix = (read(fields, field, place) for field in ways[0])
+    yield replace(pair, prefix=prefix, suffix=suffix)
+
+
+def _split(split: Any, copies: int | None, place: str) -> Split:
+    if split is None:
+        return Split.CONTROL if copies == 0 else Split.TARGET
+    if split not in tuple(Split):
+        raise TextError(f"{place} has the split {split!r}; write target or control, or leave it out.")
+    return Split(split)
+
+
+def _tags(tags: Any, place: str) -> tuple[str, ...]:
+    if tags is None:
+        return ()
+    if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
+        raise TextError(f"{place}: tags is {tags!r}; write a list of words.")
+    return tuple(dict.fromkeys(tags))
+
+
+def _text(fields: Mapping[str, Any], name: str, place: str) -> str:
+    value = fields.get(name)
+    if not isinstance(value, str) or not value:
+        raise TextError(f"{place}: {name} is missing, empty or no text; give every pair both sides.")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise TextError(f"{place}: {name} has half of a surrogate pair at character {error.start}; fix it.") from error
+    return value
+
+
+def _ids(fields: Mapping[str, Any], name: str, place: str) -> tuple[int, ...]:
+    value = fields.get(name)
+    if not isinstance(value, list) or not value or not all(type(token) is int and token >= 0 for token in value):
+        raise TextError(f"{place}: {name} is no list of token ids; write whole numbers, 0 or more.")
+    return tuple(value)
+
+
+def _marked(pair: Pair, text: str) -> Iterator[Pair]:
+    """One pair for every mark; the marks themselves are no part of the text."""
+    plain, spans, end = "", [], 0
+    for mark in MARK.finditer(text):
+        plain += text[end : mark.start()]
+        spans.append((len(plain), len(plain) + len(mark.group(1))))
+        plain += mark.group(1)
+        end = mark.end()
+    plain += text[end:]
+    if not spans or any(start == stop for start, stop in spans) or "[[" in plain or "]]" in plain:
+        raise TextError(f"{pair.place}: mark every suffix as [[suffix]], none empty, each mark closed and not nested.")
+    for number, (start, stop) in enumerate(spans, start=1):
+        name = pair.name if len(spans) == 1 else f"{pair.name}~{number}"
+        before = plain[max(0, start - MARKED_PREFIX_CHARACTERS) : start]
+        yield replace(pair, name=name, prefix=before, suffix=plain[start:stop], text=plain, start=start)
+
+
+def _array_pairs(path: Path) -> Iterator[Pair]:
+    stem = path.name.removesuffix(path.suffix)
+    if not stem.endswith("_prefix"):
+        raise TextError(f"{path} does not end in _prefix.npy; give NAME_prefix.npy, with NAME_suffix.npy beside it.")
+    name = stem.removesuffix("_prefix")
+    prefixes, suffixes = read_ids(path), read_ids(path.with_name(f"{name}_suffix{path.suffix}"))
+    if len(prefixes) != len(suffixes):
+        raise TextError(f"{path} has {len(prefixes)} prefixes, but there are {len(suffixes)} suffixes beside it.")
+    for number, (prefix, suffix) in enumerate(zip(prefixes, suffixes, strict=True)):
+        own, place = f"{name}#{number}", f"{path}, row {number}"
+        yield Pair(own, own, Split.TARGET, place, tuple(prefix.tolist()), tuple(suffix.tolist()))
+
+
+def read_ids(path: Path) -> "np.ndarray[Any, np.dtype[np.integer[Any]]]":
+    """A two-dimensional array of token ids, mapped and not read into memory."""
+    try:
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise TextError(f"{path} cannot be read as a numpy array: {error}.") from error
+    if array.ndim != 2 or array.dtype.kind not in "iu" or 0 in array.shape:
+        shape = "×".join(map(str, array.shape))
+        raise TextError(f"{path} is an array of {shape} {array.dtype}; give whole numbers, [rows, tokens].")
+    ids: np.ndarray[Any, np.dtype[np.integer[Any]]] = array
+    return ids

@@ -1,0 +1,109 @@
+"""Pairs as windows: whole prefixes and suffixes, positions that lead back to the words, every side its share."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rote.corpus.pair_files import Pair
+from rote.corpus.pair_windows import choose_pairs, longest_of, pair_windows
+from rote.errors import ConfigError, TextError
+from rote.types import Split
+from tests.corpus.toy_tokenizers import ByteTokenizer
+
+
+class Bytes(ByteTokenizer):
+    """One token a byte, and back."""
+
+    vocab_size = 256
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return bytes(ids).decode(errors="replace")
+
+
+def pair(name: str, prefix: str = "ab", suffix: str = "cd", document: str | None = None, **more: object) -> Pair:
+    return Pair(name, document or name, Split.TARGET, f"file:{name}", prefix, suffix, **more)  # type: ignore[arg-type]
+
+
+texts = st.text("aé漢 ", min_size=1, max_size=6)
+
+
+@given(st.lists(st.tuples(texts, texts, st.sampled_from(["one", "two", None])), min_size=1, max_size=8), st.booleans())
+def test_windows_hold_the_whole_pair_and_lead_back_to_its_words(
+    rows: list[tuple[str, str, str | None]], has_bos: bool
+) -> None:
+    pairs = [pair(f"p{n}", prefix, suffix, document) for n, (prefix, suffix, document) in enumerate(rows)]
+    bos_id = 0 if has_bos else None
+    made = pair_windows(pairs, Bytes(), bos_id=bos_id, marked_prefix_tokens=3)
+    texts_of = {document.name: document.text for document in made.documents}
+    assert made.merged == 0
+    for window, (prefix, suffix, document) in zip(made.windows, rows, strict=True):
+        assert window.prefix_ids == ((0,) if has_bos else ()) + tuple(prefix.encode())
+        assert bytes(window.suffix_ids).decode() == suffix
+        text = texts_of[window.document]
+        assert text[window.char_start : window.suffix_char_start] == prefix
+        assert text[window.suffix_char_start : window.char_end] == suffix
+        assert window.document == (document or window.window_id)
+    assert longest_of(made.windows)[1] == max(len(suffix.encode()) for _, suffix, _ in rows)
+
+
+def test_token_ids_are_kept_as_they_are() -> None:
+    ids = Pair("p", "p", Split.CONTROL, "file:1", tuple(b"ab"), tuple(b"cd"), copies=0, kind="k", tags=("t",))
+    (window,) = pair_windows([ids], Bytes(), bos_id=None, marked_prefix_tokens=3).windows
+    assert (window.prefix_ids, window.suffix_ids) == (tuple(b"ab"), tuple(b"cd"))
+    assert (window.char_start, window.suffix_char_start, window.char_end) == (0, 2, 4)
+    assert window.further == {"copies": 0, "kind": "k", "tags": ["t"]}
+
+
+def test_marked_spans_share_their_text_and_have_a_short_prefix() -> None:
+    text = "x" * 5000 + "0123456789"
+    marked = [
+        pair("m~1", text[:5000], "012", "m", text=text, start=5000),
+        pair("m~2", text[:5005], "567", "m", text=text, start=5005),
+    ]
+    made = pair_windows(marked, Bytes(), bos_id=7, marked_prefix_tokens=4)
+    assert [document.text for document in made.documents] == [text]
+    assert [bytes(window.prefix_ids[1:]) for window in made.windows] == [b"xxx", b"234"]
+    assert [text[window.suffix_char_start : window.char_end] for window in made.windows] == ["012", "567"]
+    assert all(len(window.prefix_ids) == 4 for window in made.windows)
+
+
+def test_ids_outside_the_vocabulary_are_refused() -> None:
+    ids = Pair("p", "p", Split.TARGET, "file:1", (1, 2), (300,))
+    with pytest.raises(TextError, match="file:1 has the token id 300, but the model knows 256 tokens"):
+        pair_windows([ids], Bytes(), bos_id=None, marked_prefix_tokens=3)
+
+
+def test_a_document_on_both_sides_is_refused() -> None:
+    pairs = [pair("a", document="d"), Pair("b", "d", Split.CONTROL, "file:2", "ab", "cd")]
+    with pytest.raises(TextError, match="file:2 is a control, but 'd' is not"):
+        pair_windows(pairs, Bytes(), bos_id=None, marked_prefix_tokens=3)
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(Split), st.integers(0, 4)), min_size=1, max_size=60),
+    st.integers(2, 70),
+    st.sampled_from(["limit", "sample"]),
+)
+def test_a_choice_of_pairs_leaves_no_side_out(rows: list[tuple[Split, int]], size: int, option: str) -> None:
+    pairs = [Pair(f"p{n}", f"{split}{d}", split, "", "a", "b") for n, (split, d) in enumerate(rows)]
+    chosen = choose_pairs(pairs, **{option: size})  # type: ignore[arg-type]
+    assert [one for one in pairs if one in chosen.pairs] == chosen.pairs
+    assert len(chosen.pairs) == min(size, len(pairs))
+    assert len(Counter(one.split for one in chosen.pairs)) == len(Counter(one.split for one in pairs))
+    assert chosen.selection.starts == Counter(one.split for one in pairs)
+    assert choose_pairs(pairs).pairs == pairs
+
+
+def test_a_limit_of_single_pairs_is_the_first_ones() -> None:
+    pairs = [pair(f"p{n}") for n in range(20)]
+    assert choose_pairs(pairs, limit=5).pairs == pairs[:5]
+    assert choose_pairs(pairs, sample=5, seed=1).pairs != choose_pairs(pairs, sample=5, seed=2).pairs
+
+
+def test_one_pair_cannot_be_both_sides() -> None:
+    pairs = [pair("a"), Pair("b", "b", Split.CONTROL, "", "a", "b")]
+    with pytest.raises(ConfigError, match="cannot hold both"):
+        choose_pairs(pairs, limit=1)
