@@ -18,10 +18,11 @@ import torch
 
 import environment
 from rote.distance.textbook import levenshtein_many
-from rote.explore.open_mass import Ball, OpenMass
+from rote.explore.ball import Ball
+from rote.explore.base import ExploreTask
+from rote.explore.explorer import Explorer
+from rote.explore.open_mass import OpenMass
 from rote.explore.residual import ResidualOptions, estimate_open
-from rote.explore.tree import Explorer
-from rote.explore.trie import ExploreTask
 from rote.models.table import TableModel
 from rote.policy import Policy, keep
 from rote.search import reference

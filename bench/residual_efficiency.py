@@ -16,12 +16,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from rote.explore.trie import ExploreTask
 
 from environment import save
-from rote.explore.open_mass import Ball, OpenMass
+from rote.explore.ball import Ball
+from rote.explore.base import ExploreTask
+from rote.explore.explorer import Explorer
+from rote.explore.open_mass import OpenMass
 from rote.explore.residual import ResidualOptions, estimate_open
-from rote.explore.tree import Explorer
 from rote.models.hf import HuggingFaceModel, load
 from rote.models.teacher_forcing import VerbatimScore, score_verbatim
 from rote.scan.options import RunConfig
