@@ -83,6 +83,9 @@ class RunFolder:
     def block(self, name: str) -> Path:
         return self.blocks / f"{name}.parquet"
 
+    def block_files(self) -> list[Path]:
+        return [self.blocks / name for name in sorted(_names(self.blocks)) if BLOCK_NAME.fullmatch(name)]
+
     def create(self) -> None:
         """Make the folder, or raise a RunError when it is a file, cannot be made, or holds something foreign."""
         try:
@@ -123,9 +126,8 @@ class RunFolder:
         """Remove parts, blocks and temporary files: what only an unfinished run needs."""
         for number in self.part_numbers():
             self.remove_part(number)
-        for name in _names(self.blocks):
-            if BLOCK_NAME.fullmatch(name):
-                (self.blocks / name).unlink(missing_ok=True)
+        for path in self.block_files():
+            path.unlink(missing_ok=True)
         self.remove_temporaries()
         for folder in (self.parts, self.blocks):
             with suppress(OSError):

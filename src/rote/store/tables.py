@@ -69,6 +69,6 @@ def _require_own(path: Path, facts: Mapping[bytes, bytes], run_id: str) -> None:
     found, table = facts[RUN_KEY.encode()].decode(), facts[TABLE_KEY.encode()].decode()
     if (found, table) != (run_id, path.stem):
         raise RunError(
-            f"{path} is not of this run: it says {table} of run {found[:8]}, and this is run {run_id[:8]}. "
-            "Take it away and run the same command again."
+            f"{path} is not of this run: it says {table} of run {found[:8]}, but identity.json says run {run_id[:8]}. "
+            "Take away the one that comes from elsewhere, and run the same command again."
         )

@@ -59,6 +59,6 @@ def _counts(folder: RunFolder, part: Part) -> bool:
 def _check_tables(folder: RunFolder, identity: RunIdentity, parts: tuple[Part, ...]) -> Iterator[str]:
     has_second = keeps_continuations(folder)
     files = [file for part in parts for file in ((part.results, part.continuations) if has_second else (part.results,))]
-    for file in [*files, *([folder.texts] if folder.texts.exists() else [])]:
+    for file in [*files, *folder.block_files(), *([folder.texts] if folder.texts.exists() else [])]:
         rows = check_table(file, run_id=identity.run_id)
         yield f"{file.relative_to(folder.path).as_posix()}: sealed, {rows:,} rows"
