@@ -15,6 +15,7 @@ import runpy
 import signal
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from importlib import import_module
 from pathlib import Path
@@ -146,7 +147,7 @@ def fork(session: Session) -> Ended:
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
             answer = os.write
             moments = (run_audit if session.arguments[0] == "in-process-audit" else run_command)(session)
-            answer(writing, str(moments).encode())
+            answer(writing, json.dumps([moments, sorted(sys.modules)]).encode())
             code = 0
         except SystemExit as ended:
             code = ended.code if isinstance(ended.code, int) else 1
@@ -155,9 +156,18 @@ def fork(session: Session) -> Ended:
             os._exit(code)
     os.close(writing)
     with os.fdopen(reading, encoding="utf-8") as answered:
-        moments_text = answered.read()
+        moments, modules = json.loads(answered.read() or "[0, []]")
     _, status = os.waitpid(child, 0)
-    return Ended(os.waitstatus_to_exitcode(status), int(moments_text or 0))
+    import_all(modules)
+    return Ended(os.waitstatus_to_exitcode(status), moments)
+
+
+def import_all(modules: list[str]) -> None:
+    """What one session imported, the next ones find imported."""
+    for name in modules:
+        if name not in sys.modules:
+            with suppress(Exception):
+                import_module(name)
 
 
 def share_model(path: str) -> None:
