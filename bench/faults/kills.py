@@ -38,7 +38,7 @@ from rote.longform.journal import read_journal  # noqa: E402
 from rote.longform.run import JOURNAL  # noqa: E402
 from rote.store.read import read_run  # noqa: E402
 from rote.store.verify import verify_run  # noqa: E402
-from tests.faults.dying import DyingProcess, Session, Stage, finished, said  # noqa: E402
+from tests.faults.dying import Counted, DyingProcess, Session, Stage, finished, said  # noqa: E402
 from tests.longform.audits import invented_book  # noqa: E402
 from tests.scan.scans import TinyLab, scan_arguments  # noqa: E402
 
@@ -126,19 +126,19 @@ class Campaign:
     def __init__(self, stage: Stage, folder: Path) -> None:
         self.stage, self.folder = stage, folder
 
-    def undisturbed(self, target: Target, *, files_only: bool) -> int:
+    def undisturbed(self, target: Target, *, counted: Counted) -> int:
         """How many moments a run has that is left alone."""
         run = self.folder / f"{target.name}-undisturbed"
         shutil.rmtree(run, ignore_errors=True)
-        ended = self.stage(Session(target.arguments(run), self._log(target), counts_files_only=files_only))
+        ended = self.stage(Session(target.arguments(run), self._log(target), counted=counted))
         assert ended.status == 0, said(Path(self._log(target)))
         return ended.moments
 
-    def play(self, target: Target, case: Case, moments: Iterator[int], *, files_only: bool) -> Case:
+    def play(self, target: Target, case: Case, moments: Iterator[int], *, counted: Counted) -> Case:
         """Kill at every one of `moments`, then let the run finish, and look."""
         run = self.folder / f"{target.name}-{case.mode}-{case.number}"
         for moment in moments:
-            if not self._kill(target, case, run, moment, files_only=files_only):
+            if not self._kill(target, case, run, moment, counted=counted):
                 break
         before = self._finished(target, case, run)
         log = self._log(target)
@@ -150,10 +150,10 @@ class Campaign:
         shutil.rmtree(run, ignore_errors=True)
         return case
 
-    def _kill(self, target: Target, case: Case, run: Path, moment: int, *, files_only: bool) -> bool:
+    def _kill(self, target: Target, case: Case, run: Path, moment: int, *, counted: Counted) -> bool:
         """Whether the process was killed; it may have been finished before that."""
         before, log = self._finished(target, case, run), self._log(target)
-        ended = self.stage(Session(target.arguments(run), log, moment, counts_files_only=files_only))
+        ended = self.stage(Session(target.arguments(run), log, moment, counted=counted))
         if ended.status != -signal.SIGKILL:
             if ended.status != 0:
                 case.faults.append(f"ended with {ended.status}: {said(Path(log))}")
@@ -198,17 +198,17 @@ class Campaign:
 
 
 def cases(campaign: Campaign, chosen: list[Target], *, each_step: int, random_cases: int, seed: int) -> Iterator[Any]:
-    """(target, case, moments, whether only steps of files count), in a fixed order."""
+    """(target, case, moments, what they count), in a fixed order."""
     for target in chosen:
-        steps = campaign.undisturbed(target, files_only=True)
+        steps = campaign.undisturbed(target, counted="files")
         for step in range(1, steps + 1, each_step):
-            yield target, Case(target.name, "step", step), [step], True
+            yield target, Case(target.name, "step", step), [step], "files"
     for target in chosen:
-        moments = campaign.undisturbed(target, files_only=False)
+        moments = campaign.undisturbed(target, counted="all")
         for number in range(random_cases // len(chosen)):
             drawn = random.Random(f"{seed} {target.name} {number}")
             kills = [drawn.randint(1, max(2, moments // 2)) for _ in range(drawn.randint(2, MOST_KILLS))]
-            yield target, Case(target.name, f"random-{seed}", number), kills, False
+            yield target, Case(target.name, f"random-{seed}", number), kills, "all"
 
 
 def run_campaign(
@@ -227,11 +227,11 @@ def run_campaign(
     campaign = Campaign(stage, folder)
     played = []
     listed = cases(campaign, targets(lab), each_step=each_step, random_cases=random_cases, seed=seed)
-    for place, (target, case, moments, files_only) in enumerate(listed):
+    for place, (target, case, moments, counted) in enumerate(listed):
         if place % share[1] != share[0]:
             continue
         if case.key not in known:
-            known[case.key] = campaign.play(target, case, iter(moments), files_only=files_only)
+            known[case.key] = campaign.play(target, case, iter(moments), counted=counted)
             note(state, case)
         played.append(known[case.key])
     return played

@@ -1,8 +1,8 @@
 """Runs of `rote`, each in a process of its own that gets a signal at a given moment: SIGKILL, or one it may answer.
 
 Moments are counted: every step of putting a file on the disk and, unless only those are asked for, every forward of
-the model and every request of an audit, before and after. A log gets a line for each window or request that was
-finished; another file what the command said.
+the model and every request of an audit, before and after; or the windows that are finished. A log gets a line for each
+window or request that was finished; another file what the command said.
 
 Sessions come as JSON lines on standard input (see `Session`). The answer is a JSON line with the exit status and the
 number of moments. Every session is forked from this process, which has imported everything, loaded the model and
@@ -19,9 +19,12 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 FILE_CALLS = ("fsync", "replace", "unlink", "mkdir", "rmdir", "write", "ftruncate")
+
+
+Counted = Literal["all", "files", "windows"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +35,7 @@ class Session:
     log: str
     moment: int = 0
     signal: int = int(signal.SIGKILL)
-    counts_files_only: bool = False
+    counted: Counted = "all"
 
 
 class Ended(NamedTuple):
@@ -91,12 +94,15 @@ def watch(session: Session) -> Clock:
     def noted(run: RunSession, row: Any, continuations: Any = ()) -> None:
         add(run, row, continuations)
         log.note(row["window_id"])
+        if session.counted == "windows":
+            clock.tick()
 
     RunSession.add = noted  # type: ignore[method-assign]
     clock = Clock(session.moment, session.signal)
-    for name in FILE_CALLS:
-        clock.watch(os, name)
-    if not session.counts_files_only:
+    if session.counted != "windows":
+        for name in FILE_CALLS:
+            clock.watch(os, name)
+    if session.counted == "all":
         clock.watch(TreeSessionHF, "forward")
         clock.watch(HuggingFaceModel, "score")
     return clock
@@ -130,7 +136,7 @@ def run_audit(session: Session) -> int:
             return super().complete(request, idempotency_key=idempotency_key)
 
     clock = watch(replace(session, log=os.devnull))
-    if not session.counts_files_only:
+    if session.counted == "all":
         clock.watch(Logged, "complete")
     run_audit(make_run(book, Path(out)), Logged(KnowsByHeart(book)))
     return clock.now
