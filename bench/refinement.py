@@ -17,9 +17,9 @@ import torch
 
 from environment import save
 from residual_efficiency import Searched, library_windows, search_all
+from rote.explore.base import ExploreTask
+from rote.explore.explorer import Explorer
 from rote.explore.refinement import TURNS, OrderName, Refined, RefineOptions, refine
-from rote.explore.tree import Explorer
-from rote.explore.trie import ExploreTask
 from rote.models.hf import HuggingFaceModel
 from rote.models.teacher_forcing import VerbatimScore
 from rote.scan.options import RunConfig

@@ -18,10 +18,11 @@ import torch
 
 import environment
 from rote.distance.textbook import levenshtein_many
-from rote.explore.open_mass import Ball, OpenMass
+from rote.explore.ball import Ball
+from rote.explore.base import ExploreTask
+from rote.explore.explorer import Explorer
+from rote.explore.open_mass import OpenMass
 from rote.explore.residual import ResidualOptions, estimate_open
-from rote.explore.tree import Explorer
-from rote.explore.trie import ExploreTask
 from rote.models.table import TableModel
 from rote.policy import Policy, keep
 from rote.search import reference
@@ -79,7 +80,7 @@ def random_case(seed: int) -> Case | None:
         policy=policy, beam_width=int(generator.integers(1, 3)), edit_budget=int(generator.integers(0, 3)),
         distance="hamming" if seed % 2 else "levenshtein", viability="exact", pin_verbatim=bool(seed % 3),
         negligible=0.0, threshold=None, stop_rule="mass", rank_by="mass", keep=None, max_children=None,
-        record_frontier=True, keep_states=False, suppress_eos=False,
+        record_frontier=True, keep_states=False,
     )  # fmt: skip
     outcome = reference.search(model, SearchTask(0, PREFIX, suffix), options)
     truth = true_mass(model, policy, suffix, options.edit_budget, options.distance)

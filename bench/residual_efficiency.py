@@ -19,10 +19,11 @@ import torch
 
 from environment import save
 from rote.corpus.documents import read_corpus
-from rote.explore.open_mass import Ball, OpenMass
+from rote.explore.ball import Ball
+from rote.explore.base import ExploreTask
+from rote.explore.explorer import Explorer
+from rote.explore.open_mass import OpenMass
 from rote.explore.residual import ResidualOptions, estimate_open
-from rote.explore.tree import Explorer
-from rote.explore.trie import ExploreTask
 from rote.models.hf import HuggingFaceModel, load
 from rote.models.teacher_forcing import VerbatimScore, score_verbatim
 from rote.scan.options import RunConfig
