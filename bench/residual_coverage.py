@@ -80,7 +80,7 @@ def random_case(seed: int) -> Case | None:
         policy=policy, beam_width=int(generator.integers(1, 3)), edit_budget=int(generator.integers(0, 3)),
         distance="hamming" if seed % 2 else "levenshtein", viability="exact", pin_verbatim=bool(seed % 3),
         negligible=0.0, threshold=None, stop_rule="mass", rank_by="mass", keep=None, max_children=None,
-        record_frontier=True, keep_states=False, suppress_eos=False,
+        record_frontier=True, keep_states=False,
     )  # fmt: skip
     outcome = reference.search(model, SearchTask(0, PREFIX, suffix), options)
     truth = true_mass(model, policy, suffix, options.edit_budget, options.distance)

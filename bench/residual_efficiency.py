@@ -18,6 +18,7 @@ import numpy as np
 import torch
 
 from environment import save
+from rote.corpus.documents import read_corpus
 from rote.explore.ball import Ball
 from rote.explore.base import ExploreTask
 from rote.explore.explorer import Explorer
@@ -26,7 +27,7 @@ from rote.explore.residual import ResidualOptions, estimate_open
 from rote.models.hf import HuggingFaceModel, load
 from rote.models.teacher_forcing import VerbatimScore, score_verbatim
 from rote.scan.options import RunConfig
-from rote.scan.source import cut_source, read_given
+from rote.scan.run import choose_windows
 from rote.search.base import SearchOptions, SearchOutcome, SearchTask
 from rote.search.engine import Engine
 from rote.search.rating import completion_table
@@ -51,7 +52,7 @@ def library_windows(library: Path, name: str, stride: int) -> tuple[HuggingFaceM
     texts = tuple(str(library / "texts" / "target" / f"{text}.txt") for text in TEXTS)
     config = RunConfig(model=str(library / name), text=texts, stride_chars=stride, residual=1)
     model = load(config.model, dtype="float32", device="cpu")
-    chosen = cut_source(read_given(config), model, config).chosen
+    chosen = choose_windows(model, read_corpus(config.text, ()), config)
     return model, config, list(score_verbatim(model, chosen.windows, [config.policy], batch_windows=16))
 
 
@@ -73,8 +74,7 @@ def estimate(searched: Searched, model: HuggingFaceModel, config: RunConfig, bud
 def row_of(searched: Searched, config: RunConfig, estimates: list[Estimate]) -> dict[str, Any]:
     values = np.array([estimate.value for estimate in estimates])
     mass, error = float(values.mean()), float(values.std(ddof=1))
-    search_evals = config.prefix_tokens + searched.outcome.beams
-    cost = search_evals + float(np.mean([estimate.token_evals for estimate in estimates]))
+    cost = searched.outcome.token_evals + float(np.mean([estimate.token_evals for estimate in estimates]))
     samples = mass * (1 - mass) / error**2 if error > 0 else math.inf
     plain = config.prefix_tokens + (config.suffix_tokens - 1) * samples
     window = searched.score.window
@@ -88,7 +88,7 @@ def row_of(searched: Searched, config: RunConfig, estimates: list[Estimate]) -> 
         "mean_standard_error": float(np.mean([estimate.standard_error for estimate in estimates])),
         "covering": float(np.mean([e.interval.low <= mass <= e.interval.high for e in estimates])),
         "tickets": float(np.mean([estimate.samples for estimate in estimates])),
-        "search_evals": search_evals,
+        "search_evals": searched.outcome.token_evals,
         "evals": cost,
         "monte_carlo_evals": plain,
         "ratio": plain / cost,
@@ -125,7 +125,7 @@ def main() -> None:
 
     rows = []
     found: dict[int, list[Estimate]] = {}
-    entries = 2 * max(arguments.budget, config.prefix_tokens + outcomes[0].beams)
+    entries = 2 * max(arguments.budget, outcomes[0].token_evals)
     for key, result in Explorer(model, config.policy, slots=4, limits=config.limits, entries=entries).run(tasks()):
         estimates = found.setdefault(key // repeats, [])
         estimates.append(result)

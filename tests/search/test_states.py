@@ -100,6 +100,21 @@ def test_going_on_from_the_frontier_costs_one_evaluation_a_node(model, tasks) ->
             )
 
 
+@settings(max_examples=60, deadline=None)
+@given(model=models, options=all_options(), tasks=task_lists())
+def test_edits_that_the_search_hands_over_are_those_of_walking_down_its_tree(model, options, tasks) -> None:  # type: ignore[no-untyped-def]
+    if options.policy.top_k is not None and options.policy.top_k > model.vocab_size:
+        options = replace(options, policy=replace(options.policy, top_k=model.vocab_size))
+    for task, outcome in zip(tasks, searched(model, tasks, options, 2), strict=True):
+        frontier = outcome.frontier
+        assert frontier is not None
+        assert (frontier.edits is not None) == options.is_exact
+        ball = Ball(task.suffix_ids, distance=options.distance, budget=options.edit_budget)
+        handed, walked = Tree(ball, frontier), Tree(ball, replace(frontier, edits=None))
+        assert (handed.states[: handed.beams] == walked.states[: walked.beams]).all()
+        assert (handed.least[handed.beams :] == walked.least[walked.beams :]).all()
+
+
 def one_search(model: TreeModel, **changes: Any) -> tuple[SearchTask, SearchOutcome]:
     task = SearchTask(0, (1, 2, 0), (0, 1, 2, 0, 1, 2))
     (outcome,) = searched(model, [task], replace(KEPT, **changes), 1)
