@@ -21,7 +21,11 @@ _KINDS = (
 
 def require_regular(path: str | Path) -> None:
     """Raise an OSError unless `path` leads to a regular file."""
-    _check(os.stat(path).st_mode, path)
+    try:
+        mode = os.stat(path).st_mode
+    except ValueError as error:  # a zero byte, half of a surrogate pair: no file has such a name
+        raise FileNotFoundError(errno.ENOENT, "no file can have this name", os.fspath(path)) from error
+    _check(mode, path)
 
 
 def read_bytes(path: str | Path, *, most: int | None = None) -> bytes:

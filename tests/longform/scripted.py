@@ -51,7 +51,11 @@ class Scripted(HuggingFaceModel):
         self.script = script
         self.prompts: list[list[int]] = []
         network = SimpleNamespace(
-            config=config, device="cpu", get_output_embeddings=lambda: weights, generate=self._generate
+            config=config,
+            device="cpu",
+            get_output_embeddings=lambda: weights,
+            generate=self._generate,
+            named_parameters=lambda: iter(()),
         )
         network.eval = lambda: network
         super().__init__(network, tokenizer, name="scripted")

@@ -80,6 +80,7 @@ class WatchedModel:
     ) -> None:
         self._inner, self._watch, self._opening = inner, watch, opening
         self.vocab_size, self.eos_ids, self.device = inner.vocab_size, inner.eos_ids, inner.device
+        self.dtype = inner.dtype
         self.next_logits, self.tree_bytes_per_entry = inner.next_logits, inner.tree_bytes_per_entry
 
     def open_tree(self, slots: int, entries: int, *, longest: int | None = None) -> TreeSession:

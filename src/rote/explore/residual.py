@@ -23,7 +23,7 @@ from rote.explore.open_mass import OpenMass
 from rote.explore.sampling import Rolled, Tickets, Walks
 from rote.types import Estimate, Interval
 
-PILOT_TICKETS = 8
+PILOT_TICKETS = 16
 """Tickets of a pilot, and of the draw after it, at the very least."""
 PILOT_SHARE = 0.1
 """Share of the budget the pilot is meant to use, if that is more than its least number of tickets."""

@@ -57,7 +57,9 @@ def missed_at_most(strata: Sequence[Stratum], *, level: float = 0.95) -> int:
     check_level(level)
     uncertain = [stratum for stratum in strata if stratum.left_out]
     each = level ** (1 / len(uncertain)) if uncertain else level
-    return sum(most_in_population(*stratum[:3], level=each) - stratum.found for stratum in uncertain)
+    # At least one, while a window is left out: a limit of 0 would claim that none can have been missed.
+    limit = sum(most_in_population(*stratum[:3], level=each) - stratum.found for stratum in uncertain)
+    return max(limit, 1) if uncertain else 0
 
 
 def most_in_population(windows: int, audited: int, found: int, *, level: float) -> int:
