@@ -45,4 +45,7 @@ clean:
 
 .venv/.dev: .venv/.runtime
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@for extra in ray multi-gpu peft datasets; do \
+		$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$$extra]" || \
+		echo "the extra $$extra could not be installed: its tests will skip and say so"; done
 	touch $@
