@@ -59,11 +59,10 @@ def matmul_rate() -> float:
     return 20 * 2 * 8192**3 / seconds
 
 
-def build(shape: str, layers: int | None) -> LlamaForCausalLM:
-    settings = SHAPES[shape] | ({} if layers is None else {"num_hidden_layers": layers})
+def build(settings: dict[str, int], device: torch.device) -> LlamaForCausalLM:
     config = LlamaConfig(vocab_size=32000, max_position_embeddings=4096, **settings)
     torch.manual_seed(0)
-    with torch.device("cuda"):
+    with device:
         torch.set_default_dtype(torch.bfloat16)
         model = LlamaForCausalLM(config).eval()
         torch.set_default_dtype(torch.float32)
@@ -152,7 +151,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=environment.RESULTS)
     chosen = parser.parse_args()
     peak = matmul_rate()
-    inner = build(chosen.shape, chosen.layers)
+    layers = {} if chosen.layers is None else {"num_hidden_layers": chosen.layers}
+    inner = build(SHAPES[chosen.shape] | layers, torch.device("cuda"))
     per_token = 2 * (sum(p.numel() for p in inner.parameters()) - inner.get_input_embeddings().weight.numel())
     results: dict[str, Any] = {"shape": chosen.shape, "layers": inner.config.num_hidden_layers}
     results["matmul_tflops"] = peak / 1e12
