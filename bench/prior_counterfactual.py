@@ -16,6 +16,8 @@ import environment
 from rote.lab.counterfactual import models_of
 from rote.lab.counterfactual_presets import PRESETS
 from rote.lab.run import level_means, run_counterfactual
+from rote.lab.section import read
+from rote.report.content_page import write_page
 
 
 def main() -> None:
@@ -53,8 +55,9 @@ def main() -> None:
     name = "prior_counterfactual" + ("" if arguments.preset == "quick" else f"_{arguments.preset}")
     images = Path(__file__).parent.parent / "docs" / "img"
     images.mkdir(parents=True, exist_ok=True)
+    write_page([read([arguments.out])], arguments.out / "report")
     for kind in ("svg", "png"):
-        shutil.copyfile(arguments.out / f"counterfactual.{kind}", images / f"{name}.{kind}")
+        shutil.copyfile(arguments.out / "report" / "figures" / f"counterfactual.{kind}", images / f"{name}.{kind}")
     print(result.agreement, result.prior_against_baseline, sep="\n")
     print(environment.save(name, results))
 

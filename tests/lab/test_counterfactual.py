@@ -1,6 +1,5 @@
 """The counterfactual design: who holds what, exactly; resume; and the test-sized study end to end."""
 
-import json
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +11,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from rote.cli.lab import lab_app
-from rote.errors import ConfigError
+from rote.errors import ConfigError, RunError
 from rote.lab import run as study
 from rote.lab.counterfactual import (
     PUBLISHED_LEVELS,
@@ -28,6 +27,7 @@ from rote.lab.counterfactual import (
 from rote.lab.counterfactual_presets import FULL, QUICK, TEST
 from rote.lab.run import CounterfactualResult, run_counterfactual
 from rote.lab.scores import correlate, correlation, fisher_interval
+from rote.store.read import read_run
 
 MINIATURE = replace(
     TEST,
@@ -116,31 +116,35 @@ def test_test_sized_study_agrees_with_counterfactual_memorization(result: Counte
     assert abs(means[0]["counterfactual"]) < 5 < means[2]["counterfactual"]
 
 
-def test_a_study_writes_results_and_figure_and_is_not_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_study_is_a_run_folder_and_is_not_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out, cache = tmp_path / "out", tmp_path / "cache"
     steps: list[tuple[int, int]] = []
     first = run_counterfactual(
         MINIATURE, out, cache_dir=cache, processes=1, advance=lambda done, total: steps.append((done, total))
     )
     assert steps == [(done, 4) for done in range(5)]
-    stored = json.loads((out / "results.json").read_text())
-    assert len(stored["cells"]) == 8
-    assert stored["agreement"]["value"] == first.agreement.value
-    assert (out / "counterfactual.svg").stat().st_size > 1000
-    monkeypatch.setattr(study, "measure_model", lambda *_: pytest.fail("a finished model was measured again"))
+    stored = read_run(out)
+    assert stored.kind == "counterfactual"
+    assert len(stored.results) == 8
+    assert stored.manifest is not None
+    assert stored.manifest["totals"]["agreement"]["value"] == first.agreement.value
+    assert not (out / "blocks").exists()
+    monkeypatch.setattr(study, "measure_models", lambda *_, **__: pytest.fail("a finished model was measured again"))
     again = run_counterfactual(MINIATURE, out, cache_dir=cache, processes=1)
-    assert again.cells == first.cells
+    assert again == first
+    with pytest.raises(RunError, match=r"plan\.seed: 0 in the run, 1 now"):
+        run_counterfactual(replace(MINIATURE, seed=1), out, cache_dir=cache, processes=1)
 
 
 def test_an_interrupted_study_goes_on_with_the_same_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = run_counterfactual(MINIATURE, tmp_path / "whole", cache_dir=tmp_path / "one", processes=1)
     original, calls = study.measure_model, []
 
-    def die_at_third(*arguments: object) -> None:
+    def die_at_third(*arguments: object) -> study.Scores:
         calls.append(arguments)
         if len(calls) == 3:
             raise KeyboardInterrupt
-        original(*arguments)  # type: ignore[arg-type]
+        return original(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(study, "measure_model", die_at_third)
     with pytest.raises(KeyboardInterrupt):

@@ -111,18 +111,23 @@ def test_a_joined_scan_is_told_in_counts_that_add_up(place: Path, tmp_path: Path
     assert "50.0 %, 95 % interval 20.0 % to 80.0 %" in " ".join(words.split())
 
 
-def test_a_prior_run_is_shown_and_is_no_scan_to_report(
+def test_a_prior_run_is_shown_and_reported_from_its_folder_alone(
     place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """Names and numbers of people are masked on the page too, whose manifest holds the examples."""
     out = tmp_path / "out"
-    run(place, out)
+    run(place, out, spans="auto", span_kinds=("phone",), prefix_lengths=(3,), least_probability=0.0)
     rote = make_command(capsys)
     shown = rote("show", out)
     assert shown.code == 0
     assert "95 % interval" in shown.out
-    refused = rote("report", out)
-    assert refused.code == 2
-    assert "is a prior run, and a report needs a scan" in " ".join(refused.err.split())
+    assert rote("report", out).code == 0
+    figures = {path.name for path in (out / "report" / "figures").glob("*.svg")}
+    assert figures == {"prior_scatter.svg", "prior_ratios.svg", "prior_by_prefix_length.svg"}
+    page = (out / "report" / "index.html").read_text(encoding="utf-8")
+    assert page.count("<figure") == 3
+    assert "Memorized, not just likely after any prefix" in page
+    assert "5012" not in page.replace("data:image", "")
 
 
 def test_an_unfinished_prior_run_says_that_it_is(

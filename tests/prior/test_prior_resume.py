@@ -75,9 +75,8 @@ def unfinished(place: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_a_block_with_a_flipped_bit_or_cut_short_is_measured_again(
-    place: Path, unfinished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: st.DataObject
+    place: Path, unfinished: Path, tmp_path: Path, data: st.DataObject
 ) -> None:
-    monkeypatch.setattr("rote.prior.run.write_figures", lambda *_: None)
     out = tmp_path / "damaged"
     shutil.rmtree(out, ignore_errors=True)
     shutil.copytree(unfinished / "killed", out)

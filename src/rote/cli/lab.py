@@ -1,14 +1,15 @@
 """`rote lab`: experiments on models trained on the spot."""
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
 
 from rote.cli.console import make_console
 from rote.cli.flags import GroupedCommand, command
+from rote.cli.scan import Session
 from rote.lab.options import PresetName
 from rote.options import option, required, settle
 
@@ -26,7 +27,7 @@ def lab() -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudyOptions:
-    out: Path = required("Folder for scores, results and the figure; resumed if unfinished.", group="output")
+    out: Path = required("Folder of the run; resumed if unfinished.", group="output")
     preset: PresetName = option("quick", "Minutes on two cores (quick), hours (full), or seconds (test).", group="text")
     processes: int | None = option(
         None, "Models trained at once.", group="machine", at_least=1, default_words="one per core"
@@ -37,11 +38,14 @@ class StudyOptions:
 
 
 @lab_app.command(cls=GroupedCommand)
-@command(StudyOptions)
-def counterfactual(options: StudyOptions) -> None:
+@command(StudyOptions, Session)
+def counterfactual(options: StudyOptions, session: Session) -> None:
     """Does the cheap ratio agree with counterfactual memorization? Trains models with and without target sequences."""
     from rote.lab.counterfactual_presets import PRESETS
-    from rote.lab.run import CounterfactualResult, level_means, run_counterfactual
+    from rote.lab.run import run_counterfactual
+    from rote.lab.section import read
+    from rote.report.content_page import write_page
+    from rote.report.content_terminal import show_content
 
     plan, out = PRESETS[options.preset], options.out
     console = make_console(stderr=True)
@@ -52,18 +56,10 @@ def counterfactual(options: StudyOptions) -> None:
         def advance(done: int, total: int) -> None:
             display.update(task, completed=done, total=total)
 
-        result: CounterfactualResult = run_counterfactual(plan, out, processes=options.processes, advance=advance)
-    table = Table("exact copies", "near-duplicates", "counterfactual", "log ratio", box=None)
-    for row in level_means(result.cells):
-        table.add_row(
-            f"{row['copies']}", f"{row['near_duplicates']}", f"{row['counterfactual']:.2f}", f"{row['log_ratio']:.2f}"
+        run_counterfactual(
+            plan, out, processes=options.processes, advance=advance, command_line=sys.argv, fresh=session.fresh
         )
-    shown = make_console()
-    shown.print(table)
-    low, high = result.agreement.by_target[:2]
-    shown.print(
-        f"\ncorrelation of log ratio and counterfactual score: {result.agreement.value:.3f}, "
-        f"95 % interval {low:.3f} to {high:.3f} (targets resampled); over level means {result.level_correlation:.3f}",
-        soft_wrap=True,
-    )
-    shown.print(f"Results and figure: {out}", soft_wrap=True)
+    content, shown = read([out]), make_console()
+    for part in show_content(content):
+        shown.print(part)
+    shown.print(f"\nResults: {out}\nPage: {write_page([content], out / 'report').page}", soft_wrap=True)

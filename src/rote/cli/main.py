@@ -21,6 +21,7 @@ from rote.cli.plan import plan
 from rote.cli.prior import prior
 from rote.cli.recall import recall
 from rote.cli.report import report
+from rote.cli.runs import runs
 from rote.cli.scan import scan
 from rote.cli.show import show
 from rote.cli.stopping import Stopped, leave, stopping_signals
@@ -75,7 +76,7 @@ def options_of_all(
     """What can be asked without a command."""
 
 
-for _command in (demo, scan, report, show, export, plan, recall, audit, prior, mc, verify_run):
+for _command in (demo, scan, report, show, runs, export, plan, recall, audit, prior, mc, verify_run):
     app.command(cls=GroupedCommand)(_command)
 app.add_typer(lab_app, name="lab")
 

@@ -2,14 +2,12 @@
 
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 
 from rote.cli.console import make_console
 from rote.cli.flags import command
 from rote.cli.look_first import look_first
 from rote.cli.progress import make_progress
 from rote.cli.scan import Session
-from rote.errors import RunError
 from rote.options import option, settle
 from rote.prior.options import PriorConfig
 
@@ -31,25 +29,19 @@ def prior(config: PriorConfig, session: Session, shown: Shown) -> None:
     """Tell memorized suffixes from merely likely ones: P(s|p) against the probability after other prefixes."""
     look_first(model=config.model, texts=(*config.text, *config.control, *config.prior_text))
     from rote.prior.run import prior_to_folder
+    from rote.prior.section import read, show
+    from rote.report.content import Asked
+    from rote.report.content_page import write_page
 
     with make_progress("prefixes") as progress:
         done = prior_to_folder(config, progress=progress, say=_say, command_line=sys.argv, fresh=session.fresh)
-    show_prior(done.path, reveal=shown.reveal)
+    console = make_console()
+    for part in show(done.path, Asked(reveal=shown.reveal)):
+        console.print(part)
+    page = write_page([read([done.path])], done.path / "report").page
+    console.print(f"\nResults: {done.path}\nPage: {page}", soft_wrap=True)
     if done.was_complete:
         make_console(stderr=True).print(f"{done.path} was complete already; --fresh starts over.", soft_wrap=True)
-
-
-def show_prior(path: Path, *, reveal: bool = False) -> None:
-    """The summary of a finished prior run in the terminal."""
-    from rote.prior.terminal import prior_summary
-    from rote.store.read import read_run
-
-    manifest = read_run(path).manifest
-    if manifest is None:
-        raise RunError(f"{path} is not finished, and a prior run has no rows before it is; run the same command again.")
-    console = make_console()
-    console.print(prior_summary(manifest["totals"], reveal=reveal))
-    console.print(f"\nResults and figures: {path}", soft_wrap=True)
 
 
 def _say(sentence: str) -> None:

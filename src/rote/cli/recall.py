@@ -1,16 +1,16 @@
 """`rote recall`: how much of a book stands, near-verbatim, in a text that is already there."""
 
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from rote.cli.console import make_console
 from rote.cli.flags import command
-from rote.corpus.documents import read_documents
+from rote.cli.scan import Session
+from rote.corpus.documents import Document, read_documents
 from rote.errors import TextError
 from rote.longform.alignment import Segment, SegmentKind, segments
 from rote.longform.merge import MergePass
@@ -26,7 +26,6 @@ _STYLES = {
     SegmentKind.ELSEWHERE: "yellow",
 }
 _WORDS_SHOWN_AT_EACH_END = 12
-_BLOCKS_SHOWN = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +37,9 @@ class RecallOptions:
         4, "Further passes that look for moved and duplicated passages.", group="audit", at_least=0
     )
     diff: bool = option(False, "Show both texts as one in the terminal.", group="output", names="--diff")
+    out: Path | None = option(
+        None, "Folder of the run: both texts, every block, the numbers, and a page.", group="output"
+    )
     html: Path | None = option(None, "Write the diff of both texts as a page.", group="output")
     json: Path | None = option(None, "Write every number and block as JSON.", group="output")
 
@@ -45,68 +47,64 @@ class RecallOptions:
         settle(self)
 
 
-@command(RecallOptions)
-def recall(options: RecallOptions) -> None:
+@command(RecallOptions, Session)
+def recall(options: RecallOptions, session: Session) -> None:
     """Measure how much of a book stands near-verbatim in a generated text (nv-recall)."""
-    book_text, generation_text = read_one(options.book), read_one(options.generation)
-    result = nv_recall(book_text, generation_text, passes=options.passes, repeated_passes=options.repeated_passes)
+    from rote.longform.recall_section import summary
+    from rote.report.content_terminal import show_content
+
+    book, generation = read_one(options.book), read_one(options.generation)
+    result = measure(book, generation, options, fresh=session.fresh)
     console = make_console()
-    show_result(console, result)
+    for part in show_content(summary(result, book=book.name, generation=generation.name)):
+        console.print(part)
     if options.diff:
-        for line in terminal_diff(segments(book_text, generation_text, result)):
+        for line in terminal_diff(segments(book.text, generation.text, result)):
             console.print(line, end=" ")
         console.print()
+    for page in write_files(book, generation, result, options):
+        console.print(str(page), soft_wrap=True)
+
+
+def measure(book: Document, generation: Document, options: RecallOptions, *, fresh: bool) -> RecallResult:
+    passes, repeated = options.passes, options.repeated_passes
+    if options.out is None:
+        return nv_recall(book.text, generation.text, passes=passes, repeated_passes=repeated)
+    from rote.longform.recall_run import recall_to_folder
+
+    return recall_to_folder(
+        book, generation, options.out, passes=passes, repeated_passes=repeated, command_line=sys.argv, fresh=fresh
+    )
+
+
+def write_files(book: Document, generation: Document, result: RecallResult, options: RecallOptions) -> Iterator[Path]:
+    """What was asked for beside the terminal; afterwards each page is yielded."""
+    if options.out is not None:
+        from rote.longform.recall_section import write
+
+        yield write([options.out], options.out / "report").page
     if options.html is not None:
+        from rote.longform.recall_section import facts
         from rote.longform.section import recall_page
         from rote.store.atomic import atomic_file
 
-        title = f"{options.generation.name} against {options.book.name}"
-        page = recall_page(book_text, generation_text, result, title=title, facts=facts(result))
+        title = f"{generation.name} against {book.name}"
+        page = recall_page(book.text, generation.text, result, title=title, facts=facts(result))
         with atomic_file(options.html) as file:
             file.write(page.encode())
+        yield options.html
     if options.json is not None:
         from rote.store.atomic import write_json
 
         write_json(options.json, result.record())
 
 
-def read_one(path: Path) -> str:
+def read_one(path: Path) -> Document:
     """The text of a file that holds exactly one."""
     documents = read_documents([path], split=Split.TARGET)
     if len(documents) != 1:
         raise TextError(f"{path} holds {len(documents)} texts; give a file with one.")
-    return documents[0].text
-
-
-def facts(result: RecallResult) -> list[tuple[str, str]]:
-    return [
-        ("nv-recall", f"{result.nv_recall:.2%}"),
-        ("matched words m", f"{result.matched_words:,} of {result.book_words:,}"),
-        ("missing words", f"{result.missing_words:,}"),
-        ("additional words", f"{result.additional_words:,} of {result.generation_words:,}"),
-        ("longest block", f"{result.longest_block:,} words"),
-        ("moved or duplicated", f"{len(result.out_of_order)} blocks, not counted"),
-    ]
-
-
-def show_result(console: Console, result: RecallResult) -> None:
-    for name, value in facts(result):
-        console.print(f"{name:>20}  {value}")
-    blocks = sorted((*result.blocks, *result.out_of_order), key=lambda block: -block.matched_words)
-    if not blocks:
-        return
-    table = Table("matched", "book words", "book characters", "generation words", "placement", box=None)
-    for block in blocks[:_BLOCKS_SHOWN]:
-        table.add_row(
-            f"{block.matched_words:,}",
-            f"{block.book_word_start:,}–{block.book_word_end:,}",
-            f"{block.book_char_start:,}–{block.book_char_end:,}",
-            f"{block.generation_word_start:,}–{block.generation_word_end:,}",
-            block.placement.replace("_", " "),
-        )
-    console.print(table)
-    if len(blocks) > _BLOCKS_SHOWN:
-        console.print(f"… and {len(blocks) - _BLOCKS_SHOWN} shorter blocks (all with --json)")
+    return documents[0]
 
 
 def terminal_diff(pieces: Iterable[Segment]) -> Iterator[Text]:

@@ -1,7 +1,8 @@
-"""`rote report`: runs as one page to read, with figures for a paper and tables for a spreadsheet."""
+"""`rote report`: runs of any kind as pages to read, with figures for a paper and tables for a spreadsheet."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.text import Text
 
@@ -10,11 +11,16 @@ from rote.cli.flags import command
 from rote.errors import ConfigError
 from rote.options import option, required, settle
 
+if TYPE_CHECKING:  # drawing needs matplotlib, which other commands should not wait for
+    from rote.report.content import Written
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportOptions:
     runs: tuple[Path, ...] = required(
-        "Run folders; several are compared side by side.", group="output", positional=True
+        "Run folders of any kind; several of one kind are compared, several kinds share a page.",
+        group="output",
+        positional=True,
     )
     out: Path | None = option(
         None, "Where to write the report.", group="output", default_words="RUN/report when there is one run"
@@ -26,25 +32,43 @@ class ReportOptions:
 
 @command(ReportOptions)
 def report(options: ReportOptions) -> None:
-    """Write a self-contained page with the shaded text, its figures (SVG, PNG), tables (CSV) and a model-card block."""
-    # Drawing needs matplotlib, which other commands should not wait for.
-    from rote.longform.audit_folder import is_audit
-    from rote.longform.section import write_exhibit
-    from rote.report.build import build_report
-
+    """Write a self-contained page of one run or several, with its figures (SVG, PNG) and tables (CSV)."""
     runs, out = options.runs, options.out
-    if len(runs) == 1 and is_audit(runs[0]):
-        exhibit = write_exhibit(runs[0], out)
-        for path in (exhibit.page, exhibit.bundle):
-            make_console().print(Text(str(path)), soft_wrap=True)
-        return
     if out is None and len(runs) > 1:
         raise ConfigError(
             f"{len(runs)} runs were given, so their report belongs to none of them; say where with --out."
         )
-    paths = build_report(runs, out if out is not None else runs[0] / "report")
+    written = write_report(runs, out if out is not None else runs[0] / "report")
     console = make_console()
-    console.print(Text(str(paths.page), style="bold"), soft_wrap=True)
-    drawn = len({path.stem for path in paths.figures})
-    tables = ", ".join(path.name for path in paths.tables)
-    console.print(Text(f"{drawn} figures (SVG and PNG); {tables}; {paths.model_card.name}"), soft_wrap=True)
+    console.print(Text(str(written.page), style="bold"), soft_wrap=True)
+    drawn = len({path.stem for path in written.others if path.suffix == ".svg"})
+    beside = [path.name for path in written.others if path.suffix not in (".svg", ".png")]
+    figures = [f"{drawn} figures (SVG and PNG)"] if drawn else []
+    console.print(Text("; ".join([*figures, *dict.fromkeys(beside)])), soft_wrap=True)
+
+
+def write_report(runs: tuple[Path, ...], out: Path) -> "Written":
+    """The kind's own page when all runs are of one kind; otherwise one page that holds and links them all."""
+    from rote.cli.kinds import by_kind, section_of
+    from rote.report.content import Link, Written
+    from rote.report.content_page import write_page
+
+    if not runs:
+        raise ConfigError("No run was given; name at least one folder that was --out of a run.")
+    groups = by_kind(runs)
+    sections = {kind: section_of(kind) for kind in groups}
+    if len(groups) == 1:
+        ((kind, paths),) = groups.items()
+        section = sections[kind]
+        return write_page([section.read(paths)], out) if section.write is None else section.write(paths, out)
+    contents, others = [], []
+    for kind, paths in groups.items():
+        content, write = sections[kind].read(paths), sections[kind].write
+        if write is not None:
+            own = write(paths, out / kind)
+            link = Link("The whole report, with its texts", own.page.relative_to(out).as_posix())
+            content = replace(content, links=(*content.links, link))
+            others += [own.page, *own.others]
+        contents.append(content)
+    page = write_page(contents, out)
+    return Written(page.page, (*page.others, *others))

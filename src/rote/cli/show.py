@@ -1,19 +1,29 @@
-"""`rote show`: the summary of a run in the terminal."""
+"""`rote show`: the summary of runs in the terminal."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rote.cli.console import make_console
 from rote.cli.flags import command
-from rote.cli.prior import show_prior
 from rote.options import option, required, settle
+
+if TYPE_CHECKING:  # `rote show --help` waits for none of these
+    from rich.console import RenderableType
+
+    from rote.report.content import Asked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShowOptions:
-    run: Path = required("A run folder, finished or not.", group="output", positional=True)
+    runs: tuple[Path, ...] = required(
+        "Run folders of any kind, finished or not; several of one kind are also compared.",
+        group="output",
+        positional=True,
+    )
     queries: tuple[float, ...] = option(
-        (), "Also show rates within this many queries; may be repeated.", group="output"
+        (), "Of a scan: rates within this many queries; may be repeated.", group="output"
     )
     probability: tuple[float, ...] = option((0.5, 0.9), "Probability for --queries; may be repeated.", group="output")
     reveal: bool = option(False, "Of a prior run: print what its examples otherwise mask.", group="output")
@@ -24,25 +34,31 @@ class ShowOptions:
 
 @command(ShowOptions)
 def show(options: ShowOptions) -> None:
-    """Show what a run found: rates with intervals, controls beside targets, and the text as a heat strip."""
-    from rote.longform.audit_folder import is_audit, read_audit
-    from rote.longform.exhibit_words import terminal_lines
-    from rote.report.queries import query_tables
-    from rote.report.terminal import show_run
-    from rote.report.view import load_view
-    from rote.store.read import read_run
+    """Show what runs found: rates with intervals, controls beside targets, and the text as a heat strip."""
+    from rote.cli.kinds import by_kind, section_of
+    from rote.report.content import Asked
+    from rote.report.content_terminal import show_content
 
+    asked = Asked(options.queries, options.probability, options.reveal)
+    groups = by_kind(options.runs)
     console = make_console()
-    if is_audit(options.run):
-        for line in terminal_lines(read_audit(options.run)):
-            console.print(line)
-        return
-    if read_run(options.run).kind == "prior":
-        show_prior(options.run, reveal=options.reveal)
-        return
-    view = load_view(options.run)
-    if not options.queries:
-        console.print(show_run(view))
-        return
-    for table in query_tables(view, queries=options.queries, probabilities=options.probability):
-        console.print(table)
+    for kind, paths in groups.items():
+        section = section_of(kind)
+        for path in paths:
+            if len(options.runs) > 1:
+                console.rule(f"{kind}: {path}", align="left")
+            for line in show_run(path, asked):
+                console.print(line)
+        if len(paths) > 1:
+            console.rule(f"{len(paths)} {kind} runs together", align="left")
+            for line in show_content(section.read(paths)):
+                console.print(line)
+
+
+def show_run(path: Path, asked: "Asked") -> "Iterable[RenderableType]":
+    """One run as its kind shows it."""
+    from rote.cli.kinds import kind_of, section_of
+    from rote.report.content_terminal import show_content
+
+    section = section_of(kind_of(path))
+    return show_content(section.read([path])) if section.show is None else section.show(path, asked)

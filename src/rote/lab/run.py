@@ -1,14 +1,13 @@
-"""`rote lab counterfactual`: train the grid in parallel, score every model, correlate, draw.
+"""`rote lab counterfactual`: train the grid in parallel, score every model, correlate.
 
-Every model is trained and scored by one worker and leaves one JSON file; what is there is not done again, so an
-interrupted study goes on where it stopped, whoever interrupted it.
+Every model is trained and scored by one worker; its scores are a block of the run folder, so an interrupted study is
+resumed without training a model again. A finished one has a row for every target at every level.
 """
 
-import json
 import math
 import multiprocessing
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,27 +15,35 @@ from typing import Any
 
 import numpy as np
 
-from rote.errors import ConfigError, StorageError
-from rote.lab.cache import content_key
+from rote.errors import ConfigError, RunError
 from rote.lab.counterfactual import (
     CounterfactualPlan,
     ModelSpec,
     cells_of,
     counterfactual_model,
-    model_key,
     models_of,
     write_material,
 )
 from rote.lab.scores import Correlation, CounterfactualCell, correlate, correlation
-from rote.lab.section import counterfactual_figure
 from rote.models.hf import load
 from rote.models.shared_prefix import SharedPrefixScorer
-from rote.report.figures.style import save_bytes
 from rote.stats.prior_mean import PriorSums
-from rote.store.atomic import atomic_file, write_json
-from rote.store.manifest import versions
+from rote.store.columns import Column, Schema
+from rote.store.manifest import build_manifest
+from rote.store.read import read_run
+from rote.store.session import RunSession
 
-SCORES = "scores"
+Scores = dict[str, list[float]]
+"""log_p, log_prior and prior_relative_error of one model, by target."""
+SCORE_NAMES = ("log_p", "log_prior", "prior_relative_error")
+SCORE_COLUMNS: Schema = tuple(Column(name, "float64") for name in SCORE_NAMES)
+PER_MODEL = ("log_p_with", "log_p_without", "log_priors")
+CELL_COLUMNS: Schema = (
+    Column("window_id", "text", is_required=True),
+    *(Column(name, "int32", is_required=True) for name in ("target", "copies", "near_duplicates")),
+    *(Column(name, "list[float64]", is_required=True) for name in PER_MODEL),
+    *(Column(name, "float64", is_required=True) for name in ("counterfactual", "log_ratio")),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,60 +70,95 @@ def run_counterfactual(
     cache_dir: Path | None = None,
     processes: int | None = None,
     advance: Callable[[int, int], None] = lambda done, total: None,
+    command_line: Sequence[str] = (),
+    fresh: bool = False,
 ) -> CounterfactualResult:
-    """Train, score, correlate; afterwards `out` holds results.json, counterfactual.svg and counterfactual.png."""
+    """Train, score, correlate; afterwards `out` is a finished run folder. What is finished is not done again."""
     if processes is not None and processes < 1:
         raise ConfigError(f"processes is {processes}; it must be at least 1.")
-    scores = measure_models(plan, out, cache_dir=cache_dir, processes=processes, advance=advance)
-    result = analyse(plan, scores)
-    write_json(out / "results.json", record(plan, result))
-    figure = counterfactual_figure(result.cells, result.agreement)
-    for kind in ("svg", "png"):
-        with atomic_file(out / f"counterfactual.{kind}") as file:
-            file.write(save_bytes(figure, kind))
-    return result
+    with RunSession.open(
+        out, kind="counterfactual", identity={"plan": asdict(plan)}, schema=CELL_COLUMNS, fresh=fresh
+    ) as session:
+        if session.is_complete:
+            return read_counterfactual(out)
+        scores = measure_models(plan, session, cache_dir=cache_dir, processes=processes, advance=advance)
+        result = analyse(plan, scores)
+        rows, finished = [_row(cell) for cell in result.cells], session.finished_ids()
+        for row in rows:
+            if row["window_id"] not in finished:
+                session.add(row)
+        session.complete(_manifest(plan, result, command_line), order=[row["window_id"] for row in rows])
+        return result
+
+
+def read_counterfactual(path: Path) -> CounterfactualResult:
+    """A finished study; a RunError when it is something else, unfinished, or not as it was written."""
+    run = read_run(path)
+    if run.kind != "counterfactual" or run.manifest is None:
+        raise RunError(f"{path} holds no finished counterfactual study; run its command again.")
+    cells = [
+        CounterfactualCell(
+            row["target"], row["copies"], row["near_duplicates"], *(tuple(row[name]) for name in PER_MODEL)
+        )
+        for row in run.results.to_dicts()
+    ]
+    return _agreements(cells, seed=run.manifest["seed"])
+
+
+def _row(cell: CounterfactualCell) -> dict[str, Any]:
+    lists = {name: list(getattr(cell, name)) for name in PER_MODEL}
+    return {
+        "window_id": f"target-{cell.target:04d}-copies-{cell.copies:04d}-{cell.near_duplicates:04d}",
+        "target": cell.target,
+        "copies": cell.copies,
+        "near_duplicates": cell.near_duplicates,
+        **lists,
+        "counterfactual": cell.counterfactual,
+        "log_ratio": cell.log_ratio,
+    }
 
 
 def measure_models(
     plan: CounterfactualPlan,
-    out: Path,
+    session: RunSession,
     *,
     cache_dir: Path | None,
     processes: int | None,
     advance: Callable[[int, int], None],
-) -> dict[ModelSpec, dict[str, list[float]]]:
+) -> dict[ModelSpec, Scores]:
     """The scores of every model, those already on the disk read back."""
     specs = models_of(plan)
-    try:
-        (out / SCORES).mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StorageError(f"Cannot use {out}: {error.strerror}; choose another folder with --out.") from error
-    missing = [spec for spec in specs if read_scores(score_file(plan, spec, out)) is None]
-    done = len(specs) - len(missing)
-    advance(done, len(specs))
-    for _ in _measure_all(plan, missing, out, cache_dir, min(processes or os.cpu_count() or 1, max(1, len(missing)))):
-        done += 1
-        advance(done, len(specs))
-    found = {spec: read_scores(score_file(plan, spec, out)) for spec in specs}
-    return {spec: scores for spec, scores in found.items() if scores is not None}
+    stored = {spec: session.read_block(spec.name) for spec in specs}
+    scores = {spec: _scores_of(rows) for spec, rows in stored.items() if rows is not None}
+    missing = [spec for spec in specs if spec not in scores]
+    advance(len(scores), len(specs))
+    at_once = min(processes or os.cpu_count() or 1, max(1, len(missing)))
+    for spec, found in _measure_all(plan, missing, cache_dir, at_once):
+        rows = [dict(zip(SCORE_NAMES, values, strict=True)) for values in zip(*found.values(), strict=True)]
+        session.write_block(spec.name, rows, SCORE_COLUMNS)
+        scores[spec] = found
+        advance(len(scores), len(specs))
+    return {spec: scores[spec] for spec in specs}
+
+
+def _scores_of(rows: list[dict[str, Any]]) -> Scores:
+    return {name: [row[name] for row in rows] for name in SCORE_NAMES}
 
 
 def _measure_all(
-    plan: CounterfactualPlan, specs: Sequence[ModelSpec], out: Path, cache_dir: Path | None, processes: int
-) -> Iterator[None]:
+    plan: CounterfactualPlan, specs: Sequence[ModelSpec], cache_dir: Path | None, processes: int
+) -> Iterator[tuple[ModelSpec, Scores]]:
     if processes == 1:
         for spec in specs:
-            measure_model(plan, spec, out, cache_dir)
-            yield
+            yield spec, measure_model(plan, spec, cache_dir)
         return
     # Spawned, not forked: torch's threads do not survive a fork.
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(processes, mp_context=context, initializer=_one_thread) as pool:
-        futures = [pool.submit(measure_model, plan, spec, out, cache_dir) for spec in specs]
+        futures = {pool.submit(measure_model, plan, spec, cache_dir): spec for spec in specs}
         try:
             for future in as_completed(futures):
-                future.result()
-                yield
+                yield futures[future], future.result()
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
@@ -128,42 +170,23 @@ def _one_thread() -> None:
     torch.set_num_threads(1)
 
 
-def measure_model(plan: CounterfactualPlan, spec: ModelSpec, out: Path, cache_dir: Path | None) -> None:
-    """Train one model (or take it from the cache) and write its scores: P(s|p) and v̂_s of every target."""
+def measure_model(plan: CounterfactualPlan, spec: ModelSpec, cache_dir: Path | None) -> Scores:
+    """Train one model (or take it from the cache): P(s|p) and v̂_s of every target."""
     folder = counterfactual_model(plan, spec, cache_dir=cache_dir)
     model = load(str(folder.path), device="cpu", dtype="float32")
     material, half = write_material(plan), plan.half_tokens
     scorer = SharedPrefixScorer(model, [target[half:] for target in material.targets])
     own = scorer.score([target[:half] for target in material.targets]).diagonal()
     after_others = scorer.score([passage[:half] for passage in material.reference]).numpy()
-    sums = PriorSums.of(after_others, np.ones((len(after_others), 1), dtype=np.int64))
-    estimates = sums.estimates()
-    write_json(
-        score_file(plan, spec, out),
-        {
-            "model": folder.path.name,
-            "log_p": own.tolist(),
-            "log_prior": [estimate.log_mean for estimate in estimates],
-            "prior_relative_error": [estimate.relative_error for estimate in estimates],
-        },
-    )
+    estimates = PriorSums.of(after_others, np.ones((len(after_others), 1), dtype=np.int64)).estimates()
+    return {
+        "log_p": own.tolist(),
+        "log_prior": [estimate.log_mean for estimate in estimates],
+        "prior_relative_error": [estimate.relative_error for estimate in estimates],
+    }
 
 
-def score_file(plan: CounterfactualPlan, spec: ModelSpec, out: Path) -> Path:
-    """Named after everything that decides the numbers, so that studies can share a folder and never mix."""
-    key = content_key([model_key(plan, spec), plan.reference_passages])
-    return out / SCORES / f"{spec.name}-{key}.json"
-
-
-def read_scores(file: Path) -> dict[str, list[float]] | None:
-    try:
-        scores: dict[str, list[float]] = json.loads(file.read_bytes())
-    except (OSError, ValueError):
-        return None
-    return scores
-
-
-def analyse(plan: CounterfactualPlan, scores: dict[ModelSpec, dict[str, list[float]]]) -> CounterfactualResult:
+def analyse(plan: CounterfactualPlan, scores: Mapping[ModelSpec, Scores]) -> CounterfactualResult:
     """Cells and correlations from the scores of all models."""
     cells = []
     for target, level in cells_of(plan):
@@ -180,8 +203,13 @@ def analyse(plan: CounterfactualPlan, scores: dict[ModelSpec, dict[str, list[flo
                 log_priors=tuple(each["log_prior"][target] for each in with_copies),
             )
         )
+    return _agreements(cells, seed=plan.seed)
+
+
+def _agreements(cells: list[CounterfactualCell], *, seed: int) -> CounterfactualResult:
+    """The correlations; the same cells and seed give the same intervals."""
     targets = [cell.target for cell in cells]
-    generator = np.random.default_rng([plan.seed, 11])
+    generator = np.random.default_rng([seed, 11])
     ratios = [cell.log_ratio for cell in cells]
     counterfactuals = [cell.counterfactual for cell in cells]
     return CounterfactualResult(
@@ -196,23 +224,22 @@ def analyse(plan: CounterfactualPlan, scores: dict[ModelSpec, dict[str, list[flo
     )
 
 
-def record(plan: CounterfactualPlan, result: CounterfactualResult) -> dict[str, Any]:
-    return {
-        "plan": asdict(plan),
-        "agreement": asdict(result.agreement),
-        "prior_against_baseline": asdict(result.prior_against_baseline),
-        "level_correlation": result.level_correlation,
-        "levels": level_means(result.cells),
-        "cells": [
-            {
-                **asdict(cell),
-                "counterfactual": cell.counterfactual,
-                "log_ratio": cell.log_ratio,
-            }
-            for cell in result.cells
-        ],
-        "versions": versions(),
-    }
+def _manifest(plan: CounterfactualPlan, result: CounterfactualResult, command_line: Sequence[str]) -> dict[str, Any]:
+    return build_manifest(
+        config=asdict(plan),
+        texts={},
+        model={"name": f"{len(models_of(plan))} models trained by the lab"},
+        device={"name": "cpu"},
+        seed=plan.seed,
+        command_line=command_line,
+        timings={},
+        totals={
+            "agreement": asdict(result.agreement),
+            "prior_against_baseline": asdict(result.prior_against_baseline),
+            "level_correlation": result.level_correlation,
+            "levels": level_means(result.cells),
+        },
+    )
 
 
 def level_means(cells: Sequence[CounterfactualCell]) -> list[dict[str, float]]:

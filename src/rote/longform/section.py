@@ -2,8 +2,10 @@
 
 import hashlib
 import io
+import json
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,27 +16,31 @@ from markupsafe import Markup
 from rote import __version__
 from rote.errors import StorageError
 from rote.longform.audit_folder import AuditFolder, read_audit
+from rote.longform.drawings import audit_drawings, recall_of
 from rote.longform.exhibit import exhibit
 from rote.longform.exhibit_texts import PRINTED_PASSAGES, PRINTED_ROWS, MapLine, passages_of
-from rote.longform.exhibit_words import elsewhere_rows
+from rote.longform.exhibit_words import (
+    control_row,
+    control_sentence,
+    elsewhere_rows,
+    facts,
+    headline,
+    model_name,
+    notices,
+    spread_sentence,
+    terminal_lines,
+    trial_row,
+)
 from rote.longform.passages import Pair
 from rote.longform.recall import RecallResult
+from rote.report.content import Asked, Cells, Content, Link, Section, Written
+from rote.report.content_page import write_page
 from rote.report.drawing import Drawing
-from rote.report.figures.longform import (
-    Likeness,
-    MatchBlock,
-    Recall,
-    Tries,
-    block_map,
-    null_distribution,
-    recall_bars,
-    similarity_by_tries,
-    word_counts,
-)
+from rote.report.figures.longform import recall_bars
 from rote.report.figures.style import save_bytes
 from rote.report.html.render import FOLDER as REPORT_HTML
 from rote.report.html.render import PageFigure, tied
-from rote.report.words import integer
+from rote.report.words import integer, listed
 from rote.store.atomic import atomic_file
 
 HTML = Path(__file__).parent / "html"
@@ -63,7 +69,7 @@ def write_exhibit(run: Path, out: Path | None = None) -> ExhibitPaths:
     """Write `out`/index.html, figures and exhibit.zip (default: RUN/report), for the owner's eyes only."""
     audit = read_audit(run)
     folder = run / "report" if out is None else out
-    drawings = list(_drawings(audit))
+    drawings = list(audit_drawings(audit))
     vectors = {drawing.name: save_bytes(drawing.figure, "svg") for drawing in drawings}
     page = render(audit, [PageFigure(d.name, d.caption, vectors[d.name]) for d in drawings if not d.is_wide]).encode()
     figures = {
@@ -132,60 +138,70 @@ def _bundle(audit: AuditFolder, page: bytes) -> bytes:
     return buffer.getvalue()
 
 
-def _drawings(audit: AuditFolder) -> Iterator[Drawing]:
-    """The map of the best trial for papers; on the page, what several trials, tries or controls add."""
-    best = audit.best
-    for number, section in enumerate(best["sections"]):
-        if section["recall"] is not None:
-            yield Drawing(
-                f"map-{number + 1}", "Where the passages stand in book and answer.", _map(section), is_wide=True
-            )
-    asked = [(f"trial {trial['trial']}", trial) for trial in audit.trials]
-    asked += [(f"control: {control['name']}", control["asked"]) for control in audit.findings["controls"]]
-    recalls = [_recall(label, trial) for label, trial in asked]
-    if len(recalls) > 1 and any(one.matched for one in recalls):
-        caption = "nv-recall of every trial and control; a failed phase 1 recovered nothing."
-        yield Drawing("nv-recall", caption, recall_bars(recalls))
-    answered = [one for one in recalls if one.generated_words]
-    if len(answered) > 1:
-        yield Drawing("words", "Words matched, missing and added.", word_counts(answered))
-    null = [
-        Likeness(measure["nv_recall"], measure["longest_run"])
-        for control in audit.findings["controls"]
-        for measure in control["null"]
-    ]
-    if null:
-        found = [Likeness(trial["nv_recall"] or 0.0, trial["longest_block"]) for trial in audit.trials]
-        caption = "The answers measured against control books, beside what they have of this book."
-        yield Drawing("null-distribution", caption, null_distribution(null, found))
-    tries = [
-        Tries(f"{label}, {section['name']}", tuple(section["tries"]))
-        for label, trial in asked
-        for section in trial["sections"]
-        if len(section["tries"]) > 1
-    ]
-    if tries:
-        threshold = audit.manifest["config"]["similarity"]
-        caption = (
-            "The best share of the target found after so many tries of phase 1; the line is what it takes to go on."
-        )
-        yield Drawing("similarity-by-tries", caption, similarity_by_tries(tries, threshold=threshold))
+def read(runs: Sequence[Path]) -> Content:
+    """Audits in a few lines: every trial and control of each."""
+    audits = [read_audit(run) for run in runs]
+    labels = [f"{model_name(audit)}, {audit.book_name}" for audit in audits]
+    first = audits[0]
+    shares = [f"{headline(audit)}" for audit in audits]
+    sentences = [spread_sentence(row) for audit in audits for row in audit.findings["spread"] if row["trials"] > 1]
+    sentences += [control_sentence(found) for audit in audits if (found := audit.findings["controls"])]
+    return Content(
+        kind="audit",
+        label=listed(labels),
+        headline=f"{listed(shares, most=len(shares))}.",
+        date=str(first.manifest["written_at"])[:10],
+        facts=tuple(facts(first)),
+        notices=tuple(dict.fromkeys(notice for audit in audits for notice in notices(audit))),
+        tables=(_trials(audits, labels), *_controls(audits)),
+        sentences=tuple(sentences),
+        draw=lambda: _compared(audits, labels),
+        manifests=tuple((audit.path.name, json.dumps(audit.manifest, indent=2)) for audit in audits),
+    )
 
 
-def _map(section: Mapping[str, Any]) -> Any:
-    recall = section["recall"]
-    blocks = [
-        MatchBlock(
-            block["book_word_start"],
-            block["book_word_end"],
-            block["generation_word_start"],
-            block["generation_word_end"],
-        )
-        for block in recall["blocks"]
-    ]
-    return block_map(blocks, book_words=recall["book_words"], generated_words=recall["generation_words"])
+def show(run: Path, asked: Asked) -> Iterable[str]:
+    return terminal_lines(read_audit(run))
 
 
-def _recall(label: str, trial: Mapping[str, Any]) -> Recall:
-    generated = sum(section["recall"]["generation_words"] for section in trial["sections"] if section["recall"])
-    return Recall(label, trial["matched_words"], trial["book_words"], generated, trial["longest_block"])
+def write(runs: Sequence[Path], out: Path) -> Written:
+    """The exhibit of one audit; of several, each has its own below a page that compares them."""
+    if len(runs) == 1:
+        paths = write_exhibit(runs[0], out)
+        return Written(paths.page, (*paths.figures, paths.bundle))
+    exhibits = [write_exhibit(run, out / f"exhibit-{number}") for number, run in enumerate(runs, 1)]
+    links = tuple(
+        Link(f"The exhibit of {run.name}", paths.page.relative_to(out).as_posix())
+        for run, paths in zip(runs, exhibits, strict=True)
+    )
+    page = write_page([replace(read(runs), links=links)], out)
+    return Written(page.page, (*page.others, *(path for paths in exhibits for path in (paths.page, paths.bundle))))
+
+
+def _trials(audits: Sequence[AuditFolder], labels: Sequence[str]) -> Cells:
+    rows = tuple(
+        (label, row["trial"], row["settings"], row["nv_recall"], row["longest"])
+        for audit, label in zip(audits, labels, strict=True)
+        for row in map(trial_row, audit.trials)
+    )
+    return Cells("trials", "Trials", ("audit", "trial", "settings", "nv-recall", "longest passage"), rows)
+
+
+def _controls(audits: Sequence[AuditFolder]) -> Iterator[Cells]:
+    rows = tuple(
+        (row["name"], row["similarity"], row["asked"], row["null"], row["run"])
+        for audit in audits
+        for row in map(control_row, audit.findings["controls"])
+    )
+    if rows:
+        heads = ("control book", "target found", "nv-recall when asked for", "nv-recall of the answers", "longest run")
+        yield Cells("controls", "What the controls gave", heads, rows)
+
+
+def _compared(audits: Sequence[AuditFolder], labels: Sequence[str]) -> Iterator[Drawing]:
+    recalls = [recall_of(label, audit.best) for audit, label in zip(audits, labels, strict=True)]
+    if any(one.matched for one in recalls):
+        yield Drawing("nv-recall", "nv-recall of the best trial of each audit.", recall_bars(recalls))
+
+
+SECTION = Section("audit", read, show, write)

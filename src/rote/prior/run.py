@@ -17,7 +17,7 @@ from rote.prior.forecast import forecast_sentences
 from rote.prior.items import PriorItem, PriorItems, read_items
 from rote.prior.measure import Measurement
 from rote.prior.options import PriorConfig
-from rote.prior.section import summarise, write_figures
+from rote.prior.totals import summarise
 from rote.store.manifest import build_manifest
 from rote.store.progress import Progress
 from rote.store.session import RunSession
@@ -119,7 +119,7 @@ def complete(
     command_line: Sequence[str],
     reference: Sequence[Document],
 ) -> None:
-    """Rows, figures, and the manifest last."""
+    """Rows, and the manifest last."""
     config, model = measurement.config, measurement.model
     rows = rows_of(items.items, scores, config, decode=model.decode)
     finished = session.finished_ids()
@@ -133,7 +133,6 @@ def complete(
         "in_reference": in_reference(items, reference, measurement.drawn),
         **items.left_out,
     }
-    write_figures(session.path, rows, scores)
     manifest = build_manifest(
         config=config.as_dict(),
         texts=_texts(items.documents) | _texts(reference, prefix="prior:"),

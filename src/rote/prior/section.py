@@ -1,231 +1,223 @@
-"""What a prior run adds up to: counts by split and kind, thresholds, examples, the joined view, figures."""
+"""How prior runs are shown: counts, thresholds and masked examples in a terminal and on a page, models compared."""
 
-import math
+import json
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import polars as pl
+from rich.console import RenderableType
 
-from rote.errors import StorageError
-from rote.prior.columns import LengthScores
-from rote.prior.draws import DrawnPrefixes
-from rote.prior.figures import (
-    PriorShare,
-    ScoredSuffixes,
-    ShownThreshold,
-    prior_scatter,
-    prior_shares,
-    ratios_by_length,
-)
-from rote.prior.items import PAIR_KIND, WINDOW_KIND
-from rote.prior.masking import mask_identifiers, mask_whole
-from rote.prior.verdicts import PriorVerdict
-from rote.report.figures.style import save_bytes
-from rote.stats.clustered import rate_with_clusters
-from rote.stats.intervals import Rate
-from rote.store.atomic import atomic_file
-from rote.types import Split, Verdict
+from rote.errors import RunError
+from rote.prior.terminal import basis_sentences, joined_sentence, prior_summary, real, threshold_notes
+from rote.report.content import Asked, Cells, Content, Section
+from rote.report.view import model_name
+from rote.report.words import integer, listed, number_from_log, percent, policy_words, probability
+from rote.store.read import read_run
+from rote.types import Interval, Split
 
-Row = Mapping[str, Any]
-Decode = Callable[[Sequence[int]], str]
-EXAMPLES = 5
-WORDS = {
-    PriorVerdict.MEMORIZED: "memorized",
-    PriorVerdict.MERELY_LIKELY: "merely_likely",
-    PriorVerdict.UNSETTLED: "unsettled",
-}
+if TYPE_CHECKING:  # a terminal does not wait for drawing
+    from rote.prior.figures import PriorShare, ScoredSuffixes, ShownThreshold
+    from rote.report.drawing import Drawing
+
+COUNTED = ("suffixes", "extractable", "memorized", "merely_likely", "unsettled")
+COUNT_HEADS = ("suffixes", "P(s|p) > m", "memorized", "merely likely", "unsettled", "median ratio")
+THRESHOLD_HEADS = ("tokens", "prefix tokens", "suffixes", "m", "n", "n from", "n to", "geometric mean", "top text")
 
 
-def summarise(
-    rows: Sequence[Row], scores: Sequence[LengthScores], drawn: DrawnPrefixes, *, decode: Decode
-) -> dict[str, Any]:
-    """Totals for the manifest; logarithms stay logarithms."""
-    totals: dict[str, Any] = {
-        "windows": len(rows),
-        "reference": {
-            "distinct_prefixes": len(drawn.prefixes),
-            "draws": drawn.draws,
-            "is_exhaustive": drawn.is_exhaustive,
-        },
-        "by_split": {split: counts_by_kind(part) for split in Split if (part := _of(rows, "split", split))},
-        "thresholds": [threshold_entries(each, rows) for each in scores],
-        "examples": examples(rows, decode=decode),
-    }
-    if len(scores) > 1:
-        totals["by_prefix_tokens"] = {
-            str(each.prefix_tokens): sweep_counts(rows, place) for place, each in enumerate(scores)
-        }
-    if "scan_verdict" in rows[0]:
-        totals["joined"] = joined(rows)
-    return totals
+class PriorView(NamedTuple):
+    """A finished prior run."""
+
+    label: str
+    path: Path
+    manifest: Mapping[str, Any]
+    results: pl.DataFrame
+
+    @property
+    def totals(self) -> Mapping[str, Any]:
+        totals: Mapping[str, Any] = self.manifest["totals"]
+        return totals
 
 
-def counts_by_kind(rows: Sequence[Row]) -> dict[str, Any]:
-    """Counts of all, and of every kind where there is more than one."""
-    kinds = dict.fromkeys(row["kind"] for row in rows)
-    return {"all": counts_of(rows), "by_kind": {kind: counts_of(_of(rows, "kind", kind)) for kind in kinds}}
+def load(path: Path) -> PriorView:
+    run = read_run(path)
+    if run.manifest is None:
+        raise RunError(f"{path} is not finished, and a prior run has no rows before it is; run the same command again.")
+    return PriorView(model_name(run.manifest) or path.name, path, run.manifest, run.results)
 
 
-def counts_of(rows: Sequence[Row]) -> dict[str, Any]:
-    """Suffixes with P(s|p) > m are memorized, merely likely or unsettled: the three add up to `extractable`."""
-    found = Counter(row["prior_verdict"] for row in rows)
-    point = Counter(row["point_verdict"] for row in rows)
-    extractable = [row for row in rows if row["prior_verdict"] != PriorVerdict.NOT_EXTRACTABLE]
-    memorized = share_of(extractable, [row["prior_verdict"] == PriorVerdict.MEMORIZED for row in extractable])
-    ratios = [row["log_ratio"] for row in rows if math.isfinite(row["log_ratio"])]
-    effective = [row["prior_effective_prefixes"] for row in rows if row["prior_effective_prefixes"] is not None]
-    return {
-        "suffixes": len(rows),
-        "extractable": len(extractable),
-        **{name: found[verdict] for verdict, name in WORDS.items()},
-        "memorized_share": _rate(memorized),
-        "by_point_estimates": {name: point[verdict] for verdict, name in WORDS.items()},
-        "median_log_ratio": float(np.median(ratios)) if ratios else math.nan,
-        "median_effective_prefixes": float(np.median(effective)) if effective else math.nan,
-    }
+def show(path: Path, asked: Asked) -> Iterable[RenderableType]:
+    yield prior_summary(load(path).totals, reveal=asked.reveal)
 
 
-def joined(rows: Sequence[Row]) -> dict[str, Any]:
-    """Of the windows a scan calls extractable: how many are as likely after any prefix as after their own."""
-    extractable = [row for row in rows if row["scan_verdict"] == Verdict.EXTRACTABLE]
-    found = Counter(row["ratio_verdict"] for row in extractable)
-    is_likely = [row["ratio_verdict"] == PriorVerdict.MERELY_LIKELY for row in extractable]
-    return {
-        "scan_extractable": len(extractable),
-        "merely_likely": found[PriorVerdict.MERELY_LIKELY],
-        "specific_to_their_prefix": found[PriorVerdict.MEMORIZED],
-        "unsettled": found[PriorVerdict.UNSETTLED],
-        "verbatim_probability_at_most_m": sum(
-            row["prior_verdict"] == PriorVerdict.NOT_EXTRACTABLE for row in extractable
-        ),
-        "merely_likely_share": _rate(share_of(extractable, is_likely)),
-    }
-
-
-def share_of(rows: Sequence[Row], hits: Sequence[bool]) -> Rate:
-    """The share of hits with an interval that counts documents or blocks, not overlapping windows."""
-    spans = [row["char_end"] - row["char_start"] for row in rows]
-    return rate_with_clusters(
-        np.array(hits, dtype=float),
-        [row["document"] for row in rows],
-        [row["char_start"] for row in rows],
-        window_chars=max(1, int(np.median(spans))) if spans else 1,
+def read(paths: Sequence[Path]) -> Content:
+    """Of one run everything; of several the counts of all, model beside model."""
+    views = [load(path) for path in paths]
+    if len({view.label for view in views}) < len(views):
+        views = [view._replace(label=f"{view.label} ({view.path.name})") for view in views]
+    tables = [_counts(views)]
+    if len(views) == 1:
+        tables += [_thresholds(views[0]), *_sweep(views[0]), *_examples(views[0])]
+    return Content(
+        kind="prior",
+        label=listed([view.label for view in views]),
+        headline=_headline(views),
+        date=str(views[0].manifest["written_at"])[:10],
+        facts=_facts(views),
+        tables=tuple(tables),
+        sentences=_sentences(views[0]) if len(views) == 1 else (),
+        draw=lambda: _drawings(views),
+        manifests=tuple((view.path.name, _manifest(view)) for view in views),
     )
 
 
-def examples(rows: Sequence[Row], *, decode: Decode) -> dict[str, list[dict[str, Any]]]:
-    """Suffixes with P(s|p) > m and the lowest and the highest ratio, none of them twice."""
-    kept = [row for row in rows if row["prior_verdict"] != PriorVerdict.NOT_EXTRACTABLE]
-    ordered = sorted(kept, key=lambda row: row["log_ratio"])
-    wanted = ("window_id", "kind", "split", "suffix_text", "log_p_conditional", "log_p_prior", "log_ratio")
-    pick = [
-        {name: row[name] for name in (*wanted, "prior_verdict")} | {"masked_text": masked(row, decode=decode)}
-        for row in ordered
+def _manifest(view: PriorView) -> str:
+    """Without the examples, whose texts are not masked there, and without what the tables say."""
+    totals = {name: view.totals[name] for name in view.totals if name not in ("examples", "thresholds")}
+    return json.dumps({**view.manifest, "totals": totals}, indent=2, ensure_ascii=False)
+
+
+def _headline(views: Sequence[PriorView]) -> str:
+    """Of the suffixes that come out with P(s|p) > m, how many are memorized rather than likely anywhere."""
+    found = [
+        f"{integer(counts['memorized'])} of {integer(counts['extractable'])} suffixes with P(s|p) > m from {view.label}"
+        for view in views
+        for counts in [_target(view)]
     ]
-    each = min(EXAMPLES, (len(pick) + 1) // 2)
-    return {"lowest_ratio": pick[:each], "highest_ratio": pick[each:][::-1][:EXAMPLES]}
+    return f"Memorized, not just likely after any prefix: {listed(found, most=len(found))}."
 
 
-def masked(row: Row, *, decode: Decode) -> str:
-    """The suffix as a terminal may show it. Spans were named because they are personal: they are masked whole."""
-    if row["kind"] in (WINDOW_KIND, PAIR_KIND):
-        return mask_identifiers(row["suffix_text"], before=decode(row["prefix_ids"]))
-    return mask_whole(row["suffix_text"])
+def _target(view: PriorView) -> Mapping[str, Any]:
+    """Counts of the targets; of a run that has only controls, theirs."""
+    by_split = view.totals["by_split"]
+    found: Mapping[str, Any] = (by_split.get(Split.TARGET) or by_split[Split.CONTROL])["all"]
+    return found
 
 
-def sweep_counts(rows: Sequence[Row], place: int) -> dict[str, int]:
-    found = Counter(row["sweep_prior_verdict"][place] for row in rows)
-    counts = {name: found[verdict] for verdict, name in WORDS.items()}
-    return {"extractable": sum(counts.values()), **counts}
-
-
-def threshold_entries(scores: LengthScores, rows: Sequence[Row]) -> dict[str, Any]:
-    """n by suffix length with all that tells how far it can be trusted."""
-    scored = Counter(len(row["suffix_ids"]) for row in rows)
-    least = {len(row["suffix_ids"]): row["least_probability"] for row in rows}
-    return {
-        "prefix_tokens": scores.prefix_tokens,
-        "by_suffix_tokens": {
-            str(length): {
-                "suffixes": scored[length],
-                "least_probability": least[length],
-                "log_least_ratio": threshold.log_least_ratio,
-                "log_least_ratio_low": threshold.interval.low,
-                "log_least_ratio_high": threshold.interval.high,
-                "reason": threshold.interval.reason,
-                "log_geometric_mean": threshold.log_geometric_mean,
-                "log_median": threshold.log_median,
-                "largest_share": threshold.largest_share,
-                "generic_texts": len(threshold.log_ratios),
-                "generic_texts_impossible": threshold.impossible,
-                "generic_texts_unseen": threshold.unseen,
-                "generic_suffix_tokens": threshold.calibrated_at_tokens,
-            }
-            for length, threshold in sorted(scores.thresholds.items())
-        },
-    }
-
-
-def write_figures(folder: Path, rows: Sequence[Row], scores: Sequence[LengthScores]) -> None:
-    """`report/figures/prior_scatter`, `prior_ratios` and, for a sweep, `prior_by_prefix_length`, as SVG and PNG."""
-    suffixes = ScoredSuffixes(
-        log_conditional=np.array([row["log_p_conditional"] for row in rows]),
-        log_prior=np.array([row["log_p_prior"] for row in rows]),
-        log_ratio=np.array([row["log_ratio"] for row in rows]),
-        verdicts=[row["prior_verdict"] for row in rows],
-        is_control=np.array([row["split"] == Split.CONTROL for row in rows]),
-        tokens=np.array([len(row["suffix_ids"]) for row in rows]),
+def _facts(views: Sequence[PriorView]) -> tuple[tuple[str, str], ...]:
+    reference = views[0].totals["reference"]
+    drawn = "all of them" if reference["is_exhaustive"] else f"{integer(reference['draws'])} draws"
+    return (
+        ("Model", listed([view.label for view in views])),
+        ("Suffixes", integer(views[0].totals["windows"])),
+        ("Prefixes that P(s) rests on", f"{integer(reference['distinct_prefixes'])} different ones, {drawn}"),
+        ("Answers sampled with", policy_words(views[0].manifest["config"])),
     )
-    shown = _shown_thresholds(rows, scores[0])
+
+
+def _sentences(view: PriorView) -> tuple[str, ...]:
+    joined = [joined_sentence(view.totals["joined"])] if "joined" in view.totals else []
+    return (*joined, *basis_sentences(view.totals), *threshold_notes(view.totals["thresholds"]))
+
+
+def _counts(views: Sequence[PriorView]) -> Cells:
+    rows = []
+    for view in views:
+        for split, part in view.totals["by_split"].items():
+            kinds = part["by_kind"] if len(part["by_kind"]) > 1 else {}
+            for name, counts in {
+                split: part["all"],
+                **{f"{split}: {kind}": each for kind, each in kinds.items()},
+            }.items():
+                words = [integer(counts[column]) for column in COUNTED]
+                rows.append((f"{view.label}, {name}", *words, number_from_log(real(counts["median_log_ratio"]))))
+    note = "Memorized, merely likely and unsettled add up to the suffixes with P(s|p) > m."
+    return Cells("counts", "Verdicts", ("run", *COUNT_HEADS), tuple(rows), note)
+
+
+def _thresholds(view: PriorView) -> Cells:
+    rows = []
+    for entry in view.totals["thresholds"]:
+        for tokens, one in entry["by_suffix_tokens"].items():
+            ratios = [one[f"log_least_ratio{end}"] for end in ("", "_low", "_high")]
+            words = [number_from_log(real(value)) for value in (*ratios, one["log_geometric_mean"])]
+            least, share = probability(one["least_probability"]), percent(real(one["largest_share"]))
+            rows.append((tokens, str(entry["prefix_tokens"]), integer(one["suffixes"]), least, *words, share))
+    return Cells("thresholds", "Thresholds by suffix length", THRESHOLD_HEADS, tuple(rows))
+
+
+def _sweep(view: PriorView) -> Iterable[Cells]:
+    swept = view.totals.get("by_prefix_tokens")
+    if swept:
+        names = COUNTED[1:]
+        ordered = sorted(swept.items(), key=lambda entry: int(entry[0]))
+        rows = tuple((tokens, *(integer(counts[name]) for name in names)) for tokens, counts in ordered)
+        yield Cells("by_prefix_length", "By prefix length", ("prefix tokens", *COUNT_HEADS[1:-1]), rows)
+
+
+def _examples(view: PriorView) -> Iterable[Cells]:
+    """Masked: a page is passed on more easily than a terminal."""
+    for name, rows in view.totals["examples"].items():
+        if rows:
+            cells = tuple(
+                (row["masked_text"], number_from_log(real(row["log_ratio"])), row["prior_verdict"].replace("_", " "))
+                for row in rows
+            )
+            note = "Identifiers are masked; rote show --reveal prints them."
+            yield Cells(name, name.replace("_", " ").capitalize(), ("suffix", "ratio", "verdict"), cells, note)
+
+
+def _drawings(views: Sequence[PriorView]) -> Iterable["Drawing"]:
+    """Of one run its suffixes; of several the shares, model beside model."""
+    from rote.prior.figures import prior_scatter, prior_shares, ratios_by_length
+    from rote.report.drawing import Drawing
+
+    if len(views) > 1:
+        caption = "Share of suffixes with P(s|p) > m, and of those memorized, model by model."
+        yield Drawing("prior_by_model", caption, prior_shares([_share(view.label, view) for view in views]))
+        return
+    view = views[0]
+    suffixes, shown = _suffixes(view.results), _shown(view)
     (commonest, _), *_ = Counter(suffixes.tokens.tolist()).most_common(1)
-    lengths = "" if len(shown) == 1 else f", {len(shown)} lengths"
-    title = f"All {len(rows):,} suffixes{lengths}"
-    figures = {
-        "prior_scatter": prior_scatter(suffixes, shown[commonest], title=title),
-        "prior_ratios": ratios_by_length(suffixes, list(shown.values()), title=title),
-    }
-    if len(scores) > 1:
-        places = sorted(range(len(scores)), key=lambda place: scores[place].prefix_tokens)
-        shares = [_share(rows, place, scores[place].prefix_tokens) for place in places]
-        figures["prior_by_prefix_length"] = prior_shares(shares, title="By prefix length")
-    place = folder / "report" / "figures"
-    try:
-        place.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StorageError(f"Cannot make {place}: {error.strerror}.") from error
-    for name, figure in figures.items():
-        for kind in ("svg", "png"):
-            with atomic_file(place / f"{name}.{kind}") as file:
-                file.write(save_bytes(figure, kind))
+    title = f"All {len(view.results):,} suffixes" + ("" if len(shown) == 1 else f", {len(shown)} lengths")
+    caption = "Each suffix by its probability after its own prefix and after others; above the line it is memorized."
+    yield Drawing("prior_scatter", caption, prior_scatter(suffixes, shown[commonest], title=title))
+    caption = "The ratio of the two probabilities beside the length of the suffix, and what generic texts have."
+    yield Drawing("prior_ratios", caption, ratios_by_length(suffixes, list(shown.values()), title=title))
+    if "by_prefix_tokens" in view.totals:
+        swept = sorted(view.totals["by_prefix_tokens"], key=int)
+        shares = [_share(f"{tokens} tokens", view, tokens) for tokens in swept]
+        caption = "Share of suffixes with P(s|p) > m, and of those memorized, by length of the prefix."
+        yield Drawing("prior_by_prefix_length", caption, prior_shares(shares, title="By prefix length"))
 
 
-def _shown_thresholds(rows: Sequence[Row], scores: LengthScores) -> dict[int, ShownThreshold]:
-    least = {len(row["suffix_ids"]): row["least_probability"] for row in rows}
-    return {
-        tokens: ShownThreshold(tokens, least[tokens], each.log_least_ratio, each.interval, each.log_ratios)
-        for tokens, each in scores.thresholds.items()
-    }
+def _suffixes(rows: pl.DataFrame) -> "ScoredSuffixes":
+    from rote.prior.figures import ScoredSuffixes
 
-
-def _share(rows: Sequence[Row], place: int, prefix_tokens: int) -> PriorShare:
-    counts = sweep_counts(rows, place)
-    return PriorShare(
-        f"{prefix_tokens} tokens", len(rows), counts["extractable"], counts["memorized"], counts["unsettled"]
+    return ScoredSuffixes(
+        log_conditional=rows["log_p_conditional"].to_numpy(),
+        log_prior=rows["log_p_prior"].to_numpy(),
+        log_ratio=rows["log_ratio"].to_numpy(),
+        verdicts=rows["prior_verdict"].to_list(),
+        is_control=np.array(rows["split"].to_list()) == str(Split.CONTROL),
+        tokens=rows["suffix_ids"].list.len().to_numpy().astype(np.int64),
     )
 
 
-def _of(rows: Sequence[Row], column: str, value: str) -> list[Row]:
-    return [row for row in rows if row[column] == value]
+def _shown(view: PriorView) -> dict[int, "ShownThreshold"]:
+    from rote.prior.figures import ShownThreshold
+
+    shown = {}
+    for tokens, one in view.totals["thresholds"][0]["by_suffix_tokens"].items():
+        low, high = (real(one[f"log_least_ratio_{end}"]) for end in ("low", "high"))
+        shown[int(tokens)] = ShownThreshold(
+            int(tokens),
+            one["least_probability"],
+            real(one["log_least_ratio"]),
+            Interval(low, high, 0.95, one["reason"]),
+            tuple(map(real, one["generic_log_ratios"])),
+        )
+    return shown
 
 
-def _rate(rate: Rate) -> dict[str, Any]:
-    return {
-        "value": rate.value,
-        "low": rate.interval.low,
-        "high": rate.interval.high,
-        "reason": rate.interval.reason,
-        "units": rate.units,
-        "method": str(rate.method),
-    }
+def _share(label: str, view: PriorView, prefix_tokens: str | None = None) -> "PriorShare":
+    from rote.prior.figures import PriorShare
+
+    counts = view.totals["by_prefix_tokens"][prefix_tokens] if prefix_tokens else _target(view)
+    suffixes = view.totals["windows"] if prefix_tokens else counts["suffixes"]
+    return PriorShare(label, suffixes, counts["extractable"], counts["memorized"], counts["unsettled"])
+
+
+SECTION = Section("prior", read, show)

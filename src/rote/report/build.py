@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import polars as pl
@@ -16,7 +16,7 @@ from rote.report.groups import groups_table
 from rote.report.html.render import PageFigure, render_page
 from rote.report.model_card import model_card
 from rote.report.tables import copies_table, documents_table, rates_table
-from rote.report.view import RunView, load_view
+from rote.report.view import RunView, load_view, told_apart
 from rote.store.atomic import atomic_file
 
 OWN_FIGURE = re.compile(
@@ -56,16 +56,6 @@ def build_report(run_paths: Sequence[Path], out: Path) -> ReportPaths:
             f"Cannot write the report to {out}: {error.strerror or error}. Choose another --out."
         ) from error
     return ReportPaths(page, figures, tables, card)
-
-
-def told_apart(views: Sequence[RunView]) -> list[RunView]:
-    """Labels that differ: the model's name where that is enough, else with the run folder's name, else numbered."""
-    labels = [view.label for view in views]
-    if len(set(labels)) < len(labels):
-        labels = [f"{view.label} ({view.path.name})" for view in views]
-    if len(set(labels)) < len(labels):
-        labels = [f"{label} #{index + 1}" for index, label in enumerate(labels)]
-    return [replace(view, label=label) for view, label in zip(views, labels, strict=True)]
 
 
 def write_figures(drawings: Sequence[Drawing], folder: Path) -> tuple[tuple[Path, ...], list[PageFigure]]:

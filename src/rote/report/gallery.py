@@ -51,12 +51,7 @@ def targets_of(view: RunView) -> Population:
 def run_drawings(view: RunView, *, suffix: str, title: str) -> list[Drawing]:
     targets, threshold = targets_of(view), view.threshold
     drawings = [
-        Drawing(
-            f"rates-by-edits{suffix}",
-            "Share of windows by number of edits allowed, with 95 % intervals; target beside control.",
-            rates_by_edits(rates_by_criterion(view.population, threshold), threshold=threshold, title=title),
-            "near",
-        ),
+        rate_drawing(view, suffix=suffix, title=title),
         *verdict_drawings(view, suffix=suffix, title=title),
         Drawing(
             f"queries{suffix}",
@@ -73,6 +68,16 @@ def run_drawings(view: RunView, *, suffix: str, title: str) -> list[Drawing]:
     if targets.mass_lower is not None:
         drawings += mass_drawings(targets, threshold, suffix=suffix, title=title, label=view.label)
     return drawings + sweep_drawings(view, suffix=suffix, title=title) + rank_drawings(view, suffix=suffix)
+
+
+def rate_drawing(view: RunView, *, suffix: str = "", title: str = "") -> Drawing:
+    rates = rates_by_criterion(view.population, view.threshold)
+    return Drawing(
+        f"rates-by-edits{suffix}",
+        "Share of windows by number of edits allowed, with 95 % intervals; target beside control.",
+        rates_by_edits(rates, threshold=view.threshold, title=title),
+        "near",
+    )
 
 
 def verdict_drawings(view: RunView, *, suffix: str, title: str) -> list[Drawing]:

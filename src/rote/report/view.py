@@ -2,8 +2,8 @@
 
 import json
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -110,7 +110,7 @@ def load_view(path: Path) -> RunView:
     """The run in `path`, with whatever of manifest, texts and continuations it has."""
     stored = read_run(path)
     if stored.kind != "scan":
-        raise RunError(f"{path} is a {stored.kind} run, and a report needs a scan; see it with: rote show {path}.")
+        raise RunError(f"{path} is a {stored.kind} run, not a scan; rote show and rote report show every kind.")
     if stored.results.is_empty():
         raise RunError(f"{path} holds no windows yet, so there is nothing to report. Let `rote scan` finish first.")
     # An unfinished run has no manifest yet; its identity already says with what it was made.
@@ -127,6 +127,16 @@ def load_view(path: Path) -> RunView:
         population=population_of(results, str(config["distance"]), counts_shared=bool(config["keep_shared"])),
         is_complete=stored.is_complete,
     )
+
+
+def told_apart(views: Sequence[RunView]) -> list[RunView]:
+    """Labels that differ: the model's name where that is enough, else with the run folder's name, else numbered."""
+    labels = [view.label for view in views]
+    if len(set(labels)) < len(labels):
+        labels = [f"{view.label} ({view.path.name})" for view in views]
+    if len(set(labels)) < len(labels):
+        labels = [f"{label} #{index + 1}" for index, label in enumerate(labels)]
+    return [replace(view, label=label) for view, label in zip(views, labels, strict=True)]
 
 
 def in_reading_order(results: pl.DataFrame, manifest: Mapping[str, Any]) -> pl.DataFrame:

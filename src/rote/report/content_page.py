@@ -1,0 +1,90 @@
+"""Content as a page, with its figures (SVG, PNG) and tables (CSV) beside it."""
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from rote import __version__
+from rote.errors import StorageError
+from rote.report.content import Content, Written
+from rote.report.figures.style import save_bytes
+from rote.report.html.render import FOLDER, PageFigure, tied
+from rote.report.words import listed
+from rote.store.atomic import atomic_file
+
+ROWS_SHOWN = 200
+
+
+@dataclass(frozen=True)
+class Part:
+    """One content of the page; `folder` is where its figures and tables are, relative to the page."""
+
+    content: Content
+    figures: tuple[PageFigure, ...]
+    folder: str
+
+
+def write_page(contents: Sequence[Content], out: Path) -> Written:
+    """Write `out`/index.html with all contents under each other; with several, each has a folder of its own."""
+    files: dict[Path, bytes] = {}
+    parts = []
+    for number, content in enumerate(contents, 1):
+        folder = f"{number}-{content.kind}/" if len(contents) > 1 else ""
+        figures, written = _figures(content, out / folder)
+        files |= written | _tables(content, out / folder)
+        parts.append(Part(content, figures, folder))
+    page = out / "index.html"
+    files[page] = _render(parts).encode("utf-8", "backslashreplace")
+    write_files(files, out)
+    return Written(page, tuple(path for path in files if path != page))
+
+
+def write_files(files: dict[Path, bytes], out: Path) -> None:
+    try:
+        for path, content in files.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with atomic_file(path) as file:
+                file.write(content)
+    except OSError as error:
+        raise StorageError(
+            f"Cannot write the report to {out}: {error.strerror or error}. Choose another --out."
+        ) from error
+
+
+def _figures(content: Content, folder: Path) -> tuple[tuple[PageFigure, ...], dict[Path, bytes]]:
+    shown, files = [], {}
+    for drawing in content.draw():
+        vector = save_bytes(drawing.figure, "svg")
+        files[folder / "figures" / f"{drawing.name}.svg"] = vector
+        files[folder / "figures" / f"{drawing.name}.png"] = save_bytes(drawing.figure, "png")
+        shown.append(PageFigure(drawing.name, drawing.caption, vector, is_wide=drawing.is_wide))
+    return tuple(shown), files
+
+
+def _tables(content: Content, folder: Path) -> dict[Path, bytes]:
+    files = {}
+    for cells in content.tables:
+        text = io.StringIO()
+        csv.writer(text, quoting=csv.QUOTE_ALL).writerows([cells.heads, *cells.rows])
+        files[folder / "tables" / f"{cells.name}.csv"] = text.getvalue().encode("utf-8", "backslashreplace")
+    return files
+
+
+def _render(parts: Sequence[Part]) -> str:
+    """Whatever comes from texts, file names or manifests is escaped, never markup."""
+    environment = Environment(
+        loader=FileSystemLoader(FOLDER), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+    )
+    environment.filters["tied"] = tied
+    return environment.get_template("content.html").render(
+        title=f"{listed([part.content.label for part in parts])} · rote",
+        parts=parts,
+        rows_shown=ROWS_SHOWN,
+        version=__version__,
+        style=Markup((FOLDER / "page.css").read_text(encoding="utf-8")),
+    )

@@ -1,0 +1,65 @@
+"""Scans as content: one in a few lines, several compared; the shaded text is on their own page."""
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from rote.report.certainty import certainty
+from rote.report.compare import compare_runs, comparison_sentences
+from rote.report.content import Cells, Content
+from rote.report.rates import CriterionRate, rates_by_criterion
+from rote.report.summary import facts, summarise
+from rote.report.view import RunView, manifest_text, told_apart
+from rote.report.words import integer, interval_words, listed, percent
+
+if TYPE_CHECKING:  # a terminal does not wait for drawing
+    from rote.report.drawing import Drawing
+
+CRITERIA = {"greedy": "greedy", "verbatim": "verbatim", "near": "near-verbatim", "not_ruled_out": "not ruled out"}
+LISTED_IN_MANIFEST = 50
+
+
+def scan_content(given: Sequence[RunView]) -> Content:
+    views = told_apart(given)
+    comparison = compare_runs(views) if len(views) > 1 else None
+    summary = summarise(views)
+    rates = [(view, rates_by_criterion(view.population, view.threshold)) for view in views]
+    sentences = [sentence.text for sentence in certainty(*rates[0])] if comparison is None else []
+    if comparison is not None:
+        sentences = comparison_sentences(comparison, views[0].threshold)
+    return Content(
+        kind="scan",
+        label=listed([view.label for view in views]),
+        headline=summary.headline,
+        date=summary.date,
+        facts=tuple((fact.name, fact.value) for fact in facts(views[0])),
+        notices=summary.warnings,
+        tables=(_rates(rates),),
+        sentences=tuple(sentences),
+        draw=lambda: _drawings(views),
+        manifests=tuple((view.path.name, manifest_text(view, LISTED_IN_MANIFEST)) for view in views),
+    )
+
+
+def _rates(rates: Sequence[tuple[RunView, list[CriterionRate]]]) -> Cells:
+    """Every model, split and criterion, ε at its largest."""
+    rows = [
+        (
+            f"{view.label}, {entry.split.value}",
+            CRITERIA[entry.criterion.value] + ("" if entry.edits is None else f", ε ≤ {entry.edits}"),
+            f"{integer(entry.hits)} of {integer(entry.rate.n)}",
+            percent(entry.rate.value),
+            interval_words(entry.rate.interval),
+        )
+        for view, found in rates
+        for entry in found
+        if entry.edits in (None, view.population.edit_budget)
+    ]
+    return Cells("rates", "Shares of windows", ("run", "criterion", "windows", "share", "95 % interval"), tuple(rows))
+
+
+def _drawings(views: Sequence[RunView]) -> Iterable["Drawing"]:
+    from rote.report.gallery import rate_drawing
+
+    if len(views) == 1:
+        return [rate_drawing(views[0])]
+    return [rate_drawing(view, suffix=f"-run{number}", title=view.label) for number, view in enumerate(views, 1)]

@@ -1,0 +1,35 @@
+"""How scans are shown: the summary in a terminal, the page with the shaded text, and several models compared."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from rich.console import RenderableType
+
+from rote.report.content import Asked, Content, Section, Written
+from rote.report.queries import query_tables
+from rote.report.scan_content import scan_content
+from rote.report.terminal import show_run
+from rote.report.view import load_view
+
+
+def read(runs: Sequence[Path]) -> Content:
+    return scan_content([load_view(run) for run in runs])
+
+
+def show(run: Path, asked: Asked) -> Iterable[RenderableType]:
+    view = load_view(run)
+    if asked.queries:
+        yield from query_tables(view, queries=asked.queries, probabilities=asked.probabilities)
+    else:
+        yield show_run(view)
+
+
+def write(runs: Sequence[Path], out: Path) -> Written:
+    # Drawing needs matplotlib, which a terminal does not wait for.
+    from rote.report.build import build_report
+
+    paths = build_report(runs, out)
+    return Written(paths.page, (*paths.figures, *paths.tables, paths.model_card))
+
+
+SECTION = Section("scan", read, show, write)

@@ -1,0 +1,83 @@
+"""Which runs a folder holds, by what they say of themselves. Listing trusts seals and hashes no table."""
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from rote.errors import RunError
+from rote.store.folder import RunFolder
+from rote.store.identity import read_identity
+from rote.store.manifest import read_manifest
+
+UNKNOWN = "–"
+HASH_SHOWN = 8
+
+
+class ListedRun(NamedTuple):
+    name: str
+    """Relative to the folder that was listed."""
+    kind: str
+    model: str
+    """Its name; of an unfinished run, which may know it by its hash alone, the beginning of that."""
+    text: str
+    date: str
+    state: str
+    """complete, unfinished, or why it cannot be read."""
+    rows: int | None
+    """None for kinds without rows."""
+
+
+def list_runs(place: Path) -> list[ListedRun]:
+    """Every run in `place` and below it, by name; a run inside another run's folder is listed too."""
+    if not place.is_dir():
+        raise RunError(f"{place} is not a folder; give one that holds runs.")
+    return [_listed(folder, place) for folder in sorted(_run_folders(place))]
+
+
+def _run_folders(place: Path) -> Iterator[Path]:
+    for folder, below, names in os.walk(place):
+        below[:] = [name for name in below if not name.startswith(".")]
+        if "identity.json" in names:
+            yield Path(folder)
+
+
+def _listed(path: Path, place: Path) -> ListedRun:
+    folder, name = RunFolder(path), path.relative_to(place).as_posix()
+    try:
+        identity, manifest = read_identity(folder.identity), read_manifest(folder.manifest)
+    except RunError as error:
+        return ListedRun(name, UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN, str(error), None)
+    assert identity is not None
+    known: Mapping[str, Any] = identity.values if manifest is None else manifest
+    date = UNKNOWN if manifest is None else str(manifest["written_at"])[:10]
+    state = "unfinished" if manifest is None else "complete"
+    return ListedRun(name, identity.kind, _model(known), _text(known), date, state, _rows(folder))
+
+
+def _model(known: Mapping[str, Any]) -> str:
+    model = known.get("model") or {}
+    name = model.get("name") or model.get("model")
+    if name is None:
+        return f"{model['weights_hash'][:HASH_SHOWN]}…" if model.get("weights_hash") else UNKNOWN
+    is_place = str(name).startswith(("/", ".", "~"))
+    return Path(name).name if is_place else str(name)
+
+
+def _text(known: Mapping[str, Any]) -> str:
+    texts = known.get("texts")
+    names = list(texts) if isinstance(texts, Mapping) else []
+    if not names:
+        return UNKNOWN
+    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
+
+
+def _rows(folder: RunFolder) -> int | None:
+    files = [folder.results] if folder.results.exists() else [folder.part(n).results for n in folder.part_numbers()]
+    try:
+        return sum(pq.read_metadata(file).num_rows for file in files if file.exists()) if files else None
+    except (OSError, pa.ArrowException):
+        return None
