@@ -1,7 +1,10 @@
 """The tiny model and the `rote` command, for tests of whole runs."""
 
+from pathlib import Path
+
 import pytest
 
+from tests.cli.every_kind import make_every_kind
 from tests.scan.scans import Command, TinyLab, make_command, make_lab
 
 
@@ -13,3 +16,8 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> TinyLab:
 @pytest.fixture
 def rote(capsys: pytest.CaptureFixture[str]) -> Command:
     return make_command(capsys)
+
+
+@pytest.fixture(scope="session")
+def every_kind(lab: TinyLab, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    return make_every_kind(lab, tmp_path_factory.mktemp("kinds"))

@@ -28,16 +28,7 @@ from rote.lab.counterfactual_presets import FULL, QUICK, TEST
 from rote.lab.run import CounterfactualResult, run_counterfactual
 from rote.lab.scores import correlate, correlation, fisher_interval
 from rote.store.read import read_run
-
-MINIATURE = replace(
-    TEST,
-    levels=((0, 3), (2, 0)),
-    targets=4,
-    sequences=20,
-    half_tokens=4,
-    reference_passages=5,
-    training=replace(TEST.training, step_limit=2, width=16, heads=2, feed_forward_width=16, layers=1),
-)
+from tests.lab.miniature import MINIATURE
 
 
 @pytest.fixture(scope="module")

@@ -35,3 +35,6 @@ def runs(options: RunsOptions) -> None:
         rows = "–" if run.rows is None else f"{run.rows:,}"
         table.add_row(run.name, run.kind, run.model, run.text, run.date, run.state, rows)
     console.print(table)
+    for run in found:
+        if run.reason is not None:
+            console.print(f"{run.name}: {run.reason}", soft_wrap=True)

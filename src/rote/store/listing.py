@@ -26,9 +26,11 @@ class ListedRun(NamedTuple):
     text: str
     date: str
     state: str
-    """complete, unfinished, or why it cannot be read."""
+    """complete, unfinished or unreadable."""
     rows: int | None
     """None for kinds without rows."""
+    reason: str | None = None
+    """Why it is unreadable."""
 
 
 def list_runs(place: Path) -> list[ListedRun]:
@@ -50,7 +52,7 @@ def _listed(path: Path, place: Path) -> ListedRun:
     try:
         identity, manifest = read_identity(folder.identity), read_manifest(folder.manifest)
     except RunError as error:
-        return ListedRun(name, UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN, str(error), None)
+        return ListedRun(name, UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN, "unreadable", None, str(error))
     assert identity is not None
     known: Mapping[str, Any] = identity.values if manifest is None else manifest
     date = UNKNOWN if manifest is None else str(manifest["written_at"])[:10]

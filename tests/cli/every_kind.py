@@ -1,0 +1,78 @@
+"""A small run of every kind, each made by the command that makes such runs: what every viewer must be able to show."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rote.cli.main import main
+from rote.lab import counterfactual_presets
+from tests.lab.miniature import MINIATURE
+from tests.longform.audits import KEY, invented_book
+from tests.loopback.brains import KnowsByHeart
+from tests.loopback.server import LoopbackServer
+from tests.scan.scans import TinyLab, scan_arguments
+
+
+def rote(*arguments: object) -> None:
+    """A command that must succeed."""
+    with pytest.raises(SystemExit) as ended:
+        main([str(argument) for argument in arguments])
+    assert ended.value.code == 0, arguments
+
+
+def make_scan(lab: TinyLab, out: Path) -> None:
+    rote(*scan_arguments(lab, out, limit=24), "--control", lab.files.controls)
+
+
+def make_prior(lab: TinyLab, out: Path) -> None:
+    text = sorted(lab.files.targets.glob("*.txt"))[0]
+    small = ["--prefix-tokens", 8, "--suffix-tokens", 4, "--prior-prefixes", 20, "--trials", 2, "--limit", 3]
+    places = ["--prior-text", lab.files.controls, "--text", text, "--out", out]
+    rote("prior", "--model", lab.model.path, *places, *small, "--prefix-lengths", "4", "--device", "cpu")
+
+
+def make_audit(lab: TinyLab, out: Path) -> None:
+    book, small = invented_book(300), out.parent / "audit.yaml"
+    (out.parent / "book.txt").write_text(book, encoding="utf-8")
+    sizes = {"prefix_words": 20, "target_words": 20, "first_max_tokens": 50, "settings": {"max_tokens": 60}}
+    small.write_text(json.dumps(sizes), encoding="utf-8")
+    with LoopbackServer(KnowsByHeart(book)) as server, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OPENAI_API_KEY", KEY)
+        asked = ["--endpoint", server.url, "--model", "loopback", "--book", out.parent / "book.txt"]
+        rote("audit", *asked, "--config", small, "--out", out)
+
+
+def make_recall(lab: TinyLab, out: Path) -> None:
+    words = invented_book(400).split()
+    book, answer = out.parent / "novel.txt", out.parent / "answer.txt"
+    book.write_text(" ".join(words), encoding="utf-8")
+    answer.write_text(" ".join(["Sure.", *words[20:320]]), encoding="utf-8")
+    rote("recall", "--book", book, "--generation", answer, "--out", out)
+
+
+def make_counterfactual(lab: TinyLab, out: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ROTE_CACHE", str(out.parent / "cache"))
+        patch.setattr(counterfactual_presets, "PRESETS", {"test": MINIATURE})
+        rote("lab", "counterfactual", "--preset", "test", "--processes", 1, "--out", out)
+
+
+MAKERS: dict[str, Callable[[TinyLab, Path], None]] = {
+    "scan": make_scan,
+    "prior": make_prior,
+    "audit": make_audit,
+    "recall": make_recall,
+    "counterfactual": make_counterfactual,
+}
+"""Kind → how to make a small run of it. A new kind adds its line here, and every viewer is tested on it."""
+
+
+def make_every_kind(lab: TinyLab, place: Path) -> dict[str, Path]:
+    runs = {}
+    for kind, make in MAKERS.items():
+        (place / kind).mkdir()
+        runs[kind] = place / kind / "run"
+        make(lab, runs[kind])
+    return runs
