@@ -1,5 +1,6 @@
 """Every example runs as its docstring says and prints what it promises."""
 
+import re
 import runpy
 import sys
 from pathlib import Path
@@ -57,3 +58,15 @@ def test_recall_of_a_generation(
     (tmp_path / "generation.txt").write_text("Well then: " + " ".join(words[100:300]), encoding="utf-8")
     run_example("recall_of_a_generation.py", [tmp_path / "book.txt", tmp_path / "generation.txt"], monkeypatch)
     assert capsys.readouterr().out == "near-verbatim recall: 50.0%\n"
+
+
+def test_the_ngram_model_reproduces_what_it_was_trained_on(
+    lab: TinyLab, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = lab.files.targets / "prose-0064-00.txt"
+    control = sorted(lab.files.controls.glob("*.txt"))[0]
+    run_example("ngram_model.py", [target, "--control", control], monkeypatch)
+    shares = dict(re.findall(r"^(\w+): (\d+)% of \d+ windows", capsys.readouterr().out, re.MULTILINE))
+    assert shares.keys() == {"target", "control"}
+    assert int(shares["target"]) >= 90
+    assert int(shares["control"]) <= 10

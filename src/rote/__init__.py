@@ -6,30 +6,58 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-__all__ = ["Results", "RunConfig", "load_model", "nv_recall", "read_windows", "scan"]
+__all__ = [
+    "Policy",
+    "Results",
+    "RoteError",
+    "RunConfig",
+    "Window",
+    "load_model",
+    "nv_recall",
+    "read_windows",
+    "scan",
+    "scan_rows",
+    "testing",
+]
 
 if TYPE_CHECKING:
+    from rote import testing
+    from rote.errors import RoteError
     from rote.longform import nv_recall
-    from rote.scan.api import Results, load_model, read_windows, scan
+    from rote.policy import Policy
+    from rote.scan.api import load_model, read_windows, scan, scan_rows
     from rote.scan.options import RunConfig
+    from rote.scan.results import Results
+    from rote.types import Window
 
 _HOMES = {
+    "Policy": "rote.policy",
+    "Results": "rote.scan.results",
+    "RoteError": "rote.errors",
     "RunConfig": "rote.scan.options",
-    "Results": "rote.scan.api",
+    "Window": "rote.types",
     "load_model": "rote.scan.api",
     "nv_recall": "rote.longform",
     "read_windows": "rote.scan.api",
     "scan": "rote.scan.api",
+    "scan_rows": "rote.scan.api",
 }
+"""Where the public names live. The public modules are those of `__all__` that are not here."""
 
 
 def __getattr__(name: str) -> Any:
     """Import on first use, so that `import rote` does not wait for torch."""
-    if name not in _HOMES:
-        raise AttributeError(f"module 'rote' has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(_HOMES[name]), name)
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    if name in __all__:
+        return import_module(f"rote.{name}")
+    raise AttributeError(f"module 'rote' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__", "__doc__"])
 
 
 class _Package(ModuleType):

@@ -13,11 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from rote.models import hf_head, table
+from rote.models import hf_head, own, table
 from rote.models.base import TreeBatch, TreeModel, TreeSession
 from rote.models.hf import HuggingFaceModel
 from rote.models.hf_recompute import RecomputeSession
 from rote.models.hf_tree import TreeSessionHF
+from rote.models.own import HistorySession, OwnModel
 from rote.models.table import TableModel, TableSession
 from tests.models.forest import Grown, batch_of, by_columns, histories_of, plain_logits
 from tests.models.test_hf_scoring import Scaled
@@ -36,6 +37,20 @@ MODELS: dict[str, tuple[Callable[[], TreeModel], type]] = {
     "recurrent": (lambda: HuggingFaceModel(tiny_model("mamba"), None), RecomputeSession),
     "mask alone": (lambda: HuggingFaceModel(Scaled(tiny_model("phimoe")).eval(), None), RecomputeSession),
 }
+
+
+class Histories:
+    """A model of a user: nothing but `next_logits`."""
+
+    vocab_size = VOCABULARY
+    table = TableModel.random(0, vocab_size=VOCABULARY)
+
+    def next_logits(self, histories: list[list[int]]) -> list[list[float]]:
+        logits: list[list[float]] = self.table.next_logits(histories).tolist()
+        return logits
+
+
+MODELS["histories alone"] = (lambda: OwnModel(Histories()), HistorySession)
 pytestmark = [
     pytest.mark.parametrize("name", MODELS),
     pytest.mark.filterwarnings("ignore:.*recomputed:UserWarning"),
@@ -177,6 +192,7 @@ def test_states_are_copied_within_a_session_and_into_another(name: str) -> None:
 def test_chunks_are_consecutive_pieces_of_few_rows(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hf_head, "CHUNK_ELEMENTS", {"cpu": 4 * VOCABULARY, "cuda": 4 * VOCABULARY})
     monkeypatch.setattr(table, "CHUNK", 4)
+    monkeypatch.setattr(own, "CHUNK_ELEMENTS", 4 * VOCABULARY)
     session = MODELS[name][0]().open_tree(2, ENTRIES)
     batch = replace(batch_of([[], []], {0: LONG, 1: FIRST}, ENTRIES), outputs=torch.arange(10, 38))
     chunks = list(session.forward_in_chunks(batch))

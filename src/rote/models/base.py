@@ -4,6 +4,7 @@
 `TreeModel` is the fast seam: a session owns the model's memory for a number of slots; one `forward` evaluates, packed
 into one row, the live beams of many windows (each attending to its own ancestors through a mask) together with the
 prefixes of windows that have just been admitted.
+`LanguageModel` is what a run needs beside that: texts to tokens and back, and what tells one model from another.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,9 +14,11 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from rote.models.hf_identity import ModelIdentity
 from rote.models.memory import to_device
 from rote.models.scoring import WindowScores
 from rote.policy import Policy
+from rote.types import BosRule, Encoding
 
 
 class CausalModel(Protocol):
@@ -140,3 +143,37 @@ class TreeModel(CausalModel, Protocol):
     def tree_bytes_per_entry(self) -> int:
         """Memory one entry of one slot takes, in bytes."""
         ...
+
+
+class LanguageModel(TreeModel, Protocol):
+    """A model that a run can be made of: it has a name, knows texts, and can be told from others."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def identity(self) -> ModelIdentity: ...
+
+    @property
+    def searches_trees(self) -> bool:
+        """Whether beams are evaluated as a tree; otherwise whole histories are."""
+        ...
+
+    @property
+    def in_float32(self) -> TreeModel:
+        """The same model for checks of precision: itself, or a copy in float32."""
+        ...
+
+    def score_bytes_per_token(self) -> int:
+        """Memory that a token of a teacher-forced batch takes."""
+        ...
+
+    def bos_id(self, rule: BosRule) -> int | None:
+        """The token to put before every prefix; None for none."""
+        ...
+
+    def encode_batch(self, texts: Sequence[str]) -> list[Encoding]:
+        """Tokens of each text, no special ones added, with the character span of each."""
+        ...
+
+    def decode(self, ids: Sequence[int]) -> str: ...

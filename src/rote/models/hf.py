@@ -20,23 +20,21 @@ from rote.models.hf_tree import TreeSessionHF
 from rote.models.hf_trust import explained, refuse_what_would_run_code
 from rote.models.model_folder import check_tokenizer, local_folder
 from rote.models.numbers import check_weights
-from rote.models.plain_text import PlainTextTokenizer
 from rote.models.probe import USUAL_TOKENS, Probed, probe_trees
 from rote.models.scoring import WindowScores, score_tokens
+from rote.models.tokenizing import Tokenizing
 from rote.policy import Policy
-from rote.types import BosRule, Encoding
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
 
-class HuggingFaceModel:
+class HuggingFaceModel(Tokenizing):
     """A causal language model with its tokenizer. Build one with `load`, or around objects already in memory."""
 
     def __init__(self, model: Any, tokenizer: Any, *, name: str = "in memory", revision: str | None = None) -> None:
         check_weights(model, name)
+        super().__init__(tokenizer, name)
         self.model = _with_soft_caps(model.eval())
-        self.tokenizer = tokenizer
-        self.name = name
         self.revision = revision
         self._probed: dict[int, Probed] = {}
         """What probes found out, by the length of their histories."""
@@ -76,33 +74,6 @@ class HuggingFaceModel:
             value = getattr(source, "eos_token_id", None)
             ids |= set(value) if isinstance(value, list) else {value} if isinstance(value, int) else set()
         return frozenset(token for token in ids if 0 <= token < self.vocab_size)
-
-    def bos_id(self, rule: BosRule) -> int | None:
-        """The token to put before every prefix; None for none. `auto` does what the tokenizer itself does."""
-        bos = getattr(self.tokenizer, "bos_token_id", None)
-        if rule == "never":
-            return None
-        if rule == "always":
-            if bos is None:
-                raise ModelError(f"{self.name} has no beginning-of-text token. Use --bos never.")
-            return int(bos)
-        added = self.tokenizer("a")["input_ids"]
-        return int(bos) if bos is not None and added and added[0] == bos else None
-
-    def encode_batch(self, texts: Sequence[str]) -> list[Encoding]:
-        """Tokens of each text with their spans; special tokens that the text spells are text (`plain_text`)."""
-        if not getattr(self.tokenizer, "is_fast", False):
-            raise ModelError(
-                f"the tokenizer of {self.name} cannot map tokens to characters. Use a model with a fast tokenizer."
-            )
-        return self._plain_text.encode_batch(texts)
-
-    @cached_property
-    def _plain_text(self) -> PlainTextTokenizer:
-        return PlainTextTokenizer(self.tokenizer)
-
-    def decode(self, ids: Sequence[int]) -> str:
-        return str(self.tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
     @torch.inference_mode()
     def next_logits(self, histories: Sequence[Sequence[int]]) -> Tensor:

@@ -15,7 +15,8 @@ class ModelIdentity:
     revision: str | None
     weights_hash: str
     tokenizer_hash: str
-    parameters: int
+    parameters: int | None
+    """None for a model that does not say."""
     dtype: str
     device: str
 

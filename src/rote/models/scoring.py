@@ -6,7 +6,7 @@ policies cost little more than one, and no full softmax is needed for top-k.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -59,6 +59,21 @@ def score_tokens(
         log_probs[row] = by_temperature[policy.temperature].score(policy, ranks)
     # A row that is not numbers is NaN for every policy, also where the wanted token is not kept.
     return TokenScores(log_probs + by_temperature[1.0].nothing, ranks, by_temperature[1.0].whole_log_probs)
+
+
+def score_by_histories(
+    next_logits: Callable[[Sequence[Sequence[int]]], Tensor],
+    windows: Sequence[Sequence[int]],
+    suffix_tokens: int,
+    policies: Sequence[Policy],
+) -> WindowScores:
+    """Scores of the last `suffix_tokens` of each window (all of one length), one place after the other."""
+    parts = []
+    for place in range(suffix_tokens):
+        histories = [window[: len(window) - suffix_tokens + place] for window in windows]
+        wanted = torch.tensor([window[len(history)] for window, history in zip(windows, histories, strict=True)])
+        parts.append(score_tokens(next_logits(histories), wanted, policies))
+    return WindowScores(*(torch.stack(columns, -1) for columns in zip(*parts, strict=True)))
 
 
 def _ranks(logits: Tensor, tokens: Tensor, wanted: Tensor, listed: Tensor) -> Tensor:

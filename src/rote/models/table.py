@@ -13,7 +13,7 @@ from torch import Tensor
 
 from rote.errors import ConfigError
 from rote.models.base import Stored, TreeBatch
-from rote.models.scoring import WindowScores, score_tokens
+from rote.models.scoring import WindowScores, score_by_histories
 from rote.policy import Policy
 
 CHUNK = 64
@@ -68,17 +68,7 @@ class TableModel:
         return self._logits(folded)
 
     def score(self, windows: Sequence[Sequence[int]], suffix_tokens: int, policies: Sequence[Policy]) -> WindowScores:
-        """Scores of the last `suffix_tokens` of each window, one history at a time."""
-        parts = []
-        for place in range(suffix_tokens):
-            histories = [window[: len(window) - suffix_tokens + place] for window in windows]
-            wanted = torch.tensor([window[len(history)] for window, history in zip(windows, histories, strict=True)])
-            parts.append(score_tokens(self.next_logits(histories), wanted, policies))
-        return WindowScores(
-            torch.stack([part.log_probs for part in parts], -1),
-            torch.stack([part.ranks for part in parts], -1),
-            torch.stack([part.model_log_probs for part in parts], -1),
-        )
+        return score_by_histories(self.next_logits, windows, suffix_tokens, policies)
 
     def open_tree(self, slots: int, entries: int, *, longest: int | None = None) -> "TableSession":
         return TableSession(self, slots, entries)

@@ -1,137 +1,133 @@
 """The Python interface: load a model, read windows, scan them, keep the results as a table or a run folder.
 
 model = rote.load_model("path/or/id")
-windows = rote.read_windows(model, ["book.txt"], control=["other.txt"])
-results = rote.scan(model, windows, rote.RunConfig())
+windows = rote.read_windows(model, "book.txt", control="other.txt")
+results = rote.scan(model, windows)
 results.to_polars(); results.save("runs/first")
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
 
 from rote.errors import ConfigError
-from rote.models.hf import HuggingFaceModel, load
-from rote.scan.columns import facts_of, measures_of, results_schema
+from rote.models.base import LanguageModel
+from rote.models.opening import as_language_model, open_model
+from rote.options.convert import require_known
+from rote.options.declare import options_of
 from rote.scan.options import RunConfig
-from rote.scan.pipeline import Facts, MeasuredWindow, Pipeline
-from rote.scan.run import (
-    check_fits,
-    check_memory,
-    complete_scan,
-    open_session,
-    run_identity,
-)
-from rote.scan.source import Source, cut_source, fitted, read_given
+from rote.scan.pipeline import MeasuredWindow, Pipeline
+from rote.scan.results import Results, Windows
+from rote.scan.run import check_fits, check_memory
+from rote.scan.source import cut_source, fitted, read_given
 from rote.types import Window
 
-if TYPE_CHECKING:
-    import polars as pl
+Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+"""One file, folder or glob, or several."""
 
 
 def load_model(
-    name: str, *, revision: str | None = None, dtype: str = "auto", device: str = "auto"
-) -> HuggingFaceModel:
-    """A Hugging Face causal model by folder or hub id, with its tokenizer."""
-    return load(name, revision=revision, dtype=dtype, device=device)
-
-
-@dataclass(frozen=True, slots=True)
-class Windows(Sequence[Window]):
-    """Windows with the documents they were cut from and the options they were cut with."""
-
-    source: Source
-    config: RunConfig
-
-    def __len__(self) -> int:
-        return len(self.source.chosen.windows)
-
-    def __getitem__(self, place: Any) -> Any:
-        return self.source.chosen.windows[place]
+    model: Any, *, tokenizer: Any = None, revision: str | None = None, dtype: str = "auto", device: str = "auto"
+) -> LanguageModel:
+    """A model to measure: by folder or hub id with its tokenizer, a Hugging Face model in memory with the `tokenizer`
+    given, or an object of your own with `vocab_size` and `next_logits` (docs/own-models.md)."""
+    if isinstance(model, str | os.PathLike):
+        return open_model(os.fspath(model), revision=revision, dtype=dtype, device=device)
+    return as_language_model(model, tokenizer)
 
 
 def read_windows(
-    model: HuggingFaceModel,
-    text: Sequence[str | Path] = (),
+    model: Any,
+    text: Paths = (),
     *,
-    control: Sequence[str | Path] = (),
-    pairs: Sequence[str | Path] = (),
+    control: Paths = (),
+    pairs: Paths = (),
     config: RunConfig | None = None,
+    **options: Any,
 ) -> Windows:
-    """Cut the windows that `config` describes from target and control texts, or from files of pairs."""
-    sources = {"text": text, "control": control, "pairs": pairs}
-    given = {name: tuple(map(str, paths)) for name, paths in sources.items()}
-    options = replace(config or RunConfig(), **given)  # type: ignore[arg-type]
-    check_fits(model, options)
-    return Windows(cut_source(read_given(options), model, options), options)
+    """Cut windows from target and control texts, or from files of pairs, for the tokenizer of `model`.
+
+    `options` are those of `rote scan` and replace what `config` says: `stride_chars=200`, `sample=500`.
+    """
+    given = {name: paths for name, paths in (("text", text), ("control", control), ("pairs", pairs)) if paths}
+    chosen = _config(config, options | given, place="read_windows")
+    opened = as_language_model(model)
+    check_fits(opened, chosen)
+    return Windows(cut_source(read_given(chosen), opened, chosen), chosen)
 
 
-class Results:
-    """Measured windows in the order they were given. Iterating gives one mapping per window, columns as in a run."""
+def scan(
+    model: Any,
+    windows: Sequence[Window],
+    config: RunConfig | None = None,
+    *,
+    on_row: Callable[[dict[str, Any]], None] | None = None,
+    progress: bool | Callable[[int, int], None] = False,
+    **options: Any,
+) -> Results:
+    """Measure windows in memory. `options` are those of `rote scan` and replace what `config` says.
+
+    `on_row` is given every row as soon as it is settled. `progress=True` draws a bar; a function is told (windows
+    done, windows in all).
+    """
+    scanning = _Scanning(model, windows, config, options)
+    with _told(progress, len(windows)) as tell:
+        for done, measured in enumerate(scanning.measure(), start=1):
+            if on_row is not None:
+                on_row(dict(measured.row))
+            tell(done)
+    return scanning.results()
+
+
+def scan_rows(
+    model: Any, windows: Sequence[Window], config: RunConfig | None = None, **options: Any
+) -> Iterator[dict[str, Any]]:
+    """The rows of `scan` one by one, each as soon as it is settled and in that order; nothing is kept."""
+    pipeline = _Scanning(model, windows, config, options).pipeline
+    return (dict(measured.row) for measured in pipeline.run(windows))
+
+
+class _Scanning:
+    """A scan with everything checked, before the first forward."""
 
     def __init__(
-        self,
-        rows: list[MeasuredWindow],
-        windows: Sequence[Window],
-        model: HuggingFaceModel,
-        config: RunConfig,
-        facts: Facts,
+        self, model: Any, windows: Sequence[Window], config: RunConfig | None, options: dict[str, Any]
     ) -> None:
-        by_id = {measured.row["window_id"]: measured for measured in rows}
-        self._measured = [by_id[window.window_id] for window in windows]
-        self._windows, self._model, self._config, self._facts = windows, model, config, facts
+        _require_windows(windows)
+        self.windows, self.config = windows, _scan_config(windows, config, options)
+        self.model = as_language_model(model)
+        sizes = fitted(self.config, windows)
+        check_fits(self.model, sizes)
+        check_memory(self.model, sizes, windows=len(windows))
+        self.pipeline = Pipeline(self.model, sizes, decode=self.model.decode)
+        self._rows: list[MeasuredWindow] = []
 
-    def __len__(self) -> int:
-        return len(self._measured)
+    def measure(self) -> Iterator[MeasuredWindow]:
+        for measured in self.pipeline.run(self.windows):
+            self._rows.append(measured)
+            yield measured
 
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        return (dict(measured.row) for measured in self._measured)
+    def results(self) -> Results:
+        return Results(self._rows, self.windows, model=self.model, config=self.config, facts=self.pipeline.facts)
 
-    def continuations(self) -> Iterator[dict[str, Any]]:
-        """The best accepted continuations of every window, as in continuations.parquet."""
-        return (dict(row) for measured in self._measured for row in measured.continuations)
 
-    def to_polars(self) -> "pl.DataFrame":
-        import polars as pl
-
-        from rote.store.schema import table_of
-
-        table = table_of(self, results_schema(measures_of(self._config), facts_of(self._config)))
-        frame = pl.from_arrow(table)
-        assert isinstance(frame, pl.DataFrame)
-        return frame
-
-    def save(self, path: str | Path) -> Path:
-        """Write a complete run folder, as `rote scan` would. The windows must come from `read_windows`."""
-        if not isinstance(self._windows, Windows):
-            raise ConfigError("only results of windows from rote.read_windows can be saved as a run folder.")
-        source, config = self._windows.source, self._config
-        identity = run_identity(self._model, source, config)
-        with open_session(replace(config, out=str(path)), identity) as session:
-            if session.is_complete:
-                return session.path
-            session.write_texts(source.documents)
-            finished = session.finished_ids()
-            for measured in self._measured:
-                if measured.row["window_id"] not in finished:
-                    session.add(measured.row, measured.continuations)
-            session.flush()
-            complete_scan(
-                session,
-                config,
-                self._model,
-                source,
-                self._facts,
-                command_line=["rote.scan"],
-                timings={},
-                document_facts={},
-            )
-            return session.path
+def _config(config: RunConfig | None, options: dict[str, Any], *, place: str) -> RunConfig:
+    require_known(options, options_of(RunConfig), place=f"rote.{place}")
+    return replace(config or RunConfig(), **options)
 
 
 SOURCES = ("text", "control", "pairs")
 CUTTING = ("prefix_tokens", "suffix_tokens", "stride_chars", "whole_documents", "limit", "sample", "bos")
+
+
+def _scan_config(windows: Sequence[Window], config: RunConfig | None, options: dict[str, Any]) -> RunConfig:
+    if not isinstance(windows, Windows):
+        return _config(config, options, place="scan")
+    chosen = _config(config or windows.config, options, place="scan")
+    _require_same_cut(windows.config, chosen)
+    return replace(chosen, **{name: getattr(windows.config, name) for name in SOURCES})
 
 
 def _require_same_cut(cut: RunConfig, scanned: RunConfig) -> None:
@@ -144,15 +140,25 @@ def _require_same_cut(cut: RunConfig, scanned: RunConfig) -> None:
             )
 
 
-def scan(model: HuggingFaceModel, windows: Sequence[Window], config: RunConfig | None = None) -> Results:
-    """Measure windows in memory."""
-    options = config or (windows.config if isinstance(windows, Windows) else RunConfig())
-    if isinstance(windows, Windows):
-        _require_same_cut(windows.config, options)
-        options = replace(options, **{name: getattr(windows.config, name) for name in SOURCES})
-    sizes = fitted(options, windows)
-    check_fits(model, sizes)
-    check_memory(model, sizes, windows=len(windows))
-    pipeline = Pipeline(model, sizes, decode=model.decode)
-    rows = list(pipeline.run(windows))
-    return Results(rows, windows, model=model, config=options, facts=pipeline.facts)
+def _require_windows(windows: Any) -> None:
+    if isinstance(windows, str | os.PathLike):
+        raise ConfigError(
+            f"windows is the text {os.fspath(windows)}; cut it first: rote.read_windows(model, {os.fspath(windows)!r})."
+        )
+    if not isinstance(windows, Sequence) or not all(isinstance(window, Window) for window in windows):
+        raise ConfigError("windows must be what rote.read_windows gives, or a list of rote.Window objects.")
+    if not windows:
+        raise ConfigError("windows is empty; there is nothing to scan.")
+
+
+@contextmanager
+def _told(progress: bool | Callable[[int, int], None], total: int) -> Iterator[Callable[[int], None]]:
+    """A function of the windows done, which draws, tells the caller, or does nothing."""
+    if callable(progress):
+        yield lambda done: progress(done, total)
+        return
+    from rich.progress import Progress
+
+    with Progress(disable=not progress, transient=True) as display:
+        task = display.add_task("measuring", total=total)
+        yield lambda done: display.update(task, completed=done)

@@ -10,6 +10,7 @@ from typing import Any
 
 from rote.corpus.select import sample_key
 from rote.errors import WindowError
+from rote.models.base import LanguageModel
 from rote.models.hf import HuggingFaceModel, load
 from rote.models.hf_compile import compile_layers
 from rote.scan.columns import continuations_schema, facts_of, measures_of, results_schema
@@ -86,7 +87,7 @@ class _Scan:
     def __init__(
         self,
         config: RunConfig,
-        model: HuggingFaceModel,
+        model: LanguageModel,
         source: Source,
         session: RunSession,
         progress: Progress,
@@ -143,7 +144,7 @@ class _Scan:
 def complete_scan(
     session: RunSession,
     config: RunConfig,
-    model: HuggingFaceModel,
+    model: LanguageModel,
     source: Source,
     facts: Facts,
     *,
@@ -169,11 +170,11 @@ def complete_scan(
 
 def compiling_pays(model: HuggingFaceModel, config: RunConfig, windows: int) -> bool:
     """Whether the scan's first forwards alone take a GPU long enough: compiling takes a minute and saves a quarter."""
-    operations = 2.0 * model.identity.parameters * windows * sum(config.limits)
+    operations = 2.0 * (model.identity.parameters or 0) * windows * sum(config.limits)
     return model.device.type == "cuda" and operations > LONG_SCAN
 
 
-def check_fits(model: HuggingFaceModel, config: RunConfig) -> None:
+def check_fits(model: LanguageModel, config: RunConfig) -> None:
     """Fail before any work when the window or the policy cannot work with this model."""
     for policy in config.policies:
         policy.check_vocabulary(model.vocab_size)
@@ -185,7 +186,7 @@ def check_fits(model: HuggingFaceModel, config: RunConfig) -> None:
         )
 
 
-def check_memory(model: HuggingFaceModel, config: RunConfig, *, windows: int) -> None:
+def check_memory(model: LanguageModel, config: RunConfig, *, windows: int) -> None:
     """Fail before a folder is made when batches or slots of the sizes asked for do not fit into the device's memory."""
     per_window = sum(config.limits) * model.score_bytes_per_token()
     together = min(windows_per_forward(model, config), windows)
@@ -195,7 +196,7 @@ def check_memory(model: HuggingFaceModel, config: RunConfig, *, windows: int) ->
         check_slots(model, config.search_options(), config.limits, config.slots or 1)
 
 
-def run_identity(model: HuggingFaceModel, source: Source, config: RunConfig) -> dict[str, Any]:
+def run_identity(model: LanguageModel, source: Source, config: RunConfig) -> dict[str, Any]:
     """What makes two runs the same run: options, model, texts or pairs. Where and in which batches it runs does not."""
     known = asdict(model.identity)
     identity: dict[str, Any] = {
@@ -233,7 +234,7 @@ def _known_copies(copies: set[int | None]) -> dict[str, int]:
     return {"copies": known.pop()} if len(copies) == 1 and known else {}  # type: ignore[dict-item]
 
 
-def device_section(model: HuggingFaceModel, facts: Facts) -> dict[str, Any]:
+def device_section(model: LanguageModel, facts: Facts) -> dict[str, Any]:
     import torch
 
     name = torch.cuda.get_device_name(model.device) if model.device.type == "cuda" else "cpu"

@@ -11,7 +11,7 @@ from rote.corpus.select import select_windows
 from rote.corpus.shared import find_shared, mark_shared
 from rote.corpus.windows import Tally, WindowOptions, WindowSet
 from rote.errors import ConfigError, WindowError
-from rote.models.hf import HuggingFaceModel
+from rote.models.base import LanguageModel
 from rote.scan.options import RunConfig
 from rote.types import Split, Window
 
@@ -38,7 +38,7 @@ def read_given(config: RunConfig) -> Given:
     return read_pairs(config.pairs) if config.pairs else read_corpus(config.text, config.control)
 
 
-def cut_source(given: Given, model: HuggingFaceModel, config: RunConfig) -> Source:
+def cut_source(given: Given, model: LanguageModel, config: RunConfig) -> Source:
     """The windows that `config` asks for, controls marked with what they share with targets."""
     pairs = [one for one in given if isinstance(one, Pair)]
     source = _of_pairs(pairs, model, config) if pairs else _of_texts(given, model, config)
@@ -54,7 +54,7 @@ def fitted(config: RunConfig, windows: Sequence[Window]) -> RunConfig:
     return replace(config, prefix_tokens=prefix_tokens, suffix_tokens=suffix_tokens)
 
 
-def _of_texts(given: Given, model: HuggingFaceModel, config: RunConfig) -> Source:
+def _of_texts(given: Given, model: LanguageModel, config: RunConfig) -> Source:
     documents = [one for one in given if isinstance(one, Document)]
     options = WindowOptions(
         prefix_tokens=config.prefix_tokens,
@@ -68,7 +68,7 @@ def _of_texts(given: Given, model: HuggingFaceModel, config: RunConfig) -> Sourc
     return Source(documents, chosen)
 
 
-def _of_pairs(pairs: Sequence[Pair], model: HuggingFaceModel, config: RunConfig) -> Source:
+def _of_pairs(pairs: Sequence[Pair], model: LanguageModel, config: RunConfig) -> Source:
     chosen, selection = choose_pairs(pairs, limit=config.limit, sample=config.sample, seed=config.seed)
     made = pair_windows(chosen, model, bos_id=model.bos_id(config.bos), marked_prefix_tokens=config.prefix_tokens)
     _require_sizes(chosen, made.windows, model, config)
@@ -76,9 +76,7 @@ def _of_pairs(pairs: Sequence[Pair], model: HuggingFaceModel, config: RunConfig)
     return Source(made.documents, WindowSet(made.windows, tally, selection), {"boundaries_merged": made.merged})
 
 
-def _require_sizes(
-    pairs: Sequence[Pair], windows: Sequence[Window], model: HuggingFaceModel, config: RunConfig
-) -> None:
+def _require_sizes(pairs: Sequence[Pair], windows: Sequence[Window], model: LanguageModel, config: RunConfig) -> None:
     """Every pair fits the model, and its suffix is longer than the edit budget."""
     for pair, window in zip(pairs, windows, strict=True):
         if model.max_positions is not None and len(window.ids) > model.max_positions:

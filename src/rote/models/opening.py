@@ -1,0 +1,45 @@
+"""Whatever a user calls a model, as a `LanguageModel`: a name, an object of Hugging Face, an object of their own."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rote.errors import ModelError
+from rote.models.base import LanguageModel
+from rote.models.hf import HuggingFaceModel, load
+from rote.models.own import OwnModel
+
+
+def open_model(name: str, *, revision: str | None = None, dtype: str = "auto", device: str = "auto") -> LanguageModel:
+    """The model of a folder or hub id."""
+    return load(name, revision=revision, dtype=dtype, device=device)
+
+
+def as_language_model(given: Any, tokenizer: Any = None) -> LanguageModel:
+    """`given` as it is where it can be measured already; otherwise opened by its name or wrapped."""
+    if isinstance(given, HuggingFaceModel | OwnModel):
+        return given
+    if isinstance(given, str | Path):
+        return open_model(str(given))
+    if isinstance(given, torch.nn.Module) and hasattr(given, "get_output_embeddings"):
+        return _in_memory(given, tokenizer)
+    if hasattr(given, "next_logits") or hasattr(given, "next_log_probs"):
+        return OwnModel(given)
+    raise ModelError(
+        f"{_kind(given)} is no model; give a folder or hub id, a Hugging Face model with its tokenizer, or an object "
+        "with vocab_size and next_logits."
+    )
+
+
+def _in_memory(model: Any, tokenizer: Any) -> HuggingFaceModel:
+    if tokenizer is None:
+        raise ModelError(
+            f"a {type(model).__name__} in memory comes without its tokenizer; "
+            "give both: rote.load_model(model, tokenizer=tokenizer)."
+        )
+    return HuggingFaceModel(model, tokenizer, name=str(getattr(model, "name_or_path", "") or "in memory"))
+
+
+def _kind(given: Any) -> str:
+    return "None" if given is None else f"a value of type {type(given).__name__}"

@@ -1,0 +1,98 @@
+"""What a scan in memory gives: rows, frames, and the run folder that the command would have written."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rote.errors import ConfigError
+from rote.models.base import LanguageModel
+from rote.scan.columns import facts_of, measures_of, results_schema
+from rote.scan.options import RunConfig
+from rote.scan.pipeline import Facts, MeasuredWindow
+from rote.scan.run import complete_scan, open_session, run_identity
+from rote.scan.source import Source
+from rote.types import Window
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Windows(Sequence[Window]):
+    """Windows with the documents they were cut from and the options they were cut with."""
+
+    source: Source
+    config: RunConfig
+
+    def __len__(self) -> int:
+        return len(self.source.chosen.windows)
+
+    def __getitem__(self, place: Any) -> Any:
+        return self.source.chosen.windows[place]
+
+    def __repr__(self) -> str:
+        return f"<rote.Windows: {len(self):,} windows of {len(self.source.documents):,} documents>"
+
+
+class Results:
+    """Measured windows in the order they were given. Iterating gives one mapping per window, columns as in a run."""
+
+    def __init__(
+        self,
+        rows: list[MeasuredWindow],
+        windows: Sequence[Window],
+        model: LanguageModel,
+        config: RunConfig,
+        facts: Facts,
+    ) -> None:
+        by_id = {measured.row["window_id"]: measured for measured in rows}
+        self._measured = [by_id[window.window_id] for window in windows]
+        self._windows, self._model, self._config, self._facts = windows, model, config, facts
+
+    def __len__(self) -> int:
+        return len(self._measured)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return (dict(measured.row) for measured in self._measured)
+
+    def continuations(self) -> Iterator[dict[str, Any]]:
+        """The best accepted continuations of every window, as in continuations.parquet."""
+        return (dict(row) for measured in self._measured for row in measured.continuations)
+
+    def to_polars(self) -> "pl.DataFrame":
+        import polars as pl
+
+        from rote.store.schema import table_of
+
+        table = table_of(self, results_schema(measures_of(self._config), facts_of(self._config)))
+        frame = pl.from_arrow(table)
+        assert isinstance(frame, pl.DataFrame)
+        return frame
+
+    def save(self, path: str | Path) -> Path:
+        """Write a complete run folder, as `rote scan` would. The windows must come from `read_windows`."""
+        if not isinstance(self._windows, Windows):
+            raise ConfigError("only results of windows from rote.read_windows can be saved as a run folder.")
+        source, config = self._windows.source, self._config
+        identity = run_identity(self._model, source, config)
+        with open_session(replace(config, out=str(path)), identity) as session:
+            if session.is_complete:
+                return session.path
+            session.write_texts(source.documents)
+            finished = session.finished_ids()
+            for measured in self._measured:
+                if measured.row["window_id"] not in finished:
+                    session.add(measured.row, measured.continuations)
+            session.flush()
+            complete_scan(
+                session,
+                config,
+                self._model,
+                source,
+                self._facts,
+                command_line=["rote.scan"],
+                timings={},
+                document_facts={},
+            )
+            return session.path
