@@ -229,3 +229,22 @@ def test_no_document_at_all_is_a_window_error() -> None:
 def test_impossible_choice_is_refused(choice: dict[str, int]) -> None:
     with pytest.raises(ConfigError, match=f"{next(iter(choice))} is {next(iter(choice.values()))}"):
         select(document("a"), **choice)
+
+
+@given(shape=lengths, choice=st.sampled_from([{}, {"limit": 40}, {"sample": 40}]), shards=st.integers(1, 4))
+def test_parts_of_a_choice_make_up_the_whole(
+    shape: list[tuple[Split, int]], choice: dict[str, int], shards: int
+) -> None:
+    """Every part is cut by itself; windows and short starts of all parts are those of the whole."""
+    plan, whole, together = plan_windows(corpus(shape), OPTIONS, **choice), Tally(), Tally()
+    expected = {window.window_id for window in plan.cut(WordTokenizer(), bos_id=None, tally=whole)}
+    found: list[str] = []
+    for shard in range(shards):
+
+        def is_wanted(window_id: str, shard: int = shard) -> bool:
+            return sum(window_id.encode()) % shards == shard
+
+        cut = plan.cut(WordTokenizer(), bos_id=None, tally=together, is_wanted=is_wanted)
+        found += [window.window_id for window in cut]
+    assert sorted(found) == sorted(expected)
+    assert (together.windows, together.short) == (whole.windows, whole.short)

@@ -17,6 +17,7 @@ from rote.cli.export import export
 from rote.cli.flags import GroupedCommand
 from rote.cli.lab import lab_app
 from rote.cli.mc import mc
+from rote.cli.merge import merge
 from rote.cli.plan import plan
 from rote.cli.prior import prior
 from rote.cli.recall import recall
@@ -76,7 +77,7 @@ def options_of_all(
     """What can be asked without a command."""
 
 
-for _command in (demo, scan, report, show, runs, export, plan, recall, audit, prior, mc, verify_run):
+for _command in (demo, scan, merge, report, show, runs, export, plan, recall, audit, prior, mc, verify_run):
     app.command(cls=GroupedCommand)(_command)
 app.add_typer(lab_app, name="lab")
 

@@ -53,18 +53,26 @@ class WindowPlan:
         bos_id: int | None,
         tally: Tally | None = None,
         is_finished: Callable[[str], bool] = lambda window_id: False,
+        is_wanted: Callable[[str], bool] = lambda window_id: True,
     ) -> Iterator[Window]:
-        """The windows, but for finished ones, which are neither tokenised nor tallied."""
+        """The windows, but for finished ones, which are neither tokenised nor tallied.
+
+        What is not wanted belongs to somebody else: it counts towards a limit or a sample, and that is all.
+        """
         tally = Tally() if tally is None else tally
         taken: Counter[Split] = Counter()
         found: Counter[Split] = Counter()
         while (starts := self._next_starts(taken, found)) is not None:
+            if self.selection.size is None:
+                starts = (start for start in starts if is_wanted(start.window_id))
             unfinished = _passing_over(starts, is_finished, found)
             for cut in cut_starts(unfinished, tokenizer, self.options, bos_id=bos_id):
-                tally.add(cut)
                 if isinstance(cut, Window):
                     found[cut.split] += 1
-                    yield cut
+                if is_wanted(cut.window_id):
+                    tally.add(cut)
+                    if isinstance(cut, Window):
+                        yield cut
 
     def _next_starts(self, taken: Counter[Split], found: Counter[Split]) -> Iterator[WindowStart] | None:
         """As many further starts of each split as it lacks windows; None when nothing is lacking or left."""
@@ -151,13 +159,20 @@ def select_windows(
     limit: int | None = None,
     sample: int | None = None,
     seed: int = 0,
+    is_wanted: Callable[[str], bool] | None = None,
 ) -> WindowSet:
-    """The windows of a plan as a list in document order; at least one, else a WindowError says why there is none."""
+    """The windows of a plan as a list in document order; at least one, else a WindowError says why there is none.
+
+    Where only some are wanted, there may be none of them.
+    """
     documents = list(documents)
     require_unique_names(documents)
     plan, tally = plan_windows(documents, options, limit=limit, sample=sample, seed=seed), Tally()
-    windows = list(plan.cut(tokenizer, bos_id=bos_id, tally=tally))
-    require_windows(tally, options)
+    if is_wanted is None:
+        windows = list(plan.cut(tokenizer, bos_id=bos_id, tally=tally))
+        require_windows(tally, options)
+    else:
+        windows = list(plan.cut(tokenizer, bos_id=bos_id, tally=tally, is_wanted=is_wanted))
     place_of = {document.name: place for place, document in enumerate(documents)}
     windows.sort(key=lambda window: (place_of[window.document], window.char_start))
     return WindowSet(windows, tally, plan.selection)

@@ -73,6 +73,10 @@ class ShortWindow(NamedTuple):
     char_start: int
     tokens: int
 
+    @property
+    def window_id(self) -> str:
+        return f"{self.document}@{self.char_start}"
+
 
 @dataclass(slots=True)
 class Tally:

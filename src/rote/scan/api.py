@@ -17,8 +17,9 @@ from rote.models.base import LanguageModel
 from rote.models.opening import as_language_model, open_model
 from rote.options.convert import require_known
 from rote.options.declare import options_of
+from rote.scan.executor import executor_of
 from rote.scan.options import RunConfig
-from rote.scan.pipeline import MeasuredWindow, Pipeline
+from rote.scan.pipeline import MeasuredWindow
 from rote.scan.results import Results, Windows
 from rote.scan.run import check_fits, check_memory
 from rote.scan.source import cut_source, fitted, read_given
@@ -85,8 +86,8 @@ def scan_rows(
     model: Any, windows: Sequence[Window], config: RunConfig | None = None, **options: Any
 ) -> Iterator[dict[str, Any]]:
     """The rows of `scan` one by one, each as soon as it is settled and in that order; nothing is kept."""
-    pipeline = _Scanning(model, windows, config, options).pipeline
-    return (dict(measured.row) for measured in pipeline.run(windows))
+    executor = _Scanning(model, windows, config, options).executor
+    return (dict(measured.row) for measured in executor.run(windows))
 
 
 class _Scanning:
@@ -101,16 +102,16 @@ class _Scanning:
         sizes = fitted(self.config, windows)
         check_fits(self.model, sizes)
         check_memory(self.model, sizes, windows=len(windows))
-        self.pipeline = Pipeline(self.model, sizes, decode=self.model.decode)
+        self.executor = executor_of(self.model, sizes)
         self._rows: list[MeasuredWindow] = []
 
     def measure(self) -> Iterator[MeasuredWindow]:
-        for measured in self.pipeline.run(self.windows):
+        for measured in self.executor.run(self.windows):
             self._rows.append(measured)
             yield measured
 
     def results(self) -> Results:
-        return Results(self._rows, self.windows, model=self.model, config=self.config, facts=self.pipeline.facts)
+        return Results(self._rows, self.windows, model=self.model, config=self.config, facts=self.executor.facts)
 
 
 def _config(config: RunConfig | None, options: dict[str, Any], *, place: str) -> RunConfig:
@@ -119,7 +120,7 @@ def _config(config: RunConfig | None, options: dict[str, Any], *, place: str) ->
 
 
 SOURCES = ("text", "control", "pairs")
-CUTTING = ("prefix_tokens", "suffix_tokens", "stride_chars", "whole_documents", "limit", "sample", "bos")
+CUTTING = ("prefix_tokens", "suffix_tokens", "stride_chars", "whole_documents", "limit", "sample", "shard", "bos")
 
 
 def _scan_config(windows: Sequence[Window], config: RunConfig | None, options: dict[str, Any]) -> RunConfig:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from rote.errors import ConfigError
 from rote.options import like, option, settle
 from rote.options.common import Common
+from rote.scan.shard import parse_shard
 from rote.types import BosRule, DistanceName, DtypeName, RankName, StopRuleName, ViabilityName
 
 if TYPE_CHECKING:  # `rote scan --help` reads the fields and does not wait for torch
@@ -140,8 +141,15 @@ class RunConfig:
         "auto", "Compile the model's layers: where it pays (a GPU and a long scan), always, or never.", group="machine"
     )
 
+    shard: str | None = option(
+        None, "Measure one share of the windows, 0/3 … 2/3 for three; `rote merge` makes a run of all shares.",
+        group="machine", default_words="all windows",
+    )  # fmt: skip
+
     def __post_init__(self) -> None:
         settle(self)
+        if self.shard is not None:
+            parse_shard(self.shard)
         if not self.measures:
             raise ConfigError(f"measures is empty; choose among {', '.join(MEASURES)}, separated by commas.")
         for text in self.sweep:
@@ -214,6 +222,7 @@ class RunConfig:
             "part_windows",
             "self_check",
             "compile",
+            "shard",
         }
         return {name: value for name, value in self.as_dict().items() if name not in left_out}
 

@@ -30,6 +30,8 @@ class MeasuredWindow:
 
     row: dict[str, Any]
     continuations: list[dict[str, Any]]
+    unsearched: dict[str, Any] | None = None
+    """The row it would have without its search, where a larger run may not want that (`rote.scan.executor`)."""
 
 
 class Facts(NamedTuple):
@@ -56,8 +58,8 @@ class Pipeline:
         self.after_search = AfterSearch(model, config)
         self.verify = VerifyStage(model, config.policy)
 
-    def run(self, windows: Iterable[Window]) -> Iterator[MeasuredWindow]:
-        """Every window once, as it is settled."""
+    def run(self, windows: Iterable[Window], *, search_all: bool = False) -> Iterator[MeasuredWindow]:
+        """Every window once, as it is settled; with `search_all` none without a search."""
         for chunk in self.score.chunks(windows):
             scored = self.score.score(chunk)
             if "greedy" in self.config.measures:
@@ -65,7 +67,7 @@ class Pipeline:
             if "near" not in self.config.measures:
                 yield from self.rows(scored)
                 continue
-            hopeful, screened = self.screen.divide(scored)
+            hopeful, screened = self.screen.divide(scored, search_all=search_all)
             yield from self.rows(self.search.settle_unsearched(screened))
             yield from self.rows(self.after_search.take(self.search.search(hopeful)))
         yield from self.rows(self.after_search.take(self.search.search(self.screen.rest())))

@@ -10,7 +10,7 @@ from rote.models.base import LanguageModel
 from rote.scan.columns import facts_of, measures_of, results_schema
 from rote.scan.options import RunConfig
 from rote.scan.pipeline import Facts, MeasuredWindow
-from rote.scan.run import complete_scan, open_session, run_identity
+from rote.scan.run import complete_scan, open_session, run_identity, store
 from rote.scan.source import Source
 from rote.types import Window
 
@@ -83,7 +83,7 @@ class Results:
             finished = session.finished_ids()
             for measured in self._measured:
                 if measured.row["window_id"] not in finished:
-                    session.add(measured.row, measured.continuations)
+                    store(measured, session)
             session.flush()
             complete_scan(
                 session,

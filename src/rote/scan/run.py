@@ -1,7 +1,5 @@
 """`rote scan` from configuration to a finished run folder: read, cut, load, measure, store, account."""
 
-import hashlib
-import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -14,8 +12,9 @@ from rote.models.base import LanguageModel
 from rote.models.hf import HuggingFaceModel, load
 from rote.models.hf_compile import compile_layers
 from rote.scan.columns import continuations_schema, facts_of, measures_of, results_schema
+from rote.scan.executor import executor_of
 from rote.scan.options import RunConfig
-from rote.scan.pipeline import Facts, Pipeline
+from rote.scan.pipeline import Facts, MeasuredWindow
 from rote.scan.score import windows_per_forward
 from rote.scan.source import Source, cut_source, fitted, read_given
 from rote.scan.totals import totals_of, windows_audited
@@ -102,13 +101,11 @@ class _Scan:
         missing = [window for window in self.source.chosen.windows if window.window_id not in finished]
         self.progress.start(len(self.source.chosen.windows), len(finished))
         if missing:
-            pipeline = Pipeline(
-                self.model, self.fitted, decode=self.model.decode, audited=windows_audited(self.session.path)
-            )
-            for measured in pipeline.run(missing):
-                self.session.add(measured.row, measured.continuations)
+            executor = executor_of(self.model, self.fitted)
+            for measured in executor.run(missing, audited=windows_audited(self.session.path)):
+                store(measured, self.session)
                 self.progress.advance(1)
-            self.facts = pipeline.facts
+            self.facts = executor.facts
         self.session.flush()
         timings = {"measuring_seconds": time.monotonic() - started, "windows_resumed": len(finished)}
         with self.progress.phase("writing results"):
@@ -141,6 +138,12 @@ class _Scan:
         )
 
 
+def store(measured: MeasuredWindow, session: RunSession) -> None:
+    if measured.unsearched is not None:
+        session.add_alternate(measured.unsearched)
+    session.add(measured.row, measured.continuations)
+
+
 def complete_scan(
     session: RunSession,
     config: RunConfig,
@@ -165,7 +168,7 @@ def complete_scan(
         totals=totals_of(session.path, config) | {"selection": asdict(source.chosen.selection)} | source.counted,
         **further,
     )
-    session.complete(manifest, order=[window.window_id for window in source.chosen.windows])
+    session.complete(manifest, order=source.order)
 
 
 def compiling_pays(model: HuggingFaceModel, config: RunConfig, windows: int) -> bool:
@@ -204,10 +207,8 @@ def run_identity(model: LanguageModel, source: Source, config: RunConfig) -> dic
         "model": {name: known[name] for name in ("weights_hash", "tokenizer_hash", "dtype")},
         "texts": {f"{document.split}:{document.name}": document.content_hash for document in source.documents},
     }
-    if config.pairs:
-        rows = [[one.window_id, one.prefix_ids, one.suffix_ids, one.further] for one in source.chosen.windows]
-        identity["pairs"] = hashlib.sha256(json.dumps(rows).encode()).hexdigest()
-    return identity
+    further = {"pairs": source.pairs_hash, "shard": config.shard}
+    return identity | {name: value for name, value in further.items() if value is not None}
 
 
 def texts_section(source: Source, facts: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:

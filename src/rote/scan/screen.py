@@ -15,7 +15,7 @@ import hashlib
 import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 from rote.scan.measured import Measured
 from rote.scan.options import RunConfig
@@ -25,6 +25,9 @@ NEAR_FLOOR = 1e-4
 """A rating of at least this share of the floor is near it."""
 DENSITY_NEAR_FLOOR = 4.0
 """Windows near the floor are drawn this many times as often."""
+
+
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +60,33 @@ def screen_of(config: RunConfig) -> Screen | None:
     )
 
 
+class Minimum(Generic[Item]):
+    """The windows with the `least` smallest keys: those that the share draws anyway, and the others, which wait here
+    until no other window will come."""
+
+    def __init__(self, least: int) -> None:
+        self._left = least
+        # Largest key first, so that the one to give up is on top.
+        self._waiting: list[tuple[float, str, Item]] = []
+
+    def draw(self, windows: int = 1) -> None:
+        """So many windows below the floor were drawn by the share: their keys are smaller than any that waits."""
+        self._left -= windows
+
+    def wait(self, key: float, window_id: str, item: Item) -> None:
+        heapq.heappush(self._waiting, (-key, window_id, item))
+
+    def given_up(self) -> list[Item]:
+        """Windows that can no longer be among the smallest keys."""
+        excess = len(self._waiting) - max(0, self._left)
+        return [heapq.heappop(self._waiting)[-1] for _ in range(excess)]
+
+    def rest(self) -> list[Item]:
+        """Everything that waits, largest key first."""
+        waiting, self._waiting = [item for _, _, item in sorted(self._waiting)], []
+        return waiting
+
+
 class Divided(NamedTuple):
     """What becomes of rated windows, those left out that wait until the run knows its minimum."""
 
@@ -69,34 +99,24 @@ class ScreenStage:
 
     def __init__(self, config: RunConfig, *, audited: int = 0) -> None:
         self._screen, self._edit_budget = screen_of(config), config.edit_budget
-        self._audited = audited
-        # Largest key first, so that the one to give up is on top.
-        self._waiting: list[tuple[float, str, Measured]] = []
+        self._minimum = Minimum[Measured](config.screen_least - audited)
 
-    def divide(self, scored: Sequence[Measured]) -> Divided:
-        """Who is searched now, and who is settled now."""
+    def divide(self, scored: Sequence[Measured], *, search_all: bool = False) -> Divided:
+        """Who is searched now, and who is settled now; with `search_all` nobody is settled without a search."""
         hopeful: list[Measured] = []
         rated = ratings([item.score.target_probs for item in scored], self._edit_budget).tolist()
         for item, rating in zip(scored, rated, strict=True):
             item.rating = rating
-            if self._screen is None or rating >= self._screen.floor:
+            if search_all or self._screen is None or rating >= self._screen.floor:
                 hopeful.append(item)
             elif (key := self._screen.key(item.window.window_id, rating)) < self._screen.audit_share:
-                self._audited += 1
+                self._minimum.draw()
                 hopeful.append(item)
             else:
                 item.chain = None  # by the time it is searched, others have taken its place
-                heapq.heappush(self._waiting, (-key, item.window.window_id, item))
-        return Divided(hopeful, self._given_up())
+                self._minimum.wait(key, item.window.window_id, item)
+        return Divided(hopeful, self._minimum.given_up())
 
     def rest(self) -> list[Measured]:
         """The windows that complete the guaranteed minimum, once no other window will come."""
-        waiting, self._waiting = [item for _, _, item in sorted(self._waiting)], []
-        return waiting
-
-    def _given_up(self) -> list[Measured]:
-        """Windows that can no longer be among the smallest keys; at most the guaranteed minimum goes on waiting."""
-        given_up = []
-        while self._screen is not None and len(self._waiting) > max(0, self._screen.audit_least - self._audited):
-            given_up.append(heapq.heappop(self._waiting)[-1])
-        return given_up
+        return self._minimum.rest()

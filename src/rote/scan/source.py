@@ -1,5 +1,7 @@
 """What a scan measures: windows of texts, or pairs of prefix and suffix. Read first, cut when the model is there."""
 
+import hashlib
+import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -13,6 +15,8 @@ from rote.corpus.windows import Tally, WindowOptions, WindowSet
 from rote.errors import ConfigError, WindowError
 from rote.models.base import LanguageModel
 from rote.scan.options import RunConfig
+from rote.scan.shard import parse_shard
+from rote.store.merge import ByPlace, Order
 from rote.types import Split, Window
 
 Given = list[Document] | list[Pair]
@@ -27,6 +31,15 @@ class Source:
     chosen: WindowSet
     counted: dict[str, int] = field(default_factory=dict)
     """What a reader should know about the cutting, for the manifest's totals."""
+    pairs_hash: str | None = None
+    """Of all pairs, those of other shards included."""
+
+    @property
+    def order(self) -> Order:
+        """The order of the finished table."""
+        if self.pairs_hash is not None:
+            return [window.window_id for window in self.chosen.windows]
+        return ByPlace([document.name for document in self.documents], len(self.chosen.windows))
 
 
 def read_given(config: RunConfig) -> Given:
@@ -50,6 +63,8 @@ def cut_source(given: Given, model: LanguageModel, config: RunConfig) -> Source:
 
 def fitted(config: RunConfig, windows: Sequence[Window]) -> RunConfig:
     """The options with the token counts of the longest prefix and suffix: shapes are made for them."""
+    if not windows:
+        return config
     prefix_tokens, suffix_tokens = longest_of(windows)
     return replace(config, prefix_tokens=prefix_tokens, suffix_tokens=suffix_tokens)
 
@@ -63,7 +78,14 @@ def _of_texts(given: Given, model: LanguageModel, config: RunConfig) -> Source:
     )
     bos_id = model.bos_id(config.bos)
     chosen = select_windows(
-        documents, model, options, bos_id=bos_id, limit=config.limit, sample=config.sample, seed=config.seed
+        documents,
+        model,
+        options,
+        bos_id=bos_id,
+        limit=config.limit,
+        sample=config.sample,
+        seed=config.seed,
+        is_wanted=None if config.shard is None else parse_shard(config.shard).holds,
     )
     return Source(documents, chosen)
 
@@ -72,8 +94,15 @@ def _of_pairs(pairs: Sequence[Pair], model: LanguageModel, config: RunConfig) ->
     chosen, selection = choose_pairs(pairs, limit=config.limit, sample=config.sample, seed=config.seed)
     made = pair_windows(chosen, model, bos_id=model.bos_id(config.bos), marked_prefix_tokens=config.prefix_tokens)
     _require_sizes(chosen, made.windows, model, config)
-    tally = Tally(Counter(window.document for window in made.windows))
-    return Source(made.documents, WindowSet(made.windows, tally, selection), {"boundaries_merged": made.merged})
+    rows = [[one.window_id, one.prefix_ids, one.suffix_ids, one.further] for one in made.windows]
+    pairs_hash = hashlib.sha256(json.dumps(rows).encode()).hexdigest()
+    # In turn, so that merging can put them back into the order of the files.
+    shard = parse_shard(config.shard or "0/1")
+    own = made.windows[shard.index :: shard.count]
+    tally = Tally(Counter(window.document for window in own))
+    return Source(
+        made.documents, WindowSet(own, tally, selection), {"boundaries_merged": made.merged}, pairs_hash=pairs_hash
+    )
 
 
 def _require_sizes(pairs: Sequence[Pair], windows: Sequence[Window], model: LanguageModel, config: RunConfig) -> None:

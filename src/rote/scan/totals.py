@@ -47,7 +47,9 @@ def shared_totals(results: pl.DataFrame, config: RunConfig) -> dict[str, Any]:
     """Control windows whose passage a target holds too: how many, between which documents, and whether they count."""
     controls = results.filter(pl.col("split") == "control")
     shared = controls.filter(pl.col("shared_with").is_not_null())
-    pairs = shared.group_by("document", "shared_with", maintain_order=True).len()
+    # Rows come in the order in which they were measured; what is told must not depend on it.
+    counted = shared.group_by("document", "shared_with").len()
+    pairs = counted.sort("len", "document", "shared_with", descending=[True, False, False])
     listed = [
         {"control": control, "target": target, "windows": windows}
         for control, target, windows in pairs.head(PAIRS_LISTED).iter_rows()

@@ -59,9 +59,13 @@ class RunFolder:
         return self.path / "texts.parquet"
 
     @property
+    def alternates(self) -> Path:
+        return self.path / "alternates.parquet"
+
+    @property
     def tables(self) -> tuple[Path, ...]:
         """What a finished run may hold beside its manifest and identity, whatever its kind."""
-        return self.results, self.continuations, self.texts
+        return self.results, self.continuations, self.texts, self.alternates
 
     @property
     def parts(self) -> Path:

@@ -74,13 +74,15 @@ def require_same_identity(folder: Path, stored: RunIdentity, now: RunIdentity, *
     raise RunError(f"{folder} holds a run made with something else: {shown}{more}. {advice}")
 
 
-def differences(stored: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
+def differences(
+    stored: Mapping[str, Any], now: Mapping[str, Any], *, places: tuple[str, str] = ("in the run", "now")
+) -> Iterator[str]:
     """`config.top_k: 40 in the run, 20 now` for every entry that differs, compared as JSON would store them."""
     before, after = dict(_leaves(plain_json(stored))), dict(_leaves(plain_json(now)))
     for key in before | after:
         old, new = before.get(key, ABSENT), after.get(key, ABSENT)
         if old != new:
-            yield f"{'.'.join(key)}: {_shown(old)} in the run, {_shown(new)} now"
+            yield f"{'.'.join(key)}: {_shown(old)} {places[0]}, {_shown(new)} {places[1]}"
 
 
 def _leaves(value: Any, key: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:

@@ -15,7 +15,7 @@ import pyarrow as pa
 from rote.errors import DamageError, RunError
 from rote.store.columns import Schema
 from rote.store.folder import Part, RunFolder
-from rote.store.merge import MergePlan, merge_parts
+from rote.store.merge import MergePlan, Order, merge_parts
 from rote.store.schema import arrow_schema
 from rote.store.tables import read_table, write_table
 
@@ -52,7 +52,7 @@ class Parts:
         self.finished.update(ids)
         self._next_number += 1
 
-    def merge(self, order: Sequence[str] | None) -> list[Path]:
+    def merge(self, order: Order | None) -> list[Path]:
         """Write the finished tables, windows in the given order (None: as written), and tell where they are.
 
         Raises a RunError, and changes nothing, unless the finished windows are exactly those of `order`.

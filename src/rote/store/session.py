@@ -22,7 +22,7 @@ from rote.store.folder import RunFolder
 from rote.store.identity import RunIdentity, read_identity, require_same_identity, write_identity
 from rote.store.lock import RunLock
 from rote.store.manifest import check_files, read_manifest, write_manifest
-from rote.store.merge import stored_ids
+from rote.store.merge import Order, stored_ids
 from rote.store.parts import Parts, Row
 from rote.store.signals import held_back
 from rote.store.tables import read_table, write_table
@@ -55,6 +55,8 @@ class RunSession:
         self._is_private = is_private
         self._identity: RunIdentity
         self._parts: Parts | None = None
+        self._schema: Schema | None = None
+        self._alternates: dict[str, Row] = {}
         self._pending: list[tuple[Row, Sequence[Row]]] = []
         self._written_at = clock()
         self._pending_ids: set[str] = set()
@@ -139,6 +141,16 @@ class RunSession:
             self._has_failed = False
             self._written_at = self._clock()
 
+    def add_alternate(self, row: Row) -> None:
+        """The row that a window has instead, should this run turn out to be part of a larger one.
+
+        To be added before the window's own row: so whoever finds that one finds this one too.
+        """
+        self._require_usable()
+        assert self._schema is not None, "this kind of run has no rows"
+        self._alternates[row["window_id"]] = row
+        write_table(self._folder.alternates, self._alternates.values(), self._schema, run_id=self.run_id)
+
     def write_block(self, name: str, rows: Iterable[Row], schema: Schema) -> None:
         """Keep intermediate rows until the run is complete; afterwards `read_block` gives them."""
         self._folder.blocks.mkdir(exist_ok=True)
@@ -166,17 +178,15 @@ class RunSession:
         sync_folder(self.path)
         self.is_complete = False
 
-    def complete(
-        self, manifest: Mapping[str, Any], *, order: Sequence[str] | None = None, files: Iterable[Path] = ()
-    ) -> None:
-        """Merge the parts in the given order of window ids (None: as written), then write the manifest.
+    def complete(self, manifest: Mapping[str, Any], *, order: Order | None = None, files: Iterable[Path] = ()) -> None:
+        """Merge the parts in the given order of windows (None: as written), then write the manifest.
 
         `files` are further files of the run, which the manifest binds beside its tables. Raises a RunError, and
         changes nothing, unless the finished windows are exactly those of `order`.
         """
         self._require_usable()
         self.flush()
-        bound = [*self._bound, *files]
+        bound = [*self._bound, *files, *([self._folder.alternates] if self._alternates else [])]
         if self._parts is not None:
             bound += self._parts.merge(order)
         try:
@@ -225,11 +235,15 @@ class RunSession:
             self.is_complete = True
 
     def _take_over(self, schema: Schema, continuations: Schema | None) -> None:
+        self._schema = schema
         self._parts = Parts(self._folder, self.run_id, schema, continuations)
         if self.is_complete:
             self._parts.finished.update(stored_ids(self._folder.results).to_pylist())
             return
         self._parts.take_over()
+        with suppress(FileNotFoundError):
+            rows = read_table(self._folder.alternates, run_id=self.run_id).to_pylist()
+            self._alternates = {row["window_id"]: row for row in rows}
         if self._parts.dropped:
             names = ", ".join(self._parts.dropped)
             warnings.warn(f"{self.path}: {names} was damaged; its windows are measured again.", stacklevel=4)

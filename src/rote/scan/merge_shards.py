@@ -1,0 +1,215 @@
+"""Shards into one run: the rows, the audited sample and the manifest of a scan that was never divided.
+
+Every shard searched the smallest keys among its own screened windows; those of the whole run are among them. The others
+get back the row they have without a search, which the shard kept.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, zip_longest
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import polars as pl
+import pyarrow.parquet as pq
+
+from rote.corpus.documents import Document
+from rote.errors import RunError
+from rote.options import build
+from rote.scan.options import RunConfig
+from rote.scan.run import open_session
+from rote.scan.screen import Minimum, Screen, screen_of
+from rote.scan.shard import Shard, parse_shard
+from rote.scan.totals import totals_of
+from rote.store.folder import RunFolder
+from rote.store.identity import differences
+from rote.store.manifest import build_manifest
+from rote.store.merge import ByPlace, Order, stored_ids
+from rote.store.progress import Progress
+from rote.store.read import StoredRun, read_run
+from rote.store.tables import read_table
+from rote.types import Split, StopReason
+
+Row = dict[str, Any]
+
+
+class StoredShard(NamedTuple):
+    """A finished shard."""
+
+    shard: Shard
+    run: StoredRun
+    manifest: Mapping[str, Any]
+
+    @property
+    def whole(self) -> dict[str, Any]:
+        """What the whole run is known by."""
+        return {name: value for name, value in self.run.identity.items() if name != "shard"}
+
+
+def merge_shards(out: Path, folders: Sequence[Path], *, progress: Progress, command_line: Sequence[str] = ()) -> Path:
+    """Write the run that the shards in `folders` make up; started again, it resumes."""
+    with progress.phase("checking shards"):
+        shards = require_one_run([read_shard(folder) for folder in folders])
+    first = shards[0]
+    config: RunConfig = build(RunConfig, {**first.manifest["config"], "shard": None, "out": str(out)}, place=str(out))
+    with open_session(config, first.whole) as session:
+        if session.is_complete:
+            return session.path
+        session.write_texts(_documents(first.run))
+        finished = session.finished_ids()
+        progress.start(sum(shard.manifest["totals"]["windows"] for shard in shards), len(finished))
+        for row, continuations in merged_rows(shards, screen_of(config) if "near" in config.measures else None):
+            if row["window_id"] not in finished:
+                session.add(row, continuations)
+                progress.advance(1)
+        session.flush()
+        with progress.phase("writing results"):
+            manifest = _manifest(shards, config, totals_of(session.path, config), command_line)
+            session.complete(manifest, order=_order(shards, config))
+    return out
+
+
+def read_shard(folder: Path) -> StoredShard:
+    """A finished shard of a scan; anything else is refused by its name."""
+    run = read_run(folder)
+    if run.kind != "scan" or "shard" not in run.identity:
+        raise RunError(f"{folder} is no shard (a {run.kind} run of its own); give folders of rote scan --shard 0/3 ….")
+    if run.manifest is None:
+        raise RunError(f"{folder} is not finished; run its command again, then merge.")
+    return StoredShard(parse_shard(run.identity["shard"]), run, run.manifest)
+
+
+def require_one_run(shards: Sequence[StoredShard]) -> list[StoredShard]:
+    """The shards in their order, each there once and all of one run; else a RunError names what is wrong."""
+    first = shards[0]
+    for other in shards[1:]:
+        places = (f"in {first.run.path}", f"in {other.run.path}")
+        here = {"shards": first.shard.count, **first.whole}
+        found = list(differences(here, {"shards": other.shard.count, **other.whole}, places=places))
+        if found:
+            raise RunError(
+                f"{first.run.path} and {other.run.path} are shards of different runs: {'; '.join(found[:4])}."
+            )
+    by_index: dict[int, StoredShard] = {}
+    for one in shards:
+        twin = by_index.setdefault(one.shard.index, one)
+        if twin is not one:
+            raise RunError(f"shard {one.shard} is given twice, as {twin.run.path} and {one.run.path}; take one away.")
+    missing = [str(Shard(index, first.shard.count)) for index in range(first.shard.count) if index not in by_index]
+    if missing:
+        more = f" and {len(missing) - 8} more" if len(missing) > 8 else ""
+        raise RunError(f"shard {', '.join(missing[:8])}{more} is missing; give the folders of all shards.")
+    return [by_index[index] for index in sorted(by_index)]
+
+
+def merged_rows(shards: Sequence[StoredShard], screen: Screen | None) -> Iterator[tuple[Row, list[Row]]]:
+    """Every window's row and continuations, as the whole run has them."""
+    audited = set() if screen is None else minimum_of(shards, screen)
+    for shard in shards:
+        alternates = _alternates(shard)
+        for row, continuations in _rows_with_continuations(shard.run):
+            if screen is not None and _is_left_out(row, screen, audited):
+                if row["window_id"] not in alternates:
+                    raise RunError(f"{shard.run.path} lacks what {row['window_id']} is without its search; scan again.")
+                yield alternates[row["window_id"]], []
+            else:
+                yield row, continuations
+
+
+def minimum_of(shards: Sequence[StoredShard], screen: Screen) -> set[str]:
+    """The windows that the audit's guaranteed minimum draws in the whole run, beside those that its share draws."""
+    minimum = Minimum[str](screen.audit_least)
+    for shard in shards:
+        below = shard.run.scan_results().filter(pl.col("was_screened")).select("window_id", "screen_rating")
+        for window_id, rating in below.collect().iter_rows():
+            key = screen.key(window_id, rating)
+            if key < screen.audit_share:
+                minimum.draw()
+            else:
+                minimum.wait(key, window_id, window_id)
+            minimum.given_up()
+    return set(minimum.rest())
+
+
+def _is_left_out(row: Row, screen: Screen, audited: set[str]) -> bool:
+    """Searched by its shard, for a minimum that the whole run fills with smaller keys."""
+    is_searched = row["was_screened"] and row["stop_reason"] != StopReason.SCREENED
+    key = screen.key(row["window_id"], row["screen_rating"])
+    return is_searched and key >= screen.audit_share and row["window_id"] not in audited
+
+
+def _alternates(shard: StoredShard) -> dict[str, Row]:
+    path = RunFolder(shard.run.path).alternates
+    if path.name not in shard.manifest["files"]:
+        return {}
+    return {row["window_id"]: row for row in read_table(path, run_id=shard.run.run_id).to_pylist()}
+
+
+def _rows_with_continuations(run: StoredRun) -> Iterator[tuple[Row, list[Row]]]:
+    """Both tables are in window order, so one walk through each is enough."""
+    further = _rows(run.continuation_files or ())
+    ahead = next(further, None)
+    for row in _rows(run.result_files):
+        continuations: list[Row] = []
+        while ahead is not None and ahead["window_id"] == row["window_id"]:
+            continuations.append(ahead)
+            ahead = next(further, None)
+        yield row, continuations
+
+
+def _rows(files: Sequence[Path]) -> Iterator[Row]:
+    for path in files:
+        with pq.ParquetFile(path) as file:
+            for batch in file.iter_batches(batch_size=1024):
+                yield from batch.to_pylist()
+
+
+def _documents(run: StoredRun) -> Iterator[Document]:
+    for row in _rows(() if run.texts_file is None else (run.texts_file,)):
+        yield Document(row["name"], row["text"], Split(row["split"]), row["content_hash"])
+
+
+def _order(shards: Sequence[StoredShard], config: RunConfig) -> Order:
+    """Texts: by document and place. Pairs were dealt out in turn, and are taken back in turn."""
+    if not config.pairs:
+        windows = sum(shard.manifest["totals"]["windows"] for shard in shards)
+        return ByPlace(list(shards[0].manifest["texts"]), windows)
+    dealt = zip_longest(*(stored_ids(shard.run.result_files[0]).to_pylist() for shard in shards))
+    return [window_id for window_id in chain.from_iterable(dealt) if window_id is not None]
+
+
+def _manifest(
+    shards: Sequence[StoredShard], config: RunConfig, totals: Mapping[str, Any], command_line: Sequence[str]
+) -> dict[str, Any]:
+    first = shards[0].manifest
+    seconds = [shard.manifest["timings"].get("measuring_seconds", 0.0) for shard in shards]
+    return build_manifest(
+        config=config.as_dict(),
+        texts={name: _text(name, shards) for name in first["texts"]},
+        model=first["model"],
+        device=first["device"],
+        seed=config.seed,
+        command_line=command_line,
+        timings={"measuring_seconds": sum(seconds), "longest_shard_seconds": max(seconds)},
+        # What every shard counted of the whole (the selection, boundaries of pairs) is the first one's.
+        totals={**first["totals"], **totals},
+        shards=[_facts(shard) for shard in shards],
+    )
+
+
+def _facts(shard: StoredShard) -> dict[str, Any]:
+    """Where and how a shard was measured."""
+    kept = ("run_id", "written_at", "command_line", "device", "versions", "timings", "self_check")
+    return {"shard": str(shard.shard), **{name: shard.manifest[name] for name in kept if name in shard.manifest}}
+
+
+def _text(name: str, shards: Sequence[StoredShard]) -> dict[str, Any]:
+    """What is known of a document: counts of all shards, and its copies where all that have windows of it agree."""
+    entries = [shard.manifest["texts"][name] for shard in shards]
+    counted = Counter[str]()
+    for entry in entries:
+        counted.update({count: entry[count] for count in ("windows", "short_windows")})
+    known = {key: value for key, value in entries[0].items() if key != "copies"}
+    copies = {entry.get("copies") for entry in entries if entry["windows"]}
+    agreed = copies.pop() if len(copies) == 1 else None
+    return known | counted | ({} if agreed is None else {"copies": agreed})
