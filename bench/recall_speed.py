@@ -19,8 +19,8 @@ from pathlib import Path
 import cydifflib
 import numpy as np
 
+from rote.corpus.normalise import normalised_words
 from rote.longform.blocks import matching_blocks
-from rote.longform.normalise import normalised_words
 
 
 def invented_novel(words: int, *, seed: int, language_seed: int = 0) -> list[str]:

@@ -7,14 +7,16 @@ from matplotlib.figure import Figure
 from matplotlib.patches import ConnectionPatch
 
 from rote.report.figures.book import HeatRow, book_heat_map
-from rote.report.figures.curves import SweepSeries, policy_sweep, query_curves, token_ranks
+from rote.report.figures.curves import query_curves, token_ranks
 from rote.report.figures.longform import MatchBlock, Recall, block_map, recall_bars, word_counts
 from rote.report.figures.masses import gain_curves, mass_scatter
 from rote.report.figures.rates import CopiesSeries, rate_by_copies, rates_by_edits, verdicts_by_edits
 from rote.report.figures.search import BeamWidthSeries, Convergence, beam_width_sweep, monte_carlo_convergence
 from rote.report.figures.shells import shell_heat_map, shell_violins, verbatim_share_by_model
 from rote.report.figures.style import BLUE, ORANGE, SERIES, VERMILLION, decade, save_bytes
+from rote.report.figures.sweeps import policy_sweep
 from rote.report.rates import Criterion, rate_for, rates_by_criterion, split_rows
+from rote.report.sweeps import SweepSeries
 from rote.report.view import RunView
 from rote.stats.curves import MassKind, rate_curves
 from rote.stats.intervals import rate
@@ -193,12 +195,15 @@ def test_verdict_bars_stack_what_is_shown_what_is_open_and_what_is_ruled_out(vie
 
 def test_policy_sweep_draws_each_series_with_its_own_marker() -> None:
     series = [
-        SweepSeries("τ = 0.001", (1, 10, 40), (0.1, 0.2, 0.3)),
-        SweepSeries("τ = 0.1", (1, 10, 40), (0.0, 0.1, 0.1)),
+        SweepSeries("target", (1, 10, 40), tuple(rate(hits, 20) for hits in (2, 4, 6))),
+        SweepSeries("control", (1, 10, 40), tuple(rate(hits, 20) for hits in (0, 2, 2))),
     ]
     axes = policy_sweep(series, setting="top-k", is_log=True).axes[0]
     assert [list(line.get_ydata()) for line in axes.lines] == [[0.1, 0.2, 0.3], [0.0, 0.1, 0.1]]
     assert len({line.get_marker() for line in axes.lines}) == 2
+    (bars, _) = axes.collections
+    spans = [height for segment in bars.get_segments() for height in segment[:, 1]]
+    assert spans == pytest.approx([end for one in series[0].rates for end in (one.interval.low, one.interval.high)])
     assert axes.get_xlabel() == "top-k"
     assert [tick.get_text() for tick in axes.get_xticklabels()] == ["1", "10", "40"]
 

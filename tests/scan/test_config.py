@@ -55,6 +55,8 @@ CHANGED: dict[str, Any] = {
     "screen_least": 3,
     "keep": 1,
     "greedy": "full",
+    "posthoc": ("bleu", "words"),
+    "bleu_threshold": 0.5,
     "closure": 4,
     "verify": True,
     "self_check": 2,

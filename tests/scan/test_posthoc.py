@@ -2,68 +2,158 @@
 
 import math
 from dataclasses import replace
+from pathlib import Path
 
+import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rote.distance.textbook import levenshtein
 from rote.errors import ConfigError
 from rote.models.table import TableModel
 from rote.policy import Policy
-from rote.scan.posthoc import bleu_at_least, posthoc_bounds, within_hamming, within_levenshtein
+from rote.report.posthoc import overlaps_of
+from rote.report.view import load_view
+from rote.scan.closeness import Candidate, Judged, judge_of
+from rote.scan.options import RunConfig
+from rote.scan.posthoc import Posthoc, judged
 from rote.search.base import Limits, SearchTask
 from rote.search.engine import Engine
-from rote.types import Continuation
+from rote.store.read import read_run
 from tests.oracle import every_continuation
+from tests.scan.scans import Command, TinyLab, scan_arguments
 from tests.search.test_engine_equals_reference import PLAIN
 
-WORDS = ("alpha", "beta", "gamma", "delta")
+WORDS = ("alpha ", "beta ", "alp", "ha ")
+"""Two spellings of the first word: tokens (2, 3) decode to what token 0 does."""
 BASELINE = replace(PLAIN, distance="none", policy=Policy(1.0, 3), beam_width=4, keep=None, record_frontier=False)
 TASK = SearchTask(0, (1, 2), (0, 1, 2, 3, 1))
+HOW = Judged(edit_budget=2, bleu_threshold=0.5)
+NAMES = ("text", "levenshtein", "hamming", "bleu", "characters", "words")
 
 
 def decode(ids: tuple[int, ...]) -> str:
-    return " ".join(WORDS[token] for token in ids)
+    return "".join(WORDS[token] for token in ids)
 
 
-def judges() -> list:  # type: ignore[type-arg]
-    target = TASK.suffix_ids
-    return [within_levenshtein(target, 2), within_hamming(target, 2), bleu_at_least(decode(target), decode, 0.5)]
+def candidate(ids: tuple[int, ...]) -> Candidate:
+    return Candidate(ids, decode(ids), levenshtein(ids, TASK.suffix_ids))
+
+
+TARGET = candidate(TASK.suffix_ids)
+
+
+def truths(model: TableModel, policy: Policy) -> tuple[dict[str, float], float]:
+    """The mass of every metric's ball by enumeration, and the target's own probability."""
+    everything = list(every_continuation(model, TASK.prefix_ids, len(TASK.suffix_ids), policy))
+    masses = {}
+    for name in NAMES:
+        is_close = judge_of(name, TARGET, HOW)
+        masses[name] = math.fsum(path.probability for path in everything if is_close(candidate(path.token_ids)))
+    verbatim = math.fsum(path.probability for path in everything if path.token_ids == TASK.suffix_ids)
+    return masses, verbatim
+
+
+def judge(model: TableModel, options: object, verbatim: float) -> Posthoc:
+    (outcome,) = Engine(model, options, slots=1, limits=Limits(6, 6)).run([TASK])  # type: ignore[arg-type]
+    return judged(outcome, TARGET, verbatim, NAMES, HOW, decode)
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.integers(0, 10_000), st.sampled_from([0.5, 2.0, 6.0]), st.sampled_from([frozenset[int](), frozenset({3})]))
-def test_the_truth_lies_between_the_bounds_for_every_judge(seed: int, spread: float, eos: frozenset[int]) -> None:
+@given(
+    st.integers(0, 10_000),
+    st.sampled_from([0.5, 2.0, 6.0]),
+    st.sampled_from([frozenset[int](), frozenset({3})]),
+    st.booleans(),
+    st.sampled_from([None, 0.001, 0.3]),
+)
+def test_the_truth_lies_between_the_bounds_of_every_metric(
+    seed: int, spread: float, eos: frozenset[int], pins: bool, threshold: float | None
+) -> None:
     model = TableModel.random(seed, vocab_size=4, spread=spread, eos_ids=eos)
-    (outcome,) = Engine(model, BASELINE, slots=1, limits=Limits(6, 6)).run([TASK])
-    everything = list(every_continuation(model, TASK.prefix_ids, len(TASK.suffix_ids), BASELINE.policy))
-    for counts in judges():
-        truth = math.fsum(p.probability for p in everything if counts(Continuation(p.token_ids, 0.0, 0)))
-        bounds = posthoc_bounds(outcome, counts)
-        assert bounds.lower[0] <= truth + 1e-12
-        assert truth <= bounds.upper[-1] + 1e-12
+    masses, verbatim = truths(model, BASELINE.policy)
+    found = judge(model, replace(BASELINE, pin_verbatim=pins, threshold=threshold), verbatim)
+    for name, truth in masses.items():
+        assert found.bounds[name].lower <= truth + 1e-12, name
+        assert truth <= found.bounds[name].upper + 1e-12, name
 
 
-def test_a_beam_that_holds_everything_gives_the_truth() -> None:
+def test_a_beam_that_holds_everything_gives_the_truth_and_counts_texts_once() -> None:
     model = TableModel.random(5, vocab_size=4)
-    options = replace(BASELINE, beam_width=1000, policy=Policy(1.0, None))
-    (outcome,) = Engine(model, options, slots=1, limits=Limits(6, 6)).run([TASK])
-    everything = every_continuation(model, TASK.prefix_ids, len(TASK.suffix_ids), options.policy)
-    counts = judges()[2]
-    truth = math.fsum(p.probability for p in everything if counts(Continuation(p.token_ids, 0.0, 0)))
-    bounds = posthoc_bounds(outcome, counts)
-    assert bounds.lower[0] == pytest.approx(truth)
-    assert bounds.upper == pytest.approx((truth,))
+    options = replace(BASELINE, beam_width=2000, policy=Policy(1.0, None))
+    masses, verbatim = truths(model, options.policy)
+    found = judge(model, options, verbatim)
+    for name, truth in masses.items():
+        assert found.bounds[name] == pytest.approx((truth, truth)), name
+    heaviest: dict[str, float] = {}
+    everything = list(every_continuation(model, TASK.prefix_ids, 5, options.policy))
+    for path in everything:
+        text = decode(path.token_ids)
+        heaviest[text] = max(heaviest.get(text, 0.0), path.probability)
+    assert (found.continuations, found.texts) == (len(everything), len(heaviest))
+    assert found.merged_mass == pytest.approx(1 - math.fsum(heaviest.values()))
+    assert found.bounds["text"].lower > verbatim, "the same text in other tokens counts in text space"
+
+
+def test_a_window_that_was_not_searched_has_its_own_probability_alone() -> None:
+    found = judged(None, TARGET, 0.25, NAMES, HOW, decode)
+    assert found == Posthoc(dict.fromkeys(NAMES, (0.25, 1.0)), None, None, None)  # type: ignore[arg-type]
 
 
 def test_continuations_that_were_not_kept_are_missed_aloud() -> None:
-    model = TableModel.random(5, vocab_size=4)
-    (outcome,) = Engine(model, replace(BASELINE, keep=1), slots=1, limits=Limits(6, 6)).run([TASK])
     with pytest.raises(ConfigError, match="keep=None"):
-        posthoc_bounds(outcome, judges()[0])
+        judge(TableModel.random(5, vocab_size=4), replace(BASELINE, keep=1), 0.1)
 
 
-def test_identical_text_has_full_bleu_and_another_text_has_not() -> None:
-    counts = bleu_at_least(decode(TASK.suffix_ids), decode, 0.99)
-    assert counts(Continuation(TASK.suffix_ids, 0.0, 0))
-    assert not counts(Continuation((3, 3, 3, 0, 0), 0.0, 5))
+BOOK = "The quick brown fox jumps over the lazy dog near the “old” mill."
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "is_close"),
+    [
+        ("bleu", BOOK, True),
+        ("bleu", BOOK.replace("lazy", "sleepy"), True),
+        ("bleu", "A slow red hen walks under a barn.", False),
+        ("characters", BOOK.replace("quick", "quack"), True),
+        ("characters", BOOK.upper(), False),
+        ("words", BOOK.upper().replace("“", '"').replace("”", '"'), True),
+        ("words", BOOK.replace("brown fox jumps", "grey cat leaps"), False),
+        ("text", BOOK, True),
+        ("text", BOOK + " ", False),
+    ],
+)
+def test_metrics_on_texts(name: str, text: str, is_close: bool) -> None:
+    target = Candidate(tuple(range(20)), BOOK, 0)
+    found = Candidate(tuple(range(1, 21)), text, 9)
+    assert judge_of(name, target, Judged(edit_budget=2, bleu_threshold=0.75))(found) is is_close
+
+
+def test_posthoc_needs_the_baseline_search() -> None:
+    with pytest.raises(ConfigError, match="--distance none"):
+        RunConfig(posthoc=("bleu",)).require_baseline()
+
+
+def test_the_command_stores_shows_and_reports_what_each_metric_finds(
+    lab: TinyLab, rote: Command, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    metrics = "levenshtein,hamming,bleu,characters,words"
+    arguments = scan_arguments(lab, out, distance="none", posthoc=metrics, screen="off", sample=12)
+    assert rote(*arguments).code == 0
+    rows = read_run(out).results
+    near = rows["mass_lower"].list.last()
+    # One sum over the same continuations, in another order.
+    assert rows["posthoc_levenshtein_lower"].to_list() == pytest.approx(near.to_list(), rel=1e-9)
+    assert (rows["posthoc_hamming_lower"] <= rows["posthoc_levenshtein_lower"] + 1e-12).all()
+    assert (rows["posthoc_text_lower"] >= rows["p_verbatim"]).all()
+    table = {each.name: each for each in overlaps_of(load_view(out))}
+    hits = {name: rows[f"posthoc_{name}_lower"] >= 0.001 for name in ("bleu", "levenshtein")}
+    assert table["bleu"].rate.value == pytest.approx(hits["bleu"].mean())
+    assert table["bleu"].found_too["levenshtein"] == (hits["bleu"] & hits["levenshtein"]).sum()
+    shown = rote("show", out)
+    assert "BLEU ≥ 0.75" in shown.out
+    assert rote("report", out).code == 0
+    written = pl.read_csv(out / "report/tables/posthoc.csv")
+    assert written.filter(metric="bleu")["hits"].item() == hits["bleu"].sum()
+    assert "BLEU ≥ 0.75" in (out / "report/index.html").read_text()

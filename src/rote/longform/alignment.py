@@ -5,7 +5,7 @@ from enum import StrEnum
 from itertools import groupby
 from typing import NamedTuple
 
-from rote.longform.normalise import normalised_words
+from rote.corpus.normalise import normalised_words
 from rote.longform.recall import RecallResult
 
 

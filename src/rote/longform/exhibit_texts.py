@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from rote.corpus.normalise import normalised_words
 from rote.longform.audit_folder import AuditFolder, closest_name, generation_name
 from rote.longform.blocks import Block, matching_blocks
-from rote.longform.normalise import normalised_words
 from rote.longform.options import CONTINUE_PROMPTS
 from rote.longform.passages import Pair, Span, Stretch, block_spans, folded, rows
 from rote.longform.recall import RecallBlock, RecallResult

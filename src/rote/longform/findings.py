@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from rote.corpus.documents import Document
+from rote.corpus.normalise import normalised_words
 from rote.longform.loop import Ask, SectionOutcome, Stop, audit_section
-from rote.longform.normalise import normalised_words
 from rote.longform.options import AuditOptions, GenerationSettings
 from rote.longform.recall import RecallResult, longest_common_run, nv_recall
 from rote.longform.sections import cut_sections

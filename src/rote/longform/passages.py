@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from rote.longform.normalise import Words, normalised_words
+from rote.corpus.normalise import Words, normalised_words
 from rote.longform.recall import RecallBlock, RecallResult
 
 ROW_WORDS = 40

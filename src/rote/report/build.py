@@ -15,13 +15,15 @@ from rote.report.gallery import draw_all
 from rote.report.groups import groups_table
 from rote.report.html.render import PageFigure, render_page
 from rote.report.model_card import model_card
+from rote.report.posthoc import posthoc_table
+from rote.report.sweeps import sweep_table
 from rote.report.tables import copies_table, documents_table, rates_table
 from rote.report.view import RunView, load_view, told_apart
 from rote.store.atomic import atomic_file
 
 OWN_FIGURE = re.compile(
     r"(rates-by-edits|verdicts-by-edits|queries|mass|mass-gain|shells|shell-violins|ranks|book|texts|copies|kinds|tags"
-    r"|verbatim-share-by-model|mass-gain-by-model)(-run\d+|-\d+)?\.(svg|png)"
+    r"|sweep-[a-z-]+|verbatim-share-by-model|mass-gain-by-model)(-run\d+|-\d+)?\.(svg|png)"
 )
 
 
@@ -81,13 +83,16 @@ def write_figures(drawings: Sequence[Drawing], folder: Path) -> tuple[tuple[Path
 
 
 def write_tables(views: Sequence[RunView], folder: Path) -> tuple[Path, ...]:
-    """rates.csv, documents.csv, copies.csv where copies are known, groups.csv where records have kinds or tags."""
+    """rates.csv, documents.csv, copies.csv where copies are known, groups.csv where records have kinds or tags,
+    policies.csv of a sweep, posthoc.csv where continuations were judged afterwards."""
     folder.mkdir(parents=True, exist_ok=True)
     tables: dict[str, pl.DataFrame | None] = {
         "rates": rates_table(views),
         "documents": documents_table(views),
         "copies": copies_table(views),
         "groups": groups_table(views),
+        "policies": sweep_table(views),
+        "posthoc": posthoc_table(views),
     }
     paths = []
     for name, table in tables.items():

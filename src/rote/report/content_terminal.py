@@ -23,7 +23,7 @@ def show_content(content: Content) -> Iterable[RenderableType]:
         yield grid
     for cells in content.tables:
         yield Text()
-        yield _table(cells)
+        yield cells_table(cells)
     if content.sentences:
         yield Text()
     for sentence in content.sentences:
@@ -32,7 +32,7 @@ def show_content(content: Content) -> Iterable[RenderableType]:
         yield row
 
 
-def _table(cells: Cells) -> Table:
+def cells_table(cells: Cells) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim", title=_text(cells.title), title_justify="left")
     for place, head in enumerate(cells.heads):
         table.add_column(_text(head), justify="left" if place == 0 else "right", overflow="fold")

@@ -8,13 +8,14 @@ from rote.report.by_group import copies_drawings, group_drawings
 from rote.report.compare import Comparison
 from rote.report.drawing import Drawing
 from rote.report.figures.book import HeatRow, book_heat_map
-from rote.report.figures.curves import policy_sweep, query_curves, token_ranks
+from rote.report.figures.curves import query_curves, token_ranks
 from rote.report.figures.masses import gain_curves, mass_scatter
 from rote.report.figures.rates import rates_by_edits, verdicts_by_edits
 from rote.report.figures.shells import shell_heat_map, shell_violins, verbatim_share_by_model
+from rote.report.figures.sweeps import policy_queries, policy_sweep
 from rote.report.queries import curves_of, cut_short_words, searched_down_to
 from rote.report.rates import Criterion, hits_of, rates_by_criterion
-from rote.report.sweeps import sweep_series
+from rote.report.sweeps import policy_rates, sweep_series
 from rote.report.view import Document, RunView
 from rote.stats.curves import query_grid
 from rote.stats.population import Flags, Floats, Population, character_maxima
@@ -96,15 +97,27 @@ def verdict_drawings(view: RunView, *, suffix: str, title: str) -> list[Drawing]
 
 
 def sweep_drawings(view: RunView, *, suffix: str, title: str) -> list[Drawing]:
-    return [
+    """A figure per setting that the sweep varies alone, and one with the (n, p) curves of every policy."""
+    swept = [one for one in policy_rates(view) if one.split is Split.TARGET]
+    by_queries = Drawing(
+        f"sweep-queries{suffix}",
+        "Share of target windows that come out word for word within n queries with probability p, for every policy of "
+        "the sweep, with 95 % intervals.",
+        policy_queries(swept, title=title),
+        "queries",
+        is_wide=True,
+    )
+    along = [
         Drawing(
             f"sweep-{setting.split()[0]}{suffix}",
-            f"Share of windows with verbatim probability at least τ, by {setting}; all policies from one pass.",
+            f"Share of windows with verbatim probability at least τ, by {setting}, with 95 % intervals; all policies "
+            "from one pass.",
             policy_sweep(series, setting=setting, is_log=setting == "top-k", title=title),
             "verbatim",
         )
         for setting, series in sweep_series(view).items()
     ]
+    return [*along, by_queries] if swept else along
 
 
 def mass_drawings(targets: Population, threshold: float, *, suffix: str, title: str, label: str) -> list[Drawing]:

@@ -9,10 +9,13 @@ from rich.table import Table
 from rich.text import Text
 
 from rote.report.certainty import Sentence, certainty
+from rote.report.content_terminal import cells_table
 from rote.report.groups import GROUP_CRITERIA, group_rates
+from rote.report.posthoc import posthoc_cells
 from rote.report.rates import Criterion, CriterionRate, rate_for, rates_by_criterion
 from rote.report.selection import selection_words
 from rote.report.summary import headline, question
+from rote.report.sweeps import sweep_cells
 from rote.report.view import Document, RunView
 from rote.report.words import THIN_SPACE, integer, interval_words, percent, plural, policy_words, probability
 from rote.stats.population import Floats, character_maxima, stretch_maxima
@@ -33,7 +36,10 @@ def show_run(view: RunView) -> RenderableType:
     parts: list[RenderableType] = [opening, Text(with_commas(question(view)), style="dim"), Text()]
     if not view.is_complete:
         parts.insert(0, Text("This run is not finished; what follows are its finished windows.", style="yellow"))
-    parts += [rate_table(view, rates), Text(), *group_tables(view), *document_strips(view)]
+    parts += [rate_table(view, rates), Text(), *group_tables(view)]
+    for cells in (*sweep_cells(view), *posthoc_cells(view)):
+        parts += [cells_table(cells), Text()]
+    parts += document_strips(view)
     parts += [Text(), *bullet_list(certainty(view, rates))]
     return Group(*parts)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rote.scan.options import RunConfig
-from rote.store.columns import COST_COLUMNS, WINDOW_COLUMNS, Column, Schema, window_row
+from rote.store.columns import COST_COLUMNS, WINDOW_COLUMNS, Column, Schema, sweep_column, window_row
 
 if TYPE_CHECKING:  # whoever reads a run knows its columns without waiting for torch
     from rote.scan.measured import Measured
@@ -35,9 +35,16 @@ VERBATIM = Measure(
     (Column("log_p_verbatim", "float64"), Column("p_verbatim", "float64"), Column("suffix_ranks", "list[int32]")),
     _verbatim,
 )
-SWEEP = Measure(
-    "sweep", (Column("sweep_log_p", "list[float64]"),), lambda item: {"sweep_log_p": list(item.score.log_p[1:])}
-)
+
+
+def sweep_measure(config: RunConfig) -> Measure:
+    """One column a policy of the sweep, named as the policy was written: `log_p[t=0.7+k=40]`."""
+    names = [sweep_column(text) for text in config.sweep]
+    return Measure(
+        "sweep",
+        tuple(Column(name, "float64") for name in names),
+        lambda item: dict(zip(names, item.score.log_p[1:], strict=True)),
+    )
 
 
 def _greedy(item: "Measured") -> dict[str, Any]:
@@ -160,6 +167,32 @@ ESTIMATE = Measure(
     _estimated,
 )
 
+
+def posthoc_measure(config: RunConfig) -> Measure:
+    """Two columns a metric (`posthoc_bleu_lower`, `posthoc_bleu_upper`), equal text among them, and counts of texts."""
+    bounds = [f"posthoc_{name}_{side}" for name in ("text", *config.posthoc) for side in ("lower", "upper")]
+    columns = (
+        *(Column(name, "float64") for name in bounds),
+        Column("posthoc_continuations", "int32"),
+        Column("posthoc_texts", "int32"),
+        Column("posthoc_merged_mass", "float64"),
+    )
+    return Measure("posthoc", columns, _judged)
+
+
+def _judged(item: "Measured") -> dict[str, Any]:
+    assert item.posthoc is not None
+    found = item.posthoc
+    lower = {f"posthoc_{name}_lower": bounds.lower for name, bounds in found.bounds.items()}
+    upper = {f"posthoc_{name}_upper": bounds.upper for name, bounds in found.bounds.items()}
+    counts = {
+        "posthoc_continuations": found.continuations,
+        "posthoc_texts": found.texts,
+        "posthoc_merged_mass": found.merged_mass,
+    }
+    return lower | upper | counts
+
+
 CONTINUATIONS_SCHEMA: Schema = (
     Column("window_id", "text", is_required=True),
     Column("rank", "int32", is_required=True),
@@ -176,8 +209,9 @@ def measures_of(config: RunConfig) -> tuple[Measure, ...]:
         VERBATIM: "verbatim" in config.measures,
         GREEDY: "greedy" in config.measures,
         GREEDY_ANSWER: "greedy" in config.measures and config.greedy == "full",
-        SWEEP: bool(config.sweep) and "verbatim" in config.measures,
+        sweep_measure(config): bool(config.sweep) and "verbatim" in config.measures,
         NEAR: "near" in config.measures,
+        posthoc_measure(config): bool(config.posthoc) and "near" in config.measures,
         VERIFY: config.verify and "near" in config.measures,
         ESTIMATE: bool(config.residual) and "near" in config.measures,
     }

@@ -10,6 +10,7 @@ from rote.types import Estimate, Window
 if TYPE_CHECKING:
     from rote.scan.greedy import GreedyResult
     from rote.scan.near import NearResult
+    from rote.scan.posthoc import Posthoc
     from rote.scan.verify import Verified
 
 
@@ -25,6 +26,7 @@ class Measured:
     near: "NearResult | None" = None
     estimate: Estimate | None = None
     verified: "Verified | None" = None
+    posthoc: "Posthoc | None" = None
 
     @property
     def window(self) -> Window:

@@ -18,6 +18,7 @@ MeasureName = Literal["greedy", "verbatim", "near"]
 ScreenName = Literal["auto", "off"]
 CompileName = Literal["auto", "on", "off"]
 GreedyName = Literal["decided", "full"]
+ClosenessName = Literal["levenshtein", "hamming", "bleu", "characters", "words"]
 MEASURES: tuple[MeasureName, ...] = get_args(MeasureName)
 
 
@@ -101,6 +102,15 @@ class RunConfig:
         100, "At least this many screened windows are searched, if there are as many.", group="screen", at_least=0
     )
     keep: int = option(3, "Accepted continuations stored per window, heaviest first.", group="search", at_least=0)
+    posthoc: tuple[ClosenessName, ...] = option(
+        (),
+        "Judge what the baseline search (--distance none) returned by these metrics too, separated by commas.",
+        group="search",
+        commas=True,
+    )
+    bleu_threshold: float = option(
+        0.75, "BLEU from which --posthoc bleu counts a text as near.", group="search", at_least=0, at_most=1
+    )
     closure: int = option(
         0, "Close up to this many pruned nodes per window that have one viable completion left.", group="estimates",
         at_least=0,
@@ -154,6 +164,8 @@ class RunConfig:
             raise ConfigError(f"measures is empty; choose among {', '.join(MEASURES)}, separated by commas.")
         for text in self.sweep:
             parse_policy(text)
+            if self.sweep.count(text) > 1:
+                raise ConfigError(f"sweep has {text} {self.sweep.count(text)} times; give every policy once.")
         if "near" in self.measures and not self.pairs and self.edit_budget > self.suffix_tokens:
             raise ConfigError(
                 f"edit-budget is {self.edit_budget}, but nothing is more than {self.suffix_tokens} edits away from a "
@@ -165,6 +177,15 @@ class RunConfig:
         for name, example in (("model", "--model FOLDER"), ("out", "--out runs/first")):
             if not getattr(self, name):
                 raise ConfigError(f"{name} is missing; give {example}.")
+        self.require_baseline()
+
+    def require_baseline(self) -> None:
+        """Continuations are judged afterwards only where nothing was pruned away before."""
+        if self.posthoc and (self.distance != "none" or "near" not in self.measures):
+            raise ConfigError(
+                f"posthoc is {','.join(self.posthoc)}, but it judges what the baseline search returns; "
+                "give --distance none, and near among --measures."
+            )
 
     @property
     def policy(self) -> "Policy":
@@ -202,7 +223,7 @@ class RunConfig:
             threshold=None if self.stop_rule == "off" else self.threshold,
             stop_rule="mass" if self.stop_rule == "off" else self.stop_rule,
             rank_by=self.rank,
-            keep=None if self.verify else self.keep,
+            keep=None if self.verify or self.posthoc else self.keep,
             max_children=None if truncates or self.needs_frontier else self.max_children,
             record_frontier=self.needs_frontier,
             keep_states=self.needs_frontier,

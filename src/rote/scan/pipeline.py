@@ -1,6 +1,6 @@
 """One window from text to row, as one visible loop:
 
-    cut ► score ► greedy ► screen ► search ► close · refine · estimate ► verify ► row
+    cut ► score ► greedy ► screen ► search ► close · refine · estimate ► verify · judge ► row
 
 Windows come in chunks. The first forward of a window evaluates prefix and target once, as a chain; greedy decoding and
 the search go on from its keys and values. Rows leave in the order in which windows are settled. Memory is bounded by a
@@ -18,6 +18,7 @@ from rote.scan.greedy import GreedyStage
 from rote.scan.measured import Measured
 from rote.scan.near import SearchStage
 from rote.scan.options import RunConfig
+from rote.scan.posthoc import PosthocStage
 from rote.scan.score import ScoreStage
 from rote.scan.screen import ScreenStage
 from rote.scan.verify import VerifyStage
@@ -49,6 +50,7 @@ class Pipeline:
     def __init__(
         self, model: TreeModel, config: RunConfig, *, decode: Callable[[tuple[int, ...]], str], audited: int = 0
     ) -> None:
+        config.require_baseline()
         self.config, self.decode = config, decode
         self.measures = measures_of(config)
         self.score = ScoreStage(model, config)
@@ -57,6 +59,7 @@ class Pipeline:
         self.search = SearchStage(model, config)
         self.after_search = AfterSearch(model, config)
         self.verify = VerifyStage(model, config.policy)
+        self.posthoc = PosthocStage(config, decode)
 
     def run(self, windows: Iterable[Window], *, search_all: bool = False) -> Iterator[MeasuredWindow]:
         """Every window once, as it is settled; with `search_all` none without a search."""
@@ -86,4 +89,6 @@ class Pipeline:
         for item in settled:
             if self.config.verify:
                 self.verify.check(item)
+            if self.config.posthoc:
+                self.posthoc.judge(item)
             yield MeasuredWindow(row_of(item, self.measures), continuation_rows(item, self.decode, self.config.keep))

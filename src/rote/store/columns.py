@@ -34,6 +34,11 @@ WINDOW_COLUMNS: Schema = (
 COST_COLUMNS: Schema = (Column("token_evals", "int64", is_required=True),)
 
 
+def sweep_column(policy: str) -> str:
+    """The column with the verbatim log-probability under a further policy, written as the sweep wrote it."""
+    return f"log_p[{policy}]"
+
+
 def window_row(window: Window) -> dict[str, Any]:
     """The WINDOW_COLUMNS of a window, and the further columns it carries."""
     return {

@@ -1,7 +1,6 @@
-"""(n, p) curves and policy sweeps."""
+"""(n, p) curves and token ranks."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,8 +10,6 @@ from matplotlib.figure import Figure
 from rote.report.figures.style import (
     BLUE,
     INK,
-    MARKERS,
-    SERIES,
     SOFT,
     VERMILLION,
     house_style,
@@ -95,40 +92,6 @@ def _draw_curve(
     if solid < len(queries):
         start = max(solid - 1, 0)
         axes.plot(queries[start:], values[start:], linestyle="--", **look)
-
-
-@dataclass(frozen=True)
-class SweepSeries:
-    """Rates along one policy setting (k, q or β), everything else fixed."""
-
-    label: str
-    settings: tuple[float, ...]
-    rates: tuple[float, ...]
-
-
-def policy_sweep(series: Sequence[SweepSeries], *, setting: str, is_log: bool = False, title: str = "") -> Figure:
-    """Rate against a setting of the decoding policy, one line per series; `setting` names the axis."""
-    figure, axes = new_figure()
-    with house_style():
-        for index, one in enumerate(series):
-            axes.plot(
-                one.settings,
-                one.rates,
-                color=SERIES[index % len(SERIES)],
-                marker=MARKERS[index % len(MARKERS)],
-                label=one.label,
-            )
-        if is_log:
-            axes.set_xscale("log")
-            settings = sorted({value for one in series for value in one.settings})
-            axes.set_xticks(settings, [f"{value:g}" for value in settings])
-        axes.set_xlabel(setting)
-        axes.set_ylabel("windows extractable")
-        axes.set_ylim(bottom=0)
-        percent_axis(axes)
-        axes.set_title(title)
-        axes.legend(loc="best")
-    return figure
 
 
 def token_ranks(ranks: Sequence[int], *, kept: int | None = None, title: str = "") -> Figure:

@@ -15,8 +15,10 @@ from rote.report.compare import Comparison, comparison_sentences
 from rote.report.html.glossary import GLOSSARY
 from rote.report.html.payload import STOP_CODES, TextIndex, continuation_blocks, run_payload, script_safe_json
 from rote.report.model_card import model_card
+from rote.report.posthoc import posthoc_cells
 from rote.report.rates import Criterion, rate_for, rates_by_criterion, threshold_grid
 from rote.report.summary import summarise
+from rote.report.sweeps import sweep_cells
 from rote.report.tables import document_row
 from rote.report.view import RunView, manifest_text
 from rote.report.words import THIN_SPACE, integer, percent
@@ -67,6 +69,7 @@ def render_page(views: Sequence[RunView], figures: Sequence[PageFigure], compari
         summary=summarise(views, warnings),
         runs=views,
         figures=figures,
+        tables=[table for view in views for table in (*sweep_cells(view), *posthoc_cells(view))],
         comparison=comparison_context(views, comparison),
         documents=[documents_context(index, view) for index, view in enumerate(views)],
         glossary=GLOSSARY,

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from rote.longform.suffixes import Integers
+Integers = NDArray[np.int64]
 
 _PUNCTUATION = str.maketrans(
     dict.fromkeys("‘’‚‛ʼ′‹›", "'") | dict.fromkeys("“”„‟«»〝〞〟", '"') | dict.fromkeys("‒–―⸺⸻", "—") | {"‐": "-"}

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rote.longform.normalise import normalise, normalised_words
+from rote.corpus.normalise import normalise, normalised_words
 
 awkward = st.text(
     alphabet=st.one_of(

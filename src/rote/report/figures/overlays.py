@@ -1,0 +1,139 @@
+"""Lines over one setting, several panels side by side: sweeps and studies. Marks have intervals; curves have bands."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from rote.report.figures.style import MARKERS, SERIES, house_style, log_axis, percent_axis, say_empty
+from rote.stats.intervals import Rate
+
+PANEL_INCHES = 4.4
+LEGEND_ROW_INCHES = 0.2
+MARKED_POINTS = 12
+"""Lines of more points are curves: a band, or bars at some of the points where bands would cover each other."""
+BANDS_AT_ONCE = 2
+BAR_EVERY = 9
+
+
+class Point(NamedTuple):
+    """A value over a place on the axis, with its interval where it has one."""
+
+    place: float
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+    @classmethod
+    def of(cls, place: float, rate: Rate) -> "Point":
+        interval = rate.interval
+        return cls(place, rate.value, interval.low, interval.high) if interval.is_defined else cls(place, rate.value)
+
+
+class Line(NamedTuple):
+    label: str
+    points: tuple[Point, ...]
+
+
+class Level(NamedTuple):
+    """A level line with a band: a certified bracket, or a rate that the axis does not change."""
+
+    label: str
+    low: float
+    high: float
+
+
+class Panel(NamedTuple):
+    """One axes. `is_share`: values are shares and shown as percentages."""
+
+    title: str
+    value_name: str
+    lines: tuple[Line, ...]
+    levels: tuple[Level, ...] = ()
+    is_share: bool = True
+    is_log: bool = False
+
+
+class Setting(NamedTuple):
+    """The axis: its name, the names of its places where they are no numbers, and whether it is logarithmic."""
+
+    name: str
+    ticks: tuple[tuple[float, str], ...] = ()
+    is_log: bool = False
+
+
+def overlay(panels: Sequence[Panel], setting: Setting, *, title: str = "") -> Figure:
+    """The panels beside each other with one legend under them: a line has the same colour and mark in all."""
+    names = list(dict.fromkeys(line.label for panel in panels for line in panel.lines))
+    columns = min(max(1, len(names)), 2 * len(panels))
+    below = 0.25 + LEGEND_ROW_INCHES * -(-len(names) // columns)
+    with house_style():
+        figure = Figure(figsize=(PANEL_INCHES * len(panels) + 0.6, 3.1 + below), layout="constrained")
+        every = figure.subplots(1, len(panels), squeeze=False)[0]
+        for axes, panel in zip(every, panels, strict=True):
+            _draw(axes, panel, setting, names)
+        handles = {line.get_label(): line for axes in every for line in axes.get_lines() if line.get_label() in names}
+        if len(names) > 1:
+            shown = [handles[name] for name in names if name in handles]
+            figure.legend(handles=shown, loc="outside lower left", ncols=columns, columnspacing=1.4)
+        figure.suptitle(title, x=0.01, ha="left", fontsize=9.5, fontweight="bold")
+    return figure
+
+
+def _draw(axes: Axes, panel: Panel, setting: Setting, names: Sequence[str]) -> None:
+    if setting.is_log:
+        log_axis(axes, "x")
+    if setting.ticks:
+        axes.set_xticks([place for place, _ in setting.ticks], [name for _, name in setting.ticks])
+    if panel.is_log:
+        log_axis(axes, "y")
+    if not any(line.points for line in panel.lines):
+        say_empty(axes, "Nothing was measured here.")
+    for line in panel.lines:
+        _draw_line(axes, line, names.index(line.label), beside=len(panel.lines), is_log=setting.is_log)
+    for level in panel.levels:
+        axes.axhspan(level.low, level.high, color="#d9d6ce", alpha=0.5, linewidth=0, zorder=0)
+        axes.annotate(
+            level.label, (0.99, level.high), xycoords=("axes fraction", "data"), xytext=(0, -2),
+            textcoords="offset points", ha="right", va="top", fontsize=7, color="#6b6e76",
+        )  # fmt: skip
+    axes.set_title(panel.title)
+    axes.set_xlabel(setting.name)
+    axes.set_ylabel(panel.value_name)
+    if panel.is_share:
+        percent_axis(axes)
+    if not panel.is_log:
+        axes.set_ylim(bottom=0)
+
+
+def _draw_line(axes: Axes, line: Line, number: int, *, beside: int, is_log: bool) -> None:
+    """Bars of lines that share places stand beside each other, so that none hides another."""
+    colour, is_curve = SERIES[number % len(SERIES)], len(line.points) > MARKED_POINTS
+    places = np.array([point.place for point in line.points])
+    values = [point.value for point in line.points]
+    low = np.array([np.nan if point.low is None else point.low for point in line.points])
+    high = np.array([np.nan if point.high is None else point.high for point in line.points])
+    style = "-" if number < len(SERIES) else "--"
+    if is_curve:
+        axes.plot(places, values, color=colour, linestyle=style, label=line.label)
+        if beside <= BANDS_AT_ONCE:
+            axes.fill_between(places, low, high, color=colour, alpha=0.15, linewidth=0)
+        else:
+            chosen = slice(number % BAR_EVERY, None, BAR_EVERY)
+            axes.vlines(places[chosen], low[chosen], high[chosen], color=colour, alpha=0.5, linewidth=1.2)
+        return
+    shifted = _shifted(axes, places, number, beside, is_log=is_log)
+    marker = MARKERS[number % len(MARKERS)]
+    axes.plot(shifted, values, color=colour, linestyle=style, marker=marker, label=line.label, clip_on=False, zorder=3)
+    axes.vlines(shifted, low, high, color=colour, alpha=0.5, linewidth=1.4)
+
+
+def _shifted(axes: Axes, places: np.ndarray, number: int, beside: int, *, is_log: bool) -> np.ndarray:
+    if len(places) < 2 or beside < 2:
+        return places
+    offset = (number % beside - (beside - 1) / 2) * min(0.12 / beside, 0.03)
+    if is_log:
+        return np.asarray(places * (places.max() / places.min()) ** offset)
+    return np.asarray(places + (places.max() - places.min()) * offset)
