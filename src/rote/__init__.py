@@ -11,9 +11,15 @@ __all__ = [
     "Results",
     "RoteError",
     "RunConfig",
+    "SavedRun",
     "Window",
+    "Windows",
+    "audit",
+    "errors",
     "load_model",
     "nv_recall",
+    "prior",
+    "read_run",
     "read_windows",
     "scan",
     "scan_rows",
@@ -21,13 +27,15 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from rote import testing
+    from rote import errors, testing
     from rote.errors import RoteError
+    from rote.interface.products import audit, prior
+    from rote.interface.saved import SavedRun, read_run
     from rote.longform import nv_recall
     from rote.policy import Policy
     from rote.scan.api import load_model, read_windows, scan, scan_rows
     from rote.scan.options import RunConfig
-    from rote.scan.results import Results
+    from rote.scan.results import Results, Windows
     from rote.types import Window
 
 _HOMES = {
@@ -35,9 +43,14 @@ _HOMES = {
     "Results": "rote.scan.results",
     "RoteError": "rote.errors",
     "RunConfig": "rote.scan.options",
+    "SavedRun": "rote.interface.saved",
     "Window": "rote.types",
+    "Windows": "rote.scan.results",
+    "audit": "rote.interface.products",
     "load_model": "rote.scan.api",
     "nv_recall": "rote.longform",
+    "prior": "rote.interface.products",
+    "read_run": "rote.interface.saved",
     "read_windows": "rote.scan.api",
     "scan": "rote.scan.api",
     "scan_rows": "rote.scan.api",
@@ -61,7 +74,7 @@ def __dir__() -> list[str]:
 
 
 class _Package(ModuleType):
-    """`rote.scan` is the function, also after the room of the same name was imported."""
+    """`rote.scan` and `rote.prior` are functions, also after the rooms of these names were imported."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         if not (name in _HOMES and isinstance(value, ModuleType)):

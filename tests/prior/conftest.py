@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from rote.prior import run as prior_run
 from tests.models.tiny import tiny_model, tiny_tokenizer
 from tests.prior.priors import REFERENCE, TEXT, loaded
 
@@ -21,4 +22,4 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def _loaded_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rote.prior.run.load", loaded)
+    monkeypatch.setattr(prior_run, "load", loaded)

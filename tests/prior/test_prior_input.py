@@ -8,6 +8,7 @@ import pytest
 
 from rote.errors import ConfigError, ModelError, RoteError, TextError, WindowError
 from rote.models.hf import HuggingFaceModel
+from rote.prior import run as prior_run
 from tests.models.tiny import tiny_model, tiny_tokenizer
 from tests.prior.priors import run
 
@@ -77,7 +78,7 @@ def test_a_tokenizer_that_cannot_map_characters_gets_one_sentence(
             return getattr(tiny_tokenizer(), name)
 
     slow = HuggingFaceModel(tiny_model("llama", vocab_size=258), Slow(), name="slow")
-    monkeypatch.setattr("rote.prior.run.load", lambda *_, **__: slow)
+    monkeypatch.setattr(prior_run, "load", lambda *_, **__: slow)
     error = refused(place, tmp_path)
     assert isinstance(error, ModelError)
     assert "cannot map tokens to characters" in str(error)

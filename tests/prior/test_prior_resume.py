@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from rote.errors import RunError
 from rote.models.shared_prefix import SharedPrefixScorer
 from rote.prior import estimate as prior_estimate
+from rote.prior import run as prior_run
 from rote.prior.run import prior_to_folder
 from rote.store.read import read_run
 from rote.store.session import RunSession
@@ -66,7 +67,7 @@ def unfinished(place: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("unfinished")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(prior_estimate, "BLOCK_PREFIXES", 4)
-        patch.setattr("rote.prior.run.load", loaded)
+        patch.setattr(prior_run, "load", loaded)
         run(place, folder / "finished")
         killed_run(place, folder / "killed")
     return folder

@@ -1,142 +1,31 @@
 """`rote audit`: how much of a book a chat endpoint or a local model reproduces at length."""
 
 import sys
-from contextlib import closing
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
 
 from rote.cli.console import make_console
 from rote.cli.flags import command
 from rote.cli.progress import make_status
-from rote.corpus.documents import read_documents
-from rote.errors import TextError
-from rote.longform.options import PROFILES, AuditOptions, Style
-from rote.options import like, option, required, settle
-from rote.options.common import Common
-from rote.types import Split
-
-if TYPE_CHECKING:  # `rote audit --help` waits for none of these
-    from rote.models.responder import Responder
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AuditCommand:
-    """Who is asked about which book, and what it may cost."""
-
-    model: str = required("Name at the endpoint; without --endpoint a local path or hub id.", group="text")
-    book: Path = required("The reference text. Only its prefix is ever sent.", group="text")
-    out: Path = required("Folder of the run; the same command again resumes it.", group="text")
-    control: tuple[Path, ...] = option(
-        (), "A book that the model cannot have read, asked for in the same way; may be repeated.", group="text"
-    )
-    endpoint: str | None = option(None, "OpenAI-compatible base URL, such as https://host/v1.", group="endpoint")
-    key_variable: str = option(
-        "OPENAI_API_KEY", "Environment variable that holds the key; the key itself is never written.", group="endpoint"
-    )
-    attempts: int = option(6, "Attempts at one request.", group="endpoint", at_least=1)
-    timeout_seconds: float = option(
-        300.0, "Deadline of one request, from connecting to the last byte.", group="endpoint", above=0
-    )
-    stream: bool = option(False, "Read answers as a stream.", group="endpoint")
-    token_parameter: Literal["max_tokens", "max_completion_tokens"] = option(
-        "max_tokens", "Name of the token limit at the endpoint.", group="endpoint"
-    )
-    max_cost: float | None = option(None, "Ceiling in money; needs the prices.", group="budget", at_least=0)
-    max_tokens_total: int | None = option(None, "Ceiling in tokens, prompts included.", group="budget", at_least=0)
-    max_requests: int | None = option(None, "Ceiling in requests, failed ones included.", group="budget", at_least=0)
-    price_input: float | None = option(None, "Price of a million prompt tokens.", group="budget", at_least=0)
-    price_cached_input: float | None = option(None, "The same, from the endpoint's cache.", group="budget", at_least=0)
-    price_output: float | None = option(None, "Price of a million completion tokens.", group="budget", at_least=0)
-    beams: int = option(1, "Beam width of a local model.", group="machine", at_least=1)
-    context_tokens: int | None = option(
-        None, "Tokens of a local model's context to use, prompt and answer.", group="machine", at_least=1,
-        default_words="what the model takes",
-    )  # fmt: skip
-    device: str = like(Common, "device", help="Device of a local model.")
-
-    def __post_init__(self) -> None:
-        settle(self)
+from rote.longform.command import AuditCommand, perform_audit
+from rote.longform.options import PROFILES, AuditOptions
 
 
 @command(AuditCommand, AuditOptions, profiles=PROFILES)
 def audit(command: AuditCommand, options: AuditOptions) -> None:
     """Measure how much of a book a model reproduces when it is asked to go on and on."""
-    from rote.longform.ask import RetryPolicy
     from rote.longform.audit_folder import read_audit
-    from rote.longform.budget import Ceilings, Prices
     from rote.longform.exhibit_words import terminal_lines
-    from rote.longform.run import AuditRun, run_audit
     from rote.longform.section import write_exhibit
 
-    book, out = command.book, command.out
-    documents = read_documents([book], split=Split.TARGET)
-    if len(documents) != 1:
-        raise TextError(f"{book} holds {len(documents)} texts; give a file with one.")
-    controls = read_documents(command.control, split=Split.CONTROL) if command.control else []
-    run = AuditRun(
-        book=documents[0],
-        controls=tuple(controls),
-        model={"model": command.model, "endpoint": command.endpoint},
-        options=options,
-        out=out,
-        prices=Prices(input=command.price_input, output=command.price_output, cached_input=command.price_cached_input),
-        ceilings=Ceilings(
-            max_tokens_total=command.max_tokens_total, max_cost=command.max_cost, max_requests=command.max_requests
-        ),
-        retry=RetryPolicy(attempts=command.attempts),
-        command_line=tuple(sys.argv),
-    )
-    run.check()
-    if command.endpoint is not None:
-        responder = _remote(command.endpoint, command)
-    else:
-        responder, identity = _local(command, options)
-        run = replace(run, model=identity)
-    with closing(responder), make_status("asking …") as say:
-        result = run_audit(
-            run, responder, on_answer=lambda place, answered: say(f"{answered:,} answers, now after {place}")
+    with make_status("asking …") as say:
+        result = perform_audit(
+            command,
+            options,
+            command_line=tuple(sys.argv),
+            on_answer=lambda place, answered: say(f"{answered:,} answers, now after {place}"),
         )
     console = make_console()
-    for line in (*terminal_lines(read_audit(out)), f"{result.sent:,} requests were sent by this process"):
+    for line in (*terminal_lines(read_audit(command.out)), f"{result.sent:,} requests were sent by this process"):
         console.print(line)
-    paths = write_exhibit(out)
+    paths = write_exhibit(command.out)
     for path in (paths.page, paths.bundle):
         console.print(str(path), soft_wrap=True)
-
-
-def _remote(endpoint: str, command: AuditCommand) -> "Responder":
-    from rote.models.chat import ChatResponder, key_from_environment
-
-    return ChatResponder(
-        endpoint,
-        command.model,
-        key=key_from_environment(command.key_variable),
-        timeout_seconds=command.timeout_seconds,
-        stream=command.stream,
-        token_parameter=command.token_parameter,
-    )
-
-
-def _local(command: AuditCommand, options: AuditOptions) -> "tuple[Responder, dict[str, Any]]":
-    """A model on this machine, and what tells it from another."""
-    from rote.models.hf import load
-    from rote.models.local_chat import LocalResponder
-    from rote.search.sizing import require_memory
-
-    loaded = load(command.model, device=command.device)
-    at_once = max(command.beams, options.completions)
-    require_memory(
-        at_once * loaded.vocab_size * 16,  # probabilities of the next token, and copies of them
-        loaded.device,
-        what=f"generating {at_once:,} answers at once",
-        advice="lower --beams or --completions",
-    )
-    responder = LocalResponder(
-        loaded,
-        chat=options.style is Style.CHAT,
-        beams=command.beams,
-        seed=options.seed,
-        context_tokens=command.context_tokens,
-    )
-    return responder, {"beams": command.beams, "context_tokens": responder.context_tokens, **asdict(loaded.identity)}

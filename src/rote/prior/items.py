@@ -15,7 +15,7 @@ from rote.corpus.select import sample_key, select_windows, share_out
 from rote.corpus.spans import cut_spans, find_spans, read_spans
 from rote.corpus.windows import WindowOptions
 from rote.errors import RunError, TextError, WindowError
-from rote.models.hf import HuggingFaceModel
+from rote.models.base import LanguageModel
 from rote.prior.options import AUTO_SPANS, PriorConfig
 from rote.store.columns import window_of
 from rote.store.read import read_run
@@ -48,7 +48,7 @@ class PriorItems:
     left_out: dict[str, int] = field(default_factory=dict)
 
 
-def read_items(config: PriorConfig, model: HuggingFaceModel) -> PriorItems:
+def read_items(config: PriorConfig, model: LanguageModel) -> PriorItems:
     if config.pairs is not None:
         return _pairs(Path(config.pairs), model, config)
     if config.run is not None:
@@ -57,7 +57,7 @@ def read_items(config: PriorConfig, model: HuggingFaceModel) -> PriorItems:
     return _windows(documents, model, config) if config.spans is None else _spans(documents, model, config)
 
 
-def _windows(documents: list[Document], model: HuggingFaceModel, config: PriorConfig) -> PriorItems:
+def _windows(documents: list[Document], model: LanguageModel, config: PriorConfig) -> PriorItems:
     options = WindowOptions(
         prefix_tokens=config.longest_prefix,
         suffix_tokens=config.suffix_tokens,
@@ -77,7 +77,7 @@ def _windows(documents: list[Document], model: HuggingFaceModel, config: PriorCo
     return PriorItems(items, sum(chosen.selection.starts.values()), documents, counted)
 
 
-def _spans(documents: list[Document], model: HuggingFaceModel, config: PriorConfig) -> PriorItems:
+def _spans(documents: list[Document], model: LanguageModel, config: PriorConfig) -> PriorItems:
     if config.spans == AUTO_SPANS:
         spans = [span for document in documents for span in find_spans(document, config.span_kinds)]
     else:
@@ -93,7 +93,7 @@ def _spans(documents: list[Document], model: HuggingFaceModel, config: PriorConf
     return PriorItems(select_items(items, config), len(items), documents, counted)
 
 
-def _pairs(path: Path, model: HuggingFaceModel, config: PriorConfig) -> PriorItems:
+def _pairs(path: Path, model: LanguageModel, config: PriorConfig) -> PriorItems:
     rows = [(line.number, _pair(line)) for line in read_json_lines(path)]
     if not rows:
         raise TextError(f"{path} holds no pair; write one JSON object a line with prefix and suffix.")
@@ -139,7 +139,7 @@ def _pair(line: JsonLine) -> dict[str, Any]:
     return line.fields
 
 
-def _scanned(path: str, model: HuggingFaceModel, config: PriorConfig) -> PriorItems:
+def _scanned(path: str, model: LanguageModel, config: PriorConfig) -> PriorItems:
     """The windows of a scan, with what it found; by default only the extractable ones."""
     run = read_run(path)
     made_with = run.identity.get("model", {}).get("weights_hash")

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from rote.models.hf import HuggingFaceModel
+from rote.models.base import LanguageModel
 from rote.models.teacher_forcing import score_verbatim
 from rote.policy import Policy
 from rote.prior.calibration import GenericScore, RatioThreshold, calibrate, generic_length, generic_pairs
@@ -33,7 +33,7 @@ class Measurement:
     """Measures `windows` and, for n, the `generic` texts; counts what that costs."""
 
     config: PriorConfig
-    model: HuggingFaceModel
+    model: LanguageModel
     windows: Sequence[Window]
     generic: Sequence[Sequence[int]]
     drawn: DrawnPrefixes
@@ -106,7 +106,7 @@ class Measurement:
 
 
 def conditional_log_p(
-    model: HuggingFaceModel, windows: Sequence[Window], policy: Policy, *, batch_windows: int
+    model: LanguageModel, windows: Sequence[Window], policy: Policy, *, batch_windows: int
 ) -> list[float]:
     """log P(s|p) of every window by teacher forcing, windows of one shape together."""
     order = sorted(range(len(windows)), key=lambda place: (len(windows[place].prefix_ids), len(windows[place].ids)))

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from rote.corpus.documents import Document, read_documents
-from rote.models.hf import HuggingFaceModel, load
+from rote.models.base import LanguageModel
+from rote.models.hf import load
 from rote.models.shared_prefix import require_context
 from rote.prior.calibration import read_generic
 from rote.prior.columns import LengthScores, prior_schema, rows_of
@@ -41,11 +42,13 @@ def prior_to_folder(
     say: Say = lambda _: None,
     command_line: Sequence[str] = (),
     fresh: bool = False,
+    model: LanguageModel | None = None,
 ) -> PriorRun:
-    """Run or resume what `config` describes. `say` is given sentences for the user before the long part."""
+    """Run or resume what `config` describes. `say` is given sentences for the user before the long part. `model` stands
+    for the one that `config` names, where it is in memory already."""
     reference = read_documents(config.prior_text, split=Split.CONTROL)
     with progress.phase(f"loading {config.model}"):
-        model = load(config.model, revision=config.revision, dtype=config.dtype, device=config.device)
+        model = model or load(config.model, revision=config.revision, dtype=config.dtype, device=config.device)
     with progress.phase("reading what to score"):
         items = read_items(config, model)
         longest = max(len(item.window.suffix_ids) for item in items.items)
@@ -76,7 +79,7 @@ def prior_to_folder(
 
 def prior_identity(
     config: PriorConfig,
-    model: HuggingFaceModel,
+    model: LanguageModel,
     items: Sequence[PriorItem],
     drawn: DrawnPrefixes,
     generic: Sequence[Sequence[int]],

@@ -115,17 +115,25 @@ def load_view(path: Path) -> RunView:
         raise RunError(f"{path} holds no windows yet, so there is nothing to report. Let `rote scan` finish first.")
     # An unfinished run has no manifest yet; its identity already says with what it was made.
     manifest = stored.manifest or stored.identity
+    view = view_of(stored.results, manifest, path=path, texts=texts_of(stored), is_complete=stored.is_complete)
+    return replace(view, continuations=stored.continuations)
+
+
+def view_of(
+    results: pl.DataFrame, manifest: Mapping[str, Any], *, path: Path, texts: Texts, is_complete: bool
+) -> RunView:
+    """Rows as the report reads them, with what `manifest` knows of model, options and texts."""
     config = manifest["config"]
-    results = in_reading_order(stored.results, manifest)
+    ordered = in_reading_order(results, manifest)
     return RunView(
         label=model_name(manifest) or path.name,
         path=path,
         manifest=manifest,
-        results=results,
-        continuations=stored.continuations,
-        documents=documents_of(results, manifest, texts_of(stored)),
-        population=population_of(results, str(config["distance"]), counts_shared=bool(config["keep_shared"])),
-        is_complete=stored.is_complete,
+        results=ordered,
+        continuations=None,
+        documents=documents_of(ordered, manifest, texts),
+        population=population_of(ordered, str(config["distance"]), counts_shared=bool(config["keep_shared"])),
+        is_complete=is_complete,
     )
 
 

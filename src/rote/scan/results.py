@@ -1,7 +1,9 @@
 """What a scan in memory gives: rows, frames, and the run folder that the command would have written."""
 
+import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,12 +12,15 @@ from rote.models.base import LanguageModel
 from rote.scan.columns import facts_of, measures_of, results_schema
 from rote.scan.options import RunConfig
 from rote.scan.pipeline import Facts, MeasuredWindow
-from rote.scan.run import complete_scan, open_session, run_identity, store
+from rote.scan.run import complete_scan, open_session, run_identity, store, texts_section
+from rote.scan.scanned import Scanned
 from rote.scan.source import Source
-from rote.types import Window
+from rote.types import Verdict, Window
 
 if TYPE_CHECKING:
-    import polars as pl
+    import pyarrow as pa
+
+    from rote.report.view import RunView
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -35,7 +40,7 @@ class Windows(Sequence[Window]):
         return f"<rote.Windows: {len(self):,} windows of {len(self.source.documents):,} documents>"
 
 
-class Results:
+class Results(Scanned):
     """Measured windows in the order they were given. Iterating gives one mapping per window, columns as in a run."""
 
     def __init__(
@@ -60,15 +65,34 @@ class Results:
         """The best accepted continuations of every window, as in continuations.parquet."""
         return (dict(row) for measured in self._measured for row in measured.continuations)
 
-    def to_polars(self) -> "pl.DataFrame":
-        import polars as pl
+    def __repr__(self) -> str:
+        found = [measured.row["verdict"] for measured in self._measured if "verdict" in measured.row]
+        extractable = f", {found.count(Verdict.EXTRACTABLE):,} of them extractable" if found else ""
+        documents = len({window.document for window in self._windows})
+        return (
+            f"<rote.Results: {len(self):,} windows of {documents:,} documents{extractable}; model {self._model.name}>"
+        )
 
+    def to_arrow(self) -> "pa.Table":
+        """One row per window as a pyarrow table, columns as in results.parquet."""
         from rote.store.schema import table_of
 
-        table = table_of(self, results_schema(measures_of(self._config), facts_of(self._config)))
-        frame = pl.from_arrow(table)
-        assert isinstance(frame, pl.DataFrame)
-        return frame
+        return table_of(self, results_schema(measures_of(self._config), facts_of(self._config)))
+
+    @cached_property
+    def _view(self) -> "RunView":
+        from rote.report.view import view_of
+
+        texts = texts_section(self._windows.source, {}) if isinstance(self._windows, Windows) else {}
+        manifest = {"config": self._config.as_dict(), "model": asdict(self._model.identity), "texts": texts}
+        return view_of(self.to_polars(), manifest, path=Path("in memory"), texts={}, is_complete=True)
+
+    def report(self, out: str | Path) -> Path:
+        """Write the page, figures and tables of `rote report` to `out`; the path of the page."""
+        from rote.report.build import build_report
+
+        with tempfile.TemporaryDirectory() as folder:
+            return build_report([self.save(Path(folder) / "run")], Path(out)).page
 
     def save(self, path: str | Path) -> Path:
         """Write a complete run folder, as `rote scan` would. The windows must come from `read_windows`."""

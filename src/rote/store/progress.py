@@ -1,6 +1,6 @@
 """How long work says what it is doing; the command line draws it, a log writes it, a test ignores it."""
 
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
 
@@ -8,6 +8,17 @@ class Progress(Protocol):
     """Told what is happening; draws it, logs it, or ignores it."""
 
     def phase(self, words: str) -> AbstractContextManager[Any]: ...
+
+    def start(self, total: int, done: int) -> None: ...
+
+    def advance(self, windows: int) -> None: ...
+
+
+class SilentProgress:
+    """Tells nobody."""
+
+    def phase(self, words: str) -> AbstractContextManager[Any]:
+        return nullcontext()
 
     def start(self, total: int, done: int) -> None: ...
 

@@ -1,0 +1,1 @@
+"""What Python offers across products: runs of every kind, and the commands that write one."""
