@@ -121,6 +121,19 @@ def one_search(model: TreeModel, **changes: Any) -> tuple[SearchTask, SearchOutc
     return task, outcome
 
 
+@pytest.mark.parametrize("seed", range(10))
+def test_states_of_beams_that_died_survive_a_move_too(seed: int) -> None:
+    """Only the verbatim path lives when its window moves; the dead beams are what refinement goes on from."""
+    model = TableModel.random(seed, vocab_size=4, spread=2.0)
+    tasks = [SearchTask(place, (place % 4, 1), (3, 1, 2, 0, 1, 2)[: 2 + place % 5]) for place in range(12)]
+    options = replace(KEPT, beam_width=2, negligible=0.1)
+    for task, outcome in zip(tasks, searched(model, tasks, options, 6), strict=True):
+        paths = [node.token_ids for node in outcome.frontier or ()]
+        asked = ExploreTask(task.key, task.prefix_ids, ask(outcome, paths), outcome.states)
+        answer = answers(model, options.policy, [asked])[task.key]
+        assert_next_tokens(model, task.prefix_ids, paths, answer, 1e-9)
+
+
 @pytest.mark.parametrize("short", [2, 3, 4])
 def test_states_survive_a_move_to_another_slot(short: int) -> None:
     """The window in slot 0 ends first and no other is waiting, so the one in slot 1 moves, with what it has stored."""

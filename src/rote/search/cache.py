@@ -57,7 +57,9 @@ class TreeCache:
         self.entry_positions[:count] = self.entry_positions[:count].scatter(
             1, own, torch.where(alive, positions[:, None], held)
         )
-        return ((ancestry.any(1)) * (self._order + 1)).amax(-1)
+        reach = (ancestry.any(1) * (self._order + 1)).amax(-1)
+        # Where all are kept, entries of beams that died are in use too: somebody will go on from them.
+        return torch.maximum(reach, self._next[:count]) if self._keeps_all else reach
 
     def _lowest_free(self, ancestry: Tensor, lanes: Tensor) -> Tensor:
         """Per slot the lowest entries beyond the chain that no lane descends from, one per lane: a stable sort of
