@@ -49,9 +49,9 @@ class HuggingFaceModel(Tokenizing):
     def device(self) -> torch.device:
         return torch.device(self.model.device)
 
-    @property
+    @cached_property
     def dtype(self) -> torch.dtype:
-        dtype: torch.dtype = self.model.dtype
+        dtype: torch.dtype = self.model.dtype  # which walks over all modules
         return dtype
 
     @property

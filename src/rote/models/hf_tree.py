@@ -9,7 +9,7 @@ A model whose attention does not go through that interface gets a session of `hf
 comparing, not by architecture names.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -48,21 +48,28 @@ class TreeSessionHF:
         self._entries = entries
 
     def move(self, source: int, target: int, entries: int) -> None:
-        for memory in (self._keys, self._values):
-            for tensor in memory.values():
-                tensor[target, :entries] = tensor[source, :entries]
+        torch._foreach_copy_(self._held(target, entries), self._held(source, entries))
 
     def copy_out(self, slot: int, entries: int) -> Stored:
-        return {
-            layer: (keys[slot, :entries].clone(), self._values[layer][slot, :entries].clone())
-            for layer, keys in self._keys.items()
-        }
+        held = self._held(slot, entries)
+        copies = [torch.empty_like(tensor) for tensor in held]
+        torch._foreach_copy_(copies, held)
+        return {layer: (copies[2 * place], copies[2 * place + 1]) for place, layer in enumerate(self._keys)}
 
     def copy_in(self, slot: int, stored: Stored) -> None:
         for layer, (keys, values) in stored.items():
             self._make_room(layer, keys, values)
-            self._keys[layer][slot, : len(keys)] = keys
-            self._values[layer][slot, : len(values)] = values
+        kept = [tensor for pair in stored.values() for tensor in pair]
+        torch._foreach_copy_([memory[slot, : len(kept[0])] for memory in self._memories(stored)], kept)
+
+    def _held(self, slot: int, entries: int) -> list[Tensor]:
+        """Keys and values of every layer in turn: copied together, they take one kernel instead of one each."""
+        return [memory[slot, :entries] for memory in self._memories(self._keys)]
+
+    def _memories(self, layers: Iterable[int]) -> Iterator[Tensor]:
+        for layer in layers:
+            yield self._keys[layer]
+            yield self._values[layer]
 
     def forward(self, batch: TreeBatch) -> Tensor:
         return self._head.logits(self._states(batch))

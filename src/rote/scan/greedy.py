@@ -57,9 +57,9 @@ class GreedyStage:
         while len(active := answers.unfinished()):
             logits = chains[0].session.forward(answers.batch(active, self._model.device))
             choices = (top_tokens(logits, 1).token_ids[:, 0] + zero_or_nan(logits)).cpu().numpy()
-            for row, choice in zip(active, choices, strict=True):
+            for row in active[np.isnan(choices)]:
                 name = scored[row].window.window_id
-                require_numbers([choice], self._model.dtype, what=f"the greedy answer to window {name}")
+                require_numbers([np.nan], self._model.dtype, what=f"the greedy answer to window {name}")
             answers.append(active, choices.astype(np.int64))
         for item, result in zip(scored, answers.results(), strict=True):
             item.greedy = result

@@ -28,7 +28,7 @@ CPU_CHUNK = 128
 GPU_CHUNK = 512
 """Windows scored before greedy decoding and the search go on from them: enough to fill greedy's forwards."""
 CPU_BATCH = 32
-GPU_BATCH = 128
+GPU_BATCH = 256
 """Windows per forward."""
 CHUNK_SHARE = 0.35
 """Share of a device's free memory that the chains of a chunk may take."""
