@@ -11,8 +11,6 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import torch
-
 import environment
 from rote.corpus.documents import read_documents
 from rote.corpus.windows import WindowOptions, cut_windows
