@@ -23,6 +23,10 @@ def compile_layers(model: Any) -> None:
     if layers is None:
         raise ModelError(f"--compile does not know the layers of {type(model).__name__}. Leave it off.")
     torch._dynamo.config.cache_size_limit = max(64, torch._dynamo.config.cache_size_limit)
+    for module in model.modules():
+        if isinstance(number := getattr(module, "layer_idx", None), int):
+            # A number that is a tensor is an input of what is compiled; as an integer it would be compiled in.
+            module.register_buffer("layer_number", torch.tensor(number), persistent=False)
     for layer in layers:
         layer.compile(dynamic=True)
 

@@ -81,7 +81,7 @@ class TreeSessionHF:
         """Evaluate and store the batch; what the head needs of its outputs."""
         self._layout = Layout(batch)
         with (
-            attention_through(self._head.model, self._attend),
+            attention_through(self._head.model, self),
             as_fast_as_can_be(self._head.model, len(batch.token_ids)),
         ):
             states = self._head.states(
@@ -90,34 +90,19 @@ class TreeSessionHF:
         self._layout = None
         return states
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
-    def _attend(
-        self,
-        module: Any,
-        query: Tensor,  # [1, heads, queries, width]
-        key: Tensor,
-        value: Tensor,
-        attention_mask: Tensor | None,
-        scaling: float | None = None,
-        softcap: float | None = None,
-        sliding_window: int | None = None,
-        s_aux: Tensor | None = None,
-        **_: Any,
-    ) -> tuple[Tensor, None]:
-        if s_aux is not None:
-            raise NotImplementedError("attention sinks")
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, style: AttentionStyle) -> Tensor:
+        """One layer's attention: [1, heads, queries, width] each → [1, queries, heads, width]."""
         layout = self._layout
         assert layout is not None
-        self.windows_seen.add(sliding_window)
-        keys, values = self._store(module.layer_idx, key[0], value[0], layout)
-        style = AttentionStyle(scaling, softcap, sliding_window)
+        self.windows_seen.add(style.window)
+        keys, values = self._store(layer, key[0], value[0], layout)
         parts = []
         if layout.beams:
             parts.append(attend_beams(query[0, :, : layout.beams], keys, values, layout, style))
         if layout.batch.prefix_lengths:
             rest = slice(layout.beams, None)
             parts.append(attend_chains(query[0, :, rest], key[0, :, rest], value[0, :, rest], layout, style))
-        return (torch.cat(parts) if len(parts) > 1 else parts[0])[None], None
+        return (torch.cat(parts) if len(parts) > 1 else parts[0].contiguous())[None]
 
     def _store(self, layer: int, key: Tensor, value: Tensor, layout: Layout) -> tuple[Tensor, Tensor]:
         key, value = key.transpose(0, 1), value.transpose(0, 1)  # [queries, heads, width]
@@ -143,28 +128,71 @@ def _write_rows(memory: Tensor, values: Tensor, rows: Tensor) -> None:
     flat.index_copy_(0, rows, values)
 
 
-def _nobody(*_: Any, **__: Any) -> None:
-    raise AssertionError("tree attention outside of a session's forward")
+_RUNNING: list[TreeSessionHF] = []
+"""The sessions whose forwards run, innermost last."""
+
+
+@torch.library.custom_op("rote::tree_attention", mutates_args=())
+def _tree_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    layer: Tensor,
+    scaling: float | None,
+    softcap: float | None,
+    window: int | None,
+) -> Tensor:
+    """Attention of the running session for compiled layers, which see one operation and stay in one piece.
+
+    `layer` is a tensor, so that all layers share what is compiled for one.
+    """
+    return _RUNNING[-1].attend(int(layer), query, key, value, AttentionStyle(scaling, softcap, window))
+
+
+@_tree_attention.register_fake
+def _shape(query: Tensor, key: Tensor, value: Tensor, *_: Any) -> Tensor:
+    return query.new_empty(1, query.shape[2], query.shape[1], value.shape[-1])
+
+
+def _attend(
+    module: Any,
+    query: Tensor,  # [1, heads, queries, width]
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    softcap: float | None = None,
+    sliding_window: int | None = None,
+    s_aux: Tensor | None = None,
+    **_: Any,
+) -> tuple[Tensor, None]:
+    """What the library calls in place of its attention."""
+    if s_aux is not None:
+        raise NotImplementedError("attention sinks")
+    if torch.compiler.is_compiling():
+        mixed = _tree_attention(query, key, value, module.layer_number, scaling, softcap, sliding_window)
+    else:
+        style = AttentionStyle(scaling, softcap, sliding_window)
+        mixed = _RUNNING[-1].attend(module.layer_idx, query, key, value, style)
+    return mixed, None
 
 
 class attention_through:
-    """Within this block the model's attention is `function`. Restored afterwards, whatever happens."""
+    """Within this block the model's attention is that of `session`. Restored afterwards, whatever happens."""
 
     NAME = "rote_tree"
 
-    def __init__(self, model: Any, function: Any) -> None:
-        self._model, self._function = model, function
+    def __init__(self, model: Any, session: TreeSessionHF) -> None:
+        self._model, self._session = model, session
 
     def __enter__(self) -> None:
         from transformers import AttentionInterface
 
         self._before = self._model.config._attn_implementation
-        AttentionInterface.register(self.NAME, self._function)
+        AttentionInterface.register(self.NAME, _attend)
         self._model.config._attn_implementation = self.NAME
+        _RUNNING.append(self._session)
 
     def __exit__(self, *_: object) -> None:
-        from transformers import AttentionInterface
-
+        _RUNNING.pop()
         self._model.config._attn_implementation = self._before
-        # The library's table must not keep a session, and so its memory, beyond its forward.
-        AttentionInterface.register(self.NAME, _nobody)

@@ -78,6 +78,9 @@ def score_by_histories(
 
 def _ranks(logits: Tensor, tokens: Tensor, wanted: Tensor, listed: Tensor) -> Tensor:
     """Tokens before the wanted one: counted in the list where it reaches below it, in whole rows elsewhere."""
+    if logits.is_cuda:
+        # Which rows need a whole look would have to be asked of the device, and waiting for that takes longer.
+        return _ranks_in_whole_rows(logits, tokens, wanted)
     ranks = (listed > wanted).sum(-1)
     is_inside = (listed[:, -1:] < wanted)[:, 0] if listed.shape[1] else torch.zeros_like(tokens, dtype=torch.bool)
     is_tied = (listed == wanted).sum(-1) > 1
@@ -90,7 +93,7 @@ def _ranks(logits: Tensor, tokens: Tensor, wanted: Tensor, listed: Tensor) -> Te
 def _ranks_in_whole_rows(logits: Tensor, tokens: Tensor, wanted: Tensor) -> Tensor:
     before = (logits > wanted).sum(-1)
     equal = logits == wanted
-    if bool((equal.sum(-1) > 1).any()):
+    if logits.is_cuda or bool((equal.sum(-1) > 1).any()):
         ids = torch.arange(logits.shape[-1], device=logits.device)
         before = before + (equal & (ids < tokens[:, None])).sum(-1)
     return before

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -15,12 +15,13 @@ from torch import Tensor
 
 from rote.errors import ModelError
 from rote.models.base import TreeModel, TreeSession
+from rote.models.memory import Handover, to_device
 from rote.models.numbers import require_numbers
 from rote.models.teacher_forcing import VerbatimScore
 from rote.policy import Kept
 from rote.scan.measured import Measured
 from rote.scan.options import RunConfig
-from rote.search.chain import Chain, FirstForward, TokenPair, evaluate_chains
+from rote.search.chain import Chain, TokenPair, evaluate_chains
 from rote.search.sizing import free_memory
 from rote.types import Window
 
@@ -64,21 +65,32 @@ class ScoreStage:
 
     @torch.inference_mode()
     def score(self, windows: Sequence[Window]) -> list[Measured]:
-        """One chunk. Running out of memory halves the batch; nothing is lost."""
+        """One chunk. The host reads a batch while the device evaluates the next one."""
         scored: list[Measured] = []
-        while len(scored) < len(windows):
-            batch = windows[len(scored) : len(scored) + self._batch]
+        before: _Launched | None = None
+        for launched in self._launches(windows):
+            scored += self._read(before) if before is not None else ()
+            before = launched
+        return scored + (self._read(before) if before is not None else [])
+
+    def _launches(self, windows: Sequence[Window]) -> Iterator["_Launched"]:
+        """Every window once, by batches. Running out of memory halves the batch; nothing is lost."""
+        done = 0
+        while done < len(windows):
+            batch = windows[done : done + self._batch]
             try:
-                scored += self._score(batch, first_slot=len(scored))
-                continue
+                launched = self._launch(batch, first_slot=done)
             except torch.OutOfMemoryError as error:
                 self._halve(error, batch[0])
-            # Outside the handler: until it ends, the exception holds the tensors of the forward that failed.
-            if torch.cuda.is_available():
+                launched = None
+            if launched is not None:
+                done += len(batch)
+                yield launched
+            elif torch.cuda.is_available():
+                # Outside the handler: until it ends, the exception holds the tensors of the forward that failed.
                 torch.cuda.empty_cache()
-        return scored
 
-    def _score(self, windows: Sequence[Window], *, first_slot: int) -> list[Measured]:
+    def _launch(self, windows: Sequence[Window], *, first_slot: int) -> "_Launched":
         if self._session is None:
             entries = self._limits.prefix_tokens + 2 * self._limits.suffix_tokens
             longest = sum(self._limits)
@@ -88,13 +100,20 @@ class ScoreStage:
         first = evaluate_chains(
             self._session, pairs, slots, self._listing, device=self._model.device, policies=self._policies
         )
-        numbers = _on_host(first, pairs)
+        assert first.scores is not None
+        listed = _listed_log_probs(first.kept, pairs)
+        return _Launched(windows, slots, first.kept, Handover([*first.scores, first.kept.token_ids[..., 0], listed]))
+
+    def _read(self, launched: "_Launched") -> list[Measured]:
+        assert self._session is not None
+        windows, slots, kept, _ = launched
+        numbers = launched.numbers()
         for window, own in zip(windows, numbers, strict=True):
             require_numbers([own.model_log_probs.sum()], self._model.dtype, what=f"window {window.window_id}")
         return [
             Measured(
                 _verbatim_score(window, numbers[row], self._model.eos_ids),
-                Chain(self._session, slot, Kept(*(tensor[row, : len(window.suffix_ids)] for tensor in first.kept))),
+                Chain(self._session, slot, Kept(*(tensor[row, : len(window.suffix_ids)] for tensor in kept))),
             )
             for row, (window, slot) in enumerate(zip(windows, slots, strict=True))
         ]
@@ -118,37 +137,37 @@ class _Numbers:
     first_choices: NDArray[np.int64]  # [suffix]
 
 
-def _on_host(first: FirstForward, pairs: Sequence[TokenPair]) -> list[_Numbers]:
-    assert first.scores is not None
-    lengths = [len(pair.suffix_ids) for pair in pairs]
-    choices = _unpadded(first.kept.token_ids[..., 0], lengths)
-    listed = _listed_log_probs(first.kept, pairs)
-    ends = np.cumsum(lengths)[:-1]
-    log_probs = first.scores.log_probs.cpu().numpy()
-    # The search adds up the listed numbers; so does p_z, wherever the target is listed.
-    log_probs[0] = np.where(np.isfinite(listed), listed, log_probs[0])
-    columns = [
-        np.split(log_probs, ends, axis=1),
-        np.split(first.scores.ranks.cpu().numpy(), ends),
-        np.split(first.scores.model_log_probs.cpu().numpy(), ends),
-        np.split(choices, ends),
-    ]
-    return [_Numbers(*parts) for parts in zip(*columns, strict=True)]
+class _Launched(NamedTuple):
+    """A batch on the device, its numbers on their way to the host."""
+
+    windows: Sequence[Window]
+    slots: Sequence[int]
+    kept: Kept
+    arriving: Handover
+
+    def numbers(self) -> list[_Numbers]:
+        lengths = [len(window.suffix_ids) for window in self.windows]
+        ends = np.cumsum(lengths)[:-1]
+        log_probs, ranks, model_log_probs, choices, listed = (tensor.numpy() for tensor in self.arriving.wait())
+        # The search adds up the listed numbers; so does p_z, wherever the target is listed.
+        own = _unpadded(listed, lengths)
+        log_probs[0] = np.where(np.isfinite(own), own, log_probs[0])
+        columns = [
+            np.split(log_probs, ends, axis=1),
+            *(np.split(array, ends) for array in (ranks, model_log_probs, _unpadded(choices, lengths))),
+        ]
+        return [_Numbers(*parts) for parts in zip(*columns, strict=True)]
 
 
-def _listed_log_probs(kept: Kept, pairs: Sequence[TokenPair]) -> NDArray[np.float64]:
-    """What the policy's list says of each target token, −inf where it is not listed. [tokens of all windows]"""
-    lengths = [len(pair.suffix_ids) for pair in pairs]
+def _listed_log_probs(kept: Kept, pairs: Sequence[TokenPair]) -> Tensor:
+    """What the policy's list says of each target token, −inf where it is not listed. [windows, longest suffix]"""
     targets = torch.nn.utils.rnn.pad_sequence([torch.tensor(pair.suffix_ids) for pair in pairs], batch_first=True)
-    is_target = kept.token_ids == targets.to(kept.token_ids.device)[..., None]
-    listed = torch.where(is_target, kept.log_probs, -math.inf).amax(-1)
-    values: NDArray[np.float64] = _unpadded(listed, lengths)
-    return values
+    is_target = kept.token_ids == to_device(targets, kept.token_ids.device)[..., None]
+    return torch.where(is_target, kept.log_probs, -math.inf).amax(-1)
 
 
-def _unpadded(rows: Tensor, lengths: Sequence[int]) -> Any:
-    host = rows.cpu().numpy()
-    return np.concatenate([row[:length] for row, length in zip(host, lengths, strict=True)])
+def _unpadded(rows: NDArray[Any], lengths: Sequence[int]) -> NDArray[Any]:
+    return np.concatenate([row[:length] for row, length in zip(rows, lengths, strict=True)])
 
 
 def _verbatim_score(window: Window, numbers: _Numbers, eos_ids: frozenset[int]) -> VerbatimScore:
