@@ -13,7 +13,7 @@ from rote.report.figures.masses import gain_curves, mass_scatter
 from rote.report.figures.rates import CopiesSeries, rate_by_copies, rates_by_edits, verdicts_by_edits
 from rote.report.figures.search import BeamWidthSeries, Convergence, beam_width_sweep, monte_carlo_convergence
 from rote.report.figures.shells import shell_heat_map, shell_violins, verbatim_share_by_model
-from rote.report.figures.style import BLUE, ORANGE, SERIES, VERMILLION, decade, save_bytes
+from rote.report.figures.style import BLUE, ORANGE, SERIES, SOFT, VERMILLION, decade, save_bytes
 from rote.report.figures.sweeps import policy_sweep
 from rote.report.rates import Criterion, rate_for, rates_by_criterion, split_rows
 from rote.report.sweeps import SweepSeries
@@ -28,6 +28,11 @@ MASS_LOWER = np.array([[0.5, 0.8, 1.0], [0.0, 0.1, 0.4], [0.0, 0.0, 0.0005], [0.
 def legend_of(axes: Axes) -> list[str]:
     legend = axes.get_legend()
     return [] if legend is None else [text.get_text() for text in legend.get_texts()]
+
+
+def legend_of_figure(figure: Figure) -> list[str]:
+    (legend,) = figure.legends
+    return [text.get_text() for text in legend.get_texts()]
 
 
 def points_of(axes: Axes, label: str) -> np.ndarray:
@@ -124,6 +129,16 @@ def test_figures_without_anything_to_show_say_why() -> None:
         assert len(figure.axes[0].texts[0].get_text()) > 10
 
 
+def test_text_that_no_window_covers_is_hatched_and_named() -> None:
+    covered = np.array([0.0, 0.5])
+    known, unknown = (
+        book_heat_map([HeatRow("exact", heat)], threshold=0.01) for heat in (covered, np.append(covered, np.nan))
+    )
+    assert unknown.axes[0].patch.get_hatch()
+    assert legend_of(unknown.axes[0]) == ["not measured"]
+    assert legend_of(known.axes[0]) == []
+
+
 def test_book_heat_map_has_a_strip_per_row_on_one_scale_from_tau_to_one() -> None:
     heat = np.array([np.nan, 0.0, 0.5, 1.0])
     figure = book_heat_map([HeatRow("exact", heat), HeatRow("ε ≤ 5", heat)], threshold=0.01, title="alice")
@@ -140,13 +155,17 @@ def test_book_heat_map_has_a_strip_per_row_on_one_scale_from_tau_to_one() -> Non
 
 def test_query_curves_draw_rates_greedy_and_the_limit() -> None:
     curves = rate_curves(np.log([0.5, 0.001]), queries=[1, 10, 10_000], probabilities=[0.5])
-    axes = query_curves([curves], greedy_rate=0.25).axes[0]
+    control = rate_curves(np.log([0.001]), queries=[1, 10, 10_000], probabilities=[0.5])
+    figure = query_curves([curves], greedy_rate=0.25, control=[control])
+    axes = figure.axes[0]
     line = axes.lines[0]
     assert line.get_xdata().tolist() == [1, 10, 10_000]
     assert line.get_ydata().tolist() == [0.5, 0.5, 1.0]
     assert axes.lines[1].get_ydata()[0] == 1.0
-    assert axes.lines[2].get_ydata()[0] == 0.25
-    assert legend_of(axes) == ["verbatim, p = 0.5", "greedy, one query"]
+    assert list(axes.lines[2].get_ydata()) == [0, 0, 1.0]
+    assert axes.lines[2].get_color() == SOFT, "the control has one colour in every figure"
+    assert axes.lines[3].get_ydata()[0] == 0.25
+    assert legend_of_figure(figure) == ["p = 0.5", "any n", "control, p = 0.5", "greedy, one query"]
 
 
 def test_near_verbatim_curves_are_dashed_where_masses_below_the_stop_count() -> None:
@@ -157,16 +176,17 @@ def test_near_verbatim_curves_are_dashed_where_masses_below_the_stop_count() -> 
         rate_curves(logs, queries=queries, probabilities=[0.5], mass_kind=kind)
         for kind in (MassKind.EXACT, MassKind.LOWER_BOUND)
     ]
-    axes = query_curves(curves, greedy_rate=None, searched_down_to=0.001).axes[0]
-    drawn = [(line.get_linestyle(), line.get_xdata().tolist()) for line in axes.lines if len(line.get_xdata()) > 2]
-    assert drawn[0] == ("-", queries), "the exact curve is what it is"
-    (solid, dashed) = drawn[1], next(part for part in drawn if part[0] == "--")
-    assert solid == ("-", [1, 100, 692])
-    assert dashed[1] == [692, 693, 10_000]
-    assert any("p_z alone" in text for text in legend_of(axes))
-    everywhere = query_curves(curves, greedy_rate=None).axes[0]
-    assert not any(line.get_linestyle() == "--" for line in everywhere.lines)
-    assert not any("p_z alone" in text for text in legend_of(everywhere))
+    figure = query_curves(curves, greedy_rate=None, searched_down_to=0.001)
+    exact, near = (
+        [(line.get_linestyle(), line.get_xdata().tolist()) for line in axes.lines if len(line.get_xdata()) > 2]
+        for axes in figure.axes
+    )
+    assert exact == [("-", queries)], "the exact curve is what it is"
+    assert near == [("-", [1, 100, 692]), ("--", [692, 693, 10_000])]
+    assert any("p_z alone" in text for text in legend_of_figure(figure))
+    everywhere = query_curves(curves, greedy_rate=None)
+    assert not any(line.get_linestyle() == "--" for axes in everywhere.axes for line in axes.lines)
+    assert not any("p_z alone" in text for text in legend_of_figure(everywhere))
 
 
 def test_a_curve_whose_every_point_lies_beyond_the_stop_is_dashed_whole() -> None:

@@ -31,9 +31,11 @@ def audit_drawings(audit: AuditFolder) -> Iterator[Drawing]:
                 map_of(section["recall"]),
                 is_wide=True,
             )
-    asked = [(f"trial {trial['trial']}", trial) for trial in audit.trials]
-    asked += [(f"control: {control['name']}", control["asked"]) for control in audit.findings["controls"]]
-    recalls = [recall_of(label, trial) for label, trial in asked]
+    trials = [(f"trial {trial['trial']}", trial) for trial in audit.trials]
+    controls = [(f"control: {control['name']}", control["asked"]) for control in audit.findings["controls"]]
+    asked = [*trials, *controls]
+    recalls = [recall_of(label, trial) for label, trial in trials]
+    recalls += [recall_of(label, control, is_control=True) for label, control in controls]
     if len(recalls) > 1 and any(one.matched for one in recalls):
         caption = "nv-recall of every trial and control; a failed phase 1 recovered nothing."
         yield Drawing("nv-recall", caption, recall_bars(recalls))
@@ -77,6 +79,6 @@ def map_of(recall: Mapping[str, Any]) -> Figure:
     return block_map(blocks, book_words=recall["book_words"], generated_words=recall["generation_words"])
 
 
-def recall_of(label: str, trial: Mapping[str, Any]) -> Recall:
+def recall_of(label: str, trial: Mapping[str, Any], *, is_control: bool = False) -> Recall:
     generated = sum(section["recall"]["generation_words"] for section in trial["sections"] if section["recall"])
-    return Recall(label, trial["matched_words"], trial["book_words"], generated, trial["longest_block"])
+    return Recall(label, trial["matched_words"], trial["book_words"], generated, trial["longest_block"], is_control)

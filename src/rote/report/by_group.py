@@ -30,6 +30,7 @@ def group_drawings(views: Sequence[RunView]) -> list[Drawing]:
                 f"Share of records extractable by {grouping}, with 95 % intervals; filled: target, hollow: control.",
                 rates_by_group([entry for entry in entries if entry.grouping == grouping]),
                 "kind",
+                is_wide=True,
             )
             for grouping in GROUPINGS
             if any(entry.grouping == grouping for entry in entries)

@@ -14,14 +14,16 @@ from rote.report.figures.rates import rates_by_edits, verdicts_by_edits
 from rote.report.figures.shells import shell_heat_map, shell_violins, verbatim_share_by_model
 from rote.report.figures.sweeps import policy_queries, policy_sweep
 from rote.report.queries import curves_of, cut_short_words, searched_down_to
-from rote.report.rates import Criterion, hits_of, rates_by_criterion
+from rote.report.rates import Criterion, hits_of, rates_by_criterion, split_rows
 from rote.report.sweeps import policy_rates, sweep_series
 from rote.report.view import Document, RunView
-from rote.stats.curves import query_grid
+from rote.stats.curves import RateCurves, query_grid
 from rote.stats.population import Flags, Floats, Population, character_maxima
 from rote.types import Split
 
 LARGEST_QUERIES = 1e6
+POINTS_PER_DECADE = 30
+"""So close together that a curve looks like one."""
 BOOKS_DRAWN = 3
 SHORT_DOCUMENT = 4_000
 """Characters below which documents are drawn end to end; the page reads them together by the same rule."""
@@ -58,12 +60,14 @@ def run_drawings(view: RunView, *, suffix: str, title: str) -> list[Drawing]:
             f"queries{suffix}",
             query_caption(targets, threshold),
             query_curves(
-                curves_of(targets, queries=query_grid(LARGEST_QUERIES)),
+                curves_of(targets, queries=query_grid(LARGEST_QUERIES, per_decade=POINTS_PER_DECADE)),
+                control=control_curves(view),
                 greedy_rate=greedy_rate(targets),
                 searched_down_to=searched_down_to(targets, threshold),
                 title=title,
             ),
             "queries",
+            is_wide=True,
         ),
     ]
     if targets.mass_lower is not None:
@@ -79,6 +83,14 @@ def rate_drawing(view: RunView, *, suffix: str = "", title: str = "") -> Drawing
         rates_by_edits(rates, threshold=view.threshold, title=title),
         "near",
     )
+
+
+def control_curves(view: RunView) -> list[RateCurves]:
+    """Those of a run that has controls beside its targets."""
+    controls = view.population.select(split_rows(view.population, Split.CONTROL))
+    if not len(controls) or view.population.is_control.all():
+        return []
+    return curves_of(controls, queries=query_grid(LARGEST_QUERIES, per_decade=POINTS_PER_DECADE))
 
 
 def verdict_drawings(view: RunView, *, suffix: str, title: str) -> list[Drawing]:
@@ -187,6 +199,7 @@ def rank_drawings(view: RunView, *, suffix: str) -> list[Drawing]:
             f"Rank of each target token of window {population.window_id[row]}, the one with the largest mass gain.",
             token_ranks(ranks, kept=kept if isinstance(kept, int) else None),
             "rank",
+            is_wide=True,
         )
     ]
 
@@ -213,7 +226,10 @@ def book_drawings(views: Sequence[RunView]) -> list[Drawing]:
 def heat_drawing(views: Sequence[RunView], documents: Sequence[Document], *, file: str, name: str) -> Drawing:
     """One heat map of `documents`, end to end; a run that lacks one of them leaves it uncovered."""
     rows = [row for view in views for row in heat_rows(view, documents, with_label=len(views) > 1)]
-    caption = f"{name}: the largest probability over the windows that cover each character; white below τ."
+    caption = (
+        f"{name}: the largest probability over the windows that cover each character; white below τ, hatched where "
+        "no window measured it."
+    )
     figure = book_heat_map(rows, threshold=views[0].threshold, title=name)
     return Drawing(file, caption, figure, "covered", is_wide=True)
 

@@ -4,11 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter
 
-from rote.report.figures.style import FAINT, HEAT, SOFT, decade, house_style
+from rote.report.figures.style import FAINT, HEAT, SOFT, UNMEASURED, WIDE, decade, house_style
 from rote.stats.population import Floats, stretch_maxima
 
 COLUMNS = 1200
@@ -24,9 +26,9 @@ class HeatRow:
 
 
 def book_heat_map(rows: Sequence[HeatRow], *, threshold: float, title: str = "") -> Figure:
-    """Strips under each other on one log colour scale from τ to 1; white below τ, grey where nothing was measured."""
+    """Strips under each other on one log colour scale from τ to 1; white below τ, hatched where nothing is known."""
     with house_style():
-        figure = Figure(figsize=(9.2, 0.55 + 0.36 * len(rows) + 0.45), layout="constrained")
+        figure = Figure(figsize=(WIDE, 0.75 + 0.36 * len(rows) + 0.45), layout="constrained")
         grid = figure.subplots(len(rows), 1, sharex=True, squeeze=False)
         norm = LogNorm(vmin=min(threshold, 0.999), vmax=1)
         image = None
@@ -42,12 +44,15 @@ def book_heat_map(rows: Sequence[HeatRow], *, threshold: float, title: str = "")
                 interpolation="nearest",
                 extent=(0, len(row.heat), 0, 1),
             )
+            axes.patch.set(facecolor="white", edgecolor=UNMEASURED, hatch="//////", linewidth=0)
             axes.set_yticks([0.5], [row.label])
             axes.tick_params(axis="y", length=0)
             axes.grid(visible=False)
             for spine in axes.spines.values():
                 spine.set(visible=True, color=FAINT)
         grid[0, 0].set_title(title)
+        if any(np.isnan(row.heat).any() for row in rows):
+            _name_hatching(grid[0, 0])
         grid[-1, 0].set_xlabel("position in the text (characters)")
         if image is not None:
             bar = figure.colorbar(image, ax=list(grid[:, 0]), pad=0.01, aspect=12)
@@ -56,3 +61,8 @@ def book_heat_map(rows: Sequence[HeatRow], *, threshold: float, title: str = "")
             bar.ax.minorticks_off()
             bar.outline.set_visible(False)
     return figure
+
+
+def _name_hatching(axes: Axes) -> None:
+    patch = Patch(facecolor="white", edgecolor=UNMEASURED, hatch="//////", linewidth=0, label="not measured")
+    axes.legend(handles=[patch], loc="lower right", bbox_to_anchor=(1, 1), borderaxespad=0.2)

@@ -12,6 +12,7 @@ from rote.report.figures.style import (
     INK,
     SOFT,
     VERMILLION,
+    WIDE,
     house_style,
     legend_above,
     log_axis,
@@ -35,50 +36,65 @@ def query_curves(
     curves: Sequence[RateCurves],
     *,
     greedy_rate: float | None,
+    control: Sequence[RateCurves] = (),
     searched_down_to: float | None = None,
     title: str = "",
 ) -> Figure:
-    """Rate against the number of queries, one line per success probability; greedy and the limit as level lines.
+    """Rate against the number of queries, a panel per kind of mass, a line per success probability.
 
-    Lower bounds that were not searched out below a mass of `searched_down_to` are dashed where smaller masses count.
+    Greedy, the control (at the middle probability) and the limit of all n stand beside them. Lower bounds that were
+    not searched out below a mass of `searched_down_to` are dashed where smaller masses count.
     """
-    figure, axes = new_figure(5.2, 4.2)
     with house_style():
-        if not any(group.windows for group in curves):
+        shown = [group for group in curves if group.windows]
+        if not shown:
+            figure, axes = new_figure()
             say_empty(axes, "There are no windows.")
             return figure
-        for group in curves:
-            colour = KIND_COLOURS[group.mass_kind]
-            for index, curve in enumerate(group.curves):
-                look = {"color": colour, "alpha": SHADES[index % len(SHADES)]}
-                label = f"{KIND_NAMES[group.mass_kind]}, p = {curve.p:g}"
-                floor = searched_down_to if group.mass_kind is MassKind.LOWER_BOUND else None
-                _draw_curve(axes, curve, floor, label=label, look=look)
-            limit = group.worst_case.value
-            axes.axhline(limit, color=colour, linewidth=0.9, linestyle=":")
-            axes.annotate(
-                "any n",
-                (1, limit),
-                xycoords=("axes fraction", "data"),
-                xytext=(2, 0),
-                textcoords="offset points",
-                color=colour,
-                fontsize=7,
-                va="center",
-            )
-        if greedy_rate is not None:
-            axes.axhline(greedy_rate, color=INK, linewidth=1, linestyle="-.", label="greedy, one query")
-        if searched_down_to is not None and any(group.mass_kind is MassKind.LOWER_BOUND for group in curves):
-            axes.plot([], [], color=VERMILLION, linestyle="--", label="stopped windows by p_z alone")
-        log_axis(axes, "x")
-        axes.set_ylim(bottom=0)
-        axes.margins(x=0.01)
-        axes.set_xlabel("queries, n")
-        axes.set_ylabel("windows extracted with probability p")
-        percent_axis(axes)
+        figure = Figure(figsize=(WIDE, 3.5), layout="constrained")
+        panels = figure.subplots(1, len(shown), sharey=True, squeeze=False)[0]
+        of_kind = {group.mass_kind: group for group in control if group.windows}
+        for axes, group in zip(panels, shown, strict=True):
+            floor = searched_down_to if group.mass_kind is MassKind.LOWER_BOUND else None
+            _draw_panel(axes, group, of_kind.get(group.mass_kind), floor, greedy_rate)
+        panels[0].set_ylabel("windows extracted with probability p")
+        panels[0].set_ylim(bottom=0)
+        percent_axis(panels[0])
         figure.suptitle(title, x=0.01, ha="left", fontsize=9.5, fontweight="bold")
-        legend_above(axes, columns=2)
+        _legend_of_all(figure, panels)
     return figure
+
+
+def _draw_panel(
+    axes: Axes, group: RateCurves, control: RateCurves | None, floor: float | None, greedy_rate: float | None
+) -> None:
+    colour = KIND_COLOURS[group.mass_kind]
+    for index, curve in enumerate(group.curves):
+        look = {"color": colour, "alpha": SHADES[index % len(SHADES)], "linewidth": 1.8}
+        _draw_curve(axes, curve, floor, label=f"p = {curve.p:g}", look=look)
+    limit = group.worst_case.value
+    axes.axhline(limit, color=colour, linewidth=0.9, linestyle=":", label="any n")
+    if control is not None:
+        middle = control.curves[min(1, len(control.curves) - 1)]
+        values = [rate.value for rate in middle.rates]
+        axes.plot(middle.queries, values, color=SOFT, linewidth=1.4, label=f"control, p = {middle.p:g}")
+    if greedy_rate is not None:
+        axes.axhline(greedy_rate, color=INK, linewidth=1, linestyle="-.", label="greedy, one query")
+    if floor is not None:
+        axes.plot([], [], color=colour, linestyle="--", label="stopped windows by p_z alone")
+    log_axis(axes, "x")
+    axes.margins(x=0.01)
+    axes.set_xlabel("queries, n")
+    axes.set_title(KIND_NAMES[group.mass_kind], color=colour)
+
+
+def _legend_of_all(figure: Figure, panels: Sequence[Axes]) -> None:
+    """One legend beside the panels: what both have is named once, in the colour of the last."""
+    entries: dict[str, Any] = {}
+    for axes in panels:
+        handles, labels = axes.get_legend_handles_labels()
+        entries |= dict(zip(labels, handles, strict=True))
+    figure.legend(list(entries.values()), list(entries), loc="outside right upper", borderaxespad=0.2)
 
 
 def _draw_curve(
@@ -96,7 +112,7 @@ def _draw_curve(
 
 def token_ranks(ranks: Sequence[int], *, kept: int | None = None, title: str = "") -> Figure:
     """The place (1 = first choice) of each target token of one window, log scale; those cut off by top-k are marked."""
-    figure, axes = new_figure(6.2, 2.6)
+    figure, axes = new_figure(WIDE, 2.4)
     with house_style():
         positions = np.arange(1, len(ranks) + 1)
         values = np.asarray(ranks, dtype=np.float64)

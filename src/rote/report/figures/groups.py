@@ -9,6 +9,7 @@ from rote.report.figures.style import (
     INK,
     SOFT,
     VERMILLION,
+    WIDE,
     house_style,
     legend_above,
     new_figure,
@@ -31,7 +32,7 @@ def rates_by_group(entries: Sequence[GroupRate], *, title: str = "") -> Figure:
     for entry in entries:
         sizes[entry.group] = max(sizes.get(entry.group, 0), entry.rate.n)
     groups = sorted(sizes, key=lambda group: (-sizes[group], group))[:MOST_GROUPS]
-    figure, axes = new_figure(height=1.4 + LINE_INCHES * max(1, len(groups)))
+    figure, axes = new_figure(WIDE, 1.4 + LINE_INCHES * max(1, len(groups)))
     with house_style():
         if not groups:
             say_empty(axes, "No record of this run has a group.")

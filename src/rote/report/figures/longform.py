@@ -32,6 +32,7 @@ class Recall:
     book_words: int
     generated_words: int
     longest_block: int
+    is_control: bool = False
 
     @property
     def recall(self) -> float:
@@ -43,7 +44,8 @@ def recall_bars(recalls: Sequence[Recall], *, title: str = "") -> Figure:
     figure, axes = new_figure(6.0, 0.42 * len(recalls) + 1.0)
     with house_style():
         positions = np.arange(len(recalls))[::-1]
-        axes.barh(positions, [one.recall for one in recalls], height=0.6, color=VERMILLION)
+        colours = [SOFT if one.is_control else VERMILLION for one in recalls]
+        axes.barh(positions, [one.recall for one in recalls], height=0.6, color=colours)
         for position, one in zip(positions, recalls, strict=True):
             note = f"{100 * one.recall:.1f} %  longest {one.longest_block:,} words".replace(",", "\u2009")
             axes.annotate(

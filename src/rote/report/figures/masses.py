@@ -37,7 +37,7 @@ def mass_scatter(
     p_verbatim: Floats, mass: Floats, *, is_impossible: Flags, threshold: float, edits: int, title: str = ""
 ) -> Figure:
     """Each extractable window at (p_z, near-verbatim mass), log–log, by category; p_z = 0 on a rail at the left."""
-    figure, axes = new_figure(5.2, 4.4)
+    figure, axes = new_figure()
     with house_style():
         category = categories(p_verbatim, mass, threshold, is_impossible=is_impossible)
         shown = category != Category.NOT_EXTRACTABLE

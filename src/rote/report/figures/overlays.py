@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from rote.report.figures.style import MARKERS, SERIES, house_style, log_axis, percent_axis, say_empty
+from rote.report.figures.style import MARKERS, SERIES, SOFT, house_style, log_axis, percent_axis, say_empty
 from rote.stats.intervals import Rate
 
 PANEL_INCHES = 4.4
@@ -35,6 +35,8 @@ class Point(NamedTuple):
 class Line(NamedTuple):
     label: str
     points: tuple[Point, ...]
+    is_control: bool = False
+    """Controls have one colour in every figure."""
 
 
 class Level(NamedTuple):
@@ -110,7 +112,8 @@ def _draw(axes: Axes, panel: Panel, setting: Setting, names: Sequence[str]) -> N
 
 def _draw_line(axes: Axes, line: Line, number: int, *, beside: int, is_log: bool) -> None:
     """Bars of lines that share places stand beside each other, so that none hides another."""
-    colour, is_curve = SERIES[number % len(SERIES)], len(line.points) > MARKED_POINTS
+    colour = SOFT if line.is_control else SERIES[number % len(SERIES)]
+    is_curve = len(line.points) > MARKED_POINTS
     places = np.array([point.place for point in line.points])
     values = [point.value for point in line.points]
     low = np.array([np.nan if point.low is None else point.low for point in line.points])

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -39,12 +38,11 @@ LOOKS = {
     (Criterion.GREEDY, Split.CONTROL): {"color": SOFT, "marker": "s", "linestyle": ":", "markerfacecolor": "white"},
 }
 DODGE = 0.07
-VERDICT_LOOKS: dict[str, dict[str, Any]] = {
-    "extractable": {"color": VERMILLION, "edgecolor": "white"},
-    "neither": {"color": "#e3ded2", "edgecolor": "white"},
-    "ruled out": {"color": BLUE, "edgecolor": "white"},
+VERDICT_COLOURS = {
+    Split.TARGET: {"extractable": VERMILLION, "neither": "#e3ded2", "ruled out": BLUE},
+    Split.CONTROL: {"extractable": INK, "neither": "#ecebe8", "ruled out": "#b4b6bb"},
 }
-"""From the bottom of a bar to its top."""
+"""From the bottom of a bar to its top; the control is grey."""
 
 
 def rates_by_edits(rates: Sequence[CriterionRate], *, threshold: float, title: str = "") -> Figure:
@@ -90,14 +88,12 @@ def verdicts_by_edits(rates: Sequence[CriterionRate], *, threshold: float, title
             places = np.array(every_edits) + (index - (len(splits) - 1) / 2) * width
             shown = np.array([shares[Criterion.NEAR, split, edits] for edits in every_edits])
             possible = np.array([shares[Criterion.NOT_RULED_OUT, split, edits] for edits in every_edits])
-            for bottom, top, (name, look) in zip(
-                (0 * shown, shown, possible), (shown, possible, 0 * shown + 1), VERDICT_LOOKS.items(), strict=True
-            ):
-                hatch = "///" if split is Split.CONTROL else None
+            bottoms, tops = (0 * shown, shown, possible), (shown, possible, 0 * shown + 1)
+            for bottom, top, (name, colour) in zip(bottoms, tops, VERDICT_COLOURS[split].items(), strict=True):
                 label = f"{name}, {split.value}"
-                axes.bar(places, top - bottom, 0.92 * width, bottom=bottom, label=label, hatch=hatch, **look)
+                axes.bar(places, top - bottom, 0.92 * width, bottom=bottom, label=label, color=colour)
         axes.set_xlabel("edits allowed, ε")
-        axes.set_ylabel(f"windows, by what is certain about mass ≥ {threshold:g}")
+        axes.set_ylabel(f"windows, by mass ≥ {threshold:g}")
         axes.set_xticks(every_edits)
         axes.set_ylim(0, 1)
         percent_axis(axes)

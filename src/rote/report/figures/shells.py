@@ -33,7 +33,7 @@ def shell_heat_map(mass_lower: Floats, *, threshold: float, title: str = "") -> 
 
     More than 400 windows are averaged in groups of neighbours, so that the picture stays legible.
     """
-    figure, axes = new_figure(4.2, 4.4)
+    figure, axes = new_figure()
     with house_style():
         shares = extractable_shares(mass_lower, threshold)
         if len(shares) == 0:
@@ -97,7 +97,7 @@ def shell_violins(mass_lower: Floats, *, threshold: float, title: str = "") -> F
 
 def verbatim_share_by_model(series: Sequence[tuple[str, Floats]], *, threshold: float, title: str = "") -> Figure:
     """The verbatim share p_z / p_{z,ε} of extractable windows, one violin per model; `series`: (label, mass_lower)."""
-    figure, axes = new_figure(max(3.6, 1.3 * len(series) + 1.6), 3.4)
+    figure, axes = new_figure()
     with house_style():
         columns = [extractable_shares(mass_lower, threshold)[:, 0] for _, mass_lower in series]
         if not any(len(column) for column in columns):

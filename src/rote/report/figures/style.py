@@ -24,14 +24,18 @@ PURPLE = "#cc79a7"
 INK = "#222326"
 SOFT = "#6b6e76"
 FAINT = "#dddad2"
+UNMEASURED = "#b9b6ad"
+"""Hatching of text that no window covers."""
 SERIES = (BLUE, VERMILLION, GREEN, ORANGE, PURPLE, SKY, INK)
 """Colours of models or settings, in order."""
+WIDE = 9.2
+"""Inches of a figure that takes a whole row of the page; all others are as large as each other."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 """A second cue beside colour, in the same order."""
 
 HEAT = LinearSegmentedColormap.from_list(
     "rote heat", ["#fffdf6", "#ffe9b3", "#ffd37c", "#f89b44", "#dc5a2a", "#b93a1d", "#7a1f14"]
-).with_extremes(under="white", bad="#f4f2ec")
+).with_extremes(under="white", bad=(1, 1, 1, 0))
 """Light to dark with falling lightness throughout, the page's own scale."""
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
@@ -90,7 +94,7 @@ def font_families() -> list[str]:
     return [*[name for name in PREFERRED_FONTS if name in installed][:1], "DejaVu Sans"]
 
 
-def new_figure(width: float = 5.2, height: float = 3.4) -> tuple[Figure, Axes]:
+def new_figure(width: float = 5.2, height: float = 3.7) -> tuple[Figure, Axes]:
     """A figure with one axes, in inches, laid out so that nothing is cut off. No pyplot, so nothing stays open."""
     with house_style():
         figure = Figure(figsize=(width, height), layout="constrained")

@@ -6,12 +6,17 @@ from matplotlib.figure import Figure
 
 from rote.report.figures.overlays import Line, Panel, Point, Setting, overlay
 from rote.report.sweeps import PROBABILITIES, PolicyRates, SweepSeries, curve_at
+from rote.types import Split
 
 
 def policy_sweep(series: Sequence[SweepSeries], *, setting: str, is_log: bool = False, title: str = "") -> Figure:
     """Rate against a setting of the decoding policy, one line per split; `setting` names the axis."""
     lines = tuple(
-        Line(one.label, tuple(Point.of(place, rate) for place, rate in zip(one.settings, one.rates, strict=True)))
+        Line(
+            one.label,
+            tuple(Point.of(place, rate) for place, rate in zip(one.settings, one.rates, strict=True)),
+            is_control=one.label == Split.CONTROL,
+        )
         for one in series
     )
     values = sorted({value for one in series for value in one.settings})

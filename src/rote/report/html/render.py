@@ -17,6 +17,7 @@ from rote.report.html.payload import STOP_CODES, TextIndex, continuation_blocks,
 from rote.report.model_card import model_card
 from rote.report.posthoc import posthoc_cells
 from rote.report.rates import Criterion, rate_for, rates_by_criterion, threshold_grid
+from rote.report.strongest import strongest_passages
 from rote.report.summary import summarise
 from rote.report.sweeps import sweep_cells
 from rote.report.tables import document_row
@@ -70,6 +71,7 @@ def render_page(views: Sequence[RunView], figures: Sequence[PageFigure], compari
         runs=views,
         figures=figures,
         tables=[table for view in views for table in (*sweep_cells(view), *posthoc_cells(view))],
+        strongest=strongest_passages(views[0]),
         comparison=comparison_context(views, comparison),
         documents=[documents_context(index, view) for index, view in enumerate(views)],
         glossary=GLOSSARY,
@@ -79,6 +81,7 @@ def render_page(views: Sequence[RunView], figures: Sequence[PageFigure], compari
             {
                 "label": view.label,
                 "path": view.path.name,
+                "run_id": view.manifest.get("run_id", "unfinished"),
                 "text": manifest_text(view, most_documents=LISTED_IN_MANIFEST),
             }
             for view in views

@@ -75,7 +75,7 @@ const segmentAt = (geometry, offset) =>
 
 function segmentClass(geometry, segment) {
   const window = geometry.best[segment];
-  if (window < 0) return "";
+  if (window < 0) return "unmeasured";
   const threshold = tau();
   if (state.mode === "category") {
     const category = categoryOf(window, geometry.heat[segment], threshold);

@@ -5,7 +5,29 @@ function stepColours() {
   return {
     steps: Array.from({ length: BINS + 1 }, (_, step) => (step ? read(`--h${step}`) : read("--map-empty"))),
     categories: [read("--map-empty"), read("--blue"), read("--orange"), read("--vermillion")],
+    paper: read("--paper"),
+    hatch: read("--unmeasured"),
   };
+}
+
+// Slanted lines, as in the text: what no window covers is unknown, not safe.
+function hatching(context, colours) {
+  const size = Math.round(6 * (window.devicePixelRatio || 1));
+  const tile = document.createElement("canvas");
+  tile.width = size;
+  tile.height = size;
+  const pen = tile.getContext("2d");
+  pen.fillStyle = colours.paper;
+  pen.fillRect(0, 0, size, size);
+  pen.strokeStyle = colours.hatch;
+  pen.lineWidth = size / 5;
+  pen.beginPath();
+  for (const shift of [-size, 0, size]) {
+    pen.moveTo(shift, size);
+    pen.lineTo(shift + size, 0);
+  }
+  pen.stroke();
+  return context.createPattern(tile, "repeat");
 }
 
 function drawRow(context, colours, row) {
@@ -25,9 +47,15 @@ function drawRow(context, colours, row) {
     }
   }
   const threshold = tau();
+  const unmeasured = hatching(context, colours);
   for (let column = 0; column < row.width; column += 1) {
+    if (window[column] < 0) {
+      context.fillStyle = unmeasured;
+      context.fillRect(column, row.top, 1, row.height);
+      continue;
+    }
     let colour = colours.steps[bin(strongest[column], threshold)];
-    if (state.mode === "category" && window[column] >= 0) {
+    if (state.mode === "category") {
       colour = colours.categories[categoryOf(window[column], strongest[column], threshold)];
     }
     context.fillStyle = colour;
@@ -65,16 +93,18 @@ function drawFrame() {
 function drawScale() {
   const scale = byId("scale");
   scale.replaceChildren();
+  const unmeasured = () => [element("span", { class: "swatch unmeasured" }), element("span", {}, "not measured")];
   if (state.mode === "category") {
     for (const [name, label] of [["verbatim", "word for word"], ["unlocked", "only nearly"], ["zero", "exact impossible"]]) {
       scale.append(element("span", { class: `swatch ${name}` }), element("span", {}, label));
     }
+    scale.append(...unmeasured());
     return;
   }
   scale.append(element("span", {}, `τ = ${probability(tau())}`));
   const ramp = element("span", { class: "ramp" });
   for (let step = 1; step <= BINS; step += 1) ramp.append(element("i", { class: `h${step}` }));
-  scale.append(ramp, element("span", {}, "1 (certain)"));
+  scale.append(ramp, element("span", {}, "1 (certain)"), ...unmeasured());
 }
 
 function jumpOnMap(event) {

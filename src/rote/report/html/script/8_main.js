@@ -146,12 +146,6 @@ function toggleTheme() {
   setTheme(chosenTheme);
 }
 
-// The whole text shaded, not only what was on screen; the map in the colours of paper.
-function prepareForPaper() {
-  setTheme("light");
-  for (const chunk of reader.chunks) if (chunk.isStale) shadeChunk(chunk);
-}
-
 const KEYS = {
   j: () => stepWindow(1), k: () => stepWindow(-1), n: () => stepPassage(1), p: () => stepPassage(-1),
   "[": () => setEdits(state.edits - 1), "]": () => setEdits(state.edits + 1),
@@ -210,8 +204,6 @@ function listen() {
     });
   }
   document.addEventListener("keydown", onKey);
-  window.addEventListener("beforeprint", prepareForPaper);
-  window.addEventListener("afterprint", () => setTheme(chosenTheme));
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawMap);
   listenToMap();
 }
