@@ -143,7 +143,8 @@ def test_rates_and_intervals_beside_the_counts_are_pythons(opened: Opened, view:
 
 
 def test_shading_follows_the_sliders(opened: Opened, view: RunView) -> None:
-    shaded = "[...document.querySelectorAll('.chunk span:not(.unmeasured)')].map((span) => span.className + span.textContent).join('|')"
+    spans = "[...document.querySelectorAll('.chunk span:not(.unmeasured)')]"
+    shaded = f"{spans}.map((span) => span.className + span.textContent).join('|')"
     before = opened.page.evaluate(shaded)
     assert "h8" in before
     opened.slide("tau", len(threshold_grid()) - 1)
