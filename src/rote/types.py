@@ -40,6 +40,16 @@ class Verdict(StrEnum):
     """The upper bound is below τ."""
 
 
+class SampledVerdict(StrEnum):
+    """What an estimate says about a window at threshold τ, at its confidence: no verdict, and never called one."""
+
+    EXTRACTABLE = "sampled_extractable"
+    """The interval lies at or above τ."""
+    BELOW = "sampled_below"
+    """The limit lies below τ."""
+    UNDECIDED = "sampled_undecided"
+
+
 class StopReason(StrEnum):
     """Why the search of a window ended."""
 
@@ -120,7 +130,11 @@ class Interval(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Estimate:
     """A sampled number, never a certified one: value, standard error (NaN where no spread was seen), interval, and the
-    one-sided limit that it stays below with the interval's confidence; what it cost."""
+    one-sided limit that it stays below with the interval's confidence; what it cost.
+
+    `hits` of the `samples` ended in the ball. They were drawn from `sampled_mass`; what is known without them is at most
+    `base_mass`, so a mass of p or more asks for a mean chance of (p − base_mass) / sampled_mass or more to hit.
+    """
 
     value: float
     standard_error: float
@@ -128,3 +142,11 @@ class Estimate:
     upper_limit: float
     samples: int
     token_evals: int
+    hits: int
+    sampled_mass: float
+    base_mass: float
+
+    def verdict(self, threshold: float) -> SampledVerdict:
+        if self.interval.low >= threshold:
+            return SampledVerdict.EXTRACTABLE
+        return SampledVerdict.BELOW if self.upper_limit < threshold else SampledVerdict.UNDECIDED

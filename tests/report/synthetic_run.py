@@ -136,6 +136,7 @@ def book_rows(book: Book, *, seed: int, stride: int, prefix: int = 210, suffix: 
                 "stop_step": 0 if screened else 50 if mass else 9,
                 "screen_rating": 0.0 if screened else 0.5,
                 "was_screened": screened,
+                "screen_density": 1.0 if screened else None,
                 "token_evals": 100 if screened else 1030 if mass else 260,
             }
         )
@@ -197,7 +198,7 @@ def write_run(
     config = RunConfig(
         model=model, out=str(folder), threshold=threshold, keep=keep, edit_budget=EDIT_BUDGET, measures=measures
     )
-    config = replace(config, residual=0 if estimate is None else 1000)
+    config = replace(config, estimate="none" if estimate is None else "all")
     config = replace(config, control=() if shared_every is None else ("controls",))
     columns = [column.name for column in results_schema(measures_of(config), facts_of(config))]
     keeps_continuations = continuations_schema(config) is not None

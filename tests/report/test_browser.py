@@ -381,7 +381,8 @@ def test_without_texts_the_page_says_so_and_lists_windows(context: BrowserContex
 
 def test_a_sampled_estimate_is_told_apart_from_the_bounds(context: BrowserContext, tmp_path: Path) -> None:
     interval = {"mass_low": 0.2, "mass_high": 0.3, "mass_limit": 0.29, "mass_samples": 400}
-    estimate = {"mass_estimate": 0.25, "mass_standard_error": 0.025, **interval}
+    drawn = {"mass_hits": 25, "mass_sampled": 1.0, "mass_base": 0.0, "sampled_verdict": "sampled_extractable"}
+    estimate = {"mass_estimate": 0.25, "mass_standard_error": 0.025, **interval, **drawn}
     run = write_run(tmp_path / "run", books(1500)[:1], stride=200, estimate=estimate)
     opened = Opened(context, render_to(tmp_path / "index.html", load_view(run)))
     opened.page.keyboard.press("j")

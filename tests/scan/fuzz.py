@@ -120,7 +120,8 @@ def random_config(generator: np.random.Generator, vocabulary: int) -> RunConfig:
         keep=one_of(0, 3, 50),  # type: ignore[arg-type]
         closure=one_of(0, 0, 0, 3, 100),  # type: ignore[arg-type]
         refine=one_of(0, 0, 0, 10, 200),  # type: ignore[arg-type]
-        residual=one_of(*[0] * 7, 30),  # type: ignore[arg-type]
+        estimate=one_of(*["none"] * 6, "auto", "all"),  # type: ignore[arg-type]
+        residual=one_of(None, 30),  # type: ignore[arg-type]
         verify=one_of(*[False] * 7, True),  # type: ignore[arg-type]
         seed=int(generator.integers(1000)),
         slots=one_of(1 + int(generator.integers(8)), 32, 64, 64),  # type: ignore[arg-type]
@@ -293,7 +294,7 @@ def _check_continuations(case: Case, item: Measured, outcome: SearchOutcome, tal
 
 
 def _note_tightness(config: RunConfig, near: NearResult, truth: float, tally: Tally) -> None:
-    done = [name for name in ("closure", "refine", "residual") if getattr(config, name)]
+    done = [name for name in ("closure", "refine") if getattr(config, name)]
     work = " + ".join(["search", *done]) if near.outcome is not None else "not searched"
     sums = tally.groups[f"{config.distance}: {work}"]
     sums[0] += 1

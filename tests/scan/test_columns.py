@@ -23,7 +23,9 @@ from rote.types import Bounds, Estimate, Interval, Split, StopReason, Verdict, W
 CONTRACT = (
     "window_id document split char_start suffix_char_start char_end prefix_ids suffix_ids log_p_verbatim p_verbatim "
     "suffix_ranks greedy_hamming greedy_levenshtein greedy_is_beyond_budget mass_lower mass_upper search_lower "
-    "open_mass eos_mass refuted_mass verdict stop_reason stop_step screen_rating was_screened token_evals"
+    "open_mass eos_mass refuted_mass verdict stop_reason stop_step screen_rating was_screened screen_density "
+    "mass_estimate mass_standard_error mass_low mass_high mass_limit mass_samples mass_hits mass_sampled mass_base "
+    "sampled_verdict token_evals"
 )
 WINDOW = Window("a.txt@20", "a.txt", Split.CONTROL, 20, 29, 38, (1, 2, 3), (4, 5))
 SCORE = VerbatimScore(WINDOW, (-math.inf, -1.5), (0.5, 0.25), (1, 7), -2.0)
@@ -36,7 +38,7 @@ ITEM = Measured(
     greedy=GreedyResult((4, 6), 1, 1, 5),
     near=NEAR,
     verified=Verified(0.5, 0.5, 1.0, 1e-7, 10),
-    estimate=Estimate(0.5, 0.1, Interval(0.4, 0.6), 0.6, 10, 100),
+    estimate=Estimate(0.5, 0.1, Interval(0.4, 0.6), 0.6, 10, 100, hits=5, sampled_mass=0.5, base_mass=0.3),
 )
 EVERYTHING = RunConfig(sweep=("k=10",), verify=True, residual=100, greedy="full")
 

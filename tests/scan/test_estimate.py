@@ -30,7 +30,7 @@ WINDOWS = [
 
 def config_of(**changes: Any) -> RunConfig:
     small = {"prefix_tokens": 2, "suffix_tokens": 4, "top_k": 3, "beam_width": 1, "edit_budget": 1, "screen": "off"}
-    return RunConfig(**(small | {"stop_rule": "off", "threshold": 0.1} | changes))
+    return RunConfig(**(small | {"stop_rule": "off", "threshold": 0.1, "estimate": "all"} | changes))
 
 
 def searched(model: TableModel, config: RunConfig) -> list[Measured]:
@@ -70,7 +70,8 @@ def configs(draw: st.DrawFn) -> RunConfig:
         top_p=draw(st.sampled_from([None, 0.8])),
         closure=draw(st.sampled_from([0, 3])),
         refine=draw(st.sampled_from([0, 8, 1000])),
-        residual=draw(st.sampled_from([0, 60])),
+        estimate=draw(st.sampled_from(["none", "auto", "all"])),
+        residual=draw(st.sampled_from([None, 60])),
     )
 
 
@@ -91,7 +92,8 @@ def test_bounds_only_tighten_and_enclose_the_truth_for_every_option(config: RunC
         assert filled.keys() >= OWN
         assert all(filled[name] == first[name] for name in OWN), "the search's account stays"
         assert new.verdict == new.bounds.verdict(config.threshold)
-        assert (item.estimate is not None) == bool(config.residual)
+        is_wanted = config.estimate == "all" or (config.estimate == "auto" and new.verdict == Verdict.NOT_SHOWN)
+        assert (item.estimate is not None) == is_wanted == (item.sampled_verdict is not None)
         assert_limits_are_certified(item)
         assert new.token_evals - old.token_evals >= (item.estimate.token_evals if item.estimate else 0)
 
@@ -101,11 +103,12 @@ def assert_limits_are_certified(item: Measured) -> None:
         lower, upper = near_of(item).bounds.lower[-1], near_of(item).bounds.upper[-1]
         assert lower <= item.estimate.interval.low <= item.estimate.interval.high <= upper
         assert lower <= item.estimate.upper_limit <= upper
+        assert lower <= item.estimate.value <= upper
 
 
 @pytest.mark.parametrize("lost", [{"pin": False}, {"stop_rule": "mass", "threshold": 0.5}], ids=["no pin", "stopped"])
 def test_sampled_limits_know_a_target_that_the_search_lost(lost: dict[str, Any]) -> None:
-    """The lower bound has p_z where what the search accepted has not."""
+    """The lower bound has p_z where what the search accepted has not; so has the estimate."""
     config = config_of(residual=60, **lost)
     for seed in range(20):
         model = TableModel.random(seed, vocab_size=4)

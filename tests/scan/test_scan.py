@@ -31,7 +31,9 @@ SHARED = ["shared_share", "shared_with"]
 VERBATIM = {"log_p_verbatim", "p_verbatim", "suffix_ranks"}
 GREEDY = {"greedy_hamming", "greedy_levenshtein", "greedy_is_beyond_budget"}
 SEARCH = {"mass_lower", "mass_upper", "search_lower", "open_mass", "eos_mass", "refuted_mass", "verdict", "stop_reason"}
-NEAR = SEARCH | {"stop_step", "screen_rating", "was_screened"}
+SAMPLED = ["mass_estimate", "mass_standard_error", "mass_low", "mass_high", "mass_limit", "mass_samples", "mass_hits"]
+SAMPLED += ["mass_sampled", "mass_base", "sampled_verdict"]
+NEAR = SEARCH | {"stop_step", "screen_rating", "was_screened", "screen_density", *SAMPLED}
 CONTRACT = [
     *WINDOW,
     *SHARED,
@@ -52,6 +54,8 @@ CONTRACT = [
     "stop_step",
     "screen_rating",
     "was_screened",
+    "screen_density",
+    *SAMPLED,
     "token_evals",
 ]
 SUBSETS = [subset for size in (1, 2, 3) for subset in itertools.combinations(MEASURES, size)]

@@ -14,7 +14,7 @@ shares = st.floats(0, 1)
 
 
 def sampled(value: float, low: float, high: float, *, level: float = 0.95) -> Estimate:
-    return Estimate(value, 0.0, Interval(low, high, level), high, samples=1000, token_evals=5000)
+    return Estimate(value, 0.0, Interval(low, high, level), high, 1000, 5000, hits=1, sampled_mass=1.0, base_mass=0.0)
 
 
 findings = st.builds(
@@ -65,7 +65,8 @@ def test_sentences_name_the_certified_part_first_and_the_confidence_of_the_rest(
 
 
 def test_an_undefined_interval_is_absent_and_gives_its_reason() -> None:
-    estimate = Estimate(math.nan, math.nan, Interval(math.nan, math.nan, 0.95, "no samples"), math.nan, 0, 0)
+    nothing = Interval(math.nan, math.nan, 0.95, "no samples")
+    estimate = Estimate(math.nan, math.nan, nothing, math.nan, 0, 0, hits=0, sampled_mass=1.0, base_mass=0.0)
     finding = find(Bounds((0.0,), (0.5,)), 0.001, estimate=estimate)
     assert finding.sampled_side is SampledSide.ABSENT
     assert finding.confidence is None

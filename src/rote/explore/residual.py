@@ -20,7 +20,7 @@ from rote.errors import ConfigError
 from rote.explore.base import Exploration
 from rote.explore.intervals import LEVEL, lower_limit, upper_limit
 from rote.explore.open_mass import OpenMass
-from rote.explore.sampling import Rolled, Tickets, Walks
+from rote.explore.sampling import Tickets, Walks
 from rote.types import Estimate, Interval
 
 PILOT_TICKETS = 16
@@ -33,14 +33,19 @@ MOST_TICKETS = 50_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResidualOptions:
-    """How much to spend on a window. The actual number of evaluations follows the pilot's prediction."""
+    """How much to spend on a window: a number of evaluations, or of tickets."""
 
-    token_evals: int
+    token_evals: int | None
+    """A pilot says how many tickets these buy, so what is spent is close to it."""
     relative_error: float | None
     """Draw no more than it takes to bring the relative standard error down to this."""
+    tickets: int | None = None
+    """Exactly as many, without a pilot; the evaluations are what they are."""
 
     def __post_init__(self) -> None:
-        if self.token_evals < 1:
+        if (self.token_evals is None) == (self.tickets is None):
+            raise ConfigError("an estimate needs either token evaluations or tickets.")
+        if self.token_evals is not None and self.token_evals < 1:
             raise ConfigError(f"residual is {self.token_evals}; it must be at least 1 token evaluation.")
         if self.relative_error is not None and self.relative_error <= 0:
             raise ConfigError(f"residual-error is {self.relative_error}; it must be above 0.")
@@ -59,33 +64,48 @@ def estimate_open(
     options: ResidualOptions,
     *,
     chances: NDArray[np.float64] | None,
+    p_verbatim: float | None = None,
 ) -> Exploration[Estimate]:
-    """The mass within the budget. `chances` [T + 1, budget + 1] are log chances to finish (`completion_table`)."""
+    """The mass within the budget. `chances` [T + 1, budget + 1] are log chances to finish (`completion_table`).
+
+    Where the target's own probability is known, it is taken as known: tickets that end at the target count for nothing,
+    and neither value nor limits are below what is certified, whether the search came upon the target or lost it.
+    """
     plan = _plan(pool, chances)
-    upper = pool.bounds().upper[-1]
+    base, upper = pool.lower, pool.bounds().upper[-1]
+    if p_verbatim is not None:
+        base += p_verbatim - float(pool.accepted[0])
+    base = min(base, 1.0)
+    # Within 0 edits there is the target alone.
+    is_known = p_verbatim is not None and pool.ball.budget == 0
+    upper = base if is_known else max(upper, base)
     if len(plan.nodes) == 0:
-        return Estimate(pool.lower, 0.0, Interval(pool.lower, upper, LEVEL), upper, 0, 0)
-    pilot_tickets = max(PILOT_TICKETS, round(PILOT_SHARE * options.token_evals / GUESSED_EVALS_PER_TICKET))
-    walks = Walks(pool.tree)
-    pilot = yield from walks.roll(Tickets.stratified(pilot_tickets, *plan, generator), generator)
-    tickets = _affordable(pool, plan, pilot, options)
+        limits = Interval(base, upper, LEVEL)
+        return Estimate(base, 0.0, limits, upper, 0, 0, hits=0, sampled_mass=0.0, base_mass=base + pool.unlisted)
+    walks = Walks(pool.tree, counts_target=p_verbatim is None)
+    tickets, spent = options.tickets, 0
+    if tickets is None:
+        tickets, spent = yield from _affordable(pool, plan, walks, generator, options)
     main = yield from walks.roll(Tickets.stratified(tickets, *plan, generator), generator)
     hits, mass, tail = int(main.hits.sum()), float(plan.mass.sum()), (1 - LEVEL) / 2
     value, error = _summary(mass * main.shares)
 
     def certified(limit: float) -> float:
-        return min(max(limit, pool.lower), upper)
+        return min(max(limit, base), upper)
 
-    low = certified(pool.lower + mass * lower_limit(hits, tickets, alpha=tail))
-    high = certified(pool.lower + mass * upper_limit(hits, tickets, alpha=tail) + pool.unlisted)
-    limit = certified(pool.lower + mass * upper_limit(hits, tickets, alpha=1 - LEVEL) + pool.unlisted)
+    low = certified(base + mass * lower_limit(hits, tickets, alpha=tail))
+    high = certified(base + mass * upper_limit(hits, tickets, alpha=tail) + pool.unlisted)
+    limit = certified(base + mass * upper_limit(hits, tickets, alpha=1 - LEVEL) + pool.unlisted)
     return Estimate(
-        pool.lower + value,
+        min(base + value, upper),
         error,
         Interval(low, high, LEVEL),
         limit,
         tickets,
-        pilot.token_evals + main.token_evals,
+        spent + main.token_evals,
+        hits=hits,
+        sampled_mass=mass,
+        base_mass=base + pool.unlisted,
     )
 
 
@@ -111,13 +131,23 @@ def _summary(values: NDArray[np.float64]) -> tuple[float, float]:
     return float(values.mean()), math.sqrt(spread) if spread > 0 else math.nan
 
 
-def _affordable(pool: OpenMass, plan: _Plan, pilot: Rolled, options: ResidualOptions) -> int:
-    """Tickets that the rest of the budget buys at the pilot's price, or fewer if the wanted error needs fewer."""
-    tickets = len(pilot.hits)
+class _Affordable(NamedTuple):
+    tickets: int
+    token_evals: int
+    """What the pilot took."""
+
+
+def _affordable(
+    pool: OpenMass, plan: _Plan, walks: Walks, generator: np.random.Generator, options: ResidualOptions
+) -> Exploration[_Affordable]:
+    """Tickets that the rest of the budget buys at a pilot's price, or fewer if the wanted error needs fewer."""
+    assert options.token_evals is not None
+    tickets = max(PILOT_TICKETS, round(PILOT_SHARE * options.token_evals / GUESSED_EVALS_PER_TICKET))
+    pilot = yield from walks.roll(Tickets.stratified(tickets, *plan, generator), generator)
     count = tickets * (options.token_evals - pilot.token_evals) / max(1, pilot.token_evals)
     if options.relative_error is not None:
         value, error = _summary(plan.mass.sum() * pilot.shares)
         goal = options.relative_error * (pool.lower + value)
         if error > 0 and goal > 0:
             count = min(count, tickets * (error / goal) ** 2)
-    return max(PILOT_TICKETS, math.floor(min(count, MOST_TICKETS)))
+    return _Affordable(max(PILOT_TICKETS, math.floor(min(count, MOST_TICKETS))), pilot.token_evals)

@@ -62,8 +62,10 @@ class Rolled(NamedTuple):
 class Walks:
     """Everything that tickets of one window have learned about its tree, for tickets that come later."""
 
-    def __init__(self, tree: Tree) -> None:
+    def __init__(self, tree: Tree, *, counts_target: bool = True) -> None:
+        """`counts_target`: whether a ticket that ends at the target itself is a hit."""
         self._tree = tree
+        self._nearest = 0 if counts_target else 1
         self._rows = np.zeros(0, dtype=np.int64)  # by node: its row in what follows, or UNKNOWN
         self._size = 0
         self._owners = np.zeros(0, dtype=np.int64)  # [rows]: the node
@@ -93,7 +95,7 @@ class Walks:
             least = self._least[rows, places]
             is_last = tree.depths[nodes[alive]] + 1 == tree.ball.length
             if is_last.any():
-                hits[alive] = is_last & (least <= budget)
+                hits[alive] = is_last & self._is_accepted(least)
                 shares[alive[is_last]] = self._shares(rows[is_last])
             goes_on = ~is_last & ((least <= budget) if stops_when_lost else (least < ENDED))
             alive = alive[goes_on]
@@ -140,9 +142,12 @@ class Walks:
 
     def _shares(self, rows: NDArray[np.int64]) -> NDArray[np.float64]:
         """The accepted probability of nodes one token short of the end."""
-        accepted = self._least[rows] <= self._tree.ball.budget
-        shares: NDArray[np.float64] = (np.diff(self._edges[rows]) * accepted).sum(-1)
+        shares: NDArray[np.float64] = (np.diff(self._edges[rows]) * self._is_accepted(self._least[rows])).sum(-1)
         return shares
+
+    def _is_accepted(self, least: NDArray[np.int16]) -> NDArray[np.bool_]:
+        """Of finished continuations, by their distance. Only the target itself has distance 0."""
+        return (least >= self._nearest) & (least <= self._tree.ball.budget)
 
     def _children(self, rows: NDArray[np.int64], places: NDArray[np.int64]) -> NDArray[np.int64]:
         """The nodes that tickets move to; new ones where nobody has been."""

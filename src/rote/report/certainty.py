@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
+from rote.report.brackets import account_words, bracket_of
 from rote.report.rates import CriterionRate
 from rote.report.view import RunView
 from rote.report.words import integer, listed, percent, plural, unit_words
@@ -34,6 +35,7 @@ def certainty(view: RunView, rates: list[CriterionRate]) -> tuple[Sentence, ...]
             )
         )
         sentences.append(_verdict_sentence(view))
+        sentences += _bracket_sentences(view)
         sentences += _screen_sentences(view)
         sentences += _recovery_sentences(view)
     target = next((entry for entry in rates if entry.split is Split.TARGET), None)
@@ -65,6 +67,11 @@ def _verdict_sentence(view: RunView) -> Sentence:
         f"neither{tail}.",
         "screen" if screened else "bounds",
     )
+
+
+def _bracket_sentences(view: RunView) -> list[Sentence]:
+    found = bracket_of(view)
+    return [] if found is None or found.at_most == found.certified else [Sentence(account_words(found), "bracket")]
 
 
 def _screen_sentences(view: RunView) -> list[Sentence]:

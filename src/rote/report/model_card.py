@@ -2,6 +2,7 @@
 
 import hashlib
 
+from rote.report.brackets import bracket_of, bracket_words
 from rote.report.certainty import screen_words
 from rote.report.rates import Criterion, CriterionRate, rate_for, rates_by_criterion
 from rote.report.selection import selection_words
@@ -31,9 +32,17 @@ def model_card(view: RunView) -> str:
             *table,
             "",
             *([words] if (words := screen_words(view)) is not None else []),
+            *limit_lines(view),
             f"Near-verbatim rates are certified lower bounds. Run: {citation(view)}.",
         ]
     )
+
+
+def limit_lines(view: RunView) -> list[str]:
+    """The bracket of each split's near-verbatim rate."""
+    found = {split: bracket_of(view, split=split) for split in Split}
+    words = [f"{split}: {bracket_words(one)}" for split, one in found.items() if one is not None]
+    return [f"Near-verbatim share of these windows: {', '.join(words)}."] if words else []
 
 
 def rate_row(rates: list[CriterionRate], criterion: Criterion, edits: int | None) -> str | None:

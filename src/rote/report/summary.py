@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from rote.report.brackets import bracket_of, limit_words
 from rote.report.certainty import Sentence, certainty
 from rote.report.rates import Criterion, CriterionRate, rate_for, rates_by_criterion
 from rote.report.selection import selection_words
@@ -98,7 +99,16 @@ def headline(view: RunView, rates: list[CriterionRate]) -> str:
     if target is None:
         return f"{view.model}: what it reproduces of the texts given"
     start = f"{view.model} can be made to reproduce {percent(target.rate.value)} of the target passages {manner}"
-    return f"{start}, and {percent(control.rate.value)} of the control passages." if control else f"{start}."
+    start += _limit(view, Split.TARGET)
+    if control is None:
+        return f"{start}."
+    return f"{start}, and {percent(control.rate.value)} of the control passages{_limit(view, Split.CONTROL)}."
+
+
+def _limit(view: RunView, split: Split) -> str:
+    """What bounds the near-verbatim share from above, in brackets; nothing where it was not measured."""
+    found = bracket_of(view, split=split)
+    return "" if found is None else f" ({limit_words(found)})"
 
 
 def joint_headline(views: Sequence[RunView]) -> str:
@@ -149,19 +159,21 @@ def run_summary(view: RunView) -> RunSummary:
     cards = []
     for criterion, edits, (anchor, title, explanation) in wanted:
         found = [rate_for(rates, criterion, split=split, edits=edits) for split in Split]
-        bars = tuple(bar_of(entry) for entry in found if entry is not None)
+        bars = tuple(bar_of(view, entry) for entry in found if entry is not None)
         if bars:
             cards.append(Card(criterion.value, anchor, title, explanation, bars))
     return RunSummary(view.label, tuple(cards))
 
 
-def bar_of(entry: CriterionRate) -> Bar:
+def bar_of(view: RunView, entry: CriterionRate) -> Bar:
     interval = entry.rate.interval
+    limit = bracket_of(view, split=entry.split) if entry.criterion is Criterion.NEAR else None
+    at_most = "" if limit is None else f"; {limit_words(limit)}"
     return Bar(
         split=entry.split.value,
         split_name=SPLIT_NAMES[entry.split],
         share=percent(entry.rate.value),
-        count=f"{integer(entry.hits)} of {integer(entry.rate.n)}",
+        count=f"{integer(entry.hits)} of {integer(entry.rate.n)}{at_most}",
         interval=f"95 %: {interval_words(interval)}" if interval.is_defined else "no interval",
         value=round(100 * entry.rate.value, 2),
         low=round(100 * interval.low, 2) if interval.is_defined else None,

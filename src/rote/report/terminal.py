@@ -8,6 +8,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+from rote.report.brackets import bracket_of
 from rote.report.certainty import Sentence, certainty
 from rote.report.content_terminal import cells_table
 from rote.report.groups import GROUP_CRITERIA, group_rates
@@ -18,6 +19,7 @@ from rote.report.summary import headline, question
 from rote.report.sweeps import sweep_cells
 from rote.report.view import Document, RunView
 from rote.report.words import THIN_SPACE, integer, interval_words, percent, plural, policy_words, probability
+from rote.stats.brackets import Bracket
 from rote.stats.population import Floats, character_maxima, stretch_maxima
 from rote.types import Split
 
@@ -61,12 +63,14 @@ def rate_table(view: RunView, rates: list[CriterionRate]) -> Table:
         ("greedy, exact", Criterion.GREEDY, 0),
         (f"verbatim, p ≥ {probability(view.threshold)}", Criterion.VERBATIM, None),
         (f"near-verbatim, ε ≤ {budget}", Criterion.NEAR, budget),
-        ("  at most (not ruled out)", Criterion.NOT_RULED_OUT, budget),
     ]
     for name, criterion, edits in rows:
         cells = [rate_cells(rate_for(rates, criterion, split=split, edits=edits)) for split in Split]
         if any(cells):
             table.add_row(Text(name), *[cell for pair in cells for cell in (pair or (Text("–"), Text("–")))])
+    limits = [bracket_of(view, split=split) for split in Split]
+    if any(limits):
+        table.add_row(Text("  at most"), *[cell for limit in limits for cell in limit_cells(limit)])
     table.caption = with_commas(f"{selection_words(view)} · {policy_words(view.config)}")
     table.caption_justify = "left"
     return table
@@ -102,6 +106,13 @@ def rate_cells(entry: CriterionRate | None) -> tuple[Text, Text] | None:
         return None
     share = Text(percent(entry.rate.value), style="bold")
     return share, Text(interval_words(entry.rate.interval), style="dim")
+
+
+def limit_cells(limit: Bracket | None) -> tuple[Text, Text]:
+    if limit is None:
+        return Text("–"), Text("–")
+    manner = f"at {100 * limit.level:g} % confidence" if limit.is_sampled else "certified"
+    return Text(percent(limit.high), style="bold"), Text(manner, style="dim")
 
 
 def document_strips(view: RunView) -> Iterable[RenderableType]:

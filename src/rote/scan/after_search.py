@@ -23,10 +23,13 @@ from rote.search.base import SearchOutcome
 from rote.search.cache import TreeCache
 from rote.search.rating import completion_table
 from rote.search.sizing import free_memory
-from rote.types import Bounds, Estimate, Interval, Verdict
+from rote.types import Verdict
 
 BATCH_WINDOWS = 32
 """Searched windows held back at once; each holds its frontier (some megabytes) until it is processed."""
+EVALS_PER_TICKET = 4
+"""What a ticket costs on text that is not memorized, where most die early and share their first tokens."""
+FEWEST_TICKETS = 32
 HELD_SHARE = 0.05
 """Share of the device's free memory that the states of windows held back may take before they are processed."""
 
@@ -43,7 +46,7 @@ class AfterSearch:
     def take(self, searched: Iterable[Measured]) -> Iterator[Measured]:
         """Every window that is ready; some wait for others to be processed with."""
         for item in searched:
-            if not self._config.needs_frontier:
+            if not _is_wanted(item, self._config):
                 yield item
                 continue
             self._waiting.append(item)
@@ -58,6 +61,20 @@ class AfterSearch:
             yield from process(self._model, waiting, self._config)
 
 
+def _is_wanted(item: Measured, config: RunConfig) -> bool:
+    """Whether anything is done with a window after its search; if not, what the search left is let go."""
+    assert item.near is not None
+    if not config.needs_frontier:
+        return False
+    if config.refine or config.closure or config.estimate == "all":
+        return True
+    if item.near.verdict == Verdict.NOT_SHOWN:
+        return True
+    assert item.near.outcome is not None
+    item.near = replace(item.near, outcome=replace(item.near.outcome, frontier=None, states=None))
+    return False
+
+
 def _states_of(item: Measured) -> int:
     """Bytes that a window's states hold on the device."""
     states = None if item.near is None or item.near.outcome is None else item.near.outcome.states
@@ -70,7 +87,8 @@ def process(
     """Every searched window once, in the order in which they end."""
     tasks = (_task(key, item, config, model.eos_ids) for key, item in enumerate(searched))
     entries = TreeCache.worst_case_entries(*config.limits, config.search_options().lanes)
-    evaluations = config.closure * config.suffix_tokens + config.refine + config.residual
+    estimate = 0 if config.estimate == "none" else config.residual or config.screen_tickets * EVALS_PER_TICKET
+    evaluations = config.closure * config.suffix_tokens + config.refine + estimate
     room = choose_room(model, config.limits, evaluations=entries + evaluations)
     explorer = Explorer(model, config.policy, slots=slots or room.slots, limits=config.limits, entries=room.entries)
     for _, item in explorer.run(tasks):
@@ -98,26 +116,30 @@ def _explore(
         options = RefineOptions(token_evals=config.refine, gap=None, threshold=config.threshold, order="both")
         has_states = outcome.states is not None
         token_evals += (yield from refine(pool, options, target_probs=probs, is_remembered=has_states)).token_evals
-    if config.residual:
-        wanted = ResidualOptions(token_evals=config.residual, relative_error=config.residual_error)
+    is_open = with_verbatim(pool.bounds(), item.score.p).verdict(config.threshold) == Verdict.NOT_SHOWN
+    if config.estimate == "all" or (config.estimate == "auto" and is_open):
         generator = window_generator(config.seed, item.window.window_id)
         chances = completion_table(probs, config.edit_budget)
-        estimate = yield from estimate_open(pool, generator, wanted, chances=chances)
-        item.estimate = _inside(estimate, with_verbatim(pool.bounds(), item.score.p))
-        token_evals += estimate.token_evals
+        wanted = residual_options(near, config)
+        item.estimate = yield from estimate_open(pool, generator, wanted, chances=chances, p_verbatim=item.score.p)
+        item.sampled_verdict = item.estimate.verdict(config.threshold)
+        token_evals += item.estimate.token_evals
     item.near = _tightened(near, outcome, pool, config, p_verbatim=item.score.p, token_evals=token_evals)
     return item
 
 
-def _inside(estimate: Estimate, bounds: Bounds) -> Estimate:
-    """The same estimate with limits inside the certified bounds, which know p_z where the pool may not."""
+def residual_options(near: NearResult, config: RunConfig) -> ResidualOptions:
+    """What the options ask for; else tickets for about half the evaluations of the window's search.
 
-    def certified(limit: float) -> float:
-        return min(max(limit, bounds.lower[-1]), bounds.upper[-1])
-
-    low, high, level, reason = estimate.interval
-    interval = Interval(certified(low), certified(high), level, reason)
-    return replace(estimate, interval=interval, upper_limit=certified(estimate.upper_limit))
+    A window of the screen's audit stands for many, and its search is short. All of them get the same number, so that the
+    chance of an extractable one to show itself is known beforehand.
+    """
+    if near.was_rated_below_floor:
+        return ResidualOptions(token_evals=None, tickets=config.screen_tickets, relative_error=None)
+    if config.residual is not None:
+        return ResidualOptions(token_evals=config.residual, relative_error=config.residual_error)
+    tickets = max(FEWEST_TICKETS, near.token_evals // (2 * EVALS_PER_TICKET))
+    return ResidualOptions(token_evals=None, tickets=tickets, relative_error=None)
 
 
 def open_mass(

@@ -98,6 +98,7 @@ def _near(item: "Measured") -> dict[str, Any]:
         "stop_step": result.stop_step,
         "screen_rating": result.rating,
         "was_screened": result.was_rated_below_floor,
+        "screen_density": item.density,
     }
 
 
@@ -115,6 +116,7 @@ NEAR = Measure(
         Column("stop_step", "int32"),
         Column("screen_rating", "float64"),
         Column("was_screened", "bool"),
+        Column("screen_density", "float64"),
     ),
     _near,
 )
@@ -151,6 +153,10 @@ def _estimated(item: "Measured") -> dict[str, Any]:
         "mass_high": estimate.interval.high,
         "mass_limit": estimate.upper_limit,
         "mass_samples": estimate.samples,
+        "mass_hits": estimate.hits,
+        "mass_sampled": estimate.sampled_mass,
+        "mass_base": estimate.base_mass,
+        "sampled_verdict": None if item.sampled_verdict is None else str(item.sampled_verdict),
     }
 
 
@@ -163,6 +169,10 @@ ESTIMATE = Measure(
         Column("mass_high", "float64"),
         Column("mass_limit", "float64"),
         Column("mass_samples", "int64"),
+        Column("mass_hits", "int64"),
+        Column("mass_sampled", "float64"),
+        Column("mass_base", "float64"),
+        Column("sampled_verdict", "text"),
     ),
     _estimated,
 )
@@ -213,7 +223,7 @@ def measures_of(config: RunConfig) -> tuple[Measure, ...]:
         NEAR: "near" in config.measures,
         posthoc_measure(config): bool(config.posthoc) and "near" in config.measures,
         VERIFY: config.verify and "near" in config.measures,
-        ESTIMATE: bool(config.residual) and "near" in config.measures,
+        ESTIMATE: config.estimate != "none" and "near" in config.measures,
     }
     return tuple(measure for measure, is_asked_for in is_wanted.items() if is_asked_for)
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from rote.models.teacher_forcing import VerbatimScore
 from rote.search.chain import Chain
-from rote.types import Estimate, Window
+from rote.types import Estimate, SampledVerdict, Window
 
 if TYPE_CHECKING:
     from rote.scan.greedy import GreedyResult
@@ -23,8 +23,11 @@ class Measured:
     """Its states on the device, as long as its chunk is the newest; let go when it has to wait."""
     greedy: "GreedyResult | None" = None
     rating: float | None = None
+    density: float | None = None
+    """How densely windows like this one are drawn into the audit of the screen; None for one that passed it."""
     near: "NearResult | None" = None
     estimate: Estimate | None = None
+    sampled_verdict: SampledVerdict | None = None
     verified: "Verified | None" = None
     posthoc: "Posthoc | None" = None
 

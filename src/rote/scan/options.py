@@ -19,6 +19,7 @@ ScreenName = Literal["auto", "off"]
 CompileName = Literal["auto", "on", "off"]
 GreedyName = Literal["decided", "full"]
 ClosenessName = Literal["levenshtein", "hamming", "bleu", "characters", "words"]
+EstimateName = Literal["auto", "all", "none"]
 MEASURES: tuple[MeasureName, ...] = get_args(MeasureName)
 
 
@@ -101,6 +102,9 @@ class RunConfig:
     screen_least: int = option(
         100, "At least this many screened windows are searched, if there are as many.", group="screen", at_least=0
     )
+    screen_tickets: int = option(
+        128, "Samples of every screened window that was searched and not decided.", group="screen", at_least=1
+    )
     keep: int = option(3, "Accepted continuations stored per window, heaviest first.", group="search", at_least=0)
     posthoc: tuple[ClosenessName, ...] = option(
         (),
@@ -126,9 +130,13 @@ class RunConfig:
         group="estimates",
         at_least=0,
     )
-    residual: int = option(
-        0, "Token evaluations per window spent on estimating the mass the search left open.", group="estimates",
-        at_least=0,
+    estimate: EstimateName = option(
+        "auto", "Sample what a search left open: of windows it did not decide (auto), of all searched, or of none.",
+        group="estimates",
+    )  # fmt: skip
+    residual: int | None = option(
+        None, "Token evaluations spent on each estimate.", group="estimates", at_least=1,
+        default_words="about half of the search's",
     )  # fmt: skip
     residual_error: float | None = option(
         None, "Stop the residual estimate at this relative standard error.", group="estimates", above=0
@@ -166,6 +174,8 @@ class RunConfig:
             parse_policy(text)
             if self.sweep.count(text) > 1:
                 raise ConfigError(f"sweep has {text} {self.sweep.count(text)} times; give every policy once.")
+        if self.residual_error is not None and self.residual is None:
+            raise ConfigError(f"residual-error is {self.residual_error}, but no --residual says what may be spent on it.")
         if "near" in self.measures and not self.pairs and self.edit_budget > self.suffix_tokens:
             raise ConfigError(
                 f"edit-budget is {self.edit_budget}, but nothing is more than {self.suffix_tokens} edits away from a "
@@ -206,7 +216,12 @@ class RunConfig:
 
     @property
     def needs_frontier(self) -> bool:
-        return bool(self.residual or self.refine or self.closure)
+        return bool(self.estimate != "none" or self.refine or self.closure)
+
+    @property
+    def goes_on_long(self) -> bool:
+        """Whether so much is done after a search that it pays to keep what it computed."""
+        return bool((self.residual and self.estimate != "none") or self.refine or self.closure)
 
     def search_options(self) -> "SearchOptions":
         from rote.search.base import SearchOptions
@@ -224,9 +239,9 @@ class RunConfig:
             stop_rule="mass" if self.stop_rule == "off" else self.stop_rule,
             rank_by=self.rank,
             keep=None if self.verify or self.posthoc else self.keep,
-            max_children=None if truncates or self.needs_frontier else self.max_children,
+            max_children=None if truncates or self.goes_on_long else self.max_children,
             record_frontier=self.needs_frontier,
-            keep_states=self.needs_frontier,
+            keep_states=self.goes_on_long,
         )
 
     def identity(self) -> dict[str, Any]:

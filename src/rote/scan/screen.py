@@ -107,6 +107,8 @@ class ScreenStage:
         rated = ratings([item.score.target_probs for item in scored], self._edit_budget).tolist()
         for item, rating in zip(scored, rated, strict=True):
             item.rating = rating
+            if self._screen is not None and rating < self._screen.floor:
+                item.density = self._screen.density(rating)
             if search_all or self._screen is None or rating >= self._screen.floor:
                 hopeful.append(item)
             elif (key := self._screen.key(item.window.window_id, rating)) < self._screen.audit_share:

@@ -5,6 +5,7 @@ units         what counts as independent: documents, or blocks of one text
 clustered     rates and means of windows that overlap or share a document
 queries       n ↔ p at any magnitude
 curves        (n, p) and (ε, n, p) rate curves
+brackets      the share of extractable windows, at least and at most
 planning      samples and token evaluations before a run
 compare       two runs on the same windows; two sets of windows
 multiplicity  Holm, Benjamini–Hochberg

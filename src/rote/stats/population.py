@@ -59,6 +59,14 @@ class Population:
     """What the search by itself found of p_z; NaN where a window was not searched."""
     is_cut_short: Flags | None
     """Whether the search stopped at τ or was not run, so that nothing but p_z is in the lower bounds."""
+    is_searched: Flags | None
+    screen_density: Floats | None
+    """How densely windows like this are drawn into the audit of the screen; NaN where it passed the screen."""
+    tickets: Floats | None
+    """Samples of the window's estimate; NaN without one, as in the next three."""
+    ticket_hits: Floats | None
+    ticket_mass: Floats | None
+    ticket_base: Floats | None
     greedy_distance: Floats | None
     """+inf where the answer was seen to be beyond the edit budget before it was complete."""
 
@@ -143,6 +151,12 @@ def population_of(results: pl.DataFrame, distance: str = "levenshtein", *, count
         mass_upper=_by_edits(results, "mass_upper"),
         search_verbatim=_first_of(results, "search_lower"),
         is_cut_short=_is_cut_short(results, mass_lower),
+        is_searched=_is_searched(results),
+        screen_density=_numbers(results, "screen_density"),
+        tickets=_numbers(results, "mass_samples"),
+        ticket_hits=_numbers(results, "mass_hits"),
+        ticket_mass=_numbers(results, "mass_sampled"),
+        ticket_base=_numbers(results, "mass_base"),
         greedy_distance=None if greedy is None else np.nan_to_num(greedy.astype(np.float64), nan=np.inf),
     )
 
@@ -172,6 +186,19 @@ def _first_of(results: pl.DataFrame, name: str) -> Floats | None:
     if name not in results.columns:
         return None
     return cast("Floats", results[name].list.first().cast(pl.Float64).fill_null(np.nan).to_numpy())
+
+
+def _numbers(results: pl.DataFrame, name: str) -> Floats | None:
+    """A column as numbers, NaN where there is none; None where it was not measured."""
+    if name not in results.columns:
+        return None
+    return cast("Floats", results[name].cast(pl.Float64).fill_null(np.nan).to_numpy())
+
+
+def _is_searched(results: pl.DataFrame) -> Flags | None:
+    if "stop_reason" not in results.columns:
+        return None
+    return cast("Flags", (results["stop_reason"].cast(pl.String) != "screened").to_numpy())
 
 
 def _is_cut_short(results: pl.DataFrame, mass_lower: Floats | None) -> Flags | None:

@@ -71,6 +71,13 @@ GLOSSARY = (
         "run has shown neither.",
     ),
     Definition(
+        "bracket",
+        "At most",
+        "How many windows can be extractable in all, those included that the search left undecided or the screen left "
+        "out. What a search leaves open is sampled, and screened windows are searched at random; from both follows a "
+        "limit that holds with the stated confidence for the whole count, however few samples hit.",
+    ),
+    Definition(
         "estimate",
         "Sampled estimate",
         "An estimate of the mass from random continuations of the unexplored paths, with a 95 % interval. It depends "
