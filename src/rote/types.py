@@ -132,8 +132,8 @@ class Estimate:
     """A sampled number, never a certified one: value, standard error (NaN where no spread was seen), interval, and the
     one-sided limit that it stays below with the interval's confidence; what it cost.
 
-    `hits` of the `samples` ended in the ball. They were drawn from `sampled_mass`; what is known without them is at most
-    `base_mass`, so a mass of p or more asks for a mean chance of (p − base_mass) / sampled_mass or more to hit.
+    `hits` of the `samples` ended in the ball. They were drawn from `sampled_mass`; what is known without them is at
+    most `base_mass`, so a mass of p or more asks for a mean chance to hit of (p − base_mass) / sampled_mass or more.
     """
 
     value: float

@@ -28,7 +28,8 @@ FLOOR = 0.9
 
 
 def options(*, share: float = 0.0, least: int = 5, seed: int = 0, floor: float = FLOOR) -> RunConfig:
-    return replace(CONFIG, screen="auto", screen_floor=floor, screen_share=share, screen_least=least, seed=seed)
+    screened = replace(CONFIG, screen="auto", screen_floor=floor, screen_share=share, screen_least=least)
+    return replace(screened, seed=seed, estimate="none")
 
 
 def near_of(item: Measured) -> NearResult:

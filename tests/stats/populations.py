@@ -13,7 +13,7 @@ THRESHOLD = 0.01
 
 @dataclass(frozen=True)
 class Kind:
-    """What a population is like. Shares of windows; extractable ones have a mass of `mass` × τ, others of 0.9 τ or 0."""
+    """What a population is like, in shares. Extractable ones have a mass of `mass` × τ, others 0.9 τ or none."""
 
     name: str
     windows: int = 500

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from populations import KINDS, THRESHOLD, Kind, drawn_population
 
 from rote.stats.brackets import FAMILY, Bracket, Evidence, bracket, undecided_at_most
-from tests.stats.populations import KINDS, THRESHOLD, Kind, drawn_population
 
 POPULATIONS = 60
 MOST_FAILURES = 11
@@ -77,7 +77,9 @@ def test_a_window_that_p_z_alone_shows_is_not_one_that_the_screen_missed() -> No
 
 
 windows = st.lists(
-    st.tuples(st.integers(0, 400), st.integers(0, 3), st.floats(0.05, 1.0), st.floats(0.0, 0.02)), min_size=1, max_size=7
+    st.tuples(st.integers(0, 400), st.integers(0, 3), st.floats(0.05, 1.0), st.floats(0.0, 0.02)),
+    min_size=1,
+    max_size=7,
 )
 
 
@@ -98,7 +100,8 @@ def test_no_set_of_windows_that_is_left_possible_is_larger_than_the_limit(
         len(subset)
         for count in range(size + 1)
         for subset in itertools.combinations(range(size), count)
-        if np.mean([math.prod(plain_e(evidence, row, *member, 0.02) for row in subset) for member in FAMILY]) < 1 / alpha
+        if np.mean([math.prod(plain_e(evidence, row, *member, 0.02) for row in subset) for member in FAMILY])
+        < 1 / alpha
     ]
     assert max(possible) <= undecided_at_most(evidence, 0.02, alpha=alpha) <= size
 

@@ -1,4 +1,4 @@
-"""The bracket of a run's near-verbatim rate: certified from below, at a stated confidence from above, in one wording."""
+"""A run's near-verbatim rate, certified from below and at a stated confidence from above, in one wording."""
 
 from rote.report.rates import split_rows
 from rote.report.view import RunView

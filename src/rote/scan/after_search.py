@@ -29,7 +29,7 @@ BATCH_WINDOWS = 32
 """Searched windows held back at once; each holds its frontier (some megabytes) until it is processed."""
 EVALS_PER_TICKET = 4
 """What a ticket costs on text that is not memorized, where most die early and share their first tokens."""
-FEWEST_TICKETS = 32
+FEWEST_EVALS = 64
 HELD_SHARE = 0.05
 """Share of the device's free memory that the states of windows held back may take before they are processed."""
 
@@ -129,17 +129,15 @@ def _explore(
 
 
 def residual_options(near: NearResult, config: RunConfig) -> ResidualOptions:
-    """What the options ask for; else tickets for about half the evaluations of the window's search.
+    """What the options ask for; else about half the evaluations of the window's search.
 
-    A window of the screen's audit stands for many, and its search is short. All of them get the same number, so that the
-    chance of an extractable one to show itself is known beforehand.
+    A window of the screen's audit stands for many, and its search is short. All of them get as many tickets, so that
+    the chance of an extractable one to show itself is known beforehand.
     """
     if near.was_rated_below_floor:
         return ResidualOptions(token_evals=None, tickets=config.screen_tickets, relative_error=None)
-    if config.residual is not None:
-        return ResidualOptions(token_evals=config.residual, relative_error=config.residual_error)
-    tickets = max(FEWEST_TICKETS, near.token_evals // (2 * EVALS_PER_TICKET))
-    return ResidualOptions(token_evals=None, tickets=tickets, relative_error=None)
+    half = max(FEWEST_EVALS, near.token_evals // 2)
+    return ResidualOptions(token_evals=config.residual or half, relative_error=config.residual_error)
 
 
 def open_mass(

@@ -3,23 +3,23 @@ one stated confidence allows. Every window is counted, also those that were not 
 
 A window is *extractable* when its near-verbatim mass reaches τ. Bounds decide some windows; the rest is of two kinds.
 
-**Searched and undecided** (`undecided_at_most`). If such a window is extractable, every ticket of its estimate hits with
-a mean chance of q = (τ − base)/sampled mass or more. Then, for r in [0, 1) and h hits in N tickets,
+**Searched and undecided** (`undecided_at_most`). If such a window is extractable, every ticket of its estimate hits
+with a mean chance of q = (τ − base)/sampled mass or more. Then, for r in [0, 1) and h hits in N tickets,
 
     e = floor + (1 − floor) · r^h / (1 − (1 − r) q)^N        has mean 1 at most
 
-(tickets are independent; their chances may differ, since Π (1 − (1 − r) q_j) is largest when they are equal). Windows are
+(tickets are independent; their chances may differ: Π (1 − (1 − r) q_j) is largest when they are equal). Windows are
 independent, so for the set of all that are extractable the product of e is 1/α or more with a chance of α at most, by
 Markov. So with confidence 1 − α their number is at most the largest k for which k windows exist with a product below
 1/α: the k smallest e decide. The mean of such products over several (floor, r) chosen beforehand serves as well.
 
-**Left out by the screen** (`left_out_at_most`). Some windows rated below the floor were drawn at random and searched. Two
-kinds of windows can be missed among the others: those that a search would certify, whose number in the sample is
-hypergeometric; and those that a search would leave undecided. A drawn one of these raises an alarm (a hit) with a chance
-of ρ = 1 − (1 − τ)^N at least, N being the tickets that each was promised; one that was tested less raises it always. The
-number of alarms is a sum of independent trials (the generating polynomial of a sample without replacement has real
-roots), so Clopper and Pearson's limit holds for their mean chance (Hoeffding 1956), and the share of such windows is at
-most that limit over ρ.
+**Left out by the screen** (`_Stratum.at_most`). Some windows rated below the floor were drawn at random and searched.
+Two kinds can be missed among the others: those that a search would certify, whose number in the sample is
+hypergeometric; and those that a search would leave undecided. A drawn one of these raises an alarm (a hit) with a
+chance of ρ = 1 − (1 − τ)^N at least, N being the tickets that each was promised; one that was tested less raises it
+always. The number of alarms is distributed as a sum of independent trials (the generating polynomial of a sample
+without replacement has real roots only), so Clopper and Pearson's limit holds for their mean chance (Hoeffding 1956),
+and the share of such windows is at most that limit over ρ.
 
 Every statement has the chance α / (number of statements) to fail, so all hold together with confidence 1 − α, whatever
 depends on what.
