@@ -96,7 +96,7 @@ def test_rows_leave_as_windows_are_settled_and_little_is_held(monkeypatch: pytes
             most_held = max(most_held, taken - left)
             yield replace(WINDOWS[number % 40], window_id=f"w{number}")
 
-    for _ in passed(MODEL, stream(), CONFIG):
+    for _ in passed(MODEL, stream(), replace(CONFIG, estimate="none")):
         left += 1
     assert left == taken == 400
     assert most_held <= 8 + 8 + 4 + 1
@@ -131,12 +131,14 @@ def failing(most: int) -> Failing:
     return model
 
 
-def test_running_out_of_memory_while_scoring_halves_the_batch_and_loses_nothing() -> None:
+def test_running_out_of_memory_while_scoring_or_sampling_halves_the_batch_and_loses_nothing() -> None:
     roomy, narrow = failing(10**9), failing(5)
     expected, found = measure(WINDOWS, model=roomy), measure(WINDOWS, model=narrow)
     for window_id, item in found.items():
         assert item.score == expected[window_id].score
         assert near_of(item).bounds == near_of(expected[window_id]).bounds
+        assert item.estimate == expected[window_id].estimate
+    assert any(item.estimate is not None for item in found.values())
 
 
 def test_a_single_window_that_does_not_fit_is_one_sentence_that_says_what_to_change() -> None:

@@ -54,6 +54,10 @@ def choose_room(model: TreeModel, limits: Limits, *, evaluations: int) -> Room:
     return Room(max(1, slots), entries)
 
 
+class OutOfSlots(ModelError):
+    """The windows in flight are too many for the device's memory."""
+
+
 class Explorer:
     """Runs explorations of one model under one policy, several windows at a time."""
 
@@ -99,7 +103,7 @@ class Explorer:
             try:
                 self._round(list(active.values()), session, memory, judge)
             except torch.OutOfMemoryError as error:
-                raise ModelError(
+                raise OutOfSlots(
                     f"{self.slots} windows at once do not fit into the memory of the device; lower --slots."
                 ) from error
             for slot, flight in list(active.items()):

@@ -10,7 +10,7 @@ from dataclasses import replace
 from rote.explore.ball import Ball
 from rote.explore.base import Exploration, ExploreTask
 from rote.explore.closure import close_tails
-from rote.explore.explorer import Explorer, choose_room
+from rote.explore.explorer import Explorer, OutOfSlots, choose_room
 from rote.explore.montecarlo import window_generator
 from rote.explore.open_mass import OpenMass
 from rote.explore.refinement import RefineOptions, refine
@@ -84,15 +84,24 @@ def _states_of(item: Measured) -> int:
 def process(
     model: TreeModel, searched: Iterable[Measured], config: RunConfig, *, slots: int | None = None
 ) -> Iterator[Measured]:
-    """Every searched window once, in the order in which they end."""
-    tasks = (_task(key, item, config, model.eos_ids) for key, item in enumerate(searched))
+    """Every searched window once, in the order in which they end. Running out of memory halves the slots: windows that
+    had not ended start again, with the same samples."""
+    left = dict(enumerate(searched))
     entries = TreeCache.worst_case_entries(*config.limits, config.search_options().lanes)
     estimate = 0 if config.estimate == "none" else config.residual or config.screen_tickets * EVALS_PER_TICKET
     evaluations = config.closure * config.suffix_tokens + config.refine + estimate
     room = choose_room(model, config.limits, evaluations=entries + evaluations)
-    explorer = Explorer(model, config.policy, slots=slots or room.slots, limits=config.limits, entries=room.entries)
-    for _, item in explorer.run(tasks):
-        yield item
+    at_once = slots or room.slots
+    while left:
+        explorer = Explorer(model, config.policy, slots=at_once, limits=config.limits, entries=room.entries)
+        try:
+            for key, item in explorer.run(_task(key, item, config, model.eos_ids) for key, item in left.copy().items()):
+                del left[key]
+                yield item
+        except OutOfSlots:
+            at_once //= 2
+            if not at_once:
+                raise
 
 
 def _task(key: int, item: Measured, config: RunConfig, eos_ids: frozenset[int]) -> ExploreTask[Measured]:
@@ -155,7 +164,7 @@ def _tightened(
     """The result with the pool's bounds, its heaviest continuations merged in, and the frontier let go."""
     bounds = with_verbatim(pool.bounds(), p_verbatim)
     continuations = sorted([*outcome.continuations, *pool.found], key=lambda continuation: -continuation.log_p)
-    kept = tuple(continuations if config.verify else continuations[: config.keep])
+    kept = tuple(continuations if config.verify or config.posthoc else continuations[: config.keep])
     return replace(
         near,
         bounds=bounds,
