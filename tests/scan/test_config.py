@@ -60,6 +60,8 @@ CHANGED: dict[str, Any] = {
     "closure": 4,
     "verify": True,
     "self_check": 2,
+    "screen_tickets": 7,
+    "estimate": "all",
     "residual": 10,
     "residual_error": 0.1,
     "refine": 20,

@@ -174,10 +174,6 @@ class RunConfig:
             parse_policy(text)
             if self.sweep.count(text) > 1:
                 raise ConfigError(f"sweep has {text} {self.sweep.count(text)} times; give every policy once.")
-        if self.residual_error is not None and self.residual is None:
-            raise ConfigError(
-                f"residual-error is {self.residual_error}, but no --residual says what may be spent on it."
-            )
         if "near" in self.measures and not self.pairs and self.edit_budget > self.suffix_tokens:
             raise ConfigError(
                 f"edit-budget is {self.edit_budget}, but nothing is more than {self.suffix_tokens} edits away from a "
