@@ -118,3 +118,31 @@ def test_a_top_k_as_large_as_the_vocabulary_changes_nothing() -> None:
     logits = torch.randn(6, 12, generator=seeded(9))
     scores = score_tokens(logits, torch.arange(6), [Policy(1.0, 12), Policy(1.0, None)])
     torch.testing.assert_close(scores.log_probs[0], scores.log_probs[1], rtol=0, atol=1e-12)
+
+
+def textbook_standard_score(logits: list[float], token: int) -> float:
+    weights = [math.exp(value - max(logits)) for value in logits]
+    probs = [weight / math.fsum(weights) for weight in weights]
+    possible = [prob for prob in probs if prob > 0]
+    mean = math.fsum(prob * math.log(prob) for prob in possible)
+    variance = math.fsum(prob * (math.log(prob) - mean) ** 2 for prob in possible)
+    return (math.log(probs[token]) - mean) / math.sqrt(variance)
+
+
+def test_standard_scores_equal_the_textbook_over_the_whole_vocabulary() -> None:
+    logits = torch.randn(20, 70, generator=seeded(5)) * 4
+    logits[3, 10:60] = -math.inf
+    tokens = torch.arange(20) % 7
+    scores = score_tokens(logits, tokens, [Policy(1.0, 3)], with_standard=True)
+    assert scores.standard_scores is not None
+    expected = [textbook_standard_score(logits[row].tolist(), int(tokens[row])) for row in range(20)]
+    assert scores.standard_scores.tolist() == pytest.approx(expected, rel=1e-9)
+    assert score_tokens(logits, tokens, [Policy(1.0, 3)]).standard_scores is None
+
+
+def test_a_model_that_is_certain_scores_its_own_token_0_and_others_minus_infinity() -> None:
+    logits = torch.full((2, 5), -math.inf)
+    logits[:, 2] = 1.0
+    scores = score_tokens(logits, torch.tensor([2, 4]), [Policy(1.0, None)], with_standard=True)
+    assert scores.standard_scores is not None
+    assert scores.standard_scores.tolist() == [0.0, -math.inf]

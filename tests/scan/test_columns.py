@@ -3,18 +3,25 @@
 import math
 import subprocess
 import sys
+from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rote.cli.flags import gather
+from rote.errors import ConfigError
 from rote.models.teacher_forcing import VerbatimScore
+from rote.options import flags_of, option
 from rote.scan import columns
-from rote.scan.columns import Measure, measures_of, results_schema
+from rote.scan.base import Measure
+from rote.scan.columns import measures_of, results_schema
 from rote.scan.greedy import GreedyResult
 from rote.scan.measured import Measured
+from rote.scan.membership import MembershipScores
 from rote.scan.near import NearResult
-from rote.scan.options import RunConfig
+from rote.scan.options import MEASURES, RunConfig
 from rote.scan.verify import Verified
 from rote.store.columns import Column, window_of, window_row
 from rote.store.schema import table_of
@@ -39,8 +46,9 @@ ITEM = Measured(
     near=NEAR,
     verified=Verified(0.5, 0.5, 1.0, 1e-7, 10),
     estimate=Estimate(0.5, 0.1, Interval(0.4, 0.6), 0.6, 10, 100, hits=5, sampled_mass=0.5, base_mass=0.3),
+    membership=MembershipScores(2.0, 0.1, -3.0, -0.5),
 )
-EVERYTHING = RunConfig(sweep=("k=10",), verify=True, residual=100, greedy="full")
+EVERYTHING = RunConfig(measures=(*MEASURES, "membership"), sweep=("k=10",), verify=True, residual=100, greedy="full")
 
 
 def names(measures: tuple[Measure, ...]) -> list[str]:
@@ -69,18 +77,50 @@ def test_a_window_without_such_a_result_has_nulls(measure: Measure) -> None:
     assert measure.fill(Measured(SCORE, None)) == {column.name: None for column in measure.columns}
 
 
-def test_a_new_measure_is_one_object_with_its_columns_and_how_it_fills_them() -> None:
-    toy = Measure(
-        "surprise",
-        (Column("surprise", "float64"), Column("hardest_rank", "int32")),
-        lambda item: {"surprise": -item.score.model_log_p, "hardest_rank": max(item.score.suffix_ranks)},
-    )
-    measures = (columns.GREEDY, toy)
+@dataclass(frozen=True, kw_only=True)
+class ToyOptions:
+    surprise_floor: float | None = option(None, "Report no surprise below this.", group="estimates", at_least=0)
+
+
+TOY = Measure(
+    "surprise",
+    (Column("surprise", "float64"), Column("hardest_rank", "int32")),
+    lambda item: {"surprise": -item.score.model_log_p, "hardest_rank": max(item.score.suffix_ranks)},
+    lambda config: getattr(config, "surprise_floor", None) is not None,
+    ToyOptions,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToyConfig(RunConfig, ToyOptions):
+    """How a measure's options join those of a scan: as a part that its options are made of."""
+
+
+def test_a_new_measure_is_one_object_with_its_options_its_columns_and_how_it_fills_them() -> None:
+    measures = (columns.GREEDY, TOY)
     row = columns.row_of(ITEM, measures)
     assert table_of([row], results_schema(measures)).to_pylist() == [row]
     assert (row["surprise"], row["hardest_rank"]) == (2.0, 7)
     assert [column.name for column in results_schema(measures)][-3:] == ["surprise", "hardest_rank", "token_evals"]
     assert row["token_evals"] == 4 + 5 + 12 + 10, "the last token is not evaluated; every stage counts"
+
+
+def test_options_of_a_new_measure_are_flags_yaml_keys_and_part_of_the_runs_identity(tmp_path: Path) -> None:
+    file = tmp_path / "toy.yaml"
+    file.write_text("surprise_floor: 2\ntop_k: 7\n")
+    [config] = gather((ToyConfig,), {"surprise_floor": "3.5"}, file)
+    assert (config.surprise_floor, config.top_k) == (3.5, 7)
+    assert config.identity()["surprise_floor"] == 3.5
+    assert (TOY.is_asked_for(config), TOY.is_asked_for(RunConfig())) == (True, False)
+    with pytest.raises(ConfigError, match=r"surprise-floor is -1.0; it must be 0 or more"):
+        ToyConfig(surprise_floor=-1)
+
+
+@pytest.mark.parametrize("measure", columns.every_measure(RunConfig()), ids=lambda measure: measure.name)
+def test_the_options_of_every_measure_are_options_of_a_scan(measure: Measure) -> None:
+    if measure.options is not None:
+        assert issubclass(RunConfig, measure.options)
+        assert {flag.name for flag in flags_of(measure.options)} <= {flag.name for flag in flags_of(RunConfig)}
 
 
 @given(

@@ -71,6 +71,9 @@ CHANGED: dict[str, Any] = {
     "batch_windows": 6,
     "part_windows": 8,
     "compile": "on",
+    "shard": "0/3",
+    "min_k": 0.5,
+    "reference_model": "n",
 }
 """A value other than the default for every option."""
 
@@ -125,7 +128,7 @@ def test_every_flag_is_named_after_its_option_and_says_its_type_and_default(name
 
 def test_the_groups_of_the_help_are_the_documented_ones() -> None:
     assert {flag.spec.group for flag in flags_of(RunConfig)} == {
-        "text", "policy", "search", "screen", "estimates", "machine",
+        "text", "policy", "search", "screen", "estimates", "membership", "machine",
     }  # fmt: skip
 
 
@@ -151,8 +154,8 @@ def test_python_gets_the_sentences_of_the_command_line() -> None:
 
 
 CANNOT_CHANGE_NUMBERS = {"compile", "device", "slots", "batch_windows", "part_windows", "self_check"}
-KEPT_AS_CONTENT = {"out", "text", "control", "pairs", "model"}
-"""Where the run is kept; texts and model enter the identity by their hashes, not by their names."""
+KEPT_AS_CONTENT = {"out", "text", "control", "pairs", "model", "reference_model", "shard"}
+"""Where the run is kept; texts, models and shards enter the identity of a run by themselves."""
 
 
 @pytest.mark.parametrize("name", NAMES)

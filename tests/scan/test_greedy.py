@@ -30,6 +30,12 @@ def answer_of(model: CausalModel, prefix_ids: Sequence[int], most: int) -> tuple
     return tuple(answer)
 
 
+def log_p_of(model: CausalModel, prefix_ids: Sequence[int], answer: Sequence[int]) -> float:
+    """Of an answer of most likely tokens when the two most likely ones are kept."""
+    pairs = [model.next_logits([[*prefix_ids, *answer[:place]]])[0].double().topk(2) for place in range(len(answer))]
+    return sum(float(pair.values[0] - pair.values.logsumexp(-1)) for pair in pairs)
+
+
 def missing_places(answer: Sequence[int], target: Sequence[int]) -> int:
     """Hamming distance in which places that the answer does not have are mismatches."""
     return len(target) - sum(one == other for one, other in zip(answer, target, strict=False))
@@ -78,6 +84,8 @@ def test_answers_and_distances_are_those_of_a_textbook_decoder(
             else:
                 assert result.token_ids == answer
                 assert result.levenshtein == distance
+            if whole:
+                assert result.log_p == pytest.approx(log_p_of(model, window.prefix_ids, answer), abs=1e-9)
                 assert result.hamming == missing_places(answer, window.suffix_ids)
 
 

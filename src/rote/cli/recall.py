@@ -81,8 +81,9 @@ def write_files(book: Document, generation: Document, result: RecallResult, opti
     """What was asked for beside the terminal; afterwards each page is yielded."""
     if options.out is not None:
         from rote.longform.recall_section import write
+        from rote.report.content import Asked
 
-        yield write([options.out], options.out / "report").page
+        yield write([options.out], options.out / "report", Asked()).page
     if options.html is not None:
         from rote.longform.recall_section import facts
         from rote.longform.section import recall_page

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rich.text import Text
 
@@ -10,9 +9,9 @@ from rote.cli.console import make_console
 from rote.cli.flags import command
 from rote.errors import ConfigError
 from rote.options import option, required, settle
+from rote.report.content import Asked, Written
 
-if TYPE_CHECKING:  # drawing needs matplotlib, which other commands should not wait for
-    from rote.report.content import Written
+NOTHING_FURTHER = Asked()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +23,11 @@ class ReportOptions:
     )
     out: Path | None = option(
         None, "Where to write the report.", group="output", default_words="RUN/report when there is one run"
+    )
+    threshold: str | None = option(
+        None,
+        "Read scans at another τ: a number, or from-control=0.001 for a rate of false positives.",
+        group="output",
     )
 
     def __post_init__(self) -> None:
@@ -38,7 +42,8 @@ def report(options: ReportOptions) -> None:
         raise ConfigError(
             f"{len(runs)} runs were given, so their report belongs to none of them; say where with --out."
         )
-    written = write_report(runs, out if out is not None else runs[0] / "report")
+    asked = Asked(threshold=options.threshold)
+    written = write_report(runs, out if out is not None else runs[0] / "report", asked)
     console = make_console()
     console.print(Text(str(written.page), style="bold"), soft_wrap=True)
     drawn = len({path.stem for path in written.others if path.suffix == ".svg"})
@@ -47,10 +52,10 @@ def report(options: ReportOptions) -> None:
     console.print(Text("; ".join([*figures, *dict.fromkeys(beside)])), soft_wrap=True)
 
 
-def write_report(runs: tuple[Path, ...], out: Path) -> "Written":
+def write_report(runs: tuple[Path, ...], out: Path, asked: Asked = NOTHING_FURTHER) -> Written:
     """The kind's own page when all runs are of one kind; otherwise one page that holds and links them all."""
     from rote.cli.kinds import by_kind, section_of
-    from rote.report.content import Link, Written
+    from rote.report.content import Link
     from rote.report.content_page import write_page
 
     if not runs:
@@ -60,12 +65,12 @@ def write_report(runs: tuple[Path, ...], out: Path) -> "Written":
     if len(groups) == 1:
         ((kind, paths),) = groups.items()
         section = sections[kind]
-        return write_page([section.read(paths)], out) if section.write is None else section.write(paths, out)
+        return write_page([section.read(paths)], out) if section.write is None else section.write(paths, out, asked)
     contents, others = [], []
     for kind, paths in groups.items():
         content, write = sections[kind].read(paths), sections[kind].write
         if write is not None:
-            own = write(paths, out / kind)
+            own = write(paths, out / kind, asked)
             link = Link("The whole report, with its texts", own.page.relative_to(out).as_posix())
             content = replace(content, links=(*content.links, link))
             others += [own.page, *own.others]

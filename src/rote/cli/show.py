@@ -26,6 +26,11 @@ class ShowOptions:
         (), "Of a scan: rates within this many queries; may be repeated.", group="output"
     )
     probability: tuple[float, ...] = option((0.5, 0.9), "Probability for --queries; may be repeated.", group="output")
+    threshold: str | None = option(
+        None,
+        "Read scans at another τ: a number, or from-control=0.001 for a rate of false positives.",
+        group="output",
+    )
     reveal: bool = option(False, "Of a prior run: print what its examples otherwise mask.", group="output")
 
     def __post_init__(self) -> None:
@@ -39,7 +44,7 @@ def show(options: ShowOptions) -> None:
     from rote.report.content import Asked
     from rote.report.content_terminal import show_content
 
-    asked = Asked(options.queries, options.probability, options.reveal)
+    asked = Asked(options.queries, options.probability, options.reveal, options.threshold)
     groups = by_kind(options.runs)
     console = make_console()
     for kind, paths in groups.items():

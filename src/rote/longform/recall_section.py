@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rote.longform.recall import RecallResult
 from rote.longform.recall_run import RecallRun, read_recall
-from rote.report.content import Cells, Content, Link, Section, Written
+from rote.report.content import Asked, Cells, Content, Link, Section, Written
 from rote.report.words import integer, listed, percent
 
 if TYPE_CHECKING:  # a terminal does not wait for drawing
@@ -70,7 +70,7 @@ def read(paths: Sequence[Path]) -> Content:
     )
 
 
-def write(paths: Sequence[Path], out: Path) -> Written:
+def write(paths: Sequence[Path], out: Path, asked: Asked) -> Written:
     """The numbers with their figures, and for each measurement a page with both texts side by side."""
     from rote.longform.section import recall_page
     from rote.report.content_page import write_files, write_page

@@ -164,7 +164,7 @@ def show(run: Path, asked: Asked) -> Iterable[str]:
     return terminal_lines(read_audit(run))
 
 
-def write(runs: Sequence[Path], out: Path) -> Written:
+def write(runs: Sequence[Path], out: Path, asked: Asked) -> Written:
     """The exhibit of one audit; of several, each has its own below a page that compares them."""
     if len(runs) == 1:
         paths = write_exhibit(runs[0], out)

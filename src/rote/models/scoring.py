@@ -25,6 +25,7 @@ class TokenScores(NamedTuple):
     log_probs: Tensor  # [policies, rows] float64, −inf where the policy does not allow the token
     ranks: Tensor  # [rows] int64: tokens before it in falling logit, ties by lower id
     model_log_probs: Tensor  # [rows] float64: no temperature, no truncation
+    standard_scores: Tensor | None = None  # [rows] float64: `standard_scores`, where they were asked for
 
 
 class WindowScores(NamedTuple):
@@ -44,10 +45,15 @@ def tokens_to_list(policies: Sequence[Policy], vocab_size: int) -> int:
 
 
 def score_tokens(
-    logits: Tensor, tokens: Tensor, policies: Sequence[Policy], *, top: TopTokens | None = None
+    logits: Tensor,
+    tokens: Tensor,
+    policies: Sequence[Policy],
+    *,
+    top: TopTokens | None = None,
+    with_standard: bool = False,
 ) -> TokenScores:
     """Score `tokens` [rows] against `logits` [rows, vocab] under each policy. `top` are at least `tokens_to_list` top
-    tokens of each row, where somebody has found them already."""
+    tokens of each row, where somebody has found them already. `with_standard` costs a look at the whole vocabulary."""
     wanted = logits.gather(-1, tokens[:, None])  # [rows, 1]
     values = _SortedValues(logits, policies, top)
     ranks = _ranks(logits, tokens, wanted, values.listed)
@@ -58,7 +64,26 @@ def score_tokens(
             by_temperature[policy.temperature] = _Prefixes(values, wanted[:, 0], policy.temperature)
         log_probs[row] = by_temperature[policy.temperature].score(policy, ranks)
     # A row that is not numbers is NaN for every policy, also where the wanted token is not kept.
-    return TokenScores(log_probs + by_temperature[1.0].nothing, ranks, by_temperature[1.0].whole_log_probs)
+    whole = by_temperature[1.0].whole_log_probs
+    standard = standard_scores(logits, whole) if with_standard else None
+    return TokenScores(log_probs + by_temperature[1.0].nothing, ranks, whole, standard)
+
+
+def standard_scores(logits: Tensor, log_probs: Tensor) -> Tensor:
+    """(log p − μ)/σ of each row's token, μ and σ being mean and standard deviation of log p(v) when v is drawn from the
+    model's own distribution over the whole vocabulary (no temperature, no truncation). [rows] float64
+
+    A model that is certain has σ = 0: its own token then scores 0, which is the limit, and any other −inf.
+    """
+    every = logits.double().log_softmax(-1)
+    weights = every.exp()
+    # Tokens without probability weigh nothing, and 0 · −inf is no number.
+    every.masked_fill_(weights == 0, 0.0)
+    mean = (weights * every).sum(-1)
+    deviation = (weights * every.sub_(mean[:, None]).square_()).sum(-1).sqrt()
+    distance = log_probs - mean
+    certain = torch.where(log_probs == -math.inf, -math.inf, 0.0)
+    return torch.where(deviation == 0, certain, distance / deviation)
 
 
 def score_by_histories(

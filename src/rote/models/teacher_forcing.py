@@ -25,6 +25,12 @@ class VerbatimScore:
     """Sum of the model's own log-probabilities (no temperature, no truncation): −T · log perplexity."""
     first_choices: tuple[int, ...] = ()
     """The model's most likely token at every place of the suffix, where the pass listed it."""
+    first_choice_log_probs: tuple[float, ...] = ()
+    """The first policy's log-probability of each of those."""
+    model_log_probs: tuple[float, ...] = ()
+    """The model's own log-probability of every suffix token, where the pass kept them."""
+    standard_scores: tuple[float, ...] = ()
+    """How far each of them lies from the mean over the vocabulary, in standard deviations, where it was asked for."""
 
     @property
     def p(self) -> float:

@@ -10,7 +10,18 @@ from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 GroupName = Literal[
-    "text", "policy", "search", "screen", "estimates", "prior", "audit", "endpoint", "budget", "output", "machine"
+    "text",
+    "policy",
+    "search",
+    "screen",
+    "estimates",
+    "membership",
+    "prior",
+    "audit",
+    "endpoint",
+    "budget",
+    "output",
+    "machine",
 ]
 """Sections of `--help`, in the order in which they are shown."""
 

@@ -9,6 +9,7 @@ import polars as pl
 
 from rote.errors import ConfigError, StorageError
 from rote.report.compare import compare_runs
+from rote.report.control_threshold import with_threshold
 from rote.report.drawing import Drawing
 from rote.report.figures.style import save_bytes
 from rote.report.gallery import draw_all
@@ -16,6 +17,7 @@ from rote.report.groups import groups_table
 from rote.report.html.render import PageFigure, render_page
 from rote.report.model_card import model_card
 from rote.report.posthoc import posthoc_table
+from rote.report.separation import separation_table
 from rote.report.sweeps import sweep_table
 from rote.report.tables import copies_table, documents_table, rates_table
 from rote.report.view import RunView, load_view, told_apart
@@ -23,7 +25,7 @@ from rote.store.atomic import atomic_file
 
 OWN_FIGURE = re.compile(
     r"(rates-by-edits|verdicts-by-edits|queries|mass|mass-gain|shells|shell-violins|ranks|book|texts|copies|kinds|tags"
-    r"|sweep-[a-z-]+|verbatim-share-by-model|mass-gain-by-model)(-run\d+|-\d+)?\.(svg|png)"
+    r"|sweep-[a-z-]+|membership|verbatim-share-by-model|mass-gain-by-model)(-run\d+|-\d+)?\.(svg|png)"
 )
 
 
@@ -37,11 +39,11 @@ class ReportPaths:
     model_card: Path
 
 
-def build_report(run_paths: Sequence[Path], out: Path) -> ReportPaths:
+def build_report(run_paths: Sequence[Path], out: Path, *, threshold: str | None = None) -> ReportPaths:
     """Write `out`/index.html, figures/*.svg|png, tables/*.csv and model_card.md for one run or several side by side."""
     if not run_paths:
         raise ConfigError("No run was given; name at least one folder that was --out of a scan.")
-    views = told_apart([load_view(Path(path)) for path in run_paths])
+    views = told_apart([with_threshold(load_view(Path(path)), threshold) for path in run_paths])
     comparison = compare_runs(views) if len(views) > 1 else None
     drawings = draw_all(views, comparison)
     try:
@@ -84,7 +86,7 @@ def write_figures(drawings: Sequence[Drawing], folder: Path) -> tuple[tuple[Path
 
 def write_tables(views: Sequence[RunView], folder: Path) -> tuple[Path, ...]:
     """rates.csv, documents.csv, copies.csv where copies are known, groups.csv where records have kinds or tags,
-    policies.csv of a sweep, posthoc.csv where continuations were judged afterwards."""
+    policies.csv of a sweep, posthoc.csv where continuations were judged afterwards, membership.csv of such scores."""
     folder.mkdir(parents=True, exist_ok=True)
     tables: dict[str, pl.DataFrame | None] = {
         "rates": rates_table(views),
@@ -93,6 +95,7 @@ def write_tables(views: Sequence[RunView], folder: Path) -> tuple[Path, ...]:
         "groups": groups_table(views),
         "policies": sweep_table(views),
         "posthoc": posthoc_table(views),
+        "membership": separation_table(views),
     }
     paths = []
     for name, table in tables.items():

@@ -26,6 +26,8 @@ def certainty(view: RunView, rates: list[CriterionRate]) -> tuple[Sentence, ...]
     sentences = [
         Sentence("Probabilities are computed from the model itself, not estimated by sampling.", "probability")
     ]
+    if view.chosen_threshold is not None:
+        sentences.append(Sentence(view.chosen_threshold.words, "threshold"))
     if population.mass_lower is not None:
         sentences.append(
             Sentence(

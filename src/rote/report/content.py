@@ -57,12 +57,14 @@ class Content:
 
 
 class Asked(NamedTuple):
-    """What `rote show` was asked for beside the run."""
+    """What `rote show` or `rote report` was asked for beside the run; a section takes what concerns it."""
 
     queries: tuple[float, ...] = ()
     probabilities: tuple[float, ...] = (0.5, 0.9)
     reveal: bool = False
     """Print what examples otherwise mask."""
+    threshold: str | None = None
+    """Read scans at another τ, as `rote.report.control_threshold` reads it."""
 
 
 class Written(NamedTuple):
@@ -82,4 +84,4 @@ class Section:
     kind: str
     read: Callable[[Sequence[Path]], Content]
     show: Callable[[Path, Asked], Iterable["RenderableType"]] | None = None
-    write: Callable[[Sequence[Path], Path], Written] | None = None
+    write: Callable[[Sequence[Path], Path, Asked], Written] | None = None

@@ -13,6 +13,7 @@ from rote.report.figures.masses import gain_curves, mass_scatter
 from rote.report.figures.rates import rates_by_edits, verdicts_by_edits
 from rote.report.figures.shells import shell_heat_map, shell_violins, verbatim_share_by_model
 from rote.report.figures.sweeps import policy_queries, policy_sweep
+from rote.report.membership_figures import membership_drawings
 from rote.report.queries import curves_of, cut_short_words, searched_down_to
 from rote.report.rates import Criterion, hits_of, rates_by_criterion, split_rows
 from rote.report.sweeps import policy_rates, sweep_series
@@ -40,6 +41,7 @@ def draw_all(views: Sequence[RunView], comparison: Comparison | None) -> list[Dr
     drawings += book_drawings(views)
     drawings += copies_drawings(views)
     drawings += group_drawings(views)
+    drawings += membership_drawings(views)
     if comparison is not None and comparison.aligned is not None:
         drawings += model_drawings(views)
     return drawings

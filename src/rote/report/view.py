@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -41,6 +41,13 @@ class Document:
     windows: int
 
 
+class ChosenThreshold(NamedTuple):
+    """A τ other than the run's own, and in a sentence where it comes from."""
+
+    value: float
+    words: str
+
+
 @dataclass(frozen=True)
 class RunView:
     """One run, ready to be drawn. `label` tells runs apart in tables and legends."""
@@ -53,6 +60,7 @@ class RunView:
     documents: tuple[Document, ...]
     population: Population
     is_complete: bool
+    chosen_threshold: ChosenThreshold | None = None
 
     @property
     def config(self) -> Mapping[str, Any]:
@@ -61,7 +69,12 @@ class RunView:
 
     @property
     def threshold(self) -> float:
-        """τ of the run."""
+        """τ of the run, or the one chosen since."""
+        return self.run_threshold if self.chosen_threshold is None else self.chosen_threshold.value
+
+    @property
+    def run_threshold(self) -> float:
+        """τ that the run was measured with."""
         return float(self.config["threshold"])
 
     @property

@@ -1,28 +1,20 @@
 """The columns of a scan: every measure says its own, and how a measured window fills them.
 
-A measure is declared beside what it computes or here, and listed in `measures_of`; the run's tables, the Python
+A measure is declared beside what it computes or here, and listed in `every_measure`; the run's tables, the Python
 interface and the pipeline take it from there. Nothing here needs pyarrow.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from rote.scan.base import Measure
+from rote.scan.membership import MEMBERSHIP
 from rote.scan.options import RunConfig
 from rote.store.columns import COST_COLUMNS, WINDOW_COLUMNS, Column, Schema, sweep_column, window_row
 
-if TYPE_CHECKING:  # whoever reads a run knows its columns without waiting for torch
+if TYPE_CHECKING:  # as in `rote.scan.base`
     from rote.scan.measured import Measured
     from rote.search.base import SearchOutcome
-
-
-@dataclass(frozen=True, slots=True)
-class Measure:
-    """What is measured of a window: its columns, and `fill`, which gives each of them a value."""
-
-    name: str
-    columns: Schema
-    fill: Callable[["Measured"], dict[str, Any]]
 
 
 def _verbatim(item: "Measured") -> dict[str, Any]:
@@ -34,6 +26,7 @@ VERBATIM = Measure(
     "verbatim",
     (Column("log_p_verbatim", "float64"), Column("p_verbatim", "float64"), Column("suffix_ranks", "list[int32]")),
     _verbatim,
+    lambda config: "verbatim" in config.measures,
 )
 
 
@@ -44,6 +37,7 @@ def sweep_measure(config: RunConfig) -> Measure:
         "sweep",
         tuple(Column(name, "float64") for name in names),
         lambda item: dict(zip(names, item.score.log_p[1:], strict=True)),
+        lambda config: bool(config.sweep) and "verbatim" in config.measures,
     )
 
 
@@ -65,11 +59,20 @@ GREEDY = Measure(
         Column("greedy_is_beyond_budget", "bool"),
     ),
     _greedy,
+    lambda config: "greedy" in config.measures,
 )
+
+
+def _greedy_answer(item: "Measured") -> dict[str, Any]:
+    assert item.greedy is not None
+    return {"greedy_ids": list(item.greedy.token_ids), "greedy_log_p": item.greedy.log_p}
+
+
 GREEDY_ANSWER = Measure(
     "greedy_answer",
-    (Column("greedy_ids", "list[int32]"),),
-    lambda item: {"greedy_ids": None if item.greedy is None else list(item.greedy.token_ids)},
+    (Column("greedy_ids", "list[int32]"), Column("greedy_log_p", "float64")),
+    _greedy_answer,
+    lambda config: "greedy" in config.measures and config.greedy == "full",
 )
 
 
@@ -119,6 +122,7 @@ NEAR = Measure(
         Column("screen_density", "float64"),
     ),
     _near,
+    lambda config: "near" in config.measures,
 )
 
 
@@ -138,6 +142,7 @@ VERIFY = Measure(
     "verify",
     (Column("verified_mass", "float64"), Column("verified_share", "float64"), Column("verified_shift", "float64")),
     _verified,
+    lambda config: config.verify and "near" in config.measures,
 )
 
 
@@ -175,6 +180,7 @@ ESTIMATE = Measure(
         Column("sampled_verdict", "text"),
     ),
     _estimated,
+    lambda config: config.estimate != "none" and "near" in config.measures,
 )
 
 
@@ -187,7 +193,7 @@ def posthoc_measure(config: RunConfig) -> Measure:
         Column("posthoc_texts", "int32"),
         Column("posthoc_merged_mass", "float64"),
     )
-    return Measure("posthoc", columns, _judged)
+    return Measure("posthoc", columns, _judged, lambda config: bool(config.posthoc) and "near" in config.measures)
 
 
 def _judged(item: "Measured") -> dict[str, Any]:
@@ -213,19 +219,15 @@ CONTINUATIONS_SCHEMA: Schema = (
 )
 
 
+def every_measure(config: RunConfig) -> tuple[Measure, ...]:
+    """Every measure there is, in the order of their columns; what some are called follows from the options."""
+    sweep, posthoc = sweep_measure(config), posthoc_measure(config)
+    return VERBATIM, GREEDY, GREEDY_ANSWER, sweep, NEAR, posthoc, VERIFY, ESTIMATE, MEMBERSHIP
+
+
 def measures_of(config: RunConfig) -> tuple[Measure, ...]:
     """The measures that a scan with these options makes, in the order of their columns."""
-    is_wanted: dict[Measure, bool] = {
-        VERBATIM: "verbatim" in config.measures,
-        GREEDY: "greedy" in config.measures,
-        GREEDY_ANSWER: "greedy" in config.measures and config.greedy == "full",
-        sweep_measure(config): bool(config.sweep) and "verbatim" in config.measures,
-        NEAR: "near" in config.measures,
-        posthoc_measure(config): bool(config.posthoc) and "near" in config.measures,
-        VERIFY: config.verify and "near" in config.measures,
-        ESTIMATE: config.estimate != "none" and "near" in config.measures,
-    }
-    return tuple(measure for measure, is_asked_for in is_wanted.items() if is_asked_for)
+    return tuple(measure for measure in every_measure(config) if measure.is_asked_for(config))
 
 
 RECORD_COLUMNS: Schema = (Column("copies", "int64"), Column("kind", "text"), Column("tags", "list[text]"))

@@ -19,7 +19,7 @@ from rote.models.base import TreeBatch, TreeModel
 from rote.models.memory import to_device
 from rote.models.numbers import require_numbers
 from rote.models.teacher_forcing import VerbatimScore
-from rote.policy import top_tokens, zero_or_nan
+from rote.policy import keep, top_tokens, zero_or_nan
 from rote.scan.measured import Measured
 from rote.scan.options import RunConfig
 
@@ -29,12 +29,14 @@ Ints = NDArray[np.int64]
 @dataclass(frozen=True, slots=True)
 class GreedyResult:
     """The greedy answer and its distances to the target; both are None when the answer was seen to be beyond the
-    budget before it was complete. `token_ids` holds what was decoded, an end-of-text token included."""
+    budget before it was complete. `token_ids` holds what was decoded, an end-of-text token included; `log_p` is the
+    policy's log-probability of a whole answer, where that was asked for."""
 
     token_ids: tuple[int, ...]
     hamming: int | None
     levenshtein: int | None
     token_evals: int
+    log_p: float | None = None
 
     @property
     def is_beyond_budget(self) -> bool:
@@ -46,6 +48,7 @@ class GreedyStage:
 
     def __init__(self, model: TreeModel, config: RunConfig) -> None:
         self._model, self._stops_at = model, None if config.greedy == "full" else config.edit_budget
+        self._policy = config.policy
         self._eos = np.array(sorted(model.eos_ids), dtype=np.int64)
 
     @torch.inference_mode()
@@ -61,6 +64,8 @@ class GreedyStage:
                 name = scored[row].window.window_id
                 require_numbers([np.nan], self._model.dtype, what=f"the greedy answer to window {name}")
             answers.append(active, choices.astype(np.int64))
+            if self._stops_at is None:
+                answers.log_p[active] += keep(logits, self._policy, cap=1).log_probs[:, 0].cpu().numpy()
         for item, result in zip(scored, answers.results(), strict=True):
             item.greedy = result
 
@@ -91,6 +96,10 @@ class _Answers:
         self._row = np.abs(self._count[:, None] - np.arange(longest + 1))
         (others,) = np.nonzero(~self._has_ended)
         self.append(others, choices[others, self._count[others]])
+        self.log_p = np.array(
+            [sum(score.first_choice_log_probs[: self._count[row]]) for row, score in enumerate(scores)]
+        )
+        """Log-probability of what was decoded, as long as somebody adds that of what is appended."""
 
     def _leaving(self, choices: Ints) -> Ints:
         """Where the most likely token is not the target's, or ends the answer before its last token."""
@@ -157,6 +166,7 @@ class _Answers:
                 None if self._is_lost[row] else int(hamming[row]),
                 None if self._is_lost[row] else int(levenshtein[row]),
                 int(evals[row]),
+                float(self.log_p[row]) if self._budget is None else None,
             )
             for row in range(len(self._lengths))
         ]

@@ -9,6 +9,7 @@ from rote.types import Estimate, SampledVerdict, Window
 
 if TYPE_CHECKING:
     from rote.scan.greedy import GreedyResult
+    from rote.scan.membership import MembershipScores
     from rote.scan.near import NearResult
     from rote.scan.posthoc import Posthoc
     from rote.scan.verify import Verified
@@ -30,6 +31,7 @@ class Measured:
     sampled_verdict: SampledVerdict | None = None
     verified: "Verified | None" = None
     posthoc: "Posthoc | None" = None
+    membership: "MembershipScores | None" = None
 
     @property
     def window(self) -> Window:

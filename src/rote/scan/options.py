@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from rote.errors import ConfigError
 from rote.options import like, option, settle
 from rote.options.common import Common
+from rote.scan.membership import MembershipOptions
 from rote.scan.shard import parse_shard
 from rote.types import BosRule, DistanceName, DtypeName, RankName, StopRuleName, ViabilityName
 
@@ -14,17 +15,18 @@ if TYPE_CHECKING:  # `rote scan --help` reads the fields and does not wait for t
     from rote.policy import Policy
     from rote.search.base import Limits, SearchOptions
 
-MeasureName = Literal["greedy", "verbatim", "near"]
+MeasureName = Literal["greedy", "verbatim", "near", "membership"]
 ScreenName = Literal["auto", "off"]
 CompileName = Literal["auto", "on", "off"]
 GreedyName = Literal["decided", "full"]
 ClosenessName = Literal["levenshtein", "hamming", "bleu", "characters", "words"]
 EstimateName = Literal["auto", "all", "none"]
-MEASURES: tuple[MeasureName, ...] = get_args(MeasureName)
+MEASURES: tuple[MeasureName, ...] = ("greedy", "verbatim", "near")
+"""What is measured where nobody says otherwise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunConfig:
+class RunConfig(MembershipOptions):
     """Options of `rote scan`. Every field is a flag (`--top-k`) and a YAML key (`top_k`) of the same name."""
 
     model: str = like(Common, "model")
@@ -169,7 +171,9 @@ class RunConfig:
         if self.shard is not None:
             parse_shard(self.shard)
         if not self.measures:
-            raise ConfigError(f"measures is empty; choose among {', '.join(MEASURES)}, separated by commas.")
+            raise ConfigError(
+                f"measures is empty; choose among {', '.join(get_args(MeasureName))}, separated by commas."
+            )
         for text in self.sweep:
             parse_policy(text)
             if self.sweep.count(text) > 1:
@@ -185,6 +189,11 @@ class RunConfig:
         for name, example in (("model", "--model FOLDER"), ("out", "--out runs/first")):
             if not getattr(self, name):
                 raise ConfigError(f"{name} is missing; give {example}.")
+        if self.reference_model is not None and "membership" not in self.measures:
+            raise ConfigError(
+                f"reference-model is {self.reference_model}, but nothing is compared with it; "
+                "add membership to --measures."
+            )
         self.require_baseline()
 
     def require_baseline(self) -> None:
@@ -250,6 +259,7 @@ class RunConfig:
             "control",
             "pairs",
             "model",
+            "reference_model",
             "device",
             "slots",
             "batch_windows",

@@ -16,10 +16,11 @@ from rote.scan.after_search import AfterSearch
 from rote.scan.columns import continuation_rows, measures_of, row_of
 from rote.scan.greedy import GreedyStage
 from rote.scan.measured import Measured
+from rote.scan.membership import MembershipStage
 from rote.scan.near import SearchStage
 from rote.scan.options import RunConfig
 from rote.scan.posthoc import PosthocStage
-from rote.scan.score import ScoreStage
+from rote.scan.score import ScoreStage, windows_per_forward
 from rote.scan.screen import ScreenStage
 from rote.scan.verify import VerifyStage
 from rote.types import Window
@@ -48,12 +49,18 @@ class Pipeline:
     """Every measure that `config` asks for. `audited`: screened windows that earlier openings of the run searched."""
 
     def __init__(
-        self, model: TreeModel, config: RunConfig, *, decode: Callable[[tuple[int, ...]], str], audited: int = 0
+        self,
+        model: TreeModel,
+        config: RunConfig,
+        *,
+        decode: Callable[[tuple[int, ...]], str],
+        audited: int = 0,
     ) -> None:
         config.require_baseline()
         self.config, self.decode = config, decode
         self.measures = measures_of(config)
         self.score = ScoreStage(model, config)
+        self.membership = MembershipStage(config, decode, batch_windows=windows_per_forward(model, config))
         self.greedy = GreedyStage(model, config)
         self.screen = ScreenStage(config, audited=audited)
         self.search = SearchStage(model, config)
@@ -65,6 +72,8 @@ class Pipeline:
         """Every window once, as it is settled; with `search_all` none without a search."""
         for chunk in self.score.chunks(windows):
             scored = self.score.score(chunk)
+            if "membership" in self.config.measures:
+                self.membership.score(scored)
             if "greedy" in self.config.measures:
                 self.greedy.decode(scored)
             if "near" not in self.config.measures:

@@ -13,6 +13,7 @@ from rote.models.hf import HuggingFaceModel, load
 from rote.models.hf_compile import compile_layers
 from rote.scan.columns import continuations_schema, facts_of, measures_of, results_schema
 from rote.scan.executor import executor_of
+from rote.scan.membership import reference_hash
 from rote.scan.options import RunConfig
 from rote.scan.pipeline import Facts, MeasuredWindow
 from rote.scan.score import windows_per_forward
@@ -207,7 +208,7 @@ def run_identity(model: LanguageModel, source: Source, config: RunConfig) -> dic
         "model": {name: known[name] for name in ("weights_hash", "tokenizer_hash", "dtype")},
         "texts": {f"{document.split}:{document.name}": document.content_hash for document in source.documents},
     }
-    further = {"pairs": source.pairs_hash, "shard": config.shard}
+    further = {"pairs": source.pairs_hash, "shard": config.shard, "reference": reference_hash(config)}
     return identity | {name: value for name, value in further.items() if value is not None}
 
 

@@ -45,6 +45,7 @@ class ScoreStage:
     def __init__(self, model: TreeModel, config: RunConfig) -> None:
         self._model, self._policies, self._limits = model, config.policies, config.limits
         self._listing = config.search_options().listing
+        self._with_standard = "membership" in config.measures
         self._batch = windows_per_forward(model, config)
         self._session: TreeSession | None = None
         self.chunk_windows = self._choose_chunk()
@@ -98,11 +99,22 @@ class ScoreStage:
         pairs = [TokenPair(window.prefix_ids, window.suffix_ids) for window in windows]
         slots = range(first_slot, first_slot + len(windows))
         first = evaluate_chains(
-            self._session, pairs, slots, self._listing, device=self._model.device, policies=self._policies
+            self._session,
+            pairs,
+            slots,
+            self._listing,
+            device=self._model.device,
+            policies=self._policies,
+            with_standard=self._with_standard,
         )
         assert first.scores is not None
         listed = _listed_log_probs(first.kept, pairs)
-        return _Launched(windows, slots, first.kept, Handover([*first.scores, first.kept.token_ids[..., 0], listed]))
+        scores, kept = first.scores, first.kept
+        standard = torch.zeros(0) if scores.standard_scores is None else scores.standard_scores
+        numbers = [scores.log_probs, scores.ranks, scores.model_log_probs, standard]
+        return _Launched(
+            windows, slots, kept, Handover([*numbers, kept.token_ids[..., 0], kept.log_probs[..., 0], listed])
+        )
 
     def _read(self, launched: "_Launched") -> list[Measured]:
         assert self._session is not None
@@ -134,7 +146,9 @@ class _Numbers:
     log_probs: NDArray[np.float64]  # [policies, suffix]
     ranks: NDArray[np.int64]  # [suffix]
     model_log_probs: NDArray[np.float64]  # [suffix]
+    standard_scores: NDArray[np.float64]  # [suffix], or nothing
     first_choices: NDArray[np.int64]  # [suffix]
+    first_choice_log_probs: NDArray[np.float64]  # [suffix]
 
 
 class _Launched(NamedTuple):
@@ -148,13 +162,14 @@ class _Launched(NamedTuple):
     def numbers(self) -> list[_Numbers]:
         lengths = [len(window.suffix_ids) for window in self.windows]
         ends = np.cumsum(lengths)[:-1]
-        log_probs, ranks, model_log_probs, choices, listed = (tensor.numpy() for tensor in self.arriving.wait())
+        log_probs, *flat, choices, choice_log_probs, listed = (tensor.numpy() for tensor in self.arriving.wait())
         # The search adds up the listed numbers; so does p_z, wherever the target is listed.
         own = _unpadded(listed, lengths)
         log_probs[0] = np.where(np.isfinite(own), own, log_probs[0])
         columns = [
             np.split(log_probs, ends, axis=1),
-            *(np.split(array, ends) for array in (ranks, model_log_probs, _unpadded(choices, lengths))),
+            *(np.split(array, ends) for array in flat),
+            *(np.split(_unpadded(array, lengths), ends) for array in (choices, choice_log_probs)),
         ]
         return [_Numbers(*parts) for parts in zip(*columns, strict=True)]
 
@@ -182,4 +197,7 @@ def _verbatim_score(window: Window, numbers: _Numbers, eos_ids: frozenset[int]) 
         tuple(numbers.ranks.tolist()),
         float(numbers.model_log_probs.sum()),
         tuple(numbers.first_choices.tolist()),
+        tuple(numbers.first_choice_log_probs.tolist()),
+        tuple(numbers.model_log_probs.tolist()),
+        tuple(numbers.standard_scores.tolist()),
     )

@@ -6,6 +6,7 @@ from pathlib import Path
 from rich.console import RenderableType
 
 from rote.report.content import Asked, Content, Section, Written
+from rote.report.control_threshold import with_threshold
 from rote.report.queries import query_tables
 from rote.report.scan_content import scan_content
 from rote.report.terminal import show_run
@@ -17,18 +18,18 @@ def read(runs: Sequence[Path]) -> Content:
 
 
 def show(run: Path, asked: Asked) -> Iterable[RenderableType]:
-    view = load_view(run)
+    view = with_threshold(load_view(run), asked.threshold)
     if asked.queries:
         yield from query_tables(view, queries=asked.queries, probabilities=asked.probabilities)
     else:
         yield show_run(view)
 
 
-def write(runs: Sequence[Path], out: Path) -> Written:
+def write(runs: Sequence[Path], out: Path, asked: Asked) -> Written:
     # Drawing needs matplotlib, which a terminal does not wait for.
     from rote.report.build import build_report
 
-    paths = build_report(runs, out)
+    paths = build_report(runs, out, threshold=asked.threshold)
     return Written(paths.page, (*paths.figures, *paths.tables, paths.model_card))
 
 

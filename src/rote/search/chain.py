@@ -69,8 +69,10 @@ def evaluate_chains(
     *,
     device: torch.device,
     policies: Sequence[Policy] = (),
+    with_standard: bool = False,
 ) -> FirstForward:
-    """Evaluate each window in its slot of the session, from entry 0 on, and score its target under `policies`."""
+    """Evaluate each window in its slot of the session, from entry 0 on, and score its target under `policies`; with
+    `with_standard`, against the rest of the vocabulary too."""
     batch = _batch(pairs, slots, device)
     targets = to_device(torch.tensor([token for pair in pairs for token in pair.suffix_ids]), device)
     kept: list[Kept] = []
@@ -80,7 +82,8 @@ def evaluate_chains(
         top = top_tokens(logits, max(listing.width(logits.shape[-1]), tokens_to_list(policies, logits.shape[-1])))
         kept.append(keep(logits, listing.policy, cap=listing.cap, top=top))
         if policies:
-            scores.append(score_tokens(logits, targets[first : first + len(logits)], policies, top=top))
+            wanted = targets[first : first + len(logits)]
+            scores.append(score_tokens(logits, wanted, policies, top=top, with_standard=with_standard))
         first += len(logits)
     flat = Kept(*(torch.cat(parts) for parts in zip(*kept, strict=True)))
     lengths = [len(pair.suffix_ids) for pair in pairs]
@@ -127,8 +130,10 @@ def _stack(tensor: Tensor, lengths: Sequence[int]) -> Tensor:
 
 
 def _joined(parts: Sequence[TokenScores]) -> TokenScores:
+    standard = [part.standard_scores for part in parts if part.standard_scores is not None]
     return TokenScores(
         torch.cat([part.log_probs for part in parts], -1),
         torch.cat([part.ranks for part in parts]),
         torch.cat([part.model_log_probs for part in parts]),
+        torch.cat(standard) if standard else None,
     )

@@ -151,6 +151,13 @@ GLOSSARY = (
         "Token rank",
         "The place of the true next token in the model's list of candidates. 1 is its first choice.",
     ),
+    Definition(
+        "membership",
+        "Membership scores",
+        "Numbers that others take for a sign that a text was trained on: how likely its tokens are, by themselves or "
+        "beside what its compressed length, the vocabulary or another model would lead one to expect. AUC is the "
+        "chance that a target window scores higher than a control window; 0.5 is a coin toss.",
+    ),
     Definition("kind", "Kinds and tags", "Words that records carry with them, to group them by."),
     Definition("copies", "Copies", "How often the document stood in the training data, where that is known."),
     Definition(
