@@ -26,6 +26,12 @@ def make_scan(lab: TinyLab, out: Path) -> None:
     rote(*scan_arguments(lab, out, limit=24), "--control", lab.files.controls)
 
 
+def make_mc(lab: TinyLab, out: Path) -> None:
+    scan = out.parent / "scan"
+    make_scan(lab, scan)
+    rote("mc", scan, "--sample", 2, "--samples", 50, "--device", "cpu", "--out", out)
+
+
 def make_prior(lab: TinyLab, out: Path) -> None:
     text = sorted(lab.files.targets.glob("*.txt"))[0]
     small = ["--prefix-tokens", 8, "--suffix-tokens", 4, "--prior-prefixes", 20, "--trials", 2, "--limit", 3]
@@ -61,6 +67,7 @@ def make_counterfactual(lab: TinyLab, out: Path) -> None:
 
 MAKERS: dict[str, Callable[[TinyLab, Path], None]] = {
     "scan": make_scan,
+    "mc": make_mc,
     "prior": make_prior,
     "audit": make_audit,
     "recall": make_recall,

@@ -1,81 +1,96 @@
-"""`rote mc`: windows of texts and of runs, sampled plainly, beside what the run certified."""
+"""`rote mc`: windows of texts and of runs, sampled plainly, beside what the run certified; a run of its own kind."""
 
-import json
+import math
 from pathlib import Path
 
 import pytest
-import typer
-from typer.testing import CliRunner
 
-from rote.cli.mc import mc
-from rote.errors import ConfigError, RunError
+from rote.models.hf import load
 from rote.store.read import read_run
 from tests.scan.scans import SMALL, Command, TinyLab, scan_arguments
 
-app = typer.Typer()
-app.command()(mc)
-WINDOW = [
-    "--prefix-tokens",
-    "12",
-    "--suffix-tokens",
-    "8",
-    "--stride-chars",
-    "60",
-    "--top-k",
-    "10",
-    "--edit-budget",
-    "2",
-]
+WINDOW = [part for name in ("prefix-tokens", "suffix-tokens", "stride-chars", "top-k", "edit-budget")
+          for part in (f"--{name}", SMALL[name])]  # fmt: skip
 
 
-def run_mc(lab: TinyLab, *arguments: object) -> str:
-    given = ["--model", lab.model.path, "--device", "cpu", *arguments]
-    result = CliRunner().invoke(app, [str(argument) for argument in given], catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    return result.output
+@pytest.fixture(scope="module")
+def scanned(lab: TinyLab, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from rote.cli.main import main
+
+    out = tmp_path_factory.mktemp("scanned") / "run"
+    with pytest.raises(SystemExit) as ended:
+        main(scan_arguments(lab, out, limit=12))
+    assert ended.value.code == 0
+    return out
 
 
-def test_windows_of_a_run_are_sampled_with_the_runs_options_and_agree_with_its_bounds(
-    lab: TinyLab, rote: Command, tmp_path: Path
+def test_windows_of_a_run_are_sampled_by_its_own_model_and_options_and_agree_with_its_bounds(
+    scanned: Path, rote: Command, tmp_path: Path
 ) -> None:
     """Each exact interval misses with chance at most 5 %, so all three miss their bounds once in 8,000 runs."""
-    assert SMALL["edit-budget"] == 2
-    rote(*scan_arguments(lab, tmp_path / "run"))
-    out = tmp_path / "mc.json"
-    shown = run_mc(lab, "--run", tmp_path / "run", "--sample", 3, "--samples", 200, "--interval", "exact", "--out", out)
-    assert "bounds" in shown
-    rows = {row["window_id"]: row for row in read_run(tmp_path / "run").results.to_dicts()}
-    results = json.loads(out.read_text(encoding="utf-8"))
-    assert len(results) == 3
+    out = tmp_path / "mc"
+    sized = ["--sample", 3, "--samples", 200, "--interval", "exact", "--device", "cpu"]
+    shown = rote("mc", scanned, *sized, "--out", out)
+    assert shown.code == 0, shown.err
+    assert "certified" in shown.out
+    sampled = read_run(out)
+    assert sampled.manifest is not None
+    assert sampled.manifest["config"]["edit_budget"] == SMALL["edit-budget"]
+    assert sampled.manifest["config"]["top_k"] == SMALL["top-k"]
+    rows = {row["window_id"]: row for row in read_run(scanned).results.to_dicts()}
     agreeing = 0
-    for result in results:
-        low, high = result["estimate"]["interval"]
-        row = rows[result["window_id"]]
-        agreeing += low <= row["mass_upper"][-1] and row["mass_lower"][-1] <= high
-        assert [point["samples"] for point in result["curve"]] == [10, 20, 50, 100, 200]
+    for row in sampled.results.to_dicts():
+        known = rows[row["window_id"]]
+        assert (row["certified_lower"], row["certified_upper"]) == (known["mass_lower"][-1], known["mass_upper"][-1])
+        assert row["curve_samples"] == [10, 20, 50, 100, 200]
+        assert row["hits"] == row["curve_hits"][-1] == round(row["mass"] * 200)
+        assert math.isnan(row["standard_error"]) == (row["hits"] in (0, 200))
+        agreeing += row["mass_low"] <= row["certified_upper"] and row["certified_lower"] <= row["mass_high"]
+    assert sampled.results.height == 3
     assert agreeing >= 1
+    again = rote("mc", scanned, *sized, "--out", out)
+    assert again.out == shown.out
 
 
-def test_one_window_of_a_text_by_id_and_its_curve(lab: TinyLab, tmp_path: Path) -> None:
+def test_other_weights_and_other_options_than_the_runs_are_refused(
+    lab: TinyLab, scanned: Path, rote: Command, tmp_path: Path
+) -> None:
+    other = tmp_path / "other"
+    model = load(str(lab.model.path), device="cpu")
+    next(iter(model.model.parameters())).data[0, 0] += 0.5
+    model.model.save_pretrained(other)
+    for name in lab.model.path.glob("*token*"):
+        (other / name.name).write_bytes(name.read_bytes())
+    refused = rote("mc", scanned, "--model", other, "--device", "cpu")
+    assert refused.code == 2
+    assert "has other weights" in refused.err
+    refused = rote("mc", scanned, "--top-k", 3)
+    assert refused.code == 2
+    assert f"top-k is 3, but the run was measured with {SMALL['top-k']}; leave it out" in refused.err
+
+
+def test_one_window_of_a_text_by_id_and_its_curve(lab: TinyLab, rote: Command, tmp_path: Path) -> None:
     text = sorted(lab.files.targets.glob("*.txt"))[0]
-    out = tmp_path / "mc.json"
-    run_mc(lab, "--text", text, *WINDOW, "--sample", 2, "--samples", 20, "--out", out)
-    first = json.loads(out.read_text(encoding="utf-8"))[0]
-    shown = run_mc(
-        lab, "--text", text, *WINDOW, "--window", first["window_id"], "--samples", 20, "--curve", "--out", out
-    )
-    (again,) = json.loads(out.read_text(encoding="utf-8"))
-    assert again == first, "a window's samples depend on nothing but the window and the seed"
-    assert shown.count(first["window_id"][:8]) >= 2
+    given = ["mc", "--model", lab.model.path, "--device", "cpu", "--text", text, *WINDOW, "--samples", 20]
+    assert rote(*given, "--sample", 2, "--out", tmp_path / "two").code == 0
+    first = read_run(tmp_path / "two").results.to_dicts()[0]
+    shown = rote(*given, "--window", first["window_id"], "--curve", "--out", tmp_path / "one")
+    (again,) = read_run(tmp_path / "one").results.to_dicts()
+    assert repr(again) == repr(first), "a window's samples depend on nothing but the window and the seed"
+    assert "By number of samples" in shown.out
 
 
-def test_bad_input_is_refused(lab: TinyLab, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="either --text or --run"):
-        run_mc(lab)
-    with pytest.raises(ConfigError, match="choose wilson, exact"):
-        run_mc(lab, "--text", "book.txt", "--interval", "bayes")
-    with pytest.raises(RunError):
-        run_mc(lab, "--run", tmp_path / "nothing")
-    text = sorted(lab.files.targets.glob("*.txt"))[0]
-    with pytest.raises(ConfigError, match="no window of the texts has the id 'nobody'"):
-        run_mc(lab, "--text", text, *WINDOW, "--window", "nobody")
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((), "give either a run or --text"),
+        (("--text", "book.txt"), "model is missing"),
+        (("--model", "m", "--text", "book.txt", "--interval", "bayes"), "choose wilson, exact"),
+        (("nothing",), "nothing"),
+    ],
+)
+def test_bad_input_is_refused_in_one_sentence(rote: Command, arguments: tuple[str, ...], words: str) -> None:
+    refused = rote("mc", *arguments)
+    assert refused.code == 2
+    assert words in refused.err
+    assert len(refused.err.splitlines()) == 1

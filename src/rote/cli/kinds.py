@@ -9,6 +9,7 @@ from rote.report.content import Section
 
 SECTIONS = {
     "scan": "rote.scan.section",
+    "mc": "rote.scan.mc_section",
     "prior": "rote.prior.section",
     "audit": "rote.longform.section",
     "recall": "rote.longform.recall_section",
