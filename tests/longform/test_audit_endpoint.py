@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 
 from rote.errors import EndpointError
-from rote.longform.ask import RetryPolicy
 from rote.longform.journal import read_journal
 from rote.longform.loop import INSTRUCTION, Stop
 from rote.longform.options import CONTINUE_PROMPTS, GenerationSettings
 from rote.longform.run import run_audit
-from rote.models.chat import ChatResponder, _retry_after
+from rote.models.chat import ChatResponder
+from rote.models.origin import retry_after
+from rote.models.responder import RetryPolicy
 from tests.longform.audits import KEY, CountingClock, audit, invented_book, make_run
 from tests.loopback.brains import KnowsByHeart
 from tests.loopback.server import Fault, LoopbackServer
@@ -269,11 +270,11 @@ def test_the_journal_tells_the_whole_conversation(tmp_path: Path) -> None:
     ],
 )
 def test_retry_after_is_read_in_seconds_or_as_a_date(value: str, least: float, most: float) -> None:
-    seconds = _retry_after({"retry-after": value})
+    seconds = retry_after({"retry-after": value})
     assert seconds is not None
     assert least <= seconds <= most
 
 
 @pytest.mark.parametrize("headers", [{}, {"retry-after": "soon"}, {"retry-after": "nan"}, {"retry-after": ""}])
 def test_an_absent_or_unreadable_retry_after_is_absent(headers: dict[str, str]) -> None:
-    assert _retry_after(headers) is None
+    assert retry_after(headers) is None

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from rote.errors import ConfigError, EndpointError
-from rote.longform.ask import RetryPolicy
 from rote.longform.budget import Ceilings, Prices
 from rote.longform.journal import read_journal
 from rote.longform.loop import Stop
 from rote.longform.run import AuditResult, AuditRun, run_audit
 from rote.models.bounded_http import BoundedClient
-from rote.models.chat import ChatResponder, check_endpoint, key_from_environment
-from rote.models.responder import Message, Request, RequestFailed
+from rote.models.chat import ChatResponder
+from rote.models.origin import check_endpoint, key_from_environment
+from rote.models.responder import Message, Request, RequestFailed, RetryPolicy
 from tests.longform.audits import KEY, CountingClock, invented_book, make_run
 from tests.loopback.brains import KnowsByHeart
 from tests.loopback.hostile import (

@@ -74,6 +74,17 @@ CHANGED: dict[str, Any] = {
     "shard": "0/3",
     "min_k": 0.5,
     "reference_model": "n",
+    "tokenizer": "folder",
+    "served_model": "served",
+    "dialect": "sglang",
+    "logprobs": 21,
+    "concurrency": 2,
+    "ask_twice": 9,
+    "key_variable": "OTHER_KEY",
+    "attempts": 4,
+    "timeout_seconds": 12.5,
+    "max_requests": 1000,
+    "max_tokens_total": 2000,
 }
 """A value other than the default for every option."""
 
@@ -128,7 +139,7 @@ def test_every_flag_is_named_after_its_option_and_says_its_type_and_default(name
 
 def test_the_groups_of_the_help_are_the_documented_ones() -> None:
     assert {flag.spec.group for flag in flags_of(RunConfig)} == {
-        "text", "policy", "search", "screen", "estimates", "membership", "machine",
+        "text", "policy", "search", "screen", "estimates", "membership", "endpoint", "budget", "machine",
     }  # fmt: skip
 
 
@@ -153,9 +164,13 @@ def test_python_gets_the_sentences_of_the_command_line() -> None:
     assert RunConfig(measures="near", text="book.txt").text == ("book.txt",)  # type: ignore[arg-type]
 
 
-CANNOT_CHANGE_NUMBERS = {"compile", "device", "slots", "batch_windows", "part_windows", "self_check"}
-KEPT_AS_CONTENT = {"out", "text", "control", "pairs", "model", "reference_model", "shard"}
-"""Where the run is kept; texts, models and shards enter the identity of a run by themselves."""
+ASKING = {
+    "concurrency", "ask_twice", "key_variable", "attempts", "timeout_seconds", "max_requests", "max_tokens_total",
+}  # fmt: skip
+CANNOT_CHANGE_NUMBERS = {"compile", "device", "slots", "batch_windows", "part_windows", "self_check"} | ASKING
+KEPT_AS_CONTENT = {"out", "text", "control", "pairs", "model", "reference_model", "tokenizer", "shard"}
+"""Where the run is kept; texts, model and tokenizer enter the identity by their hashes, not by their names, and a shard
+by a field of its own."""
 
 
 @pytest.mark.parametrize("name", NAMES)

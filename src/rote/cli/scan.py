@@ -28,7 +28,7 @@ def scan(config: RunConfig, session: Session) -> None:
     Run the same command again to resume an interrupted run. Every option can also stand in a YAML file (--config).
     """
     config.require_places()
-    look_first(model=config.model, texts=(*config.text, *config.control))
+    look_first(model="" if config.is_served else config.model, texts=(*config.text, *config.control))
     from rote.scan.costs import costs_of_checks
     from rote.scan.run import scan_to_folder
 
@@ -40,5 +40,7 @@ def scan(config: RunConfig, session: Session) -> None:
     if result.was_complete:
         console.print(f"{result.path} was complete already; nothing was measured. --fresh starts over.", soft_wrap=True)
     else:
+        for words in result.notes:
+            console.print(words, soft_wrap=True)
         console.print(f"Results: {result.path}", soft_wrap=True)
     console.print(f"See them with: rote show {result.path}", soft_wrap=True)

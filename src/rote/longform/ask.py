@@ -2,31 +2,11 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
-from rote.errors import BudgetError, ConfigError, EndpointError, RunError
+from rote.errors import BudgetError, EndpointError, RunError
 from rote.longform.budget import Budget
 from rote.longform.journal import Journal, digest_of
-from rote.models.responder import Reply, Request, RequestFailed, Responder
-
-
-@dataclass(frozen=True, slots=True)
-class RetryPolicy:
-    """Attempts at one request and the waits between them: what the server asks for, else doubling from `base`."""
-
-    attempts: int = 6
-    base_seconds: float = 1.0
-    longest_wait_seconds: float = 600.0
-
-    def __post_init__(self) -> None:
-        if self.attempts < 1:
-            raise ConfigError(f"{self.attempts} attempts were asked for; at least one is needed.")
-
-    def wait_seconds(self, failures: int, retry_after_seconds: float | None) -> float:
-        if retry_after_seconds is not None:
-            return retry_after_seconds
-        doubled: float = self.base_seconds * 2 ** min(failures - 1, 30)
-        return min(doubled, self.longest_wait_seconds)
+from rote.models.responder import Reply, Request, RequestFailed, Responder, RetryPolicy
 
 
 class JournalledAsk:

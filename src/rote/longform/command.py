@@ -29,20 +29,16 @@ class AuditCommand:
         (), "A book that the model cannot have read, asked for in the same way; may be repeated.", group="text"
     )
     endpoint: str | None = option(None, "OpenAI-compatible base URL, such as https://host/v1.", group="endpoint")
-    key_variable: str = option(
-        "OPENAI_API_KEY", "Environment variable that holds the key; the key itself is never written.", group="endpoint"
-    )
-    attempts: int = option(6, "Attempts at one request.", group="endpoint", at_least=1)
-    timeout_seconds: float = option(
-        300.0, "Deadline of one request, from connecting to the last byte.", group="endpoint", above=0
-    )
+    key_variable: str = like(Common, "key_variable")
+    attempts: int = like(Common, "attempts")
+    timeout_seconds: float = like(Common, "timeout_seconds")
     stream: bool = option(False, "Read answers as a stream.", group="endpoint")
     token_parameter: Literal["max_tokens", "max_completion_tokens"] = option(
         "max_tokens", "Name of the token limit at the endpoint.", group="endpoint"
     )
     max_cost: float | None = option(None, "Ceiling in money; needs the prices.", group="budget", at_least=0)
-    max_tokens_total: int | None = option(None, "Ceiling in tokens, prompts included.", group="budget", at_least=0)
-    max_requests: int | None = option(None, "Ceiling in requests, failed ones included.", group="budget", at_least=0)
+    max_tokens_total: int | None = like(Common, "max_tokens_total")
+    max_requests: int | None = like(Common, "max_requests")
     price_input: float | None = option(None, "Price of a million prompt tokens.", group="budget", at_least=0)
     price_cached_input: float | None = option(None, "The same, from the endpoint's cache.", group="budget", at_least=0)
     price_output: float | None = option(None, "Price of a million completion tokens.", group="budget", at_least=0)
@@ -79,9 +75,9 @@ def perform_audit(
 
 
 def _described(command: AuditCommand, options: AuditOptions, command_line: tuple[str, ...]) -> "AuditRun":
-    from rote.longform.ask import RetryPolicy
     from rote.longform.budget import Ceilings, Prices
     from rote.longform.run import AuditRun
+    from rote.models.responder import RetryPolicy
 
     documents = read_documents([command.book], split=Split.TARGET)
     if len(documents) != 1:
@@ -103,7 +99,8 @@ def _described(command: AuditCommand, options: AuditOptions, command_line: tuple
 
 
 def _remote(endpoint: str, command: AuditCommand) -> "Responder":
-    from rote.models.chat import ChatResponder, key_from_environment
+    from rote.models.chat import ChatResponder
+    from rote.models.origin import key_from_environment
 
     return ChatResponder(
         endpoint,

@@ -18,7 +18,7 @@ from typing import Any
 
 from rote.corpus.documents import Document
 from rote.errors import TextError
-from rote.longform.ask import JournalledAsk, RetryPolicy
+from rote.longform.ask import JournalledAsk
 from rote.longform.audit_folder import BOOK, FINDINGS, JOURNAL, closest_name, control_name, generation_name
 from rote.longform.budget import Budget, Ceilings, Prices
 from rote.longform.findings import (
@@ -32,7 +32,7 @@ from rote.longform.findings import (
 from rote.longform.journal import Journal
 from rote.longform.options import AuditOptions
 from rote.longform.sections import cut_sections
-from rote.models.responder import Responder
+from rote.models.responder import Responder, RetryPolicy
 from rote.store.atomic import atomic_file, write_json
 from rote.store.manifest import build_manifest
 from rote.store.session import RunSession

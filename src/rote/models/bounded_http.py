@@ -1,4 +1,4 @@
-"""One POST to a server that nobody vouches for: whole, in time and of bounded size, or a `RequestFailed`.
+"""One request to a server that nobody vouches for: whole, in time and of bounded size, or a `RequestFailed`.
 
 The client library's time-outs are per read, so a server that sends a byte now and then could hold a request for ever,
 and a small compressed body can unpack to any size. Here a request has one deadline for everything (name look-up,
@@ -45,9 +45,18 @@ class BoundedClient:
 
     def post(self, url: str, body: Mapping[str, Any], headers: Mapping[str, str]) -> Posted:
         """Send `body` as JSON. Raises `RequestFailed` when no whole answer came within the bounds."""
+        # ASCII with escapes: half of a surrogate pair, which an answer may hold, travels too.
+        content = json.dumps(body, ensure_ascii=True, allow_nan=False).encode()
+        return self._send("POST", url, content, {"Content-Type": "application/json", **headers})
+
+    def get(self, url: str, headers: Mapping[str, str]) -> Posted:
+        """The same without a body."""
+        return self._send("GET", url, None, headers)
+
+    def _send(self, method: str, url: str, content: bytes | None, headers: Mapping[str, str]) -> Posted:
         if self._client is None:
             self._client = httpx2.Client(follow_redirects=False, timeout=self.timeout_seconds)
-        attempt = _Attempt(self._client, url, body, headers, most_bytes=self.most_body_bytes)
+        attempt = _Attempt(self._client, method, url, content, headers, most_bytes=self.most_body_bytes)
         # A thread, because neither a name look-up nor a header that trickles in can be interrupted from within.
         threading.Thread(target=attempt.run, daemon=True).start()
         try:
@@ -63,13 +72,18 @@ class BoundedClient:
 
 class _Attempt:
     def __init__(
-        self, client: httpx2.Client, url: str, body: Mapping[str, Any], headers: Mapping[str, str], *, most_bytes: int
+        self,
+        client: httpx2.Client,
+        method: str,
+        url: str,
+        content: bytes | None,
+        headers: Mapping[str, str],
+        *,
+        most_bytes: int,
     ) -> None:
         self.client = client
-        self.url = url
-        # ASCII with escapes: half of a surrogate pair, which an answer may hold, travels too.
-        self.content = json.dumps(body, ensure_ascii=True, allow_nan=False).encode()
-        self.headers = {"Content-Type": "application/json", "Accept-Encoding": "identity", **headers}
+        self.method, self.url, self.content = method, url, content
+        self.headers = {"Accept-Encoding": "identity", **headers}
         self.most_bytes = most_bytes
         self.outcome: queue.SimpleQueue[Posted | Exception] = queue.SimpleQueue()
         self._was_given_up = threading.Event()
@@ -77,7 +91,7 @@ class _Attempt:
 
     def run(self) -> None:
         try:
-            with self.client.stream("POST", self.url, content=self.content, headers=self.headers) as response:
+            with self.client.stream(self.method, self.url, content=self.content, headers=self.headers) as response:
                 headers = {name.lower(): value for name, value in response.headers.items()}
                 posted = Posted(response.status_code, headers, self._body(response, headers))
             self.outcome.put(posted)

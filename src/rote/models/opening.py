@@ -13,6 +13,8 @@ from rote.models.own import OwnModel
 
 def open_model(name: str, *, revision: str | None = None, dtype: str = "auto", device: str = "auto") -> LanguageModel:
     """The model of a folder or hub id."""
+    if name.startswith("endpoint:"):
+        raise ModelError(f"{name} is a server; it is measured by the command `rote scan --model {name}`.")
     return load(name, revision=revision, dtype=dtype, device=device)
 
 

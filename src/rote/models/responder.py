@@ -97,3 +97,26 @@ class RequestFailed(EndpointError):
 
 class RequestRejected(EndpointError):
     """The endpoint will not take this request however often it is sent: too long for the model, a bad setting."""
+
+
+class NothingThere(EndpointError):
+    """The endpoint has nothing at the address that was asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """Attempts at one request and the waits between them: what the server asks for, else doubling from `base`."""
+
+    attempts: int = 6
+    base_seconds: float = 1.0
+    longest_wait_seconds: float = 600.0
+
+    def __post_init__(self) -> None:
+        if self.attempts < 1:
+            raise ConfigError(f"{self.attempts} attempts were asked for; at least one is needed.")
+
+    def wait_seconds(self, failures: int, retry_after_seconds: float | None) -> float:
+        if retry_after_seconds is not None:
+            return retry_after_seconds
+        doubled: float = self.base_seconds * 2 ** min(failures - 1, 30)
+        return min(doubled, self.longest_wait_seconds)

@@ -32,6 +32,9 @@ class VerbatimScore:
     standard_scores: tuple[float, ...] = ()
     """How far each of them lies from the mean over the vocabulary, in standard deviations, where it was asked for."""
 
+    p_upper: float | None = None
+    """Set where p_z is known only up to a server's cap: `p` is a lower bound then, and this an upper one."""
+
     @property
     def p(self) -> float:
         return math.exp(self.log_p[0])

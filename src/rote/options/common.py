@@ -48,3 +48,12 @@ class Common:
     device: str = option("auto", "auto, cpu, cuda, cuda:N, or map to spread a model over devices.", group="machine")
     dtype: DtypeName = option("auto", "Number format of the weights.", group="machine")
     batch_windows: int = option(32, "Windows per teacher-forced pass.", group="machine", at_least=1)
+    key_variable: str = option(
+        "OPENAI_API_KEY", "Environment variable that holds the key; the key itself is never written.", group="endpoint"
+    )
+    attempts: int = option(6, "Attempts at one request.", group="endpoint", at_least=1)
+    timeout_seconds: float = option(
+        300.0, "Deadline of one request, from connecting to the last byte.", group="endpoint", above=0
+    )
+    max_tokens_total: int | None = option(None, "Ceiling in tokens, prompts included.", group="budget", at_least=0)
+    max_requests: int | None = option(None, "Ceiling in requests, failed ones included.", group="budget", at_least=0)

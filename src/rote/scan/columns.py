@@ -28,6 +28,13 @@ VERBATIM = Measure(
     _verbatim,
     lambda config: "verbatim" in config.measures,
 )
+VERBATIM_UPPER = Measure(
+    "verbatim_upper",
+    (Column("p_verbatim_upper", "float64"),),
+    lambda item: {"p_verbatim_upper": item.score.p if item.score.p_upper is None else item.score.p_upper},
+    lambda config: "verbatim" in config.measures and config.is_capped,
+)
+"""Where a server's cap leaves p_z open: then `p_verbatim` is its lower bound."""
 
 
 def sweep_measure(config: RunConfig) -> Measure:
@@ -222,7 +229,7 @@ CONTINUATIONS_SCHEMA: Schema = (
 def every_measure(config: RunConfig) -> tuple[Measure, ...]:
     """Every measure there is, in the order of their columns; what some are called follows from the options."""
     sweep, posthoc = sweep_measure(config), posthoc_measure(config)
-    return VERBATIM, GREEDY, GREEDY_ANSWER, sweep, NEAR, posthoc, VERIFY, ESTIMATE, MEMBERSHIP
+    return VERBATIM, VERBATIM_UPPER, GREEDY, GREEDY_ANSWER, sweep, NEAR, posthoc, VERIFY, ESTIMATE, MEMBERSHIP
 
 
 def measures_of(config: RunConfig) -> tuple[Measure, ...]:

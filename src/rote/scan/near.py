@@ -84,7 +84,7 @@ class SearchStage:
 
     def _searched(self, item: Measured, outcome: SearchOutcome) -> NearResult:
         assert item.rating is not None
-        bounds = with_verbatim(outcome.bounds, item.score.p)
+        bounds = with_verbatim(outcome.bounds, item.score.p, item.score.p_upper)
         return NearResult(
             bounds=bounds,
             verdict=bounds.verdict(self._config.threshold),
@@ -99,7 +99,8 @@ class SearchStage:
     def _unsearched(self, item: Measured) -> NearResult:
         assert item.rating is not None
         budget = self._options.edit_budget
-        bounds = with_verbatim(Bounds((0.0,) * (budget + 1), (1.0,) * (budget + 1)), item.score.p)
+        unknown = Bounds((0.0,) * (budget + 1), (1.0,) * (budget + 1))
+        bounds = with_verbatim(unknown, item.score.p, item.score.p_upper)
         return NearResult(
             bounds=bounds,
             verdict=bounds.verdict(self._config.threshold),
@@ -112,15 +113,17 @@ class SearchStage:
         )
 
 
-def with_verbatim(bounds: Bounds, p_verbatim: float) -> Bounds:
+def with_verbatim(bounds: Bounds, p_verbatim: float, p_upper: float | None = None) -> Bounds:
     """Bounds in which the mass at distance 0, which is the target's alone, is what teacher forcing says it is.
 
         lower[e] = p_z + found[e] − found[0]        upper[0] = p_z, elsewhere as found
 
     A search that came upon the target has p_z in found[0], on another numeric path: one of the two roundings counts,
     never the larger. One that lost it (no pin, or stopped early) has found[0] = 0, and p_z adds to what it found.
+    Where p_z is known from `p_verbatim` to `p_upper` only, upper[0] is the least that either of the two passes shows.
     """
     lower = tuple(min(1.0, p_verbatim + (found - bounds.lower[0])) for found in bounds.lower)
     # At least the lower bound: the roundings may differ where nothing is open.
     upper = tuple(max(high, low) for high, low in zip(bounds.upper[1:], lower[1:], strict=True))
-    return Bounds(lower, (lower[0], *upper))
+    verbatim = lower[0] if p_upper is None else max(lower[0], min(p_upper, bounds.upper[0]))
+    return Bounds(lower, (verbatim, *upper))

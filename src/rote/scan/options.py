@@ -23,13 +23,16 @@ ClosenessName = Literal["levenshtein", "hamming", "bleu", "characters", "words"]
 EstimateName = Literal["auto", "all", "none"]
 MEASURES: tuple[MeasureName, ...] = ("greedy", "verbatim", "near")
 """What is measured where nobody says otherwise."""
+DialectName = Literal["auto", "vllm", "sglang", "llamacpp"]
+ENDPOINT = "endpoint:"
+"""A model's name that begins so is the address of a server."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunConfig(MembershipOptions):
     """Options of `rote scan`. Every field is a flag (`--top-k`) and a YAML key (`top_k`) of the same name."""
 
-    model: str = like(Common, "model")
+    model: str = like(Common, "model", help="Model folder, hub id, or endpoint:URL of a server.")
     text: tuple[str, ...] = like(Common, "text")
     control: tuple[str, ...] = option((), "Control texts the model cannot have seen, like --text.", group="text")
     pairs: tuple[str, ...] = option(
@@ -161,6 +164,25 @@ class RunConfig(MembershipOptions):
         "auto", "Compile the model's layers: where it pays (a GPU and a long scan), always, or never.", group="machine"
     )
 
+    tokenizer: str | None = option(None, "Folder of the served model's tokenizer.", group="endpoint", is_path=True)
+    served_model: str | None = option(
+        None, "Name of the model at the server.", group="endpoint", default_words="its only one"
+    )
+    dialect: DialectName = option("auto", "Kind of server; auto asks it.", group="endpoint")
+    logprobs: int | None = option(
+        None, "Tokens that the server is asked to list for each place; fewer than --top-k leaves mass open.",
+        group="endpoint", at_least=1, default_words="as many as --top-k, or the most it gives",
+    )  # fmt: skip
+    concurrency: int = option(8, "Requests under way at once.", group="endpoint", at_least=1, at_most=256)
+    ask_twice: int = option(
+        4, "Windows that are asked about a second time, one prompt a request, to see whether numbers move.",
+        group="endpoint", at_least=0,
+    )  # fmt: skip
+    key_variable: str = like(Common, "key_variable")
+    attempts: int = like(Common, "attempts")
+    timeout_seconds: float = like(Common, "timeout_seconds")
+    max_requests: int | None = like(Common, "max_requests")
+    max_tokens_total: int | None = like(Common, "max_tokens_total")
     shard: str | None = option(
         None, "Measure one share of the windows, 0/3 … 2/3 for three; `rote merge` makes a run of all shares.",
         group="machine", default_words="all windows",
@@ -170,6 +192,8 @@ class RunConfig(MembershipOptions):
         settle(self)
         if self.shard is not None:
             parse_shard(self.shard)
+        if self.logprobs is not None and self.model and not self.is_served:
+            raise ConfigError(f"logprobs is {self.logprobs}, but {self.model} is no server; leave it out.")
         if not self.measures:
             raise ConfigError(
                 f"measures is empty; choose among {', '.join(get_args(MeasureName))}, separated by commas."
@@ -216,6 +240,15 @@ class RunConfig(MembershipOptions):
         return (self.policy, *(parse_policy(text) for text in self.sweep))
 
     @property
+    def is_served(self) -> bool:
+        return self.model.startswith(ENDPOINT)
+
+    @property
+    def is_capped(self) -> bool:
+        """Whether a server lists fewer tokens than the policy keeps: some mass stays open at every step."""
+        return self.logprobs is not None and (self.top_k is None or self.logprobs < self.top_k)
+
+    @property
     def limits(self) -> "Limits":
         from rote.search.base import Limits
 
@@ -234,6 +267,7 @@ class RunConfig(MembershipOptions):
         from rote.search.base import SearchOptions
 
         truncates = self.policy.top_k is not None
+        children = None if truncates or self.goes_on_long else self.max_children
         return SearchOptions(
             policy=self.policy,
             beam_width=self.beam_width,
@@ -246,7 +280,7 @@ class RunConfig(MembershipOptions):
             stop_rule="mass" if self.stop_rule == "off" else self.stop_rule,
             rank_by=self.rank,
             keep=None if self.verify or self.posthoc else self.keep,
-            max_children=None if truncates or self.goes_on_long else self.max_children,
+            max_children=self.logprobs if self.is_capped else children,
             record_frontier=self.needs_frontier,
             keep_states=self.goes_on_long,
         )
@@ -267,6 +301,14 @@ class RunConfig(MembershipOptions):
             "self_check",
             "compile",
             "shard",
+            "tokenizer",
+            "concurrency",
+            "ask_twice",
+            "key_variable",
+            "attempts",
+            "timeout_seconds",
+            "max_requests",
+            "max_tokens_total",
         }
         return {name: value for name, value in self.as_dict().items() if name not in left_out}
 

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import closing, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from rote.corpus.select import sample_key
 from rote.errors import WindowError
 from rote.models.base import LanguageModel
+from rote.models.endpoint import EndpointModel
 from rote.models.hf import HuggingFaceModel, load
 from rote.models.hf_compile import compile_layers
 from rote.scan.columns import continuations_schema, facts_of, measures_of, results_schema
@@ -17,7 +19,8 @@ from rote.scan.membership import reference_hash
 from rote.scan.options import RunConfig
 from rote.scan.pipeline import Facts, MeasuredWindow
 from rote.scan.score import windows_per_forward
-from rote.scan.source import Source, cut_source, fitted, read_given
+from rote.scan.served import connect_for, remembering
+from rote.scan.source import Given, Source, cut_source, fitted, read_given
 from rote.scan.totals import totals_of, windows_audited
 from rote.scan.verify import self_check
 from rote.search.sizing import check_slots, choose_slots, require_fitting
@@ -36,6 +39,8 @@ class ScanResult:
     path: Path
     was_complete: bool
     """True when the run had been finished before and nothing was measured now."""
+    notes: tuple[str, ...] = ()
+    """Sentences that whoever started the run should read."""
 
 
 def scan_to_folder(
@@ -50,22 +55,30 @@ def scan_to_folder(
     config.require_places()
     given = read_given(config)
     with progress.phase(f"loading {config.model}"):
-        model = load(config.model, revision=config.revision, dtype=config.dtype, device=config.device)
+        model, config = opened(config, given)
+    with closing(model) if isinstance(model, EndpointModel) else nullcontext():
         check_fits(model, config)
-    with progress.phase("cutting windows"):
-        source = cut_source(given, model, config)
-    windows = source.chosen.windows
-    check_memory(model, fitted(config, windows), windows=len(windows))
-    identity = run_identity(model, source, config)
-    # After the weights were hashed: compiling renames them.
-    if config.compile == "on" or (config.compile == "auto" and compiling_pays(model, config, len(windows))):
-        compile_layers(model.model)
-    with open_session(config, identity, fresh=fresh) as run:
-        if run.is_complete:
-            return ScanResult(run.path, was_complete=True)
-        run.write_texts(source.documents)
-        _Scan(config, model, source, run, progress).run(command_line, document_facts or {})
-    return ScanResult(Path(config.out), was_complete=False)
+        with progress.phase("cutting windows"):
+            source = cut_source(given, model, config)
+        windows = source.chosen.windows
+        check_memory(model, fitted(config, windows), windows=len(windows))
+        identity = run_identity(model, source, config)
+        # After the weights were hashed: compiling renames them.
+        if isinstance(model, HuggingFaceModel) and compiles(model, config, len(windows)):
+            compile_layers(model.model)
+        with open_session(config, identity, fresh=fresh) as run:
+            if run.is_complete:
+                return ScanResult(run.path, was_complete=True)
+            run.write_texts(source.documents)
+            notes = _Scan(config, model, source, run, progress).run(command_line, document_facts or {})
+        return ScanResult(Path(config.out), was_complete=False, notes=tuple(notes))
+
+
+def opened(config: RunConfig, given: Given) -> tuple[LanguageModel, RunConfig]:
+    """The model that `config` names, and the options with what only the model could say."""
+    if config.is_served:
+        return connect_for(config, given)
+    return load(config.model, revision=config.revision, dtype=config.dtype, device=config.device), config
 
 
 def open_session(config: RunConfig, identity: Mapping[str, Any], *, fresh: bool = False) -> RunSession:
@@ -97,7 +110,31 @@ class _Scan:
         self.session, self.progress = session, progress
         self.facts = Facts()
 
-    def run(self, command_line: Sequence[str], document_facts: Mapping[str, Mapping[str, Any]]) -> None:
+    def run(self, command_line: Sequence[str], document_facts: Mapping[str, Mapping[str, Any]]) -> list[str]:
+        """Returns sentences that whoever started the run should read."""
+        with remembering(self.model, self.session, self.fitted) as served:
+            timings = self._measure()
+            further: dict[str, Any] = {"self_check": self._self_check()}
+            if served is not None:
+                with self.progress.phase("asking a sample twice"):
+                    served.ask_twice(self.session, self.source.chosen.windows)
+                further["served"] = served.section()
+            with self.progress.phase("writing results"):
+                complete_scan(
+                    self.session,
+                    self.config,
+                    self.model,
+                    self.source,
+                    self.facts,
+                    command_line=command_line,
+                    timings=timings,
+                    document_facts=document_facts,
+                    **further,
+                )
+            return [] if served is None else served.notes()
+
+    def _measure(self) -> dict[str, float]:
+        """All windows that are missing; how long it took."""
         started, finished = time.monotonic(), self.session.finished_ids()
         missing = [window for window in self.source.chosen.windows if window.window_id not in finished]
         self.progress.start(len(self.source.chosen.windows), len(finished))
@@ -108,19 +145,7 @@ class _Scan:
                 self.progress.advance(1)
             self.facts = executor.facts
         self.session.flush()
-        timings = {"measuring_seconds": time.monotonic() - started, "windows_resumed": len(finished)}
-        with self.progress.phase("writing results"):
-            complete_scan(
-                self.session,
-                self.config,
-                self.model,
-                self.source,
-                self.facts,
-                command_line=command_line,
-                timings=timings,
-                document_facts=document_facts,
-                self_check=self._self_check(),
-            )
+        return {"measuring_seconds": time.monotonic() - started, "windows_resumed": len(finished)}
 
     def _self_check(self) -> dict[str, Any] | None:
         config = self.fitted
@@ -172,8 +197,11 @@ def complete_scan(
     session.complete(manifest, order=source.order)
 
 
-def compiling_pays(model: HuggingFaceModel, config: RunConfig, windows: int) -> bool:
-    """Whether the scan's first forwards alone take a GPU long enough: compiling takes a minute and saves a quarter."""
+def compiles(model: HuggingFaceModel, config: RunConfig, windows: int) -> bool:
+    """Whether layers are compiled: as asked for, or where the scan's first forwards alone take a GPU long enough, since
+    compiling takes a minute and saves a quarter."""
+    if config.compile != "auto":
+        return config.compile == "on"
     operations = 2.0 * (model.identity.parameters or 0) * windows * sum(config.limits)
     return model.device.type == "cuda" and operations > LONG_SCAN
 

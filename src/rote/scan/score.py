@@ -46,6 +46,8 @@ class ScoreStage:
         self._model, self._policies, self._limits = model, config.policies, config.limits
         self._listing = config.search_options().listing
         self._with_standard = "membership" in config.measures
+        self._server_lists = config.logprobs
+        self._is_capped = config.is_capped
         self._batch = windows_per_forward(model, config)
         self._session: TreeSession | None = None
         self.chunk_windows = self._choose_chunk()
@@ -112,14 +114,13 @@ class ScoreStage:
         scores, kept = first.scores, first.kept
         standard = torch.zeros(0) if scores.standard_scores is None else scores.standard_scores
         numbers = [scores.log_probs, scores.ranks, scores.model_log_probs, standard]
-        return _Launched(
-            windows, slots, kept, Handover([*numbers, kept.token_ids[..., 0], kept.log_probs[..., 0], listed])
-        )
+        padded = [kept.token_ids[..., 0], kept.log_probs[..., 0], listed, kept.unlisted]
+        return _Launched(windows, slots, kept, Handover([*numbers, *padded]))
 
     def _read(self, launched: "_Launched") -> list[Measured]:
         assert self._session is not None
         windows, slots, kept, _ = launched
-        numbers = launched.numbers()
+        numbers = launched.numbers(self._server_lists, is_capped=self._is_capped)
         for window, own in zip(windows, numbers, strict=True):
             require_numbers([own.model_log_probs.sum()], self._model.dtype, what=f"window {window.window_id}")
         return [
@@ -149,6 +150,7 @@ class _Numbers:
     standard_scores: NDArray[np.float64]  # [suffix], or nothing
     first_choices: NDArray[np.int64]  # [suffix]
     first_choice_log_probs: NDArray[np.float64]  # [suffix]
+    unlisted: NDArray[np.float64] | None  # [suffix], where a server's list is shorter than the policy's
 
 
 class _Launched(NamedTuple):
@@ -159,17 +161,20 @@ class _Launched(NamedTuple):
     kept: Kept
     arriving: Handover
 
-    def numbers(self) -> list[_Numbers]:
+    def numbers(self, server_lists: int | None, *, is_capped: bool) -> list[_Numbers]:
+        """`server_lists`: tokens that a server names for each place. Beyond them no rank is known and, where
+        `is_capped`, no probability."""
         lengths = [len(window.suffix_ids) for window in self.windows]
         ends = np.cumsum(lengths)[:-1]
-        log_probs, *flat, choices, choice_log_probs, listed = (tensor.numpy() for tensor in self.arriving.wait())
+        log_probs, ranks, model_log_probs, standard, *padded = (tensor.numpy() for tensor in self.arriving.wait())
+        choices, choice_log_probs, listed, unlisted = (_unpadded(rows, lengths) for rows in padded)
         # The search adds up the listed numbers; so does p_z, wherever the target is listed.
-        own = _unpadded(listed, lengths)
-        log_probs[0] = np.where(np.isfinite(own), own, log_probs[0])
+        log_probs[0] = np.where(np.isfinite(listed) | is_capped, listed, log_probs[0])
+        known_ranks = ranks if server_lists is None else np.minimum(ranks, server_lists)
         columns = [
             np.split(log_probs, ends, axis=1),
-            *(np.split(array, ends) for array in flat),
-            *(np.split(_unpadded(array, lengths), ends) for array in (choices, choice_log_probs)),
+            *(np.split(array, ends) for array in (known_ranks, model_log_probs, standard, choices, choice_log_probs)),
+            np.split(unlisted, ends) if is_capped else [None] * len(lengths),
         ]
         return [_Numbers(*parts) for parts in zip(*columns, strict=True)]
 
@@ -200,4 +205,13 @@ def _verbatim_score(window: Window, numbers: _Numbers, eos_ids: frozenset[int]) 
         tuple(numbers.first_choice_log_probs.tolist()),
         tuple(numbers.model_log_probs.tolist()),
         tuple(numbers.standard_scores.tolist()),
+        _most(numbers) if can_be_generated else None,
     )
+
+
+def _most(numbers: _Numbers) -> float | None:
+    """What p_z can be at most where a server's list is short: the lower bound, and all that its path left unlisted."""
+    if numbers.unlisted is None:
+        return None
+    reached = np.exp(np.concatenate([[0.0], np.cumsum(numbers.log_probs[0])]))  # of each beginning of the target
+    return min(1.0, float(reached[-1] + (reached[:-1] * numbers.unlisted).sum()))

@@ -63,9 +63,14 @@ class RunFolder:
         return self.path / "alternates.parquet"
 
     @property
+    def answers(self) -> Path:
+        """What a server was asked and answered, in the run of a served model."""
+        return self.path / "answers.jsonl"
+
+    @property
     def tables(self) -> tuple[Path, ...]:
         """What a finished run may hold beside its manifest and identity, whatever its kind."""
-        return self.results, self.continuations, self.texts, self.alternates
+        return self.results, self.continuations, self.texts, self.alternates, self.answers
 
     @property
     def parts(self) -> Path:

@@ -172,6 +172,15 @@ class RunSession:
             write_table(self._folder.texts, text_rows(documents), TEXT_COLUMNS, run_id=self.run_id)
         self._bound.append(self._folder.texts)
 
+    @property
+    def answers(self) -> Path:
+        """Where the answers of a served model are kept."""
+        return self._folder.answers
+
+    def bind(self, file: Path) -> None:
+        """A further file of the run, which the manifest will list by its hash."""
+        self._bound.append(file)
+
     def reopen(self) -> None:
         """A complete run is unfinished from here on, until it is completed again."""
         self._folder.manifest.unlink(missing_ok=True)

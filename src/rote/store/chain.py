@@ -51,16 +51,21 @@ def links(content: bytes, run_id: str | None) -> Iterator[Link]:
     """Every record of `content`, checked. `run_id` None: of whatever run it is."""
     before = None if run_id is None else first_hash(run_id)
     for number, line in enumerate(content.removesuffix(b"\n").split(b"\n") if content else (), 1):
-        record = _record(line, number)
-        if before is not None and record["before"] != before:
-            raise BrokenChain(
-                f"line {number} belongs to another run"
-                if number == 1
-                else f"line {number} does not follow the one before"
-            )
-        before = record.pop("hash")
-        del record["before"]
-        yield Link(record, before)
+        link = link_of(line, number, before)
+        before = link.hash
+        yield link
+
+
+def link_of(line: bytes, number: int, before: str | None) -> Link:
+    """The record of one line without its end, checked; `before` None: whatever comes before it."""
+    record = _record(line, number)
+    if before is not None and record["before"] != before:
+        raise BrokenChain(
+            f"line {number} belongs to another run" if number == 1 else f"line {number} does not follow the one before"
+        )
+    own = record.pop("hash")
+    del record["before"]
+    return Link(record, own)
 
 
 def _record(line: bytes, number: int) -> dict[str, Any]:

@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from rote.errors import RunError
-from rote.longform.chain import BrokenChain, first_hash, linked_line, links, whole_lines
-from rote.longform.journal import Journal, read_journal
 from tests.longform.audits import InProcess, invented_book, make_run
 from tests.longform.test_audit_resume import run_in_process
 from tests.loopback.brains import KnowsByHeart
+
+from rote.errors import RunError
+from rote.longform.journal import Journal, read_journal
+from rote.store.chain import BrokenChain, first_hash, linked_line, links, whole_lines
 
 BOOK = invented_book(260)
 

@@ -1,0 +1,220 @@
+"""A model behind a server: probabilities are asked for, everything else is computed here.
+
+There are no weights to hash. What tells such a model from others is the address, the name it is served under, the
+tokenizer and what the server says about itself; none of that can be verified from here, and the manifest says so.
+"""
+
+import copy
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rote.errors import ConfigError, ModelError
+from rote.files import parse_json, read_bytes
+from rote.models.endpoint_asking import Asker, Book
+from rote.models.endpoint_check import find_card, find_dialect, round_trip, try_server
+from rote.models.endpoint_client import Manners, Server
+from rote.models.endpoint_dialects import Card, Prompt
+from rote.models.endpoint_rows import Filling
+from rote.models.endpoint_session import EndpointSession, LeftOpen
+from rote.models.hf_identity import ModelIdentity, hash_tokenizer
+from rote.models.hf_trust import explained, refuse_what_would_run_code
+from rote.models.model_folder import CONFIG
+from rote.models.origin import check_endpoint
+from rote.models.scoring import WindowScores, score_tokens
+from rote.models.tokenizing import Tokenizing
+from rote.policy import Policy
+
+SCHEME = "endpoint:"
+PROBE_TEXT = "The quick brown fox jumps over the lazy dog"
+UNVERIFIED = "not known: a server's weights cannot be seen"
+_SETTINGS = (CONFIG, "generation_config.json")
+_LARGEST_SETTINGS = 10_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointIdentity(ModelIdentity):
+    """What can be said about a served model. None of it is verified: a server can answer with any model it likes."""
+
+    endpoint: str
+    served_model: str
+    dialect: str
+    scores: str
+    """How probabilities inside a prompt were asked for."""
+    values: str
+    listed_tokens: int
+    tokenizer_round_trip: str
+    server_says: dict[str, Any]
+    is_verified: bool = False
+
+
+class EndpointModel(Tokenizing):
+    """A served model as the search sees it. Build one with `connect`."""
+
+    device = torch.device("cpu")
+    dtype = torch.float32
+    searches_trees = True
+
+    def __init__(
+        self, asker: Asker, tokenizer: Any, identity: EndpointIdentity, *, filling: Filling, card: Card, folder: str
+    ) -> None:
+        super().__init__(tokenizer, identity.name)
+        self.identity, self.filling, self.asker = identity, filling, asker
+        self.vocab_size = filling.vocab_size
+        self.max_positions = card.max_positions
+        self.eos_ids = _eos_ids(tokenizer, folder, self.vocab_size)
+        self.left_open = LeftOpen()
+
+    @property
+    def in_float32(self) -> "EndpointModel":
+        return self
+
+    @property
+    def listed_tokens(self) -> int:
+        return self.filling.listed
+
+    def close(self) -> None:
+        self.asker.server.close()
+
+    def remember(self, book: Book) -> None:
+        """From now on answers come from `book` where it has them, and go there. What was asked before is counted."""
+        before = self.asker.book
+        for number in range(before.requests):
+            book.sending(prompts=1, tokens=before.tokens if number == 0 else 0)
+        self.asker.book = book
+
+    def again(self, book: Book) -> "EndpointModel":
+        """The same model, asked one prompt a request: other company for every prompt."""
+        other = copy.copy(self)
+        other.asker = copy.copy(self.asker)
+        other.asker.book, other.asker.prompts_per_request = book, 1
+        other.left_open = LeftOpen()
+        return other
+
+    def next_logits(self, histories: Sequence[Sequence[int]]) -> Tensor:
+        prompts = [Prompt(tuple(history), len(history) - 1) for history in histories]
+        return self.filling.logits([rows[0] for rows in self.asker.rows(prompts)])
+
+    def score(self, windows: Sequence[Sequence[int]], suffix_tokens: int, policies: Sequence[Policy]) -> WindowScores:
+        prompts = [Prompt(tuple(window[:-1]), len(window) - 1 - suffix_tokens) for window in windows]
+        parts = [
+            score_tokens(self.filling.logits(rows), torch.tensor(window[-suffix_tokens:]), policies)
+            for window, rows in zip(windows, self.asker.rows(prompts), strict=True)
+        ]
+        return WindowScores(
+            torch.stack([part.log_probs for part in parts], 1),
+            torch.stack([part.ranks for part in parts]),
+            torch.stack([part.model_log_probs for part in parts]),
+        )
+
+    def open_tree(self, slots: int, entries: int, *, longest: int | None = None) -> EndpointSession:
+        return EndpointSession(self.asker, self.filling, self.left_open, slots=slots, entries=entries)
+
+    def tree_bytes_per_entry(self) -> int:
+        return 8
+
+    def score_bytes_per_token(self) -> int:
+        return 4 * self.vocab_size
+
+
+def is_endpoint(name: str) -> bool:
+    return name.startswith(SCHEME)
+
+
+def connect(
+    name: str,
+    *,
+    key: str,
+    policy: Policy,
+    tokenizer: str | None,
+    served_model: str | None = None,
+    dialect: str = "auto",
+    listed: int | None = None,
+    manners: Manners | None = None,
+    texts: Sequence[str] = (),
+) -> EndpointModel:
+    """The model served at `name`, tried before anything is measured. `listed` None asks for all that `policy` keeps;
+    `texts` are tokenised on both sides and must agree."""
+    if tokenizer is None:
+        raise ConfigError("tokenizer is missing; give --tokenizer FOLDER, that of the model that is served.")
+    root = check_endpoint(name.removeprefix(SCHEME)).rstrip("/").removesuffix("/v1")
+    loaded = load_tokenizer(tokenizer)
+    server = Server(root, key, manners or Manners())
+    try:
+        card = find_card(server, served_model)
+        kind = find_dialect(dialect, card, root)
+        vocab_size = max(len(loaded), card.vocab_size or 0, _settings(tokenizer).get("vocab_size") or 0)
+        asker = Asker(server, kind, model=card.name, listed=listed or policy.width(vocab_size), vocab_size=vocab_size)
+        tokenizing = Tokenizing(loaded, name)
+        checked = round_trip(server, kind, tokenizing, model=card.name, texts=texts)
+        tried = try_server(asker, _probe(tokenizing))
+    except BaseException:
+        server.close()
+        raise
+    identity = EndpointIdentity(
+        name=name,
+        revision=None,
+        weights_hash=f"{UNVERIFIED}; {card.name} at {root}",
+        tokenizer_hash=hash_tokenizer(loaded),
+        parameters=None,
+        dtype="the server's",
+        device="the server's",
+        endpoint=root,
+        served_model=card.name,
+        dialect=tried.dialect.name,
+        scores=tried.dialect.scores or "one prompt a place",
+        values=tried.values,
+        listed_tokens=tried.listed,
+        tokenizer_round_trip=checked,
+        server_says=card._asdict(),
+    )
+    filling = Filling(policy, tried.listed, vocab_size)
+    return EndpointModel(asker, loaded, identity, filling=filling, card=card, folder=tokenizer)
+
+
+def load_tokenizer(folder: str) -> Any:
+    """The tokenizer of a folder on this machine; code that a folder brings along is not run."""
+    from transformers import AutoTokenizer
+
+    path = Path(os.path.expanduser(folder))
+    if not path.is_dir():
+        raise ModelError(f"there is no tokenizer folder at {folder}; give one with tokenizer.json.")
+    refuse_what_would_run_code(folder, path)
+    try:
+        return AutoTokenizer.from_pretrained(str(path), trust_remote_code=False)
+    except Exception as error:  # whatever libraries make of a damaged folder
+        raise explained(folder, error) from error
+
+
+def _probe(tokenizing: Tokenizing) -> list[int]:
+    """A few tokens to try a server with, two at least."""
+    (encoded,) = tokenizing.encode_batch([PROBE_TEXT])
+    ids = list(encoded.ids[:8]) or [0]
+    return ids if len(ids) > 1 else ids * 2
+
+
+def _settings(folder: str) -> dict[str, Any]:
+    """What config.json and generation_config.json beside a tokenizer say, where they are."""
+    known: dict[str, Any] = {}
+    for name in _SETTINGS:
+        path = Path(os.path.expanduser(folder), name)
+        if path.exists():
+            try:
+                content = parse_json(read_bytes(path, most=_LARGEST_SETTINGS))
+            except (OSError, ValueError) as error:
+                raise ModelError(f"{path} cannot be read as JSON ({error}); give the tokenizer's own.") from error
+            known |= content if isinstance(content, dict) else {}
+    return known
+
+
+def _eos_ids(tokenizer: Any, folder: str, vocab_size: int) -> frozenset[int]:
+    """Every id that ends a generation: the settings' and the tokenizer's."""
+    ids: set[int] = set()
+    for value in (_settings(folder).get("eos_token_id"), tokenizer.eos_token_id):
+        ids |= set(value) if isinstance(value, list) else {value} if isinstance(value, int) else set()
+    return frozenset(token for token in ids if 0 <= token < vocab_size)

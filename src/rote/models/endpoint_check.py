@@ -1,0 +1,154 @@
+"""What is found out about a server before anything is measured: how many tokens it lists, how it tells about places
+inside a prompt, what its values mean, and whether it has the tokenizer that was given."""
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from rote.errors import ConfigError, EndpointError
+from rote.models.chat_reply import Unreadable
+from rote.models.endpoint_asking import Asker
+from rote.models.endpoint_client import Server
+from rote.models.endpoint_dialects import Card, Dialect, Prompt, card_of
+from rote.models.endpoint_llamacpp import LlamaCpp
+from rote.models.endpoint_rows import Row
+from rote.models.endpoint_sglang import Sglang
+from rote.models.endpoint_vllm import Vllm
+from rote.models.responder import NothingThere, RequestRejected
+from rote.models.tokenizing import Tokenizing
+
+DIALECTS: dict[str, type[Vllm] | type[Sglang] | type[LlamaCpp]] = {
+    "vllm": Vllm,
+    "sglang": Sglang,
+    "llamacpp": LlamaCpp,
+}
+TRIED_TEMPERATURE = 0.5
+TOLD_APART = 0.02
+"""Difference of two log-probabilities from which temperatures can be told apart, in nat."""
+ROUND_TRIP_TEXTS = (
+    "The quick brown fox jumps over the lazy dog.",
+    " It was — they said — the 3rd of “May”;\n\nnaïve façade, 12,345.67 €\tend",
+)
+
+
+class Tried(NamedTuple):
+    """What a server was found to do."""
+
+    dialect: Dialect
+    listed: int
+    values: str
+    """Whether its values come before or after the temperature. They are asked for at temperature 1, where both are the
+    model's own."""
+
+
+def find_card(server: Server, served_model: str | None) -> Card:
+    """The model that is meant, of those that the server says it has."""
+    answer = server.get("/v1/models")
+    entries = answer.get("data") if isinstance(answer, dict) else None
+    cards = [card_of(entry) for entry in entries] if isinstance(entries, list) else []
+    chosen = [card for card in cards if served_model in (None, card.name)]
+    if len(chosen) == 1:
+        return chosen[0]
+    names = ", ".join(card.name for card in cards[:10]) or "none"
+    wanted = "several models" if served_model is None and cards else f"no model {served_model or ''}".rstrip()
+    raise ConfigError(f"{server.root} serves {wanted} ({names}); choose one of them with --served-model.")
+
+
+def find_dialect(asked_for: str, card: Card, root: str) -> Dialect:
+    """The dialect that was asked for, or the one that the server's own words give away."""
+    name = card.owner if asked_for == "auto" else asked_for
+    if name not in DIALECTS:
+        raise ConfigError(
+            f"{root} says that its model is owned by {card.owner!r}, which tells nothing about how to ask it; "
+            f"give --dialect {', '.join(DIALECTS)}."
+        )
+    return DIALECTS[name]()
+
+
+def try_server(asker: Asker, probe: Sequence[int]) -> Tried:
+    """Ask a few small things; `asker` has the dialect and wants as many tokens listed as the policy keeps."""
+    prompt = Prompt(tuple(probe), len(probe) - 1)
+    asker.listed = find_listed(asker, prompt)
+    if asker.dialect.scores is not None:
+        asker.dialect = find_scores(asker, Prompt(prompt.token_ids, 0))
+    return Tried(asker.dialect, asker.listed, find_values(asker, prompt))
+
+
+def find_listed(asker: Asker, prompt: Prompt) -> int:
+    """How many tokens the server lists: what is wanted, or the most it says or shows that it gives."""
+    wanted = min(asker.listed, asker.vocab_size)
+    while wanted >= 1:
+        try:
+            (places,) = asker.said([prompt], listed=wanted)
+        except RequestRejected as refusal:
+            numbers = [int(number) for number in re.findall(r"\d+", str(refusal).partition("answered")[2])]
+            wanted = max((number for number in numbers if 0 < number < wanted), default=0)
+            if not wanted:
+                raise
+            continue
+        count = len(places[0])
+        if count >= wanted:
+            return wanted
+        # The token that was sampled may stand beside the list.
+        wanted = count - 1
+    raise EndpointError(f"{asker.server.root} lists no tokens with their probabilities; use another server.")
+
+
+def find_scores(asker: Asker, chain: Prompt) -> Dialect:
+    """The dialect in the way that works for places inside a prompt; one prompt a place if none does."""
+    dialect = asker.dialect
+    for way in (dialect, Vllm("echo")) if isinstance(dialect, Vllm) else (dialect,):
+        try:
+            asker.dialect = way
+            asker.said([chain])
+            return way
+        except (Unreadable, RequestRejected):
+            continue
+    dialect.scores = None
+    return dialect
+
+
+def find_values(asker: Asker, prompt: Prompt) -> str:
+    """Whether values change with the temperature that is asked for."""
+    ((plain,),) = asker.rows([prompt])
+    ((cold,),) = asker.rows([prompt], temperature=TRIED_TEMPERATURE)
+    pairs = _common_gaps(plain, cold)
+    if not pairs:
+        return "not told apart"
+    gap, cold_gap = max(pairs)
+    for words, expected in (("before temperature", gap), ("after temperature", gap / TRIED_TEMPERATURE)):
+        if abs(cold_gap - expected) <= 0.25 * gap:
+            return words
+    raise EndpointError(
+        f"{asker.server.root} gives values that neither stay as they are with the temperature nor follow it "
+        f"({gap:.3f} nat at 1, {cold_gap:.3f} at {TRIED_TEMPERATURE:g}); something changes them on the way."
+    )
+
+
+def _common_gaps(plain: Row, cold: Row) -> list[tuple[float, float]]:
+    """How far listed tokens are below the first one, both ways, for tokens in both lists."""
+    first = dict(zip(plain.token_ids.tolist(), plain.log_probs.tolist(), strict=True))
+    second = dict(zip(cold.token_ids.tolist(), cold.log_probs.tolist(), strict=True))
+    top = int(plain.token_ids[0])
+    if top not in second:
+        return []
+    common = [token for token in first if token in second and first[token] > -100 and second[token] > -100]
+    gaps = [(first[top] - first[token], second[top] - second[token]) for token in common]
+    return [pair for pair in gaps if pair[0] >= TOLD_APART]
+
+
+def round_trip(server: Server, dialect: Dialect, tokenizing: Tokenizing, *, model: str, texts: Sequence[str]) -> str:
+    """Refuse a tokenizer that is not the server's. Says how it was seen."""
+    for text in (*ROUND_TRIP_TEXTS, *texts):
+        try:
+            answer = server.post("/tokenize", dialect.tokenize_body(text, model=model))
+        except NothingThere:
+            return "not checked: the server has no /tokenize"
+        theirs = answer.get("tokens") if isinstance(answer, dict) else None
+        (ours,) = tokenizing.encode_batch([text])
+        if not isinstance(theirs, list) or list(ours.ids) != theirs:
+            raise ConfigError(
+                f"the tokenizer given is not the one that {server.root} uses: {text[:40]!r} is {list(ours.ids)[:8]} "
+                f"here and {str(theirs)[:60]} there; give the --tokenizer of the model that is served."
+            )
+    return f"{len(ROUND_TRIP_TEXTS) + len(texts)} texts gave the same tokens"

@@ -1,0 +1,260 @@
+"""A server on the loopback interface that tells log-probabilities of any causal model, in the shapes of vLLM, SGLang
+and llama.cpp, with the limits, traps and faults of such servers on demand."""
+
+import json
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Any
+
+import torch
+
+from rote.models.base import CausalModel
+from tests.loopback.server import STATUS, Fault
+
+Listed = list[tuple[int, float]]
+
+
+@dataclass
+class Habits:
+    """How a server behaves. `shift` moves every log-probability but the first by so much, by the prompts in a request:
+    numbers that depend on what else is in the batch."""
+
+    dialect: str = "vllm"
+    cap: int | None = None
+    has_text_keys: bool = False
+    is_after_temperature: bool = False
+    knows_prompt_logprobs: bool = True
+    knows_echo: bool = True
+    has_tokenize: bool = True
+    owner: str | None = None
+    names: Sequence[str] = ("table",)
+    shift: Callable[[int], float] = lambda prompts: 0.0
+    retry_after: str = "0"
+
+
+@dataclass
+class Seen:
+    """What arrived. `prompts` are those of requests that were answered, `bodies` all requests for probabilities."""
+
+    bodies: list[dict[str, Any]] = field(default_factory=list)
+    prompts: list[tuple[int, ...]] = field(default_factory=list)
+    authorisations: set[str] = field(default_factory=set)
+    most_at_once: int = 0
+
+
+class LogprobServer:
+    """`faults[n]` is what the n-th request for probabilities (from 0) suffers."""
+
+    def __init__(
+        self,
+        model: CausalModel,
+        tokenize: Callable[[str], list[int]],
+        habits: Habits | None = None,
+        faults: Mapping[int, Fault] | None = None,
+        *,
+        port: int = 0,
+    ) -> None:
+        self.model, self.tokenize, self.habits = model, tokenize, habits or Habits()
+        self.faults, self.seen = dict(faults or {}), Seen()
+        self.closing, self.lock = threading.Event(), threading.Lock()
+        self._at_once = 0
+        self._http = _Http(("127.0.0.1", port), _handler(self))
+        self._thread = threading.Thread(target=self._http.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+
+    @property
+    def port(self) -> int:
+        return int(self._http.server_address[1])
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def __enter__(self) -> "LogprobServer":
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.closing.set()
+        self._http.shutdown()
+        self._http.server_close()
+        self._thread.join()
+
+    def models(self) -> dict[str, Any]:
+        owner = self.habits.owner or self.habits.dialect
+        entries: list[dict[str, Any]] = [
+            {"id": name, "object": "model", "owned_by": owner} for name in self.habits.names
+        ]
+        for entry in entries:
+            entry |= {"meta": {"n_vocab": self.model.vocab_size, "n_ctx": 4096}} if owner == "llamacpp" else {}
+        return {"object": "list", "data": entries}
+
+    def admit(self, body: dict[str, Any]) -> Fault | None:
+        with self.lock:
+            self.seen.bodies.append(body)
+            self._at_once += 1
+            self.seen.most_at_once = max(self.seen.most_at_once, self._at_once)
+            return self.faults.get(len(self.seen.bodies) - 1)
+
+    def leave(self) -> None:
+        with self.lock:
+            self._at_once -= 1
+
+    def work(self, body: dict[str, Any]) -> Any:
+        with self.lock:  # one model, many threads
+            answer = {"vllm": self._vllm, "sglang": self._sglang, "llamacpp": self._llamacpp}[self.habits.dialect](body)
+            prompts = body["input_ids"] if self.habits.dialect == "sglang" else body["prompt"]
+            self.seen.prompts += [tuple(prompt) for prompt in prompts]
+            return answer
+
+    def _lists(self, prompt: list[int], count: int, first: int, temperature: float, prompts: int) -> list[Listed]:
+        """The `count` most likely tokens after each place of the prompt from `first` on."""
+        histories = [prompt[: place + 1] for place in range(first, len(prompt))]
+        logits = torch.cat([self.model.next_logits([history]) for history in histories]).double()
+        if self.habits.is_after_temperature:
+            logits = logits / temperature
+        values = logits.log_softmax(-1)
+        order = values.sort(dim=-1, descending=True, stable=True).indices[:, :count]
+        shift = self.habits.shift(prompts)
+        return [
+            [(token, float(row[token]) - (shift if place else 0.0)) for place, token in enumerate(tokens)]
+            for row, tokens in zip(values, order.tolist(), strict=True)
+        ]
+
+    def _vllm(self, body: dict[str, Any]) -> dict[str, Any]:
+        count, temperature = body["logprobs"], body["temperature"]
+        choices = []
+        for index, prompt in enumerate(body["prompt"]):
+            is_echo = body.get("echo") and self.habits.knows_echo
+            wants_prompt = "prompt_logprobs" in body and self.habits.knows_prompt_logprobs
+            first = 0 if is_echo or wants_prompt else len(prompt) - 1
+            lists = self._lists(prompt, count, first, temperature, len(body["prompt"]))
+            # As vLLM: the token that was sampled is there too, whatever its rank; here the last one.
+            lists[-1] += self._lists(prompt, self.model.vocab_size, len(prompt) - 1, temperature, 1)[0][-1:]
+            shown: list[Any] = [self._keyed(listed) for listed in (lists if is_echo else lists[-1:])]
+            choice: dict[str, Any] = {
+                "index": index,
+                "text": "x",
+                "finish_reason": "length",
+                "logprobs": {"text_offset": [0], "token_logprobs": [0.0], "tokens": ["x"]},
+            }
+            choice["logprobs"]["top_logprobs"] = [None, *shown] if is_echo else shown
+            if wants_prompt:
+                choice["prompt_logprobs"] = [None, *(self._by_id(prompt, at, one) for at, one in enumerate(lists[:-1]))]
+            choices.append(choice)
+        # Order is no promise of the protocol; the index is.
+        return {"id": "cmpl", "object": "text_completion", "model": body["model"], "choices": choices[::-1]}
+
+    def _keyed(self, listed: Listed) -> dict[str, float]:
+        key = "word" if self.habits.has_text_keys else "token_id:"
+        return {f"{key}{token}": max(value, -9999.0) for token, value in listed}
+
+    def _by_id(self, prompt: list[int], place: int, listed: Listed) -> dict[str, Any]:
+        """As vLLM: the token that came is there too, whatever its rank."""
+        own = prompt[place + 1]
+        (whole,) = self._lists(prompt[: place + 1], self.model.vocab_size, place, 1.0, 1)
+        known = dict(listed) | {own: dict(whole)[own]}
+        return {str(token): {"logprob": value, "rank": 1, "decoded_token": "x"} for token, value in known.items()}
+
+    def _sglang(self, body: dict[str, Any]) -> list[dict[str, Any]]:
+        count, temperature = body["top_logprobs_num"], body["sampling_params"]["temperature"]
+        answers = []
+        for prompt, start in zip(body["input_ids"], body["logprob_start_len"], strict=True):
+            begin = len(prompt) - 1 if start == -1 else start
+            lists = self._lists(prompt, count, begin, temperature, len(body["input_ids"]))
+            triples = [[[value, token, None] for token, value in listed] for listed in lists]
+            meta: dict[str, Any] = {"prompt_tokens": len(prompt), "output_top_logprobs": triples[-1:]}
+            if start != -1:
+                meta["input_token_logprobs"] = [
+                    [None if at == begin else -1.0, prompt[at], None] for at in range(begin, len(prompt))
+                ]
+                meta["input_top_logprobs"] = [None, *triples[:-1]]
+            answers.append({"text": "x", "meta_info": meta})
+        return answers
+
+    def _llamacpp(self, body: dict[str, Any]) -> list[dict[str, Any]]:
+        answers = []
+        for index, prompt in enumerate(body["prompt"]):
+            (listed,) = self._lists(prompt, body["n_probs"], len(prompt) - 1, body["temperature"], len(body["prompt"]))
+            if self.habits.has_text_keys:
+                probs = [{"tok_str": "x", "prob": 0.5} for _ in listed]
+                place: dict[str, Any] = {"content": "x", "probs": probs}
+            else:
+                top = [{"id": token, "token": "x", "bytes": [120], "logprob": value} for token, value in listed]
+                place = {**top[0], "top_logprobs": top}
+            answers.append({"index": index, "content": "x", "completion_probabilities": [place]})
+        return answers[::-1]
+
+
+class _Http(ThreadingHTTPServer):
+    daemon_threads = True
+    allow_reuse_address = True
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A client that hangs up is what some tests wait for."""
+
+
+def _handler(server: LogprobServer) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True
+
+        def do_GET(self) -> None:
+            server.seen.authorisations.add(self.headers.get("Authorization", ""))
+            self.send(200, server.models()) if self.path == "/v1/models" else self.send(404, {})
+
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            if self.path == "/tokenize" and server.habits.has_tokenize:
+                text = body["content"] if server.habits.dialect == "llamacpp" else body["prompt"]
+                self.send(200, {"tokens": server.tokenize(text)})
+            elif self.path in ("/v1/completions", "/generate", "/completion"):
+                fault = server.admit(body)
+                try:
+                    self.answer(body, fault)
+                finally:
+                    server.leave()
+            else:
+                self.send(404, {"error": {"message": "Not Found"}})
+
+        def answer(self, body: dict[str, Any], fault: Fault | None) -> None:
+            asked = body.get("logprobs", 0)
+            if fault is Fault.SLOW:
+                server.closing.wait(30)
+            if fault in (Fault.SLOW, Fault.DROPPED):
+                self.close_connection = True
+            elif fault in STATUS:
+                said = f"bad {self.headers['Authorization']}" if fault is Fault.ECHO_KEY else f"fault: {fault}"
+                headers = {"Retry-After": server.habits.retry_after} if fault is Fault.RATE_LIMIT else {}
+                self.send(STATUS[fault], {"error": {"message": said}}, headers)
+            elif server.habits.cap is not None and asked > server.habits.cap:
+                said = f"Requested sample logprobs of {asked}, which is greater than max allowed: {server.habits.cap}"
+                self.send(400, {"error": {"message": said}})
+            else:
+                self.send(200, server.work(body), cut=fault is Fault.TRUNCATED, is_json=fault is not Fault.NOT_JSON)
+
+        def send(
+            self,
+            status: int,
+            content: Any,
+            headers: Mapping[str, str] | None = None,
+            *,
+            cut: bool = False,
+            is_json: bool = True,
+        ) -> None:
+            written = json.dumps(content).encode() if is_json else b"this is not JSON"
+            self.send_response(status)
+            for name, value in {"Content-Length": str(len(written)), **(headers or {})}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(written[: len(written) // 2] if cut else written)
+            self.close_connection = cut
+
+        def log_message(self, *arguments: object) -> None:
+            """Quiet."""
+
+    return Handler

@@ -1,0 +1,68 @@
+"""Table models behind a loopback server, opened as a user's command opens a served model."""
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer, decoders, pre_tokenizers
+from tokenizers import models as tokenizer_models
+from transformers import PreTrainedTokenizerFast
+
+from rote.models.base import CausalModel
+from rote.models.endpoint import EndpointModel, connect
+from rote.models.endpoint_client import Manners
+from rote.models.responder import RetryPolicy
+from rote.policy import Policy
+from tests.loopback.logprobs import Habits, LogprobServer
+
+KEY = "sk-loopback-0123456789"
+DIALECTS = ("vllm", "sglang", "llamacpp")
+
+
+def word_tokenizer(size: int) -> Any:
+    """One token for each of `size` words; every other word is the first token."""
+    words = {"zero": 0, **{f"w{number}": number for number in range(1, size)}}
+    tokenizer = Tokenizer(tokenizer_models.WordLevel(words, unk_token="zero"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.decoder = decoders.WordPiece(prefix="")
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer)
+
+
+def word_folder(folder: Path, size: int) -> Path:
+    path = folder / f"words-{size}"
+    if not path.exists():
+        word_tokenizer(size).save_pretrained(path)
+    return path
+
+
+def tokens_of(tokenizer: Any, text: str) -> list[int]:
+    return list(tokenizer(text, add_special_tokens=False)["input_ids"])
+
+
+def quick(**changes: Any) -> Manners:
+    """Manners that wait for nothing."""
+    return Manners(retry=RetryPolicy(base_seconds=0.0), sleep=lambda seconds: None, **changes)
+
+
+@contextmanager
+def serving(model: CausalModel, habits: Habits | None = None, **further: Any) -> Iterator[LogprobServer]:
+    tokenizer = word_tokenizer(model.vocab_size)
+    with LogprobServer(model, lambda text: tokens_of(tokenizer, text), habits, **further) as server:
+        yield server
+
+
+@contextmanager
+def open_served(
+    server: LogprobServer, folder: Path, policy: Policy, manners: Manners | None = None, **options: Any
+) -> Iterator[EndpointModel]:
+    model = connect(
+        f"endpoint:{server.url}",
+        key=KEY,
+        policy=policy,
+        tokenizer=str(word_folder(folder, server.model.vocab_size)),
+        manners=manners or quick(),
+        **options,
+    )
+    with closing(model):
+        yield model
