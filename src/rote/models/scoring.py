@@ -98,7 +98,11 @@ def score_by_histories(
         histories = [window[: len(window) - suffix_tokens + place] for window in windows]
         wanted = torch.tensor([window[len(history)] for window, history in zip(windows, histories, strict=True)])
         parts.append(score_tokens(next_logits(histories), wanted, policies))
-    return WindowScores(*(torch.stack(columns, -1) for columns in zip(*parts, strict=True)))
+    return WindowScores(
+        torch.stack([part.log_probs for part in parts], -1),
+        torch.stack([part.ranks for part in parts], -1),
+        torch.stack([part.model_log_probs for part in parts], -1),
+    )
 
 
 def _ranks(logits: Tensor, tokens: Tensor, wanted: Tensor, listed: Tensor) -> Tensor:
