@@ -86,6 +86,8 @@ class StopsAfter:
 
     def start(self, total: int, done: int) -> None: ...
 
+    def remark(self, words: str) -> None: ...
+
     def advance(self, windows: int) -> None:
         self.left -= 1
         if self.left == 0:

@@ -29,6 +29,8 @@ class Silent:
 
     def advance(self, windows: int) -> None: ...
 
+    def remark(self, words: str) -> None: ...
+
 
 class Killed(Exception):
     pass

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from rote.corpus.documents import Document
-from rote.corpus.windows import Selection, Tally, WindowSet
+from rote.corpus.windows import Selection
 from rote.scan.columns import continuations_schema, facts_of, measures_of, results_schema
 from rote.scan.options import MEASURES, RunConfig
 from rote.scan.run import open_session, texts_section
@@ -222,21 +222,21 @@ def write_run(
             return folder
         windows = [window_of(row) for rows in rows_of for row in rows]
         counts = Counter(window.document for window in windows)
-        tally = Tally(counts, Counter({book.name: 3 for book in books_given}))
         starts: Counter[Split] = Counter()
         for book in books_given:
             starts[Split(book.split)] += counts[book.name] + 3
-        chosen = WindowSet(windows, tally, selection or Selection("all", None, config.seed, dict(starts)))
+        chosen = selection or Selection("all", None, config.seed, dict(starts))
+        source = Source(texts, chosen, lambda tally, is_finished: iter(()))
         facts = {book.name: known_facts(book) for book in books_given}
         manifest = build_manifest(
             config=config.as_dict(),
-            texts=texts_section(Source(texts, chosen), facts),
+            texts=texts_section(source, counts, {book.name: 3 for book in books_given}, facts),
             model=MODEL | {"name": model, "revision": "main"},
             device={"name": "cpu"},
             seed=config.seed,
             command_line=["rote", "scan", "--model", model],
             timings={"measuring_seconds": 61.5},
-            totals={"windows": len(windows), "token_evals": 1_234_567, "selection": asdict(chosen.selection)},
+            totals={"windows": len(windows), "token_evals": 1_234_567, "selection": asdict(chosen)},
         )
         session.complete(manifest)
     return folder

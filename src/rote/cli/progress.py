@@ -48,6 +48,9 @@ class TerminalProgress:
     def advance(self, windows: int) -> None:
         self._display.advance(self._task, windows)
 
+    def remark(self, words: str) -> None:
+        self._display.update(self._task, description=f"measuring ({words})")
+
 
 class LoggedProgress:
     """Knows what is happening and tells it as one line; somebody else decides when."""
@@ -56,6 +59,7 @@ class LoggedProgress:
         self._unit, self._clock = unit, clock
         self._phase = "starting"
         self._total, self._done, self._resumed = 0, 0, 0
+        self._remark = ""
         self._began = clock()
 
     @contextmanager
@@ -75,11 +79,14 @@ class LoggedProgress:
     def advance(self, windows: int) -> None:
         self._done += windows
 
+    def remark(self, words: str) -> None:
+        self._remark = f" ({words})"
+
     def line(self) -> str:
         """What is happening, how much is done, how fast, and how long the rest takes at this speed."""
         if self._phase != "measuring":
             return self._phase
-        counts = f"measuring: {self._done:,} of {self._total:,} {self._unit}"
+        counts = f"measuring{self._remark}: {self._done:,} of {self._total:,} {self._unit}"
         seconds, measured = self._clock() - self._began, self._done - self._resumed
         if measured <= 0 or seconds <= 0:
             return counts

@@ -5,9 +5,10 @@ audit (`rote.scan.screen`). It settles screened windows at once, and those that 
 here as rows; when no other will come, they are measured again, with a search.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Protocol
+from types import MappingProxyType
+from typing import Any, Protocol
 
 from rote.models.base import LanguageModel
 from rote.scan.columns import facts_of
@@ -17,12 +18,19 @@ from rote.scan.screen import Minimum, screen_of
 from rote.store.columns import window_of
 from rote.types import StopReason, Window
 
+NO_SECTIONS: Mapping[str, Any] = MappingProxyType({})
+
 
 class Executor(Protocol):
     """Measures every window once. `audited`: screened windows that earlier openings of the run have searched."""
 
     @property
     def facts(self) -> Facts: ...
+
+    @property
+    def sections(self) -> Mapping[str, Any]:
+        """Sections of the manifest that only this executor can write."""
+        ...
 
     def run(self, windows: Iterable[Window], *, audited: int = 0) -> Iterator[MeasuredWindow]: ...
 
@@ -36,7 +44,7 @@ class Measuring(Protocol):
 class LocalExecutor:
     """This process measures all windows of the run."""
 
-    facts = Facts()
+    facts, sections = Facts(), NO_SECTIONS
 
     def __init__(self, model: LanguageModel, config: RunConfig) -> None:
         self._model, self._config = model, config
@@ -50,7 +58,7 @@ class LocalExecutor:
 class ShardExecutor:
     """This process measures one shard of the run, its own smallest keys searched: those of the run are among them."""
 
-    facts = Facts()
+    facts, sections = Facts(), NO_SECTIONS
 
     def __init__(self, model: LanguageModel, config: RunConfig) -> None:
         self._model, self._config = model, config
@@ -61,7 +69,14 @@ class ShardExecutor:
         self.facts = pipeline.facts
 
 
-def executor_of(model: LanguageModel, config: RunConfig) -> Executor:
+def executor_of(
+    model: LanguageModel, config: RunConfig, *, tell: Callable[[str], None] = lambda words: None
+) -> Executor:
+    """The executor that the options ask for; `tell` is given words to show beside the progress."""
+    if config.executor == "ray":
+        from rote.scan.ray_executor import RayExecutor
+
+        return RayExecutor(model, config, tell=tell)
     return LocalExecutor(model, config) if config.shard is None else ShardExecutor(model, config)
 
 

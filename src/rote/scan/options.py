@@ -17,6 +17,7 @@ if TYPE_CHECKING:  # `rote scan --help` reads the fields and does not wait for t
 
 MeasureName = Literal["greedy", "verbatim", "near", "membership"]
 ScreenName = Literal["auto", "off"]
+ExecutorName = Literal["local", "ray"]
 CompileName = Literal["auto", "on", "off"]
 GreedyName = Literal["decided", "full"]
 ClosenessName = Literal["levenshtein", "hamming", "bleu", "characters", "words"]
@@ -183,6 +184,17 @@ class RunConfig(MembershipOptions):
     timeout_seconds: float = like(Common, "timeout_seconds")
     max_requests: int | None = like(Common, "max_requests")
     max_tokens_total: int | None = like(Common, "max_tokens_total")
+    executor: ExecutorName = option(
+        "local", "Who measures: this process (local), or workers of a Ray cluster (ray).", group="machine"
+    )
+    workers: int = option(1, "Ray workers, each with a copy of the model.", group="machine", at_least=1)
+    gpus_per_worker: float = option(
+        1.0, "GPUs of a Ray worker; 0 measures on CPUs, one a worker.", group="machine", at_least=0
+    )
+    address: str | None = option(
+        None, "Ray cluster to use; auto finds the one that this machine belongs to.", group="machine",
+        default_words="Ray is started on this machine",
+    )  # fmt: skip
     shard: str | None = option(
         None, "Measure one share of the windows, 0/3 … 2/3 for three; `rote merge` makes a run of all shares.",
         group="machine", default_words="all windows",
@@ -194,6 +206,10 @@ class RunConfig(MembershipOptions):
             parse_shard(self.shard)
         if self.logprobs is not None and self.model and not self.is_served:
             raise ConfigError(f"logprobs is {self.logprobs}, but {self.model} is no server; leave it out.")
+        if self.executor == "ray" and self.is_served:
+            raise ConfigError(f"{self.model} is a server, and asks for no workers; leave --executor ray out.")
+        if self.executor == "ray" and self.self_check:
+            raise ConfigError("self-check needs the device of the run; leave it out, or use --executor local.")
         if not self.measures:
             raise ConfigError(
                 f"measures is empty; choose among {', '.join(get_args(MeasureName))}, separated by commas."
@@ -309,6 +325,10 @@ class RunConfig(MembershipOptions):
             "timeout_seconds",
             "max_requests",
             "max_tokens_total",
+            "executor",
+            "workers",
+            "gpus_per_worker",
+            "address",
         }
         return {name: value for name, value in self.as_dict().items() if name not in left_out}
 

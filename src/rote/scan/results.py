@@ -83,7 +83,10 @@ class Results(Scanned):
     def _view(self) -> "RunView":
         from rote.report.view import view_of
 
-        texts = texts_section(self._windows.source, {}) if isinstance(self._windows, Windows) else {}
+        texts = {}
+        if isinstance(self._windows, Windows):
+            source, tally = self._windows.source, self._windows.source.chosen.tally
+            texts = texts_section(source, tally.windows, tally.short, {})
         manifest = {"config": self._config.as_dict(), "model": asdict(self._model.identity), "texts": texts}
         return view_of(self.to_polars(), manifest, path=Path("in memory"), texts={}, is_complete=True)
 
@@ -115,6 +118,7 @@ class Results(Scanned):
                 self._model,
                 source,
                 self._facts,
+                short=source.chosen.tally.short,
                 command_line=["rote.scan"],
                 timings={},
                 document_facts={},

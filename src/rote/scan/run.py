@@ -4,24 +4,27 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import asdict, dataclass, replace
+from heapq import nsmallest
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from rote.corpus.select import sample_key
+from rote.corpus.windows import Tally
 from rote.errors import WindowError
 from rote.models.base import LanguageModel
 from rote.models.endpoint import EndpointModel
 from rote.models.hf import HuggingFaceModel, load
 from rote.models.hf_compile import compile_layers
 from rote.scan.columns import continuations_schema, facts_of, measures_of, results_schema
-from rote.scan.executor import executor_of
+from rote.scan.executor import NO_SECTIONS, executor_of
 from rote.scan.membership import reference_hash
 from rote.scan.options import RunConfig
 from rote.scan.pipeline import Facts, MeasuredWindow
 from rote.scan.score import windows_per_forward
 from rote.scan.served import connect_for, remembering
 from rote.scan.source import Given, Source, cut_source, fitted, read_given
-from rote.scan.totals import totals_of, windows_audited
+from rote.scan.totals import stored_so_far, totals_of, windows_by_document
 from rote.scan.verify import self_check
 from rote.search.sizing import check_slots, choose_slots, require_fitting
 from rote.store.manifest import build_manifest
@@ -50,22 +53,27 @@ def scan_to_folder(
     command_line: Sequence[str] = (),
     fresh: bool = False,
     document_facts: Mapping[str, Mapping[str, Any]] | None = None,
+    model: LanguageModel | None = None,
 ) -> ScanResult:
-    """Run or resume the scan that `config` describes. `document_facts` are noted in the manifest, by document name."""
+    """Run or resume the scan that `config` describes. `document_facts` are noted in the manifest, by document name.
+
+    A `model` that is given is measured instead of the one that the options name.
+    """
     config.require_places()
     given = read_given(config)
     with progress.phase(f"loading {config.model}"):
-        model, config = opened(config, given)
+        if model is None:
+            model, config = opened(config, given)
     with closing(model) if isinstance(model, EndpointModel) else nullcontext():
         check_fits(model, config)
         with progress.phase("cutting windows"):
             source = cut_source(given, model, config)
-        windows = source.chosen.windows
-        check_memory(model, fitted(config, windows), windows=len(windows))
-        identity = run_identity(model, source, config)
-        # After the weights were hashed: compiling renames them.
-        if isinstance(model, HuggingFaceModel) and compiles(model, config, len(windows)):
-            compile_layers(model.model)
+        identity, windows = run_identity(model, source, config), source.selection.most
+        if config.executor == "local":
+            check_memory(model, fitted(config, source.pairs), windows=windows)
+            # After the weights were hashed: compiling renames them.
+            if isinstance(model, HuggingFaceModel) and compiles(model, config, windows):
+                compile_layers(model.model)
         with open_session(config, identity, fresh=fresh) as run:
             if run.is_complete:
                 return ScanResult(run.path, was_complete=True)
@@ -78,7 +86,16 @@ def opened(config: RunConfig, given: Given) -> tuple[LanguageModel, RunConfig]:
     """The model that `config` names, and the options with what only the model could say."""
     if config.is_served:
         return connect_for(config, given)
-    return load(config.model, revision=config.revision, dtype=config.dtype, device=config.device), config
+    return load_here(config), config
+
+
+def load_here(config: RunConfig) -> HuggingFaceModel:
+    """The model, to be measured in this process; or only to be known by its driver, where workers measure."""
+    if config.executor == "ray":
+        from rote.scan.ray_executor import on_driver
+
+        config = on_driver(config)
+    return load(config.model, revision=config.revision, dtype=config.dtype, device=config.device)
 
 
 def open_session(config: RunConfig, identity: Mapping[str, Any], *, fresh: bool = False) -> RunSession:
@@ -106,15 +123,15 @@ class _Scan:
         progress: Progress,
     ) -> None:
         self.config, self.model, self.source = config, model, source
-        self.fitted = fitted(config, source.chosen.windows)
+        self.fitted = fitted(config, source.pairs)
         self.session, self.progress = session, progress
-        self.facts = Facts()
+        self.facts, self.sections, self.tally = Facts(), NO_SECTIONS, Tally()
 
     def run(self, command_line: Sequence[str], document_facts: Mapping[str, Mapping[str, Any]]) -> list[str]:
         """Returns sentences that whoever started the run should read."""
         with remembering(self.model, self.session, self.fitted) as served:
             timings = self._measure()
-            further: dict[str, Any] = {"self_check": self._self_check()}
+            further: dict[str, Any] = {"self_check": self._self_check(), **self.sections}
             if served is not None:
                 with self.progress.phase("asking a sample twice"):
                     served.ask_twice(self.session, self.source.chosen.windows)
@@ -126,6 +143,7 @@ class _Scan:
                     self.model,
                     self.source,
                     self.facts,
+                    short=self.tally.short,
                     command_line=command_line,
                     timings=timings,
                     document_facts=document_facts,
@@ -135,28 +153,33 @@ class _Scan:
 
     def _measure(self) -> dict[str, float]:
         """All windows that are missing; how long it took."""
-        started, finished = time.monotonic(), self.session.finished_ids()
-        missing = [window for window in self.source.chosen.windows if window.window_id not in finished]
-        self.progress.start(len(self.source.chosen.windows), len(finished))
-        if missing:
-            executor = executor_of(self.model, self.fitted)
-            for measured in executor.run(missing, audited=windows_audited(self.session.path)):
+        started, stored = time.monotonic(), stored_so_far(self.session.path, self.fitted)
+        self.progress.start(self.source.selection.most, stored.windows)
+        executor = executor_of(self.model, self.fitted, tell=self.progress.remark)
+        # Every opening goes through all starts, so that what comes out short is counted whole; finished windows are
+        # passed over.
+        missing = self.source.windows(self.tally, is_finished=self.session.is_finished)
+        # Workers are started for a window, not for the news that none is left.
+        if (first := next(missing, None)) is not None:
+            for measured in executor.run(chain([first], missing), audited=stored.audited):
                 store(measured, self.session)
                 self.progress.advance(1)
-            self.facts = executor.facts
+            self.facts, self.sections = executor.facts, executor.sections
         self.session.flush()
-        return {"measuring_seconds": time.monotonic() - started, "windows_resumed": len(finished)}
+        return {"measuring_seconds": time.monotonic() - started, "windows_resumed": stored.windows}
 
     def _self_check(self) -> dict[str, Any] | None:
         config = self.fitted
         if not config.self_check or "near" not in config.measures:
             return None
-        ordered = sorted(self.source.chosen.windows, key=lambda window: sample_key(window.window_id, config.seed))
+        chosen = nsmallest(
+            config.self_check, self.source.windows(), key=lambda window: sample_key(window.window_id, config.seed)
+        )
         slots = self.facts.slots or choose_slots(self.model, config.search_options(), config.limits)
         return self_check(
             self.model,
             self.model.in_float32,
-            ordered[: config.self_check],
+            chosen,
             replace(config.search_options(), keep=None, record_frontier=False, keep_states=False),
             threshold=config.threshold,
             slots=max(2, slots),
@@ -177,24 +200,26 @@ def complete_scan(
     source: Source,
     facts: Facts,
     *,
+    short: Mapping[str, int],
     command_line: Sequence[str],
     timings: Mapping[str, float],
     document_facts: Mapping[str, Mapping[str, Any]],
     **further: Any,
 ) -> None:
-    """Merge a scan whose windows are all there and write its manifest."""
+    """Merge a scan whose windows are all there and write its manifest. `short`: starts that came out short."""
+    totals = totals_of(session.path, config)
     manifest = build_manifest(
         config=config.as_dict(),
-        texts=texts_section(source, document_facts),
+        texts=texts_section(source, windows_by_document(session.path), short, document_facts),
         model=asdict(model.identity) | {"bos_id": model.bos_id(config.bos)},
         device=device_section(model, facts),
         seed=config.seed,
         command_line=command_line,
         timings=timings,
-        totals=totals_of(session.path, config) | {"selection": asdict(source.chosen.selection)} | source.counted,
+        totals=totals | {"selection": asdict(source.selection)} | source.counted,
         **further,
     )
-    session.complete(manifest, order=source.order)
+    session.complete(manifest, order=source.order(totals["windows"]))
 
 
 def compiles(model: HuggingFaceModel, config: RunConfig, windows: int) -> bool:
@@ -240,17 +265,22 @@ def run_identity(model: LanguageModel, source: Source, config: RunConfig) -> dic
     return identity | {name: value for name, value in further.items() if value is not None}
 
 
-def texts_section(source: Source, facts: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+def texts_section(
+    source: Source,
+    windows: Mapping[str, int],
+    short: Mapping[str, int],
+    facts: Mapping[str, Mapping[str, Any]],
+) -> dict[str, dict[str, Any]]:
     copies: dict[str, set[int | None]] = {}
-    for window in source.chosen.windows:
+    for window in source.pairs or ():
         copies.setdefault(window.document, set()).add(window.further.get("copies"))
     return {
         document.name: {
             "split": str(document.split),
             "content_hash": document.content_hash,
             "characters": len(document.text),
-            "windows": source.chosen.tally.windows[document.name],
-            "short_windows": source.chosen.tally.short[document.name],
+            "windows": windows.get(document.name, 0),
+            "short_windows": short.get(document.name, 0),
             **_known_copies(copies.get(document.name, set())),
             **facts.get(document.name, {}),
         }

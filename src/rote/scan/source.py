@@ -2,16 +2,16 @@
 
 import hashlib
 import json
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
-from rote.corpus.documents import Document, read_corpus
+from rote.corpus.documents import Document, read_corpus, require_unique_names
 from rote.corpus.pair_files import Pair, read_pairs
 from rote.corpus.pair_windows import choose_pairs, longest_of, pair_windows
-from rote.corpus.select import select_windows
+from rote.corpus.select import plan_windows, require_windows
 from rote.corpus.shared import find_shared, mark_shared
-from rote.corpus.windows import Tally, WindowOptions, WindowSet
+from rote.corpus.windows import Selection, Tally, WindowOptions, WindowSet
 from rote.errors import ConfigError, WindowError
 from rote.models.base import LanguageModel
 from rote.scan.options import RunConfig
@@ -23,23 +23,45 @@ Given = list[Document] | list[Pair]
 """Texts or pairs as they were read."""
 
 
-@dataclass(frozen=True, slots=True)
+Cut = Callable[[Tally, Callable[[str], bool]], Iterator[Window]]
+"""Cuts the windows that are not finished, and tallies them."""
+
+
+@dataclass(frozen=True)
 class Source:
-    """The windows of a scan with the texts they stand in."""
+    """The texts of a scan, and the windows to measure in them, cut while they are measured."""
 
     documents: list[Document]
-    chosen: WindowSet
+    selection: Selection
+    cut: Cut
     counted: dict[str, int] = field(default_factory=dict)
     """What a reader should know about the cutting, for the manifest's totals."""
+    pairs: list[Window] | None = None
+    """Pairs are few and cut at once; None where windows are cut from texts."""
     pairs_hash: str | None = None
     """Of all pairs, those of other shards included."""
 
-    @property
-    def order(self) -> Order:
-        """The order of the finished table."""
-        if self.pairs_hash is not None:
-            return [window.window_id for window in self.chosen.windows]
-        return ByPlace([document.name for document in self.documents], len(self.chosen.windows))
+    def windows(
+        self, tally: Tally | None = None, *, is_finished: Callable[[str], bool] = lambda window_id: False
+    ) -> Iterator[Window]:
+        """The windows that are not finished, cut when they are asked for, in no particular order."""
+        return self.cut(Tally() if tally is None else tally, is_finished)
+
+    @cached_property
+    def chosen(self) -> WindowSet:
+        """All windows as a list, in the order of the finished table."""
+        tally = Tally()
+        windows = list(self.windows(tally))
+        if self.pairs is None:
+            place_of = {document.name: place for place, document in enumerate(self.documents)}
+            windows.sort(key=lambda window: (place_of[window.document], window.char_start))
+        return WindowSet(windows, tally, self.selection)
+
+    def order(self, windows: int) -> Order:
+        """The order of a finished table of so many windows."""
+        if self.pairs is not None:
+            return [window.window_id for window in self.pairs]
+        return ByPlace([document.name for document in self.documents], windows)
 
 
 def read_given(config: RunConfig) -> Given:
@@ -52,17 +74,24 @@ def read_given(config: RunConfig) -> Given:
 
 
 def cut_source(given: Given, model: LanguageModel, config: RunConfig) -> Source:
-    """The windows that `config` asks for, controls marked with what they share with targets."""
+    """The windows that `config` asks for, controls marked with what they share with targets. There is at least one.
+
+    The texts are gone through once to count the places where windows may begin, once more to find what controls share
+    with targets, and for a limit or a sample to choose; no window is kept.
+    """
     pairs = [one for one in given if isinstance(one, Pair)]
     source = _of_pairs(pairs, model, config) if pairs else _of_texts(given, model, config)
-    if any(document.split is Split.CONTROL for document in source.documents) or pairs:
-        windows = list(mark_shared(source.chosen.windows, find_shared(source.documents)))
-        return replace(source, chosen=replace(source.chosen, windows=windows))
-    return source
+    if not pairs and all(document.split is Split.TARGET for document in source.documents):
+        return source
+    shared = find_shared(source.documents)
+    return replace(source, cut=lambda tally, is_finished: mark_shared(source.cut(tally, is_finished), shared))
 
 
-def fitted(config: RunConfig, windows: Sequence[Window]) -> RunConfig:
-    """The options with the token counts of the longest prefix and suffix: shapes are made for them."""
+def fitted(config: RunConfig, windows: Sequence[Window] | None) -> RunConfig:
+    """The options with the token counts of the longest prefix and suffix: shapes are made for them.
+
+    Windows of texts (None) are all as long as the options say.
+    """
     if not windows:
         return config
     prefix_tokens, suffix_tokens = longest_of(windows)
@@ -71,23 +100,23 @@ def fitted(config: RunConfig, windows: Sequence[Window]) -> RunConfig:
 
 def _of_texts(given: Given, model: LanguageModel, config: RunConfig) -> Source:
     documents = [one for one in given if isinstance(one, Document)]
+    require_unique_names(documents)
     options = WindowOptions(
         prefix_tokens=config.prefix_tokens,
         suffix_tokens=config.suffix_tokens,
         stride_chars=None if config.whole_documents else config.stride_chars,
     )
-    bos_id = model.bos_id(config.bos)
-    chosen = select_windows(
-        documents,
-        model,
-        options,
-        bos_id=bos_id,
-        limit=config.limit,
-        sample=config.sample,
-        seed=config.seed,
-        is_wanted=None if config.shard is None else parse_shard(config.shard).holds,
-    )
-    return Source(documents, chosen)
+    plan = plan_windows(documents, options, limit=config.limit, sample=config.sample, seed=config.seed)
+    bos_id, shard = model.bos_id(config.bos), parse_shard(config.shard or "0/1")
+
+    def cut(tally: Tally, is_finished: Callable[[str], bool]) -> Iterator[Window]:
+        return plan.cut(model, bos_id=bos_id, tally=tally, is_finished=is_finished, is_wanted=shard.holds)
+
+    source, tally = Source(documents, plan.selection, cut), Tally()
+    # A shard may come out empty; texts may not.
+    if next(source.windows(tally), None) is None and config.shard is None:
+        require_windows(tally, options)
+    return source
 
 
 def _of_pairs(pairs: Sequence[Pair], model: LanguageModel, config: RunConfig) -> Source:
@@ -95,13 +124,23 @@ def _of_pairs(pairs: Sequence[Pair], model: LanguageModel, config: RunConfig) ->
     made = pair_windows(chosen, model, bos_id=model.bos_id(config.bos), marked_prefix_tokens=config.prefix_tokens)
     _require_sizes(chosen, made.windows, model, config)
     rows = [[one.window_id, one.prefix_ids, one.suffix_ids, one.further] for one in made.windows]
-    pairs_hash = hashlib.sha256(json.dumps(rows).encode()).hexdigest()
     # In turn, so that merging can put them back into the order of the files.
     shard = parse_shard(config.shard or "0/1")
     own = made.windows[shard.index :: shard.count]
-    tally = Tally(Counter(window.document for window in own))
+
+    def cut(tally: Tally, is_finished: Callable[[str], bool]) -> Iterator[Window]:
+        for window in own:
+            if not is_finished(window.window_id):
+                tally.add(window)
+                yield window
+
     return Source(
-        made.documents, WindowSet(own, tally, selection), {"boundaries_merged": made.merged}, pairs_hash=pairs_hash
+        made.documents,
+        selection,
+        cut,
+        {"boundaries_merged": made.merged},
+        pairs=own,
+        pairs_hash=hashlib.sha256(json.dumps(rows).encode()).hexdigest(),
     )
 
 

@@ -1,13 +1,14 @@
 """What a finished run adds up to: counts by split and verdict, token evaluations, and the audit of the screen."""
 
 import math
+from heapq import nsmallest
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import polars as pl
 
 from rote.scan.options import RunConfig
-from rote.scan.screen import Screen, screen_of
+from rote.scan.screen import DENSITY_NEAR_FLOOR, NEAR_FLOOR, Screen, screen_of
 from rote.stats.audited import Stratum, expected_missed, missed_at_most
 from rote.store.read import read_run
 
@@ -15,68 +16,81 @@ PAIRS_LISTED = 100
 CONFIDENCE = 0.95
 
 
+class Stored(NamedTuple):
+    """What a run holds so far: windows, and of them the screened ones that were searched all the same."""
+
+    windows: int
+    audited: int
+
+
 def totals_of(path: Path, config: RunConfig) -> dict[str, Any]:
-    """Totals over the rows stored so far."""
-    results = read_run(path).results
+    """Totals over the rows stored so far; rows are counted where they lie, never held."""
+    results = read_run(path).scan_results()
+    windows, token_evals = _collected(results.select(pl.len(), pl.col("token_evals").sum())).row(0)
     totals: dict[str, Any] = {
-        "windows": results.height,
-        "token_evals": int(results["token_evals"].sum()),
+        "windows": windows,
+        "token_evals": token_evals,
         "windows_by_split": _counts(results, "split"),
     }
-    if "shared_with" in results.columns:
+    if "shared_with" in results.collect_schema().names():
         totals["shared"] = shared_totals(results, config)
     if "near" in config.measures:
         totals["verdicts"] = {
-            str(split): _counts(results.filter(pl.col("split") == split), "verdict")
-            for split in results["split"].unique().sort()
+            split: _counts(results.filter(pl.col("split") == split), "verdict") for split in totals["windows_by_split"]
         }
         totals["stop_reasons"] = _counts(results, "stop_reason")
         totals["screen"] = screen_audit(results, config)
     return totals
 
 
-def windows_audited(path: Path) -> int:
-    """Screened windows that a run has searched so far."""
-    results = read_run(path).results
-    if results.is_empty() or "was_screened" not in results.columns:
-        return 0
-    return results.filter(pl.col("was_screened") & (pl.col("stop_reason") != "screened")).height
+def stored_so_far(path: Path, config: RunConfig) -> Stored:
+    """Counts of a run's rows, before it goes on."""
+    results = read_run(path).scan_results()
+    is_audited = pl.lit(False)
+    if "near" in config.measures:
+        is_audited = pl.col("was_screened") & (pl.col("stop_reason") != "screened")
+    return Stored(*_collected(results.select(pl.len(), is_audited.sum().alias("audited"))).row(0))
 
 
-def shared_totals(results: pl.DataFrame, config: RunConfig) -> dict[str, Any]:
+def windows_by_document(path: Path) -> dict[str, int]:
+    return _counts(read_run(path).scan_results(), "document")
+
+
+def shared_totals(results: pl.LazyFrame, config: RunConfig) -> dict[str, Any]:
     """Control windows whose passage a target holds too: how many, between which documents, and whether they count."""
     controls = results.filter(pl.col("split") == "control")
     shared = controls.filter(pl.col("shared_with").is_not_null())
     # Rows come in the order in which they were measured; what is told must not depend on it.
     counted = shared.group_by("document", "shared_with").len()
-    pairs = counted.sort("len", "document", "shared_with", descending=[True, False, False])
+    pairs = _collected(counted.sort("len", "document", "shared_with", descending=[True, False, False]))
     listed = [
         {"control": control, "target": target, "windows": windows}
         for control, target, windows in pairs.head(PAIRS_LISTED).iter_rows()
     ]
     return {
-        "control_windows": controls.height,
-        "windows": shared.height,
+        "control_windows": _height(controls),
+        "windows": int(pairs["len"].sum()),
         "are_counted": config.keep_shared,
         "pairs": listed,
         "pairs_not_listed": pairs.height - len(listed),
     }
 
 
-def screen_audit(results: pl.DataFrame, config: RunConfig) -> dict[str, Any]:
+def screen_audit(results: pl.LazyFrame, config: RunConfig) -> dict[str, Any]:
     """How many extractable windows the screen has missed, from the audited sample: expected, and at most."""
     screen = screen_of(config)
     if screen is None:
         return {"used": False}
-    below = _rated_below(results, screen, config.threshold)
-    strata = _strata(below, screen)
+    below = results.filter(pl.col("was_screened"))
+    strata = _strata(below, screen, config.threshold)
+    rated_below = sum(stratum.windows for stratum in strata)
     not_searched = sum(stratum.left_out for stratum in strata)
     expected = expected_missed(strata)
     return {
         "used": True,
         "floor": screen.floor,
-        "rated_below_floor": below.height,
-        "searched_all_the_same": below.height - not_searched,
+        "rated_below_floor": rated_below,
+        "searched_all_the_same": rated_below - not_searched,
         "found_extractable_in_sample": sum(stratum.found for stratum in strata),
         "not_searched": not_searched,
         "missed_windows_expected": min(expected, not_searched) if math.isfinite(expected) else None,
@@ -87,36 +101,44 @@ def screen_audit(results: pl.DataFrame, config: RunConfig) -> dict[str, Any]:
     }
 
 
-def _rated_below(results: pl.DataFrame, screen: Screen, threshold: float) -> pl.DataFrame:
-    """Windows rated below the floor: density and key of their draw, whether drawn, and whether found by it alone."""
-    below = results.filter(pl.col("was_screened"))
-    drawn = list(zip(below["window_id"].to_list(), below["screen_rating"].to_list(), strict=True))
-    return below.select(
-        pl.Series("density", [screen.density(rating) for _, rating in drawn], dtype=pl.Float64),
-        pl.Series("key", [screen.key(window_id, rating) for window_id, rating in drawn], dtype=pl.Float64),
-        is_audited=pl.col("stop_reason") != "screened",
-        # A window that the verbatim probability alone shows to be extractable is not lost by being screened.
-        is_found=(pl.col("mass_lower").list.last() >= threshold) & (pl.col("mass_lower").list.first() < threshold),
+def _strata(below: pl.LazyFrame, screen: Screen, threshold: float) -> list[Stratum]:
+    """Windows rated below the floor, one stratum for each density of the draw."""
+    is_audited = pl.col("stop_reason") != "screened"
+    # A window that the verbatim probability alone shows to be extractable is not lost by being screened.
+    is_found = (pl.col("mass_lower").list.last() >= threshold) & (pl.col("mass_lower").list.first() < threshold)
+    is_near = (pl.col("screen_rating") >= NEAR_FLOOR * screen.floor).alias("is_near")
+    counted = below.group_by(is_near).agg(
+        windows=pl.len(), audited=is_audited.sum(), found=(is_audited & is_found).sum()
     )
-
-
-def _strata(below: pl.DataFrame, screen: Screen) -> list[Stratum]:
-    """One for each density. A key is drawn when it is below the share or among the `least` smallest; for a window that
-    was drawn, either way, this is: below the larger of the share and the smallest key that the minimum left out."""
-    beyond_minimum = 0.0
-    if screen.audit_least:
-        keys = below["key"].sort()
-        beyond_minimum = keys[screen.audit_least] if below.height > screen.audit_least else math.inf
-    threshold = max(screen.audit_share, beyond_minimum)
-    counted = below.group_by("density").agg(
-        windows=pl.len(), audited=pl.col("is_audited").sum(), found=(pl.col("is_audited") & pl.col("is_found")).sum()
-    )
+    found = _collected(counted.sort("is_near"))
+    drawn_below = _largest_key_drawn(below, screen, audited=int(found["audited"].sum()))
     return [
-        Stratum(windows, audited, found, min(1.0, density * threshold))
-        for density, windows, audited, found in counted.sort("density").iter_rows()
+        Stratum(windows, audited, found, min(1.0, (DENSITY_NEAR_FLOOR if is_near else 1.0) * drawn_below))
+        for is_near, windows, audited, found in found.iter_rows()
     ]
 
 
-def _counts(results: pl.DataFrame, column: str) -> dict[str, int]:
-    counted = results[column].value_counts().sort(column)
+def _largest_key_drawn(below: pl.LazyFrame, screen: Screen, *, audited: int) -> float:
+    """A key is drawn when it is below the share or among the `least` smallest; for a window that was drawn, either way,
+    this is: below the larger of the share and the smallest key that the minimum left out."""
+    if not screen.audit_least or audited > screen.audit_least:
+        # The smallest keys were drawn first, and all that the minimum left out of them by the share.
+        return screen.audit_share
+    rows = _collected(below.select("window_id", "screen_rating")).iter_rows()
+    smallest = nsmallest(screen.audit_least + 1, (screen.key(*row) for row in rows))
+    return max(screen.audit_share, smallest[-1]) if len(smallest) > screen.audit_least else math.inf
+
+
+def _counts(results: pl.LazyFrame, column: str) -> dict[str, int]:
+    counted = _collected(results.group_by(column).len().sort(column))
     return {str(value): int(count) for value, count in counted.iter_rows()}
+
+
+def _height(results: pl.LazyFrame) -> int:
+    return int(_collected(results.select(pl.len())).item())
+
+
+def _collected(frame: pl.LazyFrame) -> pl.DataFrame:
+    collected = frame.collect()
+    assert isinstance(collected, pl.DataFrame)
+    return collected

@@ -15,6 +15,7 @@ import pyarrow as pa
 from rote.errors import DamageError, RunError
 from rote.store.columns import Schema
 from rote.store.folder import Part, RunFolder
+from rote.store.id_set import IdSet
 from rote.store.merge import MergePlan, Order, merge_parts
 from rote.store.schema import arrow_schema
 from rote.store.tables import read_table, write_table
@@ -29,7 +30,7 @@ class Parts:
         self._folder, self._run_id = folder, run_id
         self._schema, self._continuations = schema, continuations
         self._next_number = 1
-        self.finished: set[str] = set()
+        self.finished = IdSet()
         """Ids of the windows whose rows are safely on the disk."""
         self.dropped: list[str] = []
         """Parts found cut or damaged; their windows count as not finished."""

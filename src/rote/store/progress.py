@@ -13,6 +13,10 @@ class Progress(Protocol):
 
     def advance(self, windows: int) -> None: ...
 
+    def remark(self, words: str) -> None:
+        """Something to know beside the number of windows; replaces what was said before."""
+        ...
+
 
 class SilentProgress:
     """Tells nobody."""
@@ -23,3 +27,5 @@ class SilentProgress:
     def start(self, total: int, done: int) -> None: ...
 
     def advance(self, windows: int) -> None: ...
+
+    def remark(self, words: str) -> None: ...

@@ -113,9 +113,15 @@ class RunSession:
         return self._identity.run_id
 
     def finished_ids(self) -> set[str]:
-        """Ids of the windows whose rows are safely on the disk."""
+        """Ids of the windows whose rows are safely on the disk, read from there."""
+        folder = self._folder
+        tables = [folder.results] if self.is_complete else [folder.part(one).results for one in folder.part_numbers()]
+        return {window_id for table in tables if table.exists() for window_id in stored_ids(table).to_pylist()}
+
+    def is_finished(self, window_id: str) -> bool:
+        """Whether the window's row is safely on the disk."""
         assert self._parts is not None, "this kind of run has no rows"
-        return set(self._parts.finished)
+        return window_id in self._parts.finished
 
     def add(self, row: Row, continuations: Sequence[Row] = ()) -> None:
         """A finished window. Its row is on the disk with the next part, at the latest when the session is left."""

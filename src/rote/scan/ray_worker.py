@@ -1,0 +1,97 @@
+"""What a Ray actor is: it opens the model of a run, refuses another one, and measures chunks of windows.
+
+It keeps nothing that matters: its process may die at any time, and another one measures the same windows again.
+"""
+
+import os
+import socket
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+
+from rote.errors import ModelError, RoteError
+from rote.models.base import LanguageModel
+from rote.models.hf import load
+from rote.models.hf_compile import compile_layers
+from rote.scan.executor import without_minimum
+from rote.scan.options import RunConfig
+from rote.scan.pipeline import MeasuredWindow, Pipeline
+from rote.search.sizing import choose_slots
+from rote.store.identity import differences
+from rote.types import Window
+
+CHUNK_SLOTS = 4
+"""Slots run empty at the end of a chunk, so a chunk fills them at least this many times."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerFacts:
+    """Where a worker is and how it works."""
+
+    machine: str
+    process: int
+    device: str
+    slots: int
+    chunk_windows: int
+
+
+class Answer(NamedTuple):
+    """A chunk's rows, and what they took."""
+
+    measured: list[MeasuredWindow]
+    facts: WorkerFacts
+    seconds: float
+
+
+class Worker:
+    """Measures `without_minimum`; `model` is what tells the run's model from others."""
+
+    def __init__(self, config: RunConfig, model: dict[str, Any]) -> None:
+        self._config, self._expected = config, model
+        self._opened: tuple[Pipeline, WorkerFacts] | None = None
+
+    def prepare(self) -> WorkerFacts:
+        return self._open()[1]
+
+    def measure(self, windows: Sequence[Window], *, search_all: bool) -> Answer:
+        pipeline, facts = self._open()
+        started = time.monotonic()
+        return Answer(list(pipeline.run(windows, search_all=search_all)), facts, time.monotonic() - started)
+
+    def _open(self) -> tuple[Pipeline, WorkerFacts]:
+        """Once a process: a worker that died and came back, perhaps elsewhere, is asked for its model again."""
+        if self._opened is None:
+            config = self._config
+            try:
+                model = load(config.model, revision=config.revision, dtype=config.dtype, device=config.device)
+            except RoteError as error:
+                raise ModelError(f"the worker on {socket.gethostname()} cannot open the model: {error}") from error
+            self._require_same(model)
+            if config.compile == "on":
+                compile_layers(model.model)
+            self._opened = Pipeline(model, without_minimum(config), decode=model.decode), _facts(model, config)
+        return self._opened
+
+    def _require_same(self, model: LanguageModel) -> None:
+        known = asdict(model.identity)
+        found = list(differences(self._expected, {name: known[name] for name in self._expected}, places=("", "there")))
+        if found:
+            raise ModelError(
+                f"the worker on {socket.gethostname()} has another model at {self._config.model} "
+                f"({'; '.join(found)}). Give every machine the same files."
+            )
+
+
+def _facts(model: LanguageModel, config: RunConfig) -> WorkerFacts:
+    import torch
+
+    slots = config.slots or choose_slots(model, config.search_options(), config.limits)
+    is_cuda = model.device.type == "cuda"
+    return WorkerFacts(
+        machine=socket.gethostname(),
+        process=os.getpid(),
+        device=torch.cuda.get_device_name(model.device) if is_cuda else str(model.device),
+        slots=slots,
+        chunk_windows=CHUNK_SLOTS * slots,
+    )

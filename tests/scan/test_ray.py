@@ -1,0 +1,158 @@
+"""Ray workers: whoever dies, the rows are those of a scan in one process. One small cluster serves all tests."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rote.errors import ConfigError, ModelError
+from rote.models.hf import load
+from rote.scan import ray_executor
+from rote.scan.options import RunConfig
+from rote.scan.pipeline import MeasuredWindow
+from rote.scan.ray_executor import Deal, RayExecutor
+from rote.scan.ray_worker import Answer
+from rote.scan.run import scan_to_folder
+from rote.store.folder import RunFolder
+from rote.store.progress import SilentProgress
+from rote.store.read import read_run
+from tests.scan.alike import assert_same_run
+from tests.scan.scans import TinyLab
+from tests.scan.streams import random_windows
+
+KILLS = 10
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[str]:
+    """The address of a Ray as a scan starts it, with its files in a folder of its own and nothing open to the net."""
+    pytest.importorskip("ray", reason="Ray is an extra: pip install 'rote[ray]'")
+    with ray_executor._cluster(RunConfig(executor="ray", workers=2, gpus_per_worker=0)) as ray:
+        address = ray.get_runtime_context().gcs_address
+        assert address.startswith("127.")
+        yield address
+
+
+@pytest.fixture(scope="module")
+def config(lab: TinyLab) -> RunConfig:
+    """Small chunks: one slot, so four windows each."""
+    return RunConfig(
+        model=str(lab.model.path),
+        text=(str(lab.files.targets),),
+        prefix_tokens=12,
+        suffix_tokens=8,
+        stride_chars=50,
+        top_k=10,
+        beam_width=4,
+        edit_budget=2,
+        screen_floor=0.2,
+        screen_least=8,
+        device="cpu",
+        slots=1,
+        part_windows=4,
+    )
+
+
+@pytest.fixture(scope="module")
+def alone(config: RunConfig, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("alone") / "run"
+    return scan_to_folder(replace(config, out=str(out)), progress=SilentProgress()).path
+
+
+def on_ray(config: RunConfig, out: Path) -> RunConfig:
+    return replace(config, out=str(out), executor="ray", workers=2, gpus_per_worker=0)
+
+
+def test_workers_that_are_killed_ten_times_change_nothing(
+    cluster: str, config: RunConfig, alone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whenever a chunk comes back, some worker is killed in the middle of the next one."""
+    chance, killed = random.Random(0), list[int]()
+    received = ray_executor._received
+
+    def kill_someone(ray: Any, reference: Any, chunk: Any) -> Any:
+        answer = received(ray, reference, chunk)
+        if isinstance(answer, Answer) and len(killed) < KILLS:
+            time.sleep(chance.random() * 0.05)
+            if answer.facts.process not in killed:
+                killed.append(answer.facts.process)
+                os.kill(killed[-1], signal.SIGKILL)
+        return answer
+
+    monkeypatch.setattr(ray_executor, "_received", kill_someone)
+    result = scan_to_folder(on_ray(config, tmp_path / "run"), progress=SilentProgress())
+    assert len(killed) == KILLS
+    assert_same_run(result.path, alone)
+    workers = read_run(result.path).manifest["workers"]  # type: ignore[index]
+    assert len(workers) == 2
+
+
+def test_a_driver_that_is_killed_and_started_again_resumes(
+    cluster: str, config: RunConfig, alone: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    options = {"--model": config.model, "--text": config.text[0], "--out": out, "--address": cluster}
+    names = ("prefix_tokens", "suffix_tokens", "stride_chars", "top_k", "beam_width", "edit_budget", "screen_floor")
+    for name in (*names, "screen_least", "device", "slots", "part_windows"):
+        options[f"--{name.replace('_', '-')}"] = getattr(config, name)
+    command = [sys.executable, "-m", "rote", "scan", "--executor", "ray", "--workers", "2", "--gpus-per-worker", "0"]
+    driver = subprocess.Popen([*command, *(str(word) for pair in options.items() for word in pair)])
+    while len(RunFolder(out).part_numbers()) < 3:
+        assert driver.poll() is None, "the scan ended before it could be killed"
+        time.sleep(0.01)
+    driver.kill()
+    driver.wait()
+    kept = read_run(out).results.height
+    assert kept >= 4
+    scan_to_folder(on_ray(config, out), progress=SilentProgress())
+    assert_same_run(out, alone)
+    assert read_run(out).manifest["timings"]["windows_resumed"] >= kept  # type: ignore[index]
+
+
+def test_a_worker_with_another_model_is_refused(cluster: str, config: RunConfig, tmp_path: Path) -> None:
+    model = load(config.model, device="cpu")
+    model.model.get_output_embeddings().weight.data[0, 0] += 1
+    executor = RayExecutor(model, on_ray(config, tmp_path), tell=lambda words: None)
+    with pytest.raises(ModelError, match=r"has another model at .*weights_hash"):
+        list(executor.run(random_windows(4)))
+
+
+def test_more_workers_than_the_cluster_can_place_are_refused(cluster: str, config: RunConfig, tmp_path: Path) -> None:
+    asked = replace(on_ray(config, tmp_path / "run"), workers=2, gpus_per_worker=1)
+    with pytest.raises(ConfigError, match="2 workers need 2 GPUs, but the cluster has 0"):
+        scan_to_folder(replace(asked, dtype="float32"), progress=SilentProgress())
+
+
+@given(
+    windows=st.integers(0, 40),
+    sizes=st.lists(st.integers(1, 7), min_size=1, max_size=4),
+    seed=st.integers(0, 100),
+)
+def test_every_window_comes_back_once_whoever_answers_when(windows: int, sizes: list[int], seed: int) -> None:
+    """Workers of several chunk sizes answer in any order, some chunks twice, and a lost worker's never."""
+    chance, given_windows = random.Random(seed), random_windows(max(windows, 1))[:windows]
+    deal, out, found = Deal(given_windows), list[tuple[int, Any]](), list[str]()
+    lost = chance.randrange(len(sizes)) if len(sizes) > 1 else None
+    while True:
+        for worker, size in enumerate(sizes):
+            while (chunk := deal.chunk_for(worker, size)) is not None:
+                out.append((worker, chunk))
+        if deal.is_settled:
+            break
+        answering = [held for held in out if held[0] != lost]
+        worker, chunk = answering[chance.randrange(len(answering))]
+        out.remove((worker, chunk))
+        deal.returned(worker, chunk)
+        rows = [MeasuredWindow({"window_id": window.window_id}, []) for window in chunk.windows]
+        found += [one.row["window_id"] for one in deal.news(rows)]
+    assert sorted(found) == sorted(window.window_id for window in given_windows)
