@@ -22,6 +22,7 @@ from rote.cli.plan import plan
 from rote.cli.prior import prior
 from rote.cli.recall import recall
 from rote.cli.report import report
+from rote.cli.risk import risk
 from rote.cli.runs import runs
 from rote.cli.scan import scan
 from rote.cli.show import show
@@ -77,7 +78,7 @@ def options_of_all(
     """What can be asked without a command."""
 
 
-for _command in (demo, scan, merge, report, show, runs, export, plan, recall, audit, prior, mc, verify_run):
+for _command in (demo, scan, merge, report, show, risk, runs, export, plan, recall, audit, prior, mc, verify_run):
     app.command(cls=GroupedCommand)(_command)
 app.add_typer(lab_app, name="lab")
 

@@ -17,6 +17,7 @@ from rote.report.groups import groups_table
 from rote.report.html.render import PageFigure, render_page
 from rote.report.model_card import model_card
 from rote.report.posthoc import posthoc_table
+from rote.report.risk import risk_table
 from rote.report.separation import separation_table
 from rote.report.sweeps import sweep_table
 from rote.report.tables import copies_table, documents_table, rates_table
@@ -25,7 +26,7 @@ from rote.store.atomic import atomic_file
 
 OWN_FIGURE = re.compile(
     r"(rates-by-edits|verdicts-by-edits|queries|mass|mass-gain|shells|shell-violins|ranks|book|texts|copies|kinds|tags"
-    r"|sweep-[a-z-]+|membership|verbatim-share-by-model|mass-gain-by-model)(-run\d+|-\d+)?\.(svg|png)"
+    r"|sweep-[a-z-]+|membership|risk|verbatim-share-by-model|mass-gain-by-model)(-run\d+|-\d+)?\.(svg|png)"
 )
 
 
@@ -86,7 +87,8 @@ def write_figures(drawings: Sequence[Drawing], folder: Path) -> tuple[tuple[Path
 
 def write_tables(views: Sequence[RunView], folder: Path) -> tuple[Path, ...]:
     """rates.csv, documents.csv, copies.csv where copies are known, groups.csv where records have kinds or tags,
-    policies.csv of a sweep, posthoc.csv where continuations were judged afterwards, membership.csv of such scores."""
+    policies.csv of a sweep, posthoc.csv where continuations were judged afterwards, membership.csv of such scores,
+    risk.csv of documents of several windows."""
     folder.mkdir(parents=True, exist_ok=True)
     tables: dict[str, pl.DataFrame | None] = {
         "rates": rates_table(views),
@@ -96,6 +98,7 @@ def write_tables(views: Sequence[RunView], folder: Path) -> tuple[Path, ...]:
         "policies": sweep_table(views),
         "posthoc": posthoc_table(views),
         "membership": separation_table(views),
+        "risk": risk_table(views),
     }
     paths = []
     for name, table in tables.items():

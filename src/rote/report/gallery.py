@@ -16,6 +16,7 @@ from rote.report.figures.sweeps import policy_queries, policy_sweep
 from rote.report.membership_figures import membership_drawings
 from rote.report.queries import curves_of, cut_short_words, searched_down_to
 from rote.report.rates import Criterion, hits_of, rates_by_criterion, split_rows
+from rote.report.risk_figures import risk_drawings
 from rote.report.sweeps import policy_rates, sweep_series
 from rote.report.view import Document, RunView
 from rote.stats.curves import RateCurves, query_grid
@@ -42,6 +43,7 @@ def draw_all(views: Sequence[RunView], comparison: Comparison | None) -> list[Dr
     drawings += copies_drawings(views)
     drawings += group_drawings(views)
     drawings += membership_drawings(views)
+    drawings += risk_drawings(views)
     if comparison is not None and comparison.aligned is not None:
         drawings += model_drawings(views)
     return drawings

@@ -158,6 +158,14 @@ GLOSSARY = (
         "beside what its compressed length, the vocabulary or another model would lead one to expect. AUC is the "
         "chance that a target window scores higher than a control window; 0.5 is a coin toss.",
     ),
+    Definition(
+        "risk",
+        "Risk of a work",
+        "What somebody gets who asks n times about windows of a document taken at random, one sampled answer each: the "
+        "chance that at least one answer is the passage (or within ε edits of it), and how many characters come out on "
+        "average, each counted once. Windows that were not searched count by their bounds.",
+        "1 − (1 − m̄)ⁿ, m̄ the mean mass of the windows",
+    ),
     Definition("kind", "Kinds and tags", "Words that records carry with them, to group them by."),
     Definition("copies", "Copies", "How often the document stood in the training data, where that is known."),
     Definition(

@@ -1,0 +1,77 @@
+"""The risk of a document from the rows of a scan, against random queries to a table model."""
+
+import numpy as np
+import pytest
+import torch
+
+from rote.distance.textbook import levenshtein
+from rote.models.table import TableModel
+from rote.scan.options import RunConfig
+from rote.stats.work_risk import expected_characters, leak_probability, stretches
+from rote.types import Window
+from tests.oracle import textbook_policy
+from tests.scan.streams import POLICY, PREFIX, SUFFIX, VOCABULARY, knowing_model, make_window, passed
+
+CONFIG = RunConfig(
+    prefix_tokens=PREFIX, suffix_tokens=SUFFIX, top_k=4, edit_budget=1, beam_width=3, screen="off", stop_rule="off"
+)
+QUERIES, ATTACKS = 6, 1500
+
+
+def overlapping_windows() -> list[Window]:
+    """A text of one character a token, a window starting at every second one."""
+    ids = torch.randint(0, VOCABULARY, (24,), generator=torch.Generator().manual_seed(3)).tolist()
+    size = PREFIX + SUFFIX
+    return [make_window(start, ids[start : start + size]) for start in range(0, len(ids) - size + 1, 2)]
+
+
+class Attacker:
+    """Asks about random windows and keeps the characters of what came out within one edit."""
+
+    def __init__(self, model: TableModel, windows: list[Window]) -> None:
+        self._model, self._windows = model, windows
+        self._generator = np.random.default_rng(0)
+        self._rows: dict[tuple[int, ...], tuple[list[int], list[float]]] = {}
+
+    def attack(self, edits: int) -> set[int]:
+        recovered: set[int] = set()
+        for _ in range(QUERIES):
+            window = self._windows[self._generator.integers(len(self._windows))]
+            if levenshtein(self._answer(window.prefix_ids), window.suffix_ids) <= edits:
+                recovered |= set(range(window.suffix_char_start, window.char_end))
+        return recovered
+
+    def _answer(self, prefix: tuple[int, ...]) -> list[int]:
+        history = list(prefix)
+        while len(history) < len(prefix) + SUFFIX:
+            key = tuple(history)
+            if key not in self._rows:
+                kept = textbook_policy(self._model.next_logits([history])[0].tolist(), POLICY)
+                self._rows[key] = list(kept), list(kept.values())
+            tokens, weights = self._rows[key]
+            history.append(int(self._generator.choice(tokens, p=np.array(weights) / sum(weights))))
+        return history[len(prefix) :]
+
+
+@pytest.mark.parametrize("edits", [0, 1])
+def test_risk_from_stored_bounds_encloses_what_random_queries_recover(edits: int) -> None:
+    """1,500 attacks of 6 queries: 4.5 standard errors beyond an end happen with probability < 1e-5 each."""
+    windows = overlapping_windows()
+    model = knowing_model(windows[::3], seed=1)
+    items = {item.window.window_id: item for item in passed(model, windows, CONFIG)}
+    bounds = [items[window.window_id].near.bounds for window in windows]  # type: ignore[union-attr]
+    low, high = (np.array([getattr(one, end)[edits] for one in bounds]) for end in ("lower", "upper"))
+    starts = np.array([window.suffix_char_start for window in windows])
+    ends = np.array([window.char_end for window in windows])
+    attacker = Attacker(model, windows)
+    found = [len(attacker.attack(edits)) for _ in range(ATTACKS)]
+    leaked = np.mean([count > 0 for count in found])
+    error = 4.5 * np.sqrt(leaked * (1 - leaked) / ATTACKS)
+    assert leak_probability(low, QUERIES) - error <= leaked <= leak_probability(high, QUERIES) + error
+    assert leak_probability(high, QUERIES) < 0.999, "or the upper end would say nothing"
+    error = 4.5 * np.std(found) / np.sqrt(ATTACKS)
+    mean = float(np.mean(found))
+    assert expected_characters(stretches(starts, ends, low), QUERIES) - error <= mean
+    assert mean <= expected_characters(stretches(starts, ends, high), QUERIES) + error
+    if edits == 0:
+        assert mean == pytest.approx(expected_characters(stretches(starts, ends, low), QUERIES), abs=error)
