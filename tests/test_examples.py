@@ -70,3 +70,16 @@ def test_the_ngram_model_reproduces_what_it_was_trained_on(
     assert shares.keys() == {"target", "control"}
     assert int(shares["target"]) >= 90
     assert int(shares["control"]) <= 10
+
+
+def test_records_by_copies_prints_a_rate_for_every_number_of_copies_and_every_kind(
+    lab: TinyLab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = [lab.model.path, lab.files.catalogue, "--records", 30, "--out", tmp_path / "run"]
+    run_example("records_by_copies.py", arguments, monkeypatch)
+    line = r"^ *(\S.*?) +([0-9.]+)% of +(\d+) records \(([0-9.]+)% to ([0-9.]+)%\)$"
+    rates = {name: tuple(map(float, numbers)) for name, *numbers in re.findall(line, capsys.readouterr().out, re.M)}
+    assert rates.keys() == {"0 copies", "1 copies", "16 copies", "64 copies", "prose, target", "prose, control"}
+    assert sum(count for name, (_, count, *_) in rates.items() if "copies" in name) == 30
+    assert rates["64 copies"][0] > rates["0 copies"][0]
+    assert all(low <= share <= high for share, _, low, high in rates.values())

@@ -1,5 +1,6 @@
 """`rote scan --pairs`: records of any length, as texts, token ids and marks, with what they say about themselves."""
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -118,6 +119,16 @@ def test_rates_by_copies_and_by_kind_have_intervals(run: tuple[Path, list[dict[s
     shown = " ".join(rote("show", run[0]).out.split())
     assert "up to" in shown
     assert "kind side windows greedy verbatim near" in shown
+
+
+def test_rates_by_copies_leave_out_controls_that_share_their_passage(run: tuple[Path, list[dict[str, Any]]]) -> None:
+    view = load_view(run[0])
+    controls = np.flatnonzero(view.population.is_control)
+    is_rated = view.population.is_rated.copy()
+    is_rated[controls[:3]] = False
+    sharing = dataclasses.replace(view, population=dataclasses.replace(view.population, is_rated=is_rated))
+    counted = {entry.rate.n for entry in copies_rates(sharing) if entry.copies == 0}
+    assert counted == {int((is_rated & view.population.is_control).sum())}
 
 
 def test_token_ids_give_the_numbers_of_their_texts(

@@ -6,6 +6,8 @@ import torch
 
 from rote.distance.textbook import levenshtein
 from rote.models.table import TableModel
+from rote.report.risk_figures import spread_out
+from rote.report.view import Document
 from rote.scan.options import RunConfig
 from rote.stats.work_risk import expected_characters, leak_probability, stretches
 from rote.types import Window
@@ -75,3 +77,15 @@ def test_risk_from_stored_bounds_encloses_what_random_queries_recover(edits: int
     assert mean <= expected_characters(stretches(starts, ends, high), QUERIES) + error
     if edits == 0:
         assert mean == pytest.approx(expected_characters(stretches(starts, ends, low), QUERIES), abs=error)
+
+
+def test_a_figure_of_many_documents_spans_those_that_leak_most_and_least() -> None:
+    def work(number: int, split: str) -> Document:
+        return Document(f"{split}-{number}", split, None, None, None, 0, None, False, 0, 2)
+
+    works = [work(number, "target") for number in range(20)] + [work(number, "control") for number in range(9)]
+    names = [one.name for one in spread_out(works)]
+    assert names == ["target-0", "target-6", "target-13", "target-19", "control-0", "control-8"]
+    assert spread_out(works[:3]) == works[:3]
+    assert [one.name for one in spread_out(works[:8])] == [f"target-{number}" for number in (0, 1, 3, 4, 6, 7)]
+    assert len(spread_out(works[20:])) == 6

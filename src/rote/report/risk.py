@@ -112,8 +112,8 @@ def question_words(view: RunView) -> str:
     """What was asked, and what the ends are."""
     return (
         "Somebody asks n times: each time a window of the document at random, its prefix given, one answer sampled. "
-        "How likely is it that some answer is the passage, and how many characters come out on average? At least: by lower "
-        "bounds. At most: by upper bounds, in which a window that was not searched counts as certain. "
+        "How likely is it that some answer is the passage, and how many characters come out on average? At least: by "
+        "lower bounds. At most: by upper bounds, in which a window that was not searched counts as certain. "
         f"{selection_words(view)}."
     ).replace("\u2009", ",")
 

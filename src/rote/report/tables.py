@@ -92,7 +92,9 @@ def copies_rates(view: RunView) -> list[CopiesRate]:
     rates: list[CopiesRate] = []
     for is_other_edition, copies in ((False, view.copies), (True, view.other_edition_copies)):
         for count, rows in rows_by_copies(view.population.document, copies).items():
-            part = view.population.select(rows)
+            part = view.population.select(rows & view.population.is_rated)
+            if not len(part):
+                continue
             units = units_of(part)
             for criterion in Criterion:
                 hits = hits_of(part, criterion, edits=part.edit_budget, threshold=view.threshold)

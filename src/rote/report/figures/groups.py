@@ -7,7 +7,6 @@ from matplotlib.figure import Figure
 from rote.report.figures.style import (
     BLUE,
     INK,
-    SOFT,
     VERMILLION,
     WIDE,
     house_style,
@@ -43,7 +42,7 @@ def rates_by_group(entries: Sequence[GroupRate], *, title: str = "") -> Figure:
             shift = (number - (len(marks) - 1) / 2) * 0.7 / max(1, len(marks))
             places = [place + shift for place, group in enumerate(groups) if group in own]
             rates = [own[group] for group in groups if group in own]
-            colour = COLOURS[criterion] if split is Split.TARGET else SOFT
+            colour = COLOURS[criterion]
             face = colour if split is Split.TARGET else "white"
             label = f"{NAMES[criterion]}, {split.value}"
             values = [rate.value for rate in rates]

@@ -157,11 +157,11 @@ def similarity_by_tries(series: Sequence[Tries], *, threshold: float, title: str
         axes.axhline(threshold, color=INK, linewidth=0.8, linestyle=(0, (4, 3)))
         axes.annotate(
             "needed to go on",
-            (1, threshold),
-            xytext=(0, 3),
+            (0, threshold),
+            xytext=(3, 3),
             textcoords="offset points",
             xycoords=("axes fraction", "data"),
-            ha="right",
+            ha="left",
             fontsize=8,
             color=SOFT,
         )
