@@ -10,6 +10,7 @@ comparing, not by architecture names.
 """
 
 from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -18,8 +19,10 @@ from torch import Tensor
 from rote.models.base import Stored, TreeBatch
 from rote.models.hf_attention import AttentionStyle, Layout, attend_beams, attend_chains
 from rote.models.hf_compile import as_fast_as_can_be
+from rote.models.hf_graphs import RecordedLayout, RecordedSteps
 from rote.models.hf_head import ChunkedHead
 from rote.models.memory import zeros_as_touched
+from rote.models.tree_attention import is_available
 
 
 class TreeSessionHF:
@@ -32,6 +35,7 @@ class TreeSessionHF:
         self._keys: dict[int, Tensor] = {}  # layer → [slots, entries, key-value heads, width]: one write is one row
         self._values: dict[int, Tensor] = {}
         self._layout: Layout | None = None
+        self._recorded = RecordedSteps()
         self.windows_seen: set[int | None] = set()
         """Sliding windows the layers handed over; a local span that is missing here exists only in a mask we ignore."""
 
@@ -46,6 +50,7 @@ class TreeSessionHF:
                 grown[:, : self._entries] = old
                 memory[layer] = grown
         self._entries = entries
+        self._recorded.forget()
 
     def move(self, source: int, target: int, entries: int) -> None:
         torch._foreach_copy_(self._held(target, entries), self._held(source, entries))
@@ -79,16 +84,34 @@ class TreeSessionHF:
 
     def _states(self, batch: TreeBatch) -> Tensor:
         """Evaluate and store the batch; what the head needs of its outputs."""
-        self._layout = Layout(batch)
-        with (
-            attention_through(self._head.model, self),
-            as_fast_as_can_be(self._head.model, len(batch.token_ids)),
-        ):
-            states = self._head.states(
-                batch.outputs, input_ids=batch.token_ids[None], position_ids=batch.positions[None]
-            )
+        layout = Layout(batch)
+        rows = self._recorded.rows_for(batch) if self._records else None
+        if rows is not None:
+            states = self._recorded.states(layout, rows, self._entries, self._evaluate_recorded)
+            if states is not None:
+                return states
+        return self._evaluate(layout, batch.outputs, batch.token_ids, batch.positions, as_compiled=rows is not None)
+
+    @property
+    def _records(self) -> bool:
+        """Whether small steps are worth recording, and can be: on a GPU, behind chains that were evaluated before."""
+        keys = next(iter(self._keys.values()), None)
+        return keys is not None and is_available(keys) and self.windows_seen == {None}
+
+    def _evaluate_recorded(self, layout: RecordedLayout) -> Tensor:
+        return self._evaluate(layout, layout.order, layout.tokens, layout.positions, as_compiled=True)
+
+    def _evaluate(
+        self, layout: Layout, outputs: Tensor, tokens: Tensor, positions: Tensor, *, as_compiled: bool
+    ) -> Tensor:
+        self._layout = layout
+        with attention_through(self._head.model, self), nullcontext() if as_compiled else self._fastest(len(tokens)):
+            states = self._head.states(outputs, input_ids=tokens[None], position_ids=positions[None])
         self._layout = None
         return states
+
+    def _fastest(self, tokens: int) -> AbstractContextManager[None]:
+        return as_fast_as_can_be(self._head.model, tokens)
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, style: AttentionStyle) -> Tensor:
         """One layer's attention: [1, heads, queries, width] each → [1, queries, heads, width]."""
