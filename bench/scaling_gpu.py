@@ -71,10 +71,14 @@ class Watch:
         ]
 
     def _begin(self, module: Any, arguments: Any, output: torch.Tensor) -> None:
+        if self.clock.is_cuda and torch.cuda.is_current_stream_capturing():
+            self._started = None  # a greedy step that is recorded; when it is replayed, nobody comes by here
+            return
         self._started = (output.shape[0] * output.shape[1], self.clock.now())
 
     def _end(self, module: Any, arguments: Any) -> None:
-        assert self._started is not None
+        if self._started is None:
+            return
         tokens, start = self._started
         self.forwards.append((self.stage, tokens, start, self.clock.now()))
 
