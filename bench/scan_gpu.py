@@ -99,8 +99,8 @@ class Stages:
     def _watch(self, owner: Any, method: str, name: str) -> None:
         inner = getattr(owner, method)
 
-        def watched(*arguments: Any) -> Any:
-            seconds, result = timed(lambda: inner(*arguments))
+        def watched(*arguments: Any, **named: Any) -> Any:
+            seconds, result = timed(lambda: inner(*arguments, **named))
             self.seconds[name] = self.seconds.get(name, 0.0) + seconds
             return result
 
