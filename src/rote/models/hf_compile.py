@@ -17,8 +17,8 @@ FEW_TOKENS = 1024
 """Forwards of fewer tokens run plain layers: there the host takes longer than the device."""
 
 
-def compile_layers(model: Any) -> None:
-    """Compile every decoder layer in place, for any number of tokens. Attention stays outside the compiled parts."""
+def compile_layers(model: Any, *, backend: str = "inductor") -> None:
+    """Compile every decoder layer in place, for any number of tokens; tree attention is one operation in it."""
     layers = _layers(model)
     if layers is None:
         raise ModelError(f"--compile does not know the layers of {type(model).__name__}. Leave it off.")
@@ -28,7 +28,7 @@ def compile_layers(model: Any) -> None:
             # A number that is a tensor is an input of what is compiled; as an integer it would be compiled in.
             module.register_buffer("layer_number", torch.tensor(number), persistent=False)
     for layer in layers:
-        layer.compile(dynamic=True)
+        layer.compile(dynamic=True, backend=backend)
 
 
 @contextmanager
