@@ -15,7 +15,8 @@ def test_the_page_shows_what_the_document_says() -> None:
 
 
 def test_an_entry_with_a_formula_and_one_without() -> None:
-    document = '## What a reader meets\n\n### A\n<a id="a"></a>\nOne\ntwo.\n\n    x = 1\n\n### B\n<a id="b"></a>\nThree.\n\n## End\n'
+    entries = '### A\n<a id="a"></a>\nOne\ntwo.\n\n    x = 1\n\n### B\n<a id="b"></a>\nThree.\n\n'
+    document = f"## What a reader meets\n\n{entries}## End\n"
     first, second = read_glossary(document)
     assert (first.anchor, first.term, first.text, first.formula) == ("a", "A", "One two.", "x = 1")
     assert (second.text, second.formula, second.short) == ("Three.", None, "Three.")

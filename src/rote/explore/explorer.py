@@ -19,6 +19,7 @@ from rote.explore.flight import ROOT, Flight, Queries
 from rote.explore.memory import Memory
 from rote.explore.packing import ENTRY_STEP, Packed, pack
 from rote.models.base import TreeModel, TreeSession
+from rote.models.memory import grown
 from rote.models.numbers import require_numbers
 from rote.policy import Kept, Policy, keep
 from rote.search.base import Limits
@@ -34,7 +35,6 @@ MOST_WINDOWS = 64
 MEMORY_SHARE = 0.5
 """Share of a device's free memory that explorations may take."""
 FIRST_ENTRIES = 512
-GROWTH = 1.5
 
 
 class Room(NamedTuple):
@@ -146,8 +146,8 @@ class Explorer:
 
     def _make_room(self, session: TreeSession, entries: int) -> None:
         if session.entries < entries:
-            grown = max(entries, int(session.entries * GROWTH))
-            session.grow(-(-min(self.entries, grown) // ENTRY_STEP) * ENTRY_STEP)
+            wanted = min(self.entries, grown(session.entries, entries))
+            session.grow(-(-wanted // ENTRY_STEP) * ENTRY_STEP)
 
 
 def _packed(asking: "list[tuple[Flight[Any], Any]]", fresh: "list[Flight[Any]]", memory: Memory) -> Packed:

@@ -1,14 +1,13 @@
 """Nodes of many windows packed into one forward: arrays in, one batch out."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from rote.models.base import TreeBatch
-from rote.models.memory import to_device
+from rote.models.memory import ranges, to_device, together_to_device
 
 ENTRY_STEP = 32
 """Columns are rounded up to this many, so that shapes repeat."""
@@ -43,7 +42,7 @@ def pack(nodes: Packed, *, entries: int, device: torch.device) -> TreeBatch:
     """Outputs are the wanted nodes in their order, then what follows each prefix."""
     views = _views(nodes, entries)
     lengths = np.array([len(prefix) for prefix in nodes.prefixes], dtype=np.int64)
-    places = _ranges(lengths)
+    places = ranges(lengths)
     rows = np.repeat(np.arange(len(nodes.counts)), nodes.counts)
     ends = len(rows) + np.cumsum(lengths) - 1
     prefix_ids = np.array([token for prefix in nodes.prefixes for token in prefix], dtype=np.int64)
@@ -52,13 +51,13 @@ def pack(nodes: Packed, *, entries: int, device: torch.device) -> TreeBatch:
         np.concatenate([nodes.prefix_tokens[rows] + nodes.depths - 1, places]),
         np.concatenate([nodes.slots[rows], np.repeat(np.array(nodes.fresh, dtype=np.int64), lengths)]),
         np.concatenate([nodes.entries, places]),
-        _ranges(nodes.counts),
+        ranges(nodes.counts),
         np.concatenate([nodes.wanted, ends]),
         nodes.slots,
         views.positions.ravel(),
         views.columns.ravel(),
     )
-    token_ids, positions, slots, places_there, lanes, outputs, row_slots, entry_positions, columns = _to_device(
+    token_ids, positions, slots, places_there, lanes, outputs, row_slots, entry_positions, columns = together_to_device(
         parts, device
     )
     shape = views.columns.shape
@@ -89,7 +88,7 @@ def _views(nodes: Packed, entries: int) -> Views:
     is_used[seen_rows, seen] = True
     used_rows, used = np.nonzero(is_used)
     reaches = np.bincount(used_rows, minlength=len(nodes.counts))
-    ranks = _ranges(reaches)
+    ranks = ranges(reaches)
     place = np.zeros(is_used.shape, dtype=np.int64)
     place[used_rows, used] = ranks
     width = -(-max(1, int(reaches.max(initial=0))) // ENTRY_STEP) * ENTRY_STEP
@@ -99,19 +98,8 @@ def _views(nodes: Packed, entries: int) -> Views:
     positions[:] = np.arange(width)
     seen_columns = place[seen_rows, seen]
     positions[seen_rows, seen_columns] = nodes.prefix_tokens[seen_rows] + step
-    lanes = _ranges(nodes.counts)
+    lanes = ranges(nodes.counts)
     sees = np.zeros((len(nodes.counts), max(1, int(nodes.counts.max(initial=0))), width), dtype=np.bool_)
     sees[rows, lanes] = np.arange(width) < nodes.prefix_tokens[rows, None]
     sees[seen_rows, lanes[where], seen_columns] = True
     return Views(columns, positions, sees, reaches)
-
-
-def _ranges(counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """0 … count − 1 for each count, one after the other."""
-    return np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-
-
-def _to_device(parts: tuple[NDArray[Any], ...], device: torch.device) -> tuple[Tensor, ...]:
-    """One transfer for all that the host knows."""
-    packed = to_device(torch.from_numpy(np.concatenate(parts)), device)
-    return torch.split_with_sizes(packed, [len(part) for part in parts])

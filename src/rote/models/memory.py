@@ -4,16 +4,38 @@ A plain copy makes the host wait until the device has done everything queued bef
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
+
+GROWTH = 1.5
+"""A session that runs out of entries grows by this factor."""
 
 
 def to_device(tensor: Tensor, device: torch.device) -> Tensor:
     """A host tensor on the device, queued like any other work there."""
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
+
+
+def together_to_device(parts: Sequence[NDArray[Any]], device: torch.device) -> tuple[Tensor, ...]:
+    """Arrays of integers on the device, by one transfer for all of them. [len(part)] int64 each"""
+    packed = to_device(torch.from_numpy(np.concatenate(parts).astype(np.int64, copy=False)), device)
+    return torch.split_with_sizes(packed, [len(part) for part in parts])
+
+
+def ranges(counts: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
+    """0 … count − 1 for each count, one after the other."""
+    each = np.asarray(counts, dtype=np.int64)
+    return np.arange(each.sum()) - np.repeat(np.cumsum(each) - each, each)
+
+
+def grown(held: int, needed: int) -> int:
+    """Entries to grow to from those `held`: growing copies everything, so it must be rare."""
+    return max(needed, int(held * GROWTH))
 
 
 def zeros_as_touched(shape: tuple[int, ...], like: Tensor) -> Tensor:

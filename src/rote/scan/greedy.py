@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from rote.models.base import TreeBatch, TreeModel
-from rote.models.memory import to_device
+from rote.models.memory import to_device, together_to_device
 from rote.models.numbers import require_numbers
 from rote.models.teacher_forcing import VerbatimScore
 from rote.policy import keep, top_tokens, zero_or_nan
@@ -137,10 +137,9 @@ class _Answers:
         own = chains + decoded - 1
         newest = self._tokens[rows, self._count[rows] - 1]
         count = len(rows)
-        packed = to_device(
-            torch.from_numpy(np.concatenate([newest, shared + decoded - 1, slots, own, np.arange(count)])), device
+        token_ids, where, slot_ids, own_entries, outputs = together_to_device(
+            [newest, shared + decoded - 1, slots, own, np.arange(count)], device
         )
-        token_ids, where, slot_ids, own_entries, outputs = torch.split(packed, count)
         return TreeBatch(
             token_ids=token_ids,
             positions=where,

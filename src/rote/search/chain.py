@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from rote.models.base import TreeBatch, TreeSession
-from rote.models.memory import to_device
+from rote.models.memory import ranges, to_device, together_to_device
 from rote.models.scoring import TokenScores, score_tokens, tokens_to_list
 from rote.policy import Kept, Policy, keep, top_tokens
 
@@ -94,16 +94,14 @@ def _batch(pairs: Sequence[TokenPair], slots: Sequence[int], device: torch.devic
     chains = [pair.chain for pair in pairs]
     lengths = np.array([len(chain) for chain in chains])
     starts = np.cumsum(lengths) - lengths
-    places = np.arange(lengths.sum()) - np.repeat(starts, lengths)
     first_outputs = starts + [len(pair.prefix_ids) - 1 for pair in pairs]
     outputs = np.concatenate(
         [np.arange(first, start + length) for first, start, length in zip(first_outputs, starts, lengths, strict=True)]
     )
     tokens = np.array([token for chain in chains for token in chain])
-    packed = to_device(
-        torch.from_numpy(np.concatenate([tokens, places, np.repeat(slots, lengths), outputs]).astype(np.int64)), device
+    token_ids, positions, rows, outputs_there = together_to_device(
+        [tokens, ranges(lengths), np.repeat(slots, lengths), outputs], device
     )
-    token_ids, positions, rows, outputs_there = torch.split_with_sizes(packed, [len(tokens)] * 3 + [len(outputs)])
     nothing = torch.zeros(0, dtype=torch.int64, device=device)
     return TreeBatch(
         token_ids=token_ids,

@@ -15,8 +15,9 @@ from rote.models.base import TreeModel
 from rote.search.admission import checked_tasks
 from rote.search.base import Limits, SearchOptions, SearchOutcome, SearchTask
 from rote.search.scheduler import Scheduler, TaskQueue
+from rote.search.setup import Counters, Setup
 from rote.search.sizing import check_slots, first_entries, require_positions
-from rote.search.stream import Counters, Setup, Stream
+from rote.search.stream import Stream
 
 
 class Engine:

@@ -6,7 +6,7 @@ beams, and a copy of the few numbers the host must know. `settle` waits for that
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,46 +14,20 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rote.distance import Viability
-from rote.models.base import TreeBatch, TreeModel, TreeSession
-from rote.models.memory import Handover, to_device
+from rote.models.base import TreeBatch, TreeSession
+from rote.models.memory import Handover, grown, ranges, together_to_device
 from rote.models.numbers import require_numbers
 from rote.policy import Kept, keep
 from rote.search import beam, outcome
 from rote.search.admission import fresh_state
-from rote.search.base import Limits, SearchOptions, SearchOutcome, SearchTask
+from rote.search.base import SearchOutcome, SearchTask
 from rote.search.cache import TreeCache
 from rote.search.chain import Chain, evaluate_chains
 from rote.search.frontier import SearchedStates
 from rote.search.record import Banked, FrontierRecord
 from rote.search.scheduler import Scheduler, Slot
+from rote.search.setup import Setup
 from rote.search.shapes import Shape, Shapes
-
-GROWTH = 1.5
-"""A session that runs out of entries grows by this factor: growing copies everything, so it must be rare."""
-
-
-@dataclass(slots=True)
-class Counters:
-    """What an engine did so far, for benches and for whoever asks about memory."""
-
-    forwards: int = 0
-    peak_entries: int = 0
-    session_entries: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Setup:
-    """What an engine lends its stream."""
-
-    model: TreeModel
-    options: SearchOptions
-    limits: Limits
-    viability: Viability
-    eos_ids: Tensor
-    children: int
-    """Width of the policy: children a beam can have."""
-    counters: Counters = field(default_factory=Counters)
 
 
 class Pending(NamedTuple):
@@ -224,7 +198,7 @@ class Stream:
 
     def _make_room(self, entries: int) -> None:
         if self.session.entries < entries:
-            self.session.grow(self.shapes.rounded_entries(max(entries, int(self.session.entries * GROWTH))))
+            self.session.grow(self.shapes.rounded_entries(grown(self.session.entries, entries)))
         counters = self.setup.counters
         counters.peak_entries = max(counters.peak_entries, entries)
         counters.session_entries = self.session.entries
@@ -235,7 +209,7 @@ class Stream:
         counts = [slot.to_evaluate for slot in active]
         slots, lanes, prefix_tokens = self._to_device(
             np.repeat(np.arange(len(active)), counts),
-            _ranges(counts),
+            ranges(counts),
             np.array([len(slot.task.prefix_ids) for slot in active]),
         )
         depth = self.state.step[slots]
@@ -256,8 +230,7 @@ class Stream:
         )
 
     def _to_device(self, *parts: NDArray[Any]) -> tuple[Tensor, ...]:
-        packed = to_device(torch.from_numpy(np.concatenate(parts).astype(np.int64)), self.device)
-        return torch.split_with_sizes(packed, [len(part) for part in parts])
+        return together_to_device(parts, self.device)
 
     def _fresh(self, slots: list[Slot]) -> beam.BeamState:
         return fresh_state(
@@ -311,9 +284,3 @@ class Stream:
         self.frontiers[target] = self.frontiers[source]
         self.reaches[target] = self.reaches[source]
         self.chain_tokens[target] = self.chain_tokens[source]
-
-
-def _ranges(counts: list[int]) -> NDArray[np.int64]:
-    """0 … count − 1 for each count, one after the other."""
-    ends = np.cumsum(counts, dtype=np.int64)
-    return np.arange(sum(counts)) - np.repeat(ends - counts, counts)
