@@ -186,7 +186,7 @@ def share_model(path: str) -> None:
     model = load(path, device="cpu")
     import_module("rote.cli.main")
     for name in ("rote.scan.run", "rote.prior.run"):
-        vars(import_module(name))["load"] = lambda *_, **__: model
+        vars(import_module(name))["open_model"] = lambda *_, **__: model
     # Small blocks make many of them.
     vars(import_module("rote.prior.estimate"))["BLOCK_PREFIXES"] = 6
 

@@ -22,4 +22,4 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def _loaded_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prior_run, "load", loaded)
+    monkeypatch.setattr(prior_run, "open_model", loaded)

@@ -78,7 +78,7 @@ def test_a_tokenizer_that_cannot_map_characters_gets_one_sentence(
             return getattr(tiny_tokenizer(), name)
 
     slow = HuggingFaceModel(tiny_model("llama", vocab_size=258), Slow(), name="slow")
-    monkeypatch.setattr(prior_run, "load", lambda *_, **__: slow)
+    monkeypatch.setattr(prior_run, "open_model", lambda *_, **__: slow)
     error = refused(place, tmp_path)
     assert isinstance(error, ModelError)
     assert "cannot map tokens to characters" in str(error)

@@ -67,7 +67,7 @@ def unfinished(place: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("unfinished")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(prior_estimate, "BLOCK_PREFIXES", 4)
-        patch.setattr(prior_run, "load", loaded)
+        patch.setattr(prior_run, "open_model", loaded)
         run(place, folder / "finished")
         killed_run(place, folder / "killed")
     return folder

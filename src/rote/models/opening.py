@@ -1,4 +1,4 @@
-"""Whatever a user calls a model, as a `LanguageModel`: a name, an object of Hugging Face, an object of their own."""
+"""Whatever a user calls a model, as a `LanguageModel`: a name, a file, an object of Hugging Face or of their own."""
 
 from pathlib import Path
 from typing import Any
@@ -7,12 +7,16 @@ import torch
 
 from rote.errors import ModelError
 from rote.models.base import LanguageModel
+from rote.models.gguf import GgufModel
 from rote.models.hf import HuggingFaceModel, load
+from rote.models.model_folder import is_gguf
 from rote.models.own import OwnModel
 
 
 def open_model(name: str, *, revision: str | None = None, dtype: str = "auto", device: str = "auto") -> LanguageModel:
-    """The model of a folder or hub id."""
+    """The model of a folder, a hub id or a .gguf file."""
+    if is_gguf(name):
+        return GgufModel(name, device=device)
     if name.startswith("endpoint:"):
         raise ModelError(f"{name} is a server; it is measured by the command `rote scan --model {name}`.")
     return load(name, revision=revision, dtype=dtype, device=device)
@@ -20,7 +24,7 @@ def open_model(name: str, *, revision: str | None = None, dtype: str = "auto", d
 
 def as_language_model(given: Any, tokenizer: Any = None) -> LanguageModel:
     """`given` as it is where it can be measured already; otherwise opened by its name or wrapped."""
-    if isinstance(given, HuggingFaceModel | OwnModel):
+    if isinstance(given, HuggingFaceModel | OwnModel | GgufModel):
         return given
     if isinstance(given, str | Path):
         return open_model(str(given))

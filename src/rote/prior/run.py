@@ -9,7 +9,7 @@ from typing import Any
 
 from rote.corpus.documents import Document, read_documents
 from rote.models.base import LanguageModel
-from rote.models.hf import load
+from rote.models.opening import open_model
 from rote.models.shared_prefix import require_context
 from rote.prior.calibration import read_generic
 from rote.prior.columns import LengthScores, prior_schema, rows_of
@@ -48,7 +48,7 @@ def prior_to_folder(
     for the one that `config` names, where it is in memory already."""
     reference = read_documents(config.prior_text, split=Split.CONTROL)
     with progress.phase(f"loading {config.model}"):
-        model = model or load(config.model, revision=config.revision, dtype=config.dtype, device=config.device)
+        model = model or open_model(config.model, revision=config.revision, dtype=config.dtype, device=config.device)
     with progress.phase("reading what to score"):
         items = read_items(config, model)
         longest = max(len(item.window.suffix_ids) for item in items.items)

@@ -14,8 +14,9 @@ from rote.corpus.windows import Tally
 from rote.errors import WindowError
 from rote.models.base import LanguageModel
 from rote.models.endpoint import EndpointModel
-from rote.models.hf import HuggingFaceModel, load
+from rote.models.hf import HuggingFaceModel
 from rote.models.hf_compile import compile_layers
+from rote.models.opening import open_model
 from rote.scan.columns import continuations_schema, facts_of, measures_of, results_schema
 from rote.scan.executor import NO_SECTIONS, executor_of
 from rote.scan.membership import reference_hash
@@ -89,13 +90,13 @@ def opened(config: RunConfig, given: Given) -> tuple[LanguageModel, RunConfig]:
     return load_here(config), config
 
 
-def load_here(config: RunConfig) -> HuggingFaceModel:
+def load_here(config: RunConfig) -> LanguageModel:
     """The model, to be measured in this process; or only to be known by its driver, where workers measure."""
     if config.executor == "ray":
         from rote.scan.ray_executor import on_driver
 
         config = on_driver(config)
-    return load(config.model, revision=config.revision, dtype=config.dtype, device=config.device)
+    return open_model(config.model, revision=config.revision, dtype=config.dtype, device=config.device)
 
 
 def open_session(config: RunConfig, identity: Mapping[str, Any], *, fresh: bool = False) -> RunSession:
