@@ -2,8 +2,8 @@
 
 The folder is converted (bench/gguf_convert.py) and the same windows are scanned by both back ends in process. With
 --endpoint a server of that file (`python -m llama_cpp.server --model FILE`) is scanned as well. The result is
-bench/results/gguf_agreement.json: the largest difference of log p_z in nats and the verdicts that differ. Within 0.05 nat
-and no verdict is what is asked for.
+bench/results/gguf_agreement.json: the largest difference of log p_z in nats and the verdicts that differ. Within 0.05
+nat and no verdict is what is asked for.
 """
 
 import argparse
@@ -74,7 +74,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path, help="model folder, Llama architecture")
     parser.add_argument("text", nargs="+", help="texts to scan")
     parser.add_argument("--windows", type=int, default=100)
-    parser.add_argument("--screen", default="off")
+    parser.add_argument("--screen", default="auto", help="off searches every window")
     parser.add_argument("--endpoint", help="URL of a server of the converted file")
     parser.add_argument("--gguf", type=Path, help="keep the converted file here")
     chosen = parser.parse_args()

@@ -108,7 +108,7 @@ def test_passes_are_divided_without_changing_numbers(model: GgufModel, monkeypat
     monkeypatch.setattr(gguf_trees, "PASS_TOKENS", 14)
     monkeypatch.setattr(gguf_trees, "PASS_SEQUENCES", 2)
     torch.testing.assert_close(model.logits(asked), whole, rtol=0, atol=HALF)
-    monkeypatch.setattr(gguf_trees, "PASS_TOKENS", 5)
+    monkeypatch.setattr(gguf_trees, "ROOM_TOKENS", 5)
     with pytest.raises(ModelError, match="a history has 6 tokens"):
         model.logits(asked)
 

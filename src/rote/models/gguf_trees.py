@@ -16,8 +16,11 @@ from numpy.typing import NDArray
 
 from rote.errors import ModelError
 
-PASS_TOKENS = 4096
-"""Different tokens in one pass."""
+ROOM_TOKENS = 4096
+"""Cells of the key-value memory: the longest history."""
+PASS_TOKENS = 256
+"""Different tokens in one pass, where no single history is longer: every token looks at the cells of all others, though
+most are masked."""
 PASS_SEQUENCES = 64
 """Histories in one pass that are no beginning of another."""
 PASS_LOGITS = 1 << 25
@@ -112,12 +115,12 @@ class GgufTrees:
         self.vocab_size = int(functions.llama_vocab_n_tokens(self.vocabulary))
         self.max_positions = int(functions.llama_model_n_ctx_train(self.model))
         self._context = self._open(on_gpu, threads)
-        self._batch = functions.llama_batch_init(PASS_TOKENS, 0, PASS_SEQUENCES)
+        self._batch = functions.llama_batch_init(ROOM_TOKENS, 0, PASS_SEQUENCES)
         weakref.finalize(self, _free, functions, self._batch, self._context, self.model)
 
     def _open(self, on_gpu: bool, threads: int) -> Any:
         settings = self._functions.llama_context_default_params()
-        settings.n_ctx = settings.n_batch = PASS_TOKENS
+        settings.n_ctx = settings.n_batch = ROOM_TOKENS
         settings.n_ubatch = 512
         settings.n_seq_max = PASS_SEQUENCES
         settings.kv_unified = True
@@ -168,10 +171,10 @@ class GgufTrees:
             yield chosen
 
     def _require_fitting(self, one: Asked) -> None:
-        if len(one.token_ids) > min(PASS_TOKENS, self.max_positions):
+        if len(one.token_ids) > min(ROOM_TOKENS, self.max_positions):
             raise ModelError(
                 f"a history has {len(one.token_ids)} tokens, but the .gguf model takes at most "
-                f"{min(PASS_TOKENS, self.max_positions)}."
+                f"{min(ROOM_TOKENS, self.max_positions)}."
             )
 
     def _evaluate(self, nodes: Sequence[Node], wanted: Sequence[int]) -> Iterator[NDArray[np.float32]]:
