@@ -15,7 +15,7 @@ from rote.types import BosRule, DistanceName, DtypeName, IntervalName, Window
 
 if TYPE_CHECKING:  # `rote mc --help` waits for none of these
     from rote.explore.montecarlo import Count, MonteCarloResult
-    from rote.models.hf import HuggingFaceModel
+    from rote.models.base import LanguageModel
     from rote.store.read import StoredRun
 
 OF_THE_RUN = (
@@ -100,7 +100,7 @@ class _Task(NamedTuple):
 
     config: RunConfig
     bounds: Mapping[str, tuple[float, float]]
-    model: "HuggingFaceModel"
+    model: "LanguageModel"
     windows: list[Window]
     run_id: str | None
 
@@ -128,7 +128,7 @@ def sample_to_folder(given: McOptions, *, command_line: Sequence[str] = ()) -> S
 
 def _from_run(given: McOptions, path: Path) -> _Task:
     """The run's own model and options and a seeded sample of its windows, with what it certified of them."""
-    from rote.models.hf import load
+    from rote.models.opening import open_model
     from rote.store.read import read_run
 
     stored = read_run(path)
@@ -142,7 +142,7 @@ def _from_run(given: McOptions, path: Path) -> _Task:
     settled: dict[str, Any] = {name: known[name] for name in OF_THE_RUN}
     config = replace(given.config(), model=name, revision=known["revision"], dtype=known["dtype"], **settled)
     rows = _chosen_rows(stored, given)
-    model = load(name, revision=config.revision, dtype=config.dtype, device=config.device)
+    model = open_model(name, revision=config.revision, dtype=config.dtype, device=config.device)
     _require_the_runs_weights(path, model, stored.identity["model"])
     bounds = {row["window_id"]: (row["mass_lower"][-1], row["mass_upper"][-1]) for row in rows if "mass_upper" in row}
     return _Task(config, bounds, model, [window_of(row) for row in rows], stored.run_id)
@@ -157,7 +157,7 @@ def _require_the_runs_options(given: McOptions, known: Mapping[str, Any]) -> Non
             )
 
 
-def _require_the_runs_weights(path: Path, model: "HuggingFaceModel", known: Mapping[str, str]) -> None:
+def _require_the_runs_weights(path: Path, model: "LanguageModel", known: Mapping[str, str]) -> None:
     for name, words in (("weights_hash", "weights"), ("tokenizer_hash", "tokenizer"), ("dtype", "dtype")):
         found = getattr(model.identity, name)
         if found != known[name]:
@@ -179,12 +179,12 @@ def _chosen_rows(stored: "StoredRun", given: McOptions) -> list[dict[str, Any]]:
 
 
 def _from_text(given: McOptions) -> _Task:
-    from rote.models.hf import load
+    from rote.models.opening import open_model
     from rote.scan.run import check_fits
     from rote.scan.source import cut_source, read_given
 
     config = given.config()
-    model = load(config.model, revision=config.revision, dtype=config.dtype, device=config.device)
+    model = open_model(config.model, revision=config.revision, dtype=config.dtype, device=config.device)
     check_fits(model, config)
     windows = cut_source(read_given(config), model, config).chosen.windows
     if given.window is not None:
