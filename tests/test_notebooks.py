@@ -42,8 +42,8 @@ def test_the_researcher_measures_compares_and_keeps(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = printed("researcher", tmp_path, tmp_path_factory, monkeypatch)
-    assert "<rote.Windows: 40 windows of" in out
-    assert "<rote.Results: 40 windows of" in out
+    assert "<rote.Windows: " in out
+    assert "<rote.Results: " in out
     assert "manifest: True page: True" in out
 
 
