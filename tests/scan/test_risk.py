@@ -1,17 +1,21 @@
 """The risk of a document from the rows of a scan, against random queries to a table model."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 
 from rote.distance.textbook import levenshtein
 from rote.models.table import TableModel
+from rote.report.risk import document_risks
 from rote.report.risk_figures import spread_out
-from rote.report.view import Document
+from rote.report.view import Document, load_view
 from rote.scan.options import RunConfig
 from rote.stats.work_risk import expected_characters, leak_probability, stretches
 from rote.types import Window
 from tests.oracle import textbook_policy
+from tests.scan.scans import Command, TinyLab, scan_arguments
 from tests.scan.streams import POLICY, PREFIX, SUFFIX, VOCABULARY, knowing_model, make_window, passed
 
 CONFIG = RunConfig(
@@ -89,3 +93,20 @@ def test_a_figure_of_many_documents_spans_those_that_leak_most_and_least() -> No
     assert spread_out(works[:3]) == works[:3]
     assert [one.name for one in spread_out(works[:8])] == [f"target-{number}" for number in (0, 1, 3, 4, 6, 7)]
     assert len(spread_out(works[20:])) == 6
+
+
+def test_the_command_shows_lower_and_upper_ends_for_every_document(lab: TinyLab, rote: Command, tmp_path: Path) -> None:
+    arguments = scan_arguments(lab, tmp_path / "run", measures="verbatim,near", limit=24, screen="off")
+    assert rote(*arguments).code == 0
+    shown = rote("risk", tmp_path / "run", "--queries", 1, "--queries", 1000)
+    assert shown.code == 0
+    view = load_view(tmp_path / "run")
+    for document in view.documents:
+        assert f"{document.name} (target)" in shown.out
+        for risk in document_risks(view, document, (1.0, 1000.0)):
+            assert 0 <= risk.leak_low <= risk.leak_high <= 1
+            assert 0 <= risk.characters_low <= risk.characters_high <= risk.covered
+    assert "ε ≤ 2" in shown.out
+    other = rote("risk", tmp_path / "run", "--document", "nothing")
+    assert other.code == 2
+    assert "document is nothing, but the run has" in " ".join(other.err.split())

@@ -129,12 +129,21 @@ def _table(document: Document, risks: Sequence[Risk]) -> Table:
         table.add_row(
             f"{risk.queries:,.0f}",
             "exact" if risk.edits == 0 else f"ε ≤ {risk.edits}",
-            _ends(probability, risk.leak_low, risk.leak_high),
-            _ends(lambda value: f"{value:,.1f}", risk.characters_low, risk.characters_high),
+            _ends(_chance, risk.leak_low, risk.leak_high),
+            _ends(_characters, risk.characters_low, risk.characters_high),
             _ends(percent, risk.share_low, risk.share_high),
         )
     return table
 
 
 def _ends(words: Callable[[float], str], low: float, high: float) -> str:
-    return words(low) if low == high else f"{words(low)} to {words(high)}"
+    return words(low) if words(low) == words(high) else f"{words(low)} to {words(high)}"
+
+
+def _chance(value: float) -> str:
+    """Never 1 when it is not."""
+    return "> 0.999" if 0.999 < value < 1 else probability(value)
+
+
+def _characters(value: float) -> str:
+    return f"{value:,.1f}" if value >= 1 else f"{value:.2g}"
