@@ -130,6 +130,8 @@ def test_show_and_report_tell_how_well_scores_separate_and_read_a_run_at_a_thres
     refused = rote("show", out, "--threshold", "from-control=0.001")
     assert refused.code == 2
     assert "cannot be had from" in refused.err
+    for command in (("show",), ("report", "--out", tmp_path / "both")):
+        assert rote(*command, out, out, "--threshold", "from-control=0.05").code == 2, "runs have their own controls"
     assert rote("report", out).code == 0
     table = pl.read_csv(out / "report" / "tables" / "membership.csv")
     assert set(table["score"]) == {"loss", "zlib_ratio", "min_k", "min_k_plus_plus", "log_p_verbatim", "near"}

@@ -66,6 +66,8 @@ def write_report(runs: tuple[Path, ...], out: Path, asked: Asked = NOTHING_FURTH
         ((kind, paths),) = groups.items()
         section = sections[kind]
         return write_page([section.read(paths)], out) if section.write is None else section.write(paths, out, asked)
+    if asked.threshold is not None:
+        raise ConfigError(f"threshold is {asked.threshold}, but runs of several kinds were given; give scans alone.")
     contents, others = [], []
     for kind, paths in groups.items():
         content, write = sections[kind].read(paths), sections[kind].write

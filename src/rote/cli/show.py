@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from rote.cli.console import make_console
 from rote.cli.flags import command
+from rote.errors import ConfigError
 from rote.options import option, required, settle
 
 if TYPE_CHECKING:  # `rote show --help` waits for none of these
@@ -45,6 +46,10 @@ def show(options: ShowOptions) -> None:
     from rote.report.content_terminal import show_content
 
     asked = Asked(options.queries, options.probability, options.reveal, options.threshold)
+    if options.threshold is not None and len(options.runs) > 1:
+        raise ConfigError(
+            f"threshold is {options.threshold}, but {len(options.runs)} runs were given; show one at a time."
+        )
     groups = by_kind(options.runs)
     console = make_console()
     for kind, paths in groups.items():

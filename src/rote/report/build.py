@@ -9,7 +9,7 @@ import polars as pl
 
 from rote.errors import ConfigError, StorageError
 from rote.report.compare import compare_runs
-from rote.report.control_threshold import with_threshold
+from rote.report.control_threshold import FROM_CONTROL, with_threshold
 from rote.report.drawing import Drawing
 from rote.report.figures.style import save_bytes
 from rote.report.gallery import draw_all
@@ -44,6 +44,11 @@ def build_report(run_paths: Sequence[Path], out: Path, *, threshold: str | None 
     """Write `out`/index.html, figures/*.svg|png, tables/*.csv and model_card.md for one run or several side by side."""
     if not run_paths:
         raise ConfigError("No run was given; name at least one folder that was --out of a scan.")
+    if threshold is not None and threshold.startswith(FROM_CONTROL) and len(run_paths) > 1:
+        raise ConfigError(
+            f"threshold is {threshold}, but {len(run_paths)} runs have controls of their own; choose τ from one "
+            "with rote show, and give the number."
+        )
     views = told_apart([with_threshold(load_view(Path(path)), threshold) for path in run_paths])
     comparison = compare_runs(views) if len(views) > 1 else None
     drawings = draw_all(views, comparison)

@@ -11,7 +11,7 @@ MOST_DOCUMENTS = 6
 
 
 def risk_by_queries(documents: Sequence[Sequence[Risk]], *, title: str = "") -> Figure:
-    """Left the chance of a leak, right the share of characters: lines are lower ends, bands reach to the upper ones."""
+    """Left the chance of a leak, right the share of characters: lines are lower ends, dotted ones upper ends."""
     with house_style():
         figure = Figure(figsize=(7.6, 3.4), layout="constrained")
         leaks, characters = figure.subplots(1, 2)
@@ -23,7 +23,7 @@ def risk_by_queries(documents: Sequence[Sequence[Risk]], *, title: str = "") -> 
                 (characters, [risk.share_low for risk in risks], [risk.share_high for risk in risks]),
             ):
                 axes.plot(queries, low, color=colour, label=label)
-                axes.fill_between(queries, low, high, color=colour, alpha=0.1, linewidth=0)
+                axes.plot(queries, high, color=colour, linestyle=":", linewidth=1)
         for axes, name in ((leaks, "chance that some passage leaks"), (characters, "characters recovered, on average")):
             log_axis(axes, "x")
             percent_axis(axes)
