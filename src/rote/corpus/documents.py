@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rote.corpus.formats import Record, read_records
+from rote.corpus.remote import fetched
 from rote.corpus.sources import SourceFile, find_files
 from rote.errors import TextError
 from rote.types import Split
@@ -122,9 +123,14 @@ def _printable(name: str) -> str:
 
 
 def _readable_records(file: SourceFile) -> list[Record]:
-    records = list(read_records(file.path))
+    if file.url is None:
+        records = list(read_records(file.path))
+    else:
+        with fetched(file.url) as here:
+            records = list(read_records(here))
     if not any(record.text.strip() for record in records):
-        raise TextError(f"{file.path} holds no text (it is empty or only white space); remove it or fill it.")
+        where = file.url or file.path
+        raise TextError(f"{where} holds no text (it is empty or only white space); remove it or fill it.")
     return records
 
 

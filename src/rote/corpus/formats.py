@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from rote.corpus.json_lines import read_json_lines
 from rote.corpus.plain import read_plain_text
+from rote.corpus.saved_datasets import dataset_rows
 from rote.errors import TextError
 from rote.files import require_regular
 
@@ -21,9 +22,12 @@ class Record(NamedTuple):
 
 
 def read_records(path: Path) -> Iterator[Record]:
-    """The documents in `path`, in file order. The ending decides the format: one of `SUFFIXES`."""
+    """The documents in `path`, in file order. The ending decides the format (`SUFFIXES`); a folder is a dataset."""
     suffix = path.suffix.lower()
-    if suffix == ".parquet":
+    if path.is_dir():
+        for position, (place, fields) in enumerate(dataset_rows(path), start=1):
+            yield _record(fields.get("id"), fields["text"], place=place, position=position)
+    elif suffix == ".parquet":
         yield from _parquet_records(path)
     elif suffix == ".jsonl":
         yield from _json_records(path)

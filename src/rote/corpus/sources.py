@@ -1,4 +1,4 @@
-"""From what the user typed (files, folders, globs) to the files to read, in a fixed order."""
+"""From what the user typed (files, folders, globs, URLs, saved datasets) to what is read, in a fixed order."""
 
 import glob
 import os
@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rote.corpus.formats import SUFFIXES
+from rote.corpus.remote import is_url, list_url
+from rote.corpus.saved_datasets import dataset_folders
 from rote.errors import TextError
 from rote.files import require_regular
 
@@ -16,6 +18,8 @@ class SourceFile(NamedTuple):
 
     path: Path
     relative: str
+    url: str | None = None
+    """Where it is, if not on this machine; `path` then only tells it from others."""
 
 
 def find_files(sources: Sequence[str | Path]) -> list[SourceFile]:
@@ -27,9 +31,13 @@ def find_files(sources: Sequence[str | Path]) -> list[SourceFile]:
     files: dict[Path, SourceFile] = {}
     for source in sources:
         for file in _files_of(source):
+            if file.url is not None:
+                files.setdefault(file.path, file)
+                continue
             # The same file through a link, or through two sources, is one text.
             here = Path(os.path.abspath(file.path))
-            _require_regular(here)
+            if not dataset_folders(here):
+                _require_regular(here)
             files.setdefault(Path(os.path.realpath(here)), SourceFile(here, file.relative))
     return list(files.values())
 
@@ -43,7 +51,12 @@ def _require_regular(path: Path) -> None:
 
 def _files_of(source: str | Path) -> list[SourceFile]:
     path = Path(os.path.expanduser(source))
+    if is_url(source) and not os.path.lexists(path):
+        found = [SourceFile(Path(url), relative, url) for url, relative in list_url(str(source), _is_readable_name)]
+        return _require(found, f"URL {source}")
     if os.path.isdir(path):
+        if datasets := dataset_folders(path):
+            return [SourceFile(one, one.relative_to(path.parent).as_posix()) for one in datasets]
         return _require(list(_walk(path, base=path)), f"Folder {source}")
     if os.path.lexists(path):
         if path.suffix.lower() not in SUFFIXES:

@@ -13,7 +13,9 @@ class Common:
     model: str = option("", "Model folder, hub id or .gguf file.", group="text", default_words="")
     revision: str | None = option(None, "Revision of a hub model.", group="text")
     text: tuple[str, ...] = option(
-        (), "Target texts: files, folders or globs (.txt .md .jsonl .parquet); several may follow.", group="text"
+        (),
+        "Target texts: files, folders, globs, URLs (.txt .md .jsonl .parquet), saved datasets; several may follow.",
+        group="text",
     )
     out: str = option("", "Run folder to write; an unfinished one is resumed.", group="text", is_path=True)
     prefix_tokens: int = option(50, "Tokens given to the model before each suffix.", group="text", at_least=1)
