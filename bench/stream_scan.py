@@ -129,12 +129,12 @@ def run(windows: int, folder: Path, measures: str) -> dict[str, Any]:
         compile="off",
     )
     model = Letters.random(0, vocab_size=len(ALPHABET))
-    first, second = Sampling(windows, stop_at=windows // 2), Sampling(windows)
+    first, kept = Sampling(windows, stop_at=windows // 2), 0
     try:
         scan_to_folder(config, progress=first, model=model)
     except Halfway:
         kept = read_run(folder / "run").scan_results().select("window_id").collect().height
-    resumed_at = time.perf_counter()
+    second = Sampling(windows)
     scan_to_folder(config, progress=second, model=model)
     stored = read_run(folder / "run")
     assert stored.manifest is not None
@@ -143,7 +143,7 @@ def run(windows: int, folder: Path, measures: str) -> dict[str, Any]:
         "kept_when_stopped": kept,
         "resumed": stored.manifest["timings"]["windows_resumed"],
         "start_seconds": [first.start_seconds, second.start_seconds],
-        "seconds_after_resuming": time.perf_counter() - resumed_at,
+        "seconds_after_resuming": time.perf_counter() - second.began,
         "samples": first.samples + second.samples,
         "at_the_end": sample(windows),
         "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10,
