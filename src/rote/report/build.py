@@ -23,6 +23,7 @@ from rote.report.sweeps import sweep_table
 from rote.report.tables import copies_table, documents_table, rates_table
 from rote.report.view import RunView, load_view, told_apart
 from rote.store.atomic import atomic_file
+from rote.store.export import inert_text
 
 OWN_FIGURE = re.compile(
     r"(rates-by-edits|verdicts-by-edits|queries|mass|mass-gain|shells|shell-violins|ranks|book|texts|copies|kinds|tags"
@@ -110,6 +111,7 @@ def write_tables(views: Sequence[RunView], folder: Path) -> tuple[Path, ...]:
         if table is not None:
             path = folder / f"{name}.csv"
             with atomic_file(path) as file:
-                table.write_csv(file)
+                # Names of documents, kinds and tags are whatever somebody called them.
+                table.with_columns(pl.col(pl.String).map_elements(inert_text, return_dtype=pl.String)).write_csv(file)
             paths.append(path)
     return tuple(paths)

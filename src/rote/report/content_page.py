@@ -16,6 +16,7 @@ from rote.report.figures.style import save_bytes
 from rote.report.html.render import FOLDER, PageFigure, tied
 from rote.report.words import listed
 from rote.store.atomic import atomic_file
+from rote.store.export import inert_text
 
 ROWS_SHOWN = 200
 
@@ -70,7 +71,8 @@ def _tables(content: Content, folder: Path) -> dict[Path, bytes]:
     files = {}
     for cells in content.tables:
         text = io.StringIO()
-        csv.writer(text, quoting=csv.QUOTE_ALL).writerows([cells.heads, *cells.rows])
+        rows = [[_inert(cell) for cell in row] for row in cells.rows]
+        csv.writer(text, quoting=csv.QUOTE_ALL).writerows([cells.heads, *rows])
         files[folder / "tables" / f"{cells.name}.csv"] = text.getvalue().encode("utf-8", "backslashreplace")
     return files
 
@@ -88,3 +90,12 @@ def _render(parts: Sequence[Part]) -> str:
         version=__version__,
         style=Markup((FOLDER / "page.css").read_text(encoding="utf-8")),
     )
+
+
+def _inert(cell: str) -> str:
+    """A cell that is no formula; numbers stay numbers, also negative ones."""
+    try:
+        float(cell)
+    except ValueError:
+        return inert_text(cell)
+    return cell

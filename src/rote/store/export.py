@@ -86,6 +86,11 @@ def _batches(files: tuple[Path, ...]) -> Iterator[list[dict[str, Any]]]:
             raise RunError(f"{path} cannot be read: {error}.") from error
 
 
+def inert_text(text: str) -> str:
+    """The text with an apostrophe before it where a spreadsheet would take it for a formula."""
+    return f"'{text}" if text.startswith(STARTS_OF_FORMULAS) else text
+
+
 def _csv_line(row: Mapping[str, Any], *, inert: bool) -> str:
     return ",".join(_csv_value(value, inert=inert) for value in row.values()) + "\n"
 
@@ -100,8 +105,7 @@ def _csv_value(value: Any, *, inert: bool) -> str:
     if isinstance(value, int):
         return str(value)
     text = json.dumps(plain_json(value), ensure_ascii=False) if isinstance(value, list) else value
-    if inert and text.startswith(STARTS_OF_FORMULAS):
-        text = f"'{text}"
+    text = inert_text(text) if inert else text
     return '"' + text.replace('"', '""') + '"'
 
 
