@@ -12,7 +12,6 @@ from rote.scan.challenge import recall_at_errors
 from rote.store.read import read_run
 from tests.scan.scans import Command, TinyLab
 
-TOKENS = 12
 NEAR = ("--measures", "greedy,near", "--edit-budget", "2", "--beam-width", "4", "--top-k", "10")
 BLIND = ("--distance", "none", "--no-pin", "--screen", "off", "--stop-rule", "off")
 
@@ -38,7 +37,7 @@ def accepted_recall(file: Path, answers: np.ndarray, *, examples: int = 1000) ->
     return best
 
 
-def write_arrays(lab: TinyLab, folder: Path, rows: int) -> np.ndarray:
+def write_arrays(lab: TinyLab, folder: Path, rows: int, *, tokens: int = 12) -> np.ndarray:
     """Windows of the lab's passages as the challenge's arrays."""
     from rote.models.hf import load
 
@@ -46,15 +45,15 @@ def write_arrays(lab: TinyLab, folder: Path, rows: int) -> np.ndarray:
     texts = [passage.text for passage in (*lab.model.targets, *lab.model.controls)]
     encoded = [encoding.ids for encoding in model.encode_batch(texts)]
     windows = [
-        ids[start : start + 2 * TOKENS]
+        ids[start : start + 2 * tokens]
         for start in range(0, 200, 5)
         for ids in encoded
-        if len(ids) >= start + 2 * TOKENS
+        if len(ids) >= start + 2 * tokens
     ]
     ids = np.array(windows[:rows], dtype=np.uint16)
-    np.save(folder / "val_prefix.npy", ids[:, :TOKENS])
-    np.save(folder / "val_suffix.npy", ids[:, TOKENS:])
-    return ids[:, TOKENS:]
+    np.save(folder / "val_prefix.npy", ids[:, :tokens])
+    np.save(folder / "val_suffix.npy", ids[:, tokens:])
+    return ids[:, tokens:]
 
 
 def scan(lab: TinyLab, folder: Path, out: str, *options: str) -> list[str]:
@@ -76,6 +75,18 @@ def test_guesses_are_accepted_and_score_what_the_command_says(lab: TinyLab, rote
     assert recalls["greedy"] == (results["greedy_levenshtein"] == 0).sum() / 1000
     assert recalls["greedy"] >= 0.02, "some of the tiny model's passages are memorized"
     assert recalls["both"] >= recalls["greedy"] - 0.01, "the likelier of two guesses is hardly ever the worse one"
+
+
+def test_arrays_of_the_challenges_own_shape_are_measured_and_scored(
+    lab: TinyLab, rote: Command, tmp_path: Path
+) -> None:
+    answers = write_arrays(lab, tmp_path, 40, tokens=50)
+    assert (answers.dtype, answers.shape) == (np.uint16, (40, 50))
+    assert rote(*scan(lab, tmp_path, "run", "--measures", "greedy", "--greedy", "full")).code == 0
+    assert rote("export", tmp_path / "run", "--challenge", tmp_path / "guesses.csv").code == 0
+    right = (read_run(tmp_path / "run").results["greedy_levenshtein"] == 0).sum()
+    assert accepted_recall(tmp_path / "guesses.csv", answers) == right / 1000
+    assert right > 0, "passages of 64 copies are known by heart"
 
 
 def test_guesses_come_surest_first_and_do_not_know_the_answers(lab: TinyLab, rote: Command, tmp_path: Path) -> None:
