@@ -5,6 +5,7 @@ import runpy
 import sys
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from tests.scan.scans import TinyLab, make_lab
@@ -80,6 +81,7 @@ def test_records_by_copies_prints_a_rate_for_every_number_of_copies_and_every_ki
     line = r"^ *(\S.*?) +([0-9.]+)% of +(\d+) records \(([0-9.]+)% to ([0-9.]+)%\)$"
     rates = {name: tuple(map(float, numbers)) for name, *numbers in re.findall(line, capsys.readouterr().out, re.M)}
     assert rates.keys() == {"0 copies", "1 copies", "16 copies", "64 copies", "prose, target", "prose, control"}
-    assert sum(count for name, (_, count, *_) in rates.items() if "copies" in name) == 30
+    shared = pl.read_parquet(tmp_path / "run" / "results.parquet")["shared_with"].count()
+    assert sum(count for name, (_, count, *_) in rates.items() if "copies" in name) == 30 - shared
     assert rates["64 copies"][0] > rates["0 copies"][0]
     assert all(low <= share <= high for share, _, low, high in rates.values())

@@ -62,7 +62,7 @@ def scan(lab: TinyLab, folder: Path, out: str, *options: str) -> list[str]:
 
 
 def test_guesses_are_accepted_and_score_what_the_command_says(lab: TinyLab, rote: Command, tmp_path: Path) -> None:
-    answers = write_arrays(lab, tmp_path, 120)
+    answers = write_arrays(lab, tmp_path, 60)
     assert rote(*scan(lab, tmp_path, "greedy", "--measures", "greedy", "--greedy", "full")).code == 0
     assert rote(*scan(lab, tmp_path, "both", *NEAR, *BLIND, "--greedy", "full")).code == 0
     recalls = {}
@@ -73,7 +73,7 @@ def test_guesses_are_accepted_and_score_what_the_command_says(lab: TinyLab, rote
         assert f"{100 * recalls[name]:.1f} % of 1000 examples solved" in " ".join(outcome.err.split())
     results = read_run(tmp_path / "greedy").results
     assert recalls["greedy"] == (results["greedy_levenshtein"] == 0).sum() / 1000
-    assert recalls["greedy"] >= 0.02, "some of the tiny model's passages are memorized"
+    assert recalls["greedy"] >= 0.005, "some of the tiny model's passages are memorized"
     assert recalls["both"] >= recalls["greedy"] - 0.01, "the likelier of two guesses is hardly ever the worse one"
 
 
@@ -90,14 +90,14 @@ def test_arrays_of_the_challenges_own_shape_are_measured_and_scored(
 
 
 def test_guesses_come_surest_first_and_do_not_know_the_answers(lab: TinyLab, rote: Command, tmp_path: Path) -> None:
-    answers = write_arrays(lab, tmp_path, 40)
+    answers = write_arrays(lab, tmp_path, 20)
     assert rote(*scan(lab, tmp_path, "true", *NEAR, *BLIND, "--greedy", "full")).code == 0
     np.save(tmp_path / "val_suffix.npy", np.roll(answers, 1, axis=0))
     assert rote(*scan(lab, tmp_path, "other", *NEAR, *BLIND, "--greedy", "full")).code == 0
     for name in ("true", "other"):
         assert rote("export", tmp_path / name, "--challenge", tmp_path / f"{name}.csv").code == 0
     guesses = [(tmp_path / f"{name}.csv").read_text().splitlines() for name in ("true", "other")]
-    assert len(guesses[0]) == 41
+    assert len(guesses[0]) == 21
     assert guesses[0] == guesses[1]
 
 
