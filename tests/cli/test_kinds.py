@@ -1,5 +1,6 @@
 """One viewer for every run: each kind alone and all together through show, report, runs, export and verify-run."""
 
+import json
 import re
 import shutil
 from pathlib import Path
@@ -23,6 +24,19 @@ def test_show_and_verify_run_take_every_kind(kind: str, every_kind: dict[str, Pa
     assert (shown.code, checked.code) == (0, 0), shown.err + checked.err
     assert len(shown.out.splitlines()) > 3
     assert re.search(rf"{kind} run \w{{32}}, complete", " ".join(checked.out.split()))
+
+
+@each_kind
+def test_show_gives_json_of_every_kind(kind: str, every_kind: dict[str, Path], rote: Command) -> None:
+    shown = rote("show", every_kind[kind], "--json")
+    assert shown.code == 0, shown.err
+    (entry,) = json.loads(shown.out)
+    assert entry["kind"] == kind
+    assert entry["headline"]
+    if kind == "scan":
+        (numbers,) = entry["numbers"].values()
+        bracket = numbers["brackets"]["target"]
+        assert bracket["certified"] / bracket["windows"] == bracket["low"] <= bracket["high"] <= 1
 
 
 @each_kind

@@ -15,6 +15,7 @@ from rote.cli.demo import demo
 from rote.cli.endings import end_with
 from rote.cli.export import export
 from rote.cli.flags import GroupedCommand
+from rote.cli.gate import gate
 from rote.cli.lab import lab_app
 from rote.cli.mc import mc
 from rote.cli.merge import merge
@@ -78,7 +79,7 @@ def options_of_all(
     """What can be asked without a command."""
 
 
-for _command in (demo, scan, merge, report, show, risk, runs, export, plan, recall, audit, prior, mc, verify_run):
+for _command in (demo, scan, merge, report, show, gate, risk, runs, export, plan, recall, audit, prior, mc, verify_run):
     app.command(cls=GroupedCommand)(_command)
 app.add_typer(lab_app, name="lab")
 

@@ -34,6 +34,8 @@ class ShowOptions:
     )
     reveal: bool = option(False, "Of a prior run: print what its examples otherwise mask.", group="output")
 
+    json: bool = option(False, "Print it as JSON, one entry a run.", group="output", names="--json")
+
     def __post_init__(self) -> None:
         settle(self)
 
@@ -51,6 +53,11 @@ def show(options: ShowOptions) -> None:
             f"threshold is {options.threshold}, but {len(options.runs)} runs were given; show one at a time."
         )
     groups = by_kind(options.runs)
+    if options.json:
+        from rote.report.content_json import contents_json
+
+        print(contents_json([section_of(kind).read([path]) for kind, paths in groups.items() for path in paths]))
+        return
     console = make_console()
     for kind, paths in groups.items():
         section = section_of(kind)

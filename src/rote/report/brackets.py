@@ -23,11 +23,12 @@ def bracket_of(
 
 def limit_words(found: Bracket) -> str:
     """`certified; at most 52.0 % at 95 % confidence`, to stand behind the certified share."""
+    if found.is_sampled:
+        most = "no more" if found.at_most == found.certified else f"at most {percent(found.high)}"
+        return f"certified; {most} at {100 * found.level:g} % confidence"
     if found.at_most == found.certified:
         return "certified, no more and no less"
-    if not found.is_sampled:
-        return f"certified; at most {percent(found.high)}, certified too"
-    return f"certified; at most {percent(found.high)} at {100 * found.level:g} % confidence"
+    return f"certified; at most {percent(found.high)}, certified too"
 
 
 def bracket_words(found: Bracket) -> str:

@@ -73,7 +73,8 @@ def _verdict_sentence(view: RunView) -> Sentence:
 
 def _bracket_sentences(view: RunView) -> list[Sentence]:
     found = bracket_of(view)
-    return [] if found is None or found.at_most == found.certified else [Sentence(account_words(found), "bracket")]
+    has_open = found is not None and bool(found.undecided or found.left_out)
+    return [Sentence(account_words(found), "bracket")] if found is not None and has_open else []
 
 
 def _screen_sentences(view: RunView) -> list[Sentence]:

@@ -3,10 +3,10 @@
 The frame (terminal, page, overview) knows products through this alone. `cli/kinds.py` lists the sections there are.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:  # a terminal that shows numbers does not wait for drawing
     from rich.console import RenderableType
@@ -54,6 +54,8 @@ class Content:
     manifests: tuple[tuple[str, str], ...] = ()
     """(name of the run, its manifest as text)."""
     links: tuple[Link, ...] = ()
+    numbers: Mapping[str, Any] = field(default_factory=dict)
+    """What machines read: plain values under plain names."""
 
 
 class Asked(NamedTuple):

@@ -1,8 +1,9 @@
 """Scans as content: one in a few lines, several compared; the shaded text is on their own page."""
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from rote.report.brackets import bracket_of
 from rote.report.certainty import certainty
 from rote.report.compare import compare_runs, comparison_sentences
 from rote.report.content import Cells, Content
@@ -10,6 +11,7 @@ from rote.report.rates import CriterionRate, rates_by_criterion
 from rote.report.summary import facts, summarise
 from rote.report.view import RunView, manifest_text, told_apart
 from rote.report.words import integer, interval_words, listed, percent
+from rote.types import Split
 
 if TYPE_CHECKING:  # a terminal does not wait for drawing
     from rote.report.drawing import Drawing
@@ -37,7 +39,36 @@ def scan_content(given: Sequence[RunView]) -> Content:
         sentences=tuple(sentences),
         draw=lambda: _drawings(views),
         manifests=tuple((view.path.name, manifest_text(view, LISTED_IN_MANIFEST)) for view in views),
+        numbers={view.label: _numbers(view, found) for view, found in rates},
     )
+
+
+def _numbers(view: RunView, rates: Sequence[CriterionRate]) -> dict[str, Any]:
+    """Every rate with its interval, and the bracket of the near-verbatim one."""
+    brackets = {split.value: bracket_of(view, split=split) for split in Split}
+    return {
+        "threshold": view.threshold,
+        "edit_budget": view.population.edit_budget,
+        "windows": len(view.population),
+        "is_complete": view.is_complete,
+        "brackets": {
+            name: {**found._asdict(), "low": found.low, "high": found.high}
+            for name, found in brackets.items()
+            if found is not None
+        },
+        "rates": [
+            {
+                "split": entry.split.value,
+                "criterion": entry.criterion.value,
+                "edits": entry.edits,
+                "hits": entry.hits,
+                "windows": entry.rate.n,
+                "rate": entry.rate.value,
+                "interval": [entry.rate.interval.low, entry.rate.interval.high],
+            }
+            for entry in rates
+        ],
+    }
 
 
 def _rates(rates: Sequence[tuple[RunView, list[CriterionRate]]]) -> Cells:

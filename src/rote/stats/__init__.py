@@ -6,6 +6,7 @@ clustered     rates and means of windows that overlap or share a document
 queries       n ↔ p at any magnitude
 curves        (n, p) and (ε, n, p) rate curves
 brackets      the share of extractable windows, at least and at most
+drawn         what a random draw says about all it was drawn from
 planning      samples and token evaluations before a run
 compare       two runs on the same windows; two sets of windows
 multiplicity  Holm, Benjamini–Hochberg

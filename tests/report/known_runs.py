@@ -1,0 +1,56 @@
+"""Runs of table models whose true masses are known, as the report reads them."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from rote.report.view import RunView
+from rote.scan.columns import measures_of, results_schema
+from rote.scan.options import RunConfig
+from rote.scan.pipeline import Pipeline
+from rote.stats.population import population_of
+from rote.store.schema import table_of
+from tests.scan.fuzz import random_case, true_masses
+
+
+class KnownRun(NamedTuple):
+    """The rows of a scan, its options, and which windows are extractable in truth."""
+
+    rows: list[dict[str, Any]]
+    config: RunConfig
+    is_extractable: dict[str, bool]
+
+    @property
+    def true_count(self) -> int:
+        return sum(self.is_extractable.values())
+
+    def view(self, rows: list[dict[str, Any]] | None = None) -> RunView:
+        """All windows, or a sample of them."""
+        taken = self.rows if rows is None else rows
+        frame = pl.from_arrow(table_of(taken, results_schema(measures_of(self.config))))
+        assert isinstance(frame, pl.DataFrame)
+        selection = {"kind": "all" if rows is None else "sample", "starts": {"target": len(self.rows)}}
+        manifest = {"config": self.config.as_dict(), "model": {"name": "table"}, "totals": {"selection": selection}}
+        population = population_of(frame, self.config.distance)
+        return RunView("table", Path("table"), manifest, frame, None, (), population, is_complete=True)
+
+    def sample(self, count: int, generator: np.random.Generator) -> RunView:
+        return self.view([self.rows[place] for place in generator.permutation(len(self.rows))[:count]])
+
+
+def known_run(number: int, **changes: Any) -> KnownRun:
+    """100 windows through the pipeline; the screen leaves out most of them, extractable ones too."""
+    case = random_case(number, windows_of_a_group=20)
+    options = {
+        "estimate": "auto", "residual": None, "threshold": 0.2, "screen": "auto", "screen_floor": 0.999,
+        "screen_share": 0.3, "screen_least": 0, "screen_tickets": 100, "measures": ("verbatim", "near"),
+        "verify": False, "closure": 0, "refine": 0,
+    }  # fmt: skip
+    config = replace(case.config, **(options | changes))
+    rows = [measured.row for measured in Pipeline(case.model, config, decode=str).run(case.windows)]
+    truths = true_masses(case)
+    extractable = {row["window_id"]: bool(truths[row["window_id"]][-1] >= config.threshold) for row in rows}
+    return KnownRun(rows, config, extractable)

@@ -1,0 +1,158 @@
+"""The gate: what passes, what fails, what cannot be told, and how often it passes what it must not."""
+
+import json
+import re
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+import yaml
+
+from rote.errors import ConfigError, RunError
+from rote.report.gate import Finding, Outcome, judge, parse_rule
+from rote.report.rates import Criterion
+from rote.report.view import load_view
+from tests.report.known_runs import known_run
+from tests.report.synthetic_run import books, write_run
+from tests.scan.scans import make_command
+
+POPULATIONS, MOST = 24, 5
+"""More than 5 of 24 at a rate of 5 % have a chance of 1 in 1,000."""
+
+
+def test_false_passes_are_no_more_frequent_than_stated() -> None:
+    """Table models with known masses; the limit is just below the true rate, of all windows and of what a half of them
+    says about all. A false alarm once in 500 runs of the suite, if it erred as often as it may."""
+    generator = np.random.default_rng(3)
+    false_passes = {"all": 0, "drawn": 0}
+    outcomes = set()
+    for number in range(POPULATIONS):
+        run = known_run(number)
+        if not run.true_count:
+            continue
+        size = len(run.rows)
+        rules = [parse_rule(f"near={(run.true_count - 1) / size}")]
+        views = {"all": run.view(), "drawn": run.sample(size // 2, generator)}
+        for name, view in views.items():
+            outcome = judge(view, rules).outcome
+            false_passes[name] += outcome is Outcome.PASS
+            outcomes.add(outcome)
+        roomy = judge(run.view(), [parse_rule("near=1")])
+        assert roomy.outcome is Outcome.PASS
+        assert judge(run.view(), [parse_rule(f"near={run.true_count / size}")]).outcome is not Outcome.FAIL
+    assert outcomes >= {Outcome.FAIL, Outcome.CANNOT_TELL}
+    assert max(false_passes.values()) <= MOST
+
+
+def test_the_confidence_is_that_of_all_rules_together() -> None:
+    run = known_run(2)
+    rule = parse_rule("near=0.5")
+    (alone,) = judge(run.view(), [rule]).findings
+    several = judge(run.view(), [rule, *[parse_rule("verbatim=1")] * 9]).findings[0]
+    (careful,) = judge(run.view(), [rule], confidence=0.995).findings
+    assert alone.high <= several.high
+    assert several.high == careful.high
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_run(tmp_path_factory.mktemp("gate") / "run", books(3000), stride=100)
+
+
+def found(run: Path, *rules: str) -> tuple[Finding, ...]:
+    return judge(load_view(run), [parse_rule(rule) for rule in rules]).findings
+
+
+def test_exact_criteria_are_judged_by_their_counts(run: Path) -> None:
+    view = load_view(run)
+    targets = ~view.population.is_control
+    share = float((view.population.verbatim()[targets] >= view.threshold).mean())
+    passed, failed = found(run, f"verbatim={share}", f"verbatim={share - 1e-6}")
+    assert (passed.outcome, failed.outcome) == (Outcome.PASS, Outcome.FAIL)
+    assert passed.low == passed.high == share
+
+
+def test_undecided_windows_are_counted_and_never_guessed(run: Path) -> None:
+    (finding,) = found(run, "near=0.5")
+    view = load_view(run)
+    targets = ~view.population.is_control
+    lower, upper = view.population.mass_lower, view.population.mass_upper
+    assert lower is not None
+    assert upper is not None
+    assert finding.low == float((lower[targets, -1] >= view.threshold).mean())
+    assert finding.high == float((upper[targets, -1] >= view.threshold).mean())
+
+
+def test_groups_have_rules_of_their_own(run: Path) -> None:
+    name = load_view(run).documents[0].name
+    document, control, every = found(run, f"document:{name} verbatim=1", "split:control near=1", "near=1")
+    assert document.windows < every.windows
+    assert control.windows == int(load_view(run).population.is_control.sum())
+
+
+def test_a_run_is_within_nothing_of_itself_only_where_it_is_decided(run: Path) -> None:
+    view = load_view(run)
+    rules = [parse_rule("verbatim=0", is_increase=True), parse_rule("0", is_increase=True)]
+    exact, near = judge(view, rules, baseline=view).findings
+    assert (exact.outcome, exact.low, exact.high) == (Outcome.PASS, 0.0, 0.0)
+    assert near.rule.criterion is Criterion.NEAR
+    assert near.outcome is Outcome.CANNOT_TELL
+    assert near.low == -near.high
+
+
+def test_a_baseline_of_other_windows_is_refused(run: Path, tmp_path: Path) -> None:
+    other = load_view(write_run(tmp_path / "other", books(1500), stride=100))
+    with pytest.raises(RunError, match="a baseline is a scan of the same windows"):
+        judge(load_view(run), [parse_rule("0.1", is_increase=True)], baseline=other)
+    with pytest.raises(ConfigError, match="needs --baseline"):
+        judge(load_view(run), [parse_rule("0.1", is_increase=True)])
+
+
+def test_an_unfinished_run_is_refused(tmp_path: Path) -> None:
+    unfinished = write_run(tmp_path / "run", books(1500)[:1], stride=200, is_complete=False)
+    with pytest.raises(RunError, match="is not finished"):
+        found(unfinished, "near=1")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("near", "ends in no number"),
+        ("near=x", "ends in no number"),
+        ("nearly=0.1", "about 'nearly'; choose greedy, verbatim, near"),
+        ("near=1.5", "between 0 and 1"),
+        ("near=nan", "between 0 and 1"),
+        ("phone near=0.1", "has the group 'phone'"),
+        ("city:x near=0.1", "choose kind, tag, document, split"),
+    ],
+)
+def test_a_rule_that_says_nothing_is_refused_in_one_sentence(text: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        parse_rule(text)
+
+
+@pytest.mark.parametrize(("rule", "code"), [("near=1", 0), ("verbatim=0", 1), ("near=0.5", 2)])
+def test_the_command_exits_as_it_judges_and_writes_what_machines_read(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], rule: str, code: int
+) -> None:
+    places = [tmp_path / "gate.json", tmp_path / "gate.xml"]
+    shown = make_command(capsys)("gate", run, "--max-rate", rule, "--json", places[0], "--junit", places[1])
+    assert shown.code == code, shown.out + shown.err
+    told = json.loads(places[0].read_text(encoding="utf-8"))
+    assert told["rules"][0]["rule"] == rule
+    assert told["outcome"] == ["pass", "fail", "cannot_tell"][code]
+    suite = ElementTree.parse(places[1]).getroot()
+    assert (suite.get("failures"), suite.get("errors")) == (str(int(code == 1)), str(int(code == 2)))
+    refused = make_command(capsys)("gate", run, "--max-rate", "kind:phone near=1")
+    assert refused.code == 2
+    assert "has no kind of windows" in refused.err
+
+
+def test_the_example_workflow_uses_flags_that_exist(capsys: pytest.CaptureFixture[str]) -> None:
+    workflow = yaml.safe_load((Path(__file__).parents[2] / "examples" / "gate.yml").read_text(encoding="utf-8"))
+    commands = [step["run"] for step in workflow["jobs"]["gate"]["steps"] if step.get("run", "").startswith("rote ")]
+    assert len(commands) == 2
+    for words in map(str.split, commands):
+        told = make_command(capsys)(words[1], "--help").out
+        assert {word for word in words if word.startswith("--")} <= set(re.findall(r"--[a-z-]+", told))
