@@ -16,6 +16,9 @@ from typing import NamedTuple
 from rote.errors import ConfigError
 
 
+ROUNDING = 1e-9
+
+
 class Share(NamedTuple):
     """The share of marked ones in all, at least and at most."""
 
@@ -30,7 +33,8 @@ def drawn_share(marked: int, drawn: int, population: int | None, *, alpha: float
     if not 0 <= marked <= drawn or drawn == 0:
         raise ConfigError(f"{marked} marked of {drawn} drawn is impossible.")
     average = math.lgamma(marked + 1) + math.lgamma(drawn - marked + 1) - math.lgamma(drawn + 2)
-    least = math.log(alpha) + average
+    # A rounding must not make the limits narrower than they are.
+    least = math.log(alpha) + average - ROUNDING
     if population is None:
         return _without_end(marked, drawn, least)
     low, high = marked, population - (drawn - marked)
