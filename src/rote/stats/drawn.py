@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 from rote.errors import ConfigError
 
-
 ROUNDING = 1e-9
 
 
