@@ -115,7 +115,7 @@ def test_runs_over_the_same_windows_are_compared(tmp_path: Path) -> None:
     assert "All runs measured the same" in page
     assert re.search(r"<h1>Target passages that come out .* from small and .* from large", page)
     assert all(OWN_FIGURE.fullmatch(path.name) for path in report.figures)
-    assert {"verbatim-share-by-model.svg", "mass-run1.svg", "mass-run2.svg"} <= {path.name for path in report.figures}
+    assert {"verbatim-share-by-model.svg", "rates-by-model.svg"} <= {path.name for path in report.figures}
     table = pl.read_csv(tmp_path / "out" / "tables" / "rates.csv")
     assert set(table["run"]) == {"small", "large"}
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import polars as pl
 
 from rote.errors import ConfigError, StorageError
-from rote.report.compare import compare_runs
+from rote.report.compare import Comparison, compare_runs
 from rote.report.control_threshold import FROM_CONTROL, with_threshold
 from rote.report.drawing import Drawing
 from rote.report.figures.style import save_bytes
@@ -16,6 +16,7 @@ from rote.report.gallery import draw_all
 from rote.report.groups import groups_table
 from rote.report.html.render import PageFigure, render_page
 from rote.report.model_card import model_card
+from rote.report.paired import compare_table, paired_differences
 from rote.report.posthoc import posthoc_table
 from rote.report.risk import risk_table
 from rote.report.separation import separation_table
@@ -27,7 +28,7 @@ from rote.store.export import inert_text
 
 OWN_FIGURE = re.compile(
     r"(rates-by-edits|verdicts-by-edits|queries|mass|mass-gain|shells|shell-violins|ranks|book|texts|copies|kinds|tags"
-    r"|sweep-[a-z-]+|membership|risk|verbatim-share-by-model|mass-gain-by-model)(-run\d+|-\d+)?\.(svg|png)"
+    r"|sweep-[a-z-]+|membership|risk|[a-z-]+-by-model|differences|beam-widths)(-run\d+|-\d+)?\.(svg|png)"
 )
 
 
@@ -55,7 +56,7 @@ def build_report(run_paths: Sequence[Path], out: Path, *, threshold: str | None 
     drawings = draw_all(views, comparison)
     try:
         figures, page_figures = write_figures(drawings, out / "figures")
-        tables = write_tables(views, out / "tables")
+        tables = write_tables(views, comparison, out / "tables")
         page = out / "index.html"
         with atomic_file(page) as file:
             file.write(render_page(views, page_figures, comparison).encode())
@@ -91,12 +92,14 @@ def write_figures(drawings: Sequence[Drawing], folder: Path) -> tuple[tuple[Path
     return tuple(paths), page_figures
 
 
-def write_tables(views: Sequence[RunView], folder: Path) -> tuple[Path, ...]:
+def write_tables(views: Sequence[RunView], comparison: Comparison | None, folder: Path) -> tuple[Path, ...]:
     """rates.csv, documents.csv, copies.csv where copies are known, groups.csv where records have kinds or tags,
     policies.csv of a sweep, posthoc.csv where continuations were judged afterwards, membership.csv of such scores,
     risk.csv of documents of several windows."""
     folder.mkdir(parents=True, exist_ok=True)
+    paired = [] if comparison is None else paired_differences(comparison, views[0].threshold)
     tables: dict[str, pl.DataFrame | None] = {
+        "compare": compare_table(paired),
         "rates": rates_table(views),
         "documents": documents_table(views),
         "copies": copies_table(views),

@@ -6,12 +6,13 @@ import numpy as np
 
 from rote.report.by_group import copies_drawings, group_drawings
 from rote.report.compare import Comparison
+from rote.report.compare_drawings import comparison_drawings
 from rote.report.drawing import Drawing
 from rote.report.figures.book import HeatRow, book_heat_map
 from rote.report.figures.curves import query_curves, token_ranks
 from rote.report.figures.masses import gain_curves, mass_scatter
 from rote.report.figures.rates import rates_by_edits, verdicts_by_edits
-from rote.report.figures.shells import shell_heat_map, shell_violins, verbatim_share_by_model
+from rote.report.figures.shells import shell_heat_map, shell_violins
 from rote.report.figures.sweeps import policy_queries, policy_sweep
 from rote.report.membership_figures import membership_drawings
 from rote.report.queries import curves_of, cut_short_words, searched_down_to
@@ -33,20 +34,11 @@ FEWEST_TOGETHER = 4
 
 
 def draw_all(views: Sequence[RunView], comparison: Comparison | None) -> list[Drawing]:
-    """Every figure the runs have data for; with several runs, file names carry the run's number."""
-    drawings: list[Drawing] = []
-    for index, view in enumerate(views):
-        suffix = f"-run{index + 1}" if len(views) > 1 else ""
-        title = view.label if len(views) > 1 else ""
-        drawings += run_drawings(view, suffix=suffix, title=title)
-    drawings += book_drawings(views)
-    drawings += copies_drawings(views)
-    drawings += group_drawings(views)
-    drawings += membership_drawings(views)
-    drawings += risk_drawings(views)
-    if comparison is not None and comparison.aligned is not None:
-        drawings += model_drawings(views)
-    return drawings
+    """Every figure the runs have data for: of one run all of its own, of several the models over each other."""
+    together = [*book_drawings(views), *copies_drawings(views), *group_drawings(views)]
+    if comparison is not None:
+        return [*comparison_drawings(views, comparison), *together]
+    return [*run_drawings(views[0]), *together, *membership_drawings(views), *risk_drawings(views)]
 
 
 def targets_of(view: RunView) -> Population:
@@ -55,36 +47,35 @@ def targets_of(view: RunView) -> Population:
     return population if population.is_control.all() else population.select(~population.is_control)
 
 
-def run_drawings(view: RunView, *, suffix: str, title: str) -> list[Drawing]:
+def run_drawings(view: RunView) -> list[Drawing]:
     targets, threshold = targets_of(view), view.threshold
     drawings = [
-        rate_drawing(view, suffix=suffix, title=title),
-        *verdict_drawings(view, suffix=suffix, title=title),
+        rate_drawing(view),
+        *verdict_drawings(view),
         Drawing(
-            f"queries{suffix}",
+            "queries",
             query_caption(targets, threshold),
             query_curves(
                 curves_of(targets, queries=query_grid(LARGEST_QUERIES, per_decade=POINTS_PER_DECADE)),
                 control=control_curves(view),
                 greedy_rate=greedy_rate(targets),
                 searched_down_to=searched_down_to(targets, threshold),
-                title=title,
             ),
             "queries",
             is_wide=True,
         ),
     ]
     if targets.mass_lower is not None:
-        drawings += mass_drawings(targets, threshold, suffix=suffix, title=title, label=view.label)
-    return drawings + sweep_drawings(view, suffix=suffix, title=title) + rank_drawings(view, suffix=suffix)
+        drawings += mass_drawings(targets, threshold, label=view.label)
+    return drawings + sweep_drawings(view) + rank_drawings(view)
 
 
-def rate_drawing(view: RunView, *, suffix: str = "", title: str = "") -> Drawing:
+def rate_drawing(view: RunView) -> Drawing:
     rates = rates_by_criterion(view.population, view.threshold)
     return Drawing(
-        f"rates-by-edits{suffix}",
+        "rates-by-edits",
         "Share of windows by number of edits allowed, with 95 % intervals; target beside control.",
-        rates_by_edits(rates, threshold=view.threshold, title=title),
+        rates_by_edits(rates, threshold=view.threshold),
         "near",
     )
 
@@ -97,38 +88,38 @@ def control_curves(view: RunView) -> list[RateCurves]:
     return curves_of(controls, queries=query_grid(LARGEST_QUERIES, per_decade=POINTS_PER_DECADE))
 
 
-def verdict_drawings(view: RunView, *, suffix: str, title: str) -> list[Drawing]:
+def verdict_drawings(view: RunView) -> list[Drawing]:
     if view.population.mass_upper is None:
         return []
     rates = rates_by_criterion(view.population, view.threshold)
     caption = "What the certified bounds say at each ε: shown to be extractable, ruled out, or neither."
     return [
         Drawing(
-            f"verdicts-by-edits{suffix}",
+            "verdicts-by-edits",
             caption,
-            verdicts_by_edits(rates, threshold=view.threshold, title=title),
+            verdicts_by_edits(rates, threshold=view.threshold),
             "bounds",
         )
     ]
 
 
-def sweep_drawings(view: RunView, *, suffix: str, title: str) -> list[Drawing]:
+def sweep_drawings(view: RunView) -> list[Drawing]:
     """A figure per setting that the sweep varies alone, and one with the (n, p) curves of every policy."""
     swept = [one for one in policy_rates(view) if one.split is Split.TARGET]
     by_queries = Drawing(
-        f"sweep-queries{suffix}",
+        "sweep-queries",
         "Share of target windows that come out word for word within n queries with probability p, for every policy of "
         "the sweep, with 95 % intervals.",
-        policy_queries(swept, title=title),
+        policy_queries(swept),
         "queries",
         is_wide=True,
     )
     along = [
         Drawing(
-            f"sweep-{setting.split()[0]}{suffix}",
+            f"sweep-{setting.split()[0]}",
             f"Share of windows with verbatim probability at least τ, by {setting}, with 95 % intervals; all policies "
             "from one pass.",
-            policy_sweep(series, setting=setting, is_log=setting == "top-k", title=title),
+            policy_sweep(series, setting=setting, is_log=setting == "top-k"),
             "verbatim",
         )
         for setting, series in sweep_series(view).items()
@@ -136,13 +127,13 @@ def sweep_drawings(view: RunView, *, suffix: str, title: str) -> list[Drawing]:
     return [*along, by_queries] if swept else along
 
 
-def mass_drawings(targets: Population, threshold: float, *, suffix: str, title: str, label: str) -> list[Drawing]:
+def mass_drawings(targets: Population, threshold: float, *, label: str) -> list[Drawing]:
     assert targets.mass_lower is not None
     budget = targets.edit_budget
     verbatim, mass = targets.verbatim(), targets.mass(budget)
     return [
         Drawing(
-            f"mass{suffix}",
+            "mass",
             "Near-verbatim against verbatim probability of each extractable target window.",
             mass_scatter(
                 verbatim,
@@ -150,26 +141,25 @@ def mass_drawings(targets: Population, threshold: float, *, suffix: str, title: 
                 is_impossible=targets.is_impossible(),
                 threshold=threshold,
                 edits=budget,
-                title=title,
             ),
             "category-unlocked",
         ),
         Drawing(
-            f"mass-gain{suffix}",
+            "mass-gain",
             "How much probability near-verbatim continuations add: share of windows with a gain of at least Δ.",
-            gain_curves([(label, verbatim, mass)], threshold=threshold, title=title),
+            gain_curves([(label, verbatim, mass)], threshold=threshold),
             "gain",
         ),
         Drawing(
-            f"shells{suffix}",
+            "shells",
             "Where the mass of each extractable window sits, by number of edits; windows sorted by verbatim share.",
-            shell_heat_map(targets.mass_lower, threshold=threshold, title=title),
+            shell_heat_map(targets.mass_lower, threshold=threshold),
             "shell",
         ),
         Drawing(
-            f"shell-violins{suffix}",
+            "shell-violins",
             "Distribution of the same shares, with median and quartiles.",
-            shell_violins(targets.mass_lower, threshold=threshold, title=title),
+            shell_violins(targets.mass_lower, threshold=threshold),
             "shell",
         ),
     ]
@@ -187,7 +177,7 @@ def query_caption(targets: Population, threshold: float) -> str:
     return f"{caption} Dashed: {cut_short_words(targets, threshold)}."
 
 
-def rank_drawings(view: RunView, *, suffix: str) -> list[Drawing]:
+def rank_drawings(view: RunView) -> list[Drawing]:
     """Token ranks of the target window with the largest gain: where the exact words fail and near ones do not."""
     if "suffix_ranks" not in view.results.columns:
         return []
@@ -199,7 +189,7 @@ def rank_drawings(view: RunView, *, suffix: str) -> list[Drawing]:
     ranks = [rank + 1 for rank in view.results["suffix_ranks"][row].to_list()]
     return [
         Drawing(
-            f"ranks{suffix}",
+            "ranks",
             f"Rank of each target token of window {population.window_id[row]}, the one with the largest mass gain.",
             token_ranks(ranks, kept=kept if isinstance(kept, int) else None),
             "rank",
@@ -257,29 +247,3 @@ def heat_rows(view: RunView, documents: Sequence[Document], *, with_label: bool)
 
 def no_rows(view: RunView) -> Flags:
     return np.zeros(len(view.population), dtype=np.bool_)
-
-
-def model_drawings(views: Sequence[RunView]) -> list[Drawing]:
-    """Figures that put models beside each other; only for runs over the same windows."""
-    near = [(view.label, targets_of(view)) for view in views if view.population.mass_lower is not None]
-    if len(near) < 2:
-        return []
-    threshold = views[0].threshold
-    shares = [
-        (label, np.column_stack([part.mass(edits) for edits in range(part.edit_budget + 1)])) for label, part in near
-    ]
-    gains = [(label, part.verbatim(), part.mass(part.edit_budget)) for label, part in near]
-    return [
-        Drawing(
-            "verbatim-share-by-model",
-            "The verbatim share of the mass of extractable windows, model by model.",
-            verbatim_share_by_model(shares, threshold=threshold),
-            "shell",
-        ),
-        Drawing(
-            "mass-gain-by-model",
-            "Mass gain over the same windows, model by model.",
-            gain_curves(gains, threshold=threshold),
-            "gain",
-        ),
-    ]

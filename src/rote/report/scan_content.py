@@ -5,10 +5,12 @@ from typing import TYPE_CHECKING, Any
 
 from rote.report.brackets import bracket_of
 from rote.report.certainty import certainty
-from rote.report.compare import compare_runs, comparison_sentences
+from rote.report.compare import Comparison, compare_runs, comparison_sentences
 from rote.report.content import Cells, Content
+from rote.report.paired import paired_cells, paired_differences
 from rote.report.rates import CriterionRate, rates_by_criterion
 from rote.report.summary import facts, summarise
+from rote.report.tables import books_by_model
 from rote.report.view import RunView, manifest_text, told_apart
 from rote.report.words import integer, interval_words, listed, percent
 from rote.types import Split
@@ -35,9 +37,9 @@ def scan_content(given: Sequence[RunView]) -> Content:
         date=summary.date,
         facts=tuple((fact.name, fact.value) for fact in facts(views[0])),
         notices=summary.warnings,
-        tables=(_rates(rates),),
+        tables=(_rates(rates), *_compared(views, comparison)),
         sentences=tuple(sentences),
-        draw=lambda: _drawings(views),
+        draw=lambda: _drawings(views, comparison),
         manifests=tuple((view.path.name, manifest_text(view, LISTED_IN_MANIFEST)) for view in views),
         numbers={view.label: _numbers(view, found) for view, found in rates},
     )
@@ -88,9 +90,14 @@ def _rates(rates: Sequence[tuple[RunView, list[CriterionRate]]]) -> Cells:
     return Cells("rates", "Shares of windows", ("run", "criterion", "windows", "share", "95 % interval"), tuple(rows))
 
 
-def _drawings(views: Sequence[RunView]) -> Iterable["Drawing"]:
+def _compared(views: Sequence[RunView], comparison: Comparison | None) -> list[Cells]:
+    if comparison is None:
+        return []
+    return [*paired_cells(paired_differences(comparison, views[0].threshold)), books_by_model(views)]
+
+
+def _drawings(views: Sequence[RunView], comparison: Comparison | None) -> Iterable["Drawing"]:
+    from rote.report.compare_drawings import comparison_drawings
     from rote.report.gallery import rate_drawing
 
-    if len(views) == 1:
-        return [rate_drawing(views[0])]
-    return [rate_drawing(view, suffix=f"-run{number}", title=view.label) for number, view in enumerate(views, 1)]
+    return [rate_drawing(views[0])] if comparison is None else comparison_drawings(views, comparison)

@@ -60,6 +60,13 @@ class Summary:
     runs: tuple[RunSummary, ...]
     facts: tuple[Fact, ...]
     certainty: tuple[Sentence, ...]
+    certainty_of: str | None = None
+    """Of several runs, the one that the sentences are about."""
+
+    @property
+    def cards(self) -> tuple[Card, ...]:
+        """One of every criterion that any run measured; the bars of all runs belong on it."""
+        return tuple({card.criterion: card for run in self.runs for card in run.cards}.values())
 
 
 def summarise(views: Sequence[RunView], warnings: Sequence[str] = ()) -> Summary:
@@ -82,9 +89,14 @@ def summarise(views: Sequence[RunView], warnings: Sequence[str] = ()) -> Summary
         question=question(view),
         warnings=tuple(notes),
         runs=tuple(run_summary(each) for each in views),
-        facts=facts(view),
+        facts=facts(view) if len(views) == 1 else (_models(views), *facts(view)[1:]),
         certainty=certainty(view, rates),
+        certainty_of=None if len(views) == 1 else view.label,
     )
+
+
+def _models(views: Sequence[RunView]) -> Fact:
+    return Fact("Models", listed([view.label for view in views], most=NAMES_SHOWN))
 
 
 def headline(view: RunView, rates: list[CriterionRate]) -> str:

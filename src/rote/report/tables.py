@@ -5,8 +5,10 @@ from typing import NamedTuple
 
 import polars as pl
 
+from rote.report.content import Cells
 from rote.report.rates import Criterion, hits_of, rates_by_criterion, units_of
 from rote.report.view import Document, RunView
+from rote.report.words import percent
 from rote.stats.clustered import rate_over_units
 from rote.stats.intervals import Rate
 from rote.stats.population import Flags, Population, character_maxima, covered_share, rows_by_copies
@@ -61,6 +63,25 @@ def documents_table(views: Sequence[RunView]) -> pl.DataFrame:
     """One row per run and document."""
     rows = [{"run": view.label, **document_row(view, document)} for view in views for document in view.documents]
     return pl.DataFrame(rows, infer_schema_length=None)
+
+
+def books_by_model(views: Sequence[RunView]) -> Cells:
+    """A line a document, a column a model: near-verbatim share, or verbatim where nothing else was measured."""
+    shares: dict[tuple[str, str], dict[str, object]] = {}
+    for view in views:
+        for document in view.documents:
+            row = document_row(view, document)
+            value = row["verbatim"] if row["near"] is None else row["near"]
+            shares.setdefault((document.split, document.name), {})[view.label] = value
+    labels = [view.label for view in views]
+    rows = tuple(
+        (f"{name}, {split}", *(_shown(found.get(label)) for label in labels)) for (split, name), found in shares.items()
+    )
+    return Cells("books-by-model", "Share of windows extractable, text by text", ("text", *labels), rows)
+
+
+def _shown(value: object) -> str:
+    return "–" if value is None else percent(float(str(value)))
 
 
 def share(hits: Flags | None) -> float | None:

@@ -91,23 +91,20 @@ def gain_curves(series: Sequence[tuple[str, Floats, Floats]], *, threshold: floa
         for index, (label, p_verbatim, mass) in enumerate(series):
             colour = SERIES[index % len(SERIES)]
             gain = mass_gain(p_verbatim, mass)
-            for values, style, name in [(gain[mass >= threshold], "-", "extractable"), (gain, "--", "all windows")]:
+            for values, style in ((gain[mass >= threshold], "-"), (gain, "--")):
                 curve = tail_curve(values)
                 positive = curve.value > 0
-                axes.step(
-                    curve.value[positive],
-                    curve.share[positive],
-                    where="pre",
-                    color=colour,
-                    linestyle=style,
-                    label=f"{label}, {name} ({len(values)})",
-                )
+                name = f"{label} ({len(values)})" if style == "-" else None
+                shown = curve.value[positive], curve.share[positive]
+                axes.step(*shown, where="pre", color=colour, linestyle=style, label=name)
+        axes.plot([], [], color=INK, linestyle="-", label="extractable windows")
+        axes.plot([], [], color=INK, linestyle="--", label="all windows")
         log_axis(axes, "x")
         axes.set_xlim(1e-6, 1.2)
         axes.set_ylim(-0.02, 1.02)
         axes.set_xlabel("mass gain, Δ = near-verbatim mass − p_z")
         axes.set_ylabel("windows with a gain of at least Δ")
         percent_axis(axes)
-        axes.set_title(title)
-        axes.legend(loc="best")
+        figure.suptitle(title, x=0.01, ha="left", fontsize=9.5, fontweight="bold")
+        legend_above(axes)
     return figure

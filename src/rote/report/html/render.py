@@ -15,12 +15,13 @@ from rote.report.compare import Comparison, comparison_sentences
 from rote.report.html.glossary import GLOSSARY
 from rote.report.html.payload import STOP_CODES, TextIndex, continuation_blocks, run_payload, script_safe_json
 from rote.report.model_card import model_card
+from rote.report.paired import paired_cells, paired_differences
 from rote.report.posthoc import posthoc_cells
 from rote.report.rates import Criterion, rate_for, rates_by_criterion, threshold_grid
 from rote.report.strongest import strongest_passages
 from rote.report.summary import summarise
 from rote.report.sweeps import sweep_cells
-from rote.report.tables import document_row
+from rote.report.tables import books_by_model, document_row
 from rote.report.view import RunView, manifest_text
 from rote.report.words import THIN_SPACE, integer, percent
 from rote.types import Split
@@ -142,6 +143,7 @@ def comparison_context(views: Sequence[RunView], comparison: Comparison | None) 
         return None
     return {
         "sentences": comparison_sentences(comparison, views[0].threshold),
+        "tables": [*paired_cells(paired_differences(comparison, views[0].threshold)), books_by_model(views)],
         "heads": ["Model", "Windows", "τ", "Greedy", "Verbatim", "Near-verbatim", "Settings that differ"],
         "rows": [
             [
@@ -172,6 +174,7 @@ def tied(text: str) -> str:
 def differing_settings(view: RunView, views: Sequence[RunView]) -> str:
     """The configuration entries in which this run differs from another of the runs."""
     keys = sorted({key for each in views for key in each.config})
+    keys = [key for key in keys if key not in ("model", "out")]
     different = [key for key in keys if len({repr(each.config.get(key)) for each in views}) > 1]
     return ", ".join(f"{key} {view.config.get(key)}" for key in different) or "none"
 

@@ -1,0 +1,105 @@
+"""Models on the same windows: differences, their table, and which windows each adds, judged by plain counting."""
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from rote.report.build import build_report
+from rote.report.compare import Comparison, compare_runs
+from rote.report.figures.models import difference_forest, windows_by_models
+from rote.report.paired import compare_table, paired_cells, paired_differences, shared_windows
+from rote.report.view import RunView, load_view
+from rote.stats.compare import Outcomes, compare_rates
+from tests.report.synthetic_run import books, write_run
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    place = tmp_path_factory.mktemp("models")
+    return [
+        write_run(place / name, books(4000), seed=seed, stride=60, model=name)
+        for seed, name in enumerate(("small", "middle", "large"))
+    ]
+
+
+@pytest.fixture(scope="module")
+def views(runs: list[Path]) -> list[RunView]:
+    return [load_view(run) for run in runs]
+
+
+@pytest.fixture(scope="module")
+def comparison(views: list[RunView]) -> Comparison:
+    return compare_runs(views)
+
+
+def hits(view: RunView) -> dict[str, bool]:
+    rows = view.results.filter(pl.col("split") == "target").iter_rows(named=True)
+    return {row["window_id"]: row["mass_lower"][5] >= 0.001 for row in rows}
+
+
+def test_every_pair_is_compared_over_the_same_targets(views: list[RunView], comparison: Comparison) -> None:
+    found = {
+        (row.first, row.second): row
+        for row in paired_differences(comparison, 0.001)
+        if (row.quantity, row.edits) == ("near", 5)
+    }
+    assert set(found) == {("small", "middle"), ("small", "large"), ("middle", "large")}
+    first, last = hits(views[0]), hits(views[2])
+    row = found["small", "large"].found
+    assert row.difference == pytest.approx(np.mean(list(last.values())) - np.mean(list(first.values())))
+    assert row.mcnemar is not None
+    assert row.mcnemar.only_second == sum(last[name] and not first[name] for name in first)
+    alone = compare_rates(*(Outcomes.of(list(each), [float(hit) for hit in each.values()]) for each in (first, last)))
+    assert row.difference == pytest.approx(alone.difference)
+    assert row.interval.low <= row.difference <= row.interval.high
+
+
+def test_the_mean_mass_needs_no_threshold(views: list[RunView], comparison: Comparison) -> None:
+    row = next(row for row in paired_differences(comparison, 0.001) if row.quantity == "mean_mass")
+    means = [view.results.filter(pl.col("split") == "target")["mass_lower"].list.last().mean() for view in views[:2]]
+    assert (row.found.first, row.found.second) == pytest.approx(means)
+    again = next(row for row in paired_differences(comparison, 0.5) if row.quantity == "mean_mass")
+    assert again.found == row.found
+
+
+def test_p_values_are_corrected_for_the_number_of_questions(comparison: Comparison) -> None:
+    rows = paired_differences(comparison, 0.001)
+    tested = [row for row in rows if not np.isnan(row.found.p_value)]
+    assert tested
+    assert all(row.p_adjusted >= row.found.p_value for row in tested)
+    smallest = min(tested, key=lambda row: row.found.p_value)
+    assert smallest.p_adjusted == pytest.approx(min(1.0, len(tested) * smallest.found.p_value))
+
+
+def test_windows_are_counted_by_exactly_the_models_that_give_them(views: list[RunView], comparison: Comparison) -> None:
+    every = [hits(view) for view in views]
+    combinations = {one.members: one.windows for one in shared_windows(comparison, 0.001)}
+    for members in combinations:
+        wanted = sum(tuple(each[name] for each in every) == members for name in every[0])
+        assert combinations[members] == wanted
+    assert sum(combinations.values()) == sum(any(each[name] for each in every) for name in every[0])
+    bars, _ = windows_by_models(comparison.labels, shared_windows(comparison, 0.001)).axes
+    assert [bar.get_height() for bar in bars.patches] == sorted(combinations.values(), reverse=True)
+
+
+def test_runs_over_other_windows_have_no_differences(views: list[RunView]) -> None:
+    other = Comparison(("a", "b"), None, "they differ")
+    assert paired_differences(other, 0.001) == shared_windows(other, 0.001) == []
+    assert compare_table([]) is None
+    assert paired_cells([]) == []
+    assert len(difference_forest([]).axes[0].texts[0].get_text()) > 10
+
+
+def test_the_report_of_several_models_lays_them_over_each_other(runs: list[Path], tmp_path: Path) -> None:
+    paths = build_report(runs, tmp_path / "page")
+    drawn = {path.stem for path in paths.figures}
+    assert {"rates-by-model", "mean-mass-by-model", "queries-by-model", "differences", "windows-by-model"} <= drawn
+    assert not any("run" in name for name in drawn), "no figure is there once for every model"
+    table = pl.read_csv(tmp_path / "page" / "tables" / "compare.csv")
+    assert set(table["quantity"]) == {"greedy", "verbatim", "near", "mean_mass"}
+    assert table.filter(quantity="near").height == 3 * 6
+    page = paths.page.read_text(encoding="utf-8")
+    assert page.count('<article class="card ') == 3, "one card a criterion, all models on it"
+    assert "Share of windows extractable, text by text" in page
