@@ -8,8 +8,8 @@ from rich.table import Table
 from rote.cli.console import make_console
 from rote.cli.flags import command
 from rote.options import like, option, settle
-from rote.scan.options import RunConfig
-from rote.stats import planning
+from rote.scan.options import DialectName, RunConfig
+from rote.stats import planning, served_cost
 
 MISS_CHANCES = (0.005, 0.05, 0.5)
 ERRORS = (0.5, 0.1, 0.01)
@@ -28,6 +28,8 @@ class PlanOptions:
     suffix_tokens: int = like(RunConfig, "suffix_tokens")
     beam_width: int = like(RunConfig, "beam_width")
     threshold: float = like(RunConfig, "threshold")
+    endpoint: bool = option(False, "Also what a served model costs: requests and tokens.", group="endpoint")
+    dialect: DialectName = like(RunConfig, "dialect", help="Kind of server; auto means vllm.")
 
     def __post_init__(self) -> None:
         settle(self)
@@ -42,6 +44,8 @@ def plan(options: PlanOptions) -> None:
     console.print(_queries_table(options.mass))
     console.print(_evals_table(prefix, suffix, width, options.samples))
     console.print(_limits_table(options.threshold, suffix, width))
+    if options.endpoint:
+        console.print(_served_table(options))
 
 
 def _count(value: float) -> str:
@@ -103,4 +107,28 @@ def _limits_table(threshold: float, suffix: int, width: int) -> Table:
         "geometric mean of the token probabilities, at least", f"{planning.geometric_mean_floor(threshold, suffix):.3f}"
     )
     table.add_row(f"a path above this probability survives {width} beams", f"{planning.survival_floor(width):.4f}")
+    return table
+
+
+def _served_table(options: PlanOptions) -> Table:
+    from rote.models.endpoint_asking import CHAINS_PER_REQUEST
+    from rote.models.endpoint_client import PROMPTS_PER_REQUEST
+
+    dialect = "vllm" if options.dialect == "auto" else options.dialect
+    costs = served_cost.costs_of(
+        options.prefix_tokens,
+        options.suffix_tokens,
+        beam_width=options.beam_width,
+        dialect=dialect,
+        per_request=PROMPTS_PER_REQUEST,
+        chains_per_request=CHAINS_PER_REQUEST,
+    )
+    title = f"A window of a served model ({dialect}, {options.prefix_tokens} + {options.suffix_tokens} tokens)"
+    table = Table(title=title, title_justify="left", box=None)
+    table.add_column("measure")
+    for name in ("requests", "prompts", "tokens sent", "computed with a cache"):
+        table.add_column(name, justify="right")
+    for words, cost in costs.items():
+        requests = f"{cost.requests:,.3g}" if cost.requests < 100 else f"{cost.requests:,.0f}"
+        table.add_row(words, requests, f"{cost.prompts:,}", f"{cost.tokens:,}", f"{cost.computed:,}")
     return table

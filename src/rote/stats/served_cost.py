@@ -32,14 +32,35 @@ class ServedCost(NamedTuple):
         )
 
 
+def costs_of(
+    prefix: int, suffix: int, *, beam_width: int, dialect: str, per_request: int, chains_per_request: int
+) -> dict[str, ServedCost]:
+    """What each measure of a window adds, by its words."""
+    first = first_forward(
+        prefix, suffix, dialect=dialect, per_request=per_request, chains_per_request=chains_per_request
+    )
+    greedy = greedy_decoding(prefix, suffix, dialect=dialect, per_request=per_request)
+    search = full_search(prefix, suffix, beam_width=beam_width, dialect=dialect, per_request=per_request)
+    return {
+        "verbatim (any number of policies)": first,
+        "greedy, at most": greedy,
+        f"beam search, {beam_width} beams, at most": search,
+        "all of these, at most": first.plus(greedy).plus(search),
+    }
+
+
 def first_forward(prefix: int, suffix: int, *, dialect: str, per_request: int, chains_per_request: int) -> ServedCost:
     """All target tokens: one prompt where the server tells about places inside it, else one a place."""
     whole = prefix + suffix - 1
-    if dialect == "llamacpp":
-        # The first place computes the prefix, every further one its own token.
-        longer = _steps(prefix + 1, suffix - 1, beams=1, per_request=per_request, block=BLOCKS[dialect])
-        return longer.plus(ServedCost(1, 1 / per_request, prefix + 1, prefix + 1))
-    return ServedCost(1, 1 / min(per_request, chains_per_request), whole + 1, whole + 1)
+    if dialect != "llamacpp":
+        return ServedCost(1, 1 / min(per_request, chains_per_request), whole + 1, whole + 1)
+    # All places of a window are siblings. The first computes the prefix, every further one its own token.
+    return ServedCost(
+        prompts=suffix,
+        requests=requests_of(suffix, per_request),
+        tokens=sum(prefix + place + 1 for place in range(suffix)),
+        computed=prefix + 1 + 2 * (suffix - 1),
+    )
 
 
 def greedy_decoding(prefix: int, suffix: int, *, dialect: str, per_request: int) -> ServedCost:

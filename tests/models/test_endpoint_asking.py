@@ -1,0 +1,187 @@
+"""How prompts become requests: siblings together, nothing lost, nothing asked twice, ceilings and time-outs kept."""
+
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rote.errors import BudgetError, EndpointError, RunError
+from rote.models.endpoint_asking import CHAINS_PER_REQUEST, bundles, key_of
+from rote.models.endpoint_client import Manners
+from rote.models.endpoint_dialects import Prompt
+from rote.models.endpoint_twice import SecondAsking
+from rote.models.responder import RetryPolicy
+from rote.models.table import TableModel
+from rote.policy import Policy
+from rote.store.answers import AnswerFile
+from tests.loopback.logprobs import Habits
+from tests.loopback.server import Fault
+from tests.models.served import KEY, open_served, quick, serving
+
+POLICY = Policy(1.0, 4)
+TABLE = TableModel.random(5, vocab_size=9)
+ids = st.lists(st.integers(0, 3), min_size=1, max_size=6)
+prompts = st.lists(
+    ids.flatmap(lambda tokens: st.integers(0, len(tokens) - 1).map(lambda first: Prompt(tuple(tokens), first))),
+    max_size=40,
+)
+
+
+class Kept:
+    """A book in memory."""
+
+    def __init__(self) -> None:
+        self.requests = self.tokens = 0
+        self.answers: dict[str, bytes] = {}
+
+    def find(self, key: str) -> bytes | None:
+        return self.answers.get(key)
+
+    def sending(self, *, prompts: int, tokens: int) -> None:
+        self.requests, self.tokens = self.requests + 1, self.tokens + tokens
+
+    def keep(self, answers: Mapping[str, bytes]) -> None:
+        assert not self.answers.keys() & answers.keys(), "asked twice"
+        self.answers |= answers
+
+
+def single(*token_ids: int) -> Prompt:
+    return Prompt(token_ids, len(token_ids) - 1)
+
+
+@given(prompts, st.integers(1, 12))
+def test_requests_hold_every_prompt_once_in_order_and_one_kind_each(asked: list[Prompt], most: int) -> None:
+    made = list(bundles(asked, most))
+    assert [prompt for bundle in made for prompt in bundle] == asked
+    for bundle in made:
+        assert len({prompt.is_chain for prompt in bundle}) == 1
+        assert 1 <= len(bundle) <= (min(most, CHAINS_PER_REQUEST) if bundle[0].is_chain else most)
+
+
+def test_siblings_stay_together_where_they_fit() -> None:
+    families = [[single(number, number, number, 0, end) for end in range(5)] for number in range(1, 4)]
+    made = list(bundles([prompt for family in families for prompt in family], 8))
+    assert made == families
+
+
+def test_equal_prompts_of_one_forward_are_asked_once(tmp_path: Path) -> None:
+    book = Kept()
+    with serving(TABLE) as server, open_served(server, tmp_path, POLICY) as model:
+        model.remember(book)
+        seen = len(server.seen.bodies)
+        asked = [single(1, 2), single(3, 4), single(1, 2)]
+        first = model.asker.rows(asked)
+        again = model.asker.rows(asked)
+        assert len(server.seen.bodies) == seen + 1
+    for one, other in zip(first, again, strict=True):
+        assert one[0].token_ids.tolist() == other[0].token_ids.tolist()
+        assert one[0].log_probs.tolist() == other[0].log_probs.tolist()
+    assert set(book.answers) == {key_of(single(1, 2)), key_of(single(3, 4))}
+    assert book.requests == len(server.seen.bodies), "what was asked before the book came is counted in it"
+
+
+def test_as_many_requests_are_under_way_as_allowed(tmp_path: Path) -> None:
+    gate = threading.Barrier(3, timeout=20)
+
+    def shift(prompts: int) -> float:
+        return 0.0
+
+    with (
+        serving(TABLE, Habits(shift=shift)) as server,
+        open_served(server, tmp_path, POLICY, quick(concurrency=3, prompts_per_request=1)) as model,
+    ):
+        admit = server.admit
+        server.admit = lambda body: (admit(body), gate.wait())[0]  # type: ignore[method-assign]
+        model.asker.rows([single(1, number) for number in range(6)])
+        assert server.seen.most_at_once == 3
+
+
+def test_the_wait_that_a_server_asks_for_is_kept(tmp_path: Path) -> None:
+    waits: list[float] = []
+    manners = Manners(sleep=waits.append, retry=RetryPolicy(attempts=4, base_seconds=2.0))
+    with (
+        serving(TABLE, Habits(retry_after="7")) as server,
+        open_served(server, tmp_path, POLICY, manners) as model,
+    ):
+        first = len(server.seen.bodies)
+        server.faults = {first: Fault.RATE_LIMIT, first + 1: Fault.SERVER_ERROR, first + 2: Fault.TRUNCATED}
+        model.next_logits([[1, 2]])
+    assert waits == [7.0, 4.0, 8.0]
+
+
+def test_a_server_that_says_nothing_is_given_up_and_named(tmp_path: Path) -> None:
+    manners = quick(timeout_seconds=5.0)
+    with serving(TABLE) as server, open_served(server, tmp_path, POLICY, manners) as model:
+        model.asker.server.manners = quick(timeout_seconds=0.3)
+        for client in model.asker.server._clients:
+            client.timeout_seconds = 0.3
+        server.faults = dict.fromkeys(range(100), Fault.SLOW)
+        with pytest.raises(EndpointError, match="did not answer in time"):
+            model.next_logits([[1, 2]])
+        server.closing.set()
+
+
+def test_a_ceiling_is_never_passed_even_by_many_threads(tmp_path: Path) -> None:
+    book = Kept()
+    with (
+        serving(TABLE) as server,
+        open_served(server, tmp_path, POLICY, quick(prompts_per_request=1, max_requests=20)) as model,
+    ):
+        model.remember(book)
+        with pytest.raises(BudgetError, match="--max-requests 20"):
+            model.asker.rows([single(1, a, b) for a in range(9) for b in range(9)])
+        assert len(server.seen.bodies) == book.requests == 20
+
+
+def test_answers_survive_a_kill_in_the_middle_of_a_line(tmp_path: Path) -> None:
+    path = tmp_path / "answers.jsonl"
+    first = AnswerFile.open(path, "run")
+    first.sending(prompts=2, tokens=9)
+    first.keep({"a": b"one", "b": b"two"})
+    first.sending(prompts=1, tokens=4)
+    first.close()
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-5])
+    second = AnswerFile.open(path, "run")
+    assert (second.requests, second.tokens) == (1, 9)
+    assert (second.find("a"), second.find("b"), second.find("c")) == (b"one", b"two", None)
+    second.keep({"c": b"three"})
+    second.close()
+    third = AnswerFile.open(path, "run")
+    assert (third.find("a"), third.find("c"), third.records) == (b"one", b"three", 3)
+    assert third.last_hash == second.last_hash
+    third.close()
+
+
+@pytest.mark.parametrize("place", [5, 60, 200])
+def test_a_changed_answer_or_one_of_another_run_is_refused(place: int, tmp_path: Path) -> None:
+    path = tmp_path / "answers.jsonl"
+    book = AnswerFile.open(path, "run")
+    book.sending(prompts=1, tokens=3)
+    book.keep({"a": b"one"})
+    book.close()
+    with pytest.raises(RunError, match="another run"):
+        AnswerFile.open(path, "other")
+    content = bytearray(path.read_bytes())
+    content[place] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(RunError, match="are damaged"):
+        AnswerFile.open(path, "run")
+
+
+def test_a_second_asking_compares_what_both_lists_hold(tmp_path: Path) -> None:
+    book = Kept()
+    habits = Habits(shift=lambda prompts: 0.25 if prompts == 1 else 0.0)
+    with serving(TABLE, habits) as server, open_served(server, tmp_path, POLICY) as model:
+        model.remember(book)
+        asked = [single(1, 2, number) for number in range(4)]
+        model.asker.rows(asked)
+        second = SecondAsking(book)
+        model.again(second).asker.rows(asked)
+    assert second.prompts_compared == 4
+    assert second.largest_shift == pytest.approx(0.25, abs=1e-6)
+    assert second.lists_changed == 0
+    assert KEY not in str(book.answers)
