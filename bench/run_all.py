@@ -18,6 +18,7 @@ ALONE = (
     ["help_time.py"],
     ["prior_coverage.py"],
     ["prior_settled.py"],
+    ["endpoint_cost.py"],
 )
 WITH_LIBRARY = (
     "teacher_forcing.py",

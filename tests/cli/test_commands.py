@@ -277,3 +277,10 @@ def test_plan_refuses_numbers_that_cannot_work(rote: Command, bad: tuple[object,
 )
 def test_lists_after_one_flag_are_spread(given: list[str], spread: list[str]) -> None:
     assert spread_lists(given) == spread
+
+
+def test_plan_says_what_a_window_of_a_served_model_costs(rote: Command) -> None:
+    title = "A window of a served model (vllm, 50 + 50 tokens)"
+    line = plan_line(rote, "verbatim", "--endpoint", title=title)
+    assert numbers_of(line)[-4:] == ["0.125", "1", "100", "100"]
+    assert title not in rote("plan").out

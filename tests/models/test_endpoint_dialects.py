@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rote.errors import EndpointError
@@ -85,6 +85,7 @@ anything = st.recursive(
 )
 
 
+@settings(max_examples=60)
 @given(st.sampled_from(sorted(DIALECTS)), anything, st.sampled_from([NEXT, CHAIN]))
 def test_whatever_comes_is_read_or_refused_in_our_words(dialect: str, answer: Any, prompt: Prompt) -> None:
     try:
