@@ -61,6 +61,8 @@ CHANGED: dict[str, Any] = {
     "verify": True,
     "self_check": 2,
     "screen_tickets": 7,
+    "max_seconds": 60.0,
+    "max_evals": 1000,
     "estimate": "all",
     "residual": 10,
     "residual_error": 0.1,
@@ -167,7 +169,8 @@ def test_python_gets_the_sentences_of_the_command_line() -> None:
 ASKING = {
     "concurrency", "ask_twice", "key_variable", "attempts", "timeout_seconds", "max_requests", "max_tokens_total",
 }  # fmt: skip
-CANNOT_CHANGE_NUMBERS = {"compile", "device", "slots", "batch_windows", "part_windows", "self_check"} | ASKING
+BUDGETS = {"max_seconds", "max_evals"}
+CANNOT_CHANGE_NUMBERS = {"compile", "device", "slots", "batch_windows", "part_windows", "self_check"} | ASKING | BUDGETS
 KEPT_AS_CONTENT = {"out", "text", "control", "pairs", "model", "reference_model", "tokenizer", "shard"}
 """Where the run is kept; texts, model and tokenizer enter the identity by their hashes, not by their names, and a shard
 by a field of its own."""

@@ -80,6 +80,11 @@ def summarise(views: Sequence[RunView], warnings: Sequence[str] = ()) -> Summary
             for each in views
             if not each.is_complete
         ),
+        *(
+            f"{each.label}: {stopped['by']} was spent with {plural(stopped['windows_left'], 'window')} not measured."
+            for each in views
+            if (stopped := each.manifest.get("stopped")) is not None
+        ),
     ]
     written = view.manifest.get("written_at")
     return Summary(

@@ -150,6 +150,14 @@ class RunConfig(MembershipOptions):
     refine: int = option(
         0, "Token evaluations per window spent on refining undecided windows.", group="estimates", at_least=0
     )
+    max_seconds: float | None = option(
+        None, "Begin no window after this many seconds; what was begun is finished. Windows then come in random order.",
+        group="budget", above=0, default_words="no limit",
+    )  # fmt: skip
+    max_evals: int | None = option(
+        None, "Begin no window after this many token evaluations, likewise.", group="budget", at_least=1,
+        default_words="no limit",
+    )  # fmt: skip
     device: str = like(Common, "device")
     dtype: DtypeName = like(Common, "dtype")
     slots: int | None = option(
@@ -204,6 +212,8 @@ class RunConfig(MembershipOptions):
         settle(self)
         if self.shard is not None:
             parse_shard(self.shard)
+            if self.has_budget:
+                raise ConfigError(f"shard is {self.shard}, but a budget stops a whole run; leave out one of them.")
         if self.logprobs is not None and self.model and not self.is_served:
             raise ConfigError(f"logprobs is {self.logprobs}, but {self.model} is no server; leave it out.")
         if self.executor == "ray" and self.is_served:
@@ -223,6 +233,10 @@ class RunConfig(MembershipOptions):
                 f"edit-budget is {self.edit_budget}, but nothing is more than {self.suffix_tokens} edits away from a "
                 f"suffix of {self.suffix_tokens} tokens; lower it."
             )
+
+    @property
+    def has_budget(self) -> bool:
+        return self.max_seconds is not None or self.max_evals is not None
 
     def require_places(self) -> None:
         """A scan into a folder needs a model, texts or pairs, and the folder."""
@@ -315,6 +329,8 @@ class RunConfig(MembershipOptions):
             "batch_windows",
             "part_windows",
             "self_check",
+            "max_seconds",
+            "max_evals",
             "compile",
             "shard",
             "tokenizer",

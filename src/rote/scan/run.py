@@ -25,11 +25,13 @@ from rote.scan.pipeline import Facts, MeasuredWindow
 from rote.scan.score import windows_per_forward
 from rote.scan.served import connect_for, remembering
 from rote.scan.source import Given, Source, cut_source, fitted, read_given
+from rote.scan.spending import Spending, of_finished
 from rote.scan.totals import stored_so_far, totals_of, windows_by_document
 from rote.scan.verify import self_check
 from rote.search.sizing import check_slots, choose_slots, require_fitting
 from rote.store.manifest import build_manifest
 from rote.store.progress import Progress
+from rote.store.read import read_run
 from rote.store.session import RunSession
 
 LONG_SCAN = 1e17
@@ -77,7 +79,9 @@ def scan_to_folder(
                 compile_layers(model.model)
         with open_session(config, identity, fresh=fresh) as run:
             if run.is_complete:
-                return ScanResult(run.path, was_complete=True)
+                if not was_stopped(run.path):
+                    return ScanResult(run.path, was_complete=True)
+                run.reopen()
             run.write_texts(source.documents)
             notes = _Scan(config, model, source, run, progress).run(command_line, document_facts or {})
         return ScanResult(Path(config.out), was_complete=False, notes=tuple(notes))
@@ -127,12 +131,14 @@ class _Scan:
         self.fitted = fitted(config, source.pairs)
         self.session, self.progress = session, progress
         self.facts, self.sections, self.tally = Facts(), NO_SECTIONS, Tally()
+        self.spending = Spending(config)
 
     def run(self, command_line: Sequence[str], document_facts: Mapping[str, Mapping[str, Any]]) -> list[str]:
         """Returns sentences that whoever started the run should read."""
         with remembering(self.model, self.session, self.fitted) as served:
             timings = self._measure()
             further: dict[str, Any] = {"self_check": self._self_check(), **self.sections}
+            notes = self._end_early(further) if self.spending.left else []
             if served is not None:
                 with self.progress.phase("asking a sample twice"):
                     served.ask_twice(self.session, self.source.chosen.windows)
@@ -150,7 +156,17 @@ class _Scan:
                     document_facts=document_facts,
                     **further,
                 )
-            return [] if served is None else served.notes()
+            return notes if served is None else [*notes, *served.notes()]
+
+    def _end_early(self, further: dict[str, Any]) -> list[str]:
+        """The budget is spent: the run is about what was drawn until now, and can go on from there."""
+        left = sum(self.spending.left.values())
+        self.source = of_finished(self.source, self.session.is_finished, self.spending.left)
+        further["stopped"] = self.spending.section()
+        return [
+            f"{further['stopped']['by']} is spent: {self.source.selection.size:,} windows are measured, a random "
+            f"sample, and {left:,} are left. The same command goes on with them."
+        ]
 
     def _measure(self) -> dict[str, float]:
         """All windows that are missing; how long it took."""
@@ -160,10 +176,13 @@ class _Scan:
         # Every opening goes through all starts, so that what comes out short is counted whole; finished windows are
         # passed over.
         missing = self.source.windows(self.tally, is_finished=self.session.is_finished)
+        if self.config.has_budget:
+            missing = self.spending.draw(missing, self.session.finished_ids())
         # Workers are started for a window, not for the news that none is left.
         if (first := next(missing, None)) is not None:
             for measured in executor.run(chain([first], missing), audited=stored.audited):
                 store(measured, self.session)
+                self.spending.note(measured.row)
                 self.progress.advance(1)
             self.facts, self.sections = executor.facts, executor.sections
         self.session.flush()
@@ -186,6 +205,11 @@ class _Scan:
             slots=max(2, slots),
             limits=config.limits,
         )
+
+
+def was_stopped(path: Path) -> bool:
+    """Whether a budget ended the run before all its windows were measured."""
+    return "stopped" in (read_run(path).manifest or {})
 
 
 def store(measured: MeasuredWindow, session: RunSession) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from rote.errors import DamageError, RunError
 from rote.store.columns import Schema
@@ -52,6 +53,15 @@ class Parts:
         self._write_files(self._next_number, results, continuations)
         self.finished.update(ids)
         self._next_number += 1
+
+    def restore(self) -> None:
+        """The rows of the finished tables are a part again, so that the run can go on from them."""
+        tables = [self._folder.results, *([self._folder.continuations] if self._continuations is not None else [])]
+        rows = [pq.read_table(path).to_pylist() for path in tables]
+        self._folder.parts.mkdir(exist_ok=True)
+        self._write_files(0, [], [])
+        self._write_files(1, rows[0], rows[1] if len(rows) > 1 else [])
+        self._next_number = 2
 
     def merge(self, order: Order | None) -> list[Path]:
         """Write the finished tables, windows in the given order (None: as written), and tell where they are.

@@ -188,7 +188,9 @@ class RunSession:
         self._bound.append(file)
 
     def reopen(self) -> None:
-        """A complete run is unfinished from here on, until it is completed again."""
+        """A complete run is unfinished from here on, until it is completed again. Its rows stay."""
+        if self._parts is not None:
+            self._parts.restore()
         self._folder.manifest.unlink(missing_ok=True)
         sync_folder(self.path)
         self.is_complete = False
