@@ -124,7 +124,7 @@ def book_rows(book: Book, *, seed: int, stride: int, prefix: int = 210, suffix: 
                 "greedy_hamming": min(50, distance * 2),
                 "greedy_levenshtein": distance,
                 "greedy_is_beyond_budget": False,
-                "suffix_ranks": [int(rank) - 1 for rank in generator.geometric(0.9 if mass > 1e-4 else 0.12, 50)],
+                "suffix_ranks": [int(rank) for rank in generator.geometric(0.9 if mass > 1e-4 else 0.12, 50)],
                 "mass_lower": [float(value) for value in lower],
                 "mass_upper": [float(value) for value in upper],
                 "search_lower": None if screened else [float(value) for value in lower],

@@ -7,6 +7,7 @@ from rote.report.model_card import citation, markdown_safe, model_card
 from rote.report.rates import Criterion, rate_for, rates_by_criterion
 from rote.report.view import RunView
 from rote.report.words import percent
+from rote.scan.options import RunConfig
 from rote.types import Split
 
 
@@ -32,6 +33,14 @@ def test_card_says_what_the_screen_can_have_missed(view: RunView) -> None:
     card = model_card(replace(view, manifest={**view.manifest, "totals": {"screen": audit}}))
     assert "expected to have missed 4.2, and at most 97 with 95 % confidence" in card
     assert "To check the screen" not in model_card(view)
+
+
+def test_card_has_every_option_that_decides_numbers(view: RunView) -> None:
+    (line,) = (line for line in model_card(view).splitlines() if line.startswith("Options: "))
+    told = line.removeprefix("Options: ").removesuffix(".").split(", ")
+    assert [words.split(" ")[0].replace("-", "_") for words in told] == sorted(RunConfig().identity())
+    assert "threshold 0.001" in told
+    assert "keep-shared no" in told
 
 
 def test_citation_changes_with_the_manifest(view: RunView) -> None:

@@ -68,7 +68,7 @@ def test_masses_and_positions_of_the_page_are_those_of_the_run(view: RunView) ->
     assert (~impossible & (view.population.verbatim() == 0)).any(), "some are too small for a float, not impossible"
     assert np.array_equal(unpack(windows["suffix"], "<u4"), view.population.suffix_char_start)
     ranks = unpack(windows["ranks"], "u1").reshape(len(view.population), -1)
-    assert ranks[3].tolist() == [min(rank + 1, 255) for rank in view.results["suffix_ranks"][3]]
+    assert ranks[3].tolist() == [min(rank, 255) for rank in view.results["suffix_ranks"][3]]
     for entry in payload["documents"]:
         rows = view.population.document[entry["first"] : entry["first"] + entry["count"]]
         assert set(rows) == {entry["name"]}

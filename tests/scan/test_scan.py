@@ -117,7 +117,7 @@ def test_p_verbatim_and_ranks_equal_a_direct_computation(results: pl.DataFrame, 
         for place in range(len(row["prefix_ids"]), len(ids)):
             before = logits[place - 1]
             expected *= textbook_policy(before, policy).get(ids[place], 0.0)
-            ranks.append(sum(value > before[ids[place]] for value in before))
+            ranks.append(1 + sum(value > before[ids[place]] for value in before))
         assert row["p_verbatim"] == pytest.approx(expected, rel=1e-4, abs=1e-14)
         assert row["log_p_verbatim"] == pytest.approx(math.log(expected) if expected else -math.inf, rel=1e-4)
         assert row["suffix_ranks"] == ranks

@@ -73,7 +73,7 @@ def rows_of(run: Path) -> dict[str, Any]:
 
 
 def test_a_stopped_run_is_a_sample_and_goes_on_to_the_same_rows(lab: TinyLab, rote: Command, tmp_path: Path) -> None:
-    small: dict[str, Any] = {"limit": 24, "batch_windows": 4, "screen": "off", "slots": 2}
+    small: dict[str, Any] = {"limit": 24, "batch_windows": 4, "screen": "off", "slots": 2, "estimate": "none"}
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
     assert rote(*scan_arguments(lab, whole, **small)).code == 0
     command = scan_arguments(lab, stopped, **small, max_evals=300)

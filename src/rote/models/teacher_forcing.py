@@ -21,6 +21,7 @@ class VerbatimScore:
     target_probs: tuple[float, ...]
     """Probability of each suffix token under the first policy."""
     suffix_ranks: tuple[int, ...]
+    """How many tokens are more likely than each suffix token: 0 for the most likely one."""
     model_log_p: float
     """Sum of the model's own log-probabilities (no temperature, no truncation): −T · log perplexity."""
     first_choices: tuple[int, ...] = ()

@@ -185,8 +185,7 @@ def rank_drawings(view: RunView) -> list[Drawing]:
     gain = population.mass(population.edit_budget) - population.verbatim()
     row = int(np.argmax(np.where(population.is_control, -1.0, gain)))
     kept = view.config.get("top_k")
-    # Stored ranks start at 0; a reader's first place is 1.
-    ranks = [rank + 1 for rank in view.results["suffix_ranks"][row].to_list()]
+    ranks = view.results["suffix_ranks"][row].to_list()
     return [
         Drawing(
             "ranks",

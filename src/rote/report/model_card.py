@@ -34,6 +34,7 @@ def model_card(view: RunView) -> str:
             *([words] if (words := screen_words(view)) is not None else []),
             *limit_lines(view),
             f"Near-verbatim rates are certified lower bounds. Run: {citation(view)}.",
+            *options_lines(view),
         ]
     )
 
@@ -68,6 +69,20 @@ def settings_sentence(view: RunView) -> str:
         f"documents that `{markdown_safe(view.model)}` reproduces ({selection_words(view)}; "
         f"{policy_words(view.config)}; windows overlap, intervals are clustered)."
     )
+
+
+def options_lines(view: RunView) -> list[str]:
+    """Every option that decides a number, by the name it has on the command line."""
+    known = [f"{name.replace('_', '-')} {_written(value)}" for name, value in sorted(view.settings.items())]
+    return ["", f"Options: {markdown_safe(', '.join(known))}."] if known else []
+
+
+def _written(value: object) -> str:
+    if isinstance(value, list | tuple):
+        return " ".join(map(str, value)) or "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def citation(view: RunView) -> str:

@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -61,6 +61,8 @@ class RunView:
     population: Population
     is_complete: bool
     chosen_threshold: ChosenThreshold | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """The options that decide the numbers, as the run's identity has them; empty where there is no run folder."""
 
     @property
     def config(self) -> Mapping[str, Any]:
@@ -129,7 +131,7 @@ def load_view(path: Path) -> RunView:
     # An unfinished run has no manifest yet; its identity already says with what it was made.
     manifest = stored.manifest or stored.identity
     view = view_of(stored.results, manifest, path=path, texts=texts_of(stored), is_complete=stored.is_complete)
-    return replace(view, continuations=stored.continuations)
+    return replace(view, continuations=stored.continuations, settings=stored.identity["config"])
 
 
 def view_of(

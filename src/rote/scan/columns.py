@@ -18,8 +18,10 @@ if TYPE_CHECKING:  # as in `rote.scan.base`
 
 
 def _verbatim(item: "Measured") -> dict[str, Any]:
+    """Ranks count from 1, the most likely token, as a reader does; those of the model room count from 0."""
     score = item.score
-    return {"log_p_verbatim": score.log_p[0], "p_verbatim": score.p, "suffix_ranks": list(score.suffix_ranks)}
+    ranks = [rank + 1 for rank in score.suffix_ranks]
+    return {"log_p_verbatim": score.log_p[0], "p_verbatim": score.p, "suffix_ranks": ranks}
 
 
 VERBATIM = Measure(

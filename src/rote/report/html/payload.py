@@ -109,8 +109,7 @@ def _windows(view: RunView) -> dict[str, Any]:
         windows["stop"] = packed(codes.to_numpy(), "u1")
     if "suffix_ranks" in results.columns and results["suffix_ranks"].list.len().n_unique() == 1:
         ranks = results["suffix_ranks"].explode(empty_as_null=False).to_numpy()
-        # Stored ranks start at 0; a reader's first place is 1.
-        windows["ranks"] = packed(np.minimum(ranks.astype(np.int64) + 1, LARGEST_RANK), "u1")
+        windows["ranks"] = packed(np.minimum(ranks, LARGEST_RANK), "u1")
     return windows
 
 
