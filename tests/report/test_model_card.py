@@ -59,5 +59,5 @@ def test_what_was_not_measured_has_no_row(view: RunView) -> None:
     bare = replace(view, population=replace(view.population, greedy_distance=None, mass_lower=None))
     card = model_card(bare)
     assert "verbatim, p ≥ 0.001" in card
-    assert "greedy" not in card
+    assert "greedy, exact" not in card
     assert "near-verbatim, ε" not in card
