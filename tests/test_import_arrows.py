@@ -12,7 +12,7 @@ BASE = {"types", "errors", "files", "printable"}
 NUMBERS = BASE | {"policy", "distance"}
 COMPUTING = NUMBERS | {"models", "search", "explore"}
 PRODUCT = COMPUTING | {"options", "corpus", "store", "stats", "report"}
-PRODUCTS = {"scan", "prior", "longform", "lab"}
+PRODUCTS = {"scan", "prior", "longform", "lab", "study"}
 ALLOWED: dict[str, set[str]] = {
     "types": {"errors"},
     "errors": set(),

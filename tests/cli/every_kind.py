@@ -12,7 +12,7 @@ from tests.lab.miniature import MINIATURE
 from tests.longform.audits import KEY, invented_book
 from tests.loopback.brains import KnowsByHeart
 from tests.loopback.server import LoopbackServer
-from tests.scan.scans import TinyLab, scan_arguments
+from tests.scan.scans import SMALL, TinyLab, scan_arguments
 
 
 def rote(*arguments: object) -> None:
@@ -65,6 +65,13 @@ def make_counterfactual(lab: TinyLab, out: Path) -> None:
         rote("lab", "counterfactual", "--preset", "test", "--processes", 1, "--out", out)
 
 
+def make_study(lab: TinyLab, out: Path) -> None:
+    file, small = out.parent / "study.yaml", {name.replace("-", "_"): value for name, value in SMALL.items()}
+    places = {"model": str(lab.model.path), "text": [str(lab.files.targets)], "limit": 8}
+    file.write_text(json.dumps(small | places | {"beam_width": [1, 2]}), encoding="utf-8")
+    rote("study", file, "--out", out)
+
+
 MAKERS: dict[str, Callable[[TinyLab, Path], None]] = {
     "scan": make_scan,
     "mc": make_mc,
@@ -72,6 +79,7 @@ MAKERS: dict[str, Callable[[TinyLab, Path], None]] = {
     "audit": make_audit,
     "recall": make_recall,
     "counterfactual": make_counterfactual,
+    "study": make_study,
 }
 """Kind → how to make a small run of it. A new kind adds its line here, and every viewer is tested on it."""
 

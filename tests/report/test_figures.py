@@ -10,6 +10,7 @@ from rote.report.figures.book import HeatRow, book_heat_map
 from rote.report.figures.curves import query_curves, token_ranks
 from rote.report.figures.longform import MatchBlock, Recall, block_map, recall_bars, word_counts
 from rote.report.figures.masses import gain_curves, mass_scatter
+from rote.report.figures.overlays import Level, Line, Panel, Point, Setting, overlay
 from rote.report.figures.rates import CopiesSeries, rate_by_copies, rates_by_edits, verdicts_by_edits
 from rote.report.figures.search import BeamWidthSeries, Convergence, beam_width_sweep, monte_carlo_convergence
 from rote.report.figures.shells import shell_heat_map, shell_violins, verbatim_share_by_model
@@ -241,6 +242,32 @@ def test_copies_axis_holds_zero_and_doubles() -> None:
     assert axes.lines[0].get_xdata().tolist() == [0, 1, 3]
     assert axes.lines[0].get_ydata().tolist() == [0, 0.25, 1]
     assert [label.get_text() for label in axes.get_xticklabels()] == ["0", "1", "4"]
+
+
+def test_an_overlay_gives_a_line_the_same_colour_in_every_panel_and_every_point_its_bar() -> None:
+    lines = (
+        Line("small", (Point(1.0, 0.1, 0.0, 0.2), Point(4.0, 0.3, 0.1, 0.5))),
+        Line("large", (Point(1.0, 0.2), Point(4.0, 0.6, 0.4, 0.8))),
+    )
+    figure = overlay(
+        [Panel("a", "share", lines), Panel("b", "share", lines[1:])], Setting("width", ((1.0, "1"), (4.0, "4")))
+    )
+    left, right = figure.axes
+    assert [list(line.get_ydata()) for line in left.lines] == [[0.1, 0.3], [0.2, 0.6]]
+    assert right.lines[0].get_color() == left.lines[1].get_color()
+    heights = [height for bars in left.collections for segment in bars.get_segments() for height in segment[:, 1]]
+    assert heights == pytest.approx([0.0, 0.2, 0.1, 0.5, 0.4, 0.8])
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["small", "large"]
+    assert [tick.get_text() for tick in left.get_xticklabels()] == ["1", "4"]
+
+
+def test_a_level_is_drawn_as_a_band_with_its_name() -> None:
+    panel = Panel("w", "mass", (Line("sampled", (Point(10.0, 0.2, 0.1, 0.4),)),), (Level("bounds", 0.18, 0.22),))
+    axes = overlay([panel], Setting("samples", is_log=True)).axes[0]
+    (band,) = axes.patches
+    assert (band.get_y(), band.get_y() + band.get_height()) == pytest.approx((0.18, 0.22))
+    assert axes.texts[0].get_text() == "bounds"
+    assert axes.get_xscale() == "log"
 
 
 def test_beam_width_sweep_shows_recovery_and_cost() -> None:

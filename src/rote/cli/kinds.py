@@ -14,6 +14,7 @@ SECTIONS = {
     "audit": "rote.longform.section",
     "recall": "rote.longform.recall_section",
     "counterfactual": "rote.lab.section",
+    "study": "rote.study.section",
 }
 """Kind → the module whose `SECTION` shows it; imported when such a run is looked at."""
 

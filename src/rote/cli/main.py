@@ -28,6 +28,7 @@ from rote.cli.runs import runs
 from rote.cli.scan import scan
 from rote.cli.show import show
 from rote.cli.stopping import Stopped, leave, stopping_signals
+from rote.cli.study import study
 from rote.cli.verify_run import verify_run
 from rote.options import flags_of
 from rote.prior.options import PriorConfig
@@ -79,7 +80,24 @@ def options_of_all(
     """What can be asked without a command."""
 
 
-for _command in (demo, scan, merge, report, show, gate, risk, runs, export, plan, recall, audit, prior, mc, verify_run):
+for _command in (
+    demo,
+    scan,
+    merge,
+    report,
+    show,
+    gate,
+    risk,
+    runs,
+    export,
+    plan,
+    recall,
+    audit,
+    prior,
+    mc,
+    study,
+    verify_run,
+):
     app.command(cls=GroupedCommand)(_command)
 app.add_typer(lab_app, name="lab")
 

@@ -26,6 +26,11 @@ def verify_run(options: VerifyOptions) -> None:
     lines = list(verified.checked)
     if verified.identity.kind == "audit":
         lines += check_audit(verified)
+    for name in (verified.manifest or {"files": {}})["files"]:
+        # A study binds the manifests of its cells, and those bind their own files.
+        if name.endswith("/manifest.json"):
+            inner = verified.folder.path / Path(name).parent
+            lines += [f"{Path(name).parent.as_posix()}/{line}" for line in verify.verify_run(inner).checked]
     console = make_console()
     for line in lines:
         console.print(line, soft_wrap=True)

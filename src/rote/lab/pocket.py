@@ -6,7 +6,7 @@ saw another edition, and controls it never saw. The tiny model is the same idea 
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -55,6 +55,14 @@ def tiny_model(
 ) -> PocketModel:
     """The model for tests, from the cache or trained now in a few seconds."""
     return make_model(TINY, "tiny", cache_dir=cache_dir, progress=progress)
+
+
+def smaller_tiny_model(
+    cache_dir: Path | None = None, *, progress: Callable[[TrainingProgress], None] | None = None
+) -> PocketModel:
+    """A model of half the width on the same stream and tokens as the tiny one: the two make a scaling study."""
+    training = replace(TINY.training, width=TINY.training.width // 2, feed_forward_width=96, heads=2)
+    return make_model(replace(TINY, training=training), "smaller", cache_dir=cache_dir, progress=progress)
 
 
 def make_model(

@@ -1,8 +1,8 @@
 """Policy sweeps of a run: what every policy makes extractable, at τ and within n queries, all from one pass."""
 
 import re
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -44,11 +44,10 @@ class PolicyRates(NamedTuple):
     curves: RateCurves
 
 
-def written(config: object) -> str:
+def written(config: Mapping[str, Any]) -> str:
     """The run's own policy, as a sweep would write it."""
-    known = dict(config) if isinstance(config, dict) else {}
     names = {"temperature": "t", "top_k": "k", "top_p": "p"}
-    parts = [f"{short}={known[name]:g}" for name, short in names.items() if known.get(name) is not None]
+    parts = [f"{short}={config[name]:g}" for name, short in names.items() if config.get(name) is not None]
     return "+".join(part for part in parts if part != "t=1") or "t=1"
 
 
@@ -59,17 +58,22 @@ def policies_of(view: RunView) -> dict[str, Floats]:
         for policy in view.config.get("sweep") or ()
         if sweep_column(str(policy)) in view.results.columns
     }
-    own = {f"{written(dict(view.config))} (searched)": view.population.log_verbatim()}
-    return own | swept if swept else {}
+    return own_policy(view) | swept if swept else {}
 
 
-def policy_rates(view: RunView, queries: Sequence[float] | None = None) -> list[PolicyRates]:
-    """Every policy of the sweep, targets before controls, each with intervals."""
+def own_policy(view: RunView) -> dict[str, Floats]:
+    return {f"{written(view.config)} (searched)": view.population.log_verbatim()}
+
+
+def policy_rates(
+    view: RunView, queries: Sequence[float] | None = None, policies: Mapping[str, Floats] | None = None
+) -> list[PolicyRates]:
+    """Every policy of the sweep, or those given, targets before controls, each with intervals."""
     found = []
     for split in splits_of(view.population):
         rows = split_rows(view.population, split)
         places = places_of(view.population.select(rows))
-        for policy, log_p in policies_of(view).items():
+        for policy, log_p in (policies_of(view) if policies is None else policies).items():
             ranks = np.unique(log_p[rows], return_inverse=True)[1].reshape(-1).astype(np.float64)
             at_threshold = rate_over_units(log_p[rows] >= np.log(view.threshold), choose_units(places, ranks))
             grid = query_grid(LARGEST_QUERIES) if queries is None else queries

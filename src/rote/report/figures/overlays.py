@@ -85,14 +85,19 @@ def overlay(panels: Sequence[Panel], setting: Setting, *, title: str = "") -> Fi
 
 
 def _draw(axes: Axes, panel: Panel, setting: Setting, names: Sequence[str]) -> None:
+    if not any(line.points for line in panel.lines):
+        say_empty(axes, "Nothing was measured here.")
+        return
     if setting.is_log:
         log_axis(axes, "x")
+    places = {point.place for line in panel.lines for point in line.points}
+    if len(places) == 1:
+        (only,) = places
+        axes.set_xlim((only / 2, only * 2) if setting.is_log else (only - 0.5, only + 0.5))
     if setting.ticks:
         axes.set_xticks([place for place, _ in setting.ticks], [name for _, name in setting.ticks])
     if panel.is_log:
         log_axis(axes, "y")
-    if not any(line.points for line in panel.lines):
-        say_empty(axes, "Nothing was measured here.")
     for line in panel.lines:
         _draw_line(axes, line, names.index(line.label), beside=len(panel.lines), is_log=setting.is_log)
     for level in panel.levels:
@@ -130,7 +135,8 @@ def _draw_line(axes: Axes, line: Line, number: int, *, beside: int, is_log: bool
     shifted = _shifted(axes, places, number, beside, is_log=is_log)
     marker = MARKERS[number % len(MARKERS)]
     axes.plot(shifted, values, color=colour, linestyle=style, marker=marker, label=line.label, clip_on=False, zorder=3)
-    axes.vlines(shifted, low, high, color=colour, alpha=0.5, linewidth=1.4)
+    has_bar = ~np.isnan(low)
+    axes.vlines(shifted[has_bar], low[has_bar], high[has_bar], color=colour, alpha=0.5, linewidth=1.4)
 
 
 def _shifted(axes: Axes, places: np.ndarray, number: int, beside: int, *, is_log: bool) -> np.ndarray:

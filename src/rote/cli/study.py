@@ -1,0 +1,262 @@
+"""`rote study`: a grid of scans in one resumable folder, and one page that lays them over each other."""
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rote.cli.console import make_console
+from rote.cli.flags import command
+from rote.cli.look_first import look_first
+from rote.cli.progress import make_progress
+from rote.errors import ConfigError
+from rote.options import build, option, read_config_file, required, settle
+from rote.options.declare import options_of
+from rote.scan.options import RunConfig, parse_policy
+from rote.study.grid import Cell, make_axes, make_cells
+from rote.study.options import StudyConfig
+from rote.study.smoke import shrunk
+
+if TYPE_CHECKING:  # `rote study --help` waits for none of these
+    from rote.study.run import Plan, StudyResult
+
+DESCRIBING = ("about", "published", "overlap", "texts", "policy")
+"""What a study's file says that changes no measured number, or is an axis."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudyCommand:
+    file: Path = required("YAML file of the study.", group="text", positional=True)
+    out: Path | None = option(
+        None, "Folder of the study; an unfinished one is resumed.", group="text", default_words="out of the file"
+    )
+    fresh: bool = option(False, "Start over instead of resuming.", group="text", names="--fresh/--resume")
+    smoke: bool = option(
+        False, "Try the file on a model that is trained on the spot: two values an axis, ten windows.", group="text",
+        names="--smoke",
+    )  # fmt: skip
+
+    def __post_init__(self) -> None:
+        settle(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A study ready to run: its plan, a scan for every cell, and what is known of the documents."""
+
+    plan: "Plan"
+    scans: Mapping[str, RunConfig]
+    config: StudyConfig
+    document_facts: Mapping[str, Mapping[str, Any]]
+
+
+@command(StudyCommand)
+def study(given: StudyCommand) -> None:
+    """Scan a grid of models, texts, lengths, beam widths and policies, and lay the results over each other.
+
+    Every option of rote scan may stand in the file; one with a list of values is an axis of the grid. Run the same
+    command again to go on with an interrupted study.
+    """
+    values = read_config_file(given.file.expanduser(), StudyConfig, RunConfig)
+    out = given.out or values.pop("out", None)
+    if out is None:
+        raise ConfigError("out is missing; give --out runs/study, or a line `out:` in the file.")
+    values.pop("out", None)
+    facts: dict[str, dict[str, Any]] = {}
+    if given.smoke:
+        values, facts = smoke_values(values, Path(out))
+    prepared = prepare(values, place=str(given.file), document_facts=facts)
+    for scan in prepared.scans.values():
+        look_first(model="" if scan.is_served else scan.model, texts=(*scan.text, *scan.control))
+    console, out = make_console(stderr=True), Path(out)
+    result = measure_study(prepared, out, fresh=given.fresh, tell=lambda words: console.print(words, soft_wrap=True))
+    page = out / "report" / "index.html"
+    if result.was_complete:
+        console.print(f"{out} was complete already; nothing was measured. --fresh starts over.", soft_wrap=True)
+    if not result.was_complete or not page.exists():
+        from rote.report.content_page import write_page
+        from rote.study.section import read
+
+        with console.status("writing the report"):
+            write_page([read([out])], page.parent)
+    console.print(f"Report: {page}", soft_wrap=True)
+    console.print(f"See it with: rote show {out}", soft_wrap=True)
+
+
+def prepare(values: Mapping[str, Any], *, place: str, document_facts: Mapping[str, Mapping[str, Any]]) -> Prepared:
+    """Axes, cells and a checked configuration for each of them, before anything is measured."""
+    from rote.study.run import Plan
+
+    own = {item.name for item in fields(StudyConfig)}
+    config = build(StudyConfig, {name: value for name, value in values.items() if name in own}, place=place)
+    axes = make_axes(_axes(values, config))
+    cells = make_cells(axes)
+    fixed = {name: value for name, value in values.items() if name not in own and name not in {a.name for a in axes}}
+    scans = {cell.name: scan_of(cell, fixed) for cell in cells}
+    shared = next(iter(scans.values())).identity()
+    set_by_axes = {name for axis in axes for name in _set_by(axis.name)}
+    sampled = {name: value for name, value in asdict(config).items() if name.startswith("montecarlo")}
+    plan = Plan(
+        axes=axes,
+        cells=cells,
+        fixed={name: value for name, value in shared.items() if name not in set_by_axes},
+        sampling=sampled,
+        described={name: value for name, value in asdict(config).items() if name in DESCRIBING},
+    )
+    return Prepared(plan, scans, config, document_facts)
+
+
+def _axes(values: Mapping[str, Any], config: StudyConfig) -> dict[str, list[str]]:
+    """Every scan option that has a list where it takes one value; models, texts and policies always."""
+    known = options_of(RunConfig)
+    axes: dict[str, list[str]] = {}
+    if not values.get("model"):
+        raise ConfigError("model is missing; give the study one model or a list of them.")
+    for name, value in values.items():
+        if name == "model" or (name in known and isinstance(value, list) and not known[name].kind.is_list):
+            axes[name] = [_word(each) for each in (value if isinstance(value, list) else [value])]
+    if config.texts:
+        if values.get("text") or values.get("pairs"):
+            raise ConfigError("the study has both texts and text or pairs; texts make cells of their own, choose one.")
+        axes["texts"] = list(config.texts)
+    if config.policy:
+        axes["policy"] = list(config.policy)
+    return axes
+
+
+def _word(value: Any) -> str:
+    if isinstance(value, dict | list):
+        raise ConfigError(f"{value!r} is a value of an axis; write plain values.")
+    return "none" if value is None else str(value)
+
+
+def _set_by(axis: str) -> tuple[str, ...]:
+    return {"policy": ("temperature", "top_k", "top_p"), "texts": ("text",)}.get(axis, (axis,))
+
+
+def scan_of(cell: Cell, fixed: Mapping[str, Any]) -> RunConfig:
+    """The options of a cell's scan, checked; an error names the cell."""
+    values = dict(fixed)
+    for name, value in cell.settings.items():
+        if name == "policy":
+            policy = parse_policy(value)
+            values |= {"temperature": policy.temperature, "top_k": policy.top_k, "top_p": policy.top_p}
+        else:
+            values["text" if name == "texts" else name] = [value] if name == "texts" else value
+    try:
+        return RunConfig(**values)
+    except ConfigError as error:
+        raise ConfigError(f"cell {cell.name}: {error}") from error
+
+
+def measure_study(prepared: Prepared, out: Path, *, fresh: bool, tell: Callable[[str], None]) -> "StudyResult":
+    """Measure the cells that are missing."""
+    from rote.study.run import run_study
+
+    return run_study(
+        prepared.plan,
+        out,
+        measure=_measurer(prepared, fresh=fresh),
+        sample_windows=_sampler(prepared) if prepared.config.montecarlo_windows else None,
+        tell=tell,
+        command_line=sys.argv,
+        fresh=fresh,
+    )
+
+
+def _measurer(prepared: Prepared, *, fresh: bool) -> Callable[[Cell, Path], None]:
+    from rote.scan.run import scan_to_folder
+
+    def measure(cell: Cell, folder: Path) -> None:
+        config = replace(prepared.scans[cell.name], out=str(folder))
+        with make_progress() as progress:
+            scan_to_folder(
+                config,
+                progress=progress,
+                command_line=sys.argv,
+                fresh=fresh,
+                document_facts=prepared.document_facts,
+            )
+
+    return measure
+
+
+def _sampler(prepared: Prepared) -> Callable[[Cell, Path], Sequence[Mapping[str, Any]]]:
+    """Samples a few extractable windows of a finished cell, evenly spread from the lightest to the heaviest."""
+    from rote.explore.explorer import ENTRIES, choose_room
+    from rote.explore.montecarlo import MonteCarloOptions, sample_windows
+    from rote.models.hf import load
+    from rote.scan.source import fitted
+    from rote.store.columns import window_of
+    from rote.store.read import read_run
+
+    def sample(cell: Cell, folder: Path) -> list[dict[str, Any]]:
+        config = prepared.scans[cell.name]
+        stored = read_run(folder).results
+        if "mass_lower" not in stored.columns:
+            return []
+        rows = chosen_rows(stored.rows(named=True), config.threshold, prepared.config.montecarlo_windows)
+        windows = [window_of(row) for row in rows]
+        if not windows:
+            return []
+        sized = fitted(config, windows)
+        model = load(config.model, revision=config.revision, dtype=config.dtype, device=config.device)
+        options = MonteCarloOptions(
+            policy=config.policy,
+            distance=config.distance if config.distance != "none" else "levenshtein",
+            edit_budget=config.edit_budget,
+            samples=prepared.config.montecarlo_samples,
+            replicates=1,
+            seed=config.seed,
+            stops_when_lost=True,
+        )
+        slots = sized.slots or choose_room(model, sized.limits, evaluations=ENTRIES).slots
+        found = {
+            one.window.window_id: one
+            for one in sample_windows(model, windows, options, slots=slots, limits=sized.limits)
+        }
+        return [_sampled_row(row, found[row["window_id"]].curve) for row in rows]
+
+    return sample
+
+
+def chosen_rows(rows: Sequence[Mapping[str, Any]], threshold: float, count: int) -> list[Mapping[str, Any]]:
+    """`count` extractable target windows at even steps of their rank by mass; all when there are no more."""
+    extractable = [row for row in rows if row["split"] == "target" and row["mass_lower"][-1] >= threshold]
+    ranked = sorted(extractable, key=lambda row: (row["mass_lower"][-1], row["window_id"]))
+    if len(ranked) <= count:
+        return ranked
+    return [ranked[round((place + 0.5) * len(ranked) / count - 0.5)] for place in range(count)]
+
+
+def _sampled_row(row: Mapping[str, Any], curve: Sequence[Any]) -> dict[str, Any]:
+    return {
+        "window_id": row["window_id"],
+        "p_verbatim": row.get("p_verbatim"),
+        "mass_lower": row["mass_lower"][-1],
+        "mass_upper": row["mass_upper"][-1],
+        "hits": [point.hits for point in curve],
+        "samples": [point.samples for point in curve],
+        "evaluations": [float(point.token_evals) for point in curve],
+    }
+
+
+def smoke_values(values: Mapping[str, Any], out: Path) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """The file's study on two tiny models and their passages, which are written beside the study."""
+    import torch
+
+    from rote.lab.pocket import smaller_tiny_model, tiny_model
+
+    torch.set_num_threads(1)
+    models = (smaller_tiny_model(), tiny_model())
+    files = models[1].write_texts(out.parent / f"{out.name}-texts")
+    targets = sorted(map(str, files.targets.iterdir()))
+    names = {passage.name: {"copies": passage.copies, "kind": str(passage.kind)} for passage in models[1].targets}
+    small = shrunk(
+        values,
+        models=tuple(str(model.path) for model in models),
+        texts=tuple(targets),
+        control=str(files.controls),
+    )
+    return small, {f"{name}.txt": facts for name, facts in names.items()}

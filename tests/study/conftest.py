@@ -1,0 +1,27 @@
+"""The tiny models and the `rote` command, for studies."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from rote.lab.pocket import smaller_tiny_model
+from tests.scan.scans import Command, TinyLab, make_command, make_lab
+
+
+class TwoModels(NamedTuple):
+    """The tiny model, one of half its width with the same tokens, and the passages of both."""
+
+    lab: TinyLab
+    smaller: Path
+
+
+@pytest.fixture(scope="session")
+def models(tmp_path_factory: pytest.TempPathFactory) -> TwoModels:
+    lab = make_lab(tmp_path_factory)
+    return TwoModels(lab, smaller_tiny_model(lab.model.path.parent).path)
+
+
+@pytest.fixture
+def rote(capsys: pytest.CaptureFixture[str]) -> Command:
+    return make_command(capsys)

@@ -1,0 +1,82 @@
+"""Every recipe is a plan whose published numbers have a cell, stands in the documents, and runs as a smoke test."""
+
+from pathlib import Path
+
+import pytest
+
+from rote.cli.study import Prepared, measure_study, prepare, smoke_values
+from rote.options import read_config_file
+from rote.scan.options import RunConfig
+from rote.study.folder import read_study
+from rote.study.options import StudyConfig
+from rote.study.published import WORDS, published_words
+from rote.study.section import study_content
+from tests.scan.scans import Command
+from tests.study.conftest import TwoModels
+
+ROOT = Path(__file__).parent.parent.parent
+RECIPES = sorted((ROOT / "recipes").glob("*.yaml"))
+
+each_recipe = pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
+
+
+def prepared(recipe: Path) -> Prepared:
+    return prepare(read_config_file(recipe, StudyConfig, RunConfig), place=str(recipe), document_facts={})
+
+
+def test_there_are_recipes() -> None:
+    assert len(RECIPES) == 8
+
+
+@each_recipe
+def test_every_published_number_is_about_exactly_one_cell(recipe: Path) -> None:
+    study = prepared(recipe)
+    assert study.config.published
+    for one in study.config.published:
+        cells = [
+            cell
+            for cell in study.plan.cells
+            if all(cell.settings.get(name) == value for name, value in one.settings.items())
+        ]
+        assert len(cells) == 1, f"{one.where} is about {len(cells)} cells"
+        budget = study.scans[cells[0].name].edit_budget
+        assert one.edits is None or one.edits <= budget
+
+
+@each_recipe
+def test_the_documents_have_every_published_number_with_its_source(recipe: Path) -> None:
+    text = (ROOT / "docs/replication.md").read_text(encoding="utf-8")
+    assert f"`recipes/{recipe.name}`" in text
+    part = text.split(f"`recipes/{recipe.name}`")[1].split("###")[0]
+    for one in prepared(recipe).config.published:
+        measure = WORDS[one.measure] + (f", ε ≤ {one.edits}" if one.edits is not None else "")
+        row = f"| {measure} | {published_words(one)} | | {one.source} |"
+        model = one.settings["model"]
+        assert any(row in line and model in line for line in part.splitlines()), row
+
+
+@each_recipe
+def test_the_recipe_runs_as_a_smoke_test(
+    recipe: Path, models: TwoModels, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ROTE_CACHE", str(models.smaller.parent))
+    out = tmp_path / "smoke"
+    values, facts = smoke_values(read_config_file(recipe, StudyConfig, RunConfig), out)
+    measure_study(prepare(values, place=str(recipe), document_facts=facts), out, fresh=False, tell=lambda _: None)
+    study = read_study(out)
+    assert len(study.cells) == study.planned > 0
+    assert all(len(axis.values) == 2 for axis in study.swept)
+    tables = {cells.name: cells for cells in study_content(study).tables}
+    assert len(tables["cells"].rows) == study.planned
+    assert len(tables["published"].rows) == len(prepared(recipe).config.published)
+    assert {row[3] for row in tables["published"].rows} == {""}, "tiny models do not stand in for those of the paper"
+
+
+def test_the_command_writes_the_page_of_a_smoke_test(
+    models: TwoModels, rote: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ROTE_CACHE", str(models.smaller.parent))
+    outcome = rote("study", ROOT / "recipes/monte-carlo.yaml", "--smoke", "--out", tmp_path / "smoke")
+    assert outcome.code == 0, outcome.err
+    assert "Published numbers and these" in (tmp_path / "smoke/report/index.html").read_text()
+    assert (tmp_path / "smoke/report/figures/study-montecarlo-1.png").exists()

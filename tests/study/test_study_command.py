@@ -1,0 +1,217 @@
+"""`rote study` from its file to the page: killed and resumed, across tokenizers, and its refusals."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+import torch
+import yaml
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from rote.lab.prose import write_passages
+from rote.lab.tokenizer import train_tokenizer
+from rote.report.rates import split_rows
+from rote.store.manifest import read_manifest
+from rote.store.read import read_run
+from rote.study.comparisons import paired_cells
+from rote.study.figures import study_drawings
+from rote.study.folder import read_study
+from rote.study.section import study_content
+from rote.types import Split
+from tests.scan.scans import SMALL, Command
+from tests.study.conftest import TwoModels
+
+PATIENCE_SECONDS = 120
+
+
+def write_study(path: Path, models: TwoModels, **changes: Any) -> Path:
+    """The file of a small study of both models; an option that is None is left out."""
+    small = {name.replace("-", "_"): value for name, value in SMALL.items()}
+    values = small | {
+        "model": [str(models.smaller), str(models.lab.model.path)],
+        "text": [str(models.lab.files.targets)],
+        "sample": 12,
+        **changes,
+    }
+    path.write_text(yaml.safe_dump({name: value for name, value in values.items() if value is not None}))
+    return path
+
+
+def kill_when(file: Path, out: Path, *, ready: str) -> None:
+    """Run the study as a process of its own and kill it as soon as a file like `ready` is there."""
+    command = [sys.executable, "-m", "rote", "study", str(file), "--out", str(out)]
+    process = subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1"}, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not any(out.glob(ready)) and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+
+
+def test_a_killed_grid_resumes_without_repeating_finished_cells_and_gives_one_page(
+    models: TwoModels, rote: Command, tmp_path: Path
+) -> None:
+    file = write_study(
+        tmp_path / "study.yaml", models, prefix_tokens=[10, 12], beam_width=[1, 4], sweep=["k=1"],
+        montecarlo_windows=1, montecarlo_samples=20,
+    )  # fmt: skip
+    out = tmp_path / "study"
+    kill_when(file, out, ready="cells/02-*/identity.json")
+    assert not (out / "manifest.json").exists()
+    (first,) = out.glob("cells/01-*")
+    finished = read_manifest(first / "manifest.json")
+    assert finished is not None
+    assert "7 cells not measured yet" in " ".join(rote("show", out).out.split())
+
+    resumed = rote("study", file, "--out", out)
+    assert resumed.code == 0, resumed.err
+    assert "cell 1 of 8" not in resumed.err
+    assert "cell 2 of 8" in resumed.err
+    assert read_manifest(first / "manifest.json") == finished
+    assert len(list(out.glob("cells/*/manifest.json"))) == 8
+    checked = rote("verify-run", out)
+    assert checked.code == 0
+    assert checked.out.count("results.parquet") == 1 + 8 + 2, "the study's own, every cell's, every sampled model's"
+
+    page = (out / "report/index.html").read_text()
+    for name in ("scaling", "prefix-length", "beam-width", "edits", "sweep-1", "montecarlo-1"):
+        assert (out / f"report/figures/study-{name}.png").exists(), name
+    assert page.count("<figure") == len(list(out.glob("report/figures/*.svg")))
+    cells = pl.read_csv(out / "report/tables/cells.csv")
+    assert cells["cell"].n_unique() == 8
+    assert set(pl.read_csv(out / "report/tables/policies.csv")["policy"]) == {"k=10 (searched)", "k=1"}
+
+    table = next(out.glob("cells/05-*/results.parquet"))
+    before = (out / "manifest.json").read_bytes()
+    assert "nothing was measured" in rote("study", file, "--out", out).err
+    assert (out / "manifest.json").read_bytes() == before
+    table.write_bytes(table.read_bytes()[:-1])
+    assert rote("verify-run", out).code == 2
+
+
+def another_tokenizer(folder: Path) -> Path:
+    """An untrained model that cuts the same letters into shorter tokens than the tiny models do."""
+    tokenizer = train_tokenizer(write_passages(3, 20, least_words=80), vocabulary_size=300)
+    sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        LlamaForCausalLM(LlamaConfig(vocab_size=300, **sizes)).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def test_windows_of_two_tokenizers_are_paired_by_span_and_the_rest_is_stated(
+    models: TwoModels, rote: Command, tmp_path: Path
+) -> None:
+    stranger = another_tokenizer(tmp_path / "stranger")
+    file = write_study(
+        tmp_path / "study.yaml", models, model=[str(models.lab.model.path), str(stranger)], measures=["verbatim"],
+        suffix_tokens=14, stride_chars=9, sample=None, overlap=0.4,
+    )  # fmt: skip
+    out = tmp_path / "study"
+    assert rote("study", file, "--out", out).code == 0
+    study = read_study(out)
+    (pair,) = paired_cells(study)
+    assert len(pair.pairing.first) > 20
+    assert 0 < pair.pairing.unpaired_share < 1
+    parts = [one.view.population.select(split_rows(one.view.population, Split.TARGET)) for one in study.cells]
+    for row, column in zip(pair.pairing.first, pair.pairing.second, strict=True):
+        first, second = ((part, place) for part, place in zip(parts, (row, column), strict=True))
+        assert first[0].document[first[1]] == second[0].document[second[1]]
+    assert pair.verbatim is not None
+    hits = [part.verbatim() >= 0.001 for part in parts]
+    assert pair.verbatim.first == pytest.approx(hits[0][pair.pairing.first].mean())
+    words = " ".join(study_content(study).sentences)
+    alone = pair.pairing.unpaired_first + pair.pairing.unpaired_second
+    assert f"{alone} of" in words
+    assert "could not be paired" in words
+
+
+def test_published_numbers_stand_beside_the_same_measure_of_their_cells(
+    models: TwoModels, rote: Command, tmp_path: Path
+) -> None:
+    smaller = str(models.smaller)
+    published = [
+        {"measure": "verbatim", "where": f"model={smaller}", "value": 0.0192, "source": "a table, p. 1"},
+        {"measure": "near_count", "where": f"model={smaller}", "value": 23, "source": "a table, p. 2"},
+        {"measure": "verbatim", "where": "model=another", "value": 0.5, "source": "a table, p. 3"},
+    ]
+    file = write_study(tmp_path / "study.yaml", models, published=published, about="What was printed?")
+    out = tmp_path / "study"
+    assert rote("study", file, "--out", out).code == 0
+    rows = pl.read_csv(out / "report/tables/published.csv")
+    assert rows["published"].to_list() == ["1.92 %", "23", "50.00 %"]
+    results = read_run(next(out.glob("cells/01-*"))).results
+    verbatim = (results["p_verbatim"] >= 0.001).mean()
+    near = (results["mass_lower"].list.last() >= 0.001).sum()
+    assert rows["here"].to_list() == [f"{100 * verbatim:.2f} %", str(near), ""]  # type: ignore[operator]
+    assert "What was printed?" in rote("show", out).out
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"model": None}, "model is missing"),
+        ({"beam_width": [4, 4]}, "beam_width has a value twice"),
+        ({"beam_width": [4, 0]}, "beam-width is 0; it must be at least 1"),
+        ({"policy": ["k=40", "q=3"]}, "sweep has 'q=3'"),
+        ({"texts": ["a.txt"]}, "both texts and text"),
+        ({"beam_with": [4]}, "unknown option beam_with"),
+        ({"published": [{"measure": "near", "value": 1}]}, "has no source"),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_one_sentence_and_nothing_is_measured(
+    models: TwoModels, rote: Command, tmp_path: Path, changes: dict[str, Any], words: str
+) -> None:
+    file = write_study(tmp_path / "study.yaml", models, **changes)
+    outcome = rote("study", file, "--out", tmp_path / "study")
+    assert outcome.code == 2
+    assert words in " ".join(outcome.err.split())
+    assert not (tmp_path / "study").exists()
+
+
+def test_a_text_that_was_edited_between_cells_is_refused(models: TwoModels, tmp_path: Path) -> None:
+    from rote.errors import RunError
+    from rote.study.grid import make_axes, make_cells
+    from rote.study.run import require_same_sources
+
+    cells = make_cells(make_axes({"beam_width": ["1", "2"]}))
+    model = {"name": "m", "weights_hash": "w"}
+    same, edited = ({"model": model, "texts": {"book": {"content_hash": digest}}} for digest in ("one", "two"))
+    require_same_sources(cells, [same, same])
+    with pytest.raises(RunError, match="text book was not the same in cells 01"):
+        require_same_sources(cells, [same, edited])
+    more = {"model": model, "texts": same["texts"] | {"another": {"content_hash": "x"}}}
+    with pytest.raises(RunError, match="the set of texts"):
+        require_same_sources(cells, [same, more])
+
+
+def test_every_policy_and_text_with_cells_of_its_own_is_drawn_with_intervals(
+    models: TwoModels, rote: Command, tmp_path: Path
+) -> None:
+    texts = sorted(models.lab.files.targets.iterdir())[:2]
+    policies = ["k=10", "t=0.5+k=10", "p=0.9"]
+    file = write_study(
+        tmp_path / "study.yaml", models, model=str(models.lab.model.path), text=None, texts=list(map(str, texts)),
+        policy=policies, top_k=None, sample=6,
+    )  # fmt: skip
+    out = tmp_path / "study"
+    assert rote("study", file, "--out", out).code == 0
+    study = read_study(out)
+    drawings = {drawing.name: drawing.figure for drawing in study_drawings(study)}
+    assert {"study-policies", "study-texts", "study-policy-queries-1", "study-policy-queries-2"} <= set(drawings)
+    for axes in drawings["study-policy-queries-1"].axes:
+        assert [line.get_label() for line in axes.get_lines()] == policies
+    rates = drawings["study-policies"].axes[0]
+    for line, text in zip(rates.get_lines(), texts, strict=True):
+        own = [one for one in study.cells if one.cell.settings["texts"] == str(text)]
+        hits = [(one.view.population.verbatim() >= 0.001).mean() for one in own]
+        assert list(line.get_ydata()) == pytest.approx(hits)
+    policies_shown = [row[1] for cells in study_content(study).tables if cells.name == "policies" for row in cells.rows]
+    assert policies_shown == [f"{policy} (searched)" for policy in policies] * 2
