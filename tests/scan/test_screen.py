@@ -1,7 +1,9 @@
 """The screen: what is searched, what is not, and an audit that depends on nothing but windows, ratings and seed."""
 
 import random
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from itertools import islice
 
 import numpy as np
 import polars as pl
@@ -11,9 +13,11 @@ from hypothesis import strategies as st
 
 from rote.models.table import TableModel
 from rote.scan import score
+from rote.scan.executor import with_minimum, without_minimum
 from rote.scan.measured import Measured
 from rote.scan.near import NearResult
 from rote.scan.options import RunConfig
+from rote.scan.pipeline import MeasuredWindow, Pipeline
 from rote.scan.screen import DENSITY_NEAR_FLOOR, Screen, screen_of
 from rote.scan.totals import screen_audit
 from rote.search.rating import completion_table, ratings
@@ -105,6 +109,37 @@ def test_the_audit_is_its_definition_whatever_the_order_and_the_slots(
     items = measure(shuffled, config)
     assert audit_of(items) == expected_audit(items, config)
     assert len(audit_of(items)) >= min(least, len(below_floor(items)))
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    share=st.sampled_from([0.0, 0.05, 0.5]),
+    least=st.sampled_from([0, 1, 7, 1000]),
+    order=st.integers(0, 5),
+    chunk=st.integers(1, 30),
+)
+def test_workers_that_see_a_chunk_each_draw_the_audit_of_the_whole_run(
+    share: float, least: int, order: int, chunk: int
+) -> None:
+    """The rows, too, are those of one process that saw all windows, whatever the order and the chunks."""
+    config = options(share=share, least=least)
+    pipeline = Pipeline(MODEL, without_minimum(config), decode=str)
+
+    def measure(windows: Iterable[Window], *, search_all: bool = False) -> Iterator[MeasuredWindow]:
+        rest = iter(windows)
+        while given := list(islice(rest, chunk)):
+            yield from pipeline.run(given, search_all=search_all)
+
+    shuffled = random.Random(order).sample(WINDOWS, len(WINDOWS))
+    rows = {one.row["window_id"]: one for one in with_minimum(measure, shuffled, config, audited=0)}
+    whole = {one.row["window_id"]: one for one in Pipeline(MODEL, config, decode=str).run(WINDOWS)}
+    assert rows.keys() == whole.keys()
+    for window_id, one in rows.items():
+        expected = whole[window_id].row
+        assert one.row.keys() == expected.keys()
+        for name, value in expected.items():
+            assert one.row[name] == (pytest.approx(value) if isinstance(value, float) else value), name
+        assert one.unsearched is None or one.unsearched["stop_reason"] == StopReason.SCREENED
 
 
 def test_another_seed_draws_another_audit() -> None:

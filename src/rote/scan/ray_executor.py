@@ -206,14 +206,15 @@ def _cluster(config: RunConfig) -> Iterator[Any]:
         _require_resources(ray, config)
         yield ray
         return
-    folder = tempfile.mkdtemp(prefix="rote-ray-")
+    folder = tempfile.mkdtemp(prefix="rote-ray-") if config.address is None else None
     try:
-        _init(ray, **(_own(config, folder) if config.address is None else {"address": config.address}))
+        _init(ray, **({"address": config.address} if folder is None else _own(config, folder)))
         _require_resources(ray, config)
         yield ray
     finally:
         ray.shutdown()
-        shutil.rmtree(folder, ignore_errors=True)
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _own(config: RunConfig, folder: str) -> dict[str, Any]:
