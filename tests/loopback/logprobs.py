@@ -15,6 +15,8 @@ from rote.models.base import CausalModel
 from tests.loopback.server import STATUS, Fault
 
 Listed = list[tuple[int, float]]
+Pieces = Callable[[str], list[tuple[int, str]]]
+"""A text as tokens, each with the characters it stands for."""
 
 
 @dataclass
@@ -56,7 +58,10 @@ class LogprobServer:
         faults: Mapping[int, Fault] | None = None,
         *,
         port: int = 0,
+        pieces: Pieces | None = None,
+        decode: Callable[[list[int]], str] | None = None,
     ) -> None:
+        self.pieces, self.decode = pieces, decode
         self.model, self.tokenize, self.habits = model, tokenize, habits or Habits()
         self.faults, self.seen = dict(faults or {}), Seen()
         self.closing, self.lock = threading.Event(), threading.Lock()
@@ -205,13 +210,20 @@ def _handler(server: LogprobServer) -> type[BaseHTTPRequestHandler]:
 
         def do_GET(self) -> None:
             server.seen.authorisations.add(self.headers.get("Authorization", ""))
-            self.send(200, server.models()) if self.path == "/v1/models" else self.send(404, {})
+            known = {"/v1/models": server.models(), "/props": {"eos_token": "", "total_slots": 1}}
+            self.send(200, known[self.path]) if self.path in known else self.send(404, {})
 
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             if self.path == "/tokenize" and server.habits.has_tokenize:
                 text = body["content"] if server.habits.dialect == "llamacpp" else body["prompt"]
-                self.send(200, {"tokens": server.tokenize(text)})
+                if body.get("with_pieces") and server.pieces is not None:
+                    found = [{"id": token, "piece": piece} for token, piece in server.pieces(text)]
+                    self.send(200, {"tokens": found})
+                else:
+                    self.send(200, {"tokens": server.tokenize(text)})
+            elif self.path == "/detokenize" and server.decode is not None:
+                self.send(200, {"content": server.decode(body["tokens"])})
             elif self.path in ("/v1/completions", "/generate", "/completion"):
                 fault = server.admit(body)
                 try:

@@ -110,6 +110,25 @@ def test_a_served_model_has_the_numbers_of_the_model(
     assert rote("verify-run", tmp_path / "run").code == 0
 
 
+def test_llama_server_can_be_asked_for_its_own_tokenizer(
+    rote: Command, lab: TinyLab, model: HuggingFaceModel, local: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    def pieces(text: str) -> list[tuple[int, str]]:
+        ids, spans = model.encode_batch([text])[0]
+        return [(token, text[start:end]) for token, (start, end) in zip(ids, spans, strict=True)]
+
+    with serve(model, Habits(dialect="llamacpp"), pieces=pieces, decode=model.decode) as server:
+        outcome = scan(rote, lab, server, tmp_path / "run", tokenizer=None)
+    assert outcome.code == 0, outcome.err
+    ours = rows_of(tmp_path / "run")
+    assert [(row["prefix_ids"], row["char_end"]) for row in ours] == [
+        (row["prefix_ids"], row["char_end"]) for row in local
+    ]
+    for one, other in zip(ours, local, strict=True):
+        assert one["p_verbatim"] == pytest.approx(other["p_verbatim"], rel=ROUNDING, abs=1e-9)
+    assert manifest_of(tmp_path / "run")["model"]["tokenizer_round_trip"] == "the server's own tokenizer"
+
+
 def test_a_capped_server_gives_wider_bounds_and_says_what_lifts_the_cap(
     rote: Command, lab: TinyLab, model: HuggingFaceModel, local: list[dict[str, Any]], tmp_path: Path
 ) -> None:

@@ -19,9 +19,10 @@ from rote.files import parse_json, read_bytes
 from rote.models.endpoint_asking import Asker, Book
 from rote.models.endpoint_check import find_card, find_dialect, round_trip, try_server
 from rote.models.endpoint_client import Manners, Server
-from rote.models.endpoint_dialects import Card, Prompt
+from rote.models.endpoint_dialects import Dialect, Prompt
 from rote.models.endpoint_rows import Filling
 from rote.models.endpoint_session import EndpointSession, LeftOpen
+from rote.models.endpoint_tokenizer import ServerTokenizer
 from rote.models.hf_identity import ModelIdentity, hash_tokenizer
 from rote.models.hf_trust import explained, refuse_what_would_run_code
 from rote.models.model_folder import CONFIG
@@ -53,7 +54,7 @@ class EndpointIdentity(ModelIdentity):
     is_verified: bool = False
 
 
-class EndpointModel(Tokenizing):
+class EndpointModel:
     """A served model as the search sees it. Build one with `connect`."""
 
     device = torch.device("cpu")
@@ -61,13 +62,19 @@ class EndpointModel(Tokenizing):
     searches_trees = True
 
     def __init__(
-        self, asker: Asker, tokenizer: Any, identity: EndpointIdentity, *, filling: Filling, card: Card, folder: str
+        self,
+        asker: Asker,
+        tokenizing: Tokenizing | ServerTokenizer,
+        identity: EndpointIdentity,
+        *,
+        filling: Filling,
+        max_positions: int | None,
+        eos_ids: frozenset[int],
     ) -> None:
-        super().__init__(tokenizer, identity.name)
+        self.name = identity.name
         self.identity, self.filling, self.asker = identity, filling, asker
-        self.vocab_size = filling.vocab_size
-        self.max_positions = card.max_positions
-        self.eos_ids = _eos_ids(tokenizer, folder, self.vocab_size)
+        self.vocab_size, self.max_positions, self.eos_ids = filling.vocab_size, max_positions, eos_ids
+        self.bos_id, self.encode_batch, self.decode = tokenizing.bos_id, tokenizing.encode_batch, tokenizing.decode
         self.left_open = LeftOpen()
 
     @property
@@ -140,18 +147,21 @@ def connect(
 ) -> EndpointModel:
     """The model served at `name`, tried before anything is measured. `listed` None asks for all that `policy` keeps;
     `texts` are tokenised on both sides and must agree."""
-    if tokenizer is None:
-        raise ConfigError("tokenizer is missing; give --tokenizer FOLDER, that of the model that is served.")
     root = check_endpoint(name.removeprefix(SCHEME)).rstrip("/").removesuffix("/v1")
-    loaded = load_tokenizer(tokenizer)
+    loaded = None if tokenizer is None else load_tokenizer(tokenizer)
     server = Server(root, key, manners or Manners())
     try:
         card = find_card(server, served_model)
         kind = find_dialect(dialect, card, root)
-        vocab_size = max(len(loaded), card.vocab_size or 0, _settings(tokenizer).get("vocab_size") or 0)
+        settings = {} if tokenizer is None else _settings(tokenizer)
+        vocab_size = max(0 if loaded is None else len(loaded), card.vocab_size or 0, settings.get("vocab_size") or 0)
+        tokenizing = _tokenizing(server, kind, loaded, name, vocab_size)
         asker = Asker(server, kind, model=card.name, listed=listed or policy.width(vocab_size), vocab_size=vocab_size)
-        tokenizing = Tokenizing(loaded, name)
-        checked = round_trip(server, kind, tokenizing, model=card.name, texts=texts)
+        if isinstance(tokenizing, ServerTokenizer):
+            checked, eos_ids, hashed = "the server's own tokenizer", tokenizing.eos_ids, tokenizing.hash
+        else:
+            checked = round_trip(server, kind, tokenizing, model=card.name, texts=texts)
+            eos_ids, hashed = _eos_ids(loaded, settings, vocab_size), hash_tokenizer(loaded)
         tried = try_server(asker, _probe(tokenizing))
     except BaseException:
         server.close()
@@ -160,7 +170,7 @@ def connect(
         name=name,
         revision=None,
         weights_hash=f"{UNVERIFIED}; {card.name} at {root}",
-        tokenizer_hash=hash_tokenizer(loaded),
+        tokenizer_hash=hashed,
         parameters=None,
         dtype="the server's",
         device="the server's",
@@ -173,8 +183,24 @@ def connect(
         tokenizer_round_trip=checked,
         server_says=card._asdict(),
     )
-    filling = Filling(policy, tried.listed, vocab_size)
-    return EndpointModel(asker, loaded, identity, filling=filling, card=card, folder=tokenizer)
+    return EndpointModel(
+        asker,
+        tokenizing,
+        identity,
+        filling=Filling(policy, tried.listed, vocab_size),
+        max_positions=card.max_positions,
+        eos_ids=eos_ids,
+    )
+
+
+def _tokenizing(
+    server: Server, dialect: Dialect, loaded: Any, name: str, vocab_size: int
+) -> Tokenizing | ServerTokenizer:
+    if loaded is not None:
+        return Tokenizing(loaded, name)
+    if dialect.name == "llamacpp" and vocab_size:
+        return ServerTokenizer(server, name)
+    raise ConfigError("tokenizer is missing; give --tokenizer FOLDER, that of the model that is served.")
 
 
 def load_tokenizer(folder: str) -> Any:
@@ -191,7 +217,7 @@ def load_tokenizer(folder: str) -> Any:
         raise explained(folder, error) from error
 
 
-def _probe(tokenizing: Tokenizing) -> list[int]:
+def _probe(tokenizing: Tokenizing | ServerTokenizer) -> list[int]:
     """A few tokens to try a server with, two at least."""
     (encoded,) = tokenizing.encode_batch([PROBE_TEXT])
     ids = list(encoded.ids[:8]) or [0]
@@ -212,9 +238,9 @@ def _settings(folder: str) -> dict[str, Any]:
     return known
 
 
-def _eos_ids(tokenizer: Any, folder: str, vocab_size: int) -> frozenset[int]:
+def _eos_ids(tokenizer: Any, settings: dict[str, Any], vocab_size: int) -> frozenset[int]:
     """Every id that ends a generation: the settings' and the tokenizer's."""
     ids: set[int] = set()
-    for value in (_settings(folder).get("eos_token_id"), tokenizer.eos_token_id):
+    for value in (settings.get("eos_token_id"), tokenizer.eos_token_id):
         ids |= set(value) if isinstance(value, list) else {value} if isinstance(value, int) else set()
     return frozenset(token for token in ids if 0 <= token < vocab_size)
