@@ -65,7 +65,7 @@ def tasks_of(vocab_size: int, seed: int, count: int = 3) -> list[SearchTask]:
         f"{habits.dialect} {habits.is_after_temperature} {habits.knows_prompt_logprobs} {habits.knows_echo}"
     ),
 )
-@pytest.mark.parametrize("policy", [Policy(1.0, 3), Policy(0.7, 4), Policy(1.0, 4, 0.8)], ids=Policy.describe)
+@pytest.mark.parametrize("policy", [Policy(1.0, 3), Policy(0.7, 4, 0.8)], ids=Policy.describe)
 def test_a_long_enough_list_gives_the_bounds_of_the_model(habits: Habits, policy: Policy, tmp_path: Path) -> None:
     table = TableModel.random(3, vocab_size=6, eos_ids=frozenset({5}))
     with serving(table, habits) as server, open_served(server, tmp_path, policy) as served:
