@@ -9,6 +9,7 @@ from rote.report.compare import Comparison, compare_runs, comparison_sentences
 from rote.report.content import Cells, Content
 from rote.report.paired import paired_cells, paired_differences
 from rote.report.rates import CriterionRate, rates_by_criterion
+from rote.report.separation import separation_cells
 from rote.report.summary import facts, summarise
 from rote.report.tables import books_by_model
 from rote.report.view import RunView, manifest_text, told_apart
@@ -37,7 +38,7 @@ def scan_content(given: Sequence[RunView]) -> Content:
         date=summary.date,
         facts=tuple((fact.name, fact.value) for fact in facts(views[0])),
         notices=summary.warnings,
-        tables=(_rates(rates), *_compared(views, comparison)),
+        tables=(_rates(rates), *_compared(views, comparison), *separation_cells(views)),
         sentences=tuple(sentences),
         draw=lambda: _drawings(views, comparison),
         manifests=tuple((view.path.name, manifest_text(view, LISTED_IN_MANIFEST)) for view in views),

@@ -5,9 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 import polars as pl
-from rich.table import Table
-from rich.text import Text
 
+from rote.report.content import Cells
 from rote.report.rates import places_of, split_rows
 from rote.report.view import RunView
 from rote.report.words import interval_words, percent
@@ -109,27 +108,25 @@ def _table_row(view: RunView, entry: ScoreSeparation) -> dict[str, object]:
     return row
 
 
-def separation_words(view: RunView) -> Table | None:
-    """The same for a terminal."""
-    entries = separations(view)
+def separation_cells(views: Sequence[RunView]) -> tuple[Cells, ...]:
+    """The same in words; nothing without membership scores."""
+    entries = [(view, entry) for view in views for entry in separations(view)]
     if not entries:
-        return None
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column("tells targets from controls")
-    for heading in ("AUC", *(f"found at {rate * 100:g} % false positives" for rate in FALSE_POSITIVE_RATES)):
-        table.add_column(heading, justify="right")
-    for entry in entries:
-        area = f"{entry.area.auc:.3f}{_area_interval(entry)}"
-        found = [f"{percent(rate.value)} ({interval_words(rate.interval)})" for rate in entry.found]
-        table.add_row(*(Text(cell) for cell in (NAMES[entry.score], area, *found)))
-    table.caption = few_controls_words(entries[0].controls)
-    table.caption_justify = "left"
-    return table
+        return ()
+    found = tuple(f"found at {rate * 100:g} % false positives" for rate in FALSE_POSITIVE_RATES)
+    heads = ("score", "AUC", *found)
+    rows = [_cells(entry) for _, entry in entries]
+    if len(views) > 1:
+        heads, rows = ("run", *heads), [(view.label, *row) for (view, _), row in zip(entries, rows, strict=True)]
+    note = f"{few_controls_words(min(entry.controls for _, entry in entries))}."
+    return (Cells("membership", "Telling targets from controls", heads, tuple(rows), note),)
 
 
-def _area_interval(entry: ScoreSeparation) -> str:
+def _cells(entry: ScoreSeparation) -> tuple[str, ...]:
     interval = entry.area.interval
-    return f" ({interval.low:.3f} to {interval.high:.3f})" if interval.is_defined else ""
+    ends = f" ({interval.low:.3f} to {interval.high:.3f})" if interval.is_defined else ""
+    found = [f"{percent(rate.value)} ({interval_words(rate.interval)})" for rate in entry.found]
+    return NAMES[entry.score], f"{entry.area.auc:.3f}{ends}", *found
 
 
 def few_controls_words(controls: int) -> str:

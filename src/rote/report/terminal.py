@@ -15,7 +15,7 @@ from rote.report.groups import GROUP_CRITERIA, group_rates
 from rote.report.posthoc import posthoc_cells
 from rote.report.rates import Criterion, CriterionRate, rate_for, rates_by_criterion
 from rote.report.selection import selection_words
-from rote.report.separation import separation_words
+from rote.report.separation import separation_cells
 from rote.report.summary import headline, question
 from rote.report.sweeps import sweep_cells
 from rote.report.view import Document, RunView
@@ -40,10 +40,8 @@ def show_run(view: RunView) -> RenderableType:
     if not view.is_complete:
         parts.insert(0, Text("This run is not finished; what follows are its finished windows.", style="yellow"))
     parts += [rate_table(view, rates), Text(), *group_tables(view)]
-    for cells in (*sweep_cells(view), *posthoc_cells(view)):
+    for cells in (*sweep_cells(view), *posthoc_cells(view), *separation_cells([view])):
         parts += [cells_table(cells), Text()]
-    separated = separation_words(view)
-    parts += [] if separated is None else [separated, Text()]
     parts += document_strips(view)
     parts += [Text(), *bullet_list(certainty(view, rates))]
     return Group(*parts)
