@@ -127,6 +127,10 @@ def test_show_and_report_tell_how_well_scores_separate_and_read_a_run_at_a_thres
     words = " ".join(shown.out.split())
     assert "A further control window reaches τ = " in words
     assert "with probability 5.0 % at most" in words
+    as_json = json.loads(rote("show", out, "--threshold", "0.25", "--json").out)
+    (numbers,) = as_json[0]["numbers"].values()
+    assert numbers["threshold"] == 0.25
+    assert {entry["score"] for entry in numbers["membership"]} >= {"loss", "min_k"}
     refused = rote("show", out, "--threshold", "from-control=0.001")
     assert refused.code == 2
     assert "cannot be had from" in refused.err

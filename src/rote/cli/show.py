@@ -56,7 +56,8 @@ def show(options: ShowOptions) -> None:
     if options.json:
         from rote.report.content_json import contents_json
 
-        print(contents_json([section_of(kind).read([path]) for kind, paths in groups.items() for path in paths]))
+        runs = [(section_of(kind), path) for kind, paths in groups.items() for path in paths]
+        print(contents_json([section.content([path], asked) for section, path in runs]))
         return
     console = make_console()
     for kind, paths in groups.items():

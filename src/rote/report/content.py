@@ -87,3 +87,8 @@ class Section:
     read: Callable[[Sequence[Path]], Content]
     show: Callable[[Path, Asked], Iterable["RenderableType"]] | None = None
     write: Callable[[Sequence[Path], Path, Asked], Written] | None = None
+    read_as_asked: Callable[[Sequence[Path], Asked], Content] | None = None
+    """`read` where it depends on what was asked."""
+
+    def content(self, runs: Sequence[Path], asked: Asked) -> Content:
+        return self.read(runs) if self.read_as_asked is None else self.read_as_asked(runs, asked)

@@ -9,7 +9,7 @@ from rote.report.compare import Comparison, compare_runs, comparison_sentences
 from rote.report.content import Cells, Content
 from rote.report.paired import paired_cells, paired_differences
 from rote.report.rates import CriterionRate, rates_by_criterion
-from rote.report.separation import separation_cells
+from rote.report.separation import separation_cells, separation_row, separations
 from rote.report.summary import facts, summarise
 from rote.report.tables import books_by_model
 from rote.report.view import RunView, manifest_text, told_apart
@@ -71,6 +71,7 @@ def _numbers(view: RunView, rates: Sequence[CriterionRate]) -> dict[str, Any]:
             }
             for entry in rates
         ],
+        "membership": [separation_row(view, entry) for entry in separations(view)],
     }
 
 

@@ -87,11 +87,12 @@ def _separation(view: RunView, name: str, values: Floats) -> ScoreSeparation | N
 
 def separation_table(views: Sequence[RunView]) -> pl.DataFrame | None:
     """One row per run and score; None when no run has membership scores and both sides."""
-    rows = [_table_row(view, entry) for view in views for entry in separations(view)]
+    rows = [separation_row(view, entry) for view in views for entry in separations(view)]
     return pl.DataFrame(rows, infer_schema_length=None) if rows else None
 
 
-def _table_row(view: RunView, entry: ScoreSeparation) -> dict[str, object]:
+def separation_row(view: RunView, entry: ScoreSeparation) -> dict[str, object]:
+    """A score's numbers by the names of the table."""
     row: dict[str, object] = {
         "run": view.label,
         "score": entry.score,

@@ -17,6 +17,10 @@ def read(runs: Sequence[Path]) -> Content:
     return scan_content([load_view(run) for run in runs])
 
 
+def read_as_asked(runs: Sequence[Path], asked: Asked) -> Content:
+    return scan_content([with_threshold(load_view(run), asked.threshold) for run in runs])
+
+
 def show(run: Path, asked: Asked) -> Iterable[RenderableType]:
     view = with_threshold(load_view(run), asked.threshold)
     if asked.queries:
@@ -33,4 +37,4 @@ def write(runs: Sequence[Path], out: Path, asked: Asked) -> Written:
     return Written(paths.page, (*paths.figures, *paths.tables, paths.model_card))
 
 
-SECTION = Section("scan", read, show, write)
+SECTION = Section("scan", read, show, write, read_as_asked)
