@@ -28,7 +28,7 @@ SOURCE = FOLDER.parent / "src" / "rote"
 GROUPS = {
     "Models and windows": ("load_model", "read_windows", "Windows", "Window"),
     "Scans": ("scan", "scan_rows", "Results", "RunConfig", "Policy"),
-    "Run folders": ("read_run", "SavedRun"),
+    "Run folders": ("read_run", "SavedRun", "AuditFolder"),
     "Other measurements": ("prior", "audit", "nv_recall"),
     "Errors": ("RoteError", "errors"),
     "Your own tests": ("testing",),

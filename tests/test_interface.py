@@ -180,6 +180,8 @@ def test_an_audit_from_python_leaves_its_folder_and_exhibit(lab: TinyLab, tmp_pa
     )
     assert audit.manifest["texts"]
     assert len(audit.trials) >= 1
+    assert repr(audit).startswith("<rote.AuditFolder: ")
+    assert f"words of book.txt near-verbatim in the best of {len(audit.trials)} trials" in repr(audit)
     assert heard
     assert (tmp_path / "audit" / "report" / "index.html").exists()
     again = rote.read_run(tmp_path / "audit")

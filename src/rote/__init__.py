@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 __all__ = [
+    "AuditFolder",
     "Policy",
     "Results",
     "RoteError",
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from rote.interface.products import audit, prior
     from rote.interface.saved import SavedRun, read_run
     from rote.longform import nv_recall
+    from rote.longform.audit_folder import AuditFolder
     from rote.policy import Policy
     from rote.scan.api import load_model, read_windows, scan, scan_rows
     from rote.scan.options import RunConfig
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
     from rote.types import Window
 
 _HOMES = {
+    "AuditFolder": "rote.longform.audit_folder",
     "Policy": "rote.policy",
     "Results": "rote.scan.results",
     "RoteError": "rote.errors",

@@ -27,7 +27,7 @@ def control_name(number: int) -> str:
     return f"control-{number:03d}.txt"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class AuditFolder:
     """A finished audit whose files are those its manifest was written for."""
 
@@ -36,8 +36,13 @@ class AuditFolder:
     manifest: dict[str, Any]
     findings: dict[str, Any]
 
+    def __repr__(self) -> str:
+        words = f"{self.best['matched_words']:,} words of {self.book_name} near-verbatim"
+        return f"<rote.AuditFolder: {words} in the best of {len(self.trials):,} trials; {self.path}>"
+
     @property
     def trials(self) -> list[dict[str, Any]]:
+        """What every trial asked and found, as in findings.json."""
         trials: list[dict[str, Any]] = self.findings["trials"]
         return trials
 
@@ -48,9 +53,11 @@ class AuditFolder:
 
     @property
     def book_name(self) -> str:
+        """The reference text, as the manifest names it."""
         return str(next(iter(self.manifest["texts"])))
 
     def text(self, name: str) -> str:
+        """A text file of the folder: the book, a control, an answer under generations/."""
         return (self.path / name).read_bytes().decode()
 
 
