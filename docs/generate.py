@@ -15,7 +15,6 @@ from typing import Any
 import yaml
 
 import rote
-from rote.options.declare import flags_of
 from rote.prior.columns import JOINED_COLUMNS, PRIOR_COLUMNS, SWEEP_COLUMNS
 from rote.scan import columns as scan_columns
 from rote.scan.mc_run import COLUMNS as MC_COLUMNS
@@ -68,7 +67,8 @@ def entry(name: str, value: Any) -> str:
         body = words(value) if inner else f"```\n{inspect.getdoc(value)}\n```\n"
         return "\n".join([f"### `{name}`\n", body, *inner])
     if value is RunConfig:
-        return "\n".join([f"### `{name}`\n", words(value), *options()])
+        # Its fields are what `rote scan --help` prints; a second list would only grow old.
+        return f"### `{name}`\n\n{words(value)}\n`rote scan --help` explains every one of them.\n"
     if inspect.isclass(value):
         return "\n".join([f"### `{name}`\n", words(value), *members(name, value)])
     return f"### `{name}`\n\n```python\n{signature(name, value)}\n```\n\n{words(value)}"
@@ -130,14 +130,6 @@ def _is_ours(home: type, member: str) -> bool:
 
 def one_line(value: Any) -> str:
     return " ".join((inspect.getdoc(value) or "").split())
-
-
-def options() -> Iterator[str]:
-    yield "| option | default | |\n| --- | --- | --- |"
-    for flag in flags_of(RunConfig):
-        default = ", ".join(map(str, flag.default)) if isinstance(flag.default, tuple) else str(flag.default)
-        yield f"| `{flag.name}` | {default or 'none'} | {flag.spec.help} |"
-    yield ""
 
 
 def columns() -> str:

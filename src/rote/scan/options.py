@@ -33,7 +33,7 @@ ENDPOINT = "endpoint:"
 class RunConfig(MembershipOptions):
     """Options of `rote scan`. Every field is a flag (`--top-k`) and a YAML key (`top_k`) of the same name."""
 
-    model: str = like(Common, "model", help="Model folder, hub id, or endpoint:URL of a server.")
+    model: str = like(Common, "model", help="Model folder, hub id, .gguf file, or endpoint:URL of a server.")
     text: tuple[str, ...] = like(Common, "text")
     control: tuple[str, ...] = option((), "Control texts the model cannot have seen, like --text.", group="text")
     pairs: tuple[str, ...] = option(
