@@ -1,4 +1,4 @@
-"""Holm and Benjamini–Hochberg against the step-by-step rules they abbreviate."""
+"""Holm's correction against the step-by-step rule it abbreviates."""
 
 import math
 
@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rote.errors import ConfigError
-from rote.stats.multiplicity import benjamini_hochberg, holm
+from rote.stats.multiplicity import holm
 
 p_lists = st.lists(st.floats(0, 1), min_size=1, max_size=25)
 significances = st.floats(0.001, 0.5)
@@ -24,30 +24,15 @@ def rejected_by_holm(p_values: list[float], significance: float) -> set[int]:
     return rejected
 
 
-def rejected_by_benjamini_hochberg(p_values: list[float], significance: float) -> set[int]:
-    """Step up: find the largest rank k with p(k) ≤ α·k/m, and reject all that are no larger."""
-    count = len(p_values)
-    rising = sorted(p_values)
-    passing = [rank for rank in range(1, count + 1) if rising[rank - 1] * count / rank <= significance]
-    return {i for i, p in enumerate(p_values) if passing and p <= rising[passing[-1] - 1]}
-
-
 @given(p_lists, significances)
 def test_holm_rejects_what_the_step_down_rule_rejects(p_values: list[float], significance: float) -> None:
     assert set(np.flatnonzero(holm(p_values) <= significance)) == rejected_by_holm(p_values, significance)
 
 
-@given(p_lists, significances)
-def test_benjamini_hochberg_rejects_what_the_step_up_rule_rejects(p_values: list[float], significance: float) -> None:
-    rejected = set(np.flatnonzero(benjamini_hochberg(p_values) <= significance))
-    assert rejected == rejected_by_benjamini_hochberg(p_values, significance)
-
-
 @given(p_lists)
-def test_adjusting_never_helps_and_holm_is_the_stricter(p_values: list[float]) -> None:
+def test_adjusting_never_helps(p_values: list[float]) -> None:
     raw = np.array(p_values)
-    assert np.all(raw <= benjamini_hochberg(p_values) + 1e-15)
-    assert np.all(benjamini_hochberg(p_values) <= holm(p_values) + 1e-15)
+    assert np.all(raw <= holm(p_values) + 1e-15)
     assert np.all(holm(p_values) <= np.minimum(1, raw * raw.size) + 1e-15)
 
 
@@ -55,21 +40,19 @@ def test_adjusting_never_helps_and_holm_is_the_stricter(p_values: list[float]) -
 def test_order_does_not_matter(p_values: list[float], random: object) -> None:
     order = list(range(len(p_values)))
     random.shuffle(order)  # type: ignore[attr-defined]
-    for adjust in (holm, benjamini_hochberg):
-        assert adjust([p_values[i] for i in order]).tolist() == adjust(p_values)[order].tolist()
+    assert holm([p_values[i] for i in order]).tolist() == holm(p_values)[order].tolist()
 
 
 @given(p_lists, st.integers(1, 5))
 def test_tests_that_were_not_possible_stay_nan_and_are_not_counted(p_values: list[float], absent: int) -> None:
-    for adjust in (holm, benjamini_hochberg):
-        mixed = adjust([math.nan] * absent + p_values)
-        assert np.isnan(mixed[:absent]).all()
-        assert mixed[absent:].tolist() == adjust(p_values).tolist()
+    mixed = holm([math.nan] * absent + p_values)
+    assert np.isnan(mixed[:absent]).all()
+    assert mixed[absent:].tolist() == holm(p_values).tolist()
 
 
 def test_no_p_values_give_none() -> None:
     assert holm([]).size == 0
-    assert np.isnan(benjamini_hochberg([math.nan])).all()
+    assert np.isnan(holm([math.nan])).all()
 
 
 def test_impossible_p_values_are_refused() -> None:

@@ -2,6 +2,7 @@
 settled with the number of samples."""
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -19,6 +20,7 @@ if TYPE_CHECKING:  # a terminal does not wait for drawing
 HEADS = ("window", "samples", "hits", "mass", "error", "95 % interval", "evaluations")
 NOT_CERTIFIED = "Masses are shares of samples, not certified; intervals hold at 95 % for each window by itself."
 FIGURES = 6
+MEETING = 1e-6
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -90,7 +92,31 @@ def agreement(rows: Rows) -> tuple[str, ...]:
     agreeing = sum(
         row["mass_low"] <= row["certified_upper"] and row["certified_lower"] <= row["mass_high"] for row in known
     )
-    return (f"In {integer(agreeing)} of {plural(len(known), 'window')} interval and certified bounds share a value.",)
+    shared = f"In {integer(agreeing)} of {plural(len(known), 'window')} interval and certified bounds share a value."
+    return (shared, *_exact_test([row for row in known if _is_exact(row)]))
+
+
+def _is_exact(row: Mapping[str, Any]) -> bool:
+    """Whether the bounds meet, up to rounding: then the hits are binomial with that very probability."""
+    upper: float = row["certified_upper"]
+    return upper - float(row["certified_lower"]) <= MEETING * upper
+
+
+def _exact_test(rows: Rows) -> tuple[str, ...]:
+    """Empirical against computed probability, where the latter is known exactly."""
+    from rote.stats.empirical import check_sampling
+
+    if not rows:
+        return ()
+    columns = ([row[name] for row in rows] for name in ("certified_upper", "hits", "samples"))
+    found = check_sampling(*columns)
+    if math.isnan(found.overall_p_value):
+        return (f"In {plural(len(rows), 'window')} the mass is known exactly, and {found.reason}.",)
+    verdict = "agree with it" if found.agrees() else "do not agree with it"
+    return (
+        f"In {plural(len(rows), 'window')} the mass is known exactly; the samples {verdict} (exact binomial tests, "
+        f"overall p = {found.overall_p_value:.2g}).",
+    )
 
 
 def _numbered(name: str, views: Sequence[McView], view: McView) -> str:
@@ -119,8 +145,19 @@ def _bounds(row: Mapping[str, Any]) -> str:
 def _drawings(rows: Rows) -> Iterable["Drawing"]:
     from rote.explore.montecarlo import Count
     from rote.report.drawing import Drawing
-    from rote.report.figures.search import Convergence, monte_carlo_convergence
+    from rote.report.figures.search import (
+        Convergence,
+        SampledMass,
+        monte_carlo_convergence,
+        sampled_against_computed,
+    )
 
+    known = [row for row in rows if row["certified_upper"] is not None]
+    if known:
+        names = ("certified_lower", "certified_upper", "mass", "mass_low", "mass_high")
+        figure = sampled_against_computed([SampledMass(*(row[name] for name in names)) for row in known])
+        caption = "Share of samples against the computed mass of every window; on the dashed line they are equal."
+        yield Drawing("sampled-against-computed", caption, figure)
     for number, row in enumerate(rows[:FIGURES], 1):
         counts = [
             Count(int(hits), int(samples), int(evals))

@@ -9,7 +9,7 @@ brackets      the share of extractable windows, at least and at most
 drawn         what a random draw says about all it was drawn from
 planning      samples and token evaluations before a run
 compare       two runs on the same windows; two sets of windows
-multiplicity  Holm, Benjamini–Hochberg
+multiplicity  many tests at once: Holm
 empirical     sampled hits against computed probabilities
 verdicts      certified bounds beside a sampled estimate
 population    what a set of windows says together

@@ -8,11 +8,13 @@ from matplotlib.figure import Figure
 
 from rote.report.figures.style import (
     BLUE,
+    INK,
     MARKERS,
     ORANGE,
     SERIES,
     VERMILLION,
     house_style,
+    legend_above,
     log_axis,
     new_figure,
     percent_axis,
@@ -86,4 +88,40 @@ def monte_carlo_convergence(
         axes.set_ylabel("near-verbatim mass")
         axes.set_title(title)
         axes.legend(loc="best")
+    return figure
+
+
+@dataclass(frozen=True)
+class SampledMass:
+    """One window: what was computed of its mass (a bracket), and the share of samples with its interval."""
+
+    lower: float
+    upper: float
+    sampled: float
+    low: float
+    high: float
+
+
+def sampled_against_computed(windows: Sequence[SampledMass], *, title: str = "") -> Figure:
+    """Every window's sampled mass against the computed one, log-log: bars that miss the diagonal disagree."""
+    figure, axes = new_figure()
+    with house_style():
+        values = [value for one in windows for value in (one.lower, one.upper, one.sampled, one.low, one.high)]
+        floor = min([value for value in values if value > 0], default=0.1) / 2
+        for one in windows:
+            lower, upper, sampled, low, high = (
+                max(value, floor) for value in (one.lower, one.upper, one.sampled, one.low, one.high)
+            )
+            axes.hlines(sampled, lower, upper, color=BLUE, alpha=0.5, linewidth=1.6)
+            axes.vlines((lower * upper) ** 0.5, low, high, color=VERMILLION, alpha=0.5, linewidth=1.6)
+            axes.plot((lower * upper) ** 0.5, sampled, "o", color=VERMILLION)
+        axes.plot([floor, 1], [floor, 1], color=INK, linewidth=0.8, linestyle="--", label="sampled = computed")
+        axes.plot([], [], color=BLUE, alpha=0.5, label="certified bounds")
+        axes.plot([], [], color=VERMILLION, alpha=0.5, label="95 % of the samples")
+        log_axis(axes, "both")
+        axes.grid(visible=True, axis="both")
+        axes.set_xlabel("computed mass (0 at the left edge)")
+        axes.set_ylabel("share of samples (0 at the bottom)")
+        axes.set_title(title, pad=34)
+        legend_above(axes)
     return figure

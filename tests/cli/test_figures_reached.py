@@ -1,0 +1,109 @@
+"""Every figure that rote can draw is drawn by some command: none is left that only a test knows."""
+
+import importlib
+import inspect
+import json
+import pkgutil
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rote
+from tests.cli.every_kind import rote as run
+from tests.longform.audits import KEY, invented_book
+from tests.loopback.brains import KnowsByHeart
+from tests.loopback.server import LoopbackServer
+from tests.scan.scans import SMALL, TinyLab, scan_arguments
+
+
+def figure_modules() -> Iterator[str]:
+    """All modules of `report/figures`, and the `figures` of every product."""
+    for module in pkgutil.walk_packages(rote.__path__, "rote."):
+        if ".report.figures." in module.name or module.name.endswith(".figures"):
+            yield module.name
+
+
+def figure_functions() -> dict[str, Callable[..., Any]]:
+    """Public functions that return a figure, by name."""
+    found = {}
+    for name in figure_modules():
+        module = importlib.import_module(name)
+        for label, function in inspect.getmembers(module, inspect.isfunction):
+            returned = str(inspect.signature(function).return_annotation)
+            is_own = function.__module__ == name and not label.startswith("_")
+            if is_own and "Figure" in returned and "tuple" not in returned:
+                found[f"{name}.{label}"] = function
+    return found
+
+
+def recorded(functions: dict[str, Callable[..., Any]], patch: pytest.MonkeyPatch, seen: set[str]) -> None:
+    """Replace every function, wherever it was imported to, by one that takes note and calls it."""
+
+    def wrap(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def noted(*arguments: Any, **named: Any) -> Any:
+            seen.add(name)
+            return function(*arguments, **named)
+
+        return noted
+
+    for name, function in functions.items():
+        noted = wrap(name, function)
+        for module in [each for label, each in sys.modules.items() if label.startswith("rote")]:
+            for label, value in list(vars(module).items()):
+                if value is function:
+                    patch.setattr(module, label, noted)
+
+
+def records(lab: TinyLab, path: Path) -> Path:
+    """Pairs with copies, kinds and tags."""
+    rows = []
+    for number, passage in enumerate((*lab.model.targets, *lab.model.controls)):
+        words = passage.text.split(" ")
+        row = {"prefix": " ".join(words[:9]), "suffix": " " + " ".join(words[9:16]), "copies": passage.copies}
+        rows.append(row | {"kind": str(passage.kind), "tags": ["even" if number % 2 else "odd"]})
+    path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    return path
+
+
+def audit_with_controls(place: Path) -> None:
+    """Two trials, several tries of phase 1, and a control: what an audit has figures for."""
+    book, control = place / "book.txt", place / "control.txt"
+    book.write_text(invented_book(300), encoding="utf-8")
+    control.write_text(invented_book(200, seed=7), encoding="utf-8")
+    sizes = {"prefix_words": 20, "target_words": 20, "first_max_tokens": 50, "settings": {"max_tokens": 60}}
+    tries = {"repetitions": 2, "best_of_n": 2, "authorisation": "our own loopback server", "similarity": 1.0}
+    (place / "audit.yaml").write_text(json.dumps(sizes | tries), encoding="utf-8")
+    with LoopbackServer(KnowsByHeart(invented_book(300))) as server, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OPENAI_API_KEY", KEY)
+        asked = ["--endpoint", server.url, "--model", "loopback", "--book", book, "--control", control]
+        run("audit", *asked, "--config", place / "audit.yaml", "--out", place / "audit")
+
+
+def run_commands(lab: TinyLab, every_kind: dict[str, Path], place: Path) -> None:
+    controls = ["--control", lab.files.controls]
+    swept = {"sweep": "k=1,k=10,t=0.7", "limit": 24, "measures": "greedy,verbatim,near,membership"}
+    run(*scan_arguments(lab, place / "narrow", **swept), *controls)
+    run(*scan_arguments(lab, place / "wide", **swept | {"beam-width": 8}), *controls)
+    pairs = {name: value for name, value in SMALL.items() if not name.endswith(("-tokens", "-chars"))}
+    given = [part for name, value in pairs.items() for part in (f"--{name}", value)]
+    source = records(lab, place / "records.jsonl")
+    run("scan", "--model", lab.model.path, "--pairs", source, "--out", place / "pairs", *given)
+    run("report", place / "narrow")
+    run("report", place / "pairs")
+    run("report", place / "narrow", place / "wide", "--out", place / "compared")
+    for kind in ("mc", "prior", "recall", "counterfactual"):
+        run("report", every_kind[kind], "--out", place / kind)
+    audit_with_controls(place)
+
+
+def test_every_figure_is_drawn_by_a_command(lab: TinyLab, every_kind: dict[str, Path], tmp_path: Path) -> None:
+    functions = figure_functions()
+    assert len(functions) > 25
+    seen: set[str] = set()
+    with pytest.MonkeyPatch.context() as patch:
+        recorded(functions, patch, seen)
+        run_commands(lab, every_kind, tmp_path)
+    assert seen == set(functions)
