@@ -4,7 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from rote.report.figures.style import save_bytes
 from tests.cli.every_kind import make_every_kind
+from tests.cli.replacing import replaced_everywhere
 from tests.scan.scans import Command, TinyLab, make_command, make_lab
 
 
@@ -21,3 +23,9 @@ def rote(capsys: pytest.CaptureFixture[str]) -> Command:
 @pytest.fixture(scope="session")
 def every_kind(lab: TinyLab, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return make_every_kind(lab, tmp_path_factory.mktemp("kinds"))
+
+
+@pytest.fixture
+def unrendered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Figures are drawn but not rendered: what their files look like is tested elsewhere, and takes most of the time."""
+    replaced_everywhere(save_bytes, lambda figure, kind: b"<svg/>", monkeypatch)

@@ -4,7 +4,6 @@ import importlib
 import inspect
 import json
 import pkgutil
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import pytest
 
 import rote
 from tests.cli.every_kind import rote as run
+from tests.cli.replacing import replaced_everywhere
 from tests.longform.audits import KEY, invented_book
 from tests.loopback.brains import KnowsByHeart
 from tests.loopback.server import LoopbackServer
@@ -50,11 +50,7 @@ def recorded(functions: dict[str, Callable[..., Any]], patch: pytest.MonkeyPatch
         return noted
 
     for name, function in functions.items():
-        noted = wrap(name, function)
-        for module in [each for label, each in sys.modules.items() if label.startswith("rote")]:
-            for label, value in list(vars(module).items()):
-                if value is function:
-                    patch.setattr(module, label, noted)
+        replaced_everywhere(function, wrap(name, function), patch)
 
 
 def records(lab: TinyLab, path: Path) -> Path:
@@ -68,23 +64,26 @@ def records(lab: TinyLab, path: Path) -> Path:
     return path
 
 
-def audit_with_controls(place: Path) -> None:
-    """Two trials, several tries of phase 1, and a control: what an audit has figures for."""
+def audits(place: Path) -> None:
+    """Two trials of a known book beside a control; an unknown one, with several tries of phase 1."""
     book, control = place / "book.txt", place / "control.txt"
-    book.write_text(invented_book(300), encoding="utf-8")
+    book.write_text(invented_book(200), encoding="utf-8")
     control.write_text(invented_book(200, seed=7), encoding="utf-8")
     sizes = {"prefix_words": 20, "target_words": 20, "first_max_tokens": 50, "settings": {"max_tokens": 60}}
-    tries = {"repetitions": 2, "best_of_n": 2, "authorisation": "our own loopback server", "similarity": 1.0}
-    (place / "audit.yaml").write_text(json.dumps(sizes | tries), encoding="utf-8")
-    with LoopbackServer(KnowsByHeart(invented_book(300))) as server, pytest.MonkeyPatch.context() as patch:
+    tries = {"best_of_n": 2, "authorisation": "our own loopback server"}
+    cases = {"known": (invented_book(200), {"repetitions": 2}), "unknown": (invented_book(200, seed=9), tries)}
+    with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OPENAI_API_KEY", KEY)
-        asked = ["--endpoint", server.url, "--model", "loopback", "--book", book, "--control", control]
-        run("audit", *asked, "--config", place / "audit.yaml", "--out", place / "audit")
+        for name, (text, options) in cases.items():
+            (place / f"{name}.yaml").write_text(json.dumps(sizes | options), encoding="utf-8")
+            with LoopbackServer(KnowsByHeart(text)) as server:
+                asked = ["--endpoint", server.url, "--model", "loopback", "--book", book, "--control", control]
+                run("audit", *asked, "--config", place / f"{name}.yaml", "--out", place / name)
 
 
 def run_commands(lab: TinyLab, every_kind: dict[str, Path], place: Path) -> None:
     controls = ["--control", lab.files.controls]
-    swept = {"sweep": "k=1,k=10,t=0.7", "limit": 24, "measures": "greedy,verbatim,near,membership"}
+    swept = {"sweep": "k=1,k=10,t=0.7", "limit": 16, "measures": "greedy,verbatim,near,membership"}
     run(*scan_arguments(lab, place / "narrow", **swept), *controls)
     run(*scan_arguments(lab, place / "wide", **swept | {"beam-width": 8}), *controls)
     pairs = {name: value for name, value in SMALL.items() if not name.endswith(("-tokens", "-chars"))}
@@ -96,9 +95,10 @@ def run_commands(lab: TinyLab, every_kind: dict[str, Path], place: Path) -> None
     run("report", place / "narrow", place / "wide", "--out", place / "compared")
     for kind in ("mc", "prior", "recall", "counterfactual"):
         run("report", every_kind[kind], "--out", place / kind)
-    audit_with_controls(place)
+    audits(place)
 
 
+@pytest.mark.usefixtures("unrendered")
 def test_every_figure_is_drawn_by_a_command(lab: TinyLab, every_kind: dict[str, Path], tmp_path: Path) -> None:
     functions = figure_functions()
     assert len(functions) > 25

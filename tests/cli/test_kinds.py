@@ -49,6 +49,7 @@ def test_report_takes_every_kind(kind: str, every_kind: dict[str, Path], rote: C
     assert list((tmp_path / "page" / "figures").glob("*.svg"))
 
 
+@pytest.mark.usefixtures("unrendered")
 @each_kind
 def test_two_runs_of_a_kind_are_shown_and_reported_together(
     kind: str, every_kind: dict[str, Path], rote: Command, tmp_path: Path
@@ -63,6 +64,7 @@ def test_two_runs_of_a_kind_are_shown_and_reported_together(
     assert "twin" in (tmp_path / "page" / "index.html").read_text(encoding="utf-8")
 
 
+@pytest.mark.usefixtures("unrendered")
 def test_all_kinds_share_one_page_with_links_to_their_own(
     every_kind: dict[str, Path], rote: Command, tmp_path: Path
 ) -> None:

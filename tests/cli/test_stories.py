@@ -15,6 +15,8 @@ from tests.loopback.brains import KnowsByHeart
 from tests.loopback.server import LoopbackServer
 from tests.scan.scans import SMALL, Command, TinyLab, scan_arguments
 
+pytestmark = pytest.mark.usefixtures("unrendered")
+
 
 def test_a_researcher_compares_settings_and_checks_them_by_sampling(
     lab: TinyLab, rote: Command, tmp_path: Path
