@@ -27,5 +27,5 @@ def every_kind(lab: TinyLab, tmp_path_factory: pytest.TempPathFactory) -> dict[s
 
 @pytest.fixture
 def unrendered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Figures are drawn but not rendered: what their files look like is tested elsewhere, and takes most of the time."""
+    """Figures are drawn, not rendered: what their files look like is tested elsewhere, and takes most of the time."""
     replaced_everywhere(save_bytes, lambda figure, kind: b"<svg/>", monkeypatch)
