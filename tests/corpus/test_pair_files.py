@@ -134,7 +134,9 @@ def test_a_bad_line_is_one_sentence_with_its_place(tmp_path: Path, row: dict[str
         ("a.csv", b'prefix,suffix\n"a,b\n', "is not CSV"),
         ("a.txt", b"nothing marked", "mark every suffix"),
         ("a.pdf", b"", "cannot be read as pairs"),
-        ("a.npy", b"", r"does not end in _prefix\.npy"),
+        ("a.npy", b"", "cannot be read as a numpy array"),
+        ("a.bin", b"1234", r"name it NAME\.uint16\.bin"),
+        ("a.uint16.bin", b"1234", "has 2 tokens; prefix \\+ suffix need 100"),
         ("a_prefix.npy", b"no array", "cannot be read as a numpy array"),
     ],
 )
@@ -162,3 +164,23 @@ def test_an_id_given_twice_is_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "r.jsonl", *[{"prefix": "a", "suffix": "b", "id": "x"}] * 2)
     with pytest.raises(TextError, match="uses the id 'x' a second time"):
         read_pairs([path])
+
+
+def test_arrays_of_token_ids_are_cut_into_pairs(tmp_path: Path) -> None:
+    """Rows give their first tokens, streams windows behind each other; all three kinds of file say the same."""
+    ids = np.arange(14, dtype=np.uint16)
+    np.save(tmp_path / "rows.npy", ids.reshape(2, 7))
+    np.save(tmp_path / "stream.npy", ids)
+    ids.tofile(tmp_path / "stream.uint16.bin")
+    ids.astype("<u4").tofile(tmp_path / "stream.uint32.bin")
+
+    def read(name: str) -> list[tuple[object, ...]]:
+        pairs = read_pairs([tmp_path / name], prefix_tokens=3, suffix_tokens=2)
+        return [(pair.name, pair.document, pair.prefix, pair.suffix) for pair in pairs]
+
+    assert read("rows.npy") == [
+        ("rows.npy#0", "rows.npy#0", (0, 1, 2), (3, 4)),
+        ("rows.npy#1", "rows.npy#1", (7, 8, 9), (10, 11)),
+    ]
+    for name in ("stream.npy", "stream.uint16.bin", "stream.uint32.bin"):
+        assert read(name) == [(f"{name}#0", name, (0, 1, 2), (3, 4)), (f"{name}#5", name, (5, 6, 7), (8, 9))]

@@ -6,6 +6,7 @@
 - `.csv`: the same names as columns; ids as `1 2 3` or `[1, 2, 3]`, tags parted by `;`.
 - `.txt`, `.md`: a text with `[[suffix]]` marks.
 - `NAME_prefix.npy`: token ids [pairs, tokens], with NAME_suffix.npy beside it.
+- any other `.npy`, and `NAME.uint16.bin`: token ids, cut into prefixes and suffixes (`rote.corpus.token_arrays`).
 
 A pair with 0 copies is a control unless it says otherwise.
 """
@@ -18,14 +19,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from rote.corpus.json_lines import read_json_lines
 from rote.corpus.plain import read_plain_text
+from rote.corpus.token_arrays import Ids, read_array, token_rows
 from rote.errors import TextError
 from rote.types import Split
 
-PAIR_SUFFIXES = (".jsonl", ".csv", ".txt", ".md", ".npy")
+PAIR_SUFFIXES = (".jsonl", ".csv", ".txt", ".md", ".npy", ".bin")
 MARKED_PREFIX_CHARACTERS = 1 << 16
 """A mark in a book needs no more of what stands before it."""
 MARK = re.compile(r"\[\[(.*?)\]\]", re.DOTALL)
@@ -50,12 +50,12 @@ class Pair:
     tags: tuple[str, ...] = ()
 
 
-def read_pairs(paths: Sequence[str | Path]) -> list[Pair]:
-    """The pairs of every file, in order; names are unique."""
+def read_pairs(paths: Sequence[str | Path], *, prefix_tokens: int = 50, suffix_tokens: int = 50) -> list[Pair]:
+    """The pairs of every file, in order; names are unique. Token ids without a boundary are cut at these lengths."""
     pairs: dict[str, Pair] = {}
     for path in map(Path, paths):
         found = False
-        for pair in _pairs_of(path.expanduser()):
+        for pair in _pairs_of(path.expanduser(), (prefix_tokens, suffix_tokens)):
             if pair.name in pairs:
                 raise TextError(f"{pair.place} uses the id {pair.name!r} a second time; give every pair its own.")
             pairs[pair.name] = pair
@@ -65,12 +65,14 @@ def read_pairs(paths: Sequence[str | Path]) -> list[Pair]:
     return list(pairs.values())
 
 
-def _pairs_of(path: Path) -> Iterator[Pair]:
+def _pairs_of(path: Path, lengths: tuple[int, int]) -> Iterator[Pair]:
     kind = path.suffix.lower()
     if kind not in PAIR_SUFFIXES:
         raise TextError(f"{path} cannot be read as pairs; rote reads {', '.join(PAIR_SUFFIXES)}.")
-    if kind == ".npy":
+    if kind == ".npy" and path.stem.endswith("_prefix"):
         return _array_pairs(path)
+    if kind in (".npy", ".bin"):
+        return _cut_pairs(path, *lengths)
     if kind in (".txt", ".md"):
         return _marked(Pair(path.name, path.name, Split.TARGET, str(path), "", ""), read_plain_text(path))
     rows = _json_rows(path) if kind == ".jsonl" else _csv_rows(path)
@@ -183,10 +185,7 @@ def _marked(pair: Pair, text: str) -> Iterator[Pair]:
 
 
 def _array_pairs(path: Path) -> Iterator[Pair]:
-    stem = path.name.removesuffix(path.suffix)
-    if not stem.endswith("_prefix"):
-        raise TextError(f"{path} does not end in _prefix.npy; give NAME_prefix.npy, with NAME_suffix.npy beside it.")
-    name = stem.removesuffix("_prefix")
+    name = path.stem.removesuffix("_prefix")
     prefixes, suffixes = read_ids(path), read_ids(path.with_name(f"{name}_suffix{path.suffix}"))
     if len(prefixes) != len(suffixes):
         raise TextError(f"{path} has {len(prefixes)} prefixes, but there are {len(suffixes)} suffixes beside it.")
@@ -195,14 +194,17 @@ def _array_pairs(path: Path) -> Iterator[Pair]:
         yield Pair(own, own, Split.TARGET, place, tuple(prefix.tolist()), tuple(suffix.tolist()))
 
 
-def read_ids(path: Path) -> "np.ndarray[Any, np.dtype[np.integer[Any]]]":
+def _cut_pairs(path: Path, prefix_tokens: int, suffix_tokens: int) -> Iterator[Pair]:
+    """Rows are texts of their own; the windows of a stream are one."""
+    for number, ids, is_of_stream in token_rows(path, prefix_tokens + suffix_tokens):
+        own, place = f"{path.name}#{number}", f"{path}, {'token' if is_of_stream else 'row'} {number}"
+        document = path.name if is_of_stream else own
+        yield Pair(own, document, Split.TARGET, place, ids[:prefix_tokens], ids[prefix_tokens:])
+
+
+def read_ids(path: Path) -> Ids:
     """A two-dimensional array of token ids, mapped and not read into memory."""
-    try:
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise TextError(f"{path} cannot be read as a numpy array: {error}.") from error
-    if array.ndim != 2 or array.dtype.kind not in "iu" or 0 in array.shape:
-        shape = "×".join(map(str, array.shape))
-        raise TextError(f"{path} is an array of {shape} {array.dtype}; give whole numbers, [rows, tokens].")
-    ids: np.ndarray[Any, np.dtype[np.integer[Any]]] = array
-    return ids
+    array = read_array(path)
+    if array.ndim != 2:
+        raise TextError(f"{path} is an array of {len(array)} {array.dtype}; give whole numbers, [rows, tokens].")
+    return array

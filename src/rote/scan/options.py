@@ -37,7 +37,7 @@ class RunConfig(MembershipOptions):
     text: tuple[str, ...] = like(Common, "text")
     control: tuple[str, ...] = option((), "Control texts the model cannot have seen, like --text.", group="text")
     pairs: tuple[str, ...] = option(
-        (), "Pairs of prefix and suffix instead of texts (.jsonl .csv .npy, or .txt with [[suffix]] marks).",
+        (), "Pairs of prefix and suffix instead of texts (.jsonl .csv, .npy .bin of token ids, .txt with [[suffix]]).",
         group="text",
     )  # fmt: skip
     out: str = like(Common, "out")

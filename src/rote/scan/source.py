@@ -70,7 +70,9 @@ def read_given(config: RunConfig) -> Given:
         raise ConfigError("give --pairs, or --text and --control, not both; pairs say themselves what is a control.")
     if not config.pairs and not config.text:
         raise ConfigError("text is missing; give --text book.txt, or --pairs records.jsonl.")
-    return read_pairs(config.pairs) if config.pairs else read_corpus(config.text, config.control)
+    if config.pairs:
+        return read_pairs(config.pairs, prefix_tokens=config.prefix_tokens, suffix_tokens=config.suffix_tokens)
+    return read_corpus(config.text, config.control)
 
 
 def cut_source(given: Given, model: LanguageModel, config: RunConfig) -> Source:
