@@ -180,3 +180,10 @@ def test_numbers_in_words() -> None:
     assert listed(list("abcdef")) == "a, b, c, d and 2 more"
     assert interval_words(Interval(0.1, 0.2)) == "10.0 % to 20.0 %"
     assert interval_words(Interval(np.nan, np.nan, reason="one document")) == "no interval: one document"
+
+
+def test_a_sample_speaks_of_the_passages_measured_and_no_others(tmp_path: Path) -> None:
+    chosen = Selection("sample", 20, 0, {Split.TARGET: 4000})
+    view = load_view(write_run(tmp_path / "run", books(1500)[:1], stride=200, selection=chosen))
+    words = headline(view, rates_by_criterion(view.population, view.threshold))
+    assert f"of the {len(view.population)} target passages measured" in words

@@ -8,6 +8,13 @@ from rote.report.words import integer, plural
 MANNERS = {"limit": "the first of every document", "sample": "sampled"}
 
 
+def is_selection(view: RunView) -> bool:
+    """Whether the run measured a part of the windows its texts have."""
+    totals = view.manifest.get("totals")
+    chosen = totals.get("selection") if isinstance(totals, Mapping) else None
+    return isinstance(chosen, Mapping) and chosen["kind"] != "all"
+
+
 def selection_words(view: RunView) -> str:
     """`911 windows`, or `60 of 911 windows, sampled, seed 0 (30 of 700 target, 30 of 211 control)`.
 

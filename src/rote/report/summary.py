@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from rote.report.brackets import bracket_of, limit_words
 from rote.report.certainty import Sentence, certainty
 from rote.report.rates import Criterion, CriterionRate, rate_for, rates_by_criterion
-from rote.report.selection import selection_words
+from rote.report.selection import is_selection, selection_words
 from rote.report.view import RunView
 from rote.report.words import integer, interval_words, listed, percent, plural, policy_words, probability
 from rote.types import Split
@@ -115,17 +115,20 @@ def headline(view: RunView, rates: list[CriterionRate]) -> str:
     control = rate_for(rates, criterion, split=Split.CONTROL, edits=edits)
     if target is None:
         return f"{view.model}: what it reproduces of the texts given"
-    start = f"{view.model} can be made to reproduce {percent(target.rate.value)} of the target passages {manner}"
-    start += _limit(view, Split.TARGET)
+    start = f"{view.model} can be made to reproduce {percent(target.rate.value)} of {_passages(view, target)} {manner}"
+    limit = bracket_of(view, split=Split.TARGET)
+    start += "" if limit is None else f" ({limit_words(limit)})"
     if control is None:
         return f"{start}."
-    return f"{start}, and {percent(control.rate.value)} of the control passages{_limit(view, Split.CONTROL)}."
+    limit = bracket_of(view, split=Split.CONTROL)
+    most = "" if limit is None else f" (at most {percent(limit.high)})"
+    return f"{start}, and {percent(control.rate.value)} of {_passages(view, control)}{most}."
 
 
-def _limit(view: RunView, split: Split) -> str:
-    """What bounds the near-verbatim share from above, in brackets; nothing where it was not measured."""
-    found = bracket_of(view, split=split)
-    return "" if found is None else f" ({limit_words(found)})"
+def _passages(view: RunView, entry: CriterionRate) -> str:
+    """What the share is a share of: all passages of the texts, or those that were measured."""
+    name = f"{entry.split.value} passages"
+    return f"the {integer(entry.rate.n)} {name} measured" if is_selection(view) else f"the {name}"
 
 
 def joint_headline(views: Sequence[RunView]) -> str:
@@ -185,7 +188,7 @@ def run_summary(view: RunView) -> RunSummary:
 def bar_of(view: RunView, entry: CriterionRate) -> Bar:
     interval = entry.rate.interval
     limit = bracket_of(view, split=entry.split) if entry.criterion is Criterion.NEAR else None
-    at_most = "" if limit is None else f"; {limit_words(limit)}"
+    at_most = "" if limit is None else f", at most {percent(limit.high)}"
     return Bar(
         split=entry.split.value,
         split_name=SPLIT_NAMES[entry.split],
