@@ -1,4 +1,4 @@
-"""The tables of docs/performance.md, filled from the result files they name.
+"""The tables of docs/performance.md and docs/large-models.md, filled from the result files they name.
 
     python bench/tables.py
 
@@ -17,7 +17,7 @@ from typing import Any
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "bench" / "results"
-PERFORMANCE = ROOT / "docs" / "performance.md"
+DOCUMENTS = ("docs/performance.md", "docs/large-models.md")
 TABLE = re.compile(r"<!-- results: (?P<source>\S+); columns: (?P<columns>.+?) -->\n(?P<rows>(?:\|.*\n)+)")
 NOT_MEASURED = "not measured yet"
 
@@ -76,7 +76,9 @@ def filled(text: str) -> str:
 
 
 def main() -> None:
-    PERFORMANCE.write_text(filled(PERFORMANCE.read_text(encoding="utf-8")), encoding="utf-8")
+    for document in DOCUMENTS:
+        path = ROOT / document
+        path.write_text(filled(path.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -224,7 +224,9 @@ TABLES = bench_tables()
 
 
 @pytest.mark.parametrize(
-    "found", list(TABLES.TABLE.finditer(text_of("docs/performance.md"))), ids=lambda found: found[1]
+    "found",
+    [found for document in TABLES.DOCUMENTS for found in TABLES.TABLE.finditer(text_of(document))],
+    ids=lambda found: found[1],
 )
 def test_every_measured_number_is_the_one_in_its_file(found: re.Match[str]) -> None:
     now, fresh = found[0].splitlines(), TABLES.filled(found[0]).splitlines()
@@ -235,8 +237,9 @@ def test_every_measured_number_is_the_one_in_its_file(found: re.Match[str]) -> N
             assert set(row[1:-1]) == {TABLES.NOT_MEASURED}, f"{row} holds numbers, but {found['source']} is not there"
 
 
-def test_every_table_of_performance_names_its_file() -> None:
-    text = TABLES.TABLE.sub("", text_of("docs/performance.md"))
+@pytest.mark.parametrize("document", TABLES.DOCUMENTS)
+def test_every_table_of_measurements_names_its_file(document: str) -> None:
+    text = TABLES.TABLE.sub("", text_of(document))
     assert not re.findall(r"^\|", text, re.MULTILINE)
 
 

@@ -137,7 +137,7 @@ def test_an_adapter_without_peft_says_what_to_install(
     (folder / "adapter_config.json").write_text('{"peft_type": "LORA", "base_model_name_or_path": "base"}')
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     outcome = rote(*scan_arguments(lab, tmp_path / "run", texts=(text,), model=folder))
-    assert_one_sentence(outcome, "adapter holds a PEFT adapter", "pip install peft")
+    assert_one_sentence(outcome, "adapter holds a PEFT adapter", "pip install 'rote[peft]'")
 
 
 def test_an_output_below_a_file_is_refused(lab: TinyLab, rote: Command, tmp_path: Path, text: Path) -> None:

@@ -9,6 +9,7 @@ from rote.cli.console import make_console
 from rote.cli.flags import command
 from rote.options import like, option, settle
 from rote.scan.options import DialectName, RunConfig
+from rote.scan.prediction import Prediction
 from rote.stats import planning, served_cost
 
 MISS_CHANCES = (0.005, 0.05, 0.5)
@@ -24,6 +25,16 @@ class PlanOptions:
     samples: tuple[int, ...] = option(
         (3_000, 100_000), "Monte Carlo samples to price; may be repeated.", group="estimates", at_least=1
     )
+    model_size: str | None = option(
+        None, "Predict a scan of a model of this size on GPUs: 7b, 8b, 13b, 34b, 70b or 405b.", group="machine"
+    )
+    gpus: int = option(1, "GPUs of that scan.", group="machine", at_least=1)
+    gpu_memory: float = option(139.0, "Memory of a GPU in GiB.", group="machine", above=0)
+    windows: int = option(27_000, "Windows of that scan; a novel has about 27,000.", group="text", at_least=1)
+    memorized_share: float = option(
+        0.05, "Share of its windows that are memorized and searched to full depth.", group="text",
+        at_least=0, at_most=1,
+    )  # fmt: skip
     prefix_tokens: int = like(RunConfig, "prefix_tokens")
     suffix_tokens: int = like(RunConfig, "suffix_tokens")
     beam_width: int = like(RunConfig, "beam_width")
@@ -37,7 +48,10 @@ class PlanOptions:
 
 @command(PlanOptions)
 def plan(options: PlanOptions) -> None:
-    """Sample sizes, queries and token evaluations for a measurement."""
+    """Sample sizes, queries and token evaluations for a measurement; with --model-size, what a scan takes on GPUs."""
+    if options.model_size is not None:
+        print_prediction(options, options.model_size)
+        return
     prefix, suffix, width = options.prefix_tokens, options.suffix_tokens, options.beam_width
     console = make_console()
     console.print(_samples_table(options.mass))
@@ -46,6 +60,48 @@ def plan(options: PlanOptions) -> None:
     console.print(_limits_table(options.threshold, suffix, width))
     if options.endpoint:
         console.print(_served_table(options))
+
+
+def print_prediction(options: PlanOptions, size: str) -> None:
+    """What a scan of a model of this size takes, and on which measurement that rests."""
+    from rote.scan.measured_costs import COSTS, MEASURED_IN, MEASURED_ON
+    from rote.scan.model_shapes import shape_named
+    from rote.scan.prediction import Scan, predict
+
+    scan = Scan(
+        windows=options.windows,
+        memorized_share=options.memorized_share,
+        prefix_tokens=options.prefix_tokens,
+        suffix_tokens=options.suffix_tokens,
+        beam_width=options.beam_width,
+    )
+    memory = int(options.gpu_memory * 2**30)
+    told = predict(scan, shape_named(size), gpus=options.gpus, costs=COSTS, gpu_bytes=memory)
+    console = make_console()
+    console.print(_prediction_table(told, options, size))
+    console.print(f"Predicted from {MEASURED_IN} ({MEASURED_ON}), bf16, compiled layers.", soft_wrap=True)
+    if told.gpus_per_model > 1:
+        words = "Sums over GPUs are assumed to move 300 GB/s; layers over several GPUs were not measured."
+        console.print(words, soft_wrap=True)
+
+
+def _prediction_table(told: "Prediction", options: PlanOptions, size: str) -> Table:
+    share = f"{options.memorized_share:.0%}"
+    title = f"A scan of {options.windows:,} windows, {share} memorized, {size} on {options.gpus} GPUs"
+    table = Table(title=title, title_justify="left", box=None)
+    table.add_column("what")
+    table.add_column("predicted", justify="right")
+    table.add_row("token evaluations", _count(told.token_evals))
+    table.add_row("forwards", _count(told.forwards))
+    table.add_row("GPUs that hold one copy (--tensor-parallel)", str(told.gpus_per_model))
+    table.add_row("copies, each with a share of the windows (--shard)", str(told.copies))
+    table.add_row("windows searched at once (slots) per copy", str(told.slots))
+    table.add_row("weights per GPU", f"{told.weights_bytes_per_gpu / 2**30:,.1f} GiB")
+    table.add_row("slots per GPU", f"{told.slots_bytes_per_gpu / 2**30:,.1f} GiB")
+    table.add_row("windows per second", f"{options.windows / told.seconds:,.1f}")
+    table.add_row("hours, loading not counted", f"{told.seconds / 3600:,.2f}")
+    table.add_row("GPU hours", f"{told.gpu_hours:,.2f}")
+    return table
 
 
 def _count(value: float) -> str:

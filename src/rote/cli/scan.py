@@ -2,6 +2,7 @@
 
 import sys
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from rote.cli.console import make_console
 from rote.cli.flags import command
@@ -9,6 +10,10 @@ from rote.cli.look_first import look_first
 from rote.cli.progress import make_progress
 from rote.options import option, settle
 from rote.scan.options import RunConfig
+from rote.scan.series import runs_of
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,13 +33,23 @@ def scan(config: RunConfig, session: Session) -> None:
     Run the same command again to resume an interrupted run. Every option can also stand in a YAML file (--config).
     """
     config.require_places()
-    look_first(model="" if config.is_served else config.model, texts=(*config.text, *config.control))
+    runs = runs_of(config)
+    for one in runs:
+        look_first(model="" if one.is_served else one.model, texts=(*one.text, *one.control))
     from rote.scan.costs import costs_of_checks
-    from rote.scan.run import scan_to_folder
 
     console = make_console(stderr=True)
     for words in costs_of_checks(config):
         console.print(words, soft_wrap=True)
+    for one in runs:
+        _scan(one, session, console)
+    if len(runs) > 1:
+        console.print(f"Compare them with: rote report {' '.join(run.out for run in runs)}", soft_wrap=True)
+
+
+def _scan(config: RunConfig, session: Session, console: "Console") -> None:
+    from rote.scan.run import scan_to_folder
+
     with make_progress() as progress:
         result = scan_to_folder(config, progress=progress, command_line=sys.argv, fresh=session.fresh)
     if result.was_complete:

@@ -8,7 +8,7 @@ prefixes of windows that have just been admitted.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import Protocol
 
 import torch
@@ -84,6 +84,12 @@ class TreeBatch:
             return self.slots[: self.beams]
         counts = torch.tensor(self.beam_counts, dtype=torch.int64)
         return to_device(torch.arange(len(counts)).repeat_interleave(counts), self.slots.device)
+
+    def on(self, device: torch.device) -> "TreeBatch":
+        """The same forward with its tensors on `device`."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        moved = {name: value.to(device, non_blocking=True) for name, value in values.items() if torch.is_tensor(value)}
+        return replace(self, **moved)  # type: ignore[arg-type]
 
 
 Stored = Mapping[int, tuple[Tensor, ...]]

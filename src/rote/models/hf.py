@@ -1,8 +1,6 @@
 """The Hugging Face back end: loading, tokenising, and the contracts of `base` on top of a causal language model."""
 
 import copy
-import os
-import re
 import warnings
 from collections.abc import Iterator, Sequence
 from functools import cached_property
@@ -11,31 +9,39 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rote.errors import ModelError
 from rote.models.base import TreeSession
+from rote.models.hf_compile import most_layers_together
 from rote.models.hf_head import ChunkedHead
 from rote.models.hf_identity import ModelIdentity, identity_of
 from rote.models.hf_recompute import RecomputeSession
 from rote.models.hf_tree import TreeSessionHF
-from rote.models.hf_trust import explained, refuse_what_would_run_code
-from rote.models.model_folder import check_tokenizer, local_folder
+from rote.models.hf_trust import explained
+from rote.models.hf_weights import Wanted, Weights, library_options, load_weights
+from rote.models.model_folder import check_tokenizer
 from rote.models.numbers import check_weights
 from rote.models.probe import USUAL_TOKENS, Probed, probe_trees
 from rote.models.scoring import WindowScores, score_tokens
 from rote.models.tokenizing import Tokenizing
 from rote.policy import Policy
 
-DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
-
 
 class HuggingFaceModel(Tokenizing):
     """A causal language model with its tokenizer. Build one with `load`, or around objects already in memory."""
 
-    def __init__(self, model: Any, tokenizer: Any, *, name: str = "in memory", revision: str | None = None) -> None:
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any,
+        *,
+        name: str = "in memory",
+        revision: str | None = None,
+        adapter_hash: str | None = None,
+    ) -> None:
         check_weights(model, name)
         super().__init__(tokenizer, name)
         self.model = _with_soft_caps(model.eval())
         self.revision = revision
+        self.adapter_hash = adapter_hash
         self._probed: dict[int, Probed] = {}
         """What probes found out, by the length of their histories."""
         self._faults: set[str] = set()
@@ -127,7 +133,7 @@ class HuggingFaceModel(Tokenizing):
         tokens = max(longest or USUAL_TOKENS, USUAL_TOKENS)
         tokens = tokens if self.max_positions is None else min(tokens, self.max_positions)
         if tokens not in self._probed:
-            self._probed[tokens] = probe_trees(self._head, tokens=tokens)
+            self._probe(tokens)
         fault = self._probed[tokens].why_not(longest)
         if fault is not None and fault not in self._faults:
             self._faults.add(fault)
@@ -138,12 +144,17 @@ class HuggingFaceModel(Tokenizing):
             )
         return fault is None
 
+    def _probe(self, tokens: int) -> None:
+        self._probed[tokens] = probe_trees(self._head, tokens=tokens)
+
     def open_tree(self, slots: int, entries: int, *, longest: int | None = None) -> TreeSession:
-        if self._takes_trees(longest):
-            return TreeSessionHF(self._head, slots, entries)
-        return RecomputeSession(self._head, slots, entries)
+        return self._open(slots, entries, as_tree=self._takes_trees(longest))
+
+    def _open(self, slots: int, entries: int, *, as_tree: bool) -> TreeSession:
+        return (TreeSessionHF if as_tree else RecomputeSession)(self._head, slots, entries)
 
     def tree_bytes_per_entry(self) -> int:
+        """On the device that has most of the layers, for the heads that this process has."""
         if not self._takes_trees(USUAL_TOKENS):
             return 8
         config = self.model.config.get_text_config()
@@ -153,13 +164,19 @@ class HuggingFaceModel(Tokenizing):
         if getattr(config, "kv_lora_rank", None):
             # Latent attention: keys and values come out of the layer at widths of their own.
             both = config.qk_nope_head_dim + config.qk_rope_head_dim + config.v_head_dim
-        return int(config.num_hidden_layers * heads * both * self.dtype.itemsize)
+        heads = -(-heads // self._shards)
+        return int(most_layers_together(self.model) * heads * both * self.dtype.itemsize)
 
     def score_bytes_per_token(self) -> int:
         """Memory that a token of a teacher-forced batch takes: hidden states and a layer's products, thrice each."""
         config = self.model.config.get_text_config()
         inner = getattr(config, "intermediate_size", None) or 4 * config.hidden_size
-        return int(3 * (config.hidden_size + inner) * self.dtype.itemsize)
+        return int(3 * (config.hidden_size + inner // self._shards) * self.dtype.itemsize)
+
+    @property
+    def _shards(self) -> int:
+        """How many processes share every layer."""
+        return getattr(self.model, "_tp_size", None) or 1
 
     @cached_property
     def in_float32(self) -> "HuggingFaceModel":
@@ -170,51 +187,46 @@ class HuggingFaceModel(Tokenizing):
 
     @cached_property
     def identity(self) -> ModelIdentity:
-        return identity_of(self.model, self.tokenizer, name=self.name, revision=self.revision)
+        return identity_of(
+            self.model, self.tokenizer, name=self.name, revision=self.revision, adapter_hash=self.adapter_hash
+        )
 
 
 def load(
-    name: str, *, revision: str | None = None, dtype: str = "auto", device: str = "auto", needs_tokenizer: bool = True
+    name: str,
+    *,
+    revision: str | None = None,
+    dtype: str = "auto",
+    device: str = "auto",
+    needs_tokenizer: bool = True,
+    adapter: str | None = None,
+    tensor_parallel: int | None = None,
 ) -> HuggingFaceModel:
     """Load a model folder or hub id. Offline mode (HF_HUB_OFFLINE) is honoured by the library itself."""
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-    from transformers.utils import logging
+    from rote.models import hf_ranks
 
-    logging.disable_progress_bar()
-    logging.set_verbosity_error()  # what matters is refused below, in one sentence
-    folder = local_folder(name)
-    if folder is not None:
-        refuse_what_would_run_code(name, folder)
-    source = str(folder or name)
-    place = _device(device)
-    # Or a hub would be asked to convert what is pickled, and the result taken from whoever did so.
-    os.environ.setdefault("DISABLE_SAFETENSORS_CONVERSION", "1")
-    options = {"revision": revision, "trust_remote_code": False}
-    try:
-        model, report = AutoModelForCausalLM.from_pretrained(
-            source,
-            **options,
-            use_safetensors=True,
-            dtype=_dtype(dtype, place),
-            output_loading_info=True,
-            **_placement(device, place),
-        )
-        if device != "map":
-            model = model.to(place)
-        tokenizer = AutoTokenizer.from_pretrained(source, **options) if needs_tokenizer else None
-    except Exception as error:  # whatever libraries make of a damaged folder
-        raise explained(name, error) from error
-    if report["missing_keys"]:
-        # The library fills what is missing with random numbers and goes on.
-        missing = sorted(report["missing_keys"])
-        raise ModelError(
-            f"{name} lacks {len(missing)} of its weights ({missing[0]} …). Use a complete causal language model."
-        )
-    commit = getattr(model.config, "_commit_hash", None)
-    loaded = HuggingFaceModel(model, tokenizer, name=name, revision=revision or commit)
+    wanted = Wanted(name, revision, dtype, device, adapter)
+    ranks = hf_ranks.start_for(wanted, tensor_parallel)
+    weights = load_weights(wanted, ranks)
+    tokenizer = _tokenizer(wanted, weights) if needs_tokenizer else None
+    commit = getattr(weights.model.config, "_commit_hash", None)
+    known: dict[str, Any] = {"name": name, "revision": revision or commit, "adapter_hash": weights.adapter_hash}
+    if ranks is None:
+        loaded = HuggingFaceModel(weights.model, tokenizer, **known)
+    else:
+        loaded = hf_ranks.RankedModel(weights.model, tokenizer, ranks, **known)
     if tokenizer is not None:
         check_tokenizer(name, tokenizer, loaded.vocab_size)
     return loaded
+
+
+def _tokenizer(wanted: Wanted, weights: Weights) -> Any:
+    from transformers import AutoTokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(weights.tokenizer_source, **library_options(wanted))
+    except Exception as error:  # whatever libraries make of a damaged folder
+        raise explained(wanted.name, error) from error
 
 
 def _with_soft_caps(model: Any) -> Any:
@@ -223,30 +235,3 @@ def _with_soft_caps(model: Any) -> Any:
     if has_caps and model.config._attn_implementation == "sdpa":
         model.set_attn_implementation("eager")
     return model
-
-
-def _device(device: str) -> torch.device:
-    if device in ("auto", "map"):
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if not re.fullmatch(r"cpu|mps|cuda(:[0-9]{1,3})?", device):
-        raise ModelError(f"{device!r} is not a device. Use auto, cpu, cuda, cuda:0 … or map.")
-    chosen = torch.device(device)
-    if chosen.type == "cuda" and (chosen.index or 0) >= torch.cuda.device_count():
-        found = torch.cuda.device_count()
-        raise ModelError(f"device {device} was asked for, but this machine has {found} usable GPUs. Use --device cpu.")
-    if chosen.type == "mps" and not torch.backends.mps.is_available():
-        raise ModelError("device mps was asked for, but this machine has none. Use --device cpu.")
-    return chosen
-
-
-def _placement(device: str, place: torch.device) -> dict[str, Any]:
-    """`--device map` lets the library spread a large model over what there is; otherwise one device."""
-    return {"device_map": "auto"} if device == "map" else {}
-
-
-def _dtype(dtype: str, device: torch.device) -> torch.dtype:
-    if dtype == "auto":
-        return torch.float32 if device.type == "cpu" else torch.bfloat16
-    if dtype not in DTYPES:
-        raise ModelError(f"dtype {dtype!r} is not known. Use auto, {', '.join(DTYPES)}.")
-    return DTYPES[dtype]

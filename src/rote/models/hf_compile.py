@@ -5,13 +5,16 @@ the products dominate and nothing is gained, so it is left off there. Forwards o
 compiled layer takes the host longer than a plain one: they run plain.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import islice
 from typing import Any
 
 import torch
 
 from rote.errors import ModelError
+from rote.models.hf_identity import is_sharded
 
 FEW_TOKENS = 1024
 """Forwards of fewer tokens run plain layers: there the host takes longer than the device."""
@@ -22,6 +25,8 @@ def compile_layers(model: Any, *, backend: str = "inductor") -> None:
     layers = _layers(model)
     if layers is None:
         raise ModelError(f"--compile does not know the layers of {type(model).__name__}. Leave it off.")
+    if is_sharded(model):
+        raise ModelError("--compile on is not for a model over several ranks. Leave it off.")
     torch._dynamo.config.cache_size_limit = max(64, torch._dynamo.config.cache_size_limit)
     for module in model.modules():
         if isinstance(number := getattr(module, "layer_idx", None), int):
@@ -46,6 +51,17 @@ def as_fast_as_can_be(model: Any, tokens: int) -> Iterator[None]:
     finally:
         for layer, implementation in zip(layers, compiled, strict=True):
             layer._compiled_call_impl = implementation
+
+
+def is_in_one_place(model: Any) -> bool:
+    """Whether one device of one process has all of the model."""
+    return len({weight.device for weight in model.parameters()}) == 1 and not is_sharded(model)
+
+
+def most_layers_together(model: Any) -> int:
+    """Layers on the device that has most of them."""
+    places = Counter(weight.device for layer in _layers(model) or () for weight in islice(layer.parameters(), 1))
+    return max(places.values(), default=model.config.get_text_config().num_hidden_layers)
 
 
 def _layers(model: Any) -> Any:

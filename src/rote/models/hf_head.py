@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rote.models.hf_identity import whole
+
 CHUNK_ELEMENTS = {"cpu": 1 << 21, "cuda": 1 << 27}
 """Logits computed at once: small enough for the CPU's cache, large enough to keep a GPU busy."""
 PROBE_IDS = ((3, 1, 4, 1, 5, 9, 2, 6),)
@@ -58,7 +60,8 @@ class ChunkedHead:
     def no_states(self) -> Tensor:
         """States of no place."""
         weight: Tensor = self.model.get_output_embeddings().weight
-        return weight.new_empty(0, weight.shape[1 if self.is_split else 0])
+        width = weight.shape[1 if self.is_split else 0]
+        return torch.empty(0, width, dtype=weight.dtype, device=weight.device)
 
     def logits(self, states: Tensor) -> Tensor:
         """[rows, vocab] float32"""
@@ -77,11 +80,12 @@ class Projection:
     """states [rows, width] → [rows, vocab] float32: the weights as they are, their products summed in float32."""
 
     def __init__(self, layer: torch.nn.Linear) -> None:
-        weight = layer.weight.detach()
+        # Of a model over several processes each has all of the head: logits are then made without asking the others.
+        weight = whole(layer.weight)
         self._returns_float32 = returns_float32(weight)
         # Without such a product half-precision weights are widened once: by block at every call takes longer.
         self._weight = weight if self._returns_float32 else weight.float()
-        self._bias = None if layer.bias is None else layer.bias.detach().float()
+        self._bias = None if layer.bias is None else whole(layer.bias).float()
 
     def __call__(self, states: Tensor) -> Tensor:
         weight = self._weight

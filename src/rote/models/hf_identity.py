@@ -1,10 +1,14 @@
 """What tells one Hugging Face model from another."""
 
 import hashlib
-from dataclasses import dataclass
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch import Tensor
+from torch.distributed.tensor import DTensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,9 +23,17 @@ class ModelIdentity:
     """None for a model that does not say."""
     dtype: str
     device: str
+    adapter_hash: str | None = field(default=None, kw_only=True)
+    """Of the adapter that was merged into the weights; `weights_hash` is of the merged ones."""
+    quantization: str | None = field(default=None, kw_only=True)
+    """How the weights were quantised, as settings in JSON; None for weights as they were trained."""
+    ranks: int = field(default=1, kw_only=True)
+    """Processes that held the model together."""
 
 
-def identity_of(model: Any, tokenizer: Any, *, name: str, revision: str | None) -> ModelIdentity:
+def identity_of(
+    model: Any, tokenizer: Any, *, name: str, revision: str | None, adapter_hash: str | None = None
+) -> ModelIdentity:
     return ModelIdentity(
         name=name,
         revision=revision,
@@ -30,16 +42,51 @@ def identity_of(model: Any, tokenizer: Any, *, name: str, revision: str | None) 
         parameters=sum(parameter.numel() for parameter in model.parameters()),
         dtype=str(model.dtype).removeprefix("torch."),
         device=str(model.device),
+        adapter_hash=adapter_hash,
+        quantization=quantization_of(model),
+        ranks=getattr(model, "_tp_size", None) or 1,
     )
 
 
+def quantization_of(model: Any) -> str | None:
+    """The settings by which a checkpoint was quantised, in one order."""
+    settings = getattr(model.config, "quantization_config", None)
+    if settings is None:
+        return None
+    return json.dumps(settings if isinstance(settings, dict) else settings.to_dict(), sort_keys=True, default=str)
+
+
+def is_sharded(model: Any) -> bool:
+    """Whether weights are spread over processes."""
+    return any(isinstance(weight, DTensor) for weight in model.parameters())
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """A weight as it is on disk. Every process that has a shard of it must ask at the same time."""
+    if not isinstance(tensor, DTensor):
+        return tensor.detach()
+    with torch.inference_mode(False), torch.no_grad():  # sharded tensors cannot be looked at in inference mode
+        return tensor.full_tensor()
+
+
 def hash_weights(model: Any) -> str:
-    """SHA-256 over names, shapes and bytes of all weights as loaded: equal weights, equal hash, however stored."""
+    """SHA-256 over names, shapes and bytes of all weights as loaded: equal weights, equal hash, however stored, and
+    however many devices or processes hold them."""
     digest = hashlib.sha256()
-    for name, tensor in sorted(model.state_dict().items()):
+    for name, tensor in sorted(model.state_dict(keep_vars=True).items()):
         digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
-        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+        for part in _plain_parts(whole(tensor)):
+            digest.update(part.cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
+
+
+def _plain_parts(tensor: Tensor) -> Iterator[Tensor]:
+    """A tensor's numbers. Quantised ones are tensors of their own kind that hold others: packed weights, scales."""
+    if not hasattr(tensor, "__tensor_flatten__"):
+        yield tensor
+        return
+    for name in tensor.__tensor_flatten__()[0]:
+        yield from _plain_parts(getattr(tensor, name))
 
 
 def hash_tokenizer(tokenizer: Any) -> str:

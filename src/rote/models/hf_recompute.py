@@ -25,12 +25,12 @@ class RecomputeSession(TokenMemory):
         self._head = head
 
     def forward(self, batch: TreeBatch) -> Tensor:
-        return self._head.logits(self._states(batch))
+        return self._head.logits(self.states(batch))
 
     def forward_in_chunks(self, batch: TreeBatch) -> Iterator[Tensor]:
-        return self._head.chunks(self._states(batch))
+        return self._head.chunks(self.states(batch))
 
-    def _states(self, batch: TreeBatch) -> Tensor:
+    def states(self, batch: TreeBatch) -> Tensor:
         """Store the batch; what the head needs of its outputs, in their order."""
         histories = self.take(batch)
         longest = max((len(history.token_ids) for history in histories), default=1)

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from rote.models.base import Stored, TreeBatch
 from rote.models.hf_attention import AttentionStyle, Layout, attend_beams, attend_chains
-from rote.models.hf_compile import as_fast_as_can_be
+from rote.models.hf_compile import as_fast_as_can_be, is_in_one_place
 from rote.models.hf_graphs import RecordedLayout, RecordedSteps
 from rote.models.hf_head import ChunkedHead
 from rote.models.memory import zeros_as_touched
@@ -34,8 +34,9 @@ class TreeSessionHF:
         self._entries = entries
         self._keys: dict[int, Tensor] = {}  # layer → [slots, entries, key-value heads, width]: one write is one row
         self._values: dict[int, Tensor] = {}
-        self._layout: Layout | None = None
+        self._layouts: dict[torch.device, Layout] = {}  # of the forward that runs, by the device of the layers that ask
         self._recorded = RecordedSteps()
+        self._is_in_one_place = is_in_one_place(head.model)
         self.windows_seen: set[int | None] = set()
         """Sliding windows the layers handed over; a local span that is missing here exists only in a mask we ignore."""
 
@@ -77,12 +78,12 @@ class TreeSessionHF:
             yield self._values[layer]
 
     def forward(self, batch: TreeBatch) -> Tensor:
-        return self._head.logits(self._states(batch))
+        return self._head.logits(self.states(batch))
 
     def forward_in_chunks(self, batch: TreeBatch) -> Iterator[Tensor]:
-        return self._head.chunks(self._states(batch))
+        return self._head.chunks(self.states(batch))
 
-    def _states(self, batch: TreeBatch) -> Tensor:
+    def states(self, batch: TreeBatch) -> Tensor:
         """Evaluate and store the batch; what the head needs of its outputs."""
         layout = Layout(batch)
         rows = self._recorded.rows_for(batch) if self._records else None
@@ -96,7 +97,7 @@ class TreeSessionHF:
     def _records(self) -> bool:
         """Whether small steps are worth recording, and can be: on a GPU, behind chains that were evaluated before."""
         keys = next(iter(self._keys.values()), None)
-        return keys is not None and is_available(keys) and self.windows_seen == {None}
+        return keys is not None and is_available(keys) and self.windows_seen == {None} and self._is_in_one_place
 
     def _evaluate_recorded(self, layout: RecordedLayout) -> Tensor:
         return self._evaluate(layout, layout.order, layout.tokens, layout.positions, as_compiled=True)
@@ -104,19 +105,25 @@ class TreeSessionHF:
     def _evaluate(
         self, layout: Layout, outputs: Tensor, tokens: Tensor, positions: Tensor, *, as_compiled: bool
     ) -> Tensor:
-        self._layout = layout
+        self._layouts = {tokens.device: layout}
         with attention_through(self._head.model, self), nullcontext() if as_compiled else self._fastest(len(tokens)):
             states = self._head.states(outputs, input_ids=tokens[None], position_ids=positions[None])
-        self._layout = None
+        self._layouts = {}
         return states
 
     def _fastest(self, tokens: int) -> AbstractContextManager[None]:
         return as_fast_as_can_be(self._head.model, tokens)
 
+    def _layout_on(self, device: torch.device) -> Layout:
+        """Where a model is spread over devices, every layer finds the layout on its own; each device gets it once."""
+        if device not in self._layouts:
+            batch = next(iter(self._layouts.values())).batch
+            self._layouts[device] = Layout(batch.on(device))
+        return self._layouts[device]
+
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, style: AttentionStyle) -> Tensor:
         """One layer's attention: [1, heads, queries, width] each → [1, queries, heads, width]."""
-        layout = self._layout
-        assert layout is not None
+        layout = self._layout_on(query.device)
         self.windows_seen.add(style.window)
         keys, values = self._store(layer, key[0], value[0], layout)
         parts = []

@@ -56,7 +56,9 @@ def check_model_folder(name: str, folder: Path) -> None:
             except OSError as error:
                 raise ModelError(f"{path} cannot be read: {error.strerror}; give a folder of plain files.") from error
     if (folder / ADAPTER).exists() and find_spec("peft") is None:
-        raise ModelError(f"{name} holds a PEFT adapter, and peft is not installed. Install it with: pip install peft")
+        raise ModelError(
+            f"{name} holds a PEFT adapter, and peft is not installed. Install it with: pip install 'rote[peft]'"
+        )
     if (folder / CONFIG).exists():
         _check_sizes(folder / CONFIG)
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
+from torch.distributed.tensor import DTensor
 
 from rote.errors import ModelError
 
@@ -27,7 +28,8 @@ def check_weights(model: Any, name: str) -> None:
     for layer, weight in model.named_parameters():
         if weight.is_meta or not weight.is_floating_point() or not weight.numel():
             continue
-        extremes = torch.stack(torch.aminmax(weight.detach()))
+        own = weight.to_local() if isinstance(weight, DTensor) else weight.detach()  # every process looks at its own
+        extremes = torch.stack(torch.aminmax(own)) if own.numel() else own
         if not bool(extremes.isfinite().all()):
             raise ModelError(
                 f"{name} has weights that are not numbers (NaN or infinity): {layer} in {_name(weight.dtype)}. "

@@ -13,13 +13,23 @@ from rote.models.model_folder import is_gguf
 from rote.models.own import OwnModel
 
 
-def open_model(name: str, *, revision: str | None = None, dtype: str = "auto", device: str = "auto") -> LanguageModel:
+def open_model(
+    name: str,
+    *,
+    revision: str | None = None,
+    dtype: str = "auto",
+    device: str = "auto",
+    adapter: str | None = None,
+    tensor_parallel: int | None = None,
+) -> LanguageModel:
     """The model of a folder, a hub id or a .gguf file."""
     if is_gguf(name):
+        if adapter is not None or tensor_parallel is not None:
+            raise ModelError(f"{name} is a GGUF file; --adapter and --tensor-parallel are for folders and hub ids.")
         return GgufModel(name, device=device)
     if name.startswith("endpoint:"):
         raise ModelError(f"{name} is a server; it is measured by the command `rote scan --model {name}`.")
-    return load(name, revision=revision, dtype=dtype, device=device)
+    return load(name, revision=revision, dtype=dtype, device=device, adapter=adapter, tensor_parallel=tensor_parallel)
 
 
 def as_language_model(given: Any, tokenizer: Any = None) -> LanguageModel:

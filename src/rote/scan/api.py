@@ -29,13 +29,14 @@ Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 """One file, folder or glob, or several."""
 
 
-def load_model(
-    model: Any, *, tokenizer: Any = None, revision: str | None = None, dtype: str = "auto", device: str = "auto"
-) -> LanguageModel:
+def load_model(model: Any, *, tokenizer: Any = None, **options: Any) -> LanguageModel:
     """A model to measure: by folder or hub id with its tokenizer, a Hugging Face model in memory with the `tokenizer`
-    given, or an object of your own with `vocab_size` and `next_logits` (docs/own-models.md)."""
+    given, or an object of your own with `vocab_size` and `next_logits` (docs/own-models.md).
+
+    `options` of the first kind: `revision`, `dtype`, `device`, `adapter`, `tensor_parallel`, as for `rote scan`.
+    """
     if isinstance(model, str | os.PathLike):
-        return open_model(os.fspath(model), revision=revision, dtype=dtype, device=device)
+        return open_model(os.fspath(model), **options)
     return as_language_model(model, tokenizer)
 
 

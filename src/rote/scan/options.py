@@ -33,7 +33,12 @@ ENDPOINT = "endpoint:"
 class RunConfig(MembershipOptions):
     """Options of `rote scan`. Every field is a flag (`--top-k`) and a YAML key (`top_k`) of the same name."""
 
-    model: str = like(Common, "model", help="Model folder, hub id, .gguf file, or endpoint:URL of a server.")
+    model: str = like(
+        Common,
+        "model",
+        help="Model folder, hub id, .gguf file, or endpoint:URL of a server; checkpoints by commas or as a glob, each "
+        "with a run folder in --out.",
+    )
     text: tuple[str, ...] = like(Common, "text")
     control: tuple[str, ...] = option((), "Control texts the model cannot have seen, like --text.", group="text")
     pairs: tuple[str, ...] = option(
@@ -42,6 +47,7 @@ class RunConfig(MembershipOptions):
     )  # fmt: skip
     out: str = like(Common, "out")
     revision: str | None = like(Common, "revision")
+    adapter: str | None = like(Common, "adapter")
     prefix_tokens: int = like(Common, "prefix_tokens")
     suffix_tokens: int = like(Common, "suffix_tokens")
     stride_chars: int = like(Common, "stride_chars")
@@ -159,6 +165,7 @@ class RunConfig(MembershipOptions):
         default_words="no limit",
     )  # fmt: skip
     device: str = like(Common, "device")
+    tensor_parallel: int | None = like(Common, "tensor_parallel")
     dtype: DtypeName = like(Common, "dtype")
     slots: int | None = option(
         None, "Windows searched at once.", group="machine", at_least=1, default_words="by the free memory"
@@ -324,7 +331,9 @@ class RunConfig(MembershipOptions):
             "pairs",
             "model",
             "reference_model",
+            "adapter",
             "device",
+            "tensor_parallel",
             "slots",
             "batch_windows",
             "part_windows",

@@ -100,7 +100,14 @@ def load_here(config: RunConfig) -> LanguageModel:
         from rote.scan.ray_executor import on_driver
 
         config = on_driver(config)
-    return open_model(config.model, revision=config.revision, dtype=config.dtype, device=config.device)
+    return open_model(
+        config.model,
+        revision=config.revision,
+        dtype=config.dtype,
+        device=config.device,
+        adapter=config.adapter,
+        tensor_parallel=config.tensor_parallel,
+    )
 
 
 def open_session(config: RunConfig, identity: Mapping[str, Any], *, fresh: bool = False) -> RunSession:
@@ -253,7 +260,7 @@ def compiles(model: HuggingFaceModel, config: RunConfig, windows: int) -> bool:
     if config.compile != "auto":
         return config.compile == "on"
     operations = 2.0 * (model.identity.parameters or 0) * windows * sum(config.limits)
-    return model.device.type == "cuda" and operations > LONG_SCAN
+    return model.device.type == "cuda" and model.identity.ranks == 1 and operations > LONG_SCAN
 
 
 def check_fits(model: LanguageModel, config: RunConfig) -> None:
@@ -283,7 +290,8 @@ def run_identity(model: LanguageModel, source: Source, config: RunConfig) -> dic
     known = asdict(model.identity)
     identity: dict[str, Any] = {
         "config": config.identity(),
-        "model": {name: known[name] for name in ("weights_hash", "tokenizer_hash", "dtype")},
+        "model": {name: known[name] for name in ("weights_hash", "tokenizer_hash", "dtype")}
+        | {name: known[name] for name in ("adapter_hash", "quantization") if known[name] is not None},
         "texts": {f"{document.split}:{document.name}": document.content_hash for document in source.documents},
     }
     further = {"pairs": source.pairs_hash, "shard": config.shard, "reference": reference_hash(config)}
