@@ -1,18 +1,23 @@
 """Table models behind a loopback server, opened as a user's command opens a served model."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 from tokenizers import Tokenizer, decoders, pre_tokenizers
 from tokenizers import models as tokenizer_models
+from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
 from rote.models.base import CausalModel
 from rote.models.endpoint import EndpointModel, connect
 from rote.models.endpoint_client import Manners
+from rote.models.endpoint_dialects import Prompt
+from rote.models.endpoint_rows import Filling, Row, row_of
+from rote.models.endpoint_session import EndpointSession, LeftOpen
 from rote.models.responder import RetryPolicy
+from rote.models.table import TableModel
 from rote.policy import Policy
 from tests.loopback.logprobs import Habits, LogprobServer
 
@@ -66,3 +71,27 @@ def open_served(
     )
     with closing(model):
         yield model
+
+
+class ListedTable(TableModel):
+    """A table model whose session asks for rows, as that of a served model does, without a server between."""
+
+    def next_logits(self, histories: Sequence[Sequence[int]]) -> Tensor:
+        return super().next_logits(histories).log_softmax(-1)
+
+    def rows(self, prompts: Sequence[Prompt]) -> list[list[Row]]:
+        return [[self._row(prompt.token_ids[: place + 1]) for place in _places(prompt)] for prompt in prompts]
+
+    def _row(self, history: Sequence[int]) -> Row:
+        (log_probs,) = self.next_logits([history]).tolist()
+        return row_of(dict(enumerate(log_probs)), listed=self.vocab_size, vocab_size=self.vocab_size)
+
+    def open_tree(  # type: ignore[override]
+        self, slots: int, entries: int, *, longest: int | None = None
+    ) -> EndpointSession:
+        filling = Filling(Policy(1.0, None), self.vocab_size, self.vocab_size)
+        return EndpointSession(self, filling, LeftOpen(), slots=slots, entries=entries)  # type: ignore[arg-type]
+
+
+def _places(prompt: Prompt) -> range:
+    return range(prompt.first_place, len(prompt.token_ids))

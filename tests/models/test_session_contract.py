@@ -13,20 +13,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from rote.models import hf_head, own, table
+from rote.models import endpoint_session, hf_head, own, table
 from rote.models.base import TreeBatch, TreeModel, TreeSession
+from rote.models.endpoint_session import EndpointSession
 from rote.models.hf import HuggingFaceModel
 from rote.models.hf_recompute import RecomputeSession
 from rote.models.hf_tree import TreeSessionHF
 from rote.models.own import HistorySession, OwnModel
 from rote.models.table import TableModel, TableSession
 from tests.models.forest import Grown, batch_of, by_columns, histories_of, plain_logits
+from tests.models.served import ListedTable
 from tests.models.test_hf_scoring import Scaled
 from tests.models.tiny import VOCABULARY, tiny_model
 
 ENTRIES = 40
 MODELS: dict[str, tuple[Callable[[], TreeModel], type]] = {
     "table": (lambda: TableModel.random(0, vocab_size=VOCABULARY), TableSession),
+    "served": (lambda: ListedTable.random(0, vocab_size=VOCABULARY), EndpointSession),
     "grouped heads": (lambda: HuggingFaceModel(tiny_model("llama"), None), TreeSessionHF),
     "sliding window": (lambda: HuggingFaceModel(tiny_model("mistral"), None), TreeSessionHF),
     "soft caps": (lambda: HuggingFaceModel(tiny_model("gemma2"), None), TreeSessionHF),
@@ -192,6 +195,7 @@ def test_states_are_copied_within_a_session_and_into_another(name: str) -> None:
 def test_chunks_are_consecutive_pieces_of_few_rows(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hf_head, "CHUNK_ELEMENTS", {"cpu": 4 * VOCABULARY, "cuda": 4 * VOCABULARY})
     monkeypatch.setattr(table, "CHUNK", 4)
+    monkeypatch.setattr(endpoint_session, "CHUNK", 4)
     monkeypatch.setattr(own, "CHUNK_ELEMENTS", 4 * VOCABULARY)
     session = MODELS[name][0]().open_tree(2, ENTRIES)
     batch = replace(batch_of([[], []], {0: LONG, 1: FIRST}, ENTRIES), outputs=torch.arange(10, 38))

@@ -47,7 +47,7 @@ class EndpointSession(TokenMemory):
 
     def forward_in_chunks(self, batch: TreeBatch) -> Iterator[Tensor]:
         rows = self._rows(batch)
-        return (self._filling.logits(rows[first : first + CHUNK]) for first in range(0, len(rows), CHUNK))
+        return (self._filling.logits(rows[first : first + CHUNK]) for first in range(0, max(1, len(rows)), CHUNK))
 
     def _rows(self, batch: TreeBatch) -> list[Row]:
         """Store the batch; the row of each output."""
