@@ -46,7 +46,7 @@ def test_report_has_page_figures_tables_and_card(report: ReportPaths) -> None:
     wanted = ["rates-by-edits", "queries", "mass", "mass-gain", "shells", "shell-violins", "book-1", "copies", "ranks"]
     for name in wanted:
         assert {f"{name}.svg", f"{name}.png"} <= names
-    assert {path.name for path in report.tables} == {"rates.csv", "documents.csv", "copies.csv"}
+    assert {path.name for path in report.tables} == {"rates.csv", "documents.csv", "copies.csv", "risk.csv"}
     assert all(path.stat().st_size > 0 for path in (*report.figures, *report.tables, report.model_card))
 
 

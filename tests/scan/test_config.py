@@ -61,6 +61,10 @@ CHANGED: dict[str, Any] = {
     "verify": True,
     "self_check": 2,
     "screen_tickets": 7,
+    "executor": "ray",
+    "workers": 3,
+    "gpus_per_worker": 0.5,
+    "address": "auto",
     "max_seconds": 60.0,
     "max_evals": 1000,
     "estimate": "all",
@@ -170,7 +174,9 @@ ASKING = {
     "concurrency", "ask_twice", "key_variable", "attempts", "timeout_seconds", "max_requests", "max_tokens_total",
 }  # fmt: skip
 BUDGETS = {"max_seconds", "max_evals"}
-CANNOT_CHANGE_NUMBERS = {"compile", "device", "slots", "batch_windows", "part_windows", "self_check"} | ASKING | BUDGETS
+WORKERS = {"executor", "workers", "gpus_per_worker", "address"}
+MACHINE = {"compile", "device", "slots", "batch_windows", "part_windows", "self_check"}
+CANNOT_CHANGE_NUMBERS = MACHINE | ASKING | BUDGETS | WORKERS
 KEPT_AS_CONTENT = {"out", "text", "control", "pairs", "model", "reference_model", "tokenizer", "shard"}
 """Where the run is kept; texts, model and tokenizer enter the identity by their hashes, not by their names, and a shard
 by a field of its own."""
