@@ -78,5 +78,7 @@ def test_the_command_writes_the_page_of_a_smoke_test(
     monkeypatch.setenv("ROTE_CACHE", str(models.smaller.parent))
     outcome = rote("study", ROOT / "recipes/monte-carlo.yaml", "--smoke", "--out", tmp_path / "smoke")
     assert outcome.code == 0, outcome.err
-    assert "Published numbers and these" in (tmp_path / "smoke/report/index.html").read_text()
+    page = (tmp_path / "smoke/report/index.html").read_text()
+    assert "Published numbers and these" in page
+    assert "whose numbers stand for nothing" in page
     assert (tmp_path / "smoke/report/figures/study-montecarlo-1.png").exists()

@@ -34,6 +34,9 @@ def shrunk(
     wanted = len(values["model"]) if isinstance(values.get("model"), list) else 1
     small |= {"model": list(models[: min(wanted, MOST_VALUES)]), "control": [control], "device": "cpu"}
     is_axis = isinstance(values.get("texts"), list) and len(values["texts"]) > 1
+    small["about"] = (
+        f"A smoke test on tiny models, whose numbers stand for nothing. {values.get('about') or ''}".strip()
+    )
     return small | ({"texts": list(texts[:MOST_VALUES])} if is_axis else {"text": list(texts)})
 
 
