@@ -41,7 +41,7 @@ def test_rates_along_a_setting_are_counts_of_windows_at_the_threshold(swept: Run
 
 
 def test_the_figure_names_its_setting_and_draws_one_line_a_split(swept: RunView) -> None:
-    drawing, by_queries = sweep_drawings(swept, suffix="", title="")
+    drawing, by_queries = sweep_drawings(swept)
     assert by_queries.name == "sweep-queries"
     axes = drawing.figure.axes[0]
     assert axes.get_xlabel() == "top-k"
@@ -64,7 +64,7 @@ def test_every_policy_is_in_table_terminal_and_figure_with_its_interval(swept: R
     assert (at_threshold["interval_low"] <= at_threshold["rate"]).all()
     (cells,) = sweep_cells(swept)
     assert [row[0] for row in cells.rows if row[1] == "target"] == policies
-    _, by_queries = sweep_drawings(swept, suffix="", title="")
+    _, by_queries = sweep_drawings(swept)
     for axes in by_queries.figure.axes:
         assert [line.get_label() for line in axes.get_lines()] == policies
 

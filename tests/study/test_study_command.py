@@ -14,14 +14,18 @@ import torch
 import yaml
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from rote.cli.study import measure_study, prepare
 from rote.lab.prose import write_passages
 from rote.lab.tokenizer import train_tokenizer
+from rote.options import read_config_file
 from rote.report.rates import split_rows
+from rote.scan.options import RunConfig
 from rote.store.manifest import read_manifest
 from rote.store.read import read_run
 from rote.study.comparisons import paired_cells
 from rote.study.figures import study_drawings
 from rote.study.folder import read_study
+from rote.study.options import StudyConfig
 from rote.study.section import study_content
 from rote.types import Split
 from tests.scan.scans import SMALL, Command
@@ -192,9 +196,7 @@ def test_a_text_that_was_edited_between_cells_is_refused(models: TwoModels, tmp_
         require_same_sources(cells, [same, more])
 
 
-def test_every_policy_and_text_with_cells_of_its_own_is_drawn_with_intervals(
-    models: TwoModels, rote: Command, tmp_path: Path
-) -> None:
+def test_every_policy_and_text_with_cells_of_its_own_is_drawn(models: TwoModels, tmp_path: Path) -> None:
     texts = sorted(models.lab.files.targets.iterdir())[:2]
     policies = ["k=10", "t=0.5+k=10", "p=0.9"]
     file = write_study(
@@ -202,7 +204,8 @@ def test_every_policy_and_text_with_cells_of_its_own_is_drawn_with_intervals(
         policy=policies, top_k=None, sample=6,
     )  # fmt: skip
     out = tmp_path / "study"
-    assert rote("study", file, "--out", out).code == 0
+    values = read_config_file(file, StudyConfig, RunConfig)
+    measure_study(prepare(values, place="here", document_facts={}), out, fresh=False, tell=lambda _: None)
     study = read_study(out)
     drawings = {drawing.name: drawing.figure for drawing in study_drawings(study)}
     assert {"study-policies", "study-texts", "study-policy-queries-1", "study-policy-queries-2"} <= set(drawings)
