@@ -130,3 +130,11 @@ def test_a_reader_that_leaves_ends_the_command_quietly() -> None:
     done = subprocess.run([sys.executable, "-m", "rote", "plan"], stdout=writing, stderr=subprocess.PIPE, check=False)
     os.close(writing)
     assert (done.returncode, done.stderr) == (1, b"")
+
+
+@pytest.mark.parametrize("command", ["show", "report", "runs", "verify-run", "mc", "risk"])
+def test_a_name_that_no_file_can_have_is_refused_in_a_sentence(rote: Command, command: str) -> None:
+    outcome = rote(command, "9" * 5000)
+    assert outcome.code == 2
+    assert_one_sentence(outcome)
+    assert "unexpected" not in outcome.err

@@ -6,6 +6,7 @@
 130  stopped by Ctrl-C
 """
 
+import errno
 import sys
 import tempfile
 import traceback
@@ -22,6 +23,8 @@ UsageError: Any = typer.BadParameter.__base__
 """What typer raises for flags that do not exist or lack a value; it has no public name in every version."""
 BAD_INPUT, OUR_MISTAKE = 2, 70
 _LONGEST_QUOTE = 200
+ABOUT_A_NAME = frozenset({errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.EROFS})
+"""What the system says of paths that a user gave, wherever they are first looked at."""
 
 
 def end_with(error: Exception, console: Console) -> NoReturn:
@@ -35,6 +38,9 @@ def end_with(error: Exception, console: Console) -> NoReturn:
         refuse(
             console, "the memory is used up; give smaller numbers, such as --slots, --batch-windows or --beam-width."
         )
+    if isinstance(error, OSError) and error.errno in ABOUT_A_NAME and error.filename is not None:
+        name = str(error.filename)[:_LONGEST_QUOTE]
+        refuse(console, f"{name} cannot be used: {str(error.strerror).lower()}; give another path.")
     _report_mistake(console, error)
 
 
