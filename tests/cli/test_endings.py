@@ -88,7 +88,7 @@ def test_warnings_are_lines_of_their_own_and_harmless(rote: Command, monkeypatch
         (("scan", "--top-k"), "Option '--top-k' requires an argument; see"),
         (("nothing",), "No such command 'nothing'"),
         (("lab",), "Missing command; see"),
-        (("show", "a", "b"), "unexpected extra argument"),
+        (("verify-run", "a", "b"), "unexpected extra argument"),
         (("show",), "run is missing; name it after the command"),
         (("export", "x"), "format is missing; give --format"),
         (("export", "x", "--format", "xml"), "format is 'xml'; choose csv, jsonl"),
