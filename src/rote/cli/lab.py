@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from rote.cli.console import make_console
 from rote.cli.flags import GroupedCommand, command
+from rote.cli.progress import make_progress
 from rote.cli.scan import Session
 from rote.lab.options import PresetName
 from rote.options import option, required, settle
@@ -48,13 +48,12 @@ def counterfactual(options: StudyOptions, session: Session) -> None:
     from rote.report.content_terminal import show_content
 
     plan, out = PRESETS[options.preset], options.out
-    console = make_console(stderr=True)
-    columns = (TextColumn("training models"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, disable=not console.is_terminal) as display:
-        task = display.add_task("training", total=None)
+    with make_progress("models") as progress:
+        told: list[int] = []
 
         def advance(done: int, total: int) -> None:
-            display.update(task, completed=done, total=total)
+            progress.advance(done - told[-1]) if told else progress.start(total, done)
+            told.append(done)
 
         run_counterfactual(
             plan, out, processes=options.processes, advance=advance, command_line=sys.argv, fresh=session.fresh

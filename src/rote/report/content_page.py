@@ -19,6 +19,7 @@ from rote.store.atomic import atomic_file
 from rote.store.export import inert_text
 
 ROWS_SHOWN = 200
+KIND_WORDS = {"mc": "Samples"}
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,7 @@ def _render(parts: Sequence[Part]) -> str:
         loader=FileSystemLoader(FOLDER), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
     environment.filters["tied"] = tied
+    environment.filters["kind_words"] = lambda kind: KIND_WORDS.get(kind, kind.capitalize())
     return environment.get_template("content.html").render(
         title=f"{listed([part.content.label for part in parts])} · rote",
         parts=parts,

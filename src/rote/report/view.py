@@ -1,7 +1,6 @@
 """A run as the report reads it: typed columns, texts by document, and the few settings a reader needs named."""
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,10 +11,10 @@ import polars as pl
 
 from rote.errors import RunError
 from rote.stats.population import Flags, Population, population_of
+from rote.store.listing import shown_name
 from rote.store.read import StoredRun, read_run
 from rote.types import Split
 
-LONG_DIGEST = re.compile(r"(-[0-9a-f]{8})[0-9a-f]{8,}$")
 OTHER_EDITION = "edition"
 """The manifest's kind of a document whose training copies had another wording."""
 
@@ -192,7 +191,7 @@ def model_name(manifest: Mapping[str, Any]) -> str | None:
     name = manifest["model"].get("name")
     if name is None:
         return None
-    return LONG_DIGEST.sub(r"\1", Path(name).name) if name.startswith(("/", ".", "~")) else name
+    return shown_name(name)
 
 
 def texts_of(stored: StoredRun) -> Texts:

@@ -1,6 +1,7 @@
 """Which runs a folder holds, by what they say of themselves. Listing trusts seals and hashes no table."""
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,6 +16,7 @@ from rote.store.manifest import read_manifest
 
 UNKNOWN = "–"
 HASH_SHOWN = 8
+LONG_DIGEST = re.compile(r"(-[0-9a-f]{8})[0-9a-f]{8,}$")
 
 
 class ListedRun(NamedTuple):
@@ -65,8 +67,12 @@ def _model(known: Mapping[str, Any]) -> str:
     name = model.get("name") or model.get("model")
     if name is None:
         return f"{model['weights_hash'][:HASH_SHOWN]}…" if model.get("weights_hash") else UNKNOWN
-    is_place = str(name).startswith(("/", ".", "~"))
-    return Path(name).name if is_place else str(name)
+    return shown_name(str(name))
+
+
+def shown_name(name: str) -> str:
+    """A model's name as a reader would say it: the last folder of a path, long digests cut, a hub id unchanged."""
+    return LONG_DIGEST.sub(r"\1", Path(name).name) if name.startswith(("/", ".", "~")) else name
 
 
 def _text(known: Mapping[str, Any]) -> str:
