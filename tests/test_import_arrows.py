@@ -42,7 +42,7 @@ BARE_FILES = {
     "scan/pipeline.py",
     "scan/greedy.py",
     "scan/near.py",
-    "scan/verify.py",
+    "scan/self_check.py",
     "scan/after_search.py",
     "scan/columns.py",
 }

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from scipy import special
 
 from rote.errors import ConfigError
-from rote.explore.intervals import lower_limit, upper_limit
 from rote.explore.montecarlo import MonteCarloOptions, MonteCarloResult, sample_windows
+from rote.explore.ticket_limits import lower_limit, upper_limit
 from tests.explore.estimator_cases import LIMITS, Case, open_case, random_case
 
 

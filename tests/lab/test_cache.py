@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rote.errors import StorageError
-from rote.lab.cache import MARKER, cached_folder, content_key, default_cache_dir
+from rote.lab.trained_models import MARKER, cached_folder, content_key, default_cache_dir
 
 
 def write_weights(folder: Path) -> None:

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rote.longform.alignment import Segment, SegmentKind, segments
-from rote.longform.merge import MergePass
+from rote.longform.merge_blocks import MergePass
 from rote.longform.recall import nv_recall
 
 BOOK_KINDS = (SegmentKind.SAME, SegmentKind.MISSING)

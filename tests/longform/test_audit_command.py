@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 from rote.cli.audit import AuditCommand, audit
 from rote.cli.flags import gather
 from rote.errors import ConfigError, EndpointError, RoteError, TextError
-from rote.longform.merge import MergePass
+from rote.longform.merge_blocks import MergePass
 from rote.longform.options import AuditOptions, GenerationSettings, Style, Sweep
 from tests.longform.audits import KEY, invented_book
 from tests.loopback.brains import KnowsByHeart

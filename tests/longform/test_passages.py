@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rote.longform.merge import MergePass
+from rote.longform.merge_blocks import MergePass
 from rote.longform.passages import ROW_WORDS, SHORTEST_FOLD_ROWS, Pair, Piece, Row, block_spans, folded, rows
 from rote.longform.recall import nv_recall
 

@@ -13,7 +13,7 @@ import pytest
 
 from rote.errors import ConfigError, RunError, StorageError
 from rote.report.build import OWN_FIGURE, ReportPaths, build_report, told_apart
-from rote.report.compare import compare_runs
+from rote.report.comparison import compare_runs
 from rote.report.gallery import draw_all
 from rote.report.html.glossary import GLOSSARY
 from rote.report.html.render import render_page

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from rote.report.compare import compare_runs, comparison_sentences, difference_sentence
+from rote.report.comparison import compare_runs, comparison_sentences, difference_sentence
 from rote.report.view import RunView, load_view
 from rote.report.words import integer, percent
 from tests.report.synthetic_run import books, write_run

@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from rote.report.build import build_report
-from rote.report.compare import Comparison, compare_runs
+from rote.report.comparison import Comparison, compare_runs
 from rote.report.figures.models import difference_forest, windows_by_models
 from rote.report.paired import compare_table, paired_cells, paired_differences, shared_windows
 from rote.report.view import RunView, load_view

@@ -21,8 +21,9 @@ from rote.scan.greedy import GreedyResult
 from rote.scan.measured import Measured
 from rote.scan.membership import MembershipScores
 from rote.scan.near import NearResult
-from rote.scan.options import MEASURES, RunConfig
-from rote.scan.verify import Verified
+from rote.scan.option_fields import MEASURES
+from rote.scan.options import RunConfig
+from rote.scan.self_check import Verified
 from rote.store.columns import Column, window_of, window_row
 from rote.store.schema import table_of
 from rote.types import Bounds, Estimate, Interval, Split, StopReason, Verdict, Window

@@ -13,7 +13,7 @@ from rote.models.table import TableModel
 from rote.policy import Policy
 from rote.scan.measured import Measured
 from rote.scan.options import RunConfig
-from rote.scan.verify import verify
+from rote.scan.self_check import verify
 from rote.types import Continuation
 from tests.scan.streams import CONFIG, PREFIX, SUFFIX, VOCABULARY, passed, random_windows
 

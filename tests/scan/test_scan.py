@@ -12,7 +12,7 @@ from polars.testing import assert_frame_equal
 from transformers import AutoModelForCausalLM
 
 from rote.cli.main import main
-from rote.scan.options import MEASURES
+from rote.scan.option_fields import MEASURES
 from tests.oracle import textbook_levenshtein, textbook_policy
 from tests.scan.scans import SMALL, Command, TinyLab, scan_arguments
 

@@ -12,7 +12,7 @@ from tests.loopback.brains import KnowsByHeart
 
 from rote.errors import RunError
 from rote.longform.journal import Journal, read_journal
-from rote.store.chain import BrokenChain, first_hash, linked_line, links, whole_lines
+from rote.store.hash_chain import BrokenChain, first_hash, linked_line, links, whole_lines
 
 BOOK = invented_book(260)
 

@@ -17,10 +17,10 @@ from rote.corpus.documents import Document
 from rote.errors import DamageError, RunError
 from rote.store.columns import Column, Schema
 from rote.store.identity import read_identity
+from rote.store.parquet_tables import read_table
 from rote.store.read import read_run
 from rote.store.session import RunSession
 from rote.store.signals import STOPPING
-from rote.store.tables import read_table
 from rote.store.verify import verify_run
 from rote.types import Split
 

@@ -8,7 +8,8 @@ from rich.table import Table
 from rote.cli.console import make_console
 from rote.cli.flags import command
 from rote.options import like, option, settle
-from rote.scan.options import DialectName, RunConfig
+from rote.scan.option_fields import DialectName
+from rote.scan.options import RunConfig
 from rote.scan.prediction import Prediction
 from rote.stats import planning, served_cost
 

@@ -13,7 +13,7 @@ from rote.cli.scan import Session
 from rote.corpus.documents import Document, read_documents
 from rote.errors import TextError
 from rote.longform.alignment import Segment, SegmentKind, segments
-from rote.longform.merge import MergePass
+from rote.longform.merge_blocks import MergePass
 from rote.longform.options import AuditOptions
 from rote.longform.recall import RecallResult, nv_recall
 from rote.options import like, option, required, settle

@@ -16,7 +16,7 @@ from rote.errors import ConfigError, ModelError
 from rote.explore.ball import Judge, Standing
 from rote.explore.base import Explored, ExploreTask, Result
 from rote.explore.flight import ROOT, Flight, Queries
-from rote.explore.memory import Memory
+from rote.explore.held_nodes import Memory
 from rote.explore.packing import ENTRY_STEP, Packed, pack
 from rote.models.base import TreeModel, TreeSession
 from rote.models.memory import grown

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from rote.explore.ball import Judged, Standing
 from rote.explore.base import Answer, ExploreTask, Result
-from rote.explore.memory import Memory
+from rote.explore.held_nodes import Memory
 from rote.explore.tree import ABSENT, Tree
 
 ROOT = np.zeros(1, dtype=np.int64)

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from rote.errors import ConfigError
 from rote.explore.base import Exploration
-from rote.explore.intervals import LEVEL, lower_limit, upper_limit
 from rote.explore.open_mass import OpenMass
 from rote.explore.sampling import Tickets, Walks
+from rote.explore.ticket_limits import LEVEL, lower_limit, upper_limit
 from rote.types import Estimate, Interval
 
 PILOT_TICKETS = 16

@@ -19,10 +19,10 @@ from transformers import PreTrainedTokenizerFast
 
 from rote.errors import ConfigError
 from rote.lab import prose
-from rote.lab.cache import CachedFolder, cached_folder, content_key, default_cache_dir
 from rote.lab.copies import NEAR_DUPLICATE_SHARE, near_duplicate
 from rote.lab.tokenizer import encode_all, train_tokenizer
 from rote.lab.train import TrainingPlan, train
+from rote.lab.trained_models import CachedFolder, cached_folder, content_key, default_cache_dir
 
 DESIGN_VERSION = 1
 """Raise it when the streams change: models of an earlier design are then trained anew."""

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rote.errors import StorageError
-from rote.lab.cache import cached_folder, default_cache_dir
 from rote.lab.copies import PlannedPassage, training_documents
 from rote.lab.pocket_plan import POCKET, TINY, PocketPlan, plan_key, plan_stream
 from rote.lab.train import TrainingProgress, train
+from rote.lab.trained_models import cached_folder, default_cache_dir
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,10 +14,10 @@ from transformers import PreTrainedTokenizerFast
 
 from rote.errors import ConfigError
 from rote.lab import people, prose
-from rote.lab.cache import content_key
 from rote.lab.copies import CopyPlan, PassageKind, PlannedPassage, other_edition
 from rote.lab.tokenizer import encode_all, train_tokenizer
 from rote.lab.train import TrainingPlan
+from rote.lab.trained_models import content_key
 
 PREFIX_TOKENS = 50
 WINDOW_TOKENS = 100

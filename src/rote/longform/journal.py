@@ -24,7 +24,7 @@ from rote.errors import RunError, StorageError
 from rote.files import read_bytes
 from rote.models.responder import Answer, Message, Reply, Request, RequestFailed, RequestRejected, Usage
 from rote.store.atomic import sync_folder
-from rote.store.chain import BrokenChain, first_hash, linked_line, links, whole_lines
+from rote.store.hash_chain import BrokenChain, first_hash, linked_line, links, whole_lines
 
 
 def digest_of(request: Request) -> str:

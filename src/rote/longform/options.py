@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rote.errors import ConfigError
-from rote.longform.merge import PUBLISHED_PASSES, MergePass
+from rote.longform.merge_blocks import PUBLISHED_PASSES, MergePass
 from rote.longform.verdicts import REFUSAL_PATTERNS, STOP_PHRASES
 from rote.options import option, settle
 

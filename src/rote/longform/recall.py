@@ -11,7 +11,7 @@ import numpy as np
 from rote.corpus.normalise import Words, normalised_words
 from rote.errors import ConfigError, TextError
 from rote.longform.blocks import Block, matching_blocks
-from rote.longform.merge import PUBLISHED_PASSES, MergePass, NearBlock, near_verbatim_blocks
+from rote.longform.merge_blocks import PUBLISHED_PASSES, MergePass, NearBlock, near_verbatim_blocks
 from rote.longform.suffixes import Integers
 
 

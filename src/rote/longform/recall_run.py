@@ -12,7 +12,7 @@ from typing import Any
 
 from rote.corpus.documents import Document
 from rote.errors import RunError
-from rote.longform.merge import MergePass
+from rote.longform.merge_blocks import MergePass
 from rote.longform.recall import RecallBlock, RecallResult, nv_recall
 from rote.store.columns import Column, Schema
 from rote.store.manifest import build_manifest

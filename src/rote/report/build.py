@@ -8,7 +8,7 @@ from pathlib import Path
 import polars as pl
 
 from rote.errors import ConfigError, StorageError
-from rote.report.compare import Comparison, compare_runs
+from rote.report.comparison import Comparison, compare_runs
 from rote.report.control_threshold import FROM_CONTROL, with_threshold
 from rote.report.drawing import Drawing
 from rote.report.figures.style import save_bytes

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from rote.report.compare import Comparison
+from rote.report.comparison import Comparison
 from rote.report.drawing import Drawing
 from rote.report.figures.masses import gain_curves
 from rote.report.figures.models import (

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from rote.report.by_group import copies_drawings, group_drawings
-from rote.report.compare import Comparison
 from rote.report.compare_drawings import comparison_drawings
+from rote.report.comparison import Comparison
 from rote.report.drawing import Drawing
 from rote.report.figures.book import HeatRow, book_heat_map
 from rote.report.figures.curves import query_curves, token_ranks

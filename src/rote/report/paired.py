@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from rote.report.compare import Comparison
+from rote.report.comparison import Comparison
 from rote.report.content import Cells
 from rote.report.rates import Criterion, hits_of, places_of, split_rows
 from rote.report.words import integer

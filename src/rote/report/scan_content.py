@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from rote.report.brackets import bracket_of
 from rote.report.certainty import certainty
-from rote.report.compare import Comparison, compare_runs, comparison_sentences
+from rote.report.comparison import Comparison, compare_runs, comparison_sentences
 from rote.report.content import Cells, Content
 from rote.report.paired import paired_cells, paired_differences
 from rote.report.rates import CriterionRate, rates_by_criterion

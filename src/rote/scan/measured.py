@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rote.scan.membership import MembershipScores
     from rote.scan.near import NearResult
     from rote.scan.posthoc import Posthoc
-    from rote.scan.verify import Verified
+    from rote.scan.self_check import Verified
 
 
 @dataclass(slots=True)

@@ -25,9 +25,9 @@ from rote.store.folder import RunFolder
 from rote.store.identity import differences
 from rote.store.manifest import build_manifest
 from rote.store.merge import ByPlace, Order, stored_ids
+from rote.store.parquet_tables import read_table
 from rote.store.progress import Progress
 from rote.store.read import StoredRun, read_run
-from rote.store.tables import read_table
 from rote.types import Split, StopReason
 
 Row = dict[str, Any]

@@ -22,7 +22,7 @@ from rote.scan.options import RunConfig
 from rote.scan.posthoc import PosthocStage
 from rote.scan.score import ScoreStage, windows_per_forward
 from rote.scan.screen import ScreenStage
-from rote.scan.verify import VerifyStage
+from rote.scan.self_check import VerifyStage
 from rote.types import Window
 
 

@@ -59,7 +59,7 @@ class Scanned(ABC):
         difference (other minus this) and its interval. A RunError when the windows are not the same."""
         import polars as pl
 
-        from rote.report.compare import compare_runs
+        from rote.report.comparison import compare_runs
 
         if not isinstance(other, Scanned):
             raise ConfigError(f"compare needs the results of another scan, not {type(other).__name__}.")

@@ -20,7 +20,8 @@ from rote.models.endpoint_twice import SecondAsking
 from rote.models.origin import key_from_environment
 from rote.models.responder import RetryPolicy
 from rote.policy import Policy
-from rote.scan.options import MEASURES, RunConfig
+from rote.scan.option_fields import MEASURES
+from rote.scan.options import RunConfig
 from rote.scan.pipeline import Pipeline
 from rote.store.answers import AnswerFile
 from rote.store.read import read_run

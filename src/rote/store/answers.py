@@ -16,7 +16,7 @@ from typing import Any
 
 from rote.errors import RunError, StorageError
 from rote.store.atomic import sync_folder
-from rote.store.chain import BrokenChain, first_hash, link_of, linked_line
+from rote.store.hash_chain import BrokenChain, first_hash, link_of, linked_line
 
 
 class AnswerFile:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from rote.errors import DamageError, RunError
 from rote.store.atomic import atomic_file
-from rote.store.tables import parquet_writer, read_table
+from rote.store.parquet_tables import parquet_writer, read_table
 
 ROWS_PER_CHUNK = 32_768
 MOST_CHARACTERS = 1 << 40

@@ -18,8 +18,8 @@ from rote.store.columns import Schema
 from rote.store.folder import Part, RunFolder
 from rote.store.id_set import IdSet
 from rote.store.merge import MergePlan, Order, merge_parts
+from rote.store.parquet_tables import read_table, write_table
 from rote.store.schema import arrow_schema
-from rote.store.tables import read_table, write_table
 
 Row = Mapping[str, Any]
 

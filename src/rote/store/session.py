@@ -23,9 +23,9 @@ from rote.store.identity import RunIdentity, read_identity, require_same_identit
 from rote.store.lock import RunLock
 from rote.store.manifest import check_files, read_manifest, write_manifest
 from rote.store.merge import Order, stored_ids
+from rote.store.parquet_tables import read_table, write_table
 from rote.store.parts import Parts, Row
 from rote.store.signals import held_back
-from rote.store.tables import read_table, write_table
 from rote.store.texts import TEXT_COLUMNS, Text, text_rows
 
 PART_ROWS = 256

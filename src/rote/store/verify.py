@@ -8,7 +8,7 @@ from rote.errors import RunError
 from rote.store.folder import Part, RunFolder
 from rote.store.identity import RunIdentity, read_identity
 from rote.store.manifest import check_files, read_manifest
-from rote.store.tables import check_table
+from rote.store.parquet_tables import check_table
 
 
 class Verified(NamedTuple):
