@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rote.scan import run as execute
+from rote.scan.pipeline import Pipeline
 from rote.search import sizing
 from tests.cli.test_bad_input import assert_one_sentence
 from tests.scan.scans import Command, TinyLab, scan_arguments
@@ -98,7 +98,7 @@ def test_memory_that_runs_out_all_the_same_is_one_sentence(
     def fail(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr(execute.Pipeline, "run", fail)
+    monkeypatch.setattr(Pipeline, "run", fail)
     outcome = rote(*scan_arguments(lab, tmp_path / "run", texts=(one_text(lab),)))
     assert_one_sentence(outcome, "the memory is used up", "--slots")
 
@@ -109,7 +109,7 @@ def test_another_error_of_torch_is_not_taken_for_a_lack_of_memory(
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError("shapes do not match")
 
-    monkeypatch.setattr(execute.Pipeline, "run", fail)
+    monkeypatch.setattr(Pipeline, "run", fail)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     outcome = rote(*scan_arguments(lab, tmp_path / "run", texts=(one_text(lab),)))
     assert outcome.code == 70
