@@ -206,8 +206,19 @@ def start(count: int) -> Ranks:
         return Ranks(device)
     store = TCPStore(LOOPBACK, 0, count, is_master=True, wait_for_workers=False)
     processes = [_started(rank, count, store.port) for rank in range(1, count)]
+    have_met = threading.Event()
+    threading.Thread(target=_end_unless_met, args=(processes, have_met), daemon=True).start()
     _meet(device, store, rank=0, count=count)
+    have_met.set()
     return Ranks(device, processes)
+
+
+def _end_unless_met(processes: Sequence["subprocess.Popen[bytes]"], have_met: threading.Event) -> None:
+    """A follower that ended before all have met would be waited for without end; nothing is measured yet."""
+    while not have_met.wait(0.5):
+        if any(process.poll() is not None for process in processes):
+            os.write(2, b"error: a process of the model ended while it was started. Run the command again.\n")
+            os._exit(2)
 
 
 def join() -> Ranks:
