@@ -18,7 +18,6 @@ import numpy as np
 import torch
 
 from environment import save
-from rote.corpus.documents import read_corpus
 from rote.explore.ball import Ball
 from rote.explore.base import ExploreTask
 from rote.explore.explorer import Explorer
@@ -27,7 +26,7 @@ from rote.explore.residual import ResidualOptions, estimate_open
 from rote.models.hf import HuggingFaceModel, load
 from rote.models.teacher_forcing import VerbatimScore, score_verbatim
 from rote.scan.options import RunConfig
-from rote.scan.run import choose_windows
+from rote.scan.source import cut_source, read_given
 from rote.search.base import SearchOptions, SearchOutcome, SearchTask
 from rote.search.engine import Engine
 from rote.search.rating import completion_table
@@ -52,7 +51,7 @@ def library_windows(library: Path, name: str, stride: int) -> tuple[HuggingFaceM
     texts = tuple(str(library / "texts" / "target" / f"{text}.txt") for text in TEXTS)
     config = RunConfig(model=str(library / name), text=texts, stride_chars=stride, residual=1)
     model = load(config.model, dtype="float32", device="cpu")
-    chosen = choose_windows(model, read_corpus(config.text, ()), config)
+    chosen = cut_source(read_given(config), model, config).chosen
     return model, config, list(score_verbatim(model, chosen.windows, [config.policy], batch_windows=16))
 
 
