@@ -126,10 +126,10 @@ def test_masks_that_are_wrong_in_the_runs_dtype_alone_are_refused(
 
 
 def blind_to_positions(patch: Patch) -> None:
-    real = TreeSessionHF._states
+    real = TreeSessionHF.states
     patch.setattr(
         TreeSessionHF,
-        "_states",
+        "states",
         lambda session, batch: real(session, replace(batch, positions=torch.arange(len(batch.positions)))),
     )
 

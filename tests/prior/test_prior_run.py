@@ -129,7 +129,6 @@ def test_sweep_repeats_everything_at_every_prefix_length(place: Path, tmp_path: 
     assert row["sweep_log_p_conditional"][1] == pytest.approx(shorter, abs=1e-4)
     assert row["sweep_log_p_conditional"][0] == row["log_p_conditional"]
     assert set(totals(tmp_path / "swept")["by_prefix_tokens"]) == {"3", "6", "9"}
-    assert (tmp_path / "swept/report/figures/prior_by_prefix_length.svg").exists()
 
 
 @pytest.fixture(scope="module")
