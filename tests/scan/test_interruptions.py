@@ -91,7 +91,7 @@ def test_a_signal_at_any_moment_keeps_every_finished_window(
     """
     drawn, run = random.Random(int(number)), tmp_path / "run"
     command = arguments(lab, run, part_windows=1000)
-    for session, (moment, counted) in enumerate(((7, "windows"), (drawn.randint(1, 40), "all"), (2, "windows"))):
+    for session, (moment, counted) in enumerate(((7, "windows"), (drawn.randint(1, 25), "all"), (2, "windows"))):
         log, before = tmp_path / f"log-{session}", stored_windows(run)
         stopped = stage(Session(command, str(log), moment, int(number), counted))  # type: ignore[arg-type]
         assert stopped.status == 128 + number
