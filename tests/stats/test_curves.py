@@ -12,11 +12,8 @@ from rote.errors import ConfigError
 from rote.stats.clustered import rate_over_units
 from rote.stats.curves import (
     PROBABILITIES,
-    MassKind,
-    bracketed_rate_curves,
     query_grid,
     rate_curves,
-    rate_curves_by_group,
 )
 from rote.stats.intervals import RateMethod, rate
 from rote.stats.units import Places, choose_units
@@ -68,20 +65,6 @@ def test_masses_below_the_smallest_float_count_in_the_worst_case() -> None:
     assert answer.curves[0].rates[0].value == 0.0
 
 
-@given(
-    st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1), st.floats(0, 1)), min_size=1, max_size=20),
-)
-def test_bracket_holds_the_curve_of_every_mass_between_the_bounds(triples: list[tuple[float, float, float]]) -> None:
-    lower, mass, upper = np.array([sorted(triple) for triple in triples]).T
-    bracket = bracketed_rate_curves(lower, upper)
-    truth = rate_curves(logs_of(list(mass)))
-    assert bracket.at_least.mass_kind is MassKind.LOWER_BOUND
-    assert bracket.at_most.mass_kind is MassKind.UPPER_BOUND
-    for low, middle, high in zip(bracket.at_least.curves, truth.curves, bracket.at_most.curves, strict=True):
-        for a, b, c in zip(low.rates, middle.rates, high.rates, strict=True):
-            assert a.value <= b.value <= c.value
-
-
 def test_intervals_come_from_documents_and_blocks_when_places_are_known() -> None:
     generator = np.random.default_rng(8)
     walk = np.convolve(generator.normal(size=1019), np.ones(20) / math.sqrt(20), mode="valid")
@@ -96,24 +79,6 @@ def test_intervals_come_from_documents_and_blocks_when_places_are_known() -> Non
         assert one == rate_over_units(hits, units)
         assert one.method is RateMethod.BY_BLOCK
         assert one.interval.high - one.interval.low > 1.5 * (other.interval.high - other.interval.low)
-
-
-def test_groups_are_curves_of_their_own_windows_in_rising_order() -> None:
-    copies = [8, 1, 128, 1, 8, 128]
-    logs = logs_of([0.1, 0.0, 0.9, 1e-9, 0.2, 1.0])
-    places = Places.of([f"document {i}" for i in range(6)], [0] * 6, window_chars=9)
-    answer = rate_curves_by_group(logs, copies, places, queries=(1, 5), probabilities=(0.5,))
-    assert list(answer) == [1, 8, 128]
-    for key, curves in answer.items():
-        chosen = np.array(copies) == key
-        assert curves == rate_curves(logs[chosen], places.subset(chosen), queries=(1, 5), probabilities=(0.5,))
-
-
-def test_target_against_control() -> None:
-    answer = rate_curves_by_group(logs_of([0.5, 0.4, 0.0]), ["target", "target", "control"], probabilities=(0.5,))
-    assert list(answer) == ["control", "target"]
-    assert answer["control"].worst_case.value == 0.0
-    assert answer["target"].worst_case.value == 1.0
 
 
 def test_no_windows_give_nan_and_a_reason() -> None:
@@ -140,8 +105,6 @@ def test_default_grid_has_every_power_of_ten() -> None:
 def test_bad_input_is_refused() -> None:
     with pytest.raises(ConfigError, match="2 masses but 1 places"):
         rate_curves([-1.0, -2.0], Places.of(["a"], [0], window_chars=5))
-    with pytest.raises(ConfigError, match="2 masses but 1 group"):
-        rate_curves_by_group([-1.0, -2.0], ["target"])
     with pytest.raises(ConfigError, match="grid"):
         query_grid(0.5)
     with pytest.raises(ConfigError, match="above 0"):

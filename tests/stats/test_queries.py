@@ -14,7 +14,6 @@ from rote.stats.queries import (
     mass_needed,
     probability_within,
     probability_within_log,
-    queries_bracket,
     queries_needed,
     queries_needed_from_log,
 )
@@ -145,15 +144,6 @@ def test_arrays_give_what_one_by_one_gives(values: list[float], p: float) -> Non
     assert log_queries_needed(logs, p).tolist() == [log_queries_needed(float(value), p) for value in logs]
 
 
-@given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1), st.floats(0, 1)), min_size=1, max_size=20), targets)
-def test_bracket_holds_for_every_mass_between_the_bounds(triples: list[tuple[float, float, float]], p: float) -> None:
-    lower, mass, upper = np.array([sorted(triple) for triple in triples]).T
-    bracket = queries_bracket(lower, upper, p=p)
-    needed = queries_needed(mass, p)
-    assert np.all(bracket.fewest <= needed)
-    assert np.all(needed <= bracket.most)
-
-
 def test_a_mass_summed_to_slightly_more_than_one_counts_as_one() -> None:
     assert queries_needed(1.0 + 1e-12, 0.9) == 1
 
@@ -169,7 +159,5 @@ def test_bad_values_are_refused_with_the_value() -> None:
         queries_needed(0.5, 1.5)
     with pytest.raises(ConfigError, match="-1"):
         probability_within(-0.5, -1)
-    with pytest.raises(ConfigError, match="mixed up"):
-        queries_bracket([0.5], [0.1], p=0.5)
     with pytest.raises(ConfigError, match="0 queries"):
         mass_needed(0, 0.5)

@@ -72,13 +72,7 @@ def estimate_open(
     and neither value nor limits are below what is certified, whether the search came upon the target or lost it.
     """
     plan = _plan(pool, chances)
-    base, upper = pool.lower, pool.bounds().upper[-1]
-    if p_verbatim is not None:
-        base += p_verbatim - float(pool.accepted[0])
-    base = min(base, 1.0)
-    # Within 0 edits there is the target alone.
-    is_known = p_verbatim is not None and pool.ball.budget == 0
-    upper = base if is_known else max(upper, base)
+    base, upper = _certain(pool, p_verbatim)
     if len(plan.nodes) == 0:
         limits = Interval(base, upper, LEVEL)
         return Estimate(base, 0.0, limits, upper, 0, 0, hits=0, sampled_mass=0.0, base_mass=base + pool.unlisted)
@@ -107,6 +101,15 @@ def estimate_open(
         sampled_mass=mass,
         base_mass=base + pool.unlisted,
     )
+
+
+def _certain(pool: OpenMass, p_verbatim: float | None) -> tuple[float, float]:
+    """What no sample can lower or raise: the certified bounds, the target's probability taken in where it is known."""
+    known = 0.0 if p_verbatim is None else p_verbatim - float(pool.accepted[0])
+    base = min(pool.lower + known, 1.0)
+    # Within 0 edits there is the target alone.
+    is_known = p_verbatim is not None and pool.ball.budget == 0
+    return base, base if is_known else max(pool.bounds().upper[-1], base)
 
 
 def _plan(pool: OpenMass, chances: NDArray[np.float64] | None) -> _Plan:

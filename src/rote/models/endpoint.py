@@ -17,9 +17,9 @@ from torch import Tensor
 from rote.errors import ConfigError, ModelError
 from rote.files import parse_json, read_bytes
 from rote.models.endpoint_asking import Asker, Book
-from rote.models.endpoint_check import find_card, find_dialect, round_trip, try_server
+from rote.models.endpoint_check import Tried, find_card, find_dialect, round_trip, try_server
 from rote.models.endpoint_client import Manners, Server
-from rote.models.endpoint_dialects import Dialect, Prompt
+from rote.models.endpoint_dialects import Card, Dialect, Prompt
 from rote.models.endpoint_rows import Filling
 from rote.models.endpoint_session import EndpointSession, LeftOpen
 from rote.models.endpoint_tokenizer import ServerTokenizer
@@ -166,11 +166,24 @@ def connect(
     except BaseException:
         server.close()
         raise
-    identity = EndpointIdentity(
+    return EndpointModel(
+        asker,
+        tokenizing,
+        _identity(name, root, card, tried, tokenizer_hash=hashed, round_trip=checked),
+        filling=Filling(policy, tried.listed, vocab_size),
+        max_positions=card.max_positions,
+        eos_ids=eos_ids,
+    )
+
+
+def _identity(
+    name: str, root: str, card: Card, tried: Tried, *, tokenizer_hash: str, round_trip: str
+) -> EndpointIdentity:
+    return EndpointIdentity(
         name=name,
         revision=None,
         weights_hash=f"{UNVERIFIED}; {card.name} at {root}",
-        tokenizer_hash=hashed,
+        tokenizer_hash=tokenizer_hash,
         parameters=None,
         dtype="the server's",
         device="the server's",
@@ -180,16 +193,8 @@ def connect(
         scores=tried.dialect.scores or "one prompt a place",
         values=tried.values,
         listed_tokens=tried.listed,
-        tokenizer_round_trip=checked,
+        tokenizer_round_trip=round_trip,
         server_says=card._asdict(),
-    )
-    return EndpointModel(
-        asker,
-        tokenizing,
-        identity,
-        filling=Filling(policy, tried.listed, vocab_size),
-        max_positions=card.max_positions,
-        eos_ids=eos_ids,
     )
 
 

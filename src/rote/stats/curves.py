@@ -8,7 +8,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,12 +18,10 @@ from rote.stats.clustered import rate_over_units
 from rote.stats.intervals import Rate, rate
 from rote.stats.queries import (
     FloatArray,
-    QueryBracket,
     log_queries_needed,
     mass_needed,
     probability_within,
     probability_within_log,
-    queries_bracket,
     queries_needed,
     queries_needed_from_log,
 )
@@ -31,20 +29,16 @@ from rote.stats.units import Places, Units, choose_units
 
 __all__ = [
     "MassKind",
-    "QueryBracket",
     "RateCurve",
     "RateCurves",
-    "bracketed_rate_curves",
     "log_queries_needed",
     "mass_needed",
     "probability_within",
     "probability_within_log",
-    "queries_bracket",
     "queries_needed",
     "queries_needed_from_log",
     "query_grid",
     "rate_curves",
-    "rate_curves_by_group",
 ]
 
 PROBABILITIES = (0.1, 0.5, 0.9, 0.999)
@@ -85,13 +79,6 @@ class RateCurves:
         return self.worst_case.n
 
 
-class CurvesBracket(NamedTuple):
-    """Certified: the true rate lies between the two at every n and p, for these windows."""
-
-    at_least: RateCurves
-    at_most: RateCurves
-
-
 def query_grid(largest: float = 1e6, per_decade: int = 4) -> tuple[float, ...]:
     """Whole numbers of queries from 1 to `largest`, evenly spaced on a log axis, without repeats."""
     if not 1.0 <= largest < math.inf or per_decade < 1:
@@ -126,50 +113,6 @@ def rate_curves(
         needed = queries_needed_from_log(logs, p)
         curves.append(RateCurve(p, grid, tuple(rates.of(needed <= n) for n in grid)))
     return RateCurves(tuple(curves), rates.of(logs > -math.inf), mass_kind)
-
-
-def bracketed_rate_curves(
-    mass_lower: ArrayLike,
-    mass_upper: ArrayLike,
-    places: Places | None = None,
-    *,
-    queries: Sequence[float] | None = None,
-    probabilities: Sequence[float] = PROBABILITIES,
-    level: float = 0.95,
-) -> CurvesBracket:
-    """(ε, n, p): curves that the true near-verbatim curve lies between, from certified bounds on the masses."""
-    sides = []
-    for masses, kind in ((mass_lower, MassKind.LOWER_BOUND), (mass_upper, MassKind.UPPER_BOUND)):
-        with np.errstate(divide="ignore"):
-            logs = np.minimum(np.log(np.asarray(masses, dtype=np.float64)), 0.0)
-        sides.append(
-            rate_curves(logs, places, queries=queries, probabilities=probabilities, mass_kind=kind, level=level)
-        )
-    return CurvesBracket(*sides)
-
-
-def rate_curves_by_group(
-    log_masses: ArrayLike,
-    groups: Sequence[Key],
-    places: Places | None = None,
-    *,
-    queries: Sequence[float] | None = None,
-    probabilities: Sequence[float] = PROBABILITIES,
-    mass_kind: MassKind = MassKind.EXACT,
-    level: float = 0.95,
-) -> dict[Key, RateCurves]:
-    """Curves for each group in rising order: target against control, or by number of copies."""
-    logs = np.asarray(log_masses, dtype=np.float64)
-    if len(groups) != logs.size:
-        raise ConfigError(f"{logs.size} masses but {len(groups)} group labels; give one label per window.")
-    answer: dict[Key, RateCurves] = {}
-    for key in sorted(set(groups)):
-        mask = np.fromiter((label == key for label in groups), dtype=np.bool_, count=len(groups))
-        part = places.subset(mask) if places is not None else None
-        answer[key] = rate_curves(
-            logs[mask], part, queries=queries, probabilities=probabilities, mass_kind=mass_kind, level=level
-        )
-    return answer
 
 
 class _NestedRates:

@@ -6,7 +6,7 @@ the smallest float (given as logarithms) keep full precision.
 """
 
 import math
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -74,26 +74,6 @@ def mass_needed(n: float, p: float) -> float:
     if not n > 0.0:
         raise ConfigError(f"{n} queries can reproduce nothing; give 1 or more.")
     return -math.expm1(math.log1p(-p) / n) if p < 1.0 else (1.0 if n < math.inf else 0.0)
-
-
-class QueryBracket(NamedTuple):
-    """The queries needed lie between these, because the mass lies between its certified bounds."""
-
-    fewest: FloatArray
-    """From the upper bound on the mass."""
-    most: FloatArray
-    """From the lower bound on the mass; inf where the lower bound is 0."""
-
-
-def queries_bracket(mass_lower: ArrayLike, mass_upper: ArrayLike, *, p: float) -> QueryBracket:
-    """(ε, n, p): certified bounds on a near-verbatim mass as certified bounds on the queries it needs."""
-    lower, upper = np.asarray(mass_lower, dtype=np.float64), np.asarray(mass_upper, dtype=np.float64)
-    if lower.shape != upper.shape:
-        raise ConfigError(f"{lower.size} lower bounds but {upper.size} upper bounds; give one of each per window.")
-    crossed = int(np.sum(lower > upper * (1.0 + EXCESS_TOLERANCE) + EXCESS_TOLERANCE))
-    if crossed:
-        raise ConfigError(f"{crossed} windows have a lower bound above the upper bound; the masses are mixed up.")
-    return QueryBracket(queries_needed(np.minimum(upper, 1.0), p), queries_needed(lower, p))
 
 
 def _queries(log_miss: FloatArray, p: float, *, whole: bool) -> FloatArray:
