@@ -3,6 +3,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 NUMERIC := tests/distance tests/models tests/search tests/explore tests/scan tests/prior tests/stats tests/test_policy.py
+# Processes that are killed, and machines: what they test is no arithmetic.
+NOT_NUMERIC := $(addprefix --ignore=tests/scan/test_,ray.py ranks.py interruptions.py shards.py)
 
 .PHONY: demo test test-plain-cpu check bench format clean chromium
 
@@ -14,7 +16,7 @@ test: .venv/.dev chromium
 
 # The numeric tests once more as another CPU would compute them: no vector units, one thread.
 test-plain-cpu: .venv/.dev
-	ATEN_CPU_CAPABILITY=default OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow" $(NUMERIC)
+	ATEN_CPU_CAPABILITY=default OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow" $(NUMERIC) $(NOT_NUMERIC)
 
 # Browser tests need Debian's Chromium: installed where that is allowed, else they skip and this line says why.
 chromium:
