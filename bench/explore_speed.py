@@ -107,7 +107,7 @@ def explore(name: str, task: SearchTask, outcome: SearchOutcome, budget: int) ->
     pool = OpenMass(ball, outcome.frontier, accepted=outcome.bounds.lower, unlisted=outcome.unlisted)
     if name == "residual":
         wanted = ResidualOptions(token_evals=budget, relative_error=None)
-        return estimate_open(pool, np.random.default_rng(task.key), wanted, chances=None)
+        return estimate_open(pool, np.random.default_rng(task.key), wanted, ratings=None)
     both = RefineOptions(token_evals=budget, gap=None, threshold=None, order="both")
     return refine(pool, both, is_remembered=True)
 

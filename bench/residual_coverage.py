@@ -27,7 +27,7 @@ from rote.models.table import TableModel
 from rote.policy import Policy, keep
 from rote.search import reference
 from rote.search.base import Limits, SearchOptions, SearchTask
-from rote.search.rating import completion_table
+from rote.search.rating import rating_table
 from rote.types import Estimate
 
 EDGES = (1e-10, 1e-8, 1e-6, 1e-4, 1e-3, 1e-2, 0.1, 0.5, 0.9, 1.0 + 1e-9)
@@ -42,7 +42,7 @@ class Case(NamedTuple):
     model: TableModel
     policy: Policy
     pool_parts: tuple[Any, ...]
-    chances: np.ndarray[Any, Any]
+    ratings: np.ndarray[Any, Any]
     truth: float
     band: int
     is_point_like: bool
@@ -92,9 +92,9 @@ def random_case(seed: int) -> Case | None:
         return None
     share = (truth - pool.lower) / pool.open_mass
     probs = model.score([(*PREFIX, *suffix)], length, [policy]).log_probs[0, 0].exp().tolist()
-    chances = completion_table(probs, options.edit_budget)
+    ratings = rating_table(probs, options.edit_budget)
     parts = (ball, outcome.frontier, outcome.bounds.lower)
-    return Case(model, policy, parts, chances, truth, band, min(share, 1 - share) < POINT_LIKE)
+    return Case(model, policy, parts, ratings, truth, band, min(share, 1 - share) < POINT_LIKE)
 
 
 def estimates(case: Case, seeds: int) -> Iterator[Estimate]:
@@ -102,8 +102,8 @@ def estimates(case: Case, seeds: int) -> Iterator[Estimate]:
     explorer = Explorer(case.model, case.policy, slots=1, limits=LIMITS)
     for seed in range(seeds):
         options = ResidualOptions(token_evals=BUDGETS[seed % len(BUDGETS)], relative_error=None)
-        chances = case.chances if seed % 2 else None
-        job = estimate_open(case.pool(), np.random.default_rng([seed, 5]), options, chances=chances)
+        ratings = case.ratings if seed % 2 else None
+        job = estimate_open(case.pool(), np.random.default_rng([seed, 5]), options, ratings=ratings)
         for _, estimate in explorer.run([ExploreTask(0, PREFIX, job)]):
             yield estimate
 

@@ -29,7 +29,7 @@ from rote.scan.options import RunConfig
 from rote.scan.source import cut_source, read_given
 from rote.search.base import SearchOptions, SearchOutcome, SearchTask
 from rote.search.engine import Engine
-from rote.search.rating import completion_table
+from rote.search.rating import rating_table
 from rote.types import Estimate
 
 TEXTS = ("alice", "alice_other_edition", "peter_pan", "peter_pan_other_edition", "jekyll_hyde")
@@ -65,9 +65,9 @@ def search_all(
 
 def estimate(searched: Searched, model: HuggingFaceModel, config: RunConfig, budget: int, seed: int) -> Any:
     pool = searched.pool(model.eos_ids, config.edit_budget)
-    chances = completion_table(searched.score.target_probs, config.edit_budget)
+    ratings = rating_table(searched.score.target_probs, config.edit_budget)
     options = ResidualOptions(token_evals=budget, relative_error=None)
-    return estimate_open(pool, np.random.default_rng(seed), options, chances=chances)
+    return estimate_open(pool, np.random.default_rng(seed), options, ratings=ratings)
 
 
 def row_of(searched: Searched, config: RunConfig, estimates: list[Estimate]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from rote.models.table import TableModel
 from rote.policy import Policy
 from rote.search.base import Limits
 from rote.search.frontier import Frontier, FrontierNode
-from rote.search.rating import completion_table
+from rote.search.rating import rating_table
 from rote.types import Estimate
 from tests.explore.estimator_cases import Case, open_case, random_case
 
@@ -26,10 +26,10 @@ TINY = 1e-12
 
 
 def estimated(case: Case, *, seed: int = 0, token_evals: int = 100, guided: bool = True, **more: float) -> Estimate:
-    chances = completion_table(case.target_probs, case.options.edit_budget) if guided else None
+    ratings = rating_table(case.target_probs, case.options.edit_budget) if guided else None
     options = ResidualOptions(token_evals=token_evals, relative_error=more.get("relative_error"))
     generator = np.random.default_rng([seed, 1])
-    result: Estimate = case.explore(estimate_open(case.pool(), generator, options, chances=chances))
+    result: Estimate = case.explore(estimate_open(case.pool(), generator, options, ratings=ratings))
     return result
 
 
@@ -89,7 +89,7 @@ def test_intervals_do_not_collapse_where_all_tickets_nearly_agree(chance: float)
     for seed in range(200):
         model, pool, truth = two_tokens(chance)
         options = ResidualOptions(token_evals=400, relative_error=None)
-        exploration = estimate_open(pool, np.random.default_rng(seed), options, chances=None)
+        exploration = estimate_open(pool, np.random.default_rng(seed), options, ratings=None)
         explorer = Explorer(model, Policy(1.0, 2), slots=1, limits=Limits(1, 3))
         ((_, estimate),) = explorer.run([ExploreTask(0, (1,), exploration)])
         assert estimate.interval.high - estimate.interval.low > 1e-5
@@ -102,7 +102,7 @@ def test_intervals_do_not_collapse_where_all_tickets_nearly_agree(chance: float)
 def test_a_limit_without_any_hit_follows_from_the_open_mass_alone() -> None:
     model, pool, _ = two_tokens(1e-12)
     options = ResidualOptions(token_evals=400, relative_error=None)
-    exploration = estimate_open(pool, np.random.default_rng(0), options, chances=None)
+    exploration = estimate_open(pool, np.random.default_rng(0), options, ratings=None)
     explorer = Explorer(model, Policy(1.0, 2), slots=1, limits=Limits(1, 3))
     ((_, estimate),) = explorer.run([ExploreTask(0, (1,), exploration)])
     assert estimate.value == pytest.approx(0.5)
@@ -135,7 +135,7 @@ def test_nothing_open_is_exact_and_free() -> None:
     pool = OpenMass(ball, Frontier.of([]), accepted=(0.2, 0.5))
     case = random_case(0)
     options = ResidualOptions(token_evals=10, relative_error=None)
-    estimate = case.explore(estimate_open(pool, np.random.default_rng(0), options, chances=None))
+    estimate = case.explore(estimate_open(pool, np.random.default_rng(0), options, ratings=None))
     assert (estimate.value, estimate.standard_error, estimate.token_evals) == (0.5, 0.0, 0)
     assert (*estimate.interval[:2], estimate.upper_limit) == (0.5, 0.5, 0.5)
 
@@ -144,7 +144,7 @@ def test_mass_that_was_not_listed_widens_the_interval_upwards() -> None:
     ball = Ball((0, 1), distance="hamming", budget=1)
     pool = OpenMass(ball, Frontier.of([FrontierNode((3,), math.log(0.1))]), accepted=(0.2, 0.5), unlisted=(0.1, 0.0))
     options = ResidualOptions(token_evals=50, relative_error=None)
-    estimate = random_case(1).explore(estimate_open(pool, np.random.default_rng(0), options, chances=None))
+    estimate = random_case(1).explore(estimate_open(pool, np.random.default_rng(0), options, ratings=None))
     assert estimate.interval.high >= 0.6 - 1e-12
     assert pool.bounds().upper[-1] == pytest.approx(0.7)
 

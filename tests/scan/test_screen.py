@@ -20,7 +20,7 @@ from rote.scan.options import RunConfig
 from rote.scan.pipeline import MeasuredWindow, Pipeline
 from rote.scan.screen import DENSITY_NEAR_FLOOR, Screen, screen_of
 from rote.scan.totals import screen_audit
-from rote.search.rating import completion_table, ratings
+from rote.search.rating import rating_table, ratings
 from rote.types import StopReason, Window
 from tests.scan.streams import CONFIG, knowing_model, passed, random_windows
 
@@ -258,5 +258,5 @@ def test_a_window_that_its_verbatim_probability_shows_is_not_missed() -> None:
     st.integers(0, 3),
 )
 def test_ratings_of_many_windows_are_those_of_each(probs: list[list[float]], budget: int) -> None:
-    alone = [float(np.exp(completion_table(window, budget)[0, -1])) for window in probs]
+    alone = [float(np.exp(rating_table(window, budget)[0, -1])) for window in probs]
     assert ratings(probs, budget).tolist() == pytest.approx(alone, rel=1e-9, abs=1e-300)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rote.search.rating import FLOOR, completion_table, ratings
+from rote.search.rating import FLOOR, rating_table, ratings
 from tests.oracle import poisson_binomial_tail
 
 probabilities = st.lists(st.one_of(st.floats(0, 1), st.sampled_from([0.0, 1e-9, 0.5, 1.0])), min_size=1, max_size=7)
@@ -15,7 +15,7 @@ probabilities = st.lists(st.one_of(st.floats(0, 1), st.sampled_from([0.0, 1e-9, 
 @settings(max_examples=60)
 @given(probabilities, st.integers(0, 4))
 def test_table_holds_the_tail_of_every_remaining_stretch_at_twice_the_budget(probs: list[float], budget: int) -> None:
-    table = completion_table(probs, budget)
+    table = rating_table(probs, budget)
     assert table.shape == (len(probs) + 1, budget + 1)
     floored = [max(p, FLOOR) for p in probs]
     for step in range(len(probs) + 1):
@@ -27,7 +27,7 @@ def test_table_holds_the_tail_of_every_remaining_stretch_at_twice_the_budget(pro
 
 @given(probabilities, st.integers(0, 4))
 def test_more_budget_and_less_left_to_do_never_lower_the_chance(probs: list[float], budget: int) -> None:
-    table = completion_table(probs, budget)
+    table = rating_table(probs, budget)
     assert (table <= 0).all()
     assert (table[:, 1:] >= table[:, :-1] - 1e-9).all()
     assert (table[1:] >= table[:-1] - 1e-9).all()
@@ -42,4 +42,4 @@ def test_memorized_and_ordinary_text_are_far_apart() -> None:
 
 def test_impossible_tokens_are_floored_not_fatal() -> None:
     assert ratings([[0.0] * 3 + [0.95] * 47], 5)[0] > 0.5
-    assert math.isfinite(completion_table([0.0] * 50, 5)[0, 0])
+    assert math.isfinite(rating_table([0.0] * 50, 5)[0, 0])

@@ -63,15 +63,15 @@ def estimate_open(
     generator: np.random.Generator,
     options: ResidualOptions,
     *,
-    chances: NDArray[np.float64] | None,
+    ratings: NDArray[np.float64] | None,
     p_verbatim: float | None = None,
 ) -> Exploration[Estimate]:
-    """The mass within the budget. `chances` [T + 1, budget + 1] are log chances to finish (`completion_table`).
+    """The mass within the budget. `ratings` [T + 1, budget + 1] are the log ratings of nodes (`rating_table`).
 
     Where the target's own probability is known, it is taken as known: tickets that end at the target count for nothing,
     and neither value nor limits are below what is certified, whether the search came upon the target or lost it.
     """
-    plan = _plan(pool, chances)
+    plan = _plan(pool, ratings)
     base, upper = _certain(pool, p_verbatim)
     if len(plan.nodes) == 0:
         limits = Interval(base, upper, LEVEL)
@@ -112,13 +112,13 @@ def _certain(pool: OpenMass, p_verbatim: float | None) -> tuple[float, float]:
     return base, base if is_known else max(pool.bounds().upper[-1], base)
 
 
-def _plan(pool: OpenMass, chances: NDArray[np.float64] | None) -> _Plan:
+def _plan(pool: OpenMass, ratings: NDArray[np.float64] | None) -> _Plan:
     nodes = pool.open_nodes()
     mass = np.exp(pool.tree.log_p[nodes])
-    promise = np.zeros(len(nodes))
-    if chances is not None:
-        promise = chances[pool.tree.depths[nodes], pool.ball.budget - pool.tree.least[nodes]]
-    order = np.lexsort((-mass, -promise))
+    rating = np.zeros(len(nodes))
+    if ratings is not None:
+        rating = ratings[pool.tree.depths[nodes], pool.ball.budget - pool.tree.least[nodes]]
+    order = np.lexsort((-mass, -rating))
     return _Plan(nodes[order], mass[order]) if mass.sum() > 0 else _Plan(nodes[:0], mass[:0])
 
 

@@ -21,7 +21,7 @@ from rote.scan.near import NearResult, with_verbatim
 from rote.scan.options import RunConfig
 from rote.search.base import SearchOutcome
 from rote.search.cache import TreeCache
-from rote.search.rating import completion_table
+from rote.search.rating import rating_table
 from rote.search.sizing import free_memory
 from rote.types import Verdict
 
@@ -128,9 +128,9 @@ def _explore(
     is_open = with_verbatim(pool.bounds(), item.score.p).verdict(config.threshold) == Verdict.NOT_SHOWN
     if config.estimate == "all" or (config.estimate == "auto" and is_open):
         generator = window_generator(config.seed, item.window.window_id)
-        chances = completion_table(probs, config.edit_budget)
+        ratings = rating_table(probs, config.edit_budget)
         wanted = residual_options(near, config)
-        item.estimate = yield from estimate_open(pool, generator, wanted, chances=chances, p_verbatim=item.score.p)
+        item.estimate = yield from estimate_open(pool, generator, wanted, ratings=ratings, p_verbatim=item.score.p)
         item.sampled_verdict = item.estimate.verdict(config.threshold)
         token_evals += item.estimate.token_evals
     item.near = _tightened(near, outcome, pool, config, p_verbatim=item.score.p, token_evals=token_evals)

@@ -93,10 +93,10 @@ class ScanFields(MembershipOptions):
         "(published), or never (off).", group="search",
     )  # fmt: skip
     rank: RankName = option(
-        "mass", "What ranks beams: mass, or promise (mass × chance to finish in budget).", group="search"
+        "mass", "What ranks beams: mass, or rating (mass × rating of what is left).", group="search"
     )
     max_children: int | None = option(
-        1024, "List at most this many children per beam; the rest is banked as mass.", group="search", at_least=1
+        1024, "List at most this many children per beam; the mass of the rest stays open.", group="search", at_least=1
     )
     screen: ScreenName = option(
         "auto", "Search only windows whose teacher-forced rating reaches the floor (auto), or all (off).",

@@ -9,7 +9,7 @@ from rote.distance import Viability
 from rote.errors import WindowError
 from rote.search.base import Limits, SearchOptions, SearchTask
 from rote.search.beam import BeamState
-from rote.search.rating import completion_table
+from rote.search.rating import rating_table
 from rote.search.scheduler import Slot
 
 
@@ -38,12 +38,12 @@ def fresh_state(
     is_verbatim = torch.zeros(count, lanes, dtype=torch.bool)
     is_verbatim[:, 0] = True
     target = torch.full((count, longest), -1, dtype=torch.int64)
-    promise = torch.zeros(count, longest + 1 if options.rank_by == "promise" else 1, budget + 1).double()
+    rating = torch.zeros(count, longest + 1 if options.rank_by == "rating" else 1, budget + 1).double()
     for row, slot in enumerate(slots):
         target[row, : len(suffixes[row])] = torch.tensor(suffixes[row])
-        if options.rank_by == "promise" and slot.task.target_probs is not None:
-            table = completion_table(slot.task.target_probs, budget)
-            promise[row, : len(table)] = torch.from_numpy(table)
+        if options.rank_by == "rating" and slot.task.target_probs is not None:
+            table = rating_table(slot.task.target_probs, budget)
+            rating[row, : len(table)] = torch.from_numpy(table)
     host = torch.device("cpu")
     fresh = BeamState(
         log_p=log_p,
@@ -55,7 +55,7 @@ def fresh_state(
         length=torch.tensor([len(suffix) for suffix in suffixes]),
         target=target,
         padded=viability.pad(suffixes, longest, host),
-        promise=promise,
+        rating=rating,
         bank=torch.zeros(count, budget + 1, dtype=torch.float64),
         unlisted=torch.zeros(count, budget + 1, dtype=torch.float64),
         eos=torch.zeros(count, dtype=torch.float64),

@@ -33,11 +33,11 @@ class SearchOptions:
     stop_rule: StopRuleName
     """`mass`: stop when the verdict at τ is decided. `published`: stop when the best beam is below τ/(B·k)."""
     rank_by: RankName
-    """What decides which children stay: probability so far, or probability × chance to finish in budget."""
+    """What decides which children stay: probability so far, or probability × rating."""
     keep: int | None
     """How many accepted continuations to return, heaviest first; None returns all."""
     max_children: int | None
-    """List at most this many children per beam (nucleus or no truncation); the mass of the rest is banked."""
+    """List at most this many children per beam (nucleus or no truncation); the mass of the rest stays open."""
     record_frontier: bool
     """Return the banked nodes themselves, for estimates and refinement."""
     keep_states: bool
@@ -82,7 +82,7 @@ class Limits(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SearchTask:
-    """One window to search. `target_probs` (the policy's probability of each target token) serves rank_by=promise."""
+    """One window to search. `target_probs` (the policy's probability of each target token) serves rank_by=rating."""
 
     key: int
     prefix_ids: tuple[int, ...]

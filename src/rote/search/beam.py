@@ -30,7 +30,7 @@ class BeamState:
     length: Tensor  # [slots] int64: T of each window
     target: Tensor  # [slots, longest suffix] int64
     padded: Tensor  # [slots, …] int64: target in the viability rule's layout
-    promise: Tensor  # [slots, longest suffix + 1, budget + 1] float64: log chance to finish in budget
+    rating: Tensor  # [slots, longest suffix + 1, budget + 1] float64: log rating by tokens done and edits left
     bank: Tensor  # [slots, budget + 1] float64: by least final distance
     unlisted: Tensor  # [slots, budget + 1] float64: children that were not listed, by their parent's
     eos: Tensor  # [slots] float64
@@ -170,9 +170,9 @@ def _choose(
     if options.negligible > 0:
         is_viable = is_viable & ((candidates.log_p >= math.log(options.negligible)) | is_verbatim)
     score = torch.where(is_viable, candidates.log_p, -math.inf)
-    if options.rank_by == "promise":
-        score = score + _promise(state, candidates, options.edit_budget)
-        # A chance of exactly 0 must not drop a viable child that would fit: it ranks last, not nowhere.
+    if options.rank_by == "rating":
+        score = score + _rating(state, candidates, options.edit_budget)
+        # A rating of exactly 0 must not drop a viable child that would fit: it ranks last, not nowhere.
         score = torch.where(is_viable & (score == -math.inf), -torch.finfo(score.dtype).max, score)
     width = min(options.beam_width, score.shape[1])
     # A stable sort, so that equal scores keep beam order whatever the device or batch.
@@ -193,9 +193,9 @@ def _choose(
     return chosen.gather(1, order), alive.gather(1, order), is_kept
 
 
-def _promise(state: BeamState, candidates: Candidates, budget: int) -> Tensor:
+def _rating(state: BeamState, candidates: Candidates, budget: int) -> Tensor:
     slots = torch.arange(len(state.step), device=state.step.device)
-    table = state.promise[slots, state.step + 1]  # [slots, budget + 1]
+    table = state.rating[slots, state.step + 1]  # [slots, budget + 1]
     return table.gather(1, (budget - candidates.least.long()).clamp(min=0))
 
 
@@ -220,7 +220,7 @@ def _following(state: BeamState, candidates: Candidates, chosen: Tensor, alive: 
         length=state.length,
         target=state.target,
         padded=state.padded,
-        promise=state.promise,
+        rating=state.rating,
         bank=state.bank,
         unlisted=state.unlisted,
         eos=state.eos,

@@ -2,8 +2,8 @@
 
 With q_t the policy's probability of target token t (at least `FLOOR`), independent trials with these probabilities
 fail at most f times with a Poisson-binomial tail. Twice the edit budget is allowed, because one edit upsets the
-prediction of the tokens after it too. The whole-window tail is the screen; the tails of the remaining tokens rank
-partial continuations. Both are heuristics: they choose where to look and never touch a bound.
+prediction of the tokens after it too. A window's rating is of all its tokens and serves the screen; a beam's is of the
+tokens it lacks and ranks beams. Both are heuristics: they choose where to look and never touch a bound.
 """
 
 from collections.abc import Sequence
@@ -15,8 +15,8 @@ FLOOR = 1e-6
 FAILURES_PER_EDIT = 2
 
 
-def completion_table(target_probs: Sequence[float], edit_budget: int) -> NDArray[np.float64]:
-    """log chance that tokens t+1 … T fail at most 2·e times, at [t, e]. Shape [T + 1, budget + 1]."""
+def rating_table(target_probs: Sequence[float], edit_budget: int) -> NDArray[np.float64]:
+    """[T + 1, budget + 1]: log rating of a beam of t tokens with e edits left: t+1 … T fail at most 2·e times."""
     length = len(target_probs)
     failures = FAILURES_PER_EDIT * edit_budget
     exactly = np.zeros(failures + 1)
@@ -33,7 +33,7 @@ def completion_table(target_probs: Sequence[float], edit_budget: int) -> NDArray
 
 
 def ratings(target_probs: Sequence[Sequence[float]], edit_budget: int) -> NDArray[np.float64]:
-    """The screen's rating of whole windows: the chance of at most 2ε failures among their trials. [windows]"""
+    """The rating of whole windows: that at most 2ε of their tokens fail. [windows]"""
     longest = max(map(len, target_probs), default=0)
     success = np.ones((len(target_probs), longest))  # a trial that cannot fail changes nothing
     for row, probs in enumerate(target_probs):
@@ -41,9 +41,9 @@ def ratings(target_probs: Sequence[Sequence[float]], edit_budget: int) -> NDArra
     exactly = np.zeros((len(target_probs), FAILURES_PER_EDIT * edit_budget + 1))
     exactly[:, 0] = 1.0
     for step in range(longest):
-        chance = success[:, step, None]
-        failed = exactly[:, :-1] * (1 - chance)
-        exactly *= chance
+        probability = success[:, step, None]
+        failed = exactly[:, :-1] * (1 - probability)
+        exactly *= probability
         exactly[:, 1:] += failed
     within: NDArray[np.float64] = np.minimum(exactly.sum(1), 1.0)
     return within

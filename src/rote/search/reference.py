@@ -1,7 +1,7 @@
 """Constrained beam search, slow and obvious: one window, Python lists, whole histories, no cache.
 
 This version judges the engine. Every variant of the method is here: baseline, Hamming, Levenshtein with the published
-and the exact rule, top-k and nucleus, the pinned verbatim path, the EOS rule, both stop rules, ranking by promise,
+and the exact rule, top-k and nucleus, the pinned verbatim path, the EOS rule, both stop rules, ranking by rating,
 sound bounds, the frontier.
 """
 
@@ -20,7 +20,7 @@ from rote.models.base import CausalModel
 from rote.policy import keep
 from rote.search.base import ByLeast, SearchOptions, SearchOutcome, SearchTask
 from rote.search.frontier import Frontier, FrontierNode
-from rote.search.rating import completion_table
+from rote.search.rating import rating_table
 from rote.types import Bounds, Continuation, StopReason
 
 
@@ -61,14 +61,14 @@ def search(model: CausalModel, task: SearchTask, options: SearchOptions) -> Sear
     """Search one window to the end, to an empty beam, or until the stop rule speaks."""
     viability = options.make_viability()
     length = len(task.suffix_ids)
-    promise = completion_table(task.target_probs, options.edit_budget) if task.target_probs is not None else None
+    rating = rating_table(task.target_probs, options.edit_budget) if task.target_probs is not None else None
     root = Node((), 0.0, viability.initial(torch.device("cpu")), 0, True)
     beam, ledger, frontier = [root], Ledger(), list[FrontierNode]()
     for step in range(1, length + 1):
         children = _children(model, task, options, viability, beam, step, ledger)
         if step == length:
             return _finished(task, options, viability, children, ledger, frontier)
-        ranked = sorted(children, key=lambda child: -_rank(child, options, promise, step))  # stable: ties keep order
+        ranked = sorted(children, key=lambda child: -_rank(child, options, rating, step))  # stable: ties keep order
         heavy = [child for child in ranked if not _is_negligible(child, options)]
         beam, pruned = heavy[: options.beam_width], heavy[options.beam_width :]
         pruned += [child for child in ranked if _is_negligible(child, options)]
@@ -130,10 +130,10 @@ def _opened(nodes: list[Node]) -> list[Open]:
     return [Open(math.exp(node.log_p), node.least) for node in nodes]
 
 
-def _rank(child: Node, options: SearchOptions, promise: NDArray[np.float64] | None, step: int) -> float:
-    if options.rank_by == "mass" or promise is None:
+def _rank(child: Node, options: SearchOptions, rating: NDArray[np.float64] | None, step: int) -> float:
+    if options.rank_by == "mass" or rating is None:
         return child.log_p
-    return child.log_p + float(promise[step, options.edit_budget - child.least])
+    return child.log_p + float(rating[step, options.edit_budget - child.least])
 
 
 def _is_negligible(child: Node, options: SearchOptions) -> bool:
