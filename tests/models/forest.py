@@ -4,10 +4,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from rote.models.base import CausalModel, TreeBatch
+from rote.models.packing import Chains, Nodes, pack
 
 
 class Grown(NamedTuple):
@@ -22,31 +24,22 @@ def batch_of(beams: list[list[Grown]], prefixes: dict[int, tuple[int, ...]], ent
 
     Asks for every beam and the end of every chain."""
     slots, lanes = len(beams), max((len(row) for row in beams), default=0)
-    ancestry = torch.zeros(slots, max(lanes, 1), entries, dtype=torch.bool)
-    positions = torch.zeros(slots, entries, dtype=torch.int64)
+    ancestry = np.zeros((slots, max(lanes, 1), entries), dtype=np.bool_)
+    positions = np.zeros((slots, entries), dtype=np.int64)
     for slot, row in enumerate(beams):
         for lane, node in enumerate(row):
             ancestry[slot, lane, list(node.entries)] = True
-            positions[slot, list(node.entries)] = torch.arange(len(node.entries))
-    nodes = [(slot, lane, node) for slot, row in enumerate(beams) for lane, node in enumerate(row)]
-    packed = [(slot, place, token) for slot, prefix in prefixes.items() for place, token in enumerate(prefix)]
-    ends = torch.tensor([len(prefix) for prefix in prefixes.values()], dtype=torch.int64).cumsum(0) - 1 + len(nodes)
-
-    def tensor(values: list[int]) -> Tensor:
-        return torch.tensor(values, dtype=torch.int64)
-
-    return TreeBatch(
-        token_ids=tensor([node.history[-1] for *_, node in nodes] + [token for *_, token in packed]),
-        positions=tensor([len(node.history) - 1 for *_, node in nodes] + [place for _, place, _ in packed]),
-        slots=tensor([slot for slot, *_ in nodes] + [slot for slot, *_ in packed]),
-        entries=tensor([node.entries[-1] for *_, node in nodes] + [place for _, place, _ in packed]),
-        lanes=tensor([lane for _, lane, _ in nodes]),
+            positions[slot, list(node.entries)] = np.arange(len(node.entries))
+    nodes = [node for row in beams for node in row]
+    newest = Nodes(
+        counts=np.array([len(row) for row in beams], dtype=np.int64),
+        token_ids=np.array([node.history[-1] for node in nodes], dtype=np.int64),
+        positions=np.array([len(node.history) - 1 for node in nodes], dtype=np.int64),
+        entries=np.array([node.entries[-1] for node in nodes], dtype=np.int64),
         ancestry=ancestry,
         entry_positions=positions,
-        beam_counts=tuple(len(row) for row in beams),
-        prefix_lengths=tuple(len(prefix) for prefix in prefixes.values()),
-        outputs=torch.cat([torch.arange(len(nodes)), ends]),
     )
+    return pack(newest, Chains([*prefixes], [*prefixes.values()]), device=torch.device("cpu"))
 
 
 def by_columns(batch: TreeBatch) -> TreeBatch:

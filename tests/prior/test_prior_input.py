@@ -25,7 +25,7 @@ def refused(place: Path, tmp_path: Path, **changes: Any) -> RoteError:
 def test_a_suffix_longer_than_the_context_gets_one_sentence(place: Path, tmp_path: Path) -> None:
     error = refused(place, tmp_path, suffix_tokens=60)
     assert isinstance(error, WindowError)
-    assert "60 tokens do not fit the model's context of 64" in str(error)
+    assert "tokens, but the model takes at most 64. Shorten --prefix-tokens or the suffixes." in str(error)
 
 
 def test_an_empty_prior_corpus_gets_one_sentence(place: Path, tmp_path: Path) -> None:

@@ -17,13 +17,14 @@ from rote.explore.ball import Judge, Standing
 from rote.explore.base import Explored, ExploreTask, Result
 from rote.explore.flight import ROOT, Flight, Queries
 from rote.explore.held_nodes import Memory
-from rote.explore.packing import ENTRY_STEP, Packed, pack
+from rote.explore.packing import ENTRY_STEP, Packed, pack_nodes
 from rote.models.base import TreeModel, TreeSession
 from rote.models.memory import grown
 from rote.models.numbers import require_numbers
+from rote.models.positions import require_positions
 from rote.policy import Kept, Policy, keep
 from rote.search.base import Limits
-from rote.search.sizing import free_memory, require_memory, require_positions
+from rote.search.sizing import free_memory, require_memory
 
 ENTRIES = 2048
 """Memory entries of a slot beyond its prefix and one path: what a window may have evaluated without forgetting."""
@@ -65,7 +66,7 @@ class Explorer:
         policy.check_vocabulary(model.vocab_size)
         if slots < 1:
             raise ConfigError(f"slots are {slots}; at least one window must be explored at a time.")
-        require_positions(model, limits)
+        require_positions(model, sum(limits))
         self.model, self.policy, self.slots, self.limits = model, policy, slots, limits
         self.entries = 2 * (limits.prefix_tokens + limits.suffix_tokens) + max(entries, LANES)
         require_memory(
@@ -135,7 +136,7 @@ class Explorer:
             flight.give(nodes, own) if place < len(asking) else flight.give_prefix(own)
 
     def _kept(self, session: TreeSession, packed: Packed) -> Kept:
-        batch = pack(packed, entries=session.entries, device=self.model.device)
+        batch = pack_nodes(packed, entries=session.entries, device=self.model.device)
         self.forwards += 1
         parts = [keep(logits, self.policy) for logits in session.forward_in_chunks(batch)]
         kept = parts[0] if len(parts) == 1 else Kept(*map(torch.cat, zip(*parts, strict=True)))

@@ -7,7 +7,8 @@ import torch
 from numpy.typing import NDArray
 
 from rote.models.base import TreeBatch
-from rote.models.memory import ranges, to_device, together_to_device
+from rote.models.memory import ranges
+from rote.models.packing import Chains, Nodes, pack
 
 ENTRY_STEP = 32
 """Columns are rounded up to this many, so that shapes repeat."""
@@ -38,44 +39,24 @@ class Views(NamedTuple):
     reaches: NDArray[np.int64]  # [rows]
 
 
-def pack(nodes: Packed, *, entries: int, device: torch.device) -> TreeBatch:
+def pack_nodes(nodes: Packed, *, entries: int, device: torch.device) -> TreeBatch:
     """Outputs are the wanted nodes in their order, then what follows each prefix."""
     views = _views(nodes, entries)
-    lengths = np.array([len(prefix) for prefix in nodes.prefixes], dtype=np.int64)
-    places = ranges(lengths)
     rows = np.repeat(np.arange(len(nodes.counts)), nodes.counts)
-    ends = len(rows) + np.cumsum(lengths) - 1
-    prefix_ids = np.array([token for prefix in nodes.prefixes for token in prefix], dtype=np.int64)
-    parts = (
-        np.concatenate([nodes.token_ids, prefix_ids]),
-        np.concatenate([nodes.prefix_tokens[rows] + nodes.depths - 1, places]),
-        np.concatenate([nodes.slots[rows], np.repeat(np.array(nodes.fresh, dtype=np.int64), lengths)]),
-        np.concatenate([nodes.entries, places]),
-        ranges(nodes.counts),
-        np.concatenate([nodes.wanted, ends]),
-        nodes.slots,
-        views.positions.ravel(),
-        views.columns.ravel(),
-    )
-    token_ids, positions, slots, places_there, lanes, outputs, row_slots, entry_positions, columns = together_to_device(
-        parts, device
-    )
-    shape = views.columns.shape
-    return TreeBatch(
-        token_ids=token_ids,
-        positions=positions,
-        slots=slots,
-        entries=places_there,
-        lanes=lanes,
-        ancestry=to_device(torch.from_numpy(views.sees), device),
-        entry_positions=entry_positions.view(shape),
-        beam_counts=tuple(nodes.counts.tolist()),
+    evaluated = Nodes(
+        counts=nodes.counts,
+        token_ids=nodes.token_ids,
+        positions=nodes.prefix_tokens[rows] + nodes.depths - 1,
+        entries=nodes.entries,
+        ancestry=views.sees,
+        entry_positions=views.positions,
+        slots=nodes.slots,
+        columns=views.columns,
         reaches=tuple(views.reaches.tolist()),
-        columns=columns.view(shape),
-        rows=row_slots,
-        prefix_lengths=tuple(lengths.tolist()),
-        outputs=outputs,
     )
+    chains = Chains(nodes.fresh, nodes.prefixes)
+    ends = len(rows) + np.cumsum(chains.lengths) - 1
+    return pack(evaluated, chains, outputs=np.concatenate([nodes.wanted, ends]), device=device)
 
 
 def _views(nodes: Packed, entries: int) -> Views:

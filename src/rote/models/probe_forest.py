@@ -4,12 +4,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from rote.models.base import TreeBatch, TreeSession
 from rote.models.hf_head import ChunkedHead
+from rote.models.packing import Chains, Nodes, pack
 
 SPARE_ENTRIES = 12
 """Entries beyond the longest history, so that nodes can lie apart."""
@@ -140,13 +142,12 @@ def _step(
 ) -> Step:
     """The newest token of every node in `beams`, then chains by slot; asks for every node, and places all along each
     chain."""
-    ancestry = torch.zeros(len(beams), max(1, *map(len, beams)), entries, dtype=torch.bool)
-    positions = torch.zeros(len(beams), entries, dtype=torch.int64)
+    ancestry = np.zeros((len(beams), max(1, *map(len, beams)), entries), dtype=np.bool_)
+    positions = np.zeros((len(beams), entries), dtype=np.int64)
     nodes = [(slot, lane, node) for slot, row in enumerate(beams) for lane, node in enumerate(row)]
     for slot, lane, node in nodes:
         ancestry[slot, lane, list(node.entries)] = True
-        positions[slot, list(node.entries)] = torch.arange(len(node.entries))
-    packed = [(slot, place, token) for slot, chain in chains.items() for place, token in enumerate(chain)]
+        positions[slot, list(node.entries)] = np.arange(len(node.entries))
     outputs = list(range(len(nodes)))
     histories = [node.history for *_, node in nodes]
     start = len(nodes)
@@ -156,22 +157,15 @@ def _step(
             outputs.append(start + length - 1)
             histories.append(chain[:length])
         start += len(chain)
-
-    def tensor(values: list[int]) -> Tensor:
-        return torch.tensor(values, dtype=torch.int64, device=device)
-
-    batch = TreeBatch(
-        token_ids=tensor([node.history[-1] for *_, node in nodes] + [token for *_, token in packed]),
-        positions=tensor([len(node.history) - 1 for *_, node in nodes] + [place for _, place, _ in packed]),
-        slots=tensor([slot for slot, *_ in nodes] + [slot for slot, *_ in packed]),
-        entries=tensor([node.entries[-1] for *_, node in nodes] + [place for _, place, _ in packed]),
-        lanes=tensor([lane for _, lane, _ in nodes]),
-        ancestry=ancestry.to(device),
-        entry_positions=positions.to(device),
-        beam_counts=tuple(map(len, beams)),
-        prefix_lengths=tuple(map(len, chains.values())),
-        outputs=tensor(outputs),
+    newest = Nodes(
+        counts=np.array([len(row) for row in beams]),
+        token_ids=np.array([node.history[-1] for *_, node in nodes], dtype=np.int64),
+        positions=np.array([len(node.history) - 1 for *_, node in nodes], dtype=np.int64),
+        entries=np.array([node.entries[-1] for *_, node in nodes], dtype=np.int64),
+        ancestry=ancestry,
+        entry_positions=positions,
     )
+    batch = pack(newest, Chains([*chains], [*chains.values()]), outputs=np.array(outputs), device=device)
     per_slot = [len(row) for row in beams if row] + [PLACES_OF_A_CHAIN] * len(chains)
     return Step(batch, tuple(histories), per_slot)
 

@@ -12,9 +12,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from rote.errors import ConfigError, WindowError
+from rote.errors import ConfigError
 from rote.models.base import TreeBatch, TreeModel, TreeSession
 from rote.models.numbers import require_numbers
+from rote.models.packing import Chains, pack
+from rote.models.positions import require_positions
 from rote.models.scoring import score_tokens
 from rote.policy import Policy, log_weight_of_all
 
@@ -24,6 +26,7 @@ LOGITS_AT_ONCE = {"cpu": 1 << 21, "cuda": 1 << 28}
 QUERIES_AT_ONCE = {"cpu": 512, "cuda": 8192}
 LANES = {"cpu": 128, "cuda": 256}
 """Trie nodes per slot and forward; more would only widen the attention mask."""
+CONTEXT_ADVICE = "Shorten --prefix-tokens or the suffixes."
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +82,8 @@ class SharedPrefixScorer:
     def _check(self, prefixes: Sequence[Sequence[int]]) -> None:
         if not all(len(prefix) for prefix in prefixes):
             raise ConfigError("a prefix without tokens cannot be continued; give at least one token, BOS for example.")
-        require_context(self._model, max(map(len, prefixes), default=0), self.longest_suffix)
+        longest = max(map(len, prefixes), default=0) + self.longest_suffix
+        require_positions(self._model, longest, advice=CONTEXT_ADVICE)
 
     def _batches(self, prefixes: Sequence[Sequence[int]]) -> Iterator[Sequence[Sequence[int]]]:
         widest = max(1, *(group.nodes for group in self._groups))
@@ -91,7 +95,7 @@ class SharedPrefixScorer:
         longest = max(map(len, prefixes))
         widest = max(group.nodes for group in self._groups)
         session = self._model.open_tree(len(prefixes), longest + widest, longest=longest + self.longest_suffix)
-        root = session.forward(self._prefix_batch(prefixes))  # [slots, vocab]
+        root = session.forward(pack(chains=Chains(range(len(prefixes)), prefixes), device=self._model.device))
         log_p = torch.empty(len(prefixes), self._distinct, dtype=torch.float64)
         for group in self._groups:
             log_p[:, list(group.suffixes)] = self._score_group(session, group, prefixes, root).cpu()
@@ -124,23 +128,6 @@ class SharedPrefixScorer:
         tokens = group.edge_ids.repeat(slots)
         return score_tokens(rows, tokens, [self._policy]).log_probs[0].reshape(slots, edges)
 
-    def _prefix_batch(self, prefixes: Sequence[Sequence[int]]) -> TreeBatch:
-        device = self._model.device
-        lengths = torch.tensor([len(prefix) for prefix in prefixes], device=device)
-        order = torch.cat([torch.arange(len(prefix), device=device) for prefix in prefixes])
-        return TreeBatch(
-            token_ids=torch.tensor([token for prefix in prefixes for token in prefix], device=device),
-            positions=order,
-            slots=torch.arange(len(prefixes), device=device).repeat_interleave(lengths),
-            entries=order,
-            lanes=torch.empty(0, dtype=torch.int64, device=device),
-            ancestry=torch.zeros(len(prefixes), 1, int(lengths.max()), dtype=torch.bool, device=device),
-            entry_positions=torch.arange(int(lengths.max()), device=device).repeat(len(prefixes), 1),
-            beam_counts=(0,) * len(prefixes),
-            prefix_lengths=tuple(len(prefix) for prefix in prefixes),
-            outputs=lengths.cumsum(0) - 1,
-        )
-
     def _node_batch(self, group: TrieGroup, prefixes: Sequence[Sequence[int]]) -> TreeBatch:
         """The group's nodes for every slot, at the entries behind the longest prefix, over an earlier group's."""
         device, slots, nodes = self._model.device, len(prefixes), group.nodes
@@ -161,16 +148,6 @@ class SharedPrefixScorer:
             beam_counts=(nodes,) * slots,
             prefix_lengths=(),
             outputs=torch.arange(slots * nodes, device=device),
-        )
-
-
-def require_context(model: TreeModel, prefix_tokens: int, suffix_tokens: int) -> None:
-    """A WindowError when the model's context cannot hold both."""
-    limit = model.max_positions
-    if limit is not None and prefix_tokens + suffix_tokens > limit:
-        raise WindowError(
-            f"a prefix of {prefix_tokens} and a suffix of {suffix_tokens} tokens do not fit the model's context "
-            f"of {limit}; shorten --prefix-tokens or the suffixes."
         )
 
 

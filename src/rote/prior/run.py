@@ -10,7 +10,8 @@ from typing import Any
 from rote.corpus.documents import Document, read_documents
 from rote.models.base import LanguageModel
 from rote.models.opening import open_model
-from rote.models.shared_prefix import require_context
+from rote.models.positions import require_positions
+from rote.models.shared_prefix import CONTEXT_ADVICE
 from rote.prior.calibration import read_generic
 from rote.prior.columns import LengthScores, prior_schema, rows_of
 from rote.prior.draws import DrawnPrefixes, draw_prefixes
@@ -52,7 +53,7 @@ def prior_to_folder(
     with progress.phase("reading what to score"):
         items = read_items(config, model)
         longest = max(len(item.window.suffix_ids) for item in items.items)
-        require_context(model, config.longest_prefix, longest)
+        require_positions(model, config.longest_prefix + longest, advice=CONTEXT_ADVICE)
         generic = [encoding.ids for encoding in model.encode_batch(read_generic(config.generic))]
     with progress.phase("drawing prefixes"):
         drawn = draw_prefixes(

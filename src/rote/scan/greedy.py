@@ -16,8 +16,8 @@ import torch
 from numpy.typing import NDArray
 
 from rote.models.base import TreeBatch, TreeModel
-from rote.models.memory import to_device, together_to_device
 from rote.models.numbers import require_numbers
+from rote.models.packing import Nodes, pack
 from rote.models.teacher_forcing import VerbatimScore
 from rote.policy import keep, top_tokens, zero_or_nan
 from rote.scan.measured import Measured
@@ -125,7 +125,6 @@ class _Answers:
 
     def batch(self, rows: Ints, device: torch.device) -> TreeBatch:
         """The newest token of each of these answers, behind its window's chain, seeing its own line."""
-        slots = self._slots[rows]
         chains = self._prefixes[rows] + self._lengths[rows] - 1
         shared = self._prefixes[rows] + self._left_at[rows]  # entries of the chain that the answer descends from
         decoded = self._count[rows] - self._left_at[rows]
@@ -134,25 +133,16 @@ class _Answers:
         is_decoded = (entries >= chains[:, None]) & (entries < (chains + decoded)[:, None])
         sees = (entries < shared[:, None]) | is_decoded
         positions = np.where(is_decoded, (shared - chains)[:, None] + entries, entries)
-        own = chains + decoded - 1
-        newest = self._tokens[rows, self._count[rows] - 1]
-        count = len(rows)
-        token_ids, where, slot_ids, own_entries, outputs = together_to_device(
-            [newest, shared + decoded - 1, slots, own, np.arange(count)], device
+        answers = Nodes(
+            counts=np.ones_like(rows),
+            token_ids=self._tokens[rows, self._count[rows] - 1],
+            positions=shared + decoded - 1,
+            entries=chains + decoded - 1,
+            ancestry=sees[:, None],
+            entry_positions=positions,
+            slots=self._slots[rows],
         )
-        return TreeBatch(
-            token_ids=token_ids,
-            positions=where,
-            slots=slot_ids,
-            entries=own_entries,
-            lanes=torch.zeros_like(outputs),
-            ancestry=to_device(torch.from_numpy(sees[:, None]), device),
-            entry_positions=to_device(torch.from_numpy(positions), device),
-            rows=slot_ids,
-            beam_counts=(1,) * count,
-            prefix_lengths=(),
-            outputs=outputs,
-        )
+        return pack(answers, device=device)
 
     def results(self) -> list[GreedyResult]:
         agree = (self._tokens == self._targets) & (np.arange(self._targets.shape[1]) < self._count[:, None])

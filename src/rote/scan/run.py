@@ -11,12 +11,12 @@ from typing import Any
 
 from rote.corpus.select import sample_key
 from rote.corpus.windows import Tally
-from rote.errors import WindowError
 from rote.models.base import LanguageModel
 from rote.models.endpoint import EndpointModel
 from rote.models.hf import HuggingFaceModel
 from rote.models.hf_compile import compile_layers
 from rote.models.opening import open_model
+from rote.models.positions import require_positions
 from rote.scan.columns import continuations_schema, facts_of, measures_of, results_schema
 from rote.scan.executor import NO_SECTIONS, executor_of
 from rote.scan.options import RunConfig
@@ -267,12 +267,8 @@ def check_fits(model: LanguageModel, config: RunConfig) -> None:
     """Fail before any work when the window or the policy cannot work with this model."""
     for policy in config.policies:
         policy.check_vocabulary(model.vocab_size)
-    need = config.prefix_tokens + config.suffix_tokens
-    if not config.pairs and model.max_positions is not None and need > model.max_positions:
-        raise WindowError(
-            f"prefix + suffix are {need} tokens, but {model.name} takes at most {model.max_positions}. "
-            "Shorten --prefix-tokens or --suffix-tokens."
-        )
+    if not config.pairs:
+        require_positions(model, config.prefix_tokens + config.suffix_tokens)
 
 
 def check_memory(model: LanguageModel, config: RunConfig, *, windows: int) -> None:

@@ -14,6 +14,7 @@ from rote.corpus.shared import find_shared, mark_shared
 from rote.corpus.windows import Selection, Tally, WindowOptions, WindowSet
 from rote.errors import ConfigError, WindowError
 from rote.models.base import LanguageModel
+from rote.models.positions import require_positions
 from rote.scan.options import RunConfig
 from rote.scan.shard import parse_shard
 from rote.store.merge import ByPlace, Order
@@ -149,11 +150,7 @@ def _of_pairs(pairs: Sequence[Pair], model: LanguageModel, config: RunConfig) ->
 def _require_sizes(pairs: Sequence[Pair], windows: Sequence[Window], model: LanguageModel, config: RunConfig) -> None:
     """Every pair fits the model, and its suffix is longer than the edit budget."""
     for pair, window in zip(pairs, windows, strict=True):
-        if model.max_positions is not None and len(window.ids) > model.max_positions:
-            raise WindowError(
-                f"{pair.place} has {len(window.ids)} tokens, but {model.name} takes at most {model.max_positions}; "
-                "shorten its prefix."
-            )
+        require_positions(model, len(window.ids), what=f"{pair.place} has", advice="Shorten its prefix.")
         if "near" in config.measures and len(window.suffix_ids) <= config.edit_budget:
             raise WindowError(
                 f"{pair.place} has a suffix of {len(window.suffix_ids)} tokens, and everything is within "

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from rote.models.base import TreeBatch, TreeSession
-from rote.models.memory import ranges, to_device, together_to_device
+from rote.models.memory import to_device
+from rote.models.packing import Chains, pack
 from rote.models.scoring import TokenScores, score_tokens, tokens_to_list
 from rote.policy import Kept, Policy, keep, top_tokens
 
@@ -91,30 +92,11 @@ def evaluate_chains(
 
 
 def _batch(pairs: Sequence[TokenPair], slots: Sequence[int], device: torch.device) -> TreeBatch:
-    chains = [pair.chain for pair in pairs]
-    lengths = np.array([len(chain) for chain in chains])
-    starts = np.cumsum(lengths) - lengths
-    first_outputs = starts + [len(pair.prefix_ids) - 1 for pair in pairs]
-    outputs = np.concatenate(
-        [np.arange(first, start + length) for first, start, length in zip(first_outputs, starts, lengths, strict=True)]
-    )
-    tokens = np.array([token for chain in chains for token in chain])
-    token_ids, positions, rows, outputs_there = together_to_device(
-        [tokens, ranges(lengths), np.repeat(slots, lengths), outputs], device
-    )
-    nothing = torch.zeros(0, dtype=torch.int64, device=device)
-    return TreeBatch(
-        token_ids=token_ids,
-        positions=positions,
-        slots=rows,
-        entries=positions,
-        lanes=nothing,
-        ancestry=torch.zeros(1, 1, 1, dtype=torch.bool, device=device),
-        entry_positions=torch.zeros(1, 1, dtype=torch.int64, device=device),
-        beam_counts=(),
-        prefix_lengths=tuple(lengths.tolist()),
-        outputs=outputs_there,
-    )
+    """The chains; what follows the prefix and every target token but the last is wanted."""
+    chains = Chains(slots, [pair.chain for pair in pairs])
+    ends = np.cumsum(chains.lengths)
+    outputs = [np.arange(end - len(pair.suffix_ids), end) for end, pair in zip(ends, pairs, strict=True)]
+    return pack(chains=chains, outputs=np.concatenate(outputs), device=device)
 
 
 def _padded(flat: Kept, lengths: Sequence[int]) -> Kept:

@@ -12,11 +12,12 @@ import torch
 
 from rote.errors import ConfigError, ModelError
 from rote.models.base import TreeModel
+from rote.models.positions import require_positions
 from rote.search.admission import checked_tasks
 from rote.search.base import Limits, SearchOptions, SearchOutcome, SearchTask
 from rote.search.scheduler import Scheduler, TaskQueue
 from rote.search.setup import Counters, Setup
-from rote.search.sizing import check_slots, first_entries, require_positions
+from rote.search.sizing import check_slots, first_entries
 from rote.search.stream import Stream
 
 
@@ -27,7 +28,7 @@ class Engine:
         options.policy.check_vocabulary(model.vocab_size)
         if slots < 1:
             raise ConfigError(f"slots are {slots}; at least one window must be searched at a time.")
-        require_positions(model, limits)
+        require_positions(model, sum(limits))
         check_slots(model, options, limits, slots)
         self.model = model
         self.options = options

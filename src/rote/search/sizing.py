@@ -5,7 +5,7 @@ from pathlib import Path
 
 import torch
 
-from rote.errors import ConfigError, WindowError
+from rote.errors import ConfigError
 from rote.models.base import TreeModel
 from rote.search.base import Limits, SearchOptions
 from rote.search.cache import TreeCache
@@ -72,16 +72,6 @@ def usable_memory(device: torch.device) -> int:
     time when it runs out."""
     memory = torch.cuda.mem_get_info(device)[1] if device.type == "cuda" else available_memory()
     return int(memory * USABLE_SHARE)
-
-
-def require_positions(model: TreeModel, limits: Limits) -> None:
-    """Refuse windows longer than any sequence the model takes."""
-    longest = limits.prefix_tokens + limits.suffix_tokens
-    if model.max_positions is not None and longest > model.max_positions:
-        raise WindowError(
-            f"prefix + suffix are {longest} tokens, but the model takes at most {model.max_positions}. "
-            "Shorten --prefix-tokens or --suffix-tokens."
-        )
 
 
 def require_memory(needed: int, device: torch.device, *, what: str, advice: str) -> None:
