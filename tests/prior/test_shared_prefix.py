@@ -115,7 +115,7 @@ class CountingModel(TableModel):
 
         def counted(batch: Any) -> torch.Tensor:
             self.queries += len(batch.token_ids)
-            self.widest = max(self.widest, *batch.beam_counts)
+            self.widest = max(self.widest, *batch.beam_counts, 0)
             return forward(batch)
 
         session.forward = counted  # type: ignore[method-assign]
