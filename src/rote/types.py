@@ -71,8 +71,9 @@ class Window:
     """`prefix_ids` followed by `suffix_ids`, cut from one document.
 
     The model is given the prefix; the suffix is what it would have to reproduce. Character positions are offsets
-    into the document's text: the prefix starts at `char_start`, the suffix at `suffix_char_start` and ends before
-    `char_end`. Token ids are kept because re-tokenising decoded text is not stable.
+    into the document's text: the window was cut at `char_start`, where its prefix starts (later, if it was cut with
+    room for a longer one); the suffix starts at `suffix_char_start` and ends before `char_end`. Token ids are kept
+    because re-tokenising decoded text is not stable.
     """
 
     window_id: str

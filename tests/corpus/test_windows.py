@@ -88,6 +88,39 @@ def test_windows_equal_tokenising_the_whole_rest_of_the_document(
     assert count_starts(documents, options) == len(windows) + sum(short.values())
 
 
+@given(
+    text=words | long_words,
+    room=st.tuples(st.integers(1, 6), st.integers(1, 6)),
+    tokens=st.tuples(st.integers(1, 6), st.integers(1, 6)),
+    stride_chars=st.none() | st.integers(1, 30),
+    bos_id=st.none() | st.just(0),
+    tokenizer=st.sampled_from([WordTokenizer(), ByteTokenizer()]),
+)
+def test_with_room_windows_are_the_middle_of_longer_ones(
+    text: str,
+    room: tuple[int, int],
+    tokens: tuple[int, int],
+    stride_chars: int | None,
+    bos_id: int | None,
+    tokenizer: WordTokenizer,
+) -> None:
+    prefix, suffix = (min(each) for each in zip(room, tokens, strict=True))
+    options = WindowOptions(prefix, suffix, stride_chars, prefix_room=room[0], suffix_room=room[1])
+    chosen = cut_windows([document(text)], tokenizer, options, bos_id=bos_id)
+    longer, short = obvious_windows([document(text)], tokenizer, WindowOptions(*room, stride_chars), bos_id)
+    assert chosen.tally.short == short
+    assert [window.window_id for window in chosen.windows] == [window.window_id for window in longer]
+    for window, whole in zip(chosen.windows, longer, strict=True):
+        spans = tokenizer.encode(text[whole.char_start :]).spans
+        kept = prefix if bos_id is None else prefix - 1
+        before = room[0] - (room[0] - len(whole.prefix_ids)) - (bos_id is not None)
+        assert window.prefix_ids == whole.prefix_ids[: bos_id is not None] + whole.prefix_ids[room[0] - kept :]
+        assert window.suffix_ids == whole.suffix_ids[:suffix]
+        assert window.suffix_char_start == whole.suffix_char_start
+        assert window.char_end == whole.char_start + spans[before + suffix - 1][1]
+        assert window.further["prefix_char_start"] == whole.char_start + spans[before - kept][0]
+
+
 def test_real_byte_level_bpe_gives_the_tokens_of_the_whole_rest() -> None:
     from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 

@@ -20,11 +20,12 @@ from rote.lab.tokenizer import train_tokenizer
 from rote.options import read_config_file
 from rote.report.rates import split_rows
 from rote.scan.options import RunConfig
+from rote.stats.population import Population
 from rote.store.manifest import read_manifest
 from rote.store.read import read_run
 from rote.study.comparisons import paired_cells
 from rote.study.figures import study_drawings
-from rote.study.folder import read_study
+from rote.study.folder import MeasuredCell, read_study
 from rote.study.options import StudyConfig
 from rote.study.section import study_content
 from rote.types import Split
@@ -99,6 +100,45 @@ def test_a_killed_grid_resumes_without_repeating_finished_cells_and_gives_one_pa
     assert rote("verify-run", out).code == 2
 
 
+def targets_of(one: MeasuredCell) -> Population:
+    return one.view.population.select(split_rows(one.view.population, Split.TARGET))
+
+
+def test_cells_of_every_prefix_and_target_length_have_the_same_windows(
+    models: TwoModels, rote: Command, tmp_path: Path
+) -> None:
+    file = write_study(
+        tmp_path / "study.yaml", models, model=str(models.smaller), measures=["verbatim"], prefix_tokens=[5, 11],
+        suffix_tokens=[12, 4], stride_chars=50, sample=20,
+    )  # fmt: skip
+    out = tmp_path / "study"
+    assert rote("study", file, "--out", out).code == 0
+    study = read_study(out)
+    pairs = paired_cells(study)
+    assert [pair.axis.name for pair in pairs] == ["prefix_tokens"] * 2 + ["suffix_tokens"] * 2
+    for pair in pairs:
+        assert pair.pairing.unpaired_share == 0
+        # By hand: the same characters after another prefix; the same first character before another length.
+        sides = [
+            [
+                (document, start, end if pair.axis.name == "prefix_tokens" else None)
+                for document, start, end in zip(
+                    part.document, part.suffix_char_start.tolist(), part.char_end.tolist(), strict=True
+                )
+            ]
+            for part in (targets_of(pair.first), targets_of(pair.second))
+        ]
+        assert [sides[1].index(span) for span in sides[0]] == pair.pairing.second.tolist()
+    lengths = {
+        tuple(one.cell.settings.values())[1:]: one.view.results.select(
+            pl.col("prefix_ids", "suffix_ids").list.len().unique()
+        ).row(0)
+        for one in study.cells
+    }
+    assert lengths == {(str(a), str(t)): (a, t) for a in (5, 11) for t in (12, 4)}
+    assert "100 % of the windows in these comparisons are paired" in " ".join(study_content(study).sentences)
+
+
 def another_tokenizer(folder: Path) -> Path:
     """An untrained model that cuts the same letters into shorter tokens than the tiny models do."""
     tokenizer = train_tokenizer(write_passages(3, 20, least_words=80), vocabulary_size=300)
@@ -124,7 +164,7 @@ def test_windows_of_two_tokenizers_are_paired_by_span_and_the_rest_is_stated(
     (pair,) = paired_cells(study)
     assert len(pair.pairing.first) > 20
     assert 0 < pair.pairing.unpaired_share < 1
-    parts = [one.view.population.select(split_rows(one.view.population, Split.TARGET)) for one in study.cells]
+    parts = [targets_of(one) for one in study.cells]
     for row, column in zip(pair.pairing.first, pair.pairing.second, strict=True):
         first, second = ((part, place) for part, place in zip(parts, (row, column), strict=True))
         assert first[0].document[first[1]] == second[0].document[second[1]]

@@ -14,7 +14,7 @@ from rote.errors import ConfigError
 from rote.options import build, option, read_config_file, required, settle
 from rote.options.declare import options_of
 from rote.scan.options import RunConfig, parse_policy
-from rote.study.grid import Cell, make_axes, make_cells
+from rote.study.grid import Axis, Cell, make_axes, make_cells
 from rote.study.options import StudyConfig
 from rote.study.smoke import shrunk
 
@@ -93,6 +93,7 @@ def prepare(values: Mapping[str, Any], *, place: str, document_facts: Mapping[st
     axes = make_axes(_axes(values, config))
     cells = make_cells(axes)
     fixed = {name: value for name, value in values.items() if name not in own and name not in {a.name for a in axes}}
+    fixed = rooms(axes, fixed) | fixed
     scans = {cell.name: scan_of(cell, fixed) for cell in cells}
     shared = next(iter(scans.values())).identity()
     set_by_axes = {name for axis in axes for name in _set_by(axis.name)}
@@ -123,6 +124,16 @@ def _axes(values: Mapping[str, Any], config: StudyConfig) -> dict[str, list[str]
     if config.policy:
         axes["policy"] = list(config.policy)
     return axes
+
+
+def rooms(axes: Sequence[Axis], fixed: Mapping[str, Any]) -> dict[str, int]:
+    """Room for the longest prefix and target of the grid, so that all cells of a model have the same windows."""
+    swept = {axis.name: axis.values for axis in axes if axis.is_swept and not fixed.get("pairs")}
+    return {
+        room: max(int(value) for value in swept[lengths])
+        for room, lengths in (("prefix_room", "prefix_tokens"), ("suffix_room", "suffix_tokens"))
+        if lengths in swept and all(value.isdecimal() for value in swept[lengths])
+    }
 
 
 def _word(value: Any) -> str:

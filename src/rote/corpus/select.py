@@ -187,7 +187,7 @@ def require_windows(tally: Tally, options: WindowOptions) -> None:
     """Raise a WindowError with the numbers unless there is at least one window."""
     if tally.windows:
         return
-    need = f"prefix + suffix need {options.prefix_tokens} + {options.suffix_tokens} = {options.tokens}"
+    need = f"prefix + suffix need {options.cut_prefix} + {options.cut_suffix} = {options.tokens}"
     short = tally.longest_short
     if short is None:
         raise WindowError(f"There is no document to cut windows from; {need} tokens of text.")

@@ -34,11 +34,18 @@ class Tokenizer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class WindowOptions:
-    """How windows are cut. `stride_chars` None means whole documents: one window at the start of each."""
+    """How windows are cut. `stride_chars` None means whole documents: one window at the start of each.
+
+    With room for more tokens, a window is cut that long and its outer ends are dropped: the last `prefix_tokens` of
+    `prefix_room` stay, and the first `suffix_tokens` of `suffix_room`. So the same room gives the same targets after
+    prefixes of any length, and the same prefixes before targets of any length.
+    """
 
     prefix_tokens: int = 50
     suffix_tokens: int = 50
     stride_chars: int | None = 20
+    prefix_room: int | None = None
+    suffix_room: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("prefix_tokens", "suffix_tokens", "stride_chars"):
@@ -47,12 +54,22 @@ class WindowOptions:
                 raise ConfigError(f"{name} is {value}; it must be at least 1.")
 
     @property
+    def cut_prefix(self) -> int:
+        """Tokens before the target while cutting."""
+        return self.prefix_room or self.prefix_tokens
+
+    @property
+    def cut_suffix(self) -> int:
+        return self.suffix_room or self.suffix_tokens
+
+    @property
     def whole_documents(self) -> bool:
         return self.stride_chars is None
 
     @property
     def tokens(self) -> int:
-        return self.prefix_tokens + self.suffix_tokens
+        """Tokens that a text must have from a start on."""
+        return self.cut_prefix + self.cut_suffix
 
 
 class WindowStart(NamedTuple):
@@ -221,14 +238,18 @@ def _window(
     needed = options.tokens - len(bos)
     if len(encoding.ids) < needed:
         return ShortWindow(start.document.name, start.char_start, len(encoding.ids) + len(bos))
-    boundary = options.prefix_tokens - len(bos)
+    boundary, end = options.cut_prefix - len(bos), needed - options.cut_suffix + options.suffix_tokens
+    first = options.cut_prefix - options.prefix_tokens
     return Window(
         window_id=start.window_id,
         document=start.document.name,
         split=start.document.split,
         char_start=start.char_start,
         suffix_char_start=start.char_start + encoding.spans[boundary][0],
-        char_end=start.char_start + encoding.spans[needed - 1][1],
-        prefix_ids=bos + tuple(encoding.ids[:boundary]),
-        suffix_ids=tuple(encoding.ids[boundary:needed]),
+        char_end=start.char_start + encoding.spans[end - 1][1],
+        prefix_ids=bos + tuple(encoding.ids[first:boundary]),
+        suffix_ids=tuple(encoding.ids[boundary:end]),
+        further={}
+        if options.prefix_room is None
+        else {"prefix_char_start": start.char_start + encoding.spans[first][0]},
     )

@@ -70,7 +70,7 @@ def _passage(view: RunView, row: int, continuations: Mapping[str, tuple[str, flo
     document = next(one for one in view.documents if one.first_row <= row < one.first_row + one.windows)
     start, end = int(population.suffix_char_start[row]), int(population.char_end[row])
     mass, exact = population.mass(population.edit_budget)[row], population.verbatim()[row]
-    prefix, target = _texts(document, int(population.char_start[row]), start, end)
+    prefix, target = _texts(document, int(view.prefix_starts[row]), start, end)
     found = continuations.get(str(population.window_id[row]))
     numbers = f"exact {probability(float(exact))}"
     if population.mass_lower is not None:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from rote.errors import RunError
 from rote.stats.population import Flags, Population, population_of
@@ -95,6 +96,12 @@ class RunView:
         spans = zip(lengths.min().row(0), lengths.max().row(0), strict=True)
         prefix, suffix = (str(high) if low == high else f"up to {high}" for low, high in spans)
         return prefix, suffix
+
+    @property
+    def prefix_starts(self) -> NDArray[np.int64]:
+        """Where each window's prefix begins: where it was cut, or later if it was cut with room for a longer one."""
+        is_later = "prefix_char_start" in self.results.columns
+        return self.results["prefix_char_start" if is_later else "char_start"].to_numpy().astype(np.int64)
 
     @property
     def copies(self) -> dict[str, int]:

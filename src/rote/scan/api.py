@@ -121,7 +121,10 @@ def _config(config: RunConfig | None, options: dict[str, Any], *, place: str) ->
 
 
 SOURCES = ("text", "control", "pairs")
-CUTTING = ("prefix_tokens", "suffix_tokens", "stride_chars", "whole_documents", "limit", "sample", "shard", "bos")
+CUTTING = (
+    "prefix_tokens", "suffix_tokens", "prefix_room", "suffix_room", "stride_chars", "whole_documents", "limit",
+    "sample", "shard", "bos",
+)  # fmt: skip
 
 
 def _scan_config(windows: Sequence[Window], config: RunConfig | None, options: dict[str, Any]) -> RunConfig:

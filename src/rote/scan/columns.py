@@ -241,13 +241,15 @@ def measures_of(config: RunConfig) -> tuple[Measure, ...]:
 
 RECORD_COLUMNS: Schema = (Column("copies", "int64"), Column("kind", "text"), Column("tags", "list[text]"))
 """What a pair says about itself: how often it stood in the training data, and words to group it by."""
+PREFIX_COLUMNS: Schema = (Column("prefix_char_start", "int64", is_required=True),)
+"""Where the prefix begins that the model was given, of a window that was cut with room for a longer one."""
 SHARED_COLUMNS: Schema = (Column("shared_share", "float64"), Column("shared_with", "text"))
 """How much of a control window's suffix stands in a target text, and in which if that is half of it or more."""
 
 
 def facts_of(config: RunConfig) -> Schema:
     """What the windows of a scan with these options carry beside their text (`Window.further`)."""
-    records = RECORD_COLUMNS if config.pairs else ()
+    records = RECORD_COLUMNS if config.pairs else PREFIX_COLUMNS if config.prefix_room is not None else ()
     return (*records, *(SHARED_COLUMNS if config.control or config.pairs else ()))
 
 

@@ -46,6 +46,15 @@ class ScanFields(MembershipOptions):
     adapter: str | None = like(Common, "adapter")
     prefix_tokens: int = like(Common, "prefix_tokens")
     suffix_tokens: int = like(Common, "suffix_tokens")
+    prefix_room: int | None = option(
+        None, "Cut windows with this many prefix tokens and give the model the last of them: runs with the same room "
+        "have the same targets after prefixes of any length.",
+        group="text", at_least=1, default_words="--prefix-tokens",
+    )  # fmt: skip
+    suffix_room: int | None = option(
+        None, "Cut windows with this many suffix tokens and measure the first of them, likewise.", group="text",
+        at_least=1, default_words="--suffix-tokens",
+    )  # fmt: skip
     stride_chars: int = like(Common, "stride_chars")
     whole_documents: bool = like(Common, "whole_documents")
     limit: int | None = like(Common, "limit")

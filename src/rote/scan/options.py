@@ -34,6 +34,7 @@ class RunConfig(ScanFields):
             raise ConfigError(
                 f"measures is empty; choose among {', '.join(get_args(MeasureName))}, separated by commas."
             )
+        self._require_room()
         for text in self.sweep:
             parse_policy(text)
             if self.sweep.count(text) > 1:
@@ -43,6 +44,14 @@ class RunConfig(ScanFields):
                 f"edit-budget is {self.edit_budget}, but nothing is more than {self.suffix_tokens} edits away from a "
                 f"suffix of {self.suffix_tokens} tokens; lower it."
             )
+
+    def _require_room(self) -> None:
+        for part in ("prefix", "suffix"):
+            room, tokens = getattr(self, f"{part}_room"), getattr(self, f"{part}_tokens")
+            if room is not None and self.pairs:
+                raise ConfigError(f"{part}-room is {room}, but pairs say themselves where they begin; leave it out.")
+            if room is not None and room < tokens:
+                raise ConfigError(f"{part}-room is {room}, too little for {part}-tokens {tokens}; raise it.")
 
     @property
     def has_budget(self) -> bool:

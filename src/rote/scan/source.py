@@ -108,6 +108,8 @@ def _of_texts(given: Given, model: LanguageModel, config: RunConfig) -> Source:
         prefix_tokens=config.prefix_tokens,
         suffix_tokens=config.suffix_tokens,
         stride_chars=None if config.whole_documents else config.stride_chars,
+        prefix_room=config.prefix_room,
+        suffix_room=config.suffix_room,
     )
     plan = plan_windows(documents, options, limit=config.limit, sample=config.sample, seed=config.seed)
     bos_id, shard = model.bos_id(config.bos), parse_shard(config.shard or "0/1")

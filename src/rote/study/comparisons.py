@@ -40,7 +40,10 @@ def paired_cells(study: StudyView) -> list[PairedCells]:
 
 def compare_cells(axis: Axis, first: MeasuredCell, second: MeasuredCell, *, least_overlap: float) -> PairedCells:
     one, other = _targets(first.view), _targets(second.view)
-    pairing = pair_by_span(Spans.of(one), Spans.of(other), least_overlap=least_overlap)
+    spans = Spans.of(one), Spans.of(other)
+    if axis.name == "suffix_tokens":
+        spans = spans[0].beginnings, spans[1].beginnings
+    pairing = pair_by_span(*spans, least_overlap=least_overlap)
     thresholds = first.view.threshold, second.view.threshold
     verbatim = _compared(
         one, other, pairing, [part.verbatim() >= tau for part, tau in zip((one, other), thresholds, strict=True)]

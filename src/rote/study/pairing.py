@@ -30,6 +30,11 @@ class Spans(NamedTuple):
         sides = np.where(population.is_control, "control:", "target:").astype(object)
         return cls(sides + population.document, population.suffix_char_start, population.char_end)
 
+    @property
+    def beginnings(self) -> "Spans":
+        """The first character of every target: what targets of different lengths after one prefix have in common."""
+        return self._replace(end=self.start + 1)
+
 
 class Pairing(NamedTuple):
     """`first[i]` and `second[i]` are positions of a pair, in the order of the first run."""

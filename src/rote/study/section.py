@@ -162,11 +162,19 @@ def pairing_sentences(study: StudyView, pairs: Sequence[PairedCells]) -> tuple[s
     overlaps = [float(overlap) for pair in pairs for overlap in pair.pairing.overlap]
     mean = sum(overlaps) / len(overlaps) if overlaps else float("nan")
     names = " and ".join(study.label_of(each.cell) for each in (worst.first, worst.second))
+    every = alone + 2 * together
+    share = percent(2 * together / every if every else float("nan"))
+    paired = (
+        "Windows are compared by where their targets stand in the text, also across tokenizers and prefix lengths: "
+        f"{share} of the windows in these comparisons are paired, and "
+        f"{integer(together)} pairs share {percent(mean)} of their characters on average (of different lengths: their "
+        "first character)."
+    )
+    if not alone:
+        return (paired,)
     return (
-        f"Windows are compared by where their targets stand in the text, also across tokenizers and prefix lengths: "
-        f"{integer(together)} pairs share {percent(mean)} of their characters on average.",
-        f"{integer(alone)} of {integer(alone + 2 * together)} windows in these comparisons "
-        f"({percent(alone / (alone + 2 * together))}) could not be paired; most in {names} "
+        paired,
+        f"{integer(alone)} of {integer(every)} windows ({percent(alone / every)}) could not be paired; most in {names} "
         f"({percent(worst.pairing.unpaired_share)}). They are in the rates of their own cells and in no difference.",
     )
 

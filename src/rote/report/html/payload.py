@@ -114,9 +114,9 @@ def _windows(view: RunView) -> dict[str, Any]:
 
 
 def _positions(view: RunView) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Window starts, suffix starts and ends in UTF-16 units of their document's text."""
+    """Prefix starts, suffix starts and ends in UTF-16 units of their document's text."""
     population = view.population
-    columns = [population.char_start.copy(), population.suffix_char_start.copy(), population.char_end.copy()]
+    columns = [view.prefix_starts.copy(), population.suffix_char_start.copy(), population.char_end.copy()]
     for document in view.documents:
         offsets = None if document.text is None else utf16_offsets(document.text)
         if offsets is not None:
