@@ -12,11 +12,15 @@ import polars as pl
 import pytest
 import torch
 import yaml
+from polars.testing import assert_frame_equal
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from rote.cli import study_cells
 from rote.cli.study import measure_study, prepare
 from rote.lab.prose import write_passages
 from rote.lab.tokenizer import train_tokenizer
+from rote.models.base import LanguageModel
+from rote.models.opening import open_model
 from rote.options import read_config_file
 from rote.report.rates import split_rows
 from rote.scan.options import RunConfig
@@ -98,6 +102,32 @@ def test_a_killed_grid_resumes_without_repeating_finished_cells_and_gives_one_pa
     assert (out / "manifest.json").read_bytes() == before
     table.write_bytes(table.read_bytes()[:-1])
     assert rote("verify-run", out).code == 2
+
+
+def test_a_model_is_loaded_once_for_all_its_cells_which_say_what_a_scan_alone_says(
+    models: TwoModels, rote: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded = []
+
+    def counted(name: str, **given: Any) -> LanguageModel:
+        loaded.append(name)
+        return open_model(name, **given)
+
+    monkeypatch.setattr(study_cells, "open_model", counted)
+    file = write_study(
+        tmp_path / "study.yaml", models, beam_width=[1, 4], sample=6, montecarlo_windows=1, montecarlo_samples=20
+    )
+    out = tmp_path / "study"
+    assert rote("study", file, "--out", out).code == 0
+    assert loaded == [str(models.smaller), str(models.lab.model.path)]
+    assert "nothing was measured" in rote("study", file, "--out", out).err
+    assert len(loaded) == 2, "a finished study needs no model"
+    alone = SMALL | {"beam-width": 4, "sample": 6}
+    options = [str(part) for name, value in alone.items() for part in (f"--{name}", value)]
+    places = ["--model", models.lab.model.path, "--text", models.lab.files.targets, "--out", tmp_path / "alone"]
+    assert rote("scan", *places, *options).code == 0
+    (last,) = out.glob("cells/04-*")
+    assert_frame_equal(read_run(last).results, read_run(tmp_path / "alone").results)
 
 
 def targets_of(one: MeasuredCell) -> Population:

@@ -2,14 +2,13 @@
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rote.cli.console import make_console
 from rote.cli.flags import command
 from rote.cli.look_first import look_first
-from rote.cli.progress import make_progress
 from rote.errors import ConfigError
 from rote.options import build, option, read_config_file, required, settle
 from rote.options.declare import options_of
@@ -95,6 +94,8 @@ def prepare(values: Mapping[str, Any], *, place: str, document_facts: Mapping[st
     fixed = {name: value for name, value in values.items() if name not in own and name not in {a.name for a in axes}}
     fixed = rooms(axes, fixed) | fixed
     scans = {cell.name: scan_of(cell, fixed) for cell in cells}
+    if config.montecarlo_windows and any(scan.is_served for scan in scans.values()):
+        raise ConfigError("montecarlo_windows samples models on this machine, not behind a server; leave it out.")
     shared = next(iter(scans.values())).identity()
     set_by_axes = {name for axis in axes for name in _set_by(axis.name)}
     sampled = {name: value for name, value in asdict(config).items() if name.startswith("montecarlo")}
@@ -163,94 +164,19 @@ def scan_of(cell: Cell, fixed: Mapping[str, Any]) -> RunConfig:
 
 def measure_study(prepared: Prepared, out: Path, *, fresh: bool, tell: Callable[[str], None]) -> "StudyResult":
     """Measure the cells that are missing."""
+    from rote.cli.study_cells import CellRuns
     from rote.study.run import run_study
 
+    runs = CellRuns(prepared.scans, prepared.config, prepared.document_facts, fresh=fresh)
     return run_study(
         prepared.plan,
         out,
-        measure=_measurer(prepared, fresh=fresh),
-        sample_windows=_sampler(prepared) if prepared.config.montecarlo_windows else None,
+        measure=runs.measure,
+        sample_windows=runs.sample if prepared.config.montecarlo_windows else None,
         tell=tell,
         command_line=sys.argv,
         fresh=fresh,
     )
-
-
-def _measurer(prepared: Prepared, *, fresh: bool) -> Callable[[Cell, Path], None]:
-    from rote.scan.run import scan_to_folder
-
-    def measure(cell: Cell, folder: Path) -> None:
-        config = replace(prepared.scans[cell.name], out=str(folder))
-        with make_progress() as progress:
-            scan_to_folder(
-                config,
-                progress=progress,
-                command_line=sys.argv,
-                fresh=fresh,
-                document_facts=prepared.document_facts,
-            )
-
-    return measure
-
-
-def _sampler(prepared: Prepared) -> Callable[[Cell, Path], Sequence[Mapping[str, Any]]]:
-    """Samples a few extractable windows of a finished cell, evenly spread from the lightest to the heaviest."""
-    from rote.explore.explorer import ENTRIES, choose_room
-    from rote.explore.montecarlo import MonteCarloOptions, sample_windows
-    from rote.models.hf import load
-    from rote.scan.source import fitted
-    from rote.store.columns import window_of
-    from rote.store.read import read_run
-
-    def sample(cell: Cell, folder: Path) -> list[dict[str, Any]]:
-        config = prepared.scans[cell.name]
-        stored = read_run(folder).results
-        if "mass_lower" not in stored.columns:
-            return []
-        rows = chosen_rows(stored.rows(named=True), config.threshold, prepared.config.montecarlo_windows)
-        windows = [window_of(row) for row in rows]
-        if not windows:
-            return []
-        sized = fitted(config, windows)
-        model = load(config.model, revision=config.revision, dtype=config.dtype, device=config.device)
-        options = MonteCarloOptions(
-            policy=config.policy,
-            distance=config.distance if config.distance != "none" else "levenshtein",
-            edit_budget=config.edit_budget,
-            samples=prepared.config.montecarlo_samples,
-            replicates=1,
-            seed=config.seed,
-            stops_when_lost=True,
-        )
-        slots = sized.slots or choose_room(model, sized.limits, evaluations=ENTRIES).slots
-        found = {
-            one.window.window_id: one
-            for one in sample_windows(model, windows, options, slots=slots, limits=sized.limits)
-        }
-        return [_sampled_row(row, found[row["window_id"]].curve) for row in rows]
-
-    return sample
-
-
-def chosen_rows(rows: Sequence[Mapping[str, Any]], threshold: float, count: int) -> list[Mapping[str, Any]]:
-    """`count` extractable target windows at even steps of their rank by mass; all when there are no more."""
-    extractable = [row for row in rows if row["split"] == "target" and row["mass_lower"][-1] >= threshold]
-    ranked = sorted(extractable, key=lambda row: (row["mass_lower"][-1], row["window_id"]))
-    if len(ranked) <= count:
-        return ranked
-    return [ranked[round((place + 0.5) * len(ranked) / count - 0.5)] for place in range(count)]
-
-
-def _sampled_row(row: Mapping[str, Any], curve: Sequence[Any]) -> dict[str, Any]:
-    return {
-        "window_id": row["window_id"],
-        "p_verbatim": row.get("p_verbatim"),
-        "mass_lower": row["mass_lower"][-1],
-        "mass_upper": row["mass_upper"][-1],
-        "hits": [point.hits for point in curve],
-        "samples": [point.samples for point in curve],
-        "evaluations": [float(point.token_evals) for point in curve],
-    }
 
 
 def smoke_values(values: Mapping[str, Any], out: Path) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:

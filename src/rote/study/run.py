@@ -72,13 +72,16 @@ def run_study(
     ) as session:
         if session.is_complete:
             return StudyResult(session.path, was_complete=True, measured=0)
-        finished = session.finished_ids()
+        finished, sampled = session.finished_ids(), []
+        base = () if sample_windows is None else base_cells(plan.axes, plan.cells)
         for number, cell in enumerate(plan.cells, start=1):
             if cell.name not in finished:
                 tell(f"cell {number} of {len(plan.cells)}: {cell.name}")
                 measure(cell, cell_folder(out, cell))
                 session.add(cell_row(cell, cell_folder(out, cell)))
-        sampled = [] if sample_windows is None else _sample(plan, out, sample_windows, tell, fresh=fresh)
+            # At once, while the model is there.
+            if sample_windows is not None and cell in base:
+                sampled.append(_sample(plan, cell, out, sample_windows, tell, fresh=fresh))
         complete(session, plan, sampled, command_line)
     return StudyResult(session.path, was_complete=False, measured=len(plan.cells) - len(finished))
 
@@ -148,21 +151,16 @@ def _manifest(path: Path) -> dict[str, Any]:
     return manifest
 
 
-def _sample(plan: Plan, out: Path, sample_windows: SampleWindows, tell: Tell, *, fresh: bool) -> list[Path]:
-    manifests = []
-    for cell in base_cells(plan.axes, plan.cells):
-        run = _manifest(cell_folder(out, cell) / "manifest.json")["run_id"]
-        folder = sampled_folder(out, cell)
-        identity = {"run": run, "sampling": dict(plan.sampling)}
-        with RunSession.open(
-            folder, kind=SAMPLED_KIND, identity=identity, schema=SAMPLED_COLUMNS, fresh=fresh
-        ) as session:
-            if not session.is_complete:
-                tell(f"sampling windows of {cell.name}")
-                rows = sample_windows(cell, cell_folder(out, cell))
-                for row in rows:
-                    if row["window_id"] not in session.finished_ids():
-                        session.add(row)
-                session.complete({"config": dict(plan.sampling), "run": run}, order=[row["window_id"] for row in rows])
-        manifests.append(folder / "manifest.json")
-    return manifests
+def _sample(plan: Plan, cell: Cell, out: Path, sample_windows: SampleWindows, tell: Tell, *, fresh: bool) -> Path:
+    """The manifest of a cell's sampled windows, which are sampled unless they were before."""
+    run = _manifest(cell_folder(out, cell) / "manifest.json")["run_id"]
+    folder, identity = sampled_folder(out, cell), {"run": run, "sampling": dict(plan.sampling)}
+    with RunSession.open(folder, kind=SAMPLED_KIND, identity=identity, schema=SAMPLED_COLUMNS, fresh=fresh) as session:
+        if not session.is_complete:
+            tell(f"sampling windows of {cell.name}")
+            rows = sample_windows(cell, cell_folder(out, cell))
+            for row in rows:
+                if row["window_id"] not in session.finished_ids():
+                    session.add(row)
+            session.complete({"config": dict(plan.sampling), "run": run}, order=[row["window_id"] for row in rows])
+    return folder / "manifest.json"
