@@ -15,7 +15,7 @@ import numpy as np
 from scipy.optimize import nnls
 
 from rote.scan.model_shapes import SHAPES, ModelShape
-from rote.scan.prediction import GPU_BYTES, Costs, Scan, predict, seconds_of, slots_of, work_of
+from rote.scan.prediction import Costs, Scan, Slots, predict, seconds_of, work_of
 
 RESULTS = Path(__file__).parent / "results"
 CONSTANTS = Path(__file__).parent.parent / "src" / "rote" / "scan" / "measured_costs.py"
@@ -34,6 +34,8 @@ class Run(NamedTuple):
     scan: Scan
     seconds: float
     stages: dict[str, dict[str, float]]
+    slots: Slots
+    """Those it had: chosen at first, and kept."""
 
 
 class Source(NamedTuple):
@@ -50,16 +52,20 @@ def read_source() -> Source:
     shares = {"not_memorized": 0.0, "mix": 0.05, "memorized": 1.0}
     found = {"7b": {"layers": seven["layers"], "runs": {name: seven[name] for name in shares}}} | scaling["shapes"]
     runs = [
-        _run(size, name, found[size]["runs"][name], found[size]["layers"], share)
+        _run(size, name, found[size], share)
         for size in sorted(found, key=lambda size: int(size[:-1]))
         for name, share in shares.items()
     ]
     return Source(scaling["environment"]["device"], scaling["environment"]["measured_at"], runs)
 
 
-def _run(size: str, name: str, values: dict[str, Any], layers: int, share: float) -> Run:
+def _run(size: str, name: str, found: dict[str, Any], share: float) -> Run:
+    values = found["runs"][name]
     scan = Scan(windows=values["windows"], memorized_share=share)
-    return Run(size, name, replace(SHAPES[size], layers=layers), scan, values["seconds"], values.get("stages", {}))
+    # Text that is not memorized never ran out of memory: its slots are those that all runs began with.
+    slots = Slots(found["runs"]["not_memorized"]["facts"]["slots"], values["facts"]["slots"])
+    shape = replace(SHAPES[size], layers=found["layers"])
+    return Run(size, name, shape, scan, values["seconds"], values.get("stages", {}), slots)
 
 
 def fit(runs: list[Run]) -> Costs:
@@ -100,8 +106,7 @@ def _solved(equations: list[list[float]]) -> list[float]:
 
 
 def _seconds(run: Run, costs: Costs) -> float:
-    slots = slots_of(run.scan, run.shape, gpus=1, gpu_bytes=GPU_BYTES)
-    return sum(seconds_of(work, run.shape, costs) for work in work_of(run.scan, slots=slots, costs=costs))
+    return sum(seconds_of(work, run.shape, costs) for work in work_of(run.scan, slots=run.slots, costs=costs))
 
 
 def predictions(source: Source, costs: Costs) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from rote.corpus.order import SmallestRanks, limit_ranks, sample_ranks
 from rote.corpus.select import Tally, plan_windows, select_windows, share_out
 from rote.corpus.windows import WindowOptions, cut_windows, starts_of
 from rote.errors import ConfigError, WindowError
+from rote.store.id_set import IdSet
 from rote.types import Split
 from tests.corpus.toy_tokenizers import WordTokenizer
 
@@ -207,7 +208,7 @@ def test_a_plan_over_a_stream_passes_over_what_is_finished(
     assert len(whole) == tally.windows.total() <= plan.selection.most
     finished = set(data.draw(st.lists(st.sampled_from(whole)))) if whole else set()
     tokenizer = WordTokenizer()
-    rest = [window.window_id for window in plan.cut(tokenizer, bos_id=None, is_finished=finished.__contains__)]
+    rest = [window.window_id for window in plan.cut(tokenizer, bos_id=None, finished=IdSet(finished))]
     assert sorted([*finished, *rest]) == sorted(whole)
 
 

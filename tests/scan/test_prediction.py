@@ -5,7 +5,8 @@ import json
 import sys
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,7 @@ from rote.scan.prediction import (
     AUDIT_SHARE,
     CHUNK_SHARE,
     ENTRIES_PER_LANE,
+    LEAST_FILLED,
     QUERIES_PER_FORWARD,
     USABLE_SHARE,
     WINDOWS_PER_CHUNK,
@@ -97,13 +99,13 @@ def _made(size: str, name: str, share: float, windows: int) -> object:
         # What greedy answers take beside their layers is taken for the host's.
         rest = host if stage == "greedy" else beside
         stages[stage] = dict(forwards=work.forwards, tokens=work.tokens, layer_seconds=layers, seconds=layers + rest)
-    return BENCH.Run(size, name, shape, scan, sum(stage["seconds"] for stage in stages.values()), stages)
+    return BENCH.Run(size, name, shape, scan, sum(stage["seconds"] for stage in stages.values()), stages, Slots(37, 37))
 
 
 def test_sizes_are_those_that_scans_are_made_with() -> None:
     assert (WINDOWS_PER_FORWARD, WINDOWS_PER_CHUNK) == (score.GPU_BATCH, score.GPU_CHUNK)
     assert (QUERIES_PER_FORWARD, ENTRIES_PER_LANE) == (sizing.GPU_QUERIES, sizing.EXPECTED_ENTRIES_PER_LANE)
-    assert (USABLE_SHARE, CHUNK_SHARE) == (sizing.GPU_SHARE, score.CHUNK_SHARE)
+    assert (USABLE_SHARE, CHUNK_SHARE, LEAST_FILLED) == (sizing.GPU_SHARE, score.CHUNK_SHARE, sizing.LEAST_FILLED)
     assert (RunConfig().screen_share, RunConfig().screen_least) == (AUDIT_SHARE, AUDIT_LEAST)
 
 
@@ -129,10 +131,30 @@ def test_a_model_that_one_gpu_cannot_hold_is_spread_over_as_few_as_can() -> None
         predict(BOOK, SHAPES["405b"], gpus=4, costs=COSTS)
 
 
-def test_slots_are_halved_where_memorized_text_takes_more_memory_than_there_is() -> None:
-    """As measured: 13B keeps keys of 40 heads and goes from 121 slots to 60, 34B keeps those of 8 and does not."""
+def test_slots_are_chosen_such_that_memorized_text_does_not_run_out_of_memory() -> None:
+    """13B keeps keys of 40 heads: 121 slots were once halved to 60; 34B keeps those of 8."""
     sizes = [slots_of(BOOK, SHAPES[size], gpus=1, gpu_bytes=139 * 2**30) for size in ("13b", "34b")]
-    assert sizes == [Slots(121, 60), Slots(121, 121)]
+    assert sizes == [Slots(77, 77), Slots(121, 121)]
+
+
+@pytest.mark.parametrize(
+    ("size", "gpu"),
+    [("7b", 24), ("8b", 24), ("7b", 40), ("13b", 40), ("13b", 80), ("34b", 80), ("13b", 139), ("34b", 139)],
+)
+def test_slots_of_the_plan_are_those_that_the_search_chooses(size: str, gpu: int) -> None:
+    """With the same memory free; the plan leaves out bookkeeping and the logits of lanes, some per cent."""
+    shape, config = SHAPES[size], RunConfig()
+    told = slots_of(BOOK, shape, gpus=1, gpu_bytes=gpu * 2**30).first
+    free = gpu * 2**30 - shape.weights_bytes
+    free -= int(min(WINDOWS_PER_CHUNK * 150 * shape.bytes_per_entry, CHUNK_SHARE * free))
+    device = SimpleNamespace(type="cuda")
+    model: Any = SimpleNamespace(
+        device=device, vocab_size=shape.vocabulary, tree_bytes_per_entry=lambda: shape.bytes_per_entry
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sizing, "free_memory", lambda device: free)
+        chosen = sizing.choose_slots(model, config.search_options(), config.limits)
+    assert chosen == pytest.approx(told, rel=0.1, abs=1)
 
 
 def test_an_unknown_size_lists_the_known_ones() -> None:

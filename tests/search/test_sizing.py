@@ -45,6 +45,38 @@ def test_chosen_slots_fit_the_free_memory_of_a_gpu(entry: int, free: int, beam_w
         assert slots * bytes_per_slot(model, options, limits, entries=entries) <= free
 
 
+@given(st.integers(1, 2**21), st.integers(2**30, 2**38))
+def test_slots_of_a_gpu_that_fill_half_of_it_at_their_worst_never_run_out(entry: int, free: int) -> None:
+    """Thirteen billion parameters with keys of 40 heads are such a case: 819,200 bytes an entry."""
+    model, worst = gpu_model(entry), TreeCache.worst_case_entries(50, 50, OPTIONS.lanes)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.cuda, "mem_get_info", lambda device: (free, 2**38))
+        slots, at_worst = choose_slots(model, OPTIONS, LIMITS), sizing.slots_at_worst(model, OPTIONS, LIMITS)
+    most = GPU_QUERIES // OPTIONS.lanes
+    if 2 * at_worst >= most:
+        assert slots == min(most, at_worst)
+        assert slots * bytes_per_slot(model, OPTIONS, LIMITS, entries=worst) < free
+    else:
+        assert slots >= at_worst
+
+
+@given(entry=st.integers(2**10, 2**21), free=st.integers(2**28, 2**38), taken=st.floats(0, 0.9))
+def test_slots_that_ran_out_of_memory_become_those_that_cannot_and_at_least_half(
+    entry: int, free: int, taken: float
+) -> None:
+    model = gpu_model(entry)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.cuda, "mem_get_info", lambda device: (free, 2**38))
+        slots = choose_slots(model, OPTIONS, LIMITS)
+        assume(slots > 1)
+        patch.setattr(torch.cuda, "mem_get_info", lambda device: (int(free * (1 - taken)), 2**38))
+        fewer = sizing.slots_after_failure(model, OPTIONS, LIMITS, slots)
+        at_worst = sizing.slots_at_worst(model, OPTIONS, LIMITS)
+    assert slots // 2 <= fewer < slots
+    assert fewer in (slots // 2, at_worst)
+    assert fewer >= min(at_worst, slots // 2)
+
+
 def test_a_cpu_gets_enough_slots_to_be_busy_and_at_least_one() -> None:
     model = TableModel.random(0, vocab_size=5)
     assert choose_slots(model, OPTIONS, LIMITS) == 32

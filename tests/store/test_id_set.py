@@ -1,26 +1,67 @@
 """The compact set against Python's own."""
 
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rote.store import id_set
-from rote.store.id_set import IdSet
+from rote.store.columns import Column
+from rote.store.id_set import IdSet, keys_of_file
+from rote.store.parquet_tables import open_table, write_table
+
+names = st.sampled_from(["", "a", "b.txt", "a@1", "a@", "é\n"])
+places = st.tuples(names, st.integers(0, 30) | st.sampled_from([10**12, 10**17]))
+ids = places.map(lambda place: f"{place[0]}@{place[1]}")
+any_id = ids | names | st.sampled_from(["a@01", "a@-1", "a@+1", "b.txt@1 ", "@", "a@٣", "a@1000000000000000000000"])
 
 
-@given(added=st.lists(st.lists(st.text(max_size=3), max_size=9), max_size=6), asked=st.lists(st.text(max_size=3)))
-def test_it_holds_what_was_added_and_nothing_else(added: list[list[str]], asked: list[str]) -> None:
+@pytest.fixture(autouse=True, scope="module")
+def _few_recent_keys() -> Iterator[None]:
+    """So that ids are looked up among sorted keys and among new ones."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(id_set, "RECENT", 4)
-        compact, plain = IdSet(), set[str]()
-        for ids in added:
-            compact.update(ids)
-            plain.update(ids)
-        assert [one in compact for one in (*plain, *asked)] == [one in plain for one in (*plain, *asked)]
+        yield
 
 
-def test_hashes_that_share_their_first_half_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(id_set, "_hash", lambda window_id: bytes(8) + window_id.encode().rjust(8))
-    monkeypatch.setattr(id_set, "RECENT", 1)
-    compact = IdSet(["a", "b", "c"])
-    assert [one in compact for one in "abcd"] == [True, True, True, False]
+@given(added=st.lists(st.lists(any_id, max_size=9), max_size=6), asked=st.lists(any_id))
+def test_it_holds_what_was_added_and_nothing_else(added: list[list[str]], asked: list[str]) -> None:
+    compact, plain = IdSet(), set[str]()
+    for some in added:
+        compact.update(some)
+        plain.update(some)
+    assert [one in compact for one in (*plain, *asked)] == [one in plain for one in (*plain, *asked)]
+
+
+@given(added=st.lists(any_id, max_size=30), document=names, starts=st.lists(st.integers(0, 30)))
+def test_places_of_a_document_are_the_windows_of_these_ids(added: list[str], document: str, starts: list[int]) -> None:
+    held = IdSet(added).holds_places(document, np.array(starts, np.int64))
+    assert held.tolist() == [f"{document}@{start}" in added for start in starts]
+
+
+@given(rows=st.lists(places, max_size=12), odd=st.none() | any_id, has_places=st.booleans())
+def test_keys_of_a_file_are_those_of_its_ids(
+    rows: list[tuple[str, int]], odd: str | None, has_places: bool, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Windows of texts, a window whose id is no place (as of pairs), and tables without places."""
+    stored = [{"window_id": f"{name}@{start}", "document": name, "char_start": start} for name, start in rows]
+    stored += [] if odd is None else [{"window_id": odd, "document": "a", "char_start": 1}]
+    kinds = [Column("window_id", "text"), Column("document", "text"), Column("char_start", "int64")]
+    columns = tuple(kinds if has_places else kinds[:1])
+    path = tmp_path_factory.mktemp("part") / "part.parquet"
+    write_table(path, [{one.name: row[one.name] for one in columns} for row in stored], columns, run_id="r")
+    compact, plain = IdSet(), {str(row["window_id"]) for row in stored}
+    with open_table(Path(path)) as file:
+        compact.add_keys(keys_of_file(file))
+    asked = [*plain, *(f"{name}@{start}" for name in ("a", "b.txt") for start in range(4))]
+    assert [one in compact for one in asked] == [one in plain for one in asked]
+
+
+def test_keys_that_share_the_half_they_are_sorted_by_are_told_apart() -> None:
+    compact = IdSet()
+    compact.add_keys(np.array([[1, 2, 3, 9], [7, 7, 7, 8]], np.uint64))
+    asked = np.array([[1, 2, 3, 4, 9, 8], [7, 7, 7, 7, 7, 8]], np.uint64)
+    assert compact._are_sorted_in(asked).tolist() == [True, True, True, False, False, False]

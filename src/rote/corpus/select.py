@@ -9,6 +9,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,7 @@ from rote.corpus.documents import Document, require_unique_names
 from rote.corpus.order import SmallestRanks, limit_ranks, sample_ranks
 from rote.corpus.windows import (
     ChoiceName,
+    Finished,
     Selection,
     Tally,
     Tokenizer,
@@ -26,13 +28,19 @@ from rote.corpus.windows import (
     count_by_split,
     cut_starts,
     starts_of,
-    window_starts,
 )
 from rote.errors import ConfigError, WindowError
 from rote.types import Split, Window
 
 Chosen = dict[int, NDArray[np.int64]]
 """Number of a document → the starts taken from it, rising."""
+
+
+class DocumentStarts(NamedTuple):
+    """Where windows of one document may begin."""
+
+    document: Document
+    char_starts: NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -52,7 +60,7 @@ class WindowPlan:
         *,
         bos_id: int | None,
         tally: Tally | None = None,
-        is_finished: Callable[[str], bool] = lambda window_id: False,
+        finished: Finished | None = None,
         is_wanted: Callable[[str], bool] = lambda window_id: True,
     ) -> Iterator[Window]:
         """The windows, but for finished ones, which are neither tokenised nor tallied.
@@ -62,11 +70,11 @@ class WindowPlan:
         tally = Tally() if tally is None else tally
         taken: Counter[Split] = Counter()
         found: Counter[Split] = Counter()
-        while (starts := self._next_starts(taken, found)) is not None:
+        while (chosen := self._next_starts(taken, found)) is not None:
+            starts = _passing_over(chosen, finished, found)
             if self.selection.size is None:
                 starts = (start for start in starts if is_wanted(start.window_id))
-            unfinished = _passing_over(starts, is_finished, found)
-            for cut in cut_starts(unfinished, tokenizer, self.options, bos_id=bos_id):
+            for cut in cut_starts(starts, tokenizer, self.options, bos_id=bos_id):
                 if isinstance(cut, Window):
                     found[cut.split] += 1
                 if is_wanted(cut.window_id):
@@ -74,12 +82,12 @@ class WindowPlan:
                     if isinstance(cut, Window):
                         yield cut
 
-    def _next_starts(self, taken: Counter[Split], found: Counter[Split]) -> Iterator[WindowStart] | None:
+    def _next_starts(self, taken: Counter[Split], found: Counter[Split]) -> Iterator[DocumentStarts] | None:
         """As many further starts of each split as it lacks windows; None when nothing is lacking or left."""
         left = {split: count - taken[split] for split, count in self.selection.starts.items()}
         if self.selection.size is None:
             taken.update(left)
-            return window_starts(self.documents, self.options) if any(left.values()) else None
+            return self._all_starts() if any(left.values()) else None
         wanted = share_out(self.selection.size, {split: found[split] + count for split, count in left.items()})
         lacking = {split: wanted[split] - found[split] for split in wanted if wanted[split] > found[split]}
         if not lacking:
@@ -108,10 +116,13 @@ class WindowPlan:
             return sample_ranks(document.name, starts, self.selection.seed)
         return limit_ranks(place, starts)
 
-    def _starts_at(self, chosen: Chosen) -> Iterator[WindowStart]:
+    def _all_starts(self) -> Iterator[DocumentStarts]:
+        return (DocumentStarts(document, np.array(starts_of(document, self.options))) for document in self.documents)
+
+    def _starts_at(self, chosen: Chosen) -> Iterator[DocumentStarts]:
         for number, document in enumerate(self.documents):
-            for start in chosen.get(number, ()):
-                yield WindowStart(document, int(start))
+            if number in chosen:
+                yield DocumentStarts(document, chosen[number])
 
 
 def plan_windows(
@@ -201,10 +212,12 @@ def require_windows(tally: Tally, options: WindowOptions) -> None:
 
 
 def _passing_over(
-    starts: Iterable[WindowStart], is_finished: Callable[[str], bool], found: Counter[Split]
+    chosen: Iterable[DocumentStarts], finished: Finished | None, found: Counter[Split]
 ) -> Iterator[WindowStart]:
-    for start in starts:
-        if is_finished(start.window_id):
-            found[start.document.split] += 1
-        else:
-            yield start
+    for document, starts in chosen:
+        if finished is not None:
+            is_finished = finished.holds_places(document.name, starts)
+            found[document.split] += int(is_finished.sum())
+            starts = starts[~is_finished]
+        for char_start in starts.tolist():
+            yield WindowStart(document, char_start)

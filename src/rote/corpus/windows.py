@@ -12,6 +12,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from rote.corpus.documents import Document, require_unique_names
 from rote.errors import ConfigError
 from rote.types import Encoding, Split, Window
@@ -30,6 +33,14 @@ class Tokenizer(Protocol):
     """What the corpus needs of a tokenizer: many texts in one call, nothing added to them."""
 
     def encode_batch(self, texts: Sequence[str]) -> list[Encoding]: ...
+
+
+class Finished(Protocol):
+    """Windows that are measured already, by their ids or, all of a document together, by their first characters."""
+
+    def __contains__(self, window_id: str) -> bool: ...
+
+    def holds_places(self, document: str, char_starts: NDArray[np.int64]) -> NDArray[np.bool_]: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,14 +27,15 @@ WINDOWS_PER_FORWARD = 256
 WINDOWS_PER_CHUNK = 512
 QUERIES_PER_FORWARD = 2560
 ENTRIES_PER_LANE = 10
+LEAST_FILLED = 0.5
 AUDIT_SHARE = 0.045
 AUDIT_LEAST = 100
 """As in `search/sizing.py`, `scan/score.py` and `scan/options.py`, which decide; a test compares."""
 PEAK_SHARE = 0.83
-"""Entries that memorized text takes at its peak, of the worst case; slots that then do not fit are halved."""
+"""Entries that memorized text takes at its peak, of the worst case; slots that then do not fit become fewer."""
 STEPS_OF_ORDINARY_TEXT = 11
 LOST_SHARE = 0.75
-"""How far searches are when slots are halved, and begun again."""
+"""How far searches are when slots become fewer, and begun again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,16 +196,17 @@ def gpus_for_one(scan: Scan, shape: ModelShape, *, gpus: int, gpu_bytes: int) ->
 
 
 def slots_of(scan: Scan, shape: ModelShape, *, gpus: int, gpu_bytes: int) -> Slots:
+    """As `search/sizing.py` chooses them, which knows the model itself."""
     free = gpu_bytes - _weights(shape, gpus)
     chains = WINDOWS_PER_CHUNK * (scan.prefix_tokens + 2 * scan.suffix_tokens) * shape.bytes_per_entry // gpus
     free -= int(min(chains, CHUNK_SHARE * free))
-    fitting = int(USABLE_SHARE * free) // _slot_bytes(scan, shape, gpus)
-    first = max(1, min(QUERIES_PER_FORWARD // (scan.beam_width + 1), fitting))
-    worst = scan.prefix_tokens + (scan.suffix_tokens - 1) * (scan.beam_width + 1)
-    peak = PEAK_SHARE * worst * shape.bytes_per_entry / gpus
-    steady = first
-    while steady > 1 and scan.memorized and steady * peak > free:
-        steady //= 2
+    most = QUERIES_PER_FORWARD // (scan.beam_width + 1)
+    worst = (scan.prefix_tokens + (scan.suffix_tokens - 1) * (scan.beam_width + 1)) * shape.bytes_per_entry // gpus
+    at_worst = int(USABLE_SHARE * free) // worst
+    expected = int(USABLE_SHARE * free) // _slot_bytes(scan, shape, gpus)
+    first = steady = max(1, min(most, at_worst if at_worst >= LEAST_FILLED * most else expected))
+    while steady > 1 and scan.memorized and steady * PEAK_SHARE * worst > free:
+        steady = at_worst if steady // 2 < at_worst < steady else steady // 2
     return Slots(first, steady)
 
 

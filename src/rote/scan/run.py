@@ -168,7 +168,7 @@ class _Scan:
     def _end_early(self, further: dict[str, Any]) -> list[str]:
         """The budget is spent: the run is about what was drawn until now, and can go on from there."""
         left = sum(self.spending.left.values())
-        self.source = of_finished(self.source, self.session.is_finished, self.spending.left)
+        self.source = of_finished(self.source, self.session.finished, self.spending.left)
         further["stopped"] = self.spending.section()
         return [
             f"{further['stopped']['by']} is spent: {self.source.selection.size:,} windows are measured, a random "
@@ -182,7 +182,7 @@ class _Scan:
         executor = executor_of(self.model, self.fitted, tell=self.progress.remark)
         # Every opening goes through all starts, so that what comes out short is counted whole; finished windows are
         # passed over.
-        missing = self.source.windows(self.tally, is_finished=self.session.is_finished)
+        missing = self.source.windows(self.tally, finished=self.session.finished)
         if self.config.has_budget:
             missing = self.spending.draw(missing, self.session.finished_ids())
         # Workers are started for a window, not for the news that none is left.

@@ -11,7 +11,7 @@ from rote.corpus.pair_files import Pair, read_pairs
 from rote.corpus.pair_windows import choose_pairs, longest_of, pair_windows
 from rote.corpus.select import plan_windows, require_windows
 from rote.corpus.shared import find_shared, mark_shared
-from rote.corpus.windows import Selection, Tally, WindowOptions, WindowSet
+from rote.corpus.windows import Finished, Selection, Tally, WindowOptions, WindowSet
 from rote.errors import ConfigError, WindowError
 from rote.models.base import LanguageModel
 from rote.models.positions import require_positions
@@ -24,7 +24,7 @@ Given = list[Document] | list[Pair]
 """Texts or pairs as they were read."""
 
 
-Cut = Callable[[Tally, Callable[[str], bool]], Iterator[Window]]
+Cut = Callable[[Tally, Finished | None], Iterator[Window]]
 """Cuts the windows that are not finished, and tallies them."""
 
 
@@ -42,11 +42,9 @@ class Source:
     pairs_hash: str | None = None
     """Of all pairs, those of other shards included."""
 
-    def windows(
-        self, tally: Tally | None = None, *, is_finished: Callable[[str], bool] = lambda window_id: False
-    ) -> Iterator[Window]:
+    def windows(self, tally: Tally | None = None, *, finished: Finished | None = None) -> Iterator[Window]:
         """The windows that are not finished, cut when they are asked for, in no particular order."""
-        return self.cut(Tally() if tally is None else tally, is_finished)
+        return self.cut(Tally() if tally is None else tally, finished)
 
     @cached_property
     def chosen(self) -> WindowSet:
@@ -87,7 +85,7 @@ def cut_source(given: Given, model: LanguageModel, config: RunConfig) -> Source:
     if not pairs and all(document.split is Split.TARGET for document in source.documents):
         return source
     shared = find_shared(source.documents)
-    return replace(source, cut=lambda tally, is_finished: mark_shared(source.cut(tally, is_finished), shared))
+    return replace(source, cut=lambda tally, finished: mark_shared(source.cut(tally, finished), shared))
 
 
 def fitted(config: RunConfig, windows: Sequence[Window] | None) -> RunConfig:
@@ -114,8 +112,8 @@ def _of_texts(given: Given, model: LanguageModel, config: RunConfig) -> Source:
     plan = plan_windows(documents, options, limit=config.limit, sample=config.sample, seed=config.seed)
     bos_id, shard = model.bos_id(config.bos), parse_shard(config.shard or "0/1")
 
-    def cut(tally: Tally, is_finished: Callable[[str], bool]) -> Iterator[Window]:
-        return plan.cut(model, bos_id=bos_id, tally=tally, is_finished=is_finished, is_wanted=shard.holds)
+    def cut(tally: Tally, finished: Finished | None) -> Iterator[Window]:
+        return plan.cut(model, bos_id=bos_id, tally=tally, finished=finished, is_wanted=shard.holds)
 
     source, tally = Source(documents, plan.selection, cut), Tally()
     # A shard may come out empty; texts may not.
@@ -133,9 +131,9 @@ def _of_pairs(pairs: Sequence[Pair], model: LanguageModel, config: RunConfig) ->
     shard = parse_shard(config.shard or "0/1")
     own = made.windows[shard.index :: shard.count]
 
-    def cut(tally: Tally, is_finished: Callable[[str], bool]) -> Iterator[Window]:
+    def cut(tally: Tally, finished: Finished | None) -> Iterator[Window]:
         for window in own:
-            if not is_finished(window.window_id):
+            if finished is None or window.window_id not in finished:
                 tally.add(window)
                 yield window
 

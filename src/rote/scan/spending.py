@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from rote.corpus.select import sample_key
-from rote.corpus.windows import Selection
+from rote.corpus.windows import Finished, Selection
 from rote.scan.options import RunConfig
 from rote.scan.source import Source
 from rote.types import Split, Window
@@ -57,13 +57,13 @@ class Spending:
         return {"by": self.spent, "windows_left": sum(self.left.values())}
 
 
-def of_finished(source: Source, is_finished: Callable[[str], bool], left: Mapping[Split, int]) -> Source:
+def of_finished(source: Source, finished: Finished, left: Mapping[Split, int]) -> Source:
     """The source of a run that its budget stopped: the windows that were measured, as the sample they are."""
 
-    def cut(tally: Any, is_passed_over: Callable[[str], bool]) -> Iterator[Window]:
-        return (window for window in source.cut(tally, is_passed_over) if is_finished(window.window_id))
+    def cut(tally: Any, passed_over: Finished | None) -> Iterator[Window]:
+        return (window for window in source.cut(tally, passed_over) if window.window_id in finished)
 
-    pairs = None if source.pairs is None else [one for one in source.pairs if is_finished(one.window_id)]
+    pairs = None if source.pairs is None else [one for one in source.pairs if one.window_id in finished]
     selection = source.selection
     taken = replace(source, cut=cut, pairs=pairs)
     counts = {split: len([1 for window in taken.windows() if window.split is split]) for split in selection.starts}

@@ -17,7 +17,7 @@ from rote.search.admission import checked_tasks
 from rote.search.base import Limits, SearchOptions, SearchOutcome, SearchTask
 from rote.search.scheduler import Scheduler, TaskQueue
 from rote.search.setup import Counters, Setup
-from rote.search.sizing import check_slots, first_entries
+from rote.search.sizing import check_slots, first_entries, slots_after_failure
 from rote.search.stream import Stream
 
 
@@ -62,14 +62,15 @@ class Engine:
 
     @torch.inference_mode()
     def step(self) -> Iterator[SearchOutcome]:
-        """One packed forward for all windows in flight; those that ended by it. Out of memory halves the slots."""
+        """One packed forward for all windows in flight; those that ended by it. Out of memory leaves fewer slots."""
         try:
             yield from self._step()
             return
         except torch.OutOfMemoryError as error:
-            self._halve(error)
+            self._require_several(error)
         # Outside the handler: until it ends, the exception holds the tensors of the stream that failed.
         self._give_up()
+        self.slots = slots_after_failure(self.model, self.options, self.limits, self.slots)
 
     def run(self, tasks: Iterable[SearchTask]) -> Iterator[SearchOutcome]:
         """Outcomes in the order in which windows end. A window is taken when there is a slot for it, not before."""
@@ -96,9 +97,8 @@ class Engine:
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
 
-    def _halve(self, error: Exception) -> None:
+    def _require_several(self, error: Exception) -> None:
         if self.slots == 1:
             raise ModelError(
                 "a single window does not fit into the memory of the device; shorten the window."
             ) from error
-        self.slots //= 2

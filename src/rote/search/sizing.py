@@ -11,7 +11,8 @@ from rote.search.base import Limits, SearchOptions
 from rote.search.cache import TreeCache
 
 EXPECTED_ENTRIES_PER_LANE = 10
-"""Entries per lane in use at once, beside the prefix and one path, that memorized text mostly needs."""
+"""Entries per lane in use at once, beside the prefix and one path. Ordinary text takes fewer (192 entries a slot were
+measured with 21 lanes), text that is searched to its end three times as many (896, of 1,079 at the worst)."""
 CPU_QUERIES = 672
 """Query positions per forward at which matrix products of a CPU run near their best (32 slots of 21 lanes)."""
 CPU_SHARE = 0.5
@@ -22,6 +23,8 @@ USABLE_SHARE = 0.9
 """Share of the memory beyond which nothing is begun, whoever asks for it."""
 GPU_QUERIES = 2560
 """Query positions per forward that fill a large GPU in whole tiles; more take longer without being faster."""
+LEAST_FILLED = 0.5
+"""Share of those positions from which on slots that cannot run out of memory are worth more than further ones."""
 
 
 def entries_per_slot(options: SearchOptions, limits: Limits) -> int:
@@ -119,8 +122,32 @@ def check_slots(model: TreeModel, options: SearchOptions, limits: Limits, slots:
 
 
 def choose_slots(model: TreeModel, options: SearchOptions, limits: Limits) -> int:
-    """Slots for this device: what fits the free memory of a GPU, or what keeps a CPU's caches warm."""
-    is_cuda = model.device.type == "cuda"
-    share, queries = (GPU_SHARE, GPU_QUERIES) if is_cuda else (CPU_SHARE, CPU_QUERIES)
-    fits = int(free_memory(model.device) * share) // bytes_to_reserve(model, options, limits)
-    return max(1, min(queries // options.lanes, fits))
+    """Slots for this device: what fits the free memory of a GPU, or what keeps a CPU's caches warm.
+
+    A GPU that could nearly be filled with slots whose every entry is in use gets that many: they cannot run out of
+    memory. Otherwise it gets what text is expected to need, and `slots_after_failure` when that was too much.
+    """
+    if model.device.type != "cuda":
+        fits = int(free_memory(model.device) * CPU_SHARE) // bytes_to_reserve(model, options, limits)
+        return max(1, min(CPU_QUERIES // options.lanes, fits))
+    most = GPU_QUERIES // options.lanes
+    fits = slots_at_worst(model, options, limits)
+    if fits < LEAST_FILLED * most:
+        fits = int(free_memory(model.device) * GPU_SHARE) // bytes_to_reserve(model, options, limits)
+    return max(1, min(most, fits))
+
+
+def slots_at_worst(model: TreeModel, options: SearchOptions, limits: Limits) -> int:
+    """Slots that fit into the free memory with every entry in use."""
+    worst = TreeCache.worst_case_entries(limits.prefix_tokens, limits.suffix_tokens, options.lanes)
+    each = bytes_per_slot(model, options, limits, entries=worst) + _working_bytes(model, options)
+    return int(free_memory(model.device) * (GPU_SHARE if model.device.type == "cuda" else CPU_SHARE)) // each
+
+
+def slots_after_failure(model: TreeModel, options: SearchOptions, limits: Limits, slots: int) -> int:
+    """Fewer than the `slots` (at least two) that ran out of memory: as many as cannot run out again, but at least half.
+
+    Where all of them should have fitted, something else takes memory, and it is half.
+    """
+    fits = slots_at_worst(model, options, limits)
+    return fits if slots // 2 < fits < slots else slots // 2

@@ -37,17 +37,18 @@ def read_table(path: Path, *, run_id: str | None = None) -> pa.Table:
 
     Without a `run_id` only the seal is checked.
     """
-    with _checked(path, run_id) as file:
+    with open_table(path, run_id=run_id) as file:
         return file.read()
 
 
 def check_table(path: Path, *, run_id: str) -> int:
     """The number of rows at `path`, which is checked as `read_table` does."""
-    with _checked(path, run_id) as file:
+    with open_table(path, run_id=run_id) as file:
         return int(file.metadata.num_rows)
 
 
-def _checked(path: Path, run_id: str | None) -> pq.ParquetFile:
+def open_table(path: Path, *, run_id: str | None = None) -> pq.ParquetFile:
+    """The file at `path`, checked as `read_table` does, for whoever needs a part of it."""
     try:
         content = read_bytes(path)
     except FileNotFoundError:

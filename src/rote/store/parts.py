@@ -10,15 +10,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rote.errors import DamageError, RunError
 from rote.store.columns import Schema
 from rote.store.folder import Part, RunFolder
-from rote.store.id_set import IdSet
+from rote.store.id_set import NO_KEYS, IdSet, Keys, keys_of_file
 from rote.store.merge import MergePlan, Order, merge_parts
-from rote.store.parquet_tables import read_table, write_table
+from rote.store.parquet_tables import open_table, write_table
 from rote.store.schema import arrow_schema
 
 Row = Mapping[str, Any]
@@ -41,8 +42,8 @@ class Parts:
         for path in (self._folder.results, self._folder.continuations):
             path.unlink(missing_ok=True)
         self._folder.parts.mkdir(exist_ok=True)
-        for number in self._folder.part_numbers():
-            self._take_over_part(self._folder.part(number))
+        found = [self._take_over_part(self._folder.part(number)) for number in self._folder.part_numbers()]
+        self.finished.add_keys(np.concatenate([NO_KEYS, *found], axis=1))
         if 0 not in self._folder.part_numbers():
             self._write_files(0, [], [])
 
@@ -78,7 +79,8 @@ class Parts:
             return [self._folder.results, self._folder.continuations]
         return [self._folder.results]
 
-    def _take_over_part(self, part: Part) -> None:
+    def _take_over_part(self, part: Part) -> Keys:
+        """The windows of a part; none, and no file, where it is not whole."""
         results = self._whole(part.results)
         continuations = None if self._continuations is None else self._whole(part.continuations)
         if results is None or (continuations is None and self._continuations is not None):
@@ -86,16 +88,16 @@ class Parts:
             if part.results.exists():
                 self.dropped.append(part.results.name)
             self._folder.remove_part(part.number)
-            return
-        _require_columns(self._folder.path, results.schema, self._schema)
+            return NO_KEYS
+        _require_columns(self._folder.path, results.schema_arrow, self._schema)
         if continuations is not None and self._continuations is not None:
-            _require_columns(self._folder.path, continuations.schema, self._continuations)
-        self.finished.update(results.column("window_id").to_pylist())
+            _require_columns(self._folder.path, continuations.schema_arrow, self._continuations)
         self._next_number = part.number + 1
+        return keys_of_file(results)
 
-    def _whole(self, path: Path) -> pa.Table | None:
+    def _whole(self, path: Path) -> pq.ParquetFile | None:
         try:
-            return read_table(path, run_id=self._run_id)
+            return open_table(path, run_id=self._run_id)
         except (DamageError, FileNotFoundError):
             return None
 

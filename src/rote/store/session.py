@@ -15,15 +15,18 @@ from types import TracebackType
 from typing import Any, Self
 from weakref import WeakSet
 
+import pyarrow.parquet as pq
+
 from rote.errors import DamageError, RunError, StorageError
 from rote.store.atomic import sync_folder
 from rote.store.columns import Schema
 from rote.store.folder import RunFolder
+from rote.store.id_set import IdSet, keys_of_file
 from rote.store.identity import RunIdentity, read_identity, require_same_identity, write_identity
 from rote.store.lock import RunLock
 from rote.store.manifest import check_files, read_manifest, write_manifest
 from rote.store.merge import Order, stored_ids
-from rote.store.parquet_tables import read_table, write_table
+from rote.store.parquet_tables import check_table, read_table, write_table
 from rote.store.parts import Parts, Row
 from rote.store.signals import held_back
 from rote.store.texts import TEXT_COLUMNS, Text, text_rows
@@ -118,10 +121,11 @@ class RunSession:
         tables = [folder.results] if self.is_complete else [folder.part(one).results for one in folder.part_numbers()]
         return {window_id for table in tables if table.exists() for window_id in stored_ids(table).to_pylist()}
 
-    def is_finished(self, window_id: str) -> bool:
-        """Whether the window's row is safely on the disk."""
+    @property
+    def finished(self) -> IdSet:
+        """The windows whose rows are safely on the disk."""
         assert self._parts is not None, "this kind of run has no rows"
-        return window_id in self._parts.finished
+        return self._parts.finished
 
     def add(self, row: Row, continuations: Sequence[Row] = ()) -> None:
         """A finished window. Its row is on the disk with the next part, at the latest when the session is left."""
@@ -173,7 +177,7 @@ class RunSession:
     def write_texts(self, documents: Iterable[Text]) -> None:
         """Write texts.parquet once; a resumed run finds it there and whole, or writes it again."""
         try:
-            read_table(self._folder.texts, run_id=self.run_id)
+            check_table(self._folder.texts, run_id=self.run_id)
         except (FileNotFoundError, DamageError):
             write_table(self._folder.texts, text_rows(documents), TEXT_COLUMNS, run_id=self.run_id)
         self._bound.append(self._folder.texts)
@@ -255,7 +259,8 @@ class RunSession:
         self._schema = schema
         self._parts = Parts(self._folder, self.run_id, schema, continuations)
         if self.is_complete:
-            self._parts.finished.update(stored_ids(self._folder.results).to_pylist())
+            with pq.ParquetFile(self._folder.results) as file:
+                self._parts.finished.add_keys(keys_of_file(file))
             return
         self._parts.take_over()
         with suppress(FileNotFoundError):
