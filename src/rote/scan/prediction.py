@@ -28,6 +28,7 @@ WINDOWS_PER_CHUNK = 512
 QUERIES_PER_FORWARD = 2560
 ENTRIES_PER_LANE = 10
 LEAST_FILLED = 0.5
+LOGIT_BYTES = 12
 AUDIT_SHARE = 0.045
 AUDIT_LEAST = 100
 """As in `search/sizing.py`, `scan/score.py` and `scan/options.py`, which decide; a test compares."""
@@ -202,8 +203,9 @@ def slots_of(scan: Scan, shape: ModelShape, *, gpus: int, gpu_bytes: int) -> Slo
     free -= int(min(chains, CHUNK_SHARE * free))
     most = QUERIES_PER_FORWARD // (scan.beam_width + 1)
     worst = (scan.prefix_tokens + (scan.suffix_tokens - 1) * (scan.beam_width + 1)) * shape.bytes_per_entry // gpus
-    at_worst = int(USABLE_SHARE * free) // worst
-    expected = int(USABLE_SHARE * free) // _slot_bytes(scan, shape, gpus)
+    beside = (scan.beam_width + 1) * shape.vocabulary * LOGIT_BYTES
+    at_worst = int(USABLE_SHARE * free) // (worst + beside)
+    expected = int(USABLE_SHARE * free) // (_slot_bytes(scan, shape, gpus) + beside)
     first = steady = max(1, min(most, at_worst if at_worst >= LEAST_FILLED * most else expected))
     while steady > 1 and scan.memorized and steady * PEAK_SHARE * worst > free:
         steady = at_worst if steady // 2 < at_worst < steady else steady // 2
