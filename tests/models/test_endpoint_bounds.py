@@ -80,6 +80,8 @@ def test_a_long_enough_list_gives_the_bounds_of_the_model(habits: Habits, policy
         assert one.token_evals == other.token_evals
         assert [item.token_ids for item in one.continuations] == [item.token_ids for item in other.continuations]
     torch.testing.assert_close(score.log_probs, expected.log_probs, rtol=ROUNDING, atol=1e-6)
+    # What is not listed comes after the list; where, nobody said.
+    assert score.ranks.tolist() == expected.ranks.clamp(max=served.listed_tokens).tolist()
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)

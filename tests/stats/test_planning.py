@@ -18,6 +18,7 @@ from rote.stats.planning import (
     queries_for,
     samples_to_detect,
     samples_to_estimate,
+    scan_evals,
     steps_allowed,
     steps_allowed_at_rank,
     survival_floor,
@@ -43,6 +44,8 @@ def test_token_evaluations() -> None:
     assert greedy_evals(50, 50) == 99
     assert teacher_forcing_evals(50, 50) == 100
     assert beam_search_evals(50, 50, beam_width=20) == 1_030
+    assert scan_evals(50, 50, beams=0) == 99
+    assert scan_evals(50, 50, beams=20) == 1_079
     assert monte_carlo_evals(50, 50, samples=3_000) == 147_050
     assert monte_carlo_evals(50, 50, samples=100_000) == 4_900_050
 

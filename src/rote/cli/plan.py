@@ -113,9 +113,9 @@ def _samples_table(masses: tuple[float, ...]) -> Table:
     table = Table(title="Monte Carlo samples", title_justify="left", box=None)
     table.add_column("probability", justify="right", no_wrap=True)
     for chance in MISS_CHANCES:
-        table.add_column(f"hit once, miss chance {chance:g}", justify="right")
+        table.add_column(f"hit once, miss chance {chance:g}", justify="right", overflow="fold")
     for error in ERRORS:
-        table.add_column(f"relative error {error:.0%}", justify="right")
+        table.add_column(f"relative error {error:.0%}", justify="right", overflow="fold")
     for value in masses:
         table.add_row(
             f"{value:g}",
@@ -129,7 +129,7 @@ def _queries_table(masses: tuple[float, ...]) -> Table:
     table = Table(title="Queries until the text comes out", title_justify="left", box=None)
     table.add_column("probability per query", justify="right")
     for probability in PROBABILITIES:
-        table.add_column(f"with probability {probability:g}", justify="right")
+        table.add_column(f"with probability {probability:g}", justify="right", overflow="fold")
     for value in masses:
         table.add_row(f"{value:g}", *(_count(planning.queries_for(value, p)) for p in PROBABILITIES))
     return table
@@ -138,18 +138,19 @@ def _queries_table(masses: tuple[float, ...]) -> Table:
 def _evals_table(prefix: int, suffix: int, width: int, samples: tuple[int, ...]) -> Table:
     table = Table(title=f"Token evaluations per window ({prefix} + {suffix} tokens)", title_justify="left", box=None)
     table.add_column("measure")
-    table.add_column("evaluations", justify="right")
-    table.add_row("greedy", _count(planning.greedy_evals(prefix, suffix)))
-    table.add_row(
-        "teacher forcing (verbatim, any number of policies)", _count(planning.teacher_forcing_evals(prefix, suffix))
-    )
-    table.add_row(
-        f"beam search, {width} beams, at most", _count(planning.beam_search_evals(prefix, suffix, beam_width=width))
-    )
+    for heading in ("as published", "in a scan, at most"):
+        table.add_column(heading, justify="right", overflow="fold")
+    published = {
+        "verbatim, any number of policies": (planning.teacher_forcing_evals(prefix, suffix), 0),
+        "greedy": (planning.greedy_evals(prefix, suffix), 1),
+        f"beam search, {width} beams": (planning.beam_search_evals(prefix, suffix, beam_width=width), width),
+    }
+    for measure, (evals, beams) in published.items():
+        table.add_row(measure, _count(evals), _count(planning.scan_evals(prefix, suffix, beams=beams)))
+    table.add_row("all of these", "", _count(planning.scan_evals(prefix, suffix, beams=width + 1)))
     for count in samples:
-        table.add_row(
-            f"Monte Carlo, {count:,} samples", _count(planning.monte_carlo_evals(prefix, suffix, samples=count))
-        )
+        evals = planning.monte_carlo_evals(prefix, suffix, samples=count)
+        table.add_row(f"Monte Carlo, {count:,} samples", _count(evals), "")
     return table
 
 

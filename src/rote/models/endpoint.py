@@ -115,7 +115,8 @@ class EndpointModel:
         ]
         return WindowScores(
             torch.stack([part.log_probs for part in parts], 1),
-            torch.stack([part.ranks for part in parts]),
+            # Of tokens that are not listed it is known only that they come after those that are.
+            torch.stack([part.ranks for part in parts]).clamp(max=self.listed_tokens),
             torch.stack([part.model_log_probs for part in parts]),
         )
 

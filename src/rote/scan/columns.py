@@ -88,13 +88,16 @@ GREEDY_ANSWER = Measure(
 def _ledger(outcome: "SearchOutcome | None") -> dict[str, Any]:
     """The search's own account, before p_z is taken in and anything is closed or refined; nulls without a search.
 
-    What it covered and the last three add up to 1; `search_lower` ends with what it covered (not in the baseline).
+    The last of `search_lower` and the other three add up to 1. The baseline accepts continuations beyond the edit
+    budget too; they count as refuted.
     """
+    if outcome is None:
+        return dict.fromkeys(("search_lower", "open_mass", "eos_mass", "refuted_mass"))
     return {
-        "search_lower": None if outcome is None else list(outcome.bounds.lower),
-        "open_mass": None if outcome is None else outcome.open_mass,
-        "eos_mass": None if outcome is None else outcome.eos,
-        "refuted_mass": None if outcome is None else outcome.refuted,
+        "search_lower": list(outcome.bounds.lower),
+        "open_mass": outcome.open_mass,
+        "eos_mass": outcome.eos,
+        "refuted_mass": outcome.refuted + max(0.0, outcome.covered - outcome.bounds.lower[-1]),
     }
 
 

@@ -77,6 +77,19 @@ def beam_search_evals(prefix_tokens: int, suffix_tokens: int, *, beam_width: int
     return prefix_tokens + (suffix_tokens - 1) * beam_width
 
 
+def first_pass_evals(prefix_tokens: int, suffix_tokens: int) -> int:
+    """Token evaluations of a scan's first forward over prefix and suffix: a + T − 1, as nothing follows the last."""
+    return greedy_evals(prefix_tokens, suffix_tokens)
+
+
+def scan_evals(prefix_tokens: int, suffix_tokens: int, *, beams: int) -> int:
+    """The most a scan evaluates for a window with this many beams beside its first forward: a + (T − 1)(beams + 1).
+
+    A greedy answer is one beam; a search has `beam_width` of them, since the pinned path is that of the first forward.
+    """
+    return first_pass_evals(prefix_tokens, suffix_tokens) + (suffix_tokens - 1) * beams
+
+
 def monte_carlo_evals(prefix_tokens: int, suffix_tokens: int, *, samples: int) -> int:
     """Token evaluations of M full samples behind a shared prefix: a + (T − 1)M."""
     _check_window(prefix_tokens, suffix_tokens)
