@@ -1,6 +1,7 @@
 """A small run of every kind, each made by the command that makes such runs: what every viewer must be able to show."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -68,8 +69,14 @@ def make_counterfactual(lab: TinyLab, out: Path) -> None:
 def make_study(lab: TinyLab, out: Path) -> None:
     file, small = out.parent / "study.yaml", {name.replace("-", "_"): value for name, value in SMALL.items()}
     places = {"model": str(lab.model.path), "text": [str(lab.files.targets)], "limit": 8}
-    file.write_text(json.dumps(small | places | {"beam_width": [1, 2]}), encoding="utf-8")
+    sampled = {"montecarlo_windows": 2, "montecarlo_samples": 40}
+    file.write_text(json.dumps(small | places | sampled | {"beam_width": [1, 2]}), encoding="utf-8")
     rote("study", file, "--out", out)
+
+
+def make_study_montecarlo(lab: TinyLab, out: Path) -> None:
+    (sampled,) = (out.parent.parent / "study/run/montecarlo").iterdir()
+    shutil.copytree(sampled, out)
 
 
 MAKERS: dict[str, Callable[[TinyLab, Path], None]] = {
@@ -80,6 +87,7 @@ MAKERS: dict[str, Callable[[TinyLab, Path], None]] = {
     "recall": make_recall,
     "counterfactual": make_counterfactual,
     "study": make_study,
+    "study_montecarlo": make_study_montecarlo,
 }
 """Kind → how to make a small run of it. A new kind adds its line here, and every viewer is tested on it."""
 

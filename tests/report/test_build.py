@@ -47,7 +47,7 @@ def test_report_has_page_figures_tables_and_card(report: ReportPaths) -> None:
     for name in wanted:
         assert {f"{name}.svg", f"{name}.png"} <= names
     assert {path.name for path in report.tables} == {"rates.csv", "documents.csv", "copies.csv", "risk.csv"}
-    assert all(path.stat().st_size > 0 for path in (*report.figures, *report.tables, report.model_card))
+    assert all(path.stat().st_size > 0 for path in (*report.figures, *report.tables, *report.model_cards))
 
 
 def test_figures_keep_text_as_text(report: ReportPaths) -> None:

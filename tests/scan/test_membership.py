@@ -11,6 +11,7 @@ import torch
 
 from rote.errors import ModelError
 from rote.models.hf import HuggingFaceModel, load
+from rote.report.words import percent
 from rote.scan.membership import MembershipStage, mean_of_lowest, membership_scores
 from rote.scan.options import RunConfig
 from rote.store.read import read_run
@@ -86,6 +87,34 @@ def test_without_a_reference_its_columns_are_null(lab: TinyLab, rote: Command, t
     results = read_run(tmp_path / "run").results
     assert results.select(pl.col("reference_loss", "reference_ratio").null_count()).row(0) == (4, 4)
     assert "p_verbatim" not in results.columns
+
+
+@pytest.mark.parametrize(("measures", "with_controls"), [("membership", True), ("membership", False), ("greedy", True)])
+def test_scans_without_probabilities_are_shown_and_reported(
+    lab: TinyLab, rote: Command, tmp_path: Path, measures: str, with_controls: bool
+) -> None:
+    controls = ["--control", str(lab.files.controls)] if with_controls else []
+    out = tmp_path / "run"
+    assert rote(*scan_arguments(lab, out, measures=measures, limit=12), *controls).code == 0
+    shown = rote("show", out)
+    assert shown.code == 0, shown.err
+    assert "the scan measured no probabilities" in " ".join(shown.out.split())
+    (entry,) = json.loads(rote("show", out, "--json").out)
+    assert rote("report", out).code == 0
+    tables = {path.stem: pl.read_csv(path) for path in (out / "report/tables").glob("*.csv")}
+    scored = read_run(out).results
+    if measures == "greedy":
+        exact = scored.filter(pl.col("split") == "target")["greedy_levenshtein"].eq_missing(0)
+        assert tables["greedy"]["greedy answer is the passage"][0] == percent(float(exact.mean()))
+        return
+    medians = dict(tables["scores"].filter(pl.col("run").str.contains("target")).select("score", "median").iter_rows())
+    losses = scored.filter(pl.col("split") == "target")["loss"]
+    assert float(medians["loss"]) == pytest.approx(losses.median(), rel=1e-3)
+    assert (out / "report/figures/membership.svg").exists() == with_controls
+    (numbers,) = entry["numbers"].values()
+    assert {one["score"] for one in numbers["membership"]} == (
+        {"loss", "zlib_ratio", "min_k", "min_k_plus_plus"} if with_controls else set()
+    )
 
 
 def test_a_reference_that_nothing_is_compared_with_is_refused(lab: TinyLab, rote: Command, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ SECTIONS = {
     "recall": "rote.longform.recall_section",
     "counterfactual": "rote.lab.section",
     "study": "rote.study.section",
+    "study_montecarlo": "rote.study.montecarlo_section",
 }
 """Kind → the module whose `SECTION` shows it; imported when such a run is looked at."""
 

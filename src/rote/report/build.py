@@ -9,6 +9,7 @@ import polars as pl
 
 from rote.errors import ConfigError, StorageError
 from rote.report.comparison import Comparison, compare_runs
+from rote.report.content_page import write_page
 from rote.report.control_threshold import FROM_CONTROL, with_threshold
 from rote.report.drawing import Drawing
 from rote.report.figures.style import save_bytes
@@ -23,6 +24,7 @@ from rote.report.separation import separation_table
 from rote.report.sweeps import sweep_table
 from rote.report.tables import copies_table, documents_table, rates_table
 from rote.report.view import RunView, load_view, told_apart
+from rote.report.without_masses import content_without_masses
 from rote.store.atomic import atomic_file
 from rote.store.export import inert_text
 
@@ -39,7 +41,8 @@ class ReportPaths:
     page: Path
     figures: tuple[Path, ...]
     tables: tuple[Path, ...]
-    model_card: Path
+    model_cards: tuple[Path, ...]
+    """One, or none for runs without probabilities."""
 
 
 def build_report(run_paths: Sequence[Path], out: Path, *, threshold: str | None = None) -> ReportPaths:
@@ -52,6 +55,10 @@ def build_report(run_paths: Sequence[Path], out: Path, *, threshold: str | None 
             "with rote show, and give the number."
         )
     views = told_apart([with_threshold(load_view(Path(path)), threshold) for path in run_paths])
+    if not all(view.population.has_masses for view in views):
+        page, others = write_page([content_without_masses(views)], out)
+        tables = tuple(path for path in others if path.suffix == ".csv")
+        return ReportPaths(page, tuple(path for path in others if path not in tables), tables, ())
     comparison = compare_runs(views) if len(views) > 1 else None
     drawings = draw_all(views, comparison)
     try:
@@ -67,7 +74,7 @@ def build_report(run_paths: Sequence[Path], out: Path, *, threshold: str | None 
         raise StorageError(
             f"Cannot write the report to {out}: {error.strerror or error}. Choose another --out."
         ) from error
-    return ReportPaths(page, figures, tables, card)
+    return ReportPaths(page, figures, tables, (card,))
 
 
 def write_figures(drawings: Sequence[Drawing], folder: Path) -> tuple[tuple[Path, ...], list[PageFigure]]:

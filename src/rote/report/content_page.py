@@ -19,7 +19,7 @@ from rote.store.atomic import atomic_file
 from rote.store.export import inert_text
 
 ROWS_SHOWN = 200
-KIND_WORDS = {"mc": "Samples"}
+KIND_WORDS = {"mc": "Samples", "study_montecarlo": "Samples of a study"}
 
 
 @dataclass(frozen=True)

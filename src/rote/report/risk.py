@@ -12,8 +12,10 @@ from rich.text import Text
 from rote.report.selection import selection_words
 from rote.report.view import Document, RunView
 from rote.report.words import integer, percent, probability
+from rote.stats.brackets import evidence_of
 from rote.stats.population import Floats, Population
-from rote.stats.work_risk import expected_characters, leak_probability, stretches
+from rote.stats.total_mass import total_mass
+from rote.stats.work_risk import Stretches, expected_characters, leak_probability, raised, stretches
 from rote.types import Split
 
 QUERIES = (1.0, 10.0, 100.0, 1e3, 1e4, 1e5, 1e6)
@@ -21,15 +23,18 @@ DOCUMENTS_SHOWN = 12
 
 
 class Risk(NamedTuple):
-    """One document asked about n times at random; certified lower and upper ends, equal where nothing was searched."""
+    """One document asked about n times at random: certified ends, equal where nothing was searched, and 95 % limits."""
 
     document: Document
     queries: float
     edits: int
     leak_low: float
     leak_high: float
+    leak_limit: float
+    """At most this at 95 % confidence, from what was sampled; the certified end where that says more."""
     characters_low: float
     characters_high: float
+    characters_limit: float
     covered: int
     """Characters that stand in some suffix."""
 
@@ -41,27 +46,56 @@ class Risk(NamedTuple):
     def share_high(self) -> float:
         return self.characters_high / self.covered
 
+    @property
+    def share_limit(self) -> float:
+        return self.characters_limit / self.covered
+
 
 def document_risks(view: RunView, document: Document, queries: Sequence[float] = QUERIES) -> list[Risk]:
     """Within 0 edits, and within the whole budget where near-verbatim masses were measured."""
     part = view.population.select(view.rows_of(document))
     risks = []
-    for edits, *ends in _masses(part):
-        texts = [stretches(part.suffix_char_start, part.char_end, masses) for masses in ends]
+    for edits, *ends in _ends_of(view, part):
         for n in queries:
-            low, high = (leak_probability(masses, n) for masses in ends)
-            least, most = (expected_characters(text, n) for text in texts)
-            risks.append(Risk(document, n, edits, low, high, least, most, texts[0].covered))
+            low, high, limit = (leak_probability(end.mean, n) for end in ends)
+            least, most, limited = (expected_characters(end.text, n) for end in ends)
+            characters = (least, most, min(most, limited))
+            risks.append(Risk(document, n, edits, low, high, min(high, limit), *characters, ends[0].text.covered))
     return risks
 
 
-def _masses(part: Population) -> list[tuple[int, Floats, Floats]]:
-    verbatim = part.verbatim()
-    found = [(0, verbatim, verbatim)]
+class _End(NamedTuple):
+    """What a document's windows weigh on average, and the chance that a query recovers each of its stretches."""
+
+    mean: float
+    text: Stretches
+
+
+def _ends_of(view: RunView, part: Population) -> list[tuple[int, _End, _End, _End]]:
+    """Edits, and the ends: certified lower, certified upper, limit at 95 % confidence."""
+    verbatim = _end(part, part.verbatim())
+    found = [(0, verbatim, verbatim, verbatim)]
     if part.mass_lower is not None and part.edit_budget:
         upper = np.ones(len(part)) if part.mass_upper is None else part.mass_upper[:, -1]
-        found.append((part.edit_budget, part.mass(part.edit_budget), upper))
-    return [(edits, np.minimum(low, 1.0), np.minimum(high, 1.0)) for edits, low, high in found]
+        low, high = _end(part, part.mass(part.edit_budget)), _end(part, upper)
+        found.append((part.edit_budget, low, high, _limit(view, part) or high))
+    return found
+
+
+def _end(part: Population, masses: Floats) -> _End:
+    masses = np.minimum(masses, 1.0)
+    return _End(float(masses.mean()), stretches(part.suffix_char_start, part.char_end, masses))
+
+
+def _limit(view: RunView, part: Population) -> _End | None:
+    """None where nothing was sampled, or as long as it took: a limit asks that hits do not say how often to sample."""
+    evidence = evidence_of(part)
+    if evidence is None or view.config.get("residual_error") is not None:
+        return None
+    total = total_mass(evidence)
+    known = _end(part, total.known)
+    longest = int((part.char_end - part.suffix_char_start)[total.is_open].max(initial=0))
+    return _End(min(1.0, total.mean), raised(known.text, total.extra * longest / len(part)))
 
 
 def works_of(view: RunView) -> list[Document]:
@@ -86,8 +120,10 @@ def risk_table(views: Sequence[RunView]) -> pl.DataFrame | None:
             "queries": risk.queries,
             "leak_at_least": risk.leak_low,
             "leak_at_most": risk.leak_high,
+            "leak_limit_95": risk.leak_limit,
             "characters_at_least": risk.characters_low,
             "characters_at_most": risk.characters_high,
+            "characters_limit_95": risk.characters_limit,
             "characters_covered": risk.covered,
         }
         for view in views
@@ -113,7 +149,8 @@ def question_words(view: RunView) -> str:
     return (
         "Somebody asks n times: each time a window of the document at random, its prefix given, one answer sampled. "
         "How likely is it that some answer is the passage, and how many characters come out on average? At least: by "
-        "lower bounds. At most: by upper bounds, in which a window that was not searched counts as certain. "
+        "lower bounds. At most: by upper bounds, in which a window that was not searched counts as certain; and at "
+        "95 % confidence, by samples of what searches left open and the audit of the screen. "
         f"{selection_words(view)}."
     ).replace("\u2009", ",")
 
@@ -123,15 +160,16 @@ def _table(document: Document, risks: Sequence[Risk]) -> Table:
     table = Table(
         title=title.replace("\u2009", ","), title_justify="left", box=None, pad_edge=False, header_style="dim"
     )
-    for heading in ("queries", "edits", "some passage leaks", "characters", "share"):
+    for heading in ("queries", "edits", "some passage leaks", "at most, 95 %", "characters", "at most, 95 %"):
         table.add_column(heading, justify="left" if heading == "edits" else "right")
     for risk in risks:
         table.add_row(
             f"{risk.queries:,.0f}",
             "exact" if risk.edits == 0 else f"ε ≤ {risk.edits}",
             _ends(_chance, risk.leak_low, risk.leak_high),
-            _ends(_characters, risk.characters_low, risk.characters_high),
-            _ends(percent, risk.share_low, risk.share_high),
+            _chance(risk.leak_limit),
+            f"{_ends(_characters, risk.characters_low, risk.characters_high)} ({percent(risk.share_low)})",
+            f"{_characters(risk.characters_limit)} ({percent(risk.share_limit)})",
         )
     return table
 

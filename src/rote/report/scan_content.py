@@ -13,6 +13,7 @@ from rote.report.separation import separation_cells, separation_row, separations
 from rote.report.summary import facts, summarise
 from rote.report.tables import books_by_model
 from rote.report.view import RunView, manifest_text, told_apart
+from rote.report.without_masses import content_without_masses
 from rote.report.words import integer, interval_words, listed, percent
 from rote.types import Split
 
@@ -25,6 +26,8 @@ LISTED_IN_MANIFEST = 50
 
 def scan_content(given: Sequence[RunView]) -> Content:
     views = told_apart(given)
+    if not all(view.population.has_masses for view in views):
+        return content_without_masses(views)
     comparison = compare_runs(views) if len(views) > 1 else None
     summary = summarise(views)
     rates = [(view, rates_by_criterion(view.population, view.threshold)) for view in views]

@@ -1,6 +1,6 @@
 """What a run says in plain words, for page and terminal: what was measured, on what, what came out, how sure."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from rote.report.brackets import bracket_of, limit_words
@@ -73,31 +73,29 @@ def summarise(views: Sequence[RunView], warnings: Sequence[str] = ()) -> Summary
     """The summary of one run, or of the first of several with the cards of all."""
     view = views[0]
     rates = rates_by_criterion(view.population, view.threshold)
-    notes = [
-        *warnings,
-        *(
-            f"{each.label}: the run is not finished; this shows its finished windows."
-            for each in views
-            if not each.is_complete
-        ),
-        *(
-            f"{each.label}: {stopped['by']} was spent with {plural(stopped['windows_left'], 'window')} not measured."
-            for each in views
-            if (stopped := each.manifest.get("stopped")) is not None
-        ),
-    ]
     written = view.manifest.get("written_at")
     return Summary(
         title=f"{listed([each.label for each in views])} · rote memorization report",
         date=written[:10] if isinstance(written, str) else None,
         headline=headline(view, rates) if len(views) == 1 else joint_headline(views),
         question=question(view),
-        warnings=tuple(notes),
+        warnings=(*warnings, *notices(views)),
         runs=tuple(run_summary(each) for each in views),
         facts=facts(view) if len(views) == 1 else (_models(views), *facts(view)[1:]),
         certainty=certainty(view, rates),
         certainty_of=None if len(views) == 1 else view.label,
     )
+
+
+def notices(views: Sequence[RunView]) -> Iterator[str]:
+    """What is missing from runs: those that are not finished, and those that a budget ended."""
+    for view in views:
+        if not view.is_complete:
+            yield f"{view.label}: the run is not finished; this shows its finished windows."
+    for view in views:
+        if (stopped := view.manifest.get("stopped")) is not None:
+            left = plural(stopped["windows_left"], "window")
+            yield f"{view.label}: {stopped['by']} was spent with {left} not measured."
 
 
 def _models(views: Sequence[RunView]) -> Fact:

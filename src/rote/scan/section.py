@@ -6,6 +6,7 @@ from pathlib import Path
 from rich.console import RenderableType
 
 from rote.report.content import Asked, Content, Section, Written
+from rote.report.content_terminal import show_content
 from rote.report.control_threshold import with_threshold
 from rote.report.queries import query_tables
 from rote.report.scan_content import scan_content
@@ -23,7 +24,9 @@ def read_as_asked(runs: Sequence[Path], asked: Asked) -> Content:
 
 def show(run: Path, asked: Asked) -> Iterable[RenderableType]:
     view = with_threshold(load_view(run), asked.threshold)
-    if asked.queries:
+    if not view.population.has_masses:
+        yield from show_content(scan_content([view]))
+    elif asked.queries:
         yield from query_tables(view, queries=asked.queries, probabilities=asked.probabilities)
     else:
         yield show_run(view)
@@ -34,7 +37,7 @@ def write(runs: Sequence[Path], out: Path, asked: Asked) -> Written:
     from rote.report.build import build_report
 
     paths = build_report(runs, out, threshold=asked.threshold)
-    return Written(paths.page, (*paths.figures, *paths.tables, paths.model_card))
+    return Written(paths.page, (*paths.figures, *paths.tables, *paths.model_cards))
 
 
 SECTION = Section("scan", read, show, write, read_as_asked)

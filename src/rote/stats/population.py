@@ -74,6 +74,11 @@ class Population:
         return len(self.document)
 
     @property
+    def has_masses(self) -> bool:
+        """Whether the probability of any passage was measured, exact or near."""
+        return self.mass_lower is not None or self.p_verbatim is not None
+
+    @property
     def edit_budget(self) -> int:
         """The largest ε the run can speak about; 0 when only verbatim extraction was measured."""
         return 0 if self.mass_lower is None else self.mass_lower.shape[1] - 1

@@ -7,7 +7,10 @@ its suffix (or something within ε edits of it) with probability m_i. Then, exac
 - a character is recovered by a query if a window whose suffix covers it is taken and answers: with probability
   s_c = Σ {m_i : i covers c} / N. The expected number of characters recovered is Σ_c 1 − (1 − s_c)^n.
 
-Both rise with every m_i, so lower bounds of m_i give lower bounds, and upper bounds upper ones.
+Both rise with every m_i, so lower bounds of m_i give lower bounds, and upper bounds upper ones. Where only a sum is
+limited, Σ m_i ≤ Σ k_i + D (`rote.stats.total_mass`), the first is a function of the sum alone. In the second, D adds
+Σ_c at most D · longest suffix / N to the s_c, and 1 − (1 − s)^n is concave: it gains most where the lowest s_c are
+raised to one level.
 """
 
 from typing import NamedTuple
@@ -42,10 +45,22 @@ def stretches(starts: Integers, ends: Integers, masses: Floats) -> Stretches:
     return Stretches(np.diff(edges)[is_covered], np.minimum(mass[is_covered] / len(masses), 1.0))
 
 
-def leak_probability(masses: Floats, queries: float) -> float:
+def raised(text: Stretches, budget: float) -> Stretches:
+    """The chances that make most of `budget` more, summed over characters: the lowest ones raised to one level."""
+    order = np.argsort(text.chance)
+    characters, chance = text.characters[order], text.chance[order]
+    below, summed = np.cumsum(characters), np.cumsum(characters * chance)
+    # The level if the first k stretches are raised; it is right where it reaches them and not the next.
+    level = (budget + summed) / below
+    reached = np.flatnonzero(level >= chance)
+    top = level[reached[-1]] if len(reached) else 0.0  # rounding, where there is next to nothing to add
+    return Stretches(text.characters, np.minimum(np.maximum(text.chance, top), 1.0))
+
+
+def leak_probability(mean_mass: float, queries: float) -> float:
     """The chance that at least one of n queries to random windows leaks."""
     with np.errstate(divide="ignore"):
-        return probability_within(float(np.log(masses.mean())), queries)
+        return probability_within(float(np.log(mean_mass)), queries)
 
 
 def expected_characters(text: Stretches, queries: float) -> float:

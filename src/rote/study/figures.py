@@ -1,6 +1,6 @@
 """Overlay figures of a study: one for every axis with several values, a line for every combination of the others."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -38,7 +38,7 @@ def study_drawings(study: StudyView) -> list[Drawing]:
     """Every figure that the finished cells have data for."""
     drawings = [axis_drawing(study, axis) for axis in study.swept]
     drawings += edits_drawings(study)
-    return drawings + query_drawings(study) + sweep_drawings(study) + convergence_drawings(study)
+    return drawings + query_drawings(study) + sweep_drawings(study) + convergence_drawings(study.sampled)
 
 
 def axis_drawing(study: StudyView, axis: Axis) -> Drawing:
@@ -207,10 +207,10 @@ def sweep_drawings(study: StudyView) -> list[Drawing]:
     return drawings
 
 
-def convergence_drawings(study: StudyView) -> list[Drawing]:
-    """Monte Carlo estimates as samples are added, against the certified bounds: a panel a window."""
+def convergence_drawings(sampled: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[Drawing]:
+    """Monte Carlo estimates as samples are added, against the certified bounds: a panel a window, a figure a cell."""
     drawings = []
-    for number, (name, rows) in enumerate(study.sampled.items(), start=1):
+    for number, (name, rows) in enumerate(sampled.items(), start=1):
         if rows:
             caption = (
                 "Near-verbatim mass by plain sampling as samples are added, with 95 % intervals; shaded: the "
@@ -221,7 +221,7 @@ def convergence_drawings(study: StudyView) -> list[Drawing]:
     return drawings
 
 
-def _convergence(row: dict[str, Any]) -> Panel:
+def _convergence(row: Mapping[str, Any]) -> Panel:
     points = []
     for hits, samples in zip(row["hits"], row["samples"], strict=True):
         interval = wilson_interval(hits, samples)

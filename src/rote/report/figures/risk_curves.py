@@ -11,19 +11,23 @@ MOST_DOCUMENTS = 6
 
 
 def risk_by_queries(documents: Sequence[Sequence[Risk]], *, title: str = "") -> Figure:
-    """Left the chance of a leak, right the share of characters: lines are lower ends, dotted ones upper ends."""
+    """Left the chance of a leak, right the share of characters: lines are lower ends, dashed ones limits at 95 %
+    confidence, dotted ones certified upper ends."""
     with house_style():
         figure = Figure(figsize=(7.6, 3.4), layout="constrained")
         leaks, characters = figure.subplots(1, 2)
         for index, risks in enumerate(documents[:MOST_DOCUMENTS]):
             colour, label = SERIES[index % len(SERIES)], risks[0].document.name
             queries = [risk.queries for risk in risks]
-            for axes, low, high in (
-                (leaks, [risk.leak_low for risk in risks], [risk.leak_high for risk in risks]),
-                (characters, [risk.share_low for risk in risks], [risk.share_high for risk in risks]),
+            for axes, ends in (
+                (leaks, [(risk.leak_low, risk.leak_limit, risk.leak_high) for risk in risks]),
+                (characters, [(risk.share_low, risk.share_limit, risk.share_high) for risk in risks]),
             ):
+                low, limit, high = zip(*ends, strict=True)
                 axes.plot(queries, low, color=colour, label=label)
-                axes.plot(queries, high, color=colour, linestyle=":", linewidth=1)
+                axes.fill_between(queries, low, limit, color=colour, alpha=0.12, linewidth=0)
+                axes.plot(queries, limit, color=colour, linestyle="--", linewidth=0.8)
+                axes.plot(queries, high, color=colour, linestyle=":", linewidth=0.8)
         for axes, name in ((leaks, "chance that some passage leaks"), (characters, "characters recovered, on average")):
             log_axis(axes, "x")
             percent_axis(axes)
