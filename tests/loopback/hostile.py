@@ -8,50 +8,31 @@ import gzip
 import json
 import socket
 import socketserver
-import threading
 from collections.abc import Callable, Mapping
-from types import TracebackType
 from typing import Any
+
+from tests.loopback.base import Loopback
 
 Act = Callable[[socket.socket, Mapping[str, Any]], None]
 GZIP_BOMB = gzip.compress(b" " * (64 * 1024 * 1024), compresslevel=9)
 
 
-class HostileServer:
+class HostileServer(Loopback):
     """`choose(number, body)` says how the request that arrives as number `number` (from 0) is answered."""
 
     def __init__(self, choose: Callable[[int, Mapping[str, Any]], Act]) -> None:
         self.choose = choose
         self.bodies: list[dict[str, Any]] = []
         self.authorisations: list[str] = []
-        self.closing = threading.Event()
-        self._lock = threading.Lock()
-        self._server = _Server(("127.0.0.1", 0), _handler(self))
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_address[1]}/v1"
+        super().__init__(_Server(("127.0.0.1", 0), _handler(self)))
 
     def admit(self, head: bytes, body: dict[str, Any]) -> Act:
-        with self._lock:
+        with self.lock:
             number = len(self.bodies)
             self.bodies.append(body)
             lines = head.decode("latin-1").split("\r\n")
             self.authorisations += [line for line in lines if line.lower().startswith("authorization:")]
         return self.choose(number, body)
-
-    def __enter__(self) -> "HostileServer":
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.closing.set()
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
 
 
 class _Server(socketserver.ThreadingTCPServer):

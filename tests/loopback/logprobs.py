@@ -2,16 +2,15 @@
 and llama.cpp, with the limits, traps and faults of such servers on demand."""
 
 import json
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
 from typing import Any
 
 import torch
 
 from rote.models.base import CausalModel
+from tests.loopback.base import Loopback
 from tests.loopback.server import STATUS, Fault
 
 Listed = list[tuple[int, float]]
@@ -47,7 +46,7 @@ class Seen:
     most_at_once: int = 0
 
 
-class LogprobServer:
+class LogprobServer(Loopback):
     """`faults[n]` is what the n-th request for probabilities (from 0) suffers."""
 
     def __init__(
@@ -64,30 +63,8 @@ class LogprobServer:
         self.pieces, self.decode = pieces, decode
         self.model, self.tokenize, self.habits = model, tokenize, habits or Habits()
         self.faults, self.seen = dict(faults or {}), Seen()
-        self.closing, self.lock = threading.Event(), threading.Lock()
         self._at_once = 0
-        self._http = _Http(("127.0.0.1", port), _handler(self))
-        self._thread = threading.Thread(target=self._http.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-
-    @property
-    def port(self) -> int:
-        return int(self._http.server_address[1])
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
-
-    def __enter__(self) -> "LogprobServer":
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.closing.set()
-        self._http.shutdown()
-        self._http.server_close()
-        self._thread.join()
+        super().__init__(_Http(("127.0.0.1", port), _handler(self)), path="")
 
     def models(self) -> dict[str, Any]:
         owner = self.habits.owner or self.habits.dialect

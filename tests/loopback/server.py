@@ -6,13 +6,13 @@ a key it has answered before gets the same answer again and is not billed twice.
 """
 
 import json
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
 from typing import Any
+
+from tests.loopback.base import Loopback
 
 Brain = Callable[[Mapping[str, Any]], list[str]]
 REFUSAL = "I'm sorry, but I can't continue this text because it is copyrighted material."
@@ -65,8 +65,8 @@ class Log:
         return sum(usage["prompt_tokens"] + usage["completion_tokens"] for usage in self.billed.values())
 
 
-class LoopbackServer:
-    """`with LoopbackServer(brain) as server:` serves at `server.url` until the block ends."""
+class LoopbackServer(Loopback):
+    """Answers chat requests by its brain."""
 
     def __init__(self, brain: Brain, faults: Mapping[int, Fault] | None = None, *, cached_share: float = 0.0) -> None:
         self.brain = brain
@@ -74,26 +74,7 @@ class LoopbackServer:
         self.cached_share = cached_share
         self.log = Log()
         self.answers: dict[str, dict[str, Any]] = {}
-        self.lock = threading.Lock()
-        self.closing = threading.Event()
-        self._http = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
-        self._thread = threading.Thread(target=self._http.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self._http.server_address[1]}/v1"
-
-    def __enter__(self) -> "LoopbackServer":
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.closing.set()
-        self._http.shutdown()
-        self._http.server_close()
-        self._thread.join()
+        super().__init__(ThreadingHTTPServer(("127.0.0.1", 0), _handler(self)))
 
     def admit(self, body: dict[str, Any], key: str, authorisation: str) -> Fault | None:
         with self.lock:

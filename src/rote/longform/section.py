@@ -10,9 +10,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
-
 from rote import __version__
 from rote.errors import StorageError
 from rote.longform.audit_folder import AuditFolder, read_audit
@@ -38,8 +35,8 @@ from rote.report.content_page import write_page
 from rote.report.drawing import Drawing
 from rote.report.figures.longform import recall_bars
 from rote.report.figures.style import save_bytes
-from rote.report.html.render import FOLDER as REPORT_HTML
-from rote.report.html.render import PageFigure, tied
+from rote.report.html.render import PageFigure
+from rote.report.html.templates import rendered
 from rote.report.words import integer, listed
 from rote.store.atomic import atomic_file
 
@@ -103,20 +100,13 @@ def recall_page(book: str, generation: str, result: RecallResult, *, title: str,
         "maps": [MapLine("the book", (), tuple(one.on_map for one in passages))],
         "passages": passages,
         "elsewhere": list(elsewhere_rows([result.record()])),
-        "run_id": None,
     }
     return _page("recall.html", values)
 
 
 def _page(template: str, values: Mapping[str, Any]) -> str:
-    """The page as text; whatever comes from books, answers or names is escaped, never markup."""
-    environment = Environment(
-        loader=FileSystemLoader(HTML), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.filters["tied"] = tied
-    style = (REPORT_HTML / "page.css").read_text(encoding="utf-8") + (HTML / "exhibit.css").read_text(encoding="utf-8")
-    printed = {"printed_passages": PRINTED_PASSAGES, "printed_rows": PRINTED_ROWS}
-    text = environment.get_template(template).render(**values, **printed, style=Markup(style), version=__version__)
+    printed = {"printed_passages": PRINTED_PASSAGES, "printed_rows": PRINTED_ROWS, "title": values["headline"]}
+    text = rendered(template, styles=[HTML / "exhibit.css"], folder=HTML, **values, **printed)
     # Half of a surrogate pair has no place in a file; it is shown by its number.
     return text.encode("utf-8", "backslashreplace").decode()
 

@@ -2,14 +2,13 @@
 
 import hashlib
 import os
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from rote.errors import ModelError
 from rote.files import parse_json, read_bytes
 from rote.models.hf_trust import explained, refuse_what_would_run_code
-from rote.models.model_folder import ADAPTER, CONFIG
+from rote.models.model_folder import ADAPTER, CONFIG, require_peft
 
 WEIGHTS = "adapter_model.safetensors"
 _LARGEST_SETTINGS = 10_000_000
@@ -31,10 +30,7 @@ def adapter_folder(name: str) -> Path:
     folder = Path(os.path.expanduser(name))
     if not (folder / ADAPTER).is_file():
         raise ModelError(f"there is no {ADAPTER} in {name}; give the folder of a PEFT adapter.")
-    if find_spec("peft") is None:
-        raise ModelError(
-            f"{name} holds a PEFT adapter, and peft is not installed. Install it with: pip install 'rote[peft]'"
-        )
+    require_peft(name)
     refuse_what_would_run_code(name, folder)
     if not (folder / WEIGHTS).is_file():
         raise ModelError(f"{name} has no {WEIGHTS}; give a complete adapter.")

@@ -55,12 +55,18 @@ def check_model_folder(name: str, folder: Path) -> None:
                 require_regular(path)
             except OSError as error:
                 raise ModelError(f"{path} cannot be read: {error.strerror}; give a folder of plain files.") from error
-    if (folder / ADAPTER).exists() and find_spec("peft") is None:
+    if (folder / ADAPTER).exists():
+        require_peft(name)
+    if (folder / CONFIG).exists():
+        _check_sizes(folder / CONFIG)
+
+
+def require_peft(name: str) -> None:
+    """Raise a ModelError when the adapter in the folder `name` cannot be merged here."""
+    if find_spec("peft") is None:
         raise ModelError(
             f"{name} holds a PEFT adapter, and peft is not installed. Install it with: pip install 'rote[peft]'"
         )
-    if (folder / CONFIG).exists():
-        _check_sizes(folder / CONFIG)
 
 
 def check_tokenizer(name: str, tokenizer: Any, vocab_size: int) -> None:

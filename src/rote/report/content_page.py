@@ -6,20 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
-
-from rote import __version__
 from rote.errors import StorageError
 from rote.report.content import Content, Written
 from rote.report.figures.style import save_bytes
-from rote.report.html.render import FOLDER, PageFigure, tied
+from rote.report.html.render import PageFigure
+from rote.report.html.templates import rendered
 from rote.report.words import listed
 from rote.store.atomic import atomic_file
 from rote.store.export import inert_text
 
 ROWS_SHOWN = 200
-KIND_WORDS = {"mc": "Samples", "study_montecarlo": "Samples of a study"}
 
 
 @dataclass(frozen=True)
@@ -41,7 +37,9 @@ def write_page(contents: Sequence[Content], out: Path) -> Written:
         files |= written | _tables(content, out / folder)
         parts.append(Part(content, figures, folder))
     page = out / "index.html"
-    files[page] = _render(parts).encode("utf-8", "backslashreplace")
+    title = f"{listed([part.content.label for part in parts])} · rote"
+    text = rendered("content.html", title=title, parts=parts, rows_shown=ROWS_SHOWN)
+    files[page] = text.encode("utf-8", "backslashreplace")
     write_files(files, out)
     return Written(page, tuple(path for path in files if path != page))
 
@@ -76,22 +74,6 @@ def _tables(content: Content, folder: Path) -> dict[Path, bytes]:
         csv.writer(text, quoting=csv.QUOTE_ALL).writerows([cells.heads, *rows])
         files[folder / "tables" / f"{cells.name}.csv"] = text.getvalue().encode("utf-8", "backslashreplace")
     return files
-
-
-def _render(parts: Sequence[Part]) -> str:
-    """Whatever comes from texts, file names or manifests is escaped, never markup."""
-    environment = Environment(
-        loader=FileSystemLoader(FOLDER), autoescape=True, undefined=StrictUndefined, trim_blocks=True
-    )
-    environment.filters["tied"] = tied
-    environment.filters["kind_words"] = lambda kind: KIND_WORDS.get(kind, kind.capitalize())
-    return environment.get_template("content.html").render(
-        title=f"{listed([part.content.label for part in parts])} · rote",
-        parts=parts,
-        rows_shown=ROWS_SHOWN,
-        version=__version__,
-        style=Markup((FOLDER / "page.css").read_text(encoding="utf-8")),
-    )
 
 
 def _inert(cell: str) -> str:

@@ -4,16 +4,14 @@ import base64
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, cast
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from rote import __version__
 from rote.report.comparison import Comparison, comparison_sentences
 from rote.report.html.glossary import GLOSSARY
 from rote.report.html.payload import STOP_CODES, TextIndex, continuation_blocks, run_payload, script_safe_json
+from rote.report.html.templates import FOLDER, rendered
 from rote.report.model_card import model_card
 from rote.report.paired import paired_cells, paired_differences
 from rote.report.posthoc import posthoc_cells
@@ -23,10 +21,9 @@ from rote.report.summary import summarise
 from rote.report.sweeps import sweep_cells
 from rote.report.tables import books_by_model, document_row
 from rote.report.view import RunView, manifest_text
-from rote.report.words import THIN_SPACE, integer, percent
+from rote.report.words import integer, percent
 from rote.types import Split
 
-FOLDER = Path(__file__).parent
 LISTED_DOCUMENTS = 300
 LISTED_IN_MANIFEST = 50
 STOP_WORDS = {
@@ -60,15 +57,15 @@ class PageFigure:
 
 
 def render_page(views: Sequence[RunView], figures: Sequence[PageFigure], comparison: Comparison | None) -> str:
-    """The whole page as text. Whatever comes from texts, file names or manifests is escaped, never markup."""
+    """The whole page as text."""
     script = page_script()
-    environment = Environment(
-        loader=FileSystemLoader(FOLDER), autoescape=True, undefined=StrictUndefined, trim_blocks=False
-    )
-    environment.filters["tied"] = tied
     warnings = [comparison.reason] if comparison is not None and comparison.reason else []
-    return environment.get_template("page.html").render(
-        summary=summarise(views, warnings),
+    summary = summarise(views, warnings)
+    return rendered(
+        "page.html",
+        trims=False,
+        title=summary.title,
+        summary=summary,
         runs=views,
         figures=figures,
         tables=[table for view in views for table in (*sweep_cells(view), *posthoc_cells(view))],
@@ -88,8 +85,6 @@ def render_page(views: Sequence[RunView], figures: Sequence[PageFigure], compari
             for view in views
         ],
         cards=[model_card(view) for view in views],
-        version=__version__,
-        style=Markup((FOLDER / "page.css").read_text(encoding="utf-8")),
         script=Markup(script),
         script_hash=Markup(script_hash(script)),
         data=Markup(script_safe_json(page_data(views))),
@@ -164,11 +159,6 @@ def target_rates(view: RunView) -> list[str]:
     wanted = [(Criterion.GREEDY, 0), (Criterion.VERBATIM, None), (Criterion.NEAR, view.population.edit_budget)]
     found = [rate_for(rates, criterion, split=Split.TARGET, edits=edits) for criterion, edits in wanted]
     return ["–" if entry is None else f"{percent(entry.rate.value)} ({integer(entry.hits)})" for entry in found]
-
-
-def tied(text: str) -> str:
-    """No line break inside a number, or between it and its percent sign."""
-    return text.replace(" %", "\u00a0%").replace(THIN_SPACE, "\u202f")
 
 
 def differing_settings(view: RunView, views: Sequence[RunView]) -> str:

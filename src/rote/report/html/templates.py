@@ -1,0 +1,36 @@
+"""Templates of every page: one frame, and whatever comes from texts, names or manifests is escaped, never markup."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from rote import __version__
+from rote.report.words import THIN_SPACE
+
+FOLDER = Path(__file__).parent
+KIND_WORDS = {"mc": "Samples", "study_montecarlo": "Samples of a study"}
+
+
+def rendered(
+    template: str, *, styles: Sequence[Path] = (), folder: Path = FOLDER, trims: bool = True, **values: Any
+) -> str:
+    """The page that `template` (of `folder`) makes of the values, in the style of all pages and its own `styles`."""
+    environment = Environment(
+        loader=FileSystemLoader([folder, FOLDER]),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=trims,
+        lstrip_blocks=trims,
+    )
+    environment.filters["tied"] = tied
+    environment.filters["kind_words"] = lambda kind: KIND_WORDS.get(kind, kind.capitalize())
+    style = "".join(path.read_text(encoding="utf-8") for path in (FOLDER / "page.css", *styles))
+    return environment.get_template(template).render(**values, style=Markup(style), version=__version__)
+
+
+def tied(text: str) -> str:
+    """No line break inside a number, or between it and its percent sign."""
+    return text.replace(" %", "\u00a0%").replace(THIN_SPACE, "\u202f")
