@@ -118,6 +118,7 @@ def test_written_files_join_to_copies_by_name(tiny: PocketModel, tmp_path: Path)
     texts = {path.stem: path.read_text() for folder in (files.targets, files.controls) for path in folder.iterdir()}
     rows = [json.loads(line) for line in files.catalogue.read_text().splitlines()]
     assert {row["name"]: row["text"] for row in rows} == texts
-    assert {row["name"]: row["copies"] for row in rows} == tiny.copies_by_name()
+    copies = {passage.name: passage.copies for passage in (*tiny.targets, *tiny.controls)}
+    assert {row["name"]: row["copies"] for row in rows} == copies
     assert {path.stem for path in files.controls.iterdir()} == {control.name for control in tiny.controls}
-    assert all(tiny.copies_by_name()[control.name] == 0 for control in tiny.controls)
+    assert all(copies[control.name] == 0 for control in tiny.controls)

@@ -49,8 +49,8 @@ def test_every_pair_is_compared_over_the_same_targets(views: list[RunView], comp
     first, last = hits(views[0]), hits(views[2])
     row = found["small", "large"].found
     assert row.difference == pytest.approx(np.mean(list(last.values())) - np.mean(list(first.values())))
-    assert row.mcnemar is not None
-    assert row.mcnemar.only_second == sum(last[name] and not first[name] for name in first)
+    assert row.crossed is not None
+    assert row.crossed.only_second == sum(last[name] and not first[name] for name in first)
     alone = compare_rates(*(Outcomes.of(list(each), [float(hit) for hit in each.values()]) for each in (first, last)))
     assert row.difference == pytest.approx(alone.difference)
     assert row.interval.low <= row.difference <= row.interval.high

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from rote.errors import ConfigError
-from rote.stats.clustered import mean_over_units, mean_with_clusters, rate_over_units, rate_with_clusters
+from rote.stats.clustered import rate_over_units, rate_with_clusters
 from rote.stats.intervals import RateMethod, wilson_interval
 from rote.stats.units import Places, UnitKind, block_units, document_units
 
@@ -123,19 +123,6 @@ def test_documents_with_known_correlation_are_covered(
     assert covered > naive_covered
 
 
-def test_mean_over_overlapping_windows_is_covered() -> None:
-    """300 books of 2,000 windows, mean 0 known. 6,000 other books gave coverage 0.944; below 0.87 is five and a half
-    standard errors away, a false alarm below 1e-7."""
-    generator = np.random.default_rng(31)
-    units = block_units(places_of_book(2000))
-    covered = 0
-    for _ in range(300):
-        total = np.concatenate([[0.0], np.cumsum(generator.standard_normal(2000 + OVERLAP - 1))])
-        interval = mean_over_units(total[OVERLAP:] - total[:-OVERLAP], units).interval
-        covered += interval.low <= 0.0 <= interval.high
-    assert covered / 300 >= 0.87
-
-
 @given(
     st.lists(
         st.tuples(st.sampled_from("abcdefghijklmnop"), st.integers(0, 3000), st.booleans()), min_size=1, max_size=80
@@ -215,14 +202,9 @@ def test_undefined_cases_give_nan_and_a_reason() -> None:
     short = rate_with_clusters([1, 0], ["a", "a"], [0, 20], window_chars=400)
     assert "shorter than two blocks" in (short.interval.reason or "")
     assert short.value == 0.5
-    for empty in (rate_with_clusters([], [], [], window_chars=5), mean_with_clusters([], [], [], window_chars=5)):
-        assert math.isnan(empty.value)
-        assert "no windows" in (empty.interval.reason or "")
-    flat = mean_with_clusters([0.5] * 12, list("abcdefghijkl"), [0] * 12, window_chars=5)
-    assert flat.value == 0.5
-    assert "cannot be estimated" in (flat.interval.reason or "")
-    alone = mean_with_clusters([0.5, 0.1], ["a", "a"], [0, 20], window_chars=400)
-    assert "shorter than two blocks" in (alone.interval.reason or "")
+    empty = rate_with_clusters([], [], [], window_chars=5)
+    assert math.isnan(empty.value)
+    assert "no windows" in (empty.interval.reason or "")
 
 
 def test_bad_values_are_refused() -> None:
@@ -231,4 +213,4 @@ def test_bad_values_are_refused() -> None:
     with pytest.raises(ConfigError, match="3 values for 2 windows"):
         rate_with_clusters([1, 0, 1], ["a", "b"], [0, 0], window_chars=5)
     with pytest.raises(ConfigError, match="NaN"):
-        mean_with_clusters([math.nan, 1], ["a", "b"], [0, 0], window_chars=5)
+        rate_with_clusters([math.nan, 1], ["a", "b"], [0, 0], window_chars=5)

@@ -46,3 +46,18 @@ class Viability(Protocol):
     def final_distance(self, state: Tensor) -> Tensor:
         """Distance to the target after T tokens; exact when it is within the budget. [...] int16."""
         ...
+
+
+class OneNumber:
+    """What rules share whose state is one number, the distance so far."""
+
+    width = 1
+
+    def __init__(self, budget: int) -> None:
+        self.budget = budget
+
+    def initial(self, device: torch.device) -> Tensor:
+        return torch.zeros(1, dtype=torch.int16, device=device)
+
+    def final_distance(self, state: Tensor) -> Tensor:
+        return state[..., 0]

@@ -3,19 +3,11 @@
 import torch
 from torch import Tensor
 
-from rote.distance.base import Advanced
+from rote.distance.base import Advanced, OneNumber
 
 
-class Hamming:
+class Hamming(OneNumber):
     """Viability by mismatch count; exact by nature, so there is no published variant."""
-
-    width = 1
-
-    def __init__(self, budget: int) -> None:
-        self.budget = budget
-
-    def initial(self, device: torch.device) -> Tensor:
-        return torch.zeros(1, dtype=torch.int16, device=device)
 
     def pad(self, suffixes: list[tuple[int, ...]], length: int, device: torch.device) -> Tensor:
         padded = torch.full((len(suffixes), length), -1, dtype=torch.int64)
@@ -27,6 +19,3 @@ class Hamming:
         target = padded.gather(1, (step - 1)[:, None])  # [slots, 1]
         mismatches = state[..., 0, None] + (tokens != target[:, :, None]).to(torch.int16)
         return Advanced(mismatches[..., None], mismatches)
-
-    def final_distance(self, state: Tensor) -> Tensor:
-        return state[..., 0]

@@ -3,19 +3,11 @@
 import torch
 from torch import Tensor
 
-from rote.distance.base import Advanced
+from rote.distance.base import Advanced, OneNumber
 
 
-class Unconstrained:
+class Unconstrained(OneNumber):
     """Viability of the baseline: nothing is ever dropped, and no distance is known."""
-
-    width = 1
-
-    def __init__(self, budget: int) -> None:
-        self.budget = budget
-
-    def initial(self, device: torch.device) -> Tensor:
-        return torch.zeros(1, dtype=torch.int16, device=device)
 
     def pad(self, suffixes: list[tuple[int, ...]], length: int, device: torch.device) -> Tensor:
         return torch.zeros(len(suffixes), 1, dtype=torch.int64, device=device)
@@ -23,6 +15,3 @@ class Unconstrained:
     def advance(self, state: Tensor, tokens: Tensor, *, padded: Tensor, step: Tensor, length: Tensor) -> Advanced:
         least = torch.zeros(tokens.shape, dtype=torch.int16, device=tokens.device)
         return Advanced(least[..., None], least)
-
-    def final_distance(self, state: Tensor) -> Tensor:
-        return state[..., 0]

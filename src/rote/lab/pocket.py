@@ -26,10 +26,6 @@ class PocketModel:
     controls: tuple[PlannedPassage, ...]
     was_trained_now: bool
 
-    def copies_by_name(self) -> dict[str, int]:
-        """Copies in training of every passage, controls included (0)."""
-        return {passage.name: passage.copies for passage in (*self.targets, *self.controls)}
-
     def write_texts(self, folder: Path) -> "PassageFiles":
         """The passages as files under `folder`, as a user would have them: see `write_passage_files`."""
         return write_passage_files(folder, targets=self.targets, controls=self.controls)

@@ -130,10 +130,6 @@ class EndpointModel:
         return 4 * self.vocab_size
 
 
-def is_endpoint(name: str) -> bool:
-    return name.startswith(SCHEME)
-
-
 def connect(
     name: str,
     *,

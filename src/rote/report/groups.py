@@ -6,9 +6,8 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from rote.report.rates import Criterion, hits_of, split_rows, units_of
+from rote.report.rates import Criterion, rates_at_budget, split_rows
 from rote.report.view import RunView
-from rote.stats.clustered import rate_over_units
 from rote.stats.intervals import Rate
 from rote.stats.population import Flags
 from rote.types import Split
@@ -34,22 +33,10 @@ def group_rates(view: RunView) -> list[GroupRate]:
     for grouping in GROUPINGS:
         for group, rows in sorted(_rows_by_group(view, grouping).items()):
             for split in Split:
-                rates += _rates_of(view, grouping, group, split, rows & split_rows(view.population, split))
+                part = view.population.select(rows & split_rows(view.population, split))
+                found = rates_at_budget(part, view.threshold, GROUP_CRITERIA)
+                rates += [GroupRate(grouping, group, split, *one) for one in found]
     return rates
-
-
-def _rates_of(view: RunView, grouping: str, group: str, split: Split, rows: Flags) -> list[GroupRate]:
-    if not rows.any():
-        return []
-    part = view.population.select(rows)
-    units = units_of(part)
-    found = []
-    for criterion in GROUP_CRITERIA:
-        hits = hits_of(part, criterion, edits=part.edit_budget, threshold=view.threshold)
-        if hits is not None:
-            rate = rate_over_units(hits, units)
-            found.append(GroupRate(grouping, group, split, criterion, int(hits.sum()), rate))
-    return found
 
 
 def _rows_by_group(view: RunView, grouping: str) -> dict[str, Flags]:

@@ -92,9 +92,9 @@ def compare_table(rows: Sequence[Paired]) -> pl.DataFrame | None:
             "interval_high": row.found.interval.high,
             "p_value": row.found.p_value,
             "p_value_holm": row.p_adjusted,
-            "both": None if row.found.mcnemar is None else row.found.mcnemar.both,
-            "only_first": None if row.found.mcnemar is None else row.found.mcnemar.only_first,
-            "only_second": None if row.found.mcnemar is None else row.found.mcnemar.only_second,
+            "both": None if row.found.crossed is None else row.found.crossed.both,
+            "only_first": None if row.found.crossed is None else row.found.crossed.only_first,
+            "only_second": None if row.found.crossed is None else row.found.crossed.only_second,
             "interval_method": row.found.method.value,
             "independent_units": row.found.units,
             "note": row.found.interval.reason,
@@ -134,7 +134,7 @@ def _interval(row: Paired) -> str:
 
 
 def _counts(row: Paired) -> tuple[str, str]:
-    found = row.found.mcnemar
+    found = row.found.crossed
     return ("–", "–") if found is None else (integer(found.only_first), integer(found.only_second))
 
 

@@ -12,8 +12,9 @@ from rich.table import Table
 from rote.report.rates import places_of, split_rows
 from rote.report.view import RunView
 from rote.report.words import integer, interval_words, percent, probability
-from rote.stats.curves import PROBABILITIES, MassKind, RateCurves, queries_needed, rate_curves
+from rote.stats.curves import PROBABILITIES, MassKind, RateCurves, rate_curves
 from rote.stats.population import Population
+from rote.stats.queries import queries_needed
 from rote.types import Split
 
 

@@ -1,7 +1,9 @@
 """Rates of a run by criterion, split, ε and τ, each with an interval that respects overlapping windows."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,6 +73,24 @@ def hits_of(population: Population, criterion: Criterion, *, edits: int, thresho
     if criterion is Criterion.NOT_RULED_OUT:
         return None if population.mass_upper is None else population.mass_upper[:, edits] >= threshold
     return None if population.mass_lower is None else population.mass(edits) >= threshold
+
+
+class CriterionHits(NamedTuple):
+    """The windows that meet a criterion, counted, and their share."""
+
+    criterion: Criterion
+    hits: int
+    rate: Rate
+
+
+def rates_at_budget(part: Population, threshold: float, criteria: Iterable[Criterion]) -> list[CriterionHits]:
+    """Of the criteria that were measured, greedy and near-verbatim at the whole budget; none where no window is."""
+    if not len(part):
+        return []
+    units = units_of(part)
+    found = ((one, hits_of(part, one, edits=part.edit_budget, threshold=threshold)) for one in criteria)
+    measured = ((one, hits) for one, hits in found if hits is not None)
+    return [CriterionHits(one, int(hits.sum()), rate_over_units(hits, units)) for one, hits in measured]
 
 
 def rates_by_criterion(population: Population, threshold: float) -> list[CriterionRate]:

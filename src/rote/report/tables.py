@@ -6,10 +6,9 @@ from typing import NamedTuple
 import polars as pl
 
 from rote.report.content import Cells
-from rote.report.rates import Criterion, hits_of, rates_by_criterion, units_of
+from rote.report.rates import Criterion, hits_of, rates_at_budget, rates_by_criterion
 from rote.report.view import Document, RunView
 from rote.report.words import percent
-from rote.stats.clustered import rate_over_units
 from rote.stats.intervals import Rate
 from rote.stats.population import Flags, Population, character_maxima, covered_share, rows_by_copies
 
@@ -114,14 +113,8 @@ def copies_rates(view: RunView) -> list[CopiesRate]:
     for is_other_edition, copies in ((False, view.copies), (True, view.other_edition_copies)):
         for count, rows in rows_by_copies(view.population.document, copies).items():
             part = view.population.select(rows & view.population.is_rated)
-            if not len(part):
-                continue
-            units = units_of(part)
-            for criterion in Criterion:
-                hits = hits_of(part, criterion, edits=part.edit_budget, threshold=view.threshold)
-                if hits is not None:
-                    rate = rate_over_units(hits, units)
-                    rates.append(CopiesRate(count, is_other_edition, criterion, int(hits.sum()), rate))
+            found = rates_at_budget(part, view.threshold, Criterion)
+            rates += [CopiesRate(count, is_other_edition, *one) for one in found]
     return rates
 
 

@@ -142,7 +142,7 @@ def _from_run(given: McOptions, path: Path) -> _Task:
     settled: dict[str, Any] = {name: known[name] for name in OF_THE_RUN}
     config = replace(given.config(), model=name, revision=known["revision"], dtype=known["dtype"], **settled)
     rows = _chosen_rows(stored, given)
-    model = open_model(name, revision=config.revision, dtype=config.dtype, device=config.device)
+    model = open_model(name, **config.loading)
     _require_the_runs_weights(path, model, stored.identity["model"])
     bounds = {row["window_id"]: (row["mass_lower"][-1], row["mass_upper"][-1]) for row in rows if "mass_upper" in row}
     return _Task(config, bounds, model, [window_of(row) for row in rows], stored.run_id)
@@ -184,7 +184,7 @@ def _from_text(given: McOptions) -> _Task:
     from rote.scan.source import cut_source, read_given
 
     config = given.config()
-    model = open_model(config.model, revision=config.revision, dtype=config.dtype, device=config.device)
+    model = open_model(config.model, **config.loading)
     check_fits(model, config)
     windows = cut_source(read_given(config), model, config).chosen.windows
     if given.window is not None:

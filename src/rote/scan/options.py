@@ -89,6 +89,11 @@ class RunConfig(ScanFields):
         return (self.policy, *(parse_policy(text) for text in self.sweep))
 
     @property
+    def loading(self) -> dict[str, Any]:
+        """How its model is loaded."""
+        return {name: getattr(self, name) for name in ("revision", "dtype", "device", "adapter", "tensor_parallel")}
+
+    @property
     def is_served(self) -> bool:
         return self.model.startswith(ENDPOINT)
 

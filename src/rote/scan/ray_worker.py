@@ -64,14 +64,7 @@ class Worker:
         if self._opened is None:
             config = self._config
             try:
-                model = load(
-                    config.model,
-                    revision=config.revision,
-                    dtype=config.dtype,
-                    device=config.device,
-                    adapter=config.adapter,
-                    tensor_parallel=config.tensor_parallel,
-                )
+                model = load(config.model, **config.loading)
             except RoteError as error:
                 raise ModelError(f"the worker on {socket.gethostname()} cannot open the model: {error}") from error
             self._require_same(model)

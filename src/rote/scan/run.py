@@ -100,14 +100,7 @@ def load_here(config: RunConfig) -> LanguageModel:
         from rote.scan.ray_executor import on_driver
 
         config = on_driver(config)
-    return open_model(
-        config.model,
-        revision=config.revision,
-        dtype=config.dtype,
-        device=config.device,
-        adapter=config.adapter,
-        tensor_parallel=config.tensor_parallel,
-    )
+    return open_model(config.model, **config.loading)
 
 
 def open_session(config: RunConfig, identity: Mapping[str, Any], *, fresh: bool = False) -> RunSession:

@@ -2,13 +2,13 @@
 
 intervals     a share of independent windows: Wilson and exact
 units         what counts as independent: documents, or blocks of one text
-clustered     rates and means of windows that overlap or share a document
+clustered     rates of windows that overlap or share a document
 queries       n ↔ p at any magnitude
 curves        (n, p) and (ε, n, p) rate curves
 brackets      the share of extractable windows, at least and at most
 drawn         what a random draw says about all it was drawn from
 planning      samples and token evaluations before a run
-compare       two runs on the same windows; two sets of windows
+compare       two runs on the same windows
 multiplicity  many tests at once: Holm
 empirical     sampled hits against computed probabilities
 verdicts      certified bounds beside a sampled estimate

@@ -1,4 +1,4 @@
-"""Intervals for rates and means of windows that overlap or share a document.
+"""Intervals for rates of windows that overlap or share a document.
 
 Overlapping windows repeat each other's evidence, so a plain interval is too narrow. Here the unit of evidence is a
 document, or a block of text (see `rote.stats.units`).
@@ -13,8 +13,6 @@ interval). Three rules keep it honest:
 - d never needs to exceed its value when all windows of a unit agree, which is known without estimation. At 0 or n
   hits nothing can be estimated and this largest d is used: each unit then counts once, and the interval keeps a
   positive width.
-
-**Means.** Estimate ± Student's quantile × standard error; NaN with a reason when there is no variation to judge by.
 """
 
 import math
@@ -34,7 +32,6 @@ from rote.stats.intervals import (
     undefined,
 )
 from rote.stats.units import FloatArray, Places, UnitKind, Units, choose_units
-from rote.types import Interval
 
 METHOD_OF_KIND = {UnitKind.DOCUMENT: RateMethod.BY_DOCUMENT, UnitKind.BLOCK: RateMethod.BY_BLOCK}
 
@@ -61,30 +58,11 @@ def rate_with_clusters(
     return rate_over_units(values, choose_units(places, values, kind=kind, block_chars=block_chars), level=level)
 
 
-def mean_with_clusters(
-    values: ArrayLike,
-    documents: ArrayLike,
-    char_starts: ArrayLike,
-    *,
-    window_chars: int,
-    kind: UnitKind | None = None,
-    block_chars: int | None = None,
-    level: float = 0.95,
-) -> Rate:
-    """The mean of any window quantity, with an interval that holds for overlapping windows."""
-    check_level(level)
-    places = Places.of(documents, char_starts, window_chars=window_chars)
-    if len(places) == 0:
-        return Rate(math.nan, undefined("no windows, so no mean", level=level), 0, RateMethod.BY_DOCUMENT, 0, math.nan)
-    numbers = _one_value_per_window(values, len(places))
-    return mean_over_units(numbers, choose_units(places, numbers, kind=kind, block_chars=block_chars), level=level)
-
-
 def rate_over_units(hits: ArrayLike, units: Units, *, level: float = 0.95) -> Rate:
     """`rate_with_clusters` for units already chosen: many criteria over the same windows share them."""
     outcome = _one_value_per_window(hits, units.order.size)
     if not np.all((outcome == 0.0) | (outcome == 1.0)):
-        raise ConfigError("Hits must be true or false for each window; for other values ask for a mean.")
+        raise ConfigError("Hits must be true or false for each window.")
     share, n = float(outcome.mean()), outcome.size
     if units.drawn < 2:
         interval, effect = undefined(_too_few(units), level=level), math.nan
@@ -92,22 +70,6 @@ def rate_over_units(hits: ArrayLike, units: Units, *, level: float = 0.95) -> Ra
         effect, spread = _spread_of_rate(outcome, units, level=level)
         interval = score_interval(share, spread, level=level)
     return Rate(share, interval, n, METHOD_OF_KIND[units.kind], units.drawn, effect)
-
-
-def mean_over_units(values: ArrayLike, units: Units, *, level: float = 0.95) -> Rate:
-    """`mean_with_clusters` for units already chosen."""
-    numbers = _one_value_per_window(values, units.order.size)
-    mean, n = float(numbers.mean()), numbers.size
-    spread = float(numbers.var(ddof=1)) if n > 1 else 0.0
-    method = METHOD_OF_KIND[units.kind]
-    if units.drawn < 2:
-        return Rate(mean, undefined(_too_few(units), level=level), n, method, units.drawn, math.nan)
-    variance = units.variance_of_mean(numbers)
-    if spread == 0.0 or variance == 0.0:
-        reason = "all units have the same mean, so the spread cannot be estimated"
-        return Rate(mean, undefined(reason, level=level), n, method, units.drawn, math.nan)
-    half = student_quantile(level, units.drawn - 1) * math.sqrt(variance)
-    return Rate(mean, Interval(mean - half, mean + half, level), n, method, units.drawn, variance * n / spread)
 
 
 class _Spread(NamedTuple):

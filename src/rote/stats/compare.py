@@ -1,12 +1,8 @@
-"""Two runs or models on the same windows (paired), and two sets of windows (target against control).
-
-McNemar's tests take windows as independent and answer "is there any difference"; with overlapping windows read the
-clustered p-value and interval instead, which resample documents or blocks.
-"""
+"""Two runs or models on the same windows. Windows overlap, so intervals and p-values are of documents or blocks."""
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -15,11 +11,12 @@ from scipy import special
 
 from rote.errors import ConfigError, RunError
 from rote.stats.clustered import METHOD_OF_KIND
-from rote.stats.intervals import Rate, RateMethod, check_level, student_quantile, undefined
+from rote.stats.intervals import RateMethod, student_quantile, undefined
 from rote.stats.units import FloatArray, IntArray, Places, Units, choose_units, document_units
 from rote.types import Interval
 
 RESAMPLES = 2000
+LEVEL = 0.95
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,17 +41,18 @@ class Outcomes:
         return cls(ids, numbers)
 
 
-class McNemar(NamedTuple):
-    """Windows by outcome in both runs, and the chance of a split at least this uneven if the runs were equal."""
+class Crossed(NamedTuple):
+    """Windows by outcome in both runs."""
 
     both: int
     only_first: int
     only_second: int
     neither: int
-    p_exact: float
-    """Two-sided exact binomial test on the windows that differ: never rejects too often."""
-    p_mid: float
-    """The mid-p version: closer to its nominal level, and still almost never above it."""
+
+    @classmethod
+    def of(cls, first: FloatArray, second: FloatArray) -> "Crossed":
+        hit, also = first > 0, second > 0
+        return cls(*(int(np.sum(cell)) for cell in (hit & also, hit & ~also, ~hit & also, ~hit & ~also)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +69,7 @@ class Comparison:
     n: int
     method: RateMethod
     units: int
-    mcnemar: McNemar | None = None
+    crossed: Crossed | None = None
     """Present for rates."""
 
 
@@ -89,80 +87,25 @@ def align(first_ids: Sequence[str], second_ids: Sequence[str]) -> IntArray:
     return np.fromiter((where[window_id] for window_id in first_ids), dtype=np.int64, count=len(first_ids))
 
 
-def mcnemar(first_hits: ArrayLike, second_hits: ArrayLike) -> McNemar:
-    """McNemar's exact and mid-p tests on paired hits. Without a differing window both are 1: no evidence at all."""
-    first, second = np.asarray(first_hits, dtype=np.bool_), np.asarray(second_hits, dtype=np.bool_)
-    if first.shape != second.shape:
-        raise RunError(f"{first.size} hits against {second.size}; a paired test needs the same windows in both runs.")
-    only_first, only_second = int(np.sum(first & ~second)), int(np.sum(~first & second))
-    differing, smaller = only_first + only_second, min(only_first, only_second)
-    tail = float(special.bdtr(smaller, differing, 0.5)) if differing else 1.0
-    log_point = special.gammaln(differing + 1) - special.gammaln(smaller + 1) - special.gammaln(differing - smaller + 1)
-    point = math.exp(float(log_point) - differing * math.log(2.0))
-    both, neither = int(np.sum(first & second)), int(np.sum(~first & ~second))
-    return McNemar(both, only_first, only_second, neither, min(1.0, 2.0 * tail), min(1.0, 2.0 * tail - point))
-
-
 def compare_rates(
-    first: Outcomes,
-    second: Outcomes,
-    *,
-    places: Places | None = None,
-    seed: int = 0,
-    resamples: int = RESAMPLES,
-    level: float = 0.95,
+    first: Outcomes, second: Outcomes, *, places: Places | None = None, seed: int = 0, resamples: int = RESAMPLES
 ) -> Comparison:
-    """The difference of two hit rates over the same windows. `places` are those of the first run's windows."""
+    """`compare_means` of hits, with the windows by outcome."""
     for outcomes in (first, second):
         if not np.all((outcomes.values == 0.0) | (outcomes.values == 1.0)):
             raise ConfigError("Hits must be 0 or 1 for each window; for other values compare means.")
-    return _compare(first, second, places, seed, resamples, level, with_mcnemar=True)
+    found = compare_means(first, second, places=places, seed=seed, resamples=resamples)
+    return replace(found, crossed=Crossed.of(first.values, _matched(first, second)))
 
 
 def compare_means(
-    first: Outcomes,
-    second: Outcomes,
-    *,
-    places: Places | None = None,
-    seed: int = 0,
-    resamples: int = RESAMPLES,
-    level: float = 0.95,
+    first: Outcomes, second: Outcomes, *, places: Places | None = None, seed: int = 0, resamples: int = RESAMPLES
 ) -> Comparison:
-    """The difference of two means over the same windows, for any finite quantity."""
-    return _compare(first, second, places, seed, resamples, level, with_mcnemar=False)
-
-
-def unpaired_difference(first: Rate, second: Rate) -> Interval:
-    """Second minus first for rates of different windows (Newcombe's interval from the two rates' own intervals).
-
-    Works for clustered rates too, since it takes nothing but values and intervals; the levels must agree.
-    """
-    if first.interval.level != second.interval.level:
-        raise ConfigError(f"Levels {first.interval.level} and {second.interval.level} differ; use one level for both.")
-    for side in (first, second):
-        if not side.interval.is_defined:
-            return undefined(f"one of the rates has no interval: {side.interval.reason}", level=first.interval.level)
-    difference = second.value - first.value
-    down = math.hypot(second.value - second.interval.low, first.interval.high - first.value)
-    up = math.hypot(second.interval.high - second.value, first.value - first.interval.low)
-    return Interval(difference - down, difference + up, first.interval.level)
-
-
-def _compare(
-    first: Outcomes,
-    second: Outcomes,
-    places: Places | None,
-    seed: int,
-    resamples: int,
-    level: float,
-    *,
-    with_mcnemar: bool,
-) -> Comparison:
-    check_level(level)
-    matched = second.values[align(first.window_ids, second.window_ids)]
+    """The difference of two means over the same windows. `places` are those of the first run's windows."""
+    matched = _matched(first, second)
     differences = matched - first.values
     units = _units_of(first, places, differences)
-    interval, p_value = _bootstrap(differences, units, seed=seed, resamples=resamples, level=level)
+    interval, p_value = _bootstrap(differences, units, seed=seed, resamples=resamples, level=LEVEL)
     return Comparison(
         first=float(first.values.mean()),
         second=float(matched.mean()),
@@ -172,8 +115,11 @@ def _compare(
         n=differences.size,
         method=RateMethod.BY_WINDOW if places is None else METHOD_OF_KIND[units.kind],
         units=units.drawn,
-        mcnemar=mcnemar(first.values, matched) if with_mcnemar else None,
     )
+
+
+def _matched(first: Outcomes, second: Outcomes) -> FloatArray:
+    return second.values[align(first.window_ids, second.window_ids)]
 
 
 class _Bootstrapped(NamedTuple):

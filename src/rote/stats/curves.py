@@ -16,30 +16,8 @@ from numpy.typing import ArrayLike, NDArray
 from rote.errors import ConfigError
 from rote.stats.clustered import rate_over_units
 from rote.stats.intervals import Rate, rate
-from rote.stats.queries import (
-    FloatArray,
-    log_queries_needed,
-    mass_needed,
-    probability_within,
-    probability_within_log,
-    queries_needed,
-    queries_needed_from_log,
-)
+from rote.stats.queries import FloatArray, queries_needed_from_log
 from rote.stats.units import Places, Units, choose_units
-
-__all__ = [
-    "MassKind",
-    "RateCurve",
-    "RateCurves",
-    "log_queries_needed",
-    "mass_needed",
-    "probability_within",
-    "probability_within_log",
-    "queries_needed",
-    "queries_needed_from_log",
-    "query_grid",
-    "rate_curves",
-]
 
 PROBABILITIES = (0.1, 0.5, 0.9, 0.999)
 Key = TypeVar("Key", int, str)

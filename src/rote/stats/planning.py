@@ -1,20 +1,9 @@
 """What a measurement will cost and can show, before any model is loaded."""
 
 import math
-from typing import NamedTuple
 
 from rote.errors import ConfigError
 from rote.stats.queries import WHOLE_TOLERANCE, queries_needed
-
-DETECTION_MASSES = (0.1, 0.01, 0.001)
-DETECTION_MISS_CHANCES = (0.005, 0.05, 0.5)
-
-
-class DetectionRow(NamedTuple):
-    """Samples to see a mass at least once, one count per chance of missing it."""
-
-    mass: float
-    samples: tuple[int, ...]
 
 
 def samples_to_detect(mass: float, miss_chance: float) -> int:
@@ -28,15 +17,6 @@ def samples_to_detect(mass: float, miss_chance: float) -> int:
     return _round_up(math.log(miss_chance) / math.log1p(-mass))
 
 
-def detection_table(
-    masses: tuple[float, ...] = DETECTION_MASSES, miss_chances: tuple[float, ...] = DETECTION_MISS_CHANCES
-) -> tuple[DetectionRow, ...]:
-    """`samples_to_detect` for every mass (rows) and miss chance (columns)."""
-    return tuple(
-        DetectionRow(mass, tuple(samples_to_detect(mass, chance) for chance in miss_chances)) for mass in masses
-    )
-
-
 def samples_to_estimate(mass: float, relative_error: float) -> int:
     """The fewest samples whose hit share has standard error ≤ η·p: M ≥ (1 − p)/(η² p), and at least 1."""
     _check_positive_share("Mass", mass)
@@ -48,14 +28,6 @@ def samples_to_estimate(mass: float, relative_error: float) -> int:
 def queries_for(mass: float, p: float) -> float:
     """Queries after which a mass comes out with probability p; inf for a mass of 0."""
     return queries_needed(float(mass), p)
-
-
-def hamming_ball_size(vocabulary: int, suffix_tokens: int, edit_budget: int) -> int:
-    """Sequences within `edit_budget` substitutions of a suffix: Σ_r C(T, r)(|V| − 1)^r, an exact integer."""
-    _check_count("Vocabulary", vocabulary, at_least=1)
-    _check_count("Suffix length", suffix_tokens, at_least=1)
-    _check_count("Edit budget", edit_budget, at_least=0)
-    return sum(math.comb(suffix_tokens, edits) * (vocabulary - 1) ** edits for edits in range(edit_budget + 1))
 
 
 def greedy_evals(prefix_tokens: int, suffix_tokens: int) -> int:

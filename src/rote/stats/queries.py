@@ -38,18 +38,6 @@ def queries_needed_from_log(log_p_z: Number, p: float, *, whole: bool = True) ->
     return _like(log_p_z, _queries(_log_one_minus_exp(_log_probabilities(log_p_z)), p, whole=whole))
 
 
-def log_queries_needed(log_p_z: Number, p: float) -> Number:
-    """The natural logarithm of the real n, finite for every p_z > 0 however small; −inf where p_z = 1."""
-    _check_probability(p)
-    if p == 0.0:
-        return _like(log_p_z, np.full(np.shape(log_p_z), -math.inf))
-    log_target = math.log(-math.log1p(-p)) if p < 1.0 else math.inf
-    log_hazard = _log_hazard(_log_probabilities(log_p_z))
-    # p = 1 is never reached by a mass below 1, and at once by a mass of 1 (hazard inf).
-    answer = np.where(np.isposinf(log_hazard), -math.inf, log_target - np.where(np.isinf(log_hazard), 0.0, log_hazard))
-    return _like(log_p_z, np.where(np.isneginf(log_hazard), math.inf, answer))
-
-
 def probability_within(log_p_z: Number, n: float) -> Number:
     """1 − (1 − p_z)^n: the probability of at least one success in n queries. A mass of 0 gives 0 even for n = inf."""
     if not n >= 0.0:
@@ -58,22 +46,6 @@ def probability_within(log_p_z: Number, n: float) -> Number:
     with np.errstate(invalid="ignore"):
         exponent = np.where((log_miss == 0.0) | (n == 0.0), 0.0, log_miss * n)
     return _like(log_p_z, np.asarray(-np.expm1(exponent)))
-
-
-def probability_within_log(log_p_z: Number, log_n: float) -> Number:
-    """`probability_within` for n = exp(log_n), where n or p_z may be outside the range of floats."""
-    log_hazard = _log_hazard(_log_probabilities(log_p_z))
-    with np.errstate(over="ignore", invalid="ignore"):
-        total = np.where(np.isneginf(log_hazard), -math.inf, log_hazard + log_n)
-        return _like(log_p_z, np.asarray(-np.expm1(-np.exp(total))))
-
-
-def mass_needed(n: float, p: float) -> float:
-    """The smallest p_z for which n queries succeed with probability p: 1 − (1 − p)^(1/n)."""
-    _check_probability(p)
-    if not n > 0.0:
-        raise ConfigError(f"{n} queries can reproduce nothing; give 1 or more.")
-    return -math.expm1(math.log1p(-p) / n) if p < 1.0 else (1.0 if n < math.inf else 0.0)
 
 
 def _queries(log_miss: FloatArray, p: float, *, whole: bool) -> FloatArray:
@@ -97,13 +69,6 @@ def _log_one_minus_exp(log_p: FloatArray) -> FloatArray:
     """log(1 − exp(log_p)) without cancellation on either side of log ½."""
     with np.errstate(divide="ignore"):
         return np.asarray(np.where(log_p > -math.log(2.0), np.log(-np.expm1(log_p)), np.log1p(-np.exp(log_p))))
-
-
-def _log_hazard(log_p: FloatArray) -> FloatArray:
-    """log(−log(1 − p)); for tiny p this is log p itself, also where p underflows."""
-    with np.errstate(divide="ignore"):
-        ordinary = np.log(-_log_one_minus_exp(log_p))
-    return np.asarray(np.where(log_p < -40.0, log_p, ordinary))
 
 
 def _probabilities(values: ArrayLike) -> FloatArray:

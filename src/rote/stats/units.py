@@ -57,9 +57,6 @@ class Places:
     def __len__(self) -> int:
         return int(self.char_starts.size)
 
-    def subset(self, mask: NDArray[np.bool_]) -> "Places":
-        return Places(self.documents[mask], self.char_starts[mask], self.window_chars)
-
 
 @dataclass(frozen=True, eq=False)
 class Units:

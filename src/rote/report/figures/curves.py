@@ -20,7 +20,8 @@ from rote.report.figures.style import (
     percent_axis,
     say_empty,
 )
-from rote.stats.curves import MassKind, RateCurve, RateCurves, queries_needed
+from rote.stats.curves import MassKind, RateCurve, RateCurves
+from rote.stats.queries import queries_needed
 
 SHADES = (0.35, 0.55, 0.78, 1.0)
 """Opacity per success probability: the harder to satisfy, the darker."""
