@@ -14,7 +14,7 @@ from rich.text import Text
 from rote.cli.console import make_console
 from rote.cli.flags import command
 from rote.cli.progress import make_progress
-from rote.options import like, option, settle
+from rote.options import Settled, like, option
 from rote.scan.options import RunConfig
 
 INTRODUCTION = """\
@@ -25,12 +25,9 @@ probability within five token edits (near-verbatim)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DemoOptions:
+class DemoOptions(Settled):
     out: Path = option(Path("demo"), "Folder for the texts, the run and the report.", group="text")
     stride_chars: int = like(RunConfig, "stride_chars", default=120)
-
-    def __post_init__(self) -> None:
-        settle(self)
 
 
 @command(DemoOptions)

@@ -7,11 +7,11 @@ import typer
 
 from rote.cli.console import make_console
 from rote.cli.flags import command
-from rote.options import option, required, settle
+from rote.options import Settled, option, required
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GateOptions:
+class GateOptions(Settled):
     run: Path = required("A finished scan.", group="output", positional=True)
     max_rate: tuple[str, ...] = option(
         (), "A rate and the most it may be: near=0.01, or 'kind:phone verbatim=0'; may be repeated.", group="output"
@@ -26,9 +26,6 @@ class GateOptions:
     )  # fmt: skip
     json: Path | None = option(None, "Also write what was judged as JSON.", group="output")
     junit: Path | None = option(None, "Also write it as JUnit XML.", group="output")
-
-    def __post_init__(self) -> None:
-        settle(self)
 
 
 @command(GateOptions)

@@ -11,7 +11,7 @@ from rote.cli.flags import GroupedCommand, command
 from rote.cli.progress import make_progress
 from rote.cli.scan import Session
 from rote.lab.options import PresetName
-from rote.options import option, required, settle
+from rote.options import Settled, option, required
 
 lab_app = typer.Typer(
     name="lab",
@@ -26,15 +26,12 @@ def lab() -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StudyOptions:
+class StudyOptions(Settled):
     out: Path = required("Folder of the run; resumed if unfinished.", group="output")
     preset: PresetName = option("quick", "Minutes on two cores (quick), hours (full), or seconds (test).", group="text")
     processes: int | None = option(
         None, "Models trained at once.", group="machine", at_least=1, default_words="one per core"
     )
-
-    def __post_init__(self) -> None:
-        settle(self)
 
 
 @lab_app.command(cls=GroupedCommand)

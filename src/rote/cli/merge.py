@@ -7,18 +7,15 @@ from pathlib import Path
 from rote.cli.console import make_console
 from rote.cli.flags import command
 from rote.cli.progress import make_progress
-from rote.options import required, settle
+from rote.options import Settled, required
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MergeOptions:
+class MergeOptions(Settled):
     out: Path = required("Run folder to write.", group="output", positional=True)
     shards: tuple[Path, ...] = required(
         "Folders of all shards of one scan (rote scan --shard 0/3 …), in any order.", group="output", positional=True
     )
-
-    def __post_init__(self) -> None:
-        settle(self)
 
 
 @command(MergeOptions)

@@ -7,7 +7,7 @@ from rich.table import Table
 
 from rote.cli.console import make_console
 from rote.cli.flags import command
-from rote.options import like, option, settle
+from rote.options import Settled, like, option
 from rote.scan.option_fields import DialectName
 from rote.scan.options import RunConfig
 from rote.scan.prediction import Prediction
@@ -19,7 +19,7 @@ PROBABILITIES = (0.5, 0.9, 0.999)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlanOptions:
+class PlanOptions(Settled):
     mass: tuple[float, ...] = option(
         (0.1, 0.01, 0.001), "Probability to plan for; may be repeated.", group="estimates", above=0, at_most=1
     )
@@ -42,9 +42,6 @@ class PlanOptions:
     threshold: float = like(RunConfig, "threshold")
     endpoint: bool = option(False, "Also what a served model costs: requests and tokens.", group="endpoint")
     dialect: DialectName = like(RunConfig, "dialect", help="Kind of server; auto means vllm.")
-
-    def __post_init__(self) -> None:
-        settle(self)
 
 
 @command(PlanOptions)

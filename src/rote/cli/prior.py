@@ -8,20 +8,17 @@ from rote.cli.flags import command
 from rote.cli.look_first import look_first
 from rote.cli.progress import make_progress
 from rote.cli.scan import Session
-from rote.options import option, settle
+from rote.options import Settled, option
 from rote.prior.options import PriorConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shown:
+class Shown(Settled):
     """What the terminal shows."""
 
     reveal: bool = option(
         False, "Print names, numbers and addresses in examples instead of masking them.", group="output"
     )
-
-    def __post_init__(self) -> None:
-        settle(self)
 
 
 @command(PriorConfig, Session, Shown)

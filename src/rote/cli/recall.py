@@ -16,7 +16,7 @@ from rote.longform.alignment import Segment, SegmentKind, segments
 from rote.longform.merge_blocks import MergePass
 from rote.longform.options import AuditOptions
 from rote.longform.recall import RecallResult, nv_recall
-from rote.options import like, option, required, settle
+from rote.options import Settled, like, option, required
 from rote.types import Split
 
 _STYLES = {
@@ -29,7 +29,7 @@ _WORDS_SHOWN_AT_EACH_END = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RecallOptions:
+class RecallOptions(Settled):
     book: Path = required("The reference text.", group="text")
     generation: Path = required("The text that may contain it.", group="text")
     passes: tuple[MergePass, ...] = like(AuditOptions, "passes")
@@ -42,9 +42,6 @@ class RecallOptions:
     )
     html: Path | None = option(None, "Write the diff of both texts as a page.", group="output")
     json: Path | None = option(None, "Write every number and block as JSON.", group="output")
-
-    def __post_init__(self) -> None:
-        settle(self)
 
 
 @command(RecallOptions, Session)

@@ -8,14 +8,14 @@ from rich.text import Text
 from rote.cli.console import make_console
 from rote.cli.flags import command
 from rote.errors import ConfigError
-from rote.options import option, required, settle
+from rote.options import Settled, option, required
 from rote.report.content import Asked, Written
 
 NOTHING_FURTHER = Asked()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReportOptions:
+class ReportOptions(Settled):
     runs: tuple[Path, ...] = required(
         "Run folders of any kind; several of one kind are compared, several kinds share a page.",
         group="output",
@@ -29,9 +29,6 @@ class ReportOptions:
         "Read scans at another τ: a number, or from-control=0.001 for a rate of false positives.",
         group="output",
     )
-
-    def __post_init__(self) -> None:
-        settle(self)
 
 
 @command(ReportOptions)

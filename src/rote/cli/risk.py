@@ -6,19 +6,16 @@ from pathlib import Path
 from rote.cli.console import make_console
 from rote.cli.flags import command
 from rote.errors import ConfigError
-from rote.options import option, required, settle
+from rote.options import Settled, option, required
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RiskOptions:
+class RiskOptions(Settled):
     run: Path = required("A run folder, finished or not.", group="output", positional=True)
     queries: tuple[float, ...] = option(
         (1.0, 100.0, 10_000.0, 1_000_000.0), "How many queries; may be repeated.", group="output", at_least=1
     )
     document: str | None = option(None, "Only this document.", group="output")
-
-    def __post_init__(self) -> None:
-        settle(self)
 
 
 @command(RiskOptions)

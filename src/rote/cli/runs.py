@@ -7,15 +7,12 @@ from rich.table import Table
 
 from rote.cli.console import make_console
 from rote.cli.flags import command
-from rote.options import option, settle
+from rote.options import Settled, option
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunsOptions:
+class RunsOptions(Settled):
     folder: Path = option(Path("."), "Where to look, folders inside of it included.", group="output", positional=True)
-
-    def __post_init__(self) -> None:
-        settle(self)
 
 
 @command(RunsOptions)

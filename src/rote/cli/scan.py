@@ -8,7 +8,7 @@ from rote.cli.console import make_console
 from rote.cli.flags import command
 from rote.cli.look_first import look_first
 from rote.cli.progress import make_progress
-from rote.options import option, settle
+from rote.options import Settled, option
 from rote.scan.options import RunConfig
 from rote.scan.series import runs_of
 
@@ -17,13 +17,10 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Session:
+class Session(Settled):
     """How a run folder is opened."""
 
     fresh: bool = option(False, "Start over instead of resuming.", group="text", names="--fresh/--resume")
-
-    def __post_init__(self) -> None:
-        settle(self)
 
 
 @command(RunConfig, Session)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rote.cli.console import make_console
 from rote.cli.flags import command
 from rote.errors import ConfigError
-from rote.options import option, required, settle
+from rote.options import Settled, option, required
 
 if TYPE_CHECKING:  # `rote show --help` waits for none of these
     from rich.console import RenderableType
@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # `rote show --help` waits for none of these
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShowOptions:
+class ShowOptions(Settled):
     runs: tuple[Path, ...] = required(
         "Run folders of any kind, finished or not; several of one kind are also compared.",
         group="output",
@@ -35,9 +35,6 @@ class ShowOptions:
     reveal: bool = option(False, "Of a prior run: print what its examples otherwise mask.", group="output")
 
     json: bool = option(False, "Print it as JSON, one entry a run.", group="output", names="--json")
-
-    def __post_init__(self) -> None:
-        settle(self)
 
 
 @command(ShowOptions)

@@ -10,7 +10,7 @@ from rote.cli.console import make_console
 from rote.cli.flags import command
 from rote.cli.look_first import look_first
 from rote.errors import ConfigError
-from rote.options import build, option, read_config_file, required, settle
+from rote.options import Settled, build, option, read_config_file, required
 from rote.options.declare import options_of
 from rote.scan.options import RunConfig, parse_policy
 from rote.study.grid import Axis, Cell, make_axes, make_cells
@@ -25,7 +25,7 @@ DESCRIBING = ("about", "published", "overlap", "texts", "policy")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StudyCommand:
+class StudyCommand(Settled):
     file: Path = required("YAML file of the study.", group="text", positional=True)
     out: Path | None = option(
         None, "Folder of the study; an unfinished one is resumed.", group="text", default_words="out of the file"
@@ -35,9 +35,6 @@ class StudyCommand:
         False, "Try the file on a model that is trained on the spot: two values an axis, ten windows.", group="text",
         names="--smoke",
     )  # fmt: skip
-
-    def __post_init__(self) -> None:
-        settle(self)
 
 
 @dataclass(frozen=True, slots=True)

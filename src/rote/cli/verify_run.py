@@ -5,15 +5,12 @@ from pathlib import Path
 
 from rote.cli.console import make_console
 from rote.cli.flags import command
-from rote.options import required, settle
+from rote.options import Settled, required
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VerifyOptions:
+class VerifyOptions(Settled):
     run: Path = required("A run folder of any kind, finished or not.", group="output", positional=True)
-
-    def __post_init__(self) -> None:
-        settle(self)
 
 
 @command(VerifyOptions)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from rote.corpus.documents import read_documents
 from rote.errors import TextError
 from rote.longform.options import AuditOptions, Style
-from rote.options import like, option, required, settle
+from rote.options import Settled, like, option, required
 from rote.options.common import Common
 from rote.types import Split
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # `rote audit --help` waits for none of these
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AuditCommand:
+class AuditCommand(Settled):
     """Who is asked about which book, and what it may cost."""
 
     model: str = required("Name at the endpoint; without --endpoint a local path or hub id.", group="text")
@@ -48,9 +48,6 @@ class AuditCommand:
         default_words="what the model takes",
     )  # fmt: skip
     device: str = like(Common, "device", help="Device of a local model.")
-
-    def __post_init__(self) -> None:
-        settle(self)
 
 
 def perform_audit(

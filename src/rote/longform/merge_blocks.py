@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from rote.longform.blocks import Block
-from rote.options import required, settle
+from rote.options import Settled, required
 
 
 @dataclass(frozen=True, slots=True)
-class MergePass:
+class MergePass(Settled):
     """Neighbours are merged if both gaps are ≤ `max_gap` words and differ by ≤ `max_misalignment`.
 
     Afterwards blocks with fewer than `min_words` matched words are dropped.
@@ -18,9 +18,6 @@ class MergePass:
     max_gap: int = required("", group="audit", at_least=0)
     max_misalignment: int = required("", group="audit", at_least=0)
     min_words: int = required("", group="audit", at_least=0)
-
-    def __post_init__(self) -> None:
-        settle(self)
 
 
 PUBLISHED_PASSES = (

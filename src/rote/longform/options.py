@@ -12,7 +12,7 @@ from typing import Any, Literal
 from rote.errors import ConfigError
 from rote.longform.merge_blocks import PUBLISHED_PASSES, MergePass
 from rote.longform.verdicts import REFUSAL_PATTERNS, STOP_PHRASES
-from rote.options import option, settle
+from rote.options import Settled, option, settle
 
 MOST_PERTURBATIONS = 10_000
 PROFILES = Path(__file__).parent / "profiles"
@@ -43,7 +43,7 @@ class Style(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class GenerationSettings:
+class GenerationSettings(Settled):
     """How phase 2 generates; None leaves a setting to the endpoint."""
 
     max_tokens: int = option(500, "Tokens per answer of phase 2.", group="audit", at_least=1)
@@ -55,21 +55,15 @@ class GenerationSettings:
         None, "Penalty on tokens that were used.", group="audit", default_words="the endpoint's"
     )
 
-    def __post_init__(self) -> None:
-        settle(self)
-
 
 @dataclass(frozen=True, slots=True)
-class Sweep:
+class Sweep(Settled):
     """Values to try for each setting; every combination is a trial of its own. Empty: the setting is not swept."""
 
     max_tokens: tuple[int, ...] = ()
     temperature: tuple[float, ...] = ()
     frequency_penalty: tuple[float, ...] = ()
     presence_penalty: tuple[float, ...] = ()
-
-    def __post_init__(self) -> None:
-        settle(self)
 
     def trials(self, base: GenerationSettings) -> Iterator[GenerationSettings]:
         swept = [(name, values) for name in (f.name for f in fields(self)) if (values := getattr(self, name))]

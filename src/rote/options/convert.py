@@ -31,6 +31,15 @@ def settle(config: Any) -> None:
             object.__setattr__(config, name, settled)
 
 
+class Settled:
+    """Options that are settled when they are made."""
+
+    __slots__ = ()
+
+    def __post_init__(self) -> None:
+        settle(self)
+
+
 def build(home: Any, values: Mapping[str, Any], *, place: str) -> Any:
     """The dataclass with these values; unknown and missing names are errors."""
     known = options_of(home)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rote.errors import ConfigError
-from rote.options import option, settle
+from rote.options import Settled, option, settle
 
 PublishedMeasure = Literal[
     "greedy", "verbatim", "near", "search", "bleu", "possible", "near_count", "search_count", "bleu_count"
@@ -13,7 +13,7 @@ PublishedMeasure = Literal[
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Published:
+class Published(Settled):
     """A number that somebody published, and which cells of the grid measure it again."""
 
     measure: PublishedMeasure = option("near", "What was measured.", group="text")
@@ -22,9 +22,6 @@ class Published:
     source: str = option("", "Paper, table and page.", group="text")
     split: Literal["target", "control"] = option("target", "Which side it is about.", group="text")
     edits: int | None = option(None, "ε of a near-verbatim number.", group="text", at_least=0)
-
-    def __post_init__(self) -> None:
-        settle(self)
 
     @property
     def settings(self) -> dict[str, str]:
