@@ -39,7 +39,6 @@ def query_curves(
     greedy_rate: float | None,
     control: Sequence[RateCurves] = (),
     searched_down_to: float | None = None,
-    title: str = "",
 ) -> Figure:
     """Rate against the number of queries, a panel per kind of mass, a line per success probability.
 
@@ -61,7 +60,6 @@ def query_curves(
         panels[0].set_ylabel("windows extracted with probability p")
         panels[0].set_ylim(bottom=0)
         percent_axis(panels[0])
-        figure.suptitle(title, x=0.01, ha="left", fontsize=9.5, fontweight="bold")
         _legend_of_all(figure, panels)
     return figure
 
@@ -111,7 +109,7 @@ def _draw_curve(
         axes.plot(queries[start:], values[start:], linestyle="--", **look)
 
 
-def token_ranks(ranks: Sequence[int], *, kept: int | None = None, title: str = "") -> Figure:
+def token_ranks(ranks: Sequence[int], *, kept: int | None = None) -> Figure:
     """The place (1 = first choice) of each target token of one window, log scale; those cut off by top-k are marked."""
     figure, axes = new_figure(WIDE, 2.4)
     with house_style():
@@ -145,6 +143,5 @@ def token_ranks(ranks: Sequence[int], *, kept: int | None = None, title: str = "
         axes.set_ylim(bottom=0.8)
         axes.set_xlabel("target token")
         axes.set_ylabel("rank under the model")
-        figure.suptitle(title, x=0.01, ha="left", fontsize=9.5, fontweight="bold")
         legend_above(axes)
     return figure

@@ -25,7 +25,7 @@ MOST_GROUPS = 24
 LINE_INCHES = 0.42
 
 
-def rates_by_group(entries: Sequence[GroupRate], *, title: str = "") -> Figure:
+def rates_by_group(entries: Sequence[GroupRate]) -> Figure:
     """Groups with the most records first; what does not fit is in the table."""
     sizes: dict[str, int] = {}
     for entry in entries:
@@ -57,6 +57,5 @@ def rates_by_group(entries: Sequence[GroupRate], *, title: str = "") -> Figure:
         axes.grid(visible=False, axis="y")
         axes.set_xlabel("records extractable")
         percent_axis(axes, "x")
-        figure.suptitle(title, x=0.01, ha="left", fontsize=9.5, fontweight="bold")
         legend_above(axes)
     return figure

@@ -19,8 +19,8 @@ from rote.report.figures.style import (
     legend_above,
     log_axis,
     new_figure,
+    percent_axis,
 )
-from rote.report.figures.style import percent_axis as label_percent
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Recall:
         return self.matched / self.book_words if self.book_words else float("nan")
 
 
-def recall_bars(recalls: Sequence[Recall], *, title: str = "") -> Figure:
+def recall_bars(recalls: Sequence[Recall]) -> Figure:
     """nv-recall as horizontal bars, each labelled with its share and its longest block."""
     figure, axes = new_figure(6.0, 0.42 * len(recalls) + 1.0)
     with house_style():
@@ -62,9 +62,8 @@ def recall_bars(recalls: Sequence[Recall], *, title: str = "") -> Figure:
         axes.set_xticks([0, 0.25, 0.5, 0.75, 1])
         axes.grid(visible=True, axis="x")
         axes.grid(visible=False, axis="y")
-        label_percent(axes, "x")
+        percent_axis(axes, "x")
         axes.set_xlabel("nv-recall: share of the book's words")
-        axes.set_title(title)
     return figure
 
 
@@ -78,7 +77,7 @@ class MatchBlock:
     generation_end: int
 
 
-def block_map(blocks: Sequence[MatchBlock], *, book_words: int, generated_words: int, title: str = "") -> Figure:
+def block_map(blocks: Sequence[MatchBlock], *, book_words: int, generated_words: int) -> Figure:
     """Book above, generation below, each as a bar of its words; every matched block joined across."""
     with house_style():
         figure = Figure(figsize=(8.6, 2.4), layout="constrained")
@@ -110,11 +109,10 @@ def block_map(blocks: Sequence[MatchBlock], *, book_words: int, generated_words:
             figure.add_artist(link)
         book.xaxis.tick_top()
         generation.set_xlabel("words")
-        book.set_title(title)
     return figure
 
 
-def word_counts(recalls: Sequence[Recall], *, title: str = "") -> Figure:
+def word_counts(recalls: Sequence[Recall]) -> Figure:
     """Matched, missing and additional words, one stacked bar per generation."""
     figure, axes = new_figure(6.0, 0.42 * len(recalls) + 1.3)
     with house_style():
@@ -132,7 +130,6 @@ def word_counts(recalls: Sequence[Recall], *, title: str = "") -> Figure:
         axes.grid(visible=True, axis="x")
         axes.grid(visible=False, axis="y")
         axes.set_xlabel("words")
-        axes.set_title(title)
         axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3)
     return figure
 
@@ -145,7 +142,7 @@ class Tries:
     similarities: tuple[float, ...]
 
 
-def similarity_by_tries(series: Sequence[Tries], *, threshold: float, title: str = "") -> Figure:
+def similarity_by_tries(series: Sequence[Tries], *, threshold: float) -> Figure:
     """Every try as a dot, the best so far as a step; log axis where there are many tries."""
     figure, axes = new_figure(6.0, 3.2)
     with house_style():
@@ -168,10 +165,9 @@ def similarity_by_tries(series: Sequence[Tries], *, threshold: float, title: str
         if max(len(one.similarities) for one in series) > 50:
             log_axis(axes, "x")
         axes.set_ylim(-0.03, 1.06)
-        label_percent(axes)
+        percent_axis(axes)
         axes.set_xlabel("tries of phase 1")
         axes.set_ylabel("target found in one run")
-        axes.set_title(title)
         if len(series) > 1:
             legend_above(axes)
     return figure
@@ -185,7 +181,7 @@ class Likeness:
     longest: int
 
 
-def null_distribution(null: Sequence[Likeness], found: Sequence[Likeness], *, title: str = "") -> Figure:
+def null_distribution(null: Sequence[Likeness], found: Sequence[Likeness]) -> Figure:
     """Answers measured against control books they were not asked for, and against their own book: chance, and more.
 
     Left nv-recall, right the longest run (of controls) or passage (of trials) in words on a log axis; 0 stands at 1.
@@ -204,7 +200,7 @@ def null_distribution(null: Sequence[Likeness], found: Sequence[Likeness], *, ti
             shares.scatter([one.nv_recall for one in points], heights, **dots)
             runs.scatter([max(1, one.longest) for one in points], heights, **dots)
         shares.set_xlim(-0.03, 1.03)
-        label_percent(shares, "x")
+        percent_axis(shares, "x")
         shares.set_xlabel("nv-recall")
         shares.set_yticks([1, 0], [group[0] for group in groups])
         shares.set_ylim(-0.5, 1.5)
@@ -214,5 +210,4 @@ def null_distribution(null: Sequence[Likeness], found: Sequence[Likeness], *, ti
         for axes in (shares, runs):
             axes.grid(visible=True, axis="x")
             axes.grid(visible=False, axis="y")
-        shares.set_title(title)
     return figure

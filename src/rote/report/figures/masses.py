@@ -34,7 +34,7 @@ RASTER_ABOVE = 2_000
 
 
 def mass_scatter(
-    p_verbatim: Floats, mass: Floats, *, is_impossible: Flags, threshold: float, edits: int, title: str = ""
+    p_verbatim: Floats, mass: Floats, *, is_impossible: Flags, threshold: float, edits: int
 ) -> Figure:
     """Each extractable window at (p_z, near-verbatim mass), log–log, by category; p_z = 0 on a rail at the left."""
     figure, axes = new_figure()
@@ -62,7 +62,6 @@ def mass_scatter(
         _frame_scatter(axes, floor=floor, rail=rail, threshold=threshold)
         axes.set_xlabel("verbatim probability, p_z (0 at the left edge)")
         axes.set_ylabel(f"near-verbatim mass within {edits} edits")
-        figure.suptitle(title, x=0.01, ha="left", fontsize=9.5, fontweight="bold")
         legend_above(axes)
     return figure
 
@@ -81,7 +80,7 @@ def _frame_scatter(axes: Axes, *, floor: float, rail: float, threshold: float) -
     axes.annotate("τ ", (threshold, 0.98), xycoords=("data", "axes fraction"), ha="right", va="top", color=INK)
 
 
-def gain_curves(series: Sequence[tuple[str, Floats, Floats]], *, threshold: float, title: str = "") -> Figure:
+def gain_curves(series: Sequence[tuple[str, Floats, Floats]], *, threshold: float) -> Figure:
     """Share of windows whose mass gain Δ is at least x: all windows (dashed) and the extractable ones (solid).
 
     `series` holds (label, p_z, near-verbatim mass) for each model.
@@ -105,6 +104,5 @@ def gain_curves(series: Sequence[tuple[str, Floats, Floats]], *, threshold: floa
         axes.set_xlabel("mass gain, Δ = near-verbatim mass − p_z")
         axes.set_ylabel("windows with a gain of at least Δ")
         percent_axis(axes)
-        figure.suptitle(title, x=0.01, ha="left", fontsize=9.5, fontweight="bold")
         legend_above(axes)
     return figure

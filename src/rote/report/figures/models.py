@@ -12,26 +12,26 @@ from rote.report.paired import Paired, SharedWindows
 MOST_COMBINATIONS = 16
 
 
-def rates_by_model(near: Sequence[Line], greedy: Sequence[Line], *, title: str = "") -> Figure:
+def rates_by_model(near: Sequence[Line], greedy: Sequence[Line]) -> Figure:
     """Share of windows against ε, a line a model: near-verbatim left, the greedy answer right; controls in grey."""
     panels = [Panel("near-verbatim, mass ≥ τ", "windows", tuple(near))]
     if any(line.points for line in greedy):
         panels.append(Panel("the greedy answer", "windows", tuple(greedy)))
-    return overlay(panels, Setting("edits allowed, ε"), title=title)
+    return overlay(panels, Setting("edits allowed, ε"))
 
 
-def mean_mass_by_model(lines: Sequence[Line], *, title: str = "") -> Figure:
+def mean_mass_by_model(lines: Sequence[Line]) -> Figure:
     """Mean near-verbatim mass of the target windows against ε, a line a model: no threshold is involved."""
-    return overlay([Panel("", "mean mass, at least", tuple(lines))], Setting("edits allowed, ε"), title=title)
+    return overlay([Panel("", "mean mass, at least", tuple(lines))], Setting("edits allowed, ε"))
 
 
-def queries_by_model(panels: Sequence[tuple[str, Sequence[Line]]], *, title: str = "") -> Figure:
+def queries_by_model(panels: Sequence[tuple[str, Sequence[Line]]]) -> Figure:
     """Share of windows against the number of queries at one success probability, a line a model, a panel a mass."""
     drawn = [Panel(name, "windows extracted", tuple(lines)) for name, lines in panels]
-    return overlay(drawn, Setting("queries, n", is_log=True), title=title)
+    return overlay(drawn, Setting("queries, n", is_log=True))
 
 
-def difference_forest(rows: Sequence[Paired], *, title: str = "") -> Figure:
+def difference_forest(rows: Sequence[Paired]) -> Figure:
     """Paired differences in percentage points with 95 % intervals, a line a pair and quantity; 0 is no difference."""
     figure, axes = new_figure(WIDE, 1.1 + 0.26 * max(1, len(rows)))
     with house_style():
@@ -51,11 +51,10 @@ def difference_forest(rows: Sequence[Paired], *, title: str = "") -> Figure:
         axes.grid(visible=True, axis="x")
         axes.grid(visible=False, axis="y")
         axes.set_xlabel("difference in percentage points, second minus first")
-        axes.set_title(title)
     return figure
 
 
-def windows_by_models(labels: Sequence[str], combinations: Sequence[SharedWindows], *, title: str = "") -> Figure:
+def windows_by_models(labels: Sequence[str], combinations: Sequence[SharedWindows]) -> Figure:
     """A bar for each combination of models that windows are extractable from, with dots below that name it."""
     shown = combinations[:MOST_COMBINATIONS]
     with house_style():
@@ -93,7 +92,6 @@ def windows_by_models(labels: Sequence[str], combinations: Sequence[SharedWindow
         dots.set_xticks([])
         dots.grid(visible=False)
         dots.spines[["left", "bottom"]].set_visible(False)
-        bars.set_title(title)
         bars.margins(y=0.15)
     return figure
 

@@ -66,7 +66,7 @@ class Setting(NamedTuple):
     is_log: bool = False
 
 
-def overlay(panels: Sequence[Panel], setting: Setting, *, title: str = "") -> Figure:
+def overlay(panels: Sequence[Panel], setting: Setting) -> Figure:
     """The panels beside each other with one legend under them: a line has the same colour and mark in all."""
     names = list(dict.fromkeys(line.label for panel in panels for line in panel.lines))
     columns = min(max(1, len(names)), 2 * len(panels))
@@ -80,7 +80,6 @@ def overlay(panels: Sequence[Panel], setting: Setting, *, title: str = "") -> Fi
         if len(names) > 1:
             shown = [handles[name] for name in names if name in handles]
             figure.legend(handles=shown, loc="outside lower left", ncols=columns, columnspacing=1.4)
-        figure.suptitle(title, x=0.01, ha="left", fontsize=9.5, fontweight="bold")
     return figure
 
 

@@ -45,7 +45,7 @@ VERDICT_COLOURS = {
 """From the bottom of a bar to its top; the control is grey."""
 
 
-def rates_by_edits(rates: Sequence[CriterionRate], *, threshold: float, title: str = "") -> Figure:
+def rates_by_edits(rates: Sequence[CriterionRate], *, threshold: float) -> Figure:
     """Share of windows that meet each criterion against ε, one line per criterion and split, with 95 % whiskers."""
     figure, axes = new_figure()
     with house_style():
@@ -67,12 +67,11 @@ def rates_by_edits(rates: Sequence[CriterionRate], *, threshold: float, title: s
         axes.set_ylim(bottom=0)
         axes.margins(y=0.08)
         percent_axis(axes)
-        figure.suptitle(title, x=0.01, ha="left", fontsize=9.5, fontweight="bold")
         legend_above(axes)
     return figure
 
 
-def verdicts_by_edits(rates: Sequence[CriterionRate], *, threshold: float, title: str = "") -> Figure:
+def verdicts_by_edits(rates: Sequence[CriterionRate], *, threshold: float) -> Figure:
     """A bar per ε and split: windows whose lower bound reaches τ, whose upper bound stays below it, and the rest."""
     figure, axes = new_figure()
     with house_style():
@@ -97,7 +96,6 @@ def verdicts_by_edits(rates: Sequence[CriterionRate], *, threshold: float, title
         axes.set_xticks(every_edits)
         axes.set_ylim(0, 1)
         percent_axis(axes)
-        figure.suptitle(title, x=0.01, ha="left", fontsize=9.5, fontweight="bold")
         legend_above(axes, columns=len(splits))
     return figure
 
@@ -121,7 +119,7 @@ class CopiesSeries:
     rates: tuple[Rate, ...]
 
 
-def rate_by_copies(series: Sequence[CopiesSeries], *, title: str = "") -> Figure:
+def rate_by_copies(series: Sequence[CopiesSeries]) -> Figure:
     """Rates against the number of copies in training, on a scale that holds 0 and doubles with every step."""
     figure, axes = new_figure()
     with house_style():
@@ -139,6 +137,5 @@ def rate_by_copies(series: Sequence[CopiesSeries], *, title: str = "") -> Figure
         axes.set_ylabel("windows extractable")
         axes.set_ylim(-0.02, 1.02)
         percent_axis(axes)
-        axes.set_title(title)
         axes.legend(loc="best")
     return figure

@@ -32,7 +32,7 @@ class BeamWidthSeries:
     token_evaluations: tuple[float, ...]
 
 
-def beam_width_sweep(series: Sequence[BeamWidthSeries], *, title: str = "") -> Figure:
+def beam_width_sweep(series: Sequence[BeamWidthSeries]) -> Figure:
     """Recovery and cost against beam width, side by side, on a doubling scale."""
     with house_style():
         figure = Figure(figsize=(7.4, 3.2), layout="constrained")
@@ -51,7 +51,6 @@ def beam_width_sweep(series: Sequence[BeamWidthSeries], *, title: str = "") -> F
             axes.set_xscale("log", base=2)
             axes.set_xticks(widths, [str(width) for width in widths])
             axes.set_xlabel("beam width, B")
-        left.set_title(title)
         left.legend(loc="best")
     return figure
 
@@ -102,7 +101,7 @@ class SampledMass:
     high: float
 
 
-def sampled_against_computed(windows: Sequence[SampledMass], *, title: str = "") -> Figure:
+def sampled_against_computed(windows: Sequence[SampledMass]) -> Figure:
     """Every window's sampled mass against the computed one, log-log: bars that miss the diagonal disagree."""
     figure, axes = new_figure()
     with house_style():
@@ -122,6 +121,5 @@ def sampled_against_computed(windows: Sequence[SampledMass], *, title: str = "")
         axes.grid(visible=True, axis="both")
         axes.set_xlabel("computed mass (0 at the left edge)")
         axes.set_ylabel("share of samples (0 at the bottom)")
-        axes.set_title(title, pad=34)
         legend_above(axes)
     return figure

@@ -28,7 +28,7 @@ def extractable_shares(mass_lower: Floats, threshold: float) -> Floats:
     return shell_shares(mass_lower[mass_lower[:, -1] >= threshold])
 
 
-def shell_heat_map(mass_lower: Floats, *, threshold: float, title: str = "") -> Figure:
+def shell_heat_map(mass_lower: Floats, *, threshold: float) -> Figure:
     """One row per extractable window, sorted by verbatim share; one column per shell; colour is the share.
 
     More than 400 windows are averaged in groups of neighbours, so that the picture stays legible.
@@ -55,7 +55,6 @@ def shell_heat_map(mass_lower: Floats, *, threshold: float, title: str = "") -> 
         axes.set_xticks(range(drawn.shape[1]), ["0\n(exact)", *[str(edits) for edits in range(1, drawn.shape[1])]])
         axes.set_xlabel("at exactly ε edits")
         axes.set_ylabel("extractable windows, by verbatim share")
-        axes.set_title(title)
         bar = figure.colorbar(image, ax=axes, shrink=0.7, pad=0.02)
         bar.set_label("share of the window's mass")
         bar.outline.set_visible(False)
@@ -76,7 +75,7 @@ def draw_violins(axes: Axes, columns: Sequence[Floats], colours: Sequence[str]) 
             axes.plot(position, middle, marker="o", color="white", markeredgecolor=INK, markersize=5)
 
 
-def shell_violins(mass_lower: Floats, *, threshold: float, title: str = "") -> Figure:
+def shell_violins(mass_lower: Floats, *, threshold: float) -> Figure:
     """The distribution of each shell's share over the extractable windows, with quartiles and median."""
     figure, axes = new_figure()
     with house_style():
@@ -91,11 +90,10 @@ def shell_violins(mass_lower: Floats, *, threshold: float, title: str = "") -> F
         axes.set_ylabel("share of the window's mass")
         axes.set_ylim(-0.02, 1.02)
         percent_axis(axes)
-        axes.set_title(title)
     return figure
 
 
-def verbatim_share_by_model(series: Sequence[tuple[str, Floats]], *, threshold: float, title: str = "") -> Figure:
+def verbatim_share_by_model(series: Sequence[tuple[str, Floats]], *, threshold: float) -> Figure:
     """The verbatim share p_z / p_{z,ε} of extractable windows, one violin per model; `series`: (label, mass_lower)."""
     figure, axes = new_figure()
     with house_style():
@@ -110,5 +108,4 @@ def verbatim_share_by_model(series: Sequence[tuple[str, Floats]], *, threshold: 
         axes.set_ylim(-0.02, 1.02)
         axes.set_xlim(-0.7, len(series) - 0.3)
         percent_axis(axes)
-        axes.set_title(title)
     return figure

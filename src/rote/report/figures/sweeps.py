@@ -9,7 +9,7 @@ from rote.report.sweeps import PROBABILITIES, PolicyRates, SweepSeries, curve_at
 from rote.types import Split
 
 
-def policy_sweep(series: Sequence[SweepSeries], *, setting: str, is_log: bool = False, title: str = "") -> Figure:
+def policy_sweep(series: Sequence[SweepSeries], *, setting: str, is_log: bool = False) -> Figure:
     """Rate against a setting of the decoding policy, one line per split; `setting` names the axis."""
     lines = tuple(
         Line(
@@ -22,10 +22,10 @@ def policy_sweep(series: Sequence[SweepSeries], *, setting: str, is_log: bool = 
     values = sorted({value for one in series for value in one.settings})
     ticks = tuple((value, f"{value:g}") for value in values) if is_log else ()
     panel = Panel("", "windows extractable", lines)
-    return overlay([panel], Setting(setting, ticks, is_log=is_log), title=title)
+    return overlay([panel], Setting(setting, ticks, is_log=is_log))
 
 
-def policy_queries(found: Sequence[PolicyRates], *, title: str = "") -> Figure:
+def policy_queries(found: Sequence[PolicyRates]) -> Figure:
     """Share of windows against the number of queries, a line a policy, a panel for each success probability."""
     panels = [
         Panel(
@@ -48,4 +48,4 @@ def policy_queries(found: Sequence[PolicyRates], *, title: str = "") -> Figure:
         )
         for probability in PROBABILITIES
     ]
-    return overlay(panels, Setting("queries, n", is_log=True), title=title)
+    return overlay(panels, Setting("queries, n", is_log=True))
