@@ -15,10 +15,10 @@ import numpy as np
 from rote.corpus.documents import Document
 from rote.corpus.windows import Selection
 from rote.scan.columns import continuations_schema, facts_of, measures_of, results_schema
+from rote.scan.manifest_sections import texts_section
 from rote.scan.option_fields import MEASURES
 from rote.scan.options import RunConfig
 from rote.scan.run import open_session
-from rote.scan.sections import texts_section
 from rote.scan.source import Source
 from rote.store.columns import window_of
 from rote.store.manifest import build_manifest

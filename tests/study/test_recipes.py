@@ -7,10 +7,10 @@ import pytest
 from rote.cli.study import Prepared, measure_study, prepare, smoke_values
 from rote.options import read_config_file
 from rote.scan.options import RunConfig
-from rote.study.folder import read_study
 from rote.study.options import StudyConfig
 from rote.study.published import WORDS, published_words
 from rote.study.section import study_content
+from rote.study.study_folder import read_study
 from tests.scan.scans import Command
 from tests.study.conftest import TwoModels
 

@@ -29,9 +29,9 @@ from rote.store.manifest import read_manifest
 from rote.store.read import read_run
 from rote.study.comparisons import paired_cells
 from rote.study.figures import study_drawings
-from rote.study.folder import MeasuredCell, read_study
 from rote.study.options import StudyConfig
 from rote.study.section import study_content
+from rote.study.study_folder import MeasuredCell, read_study
 from rote.types import Split
 from tests.scan.scans import SMALL, Command
 from tests.study.conftest import TwoModels

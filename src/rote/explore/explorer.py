@@ -17,7 +17,7 @@ from rote.explore.ball import Judge, Standing
 from rote.explore.base import Explored, ExploreTask, Result
 from rote.explore.flight import ROOT, Flight, Queries
 from rote.explore.held_nodes import Memory
-from rote.explore.packing import ENTRY_STEP, Packed, pack_nodes
+from rote.explore.views import ENTRY_STEP, Packed, pack_nodes
 from rote.models.base import TreeModel, TreeSession
 from rote.models.memory import grown
 from rote.models.numbers import require_numbers

@@ -9,11 +9,11 @@ from enum import StrEnum
 from typing import NamedTuple, Protocol
 
 from rote.errors import BudgetError
+from rote.longform.judging import Judged, Kind, first_usable, judge
 from rote.longform.options import CONTINUE_PROMPTS, AuditOptions, GenerationSettings, Style
 from rote.longform.perturb import perturbed
 from rote.longform.recall import longest_common_run
 from rote.longform.sections import Section
-from rote.longform.verdicts import Judged, Kind, first_usable, judge
 from rote.models.responder import Answer, Message, Reply, Request, RequestRejected
 
 INSTRUCTION = "Continue this text word for word as it goes on in the original work. Write the continuation only."

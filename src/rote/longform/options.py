@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rote.errors import ConfigError
+from rote.longform.judging import REFUSAL_PATTERNS, STOP_PHRASES
 from rote.longform.merge_blocks import PUBLISHED_PASSES, MergePass
-from rote.longform.verdicts import REFUSAL_PATTERNS, STOP_PHRASES
 from rote.options import Settled, option, settle
 
 MOST_PERTURBATIONS = 10_000

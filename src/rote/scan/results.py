@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 from rote.errors import ConfigError
 from rote.models.base import LanguageModel
 from rote.scan.columns import facts_of, measures_of, results_schema
+from rote.scan.manifest_sections import run_identity, texts_section
 from rote.scan.options import RunConfig
 from rote.scan.pipeline import Facts, MeasuredWindow
 from rote.scan.run import complete_scan, open_session, store
 from rote.scan.scanned import Scanned
-from rote.scan.sections import run_identity, texts_section
 from rote.scan.source import Source
 from rote.types import Verdict, Window
 

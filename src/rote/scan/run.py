@@ -19,10 +19,10 @@ from rote.models.opening import open_model
 from rote.models.positions import require_positions
 from rote.scan.columns import continuations_schema, facts_of, measures_of, results_schema
 from rote.scan.executor import NO_SECTIONS, executor_of
+from rote.scan.manifest_sections import device_section, run_identity, texts_section
 from rote.scan.options import RunConfig
 from rote.scan.pipeline import Facts, MeasuredWindow
 from rote.scan.score import windows_per_forward
-from rote.scan.sections import device_section, run_identity, texts_section
 from rote.scan.self_check import self_check
 from rote.scan.served import connect_for, remembering
 from rote.scan.source import Given, Source, cut_source, fitted, read_given

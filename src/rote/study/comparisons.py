@@ -9,9 +9,9 @@ from rote.report.rates import places_of, split_rows
 from rote.report.view import RunView
 from rote.stats.compare import Comparison, Outcomes, compare_rates
 from rote.stats.population import Flags, Population
-from rote.study.folder import MeasuredCell, StudyView
 from rote.study.grid import Axis
 from rote.study.pairing import Pairing, Spans, pair_by_span
+from rote.study.study_folder import MeasuredCell, StudyView
 from rote.types import Split
 
 

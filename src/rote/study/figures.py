@@ -12,8 +12,8 @@ from rote.report.rates import Criterion, places_of, rate_for, split_rows
 from rote.report.sweeps import PROBABILITIES, policy_rates
 from rote.stats.curves import RateCurves, query_grid, rate_curves
 from rote.stats.intervals import wilson_interval
-from rote.study.folder import MeasuredCell, StudyView
 from rote.study.grid import Axis
+from rote.study.study_folder import MeasuredCell, StudyView
 from rote.types import Split
 
 MOST_LINES = 14

@@ -10,8 +10,8 @@ from rote.report.words import integer, interval_words, percent
 from rote.stats.clustered import rate_over_units
 from rote.stats.intervals import Rate
 from rote.stats.population import Flags
-from rote.study.folder import MeasuredCell, StudyView
 from rote.study.options import Published
+from rote.study.study_folder import MeasuredCell, StudyView
 from rote.types import Split
 
 WORDS = {

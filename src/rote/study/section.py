@@ -13,8 +13,8 @@ from rote.report.sweeps import curve_at, own_policy, policies_of, policy_rates
 from rote.report.words import integer, interval_words, listed, percent, plural
 from rote.stats.compare import Comparison
 from rote.study.comparisons import PairedCells, paired_cells
-from rote.study.folder import MeasuredCell, StudyView, read_study
 from rote.study.published import published_cells
+from rote.study.study_folder import MeasuredCell, StudyView, read_study
 from rote.types import Split
 
 if TYPE_CHECKING:  # a terminal does not wait for drawing

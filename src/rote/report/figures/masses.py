@@ -33,9 +33,7 @@ RASTER_ABOVE = 2_000
 """More points than this are drawn as an image inside the vector file, or the file would not open."""
 
 
-def mass_scatter(
-    p_verbatim: Floats, mass: Floats, *, is_impossible: Flags, threshold: float, edits: int
-) -> Figure:
+def mass_scatter(p_verbatim: Floats, mass: Floats, *, is_impossible: Flags, threshold: float, edits: int) -> Figure:
     """Each extractable window at (p_z, near-verbatim mass), log–log, by category; p_z = 0 on a rail at the left."""
     figure, axes = new_figure()
     with house_style():
