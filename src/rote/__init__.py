@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from rote.errors import RoteError
     from rote.interface.products import audit, prior
     from rote.interface.saved import SavedRun, read_run
-    from rote.longform import nv_recall
     from rote.longform.audit_folder import AuditFolder
+    from rote.longform.recall import nv_recall
     from rote.policy import Policy
     from rote.scan.api import load_model, read_windows, scan, scan_rows
     from rote.scan.options import RunConfig
@@ -51,7 +51,7 @@ _HOMES = {
     "Windows": "rote.scan.results",
     "audit": "rote.interface.products",
     "load_model": "rote.scan.api",
-    "nv_recall": "rote.longform",
+    "nv_recall": "rote.longform.recall",
     "prior": "rote.interface.products",
     "read_run": "rote.interface.saved",
     "read_windows": "rote.scan.api",

@@ -15,8 +15,8 @@ def printable(text: str, *, keep: str = "") -> str:
 
     Characters in `keep` stay. Nothing else is changed, so that doing it twice is doing it once.
     """
-    return _ACTING.sub(lambda found: found[0] if found[0] in keep else _escaped(found[0]), text)
 
+    def shown(found: re.Match[str]) -> str:
+        return found[0] if found[0] in keep else found[0].encode("unicode_escape").decode("ascii")
 
-def _escaped(character: str) -> str:
-    return character.encode("unicode_escape").decode("ascii")
+    return _ACTING.sub(shown, text)

@@ -66,10 +66,8 @@ def _profiles(folder: Path) -> list[str]:
 
 
 def _profile(folder: Path) -> inspect.Parameter:
-    names = ", ".join(sorted(path.stem for path in folder.iterdir() if path.suffix == ".yaml"))
-    declared = typer.Option(
-        help=f"Settings by name: {names}; --config and flags win.", metavar="NAME", show_default=False
-    )
+    words = f"Settings by name: {', '.join(_profiles(folder))}; --config and flags win."
+    declared = typer.Option(help=words, metavar="NAME", show_default=False)
     return inspect.Parameter(
         "profile", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[str | None, declared]
     )

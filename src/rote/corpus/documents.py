@@ -44,7 +44,7 @@ def read_documents(sources: Sequence[str | Path], *, split: Split) -> list[Docum
     names: set[str] = set()
     for file, file_name in _named_files(find_files(sources)):
         for record in _readable_records(file):
-            name = _unused(_record_name(file_name, record), names)
+            name = _unused(file_name if record.key is None else f"{file_name}#{record.key}", names)
             names.add(name)
             documents.append(Document.from_text(name, record.text, split=split))
     return documents
@@ -132,10 +132,6 @@ def _readable_records(file: SourceFile) -> list[Record]:
         where = file.url or file.path
         raise TextError(f"{where} holds no text (it is empty or only white space); remove it or fill it.")
     return records
-
-
-def _record_name(file_name: str, record: Record) -> str:
-    return file_name if record.key is None else f"{file_name}#{record.key}"
 
 
 def _unused(name: str, taken: set[str]) -> str:

@@ -30,14 +30,10 @@ def read_records(path: Path) -> Iterator[Record]:
     elif suffix == ".parquet":
         yield from _parquet_records(path)
     elif suffix == ".jsonl":
-        yield from _json_records(path)
+        for number, place, fields in read_json_lines(path):
+            yield _record(fields.get("id"), fields.get("text"), place=place, position=number)
     else:
         yield Record(None, read_plain_text(path))
-
-
-def _json_records(path: Path) -> Iterator[Record]:
-    for number, place, fields in read_json_lines(path):
-        yield _record(fields.get("id"), fields.get("text"), place=place, position=number)
 
 
 def _parquet_records(path: Path) -> Iterator[Record]:

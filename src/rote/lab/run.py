@@ -129,7 +129,11 @@ def measure_models(
     """The scores of every model, those already on the disk read back."""
     specs = models_of(plan)
     stored = {spec: session.read_block(spec.name) for spec in specs}
-    scores = {spec: _scores_of(rows) for spec, rows in stored.items() if rows is not None}
+    scores: dict[ModelSpec, Scores] = {
+        spec: {name: [row[name] for row in rows] for name in SCORE_NAMES}
+        for spec, rows in stored.items()
+        if rows is not None
+    }
     missing = [spec for spec in specs if spec not in scores]
     advance(len(scores), len(specs))
     at_once = min(processes or os.cpu_count() or 1, max(1, len(missing)))
@@ -139,10 +143,6 @@ def measure_models(
         scores[spec] = found
         advance(len(scores), len(specs))
     return {spec: scores[spec] for spec in specs}
-
-
-def _scores_of(rows: list[dict[str, Any]]) -> Scores:
-    return {name: [row[name] for row in rows] for name in SCORE_NAMES}
 
 
 def _measure_all(

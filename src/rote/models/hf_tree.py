@@ -10,7 +10,7 @@ comparing, not by architecture names.
 """
 
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -106,13 +106,11 @@ class TreeSessionHF:
         self, layout: Layout, outputs: Tensor, tokens: Tensor, positions: Tensor, *, as_compiled: bool
     ) -> Tensor:
         self._layouts = {tokens.device: layout}
-        with attention_through(self._head.model, self), nullcontext() if as_compiled else self._fastest(len(tokens)):
+        fastest = nullcontext() if as_compiled else as_fast_as_can_be(self._head.model, len(tokens))
+        with attention_through(self._head.model, self), fastest:
             states = self._head.states(outputs, input_ids=tokens[None], position_ids=positions[None])
         self._layouts = {}
         return states
-
-    def _fastest(self, tokens: int) -> AbstractContextManager[None]:
-        return as_fast_as_can_be(self._head.model, tokens)
 
     def _layout_on(self, device: torch.device) -> Layout:
         """Where a model is spread over devices, every layer finds the layout on its own; each device gets it once."""

@@ -38,20 +38,14 @@ def comparison_drawings(views: Sequence[RunView], comparison: Comparison) -> lis
     if comparison.aligned is None:
         return drawings
     threshold = views[0].threshold
-    rows = [
-        row
-        for row in paired_differences(comparison, threshold)
-        if row.quantity != "near" or _is_largest(row.edits, views)
-    ]
+    largest = min(view.population.edit_budget for view in views)
+    every = paired_differences(comparison, threshold)
+    rows = [row for row in every if row.quantity != "near" or row.edits == largest]
     caption = "Difference of the models on the same target windows, with 95 % intervals that resample documents."
     forest = Drawing("differences", caption, difference_forest(rows), "interval", is_wide=True)
     caption = "Target windows by the models they are extractable from: from one alone, from some, from all."
     shared = windows_by_models(comparison.labels, shared_windows(comparison, threshold))
     return [*drawings, forest, Drawing("windows-by-model", caption, shared, "near", is_wide=True)]
-
-
-def _is_largest(edits: int | None, views: Sequence[RunView]) -> bool:
-    return edits == min(view.population.edit_budget for view in views)
 
 
 def _targets(view: RunView) -> Population:

@@ -21,7 +21,7 @@ from rote.report.risk_figures import risk_drawings
 from rote.report.sweeps import policy_rates, sweep_series
 from rote.report.view import Document, RunView
 from rote.stats.curves import RateCurves, query_grid
-from rote.stats.population import Flags, Floats, Population, character_maxima
+from rote.stats.population import Floats, Population, character_maxima
 from rote.types import Split
 
 LARGEST_QUERIES = 1e6
@@ -235,14 +235,11 @@ def heat_rows(view: RunView, documents: Sequence[Document], *, with_label: bool)
     for document in documents:
         length = document.characters or 0
         same = own.get((document.split, document.name))
-        part = view.population.select(view.rows_of(same)) if same else view.population.select(no_rows(view))
+        nothing = np.zeros(len(view.population), dtype=np.bool_)
+        part = view.population.select(view.rows_of(same) if same else nothing)
         spans = part.suffix_char_start, part.char_end
         strips.setdefault("exact", []).append(character_maxima(*spans, part.verbatim(), length=length))
         if part.mass_lower is not None:
             near = part.mass(part.edit_budget)
             strips.setdefault(near_label, []).append(character_maxima(*spans, near, length=length))
     return [HeatRow(prefix + name, np.concatenate(parts)) for name, parts in strips.items()]
-
-
-def no_rows(view: RunView) -> Flags:
-    return np.zeros(len(view.population), dtype=np.bool_)

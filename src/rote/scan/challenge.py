@@ -90,15 +90,11 @@ def _require_arrays(run: StoredRun) -> None:
     pairs = config["pairs"]
     if len(pairs) != 1 or not pairs[0].lower().endswith("_prefix.npy"):
         raise RunError(f"{run.path} is not over one pair of arrays; scan with --pairs NAME_prefix.npy.")
-    if not _has_greedy(run) and not _is_blind(config):
+    if "greedy_ids" not in run.results.columns and not _is_blind(config):
         raise RunError(
             f"{run.path} has no guess that does not know its target; scan with --greedy full, or with --distance none "
             "--no-pin --screen off --stop-rule off."
         )
-
-
-def _has_greedy(run: StoredRun) -> bool:
-    return "greedy_ids" in run.results.columns
 
 
 def _is_blind(config: Mapping[str, Any]) -> bool:

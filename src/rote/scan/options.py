@@ -14,6 +14,15 @@ if TYPE_CHECKING:  # `rote scan --help` reads the fields and does not wait for t
     from rote.search.base import Limits, SearchOptions
 
 
+NOT_OF_THE_IDENTITY = frozenset({
+    "out", "text", "control", "pairs", "model", "reference_model", "adapter", "device", "tensor_parallel", "slots",
+    "batch_windows", "part_windows", "self_check", "max_seconds", "max_evals", "compile", "shard", "tokenizer",
+    "concurrency", "ask_twice", "key_variable", "attempts", "timeout_seconds", "max_requests", "max_tokens_total",
+    "executor", "workers", "gpus_per_worker", "address",
+})  # fmt: skip
+"""Options that decide where and how a run is measured, not its numbers."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunConfig(ScanFields):
     """Options of `rote scan`."""
@@ -141,38 +150,7 @@ class RunConfig(ScanFields):
 
     def identity(self) -> dict[str, Any]:
         """The options that decide the numbers; a run folder belongs to exactly one such set."""
-        left_out = {
-            "out",
-            "text",
-            "control",
-            "pairs",
-            "model",
-            "reference_model",
-            "adapter",
-            "device",
-            "tensor_parallel",
-            "slots",
-            "batch_windows",
-            "part_windows",
-            "self_check",
-            "max_seconds",
-            "max_evals",
-            "compile",
-            "shard",
-            "tokenizer",
-            "concurrency",
-            "ask_twice",
-            "key_variable",
-            "attempts",
-            "timeout_seconds",
-            "max_requests",
-            "max_tokens_total",
-            "executor",
-            "workers",
-            "gpus_per_worker",
-            "address",
-        }
-        return {name: value for name, value in self.as_dict().items() if name not in left_out}
+        return {name: value for name, value in self.as_dict().items() if name not in NOT_OF_THE_IDENTITY}
 
     def as_dict(self) -> dict[str, Any]:
         values = dataclasses.asdict(self)

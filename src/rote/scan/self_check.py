@@ -16,7 +16,7 @@ from rote.policy import Policy
 from rote.scan.measured import Measured
 from rote.search.base import Limits, SearchOptions, SearchOutcome, SearchTask
 from rote.search.engine import Engine
-from rote.types import Bounds, Continuation, Window
+from rote.types import Continuation, Window
 
 VERIFIED_SHARE = 0.999
 
@@ -118,7 +118,7 @@ def compare(left: Sequence[SearchOutcome], right: Sequence[SearchOutcome], thres
         largest_shift=max(shifts, default=math.nan),
         continuations_compared=len(shifts),
         verdicts_changed=sum(one.verdict(threshold) != other.verdict(threshold) for one, other in bounds),
-        largest_lower_change=max((_lower_change(one, other) for one, other in bounds), default=math.nan),
+        largest_lower_change=max((abs(one.lower[-1] - other.lower[-1]) for one, other in bounds), default=math.nan),
     )
 
 
@@ -135,7 +135,3 @@ def _search(
 
 def _shift(before: float, after: float) -> float:
     return 0.0 if before == after else abs(before - after)
-
-
-def _lower_change(one: Bounds, other: Bounds) -> float:
-    return abs(one.lower[-1] - other.lower[-1])

@@ -68,7 +68,7 @@ def shared_totals(results: pl.LazyFrame, config: RunConfig) -> dict[str, Any]:
         for control, target, windows in pairs.head(PAIRS_LISTED).iter_rows()
     ]
     return {
-        "control_windows": _height(controls),
+        "control_windows": int(_collected(controls.select(pl.len())).item()),
         "windows": int(pairs["len"].sum()),
         "are_counted": config.keep_shared,
         "pairs": listed,
@@ -132,10 +132,6 @@ def _largest_key_drawn(below: pl.LazyFrame, screen: Screen, *, audited: int) -> 
 def _counts(results: pl.LazyFrame, column: str) -> dict[str, int]:
     counted = _collected(results.group_by(column).len().sort(column))
     return {str(value): int(count) for value, count in counted.iter_rows()}
-
-
-def _height(results: pl.LazyFrame) -> int:
-    return int(_collected(results.select(pl.len())).item())
 
 
 def _collected(frame: pl.LazyFrame) -> pl.DataFrame:

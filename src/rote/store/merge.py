@@ -97,7 +97,7 @@ def merge_parts(
     plan: MergePlan, parts: Sequence[Path], target: Path, *, schema: pa.Schema, rows_per_chunk: int = ROWS_PER_CHUNK
 ) -> int:
     """Write the rows of `parts` to `target`, windows in the plan's order, `rank` rising inside one; count them."""
-    total = sum(_row_count(path) for path in parts)
+    total = sum(pq.read_metadata(path).num_rows for path in parts)
     # A window may have many continuations: bound the rows of a chunk, not its windows.
     windows_per_chunk = max(1, rows_per_chunk * plan.windows // max(total, plan.windows, 1))
     sort_keys = [("position", "ascending")] + [("rank", "ascending")] * ("rank" in schema.names)
@@ -135,10 +135,6 @@ def stored_ids(path: Path) -> pa.Array:
     with pq.ParquetFile(path) as file:
         column = file.read(columns=["window_id"]).column("window_id")
     return pa.concat_arrays([pa.array([], type=pa.string()), *column.chunks])
-
-
-def _row_count(path: Path) -> int:
-    return int(pq.read_metadata(path).num_rows)
 
 
 def _require_same_windows(places: NDArray[np.int64], windows: int) -> None:

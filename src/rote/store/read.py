@@ -66,7 +66,8 @@ def read_run(path: str | Path) -> StoredRun:
         continuations = [folder.continuations] if folder.continuations.name in listed else None
         has_texts = folder.texts.name in listed
     if not results:
-        raise RunError(f"{path} holds no results ({identity.kind}, {_state(manifest)}); run its command first.")
+        state = "unfinished" if manifest is None else "complete"
+        raise RunError(f"{path} holds no results ({identity.kind}, {state}); run its command first.")
     return StoredRun(
         path=folder.path,
         kind=identity.kind,
@@ -77,10 +78,6 @@ def read_run(path: str | Path) -> StoredRun:
         continuation_files=None if continuations is None else tuple(continuations),
         texts_file=folder.texts if has_texts else None,
     )
-
-
-def _state(manifest: dict[str, Any] | None) -> str:
-    return "unfinished" if manifest is None else "complete"
 
 
 def _collected(frame: pl.LazyFrame) -> pl.DataFrame:

@@ -48,7 +48,9 @@ def axis_drawing(study: StudyView, axis: Axis) -> Drawing:
     panels = [_panel(study, axis, places, title, name, value) for title, name, value in _shares(axis)]
     panels = [panel for panel in panels if any(line.points for line in panel.lines)] or panels[:1]
     if axis.name in SEARCH_AXES:
-        cost = _panel(study, axis, places, "Cost", "token evaluations a window", _cost)
+        cost = _panel(
+            study, axis, places, "Cost", "token evaluations a window", lambda one: Point(0.0, one.evaluations)
+        )
         panels.append(cost._replace(is_share=False))
     kept, every = len(panels[0].lines), len(_groups(study, axis))
     left_out = "" if kept == every else f" {every - kept} further combinations are in the tables."
@@ -67,10 +69,6 @@ def _rate(one: MeasuredCell, criterion: Criterion) -> Point | None:
     edits = None if criterion is Criterion.VERBATIM else one.view.population.edit_budget
     found = rate_for(one.rates, criterion, split=Split.TARGET, edits=edits)
     return None if found is None else Point.of(0.0, found.rate)
-
-
-def _cost(one: MeasuredCell) -> Point:
-    return Point(0.0, one.evaluations)
 
 
 def _panel(study: StudyView, axis: Axis, places: dict[str, float], title: str, value_name: str, value: Value) -> Panel:
