@@ -10,7 +10,10 @@ from typer.testing import CliRunner
 
 from rote.cli.prior import prior
 from rote.prior.run import prior_to_folder
-from rote.prior.terminal import prior_summary
+from rote.prior.section import read
+from rote.prior.sentences import joined_sentence
+from rote.report.content import Asked
+from rote.report.content_terminal import show_content
 from rote.store.read import read_run
 from tests.prior.priors import Killed, KilledAfter, config, run, totals
 from tests.scan.scans import make_command
@@ -27,37 +30,37 @@ def invoked(place: Path, out: Path, *more: object) -> str:
     return shown.output
 
 
-def printed(summary: object, *, width: int = 100) -> str:
+def printed(path: Path, *, width: int = 100, reveal: bool = False) -> str:
     console = Console(width=width, force_terminal=False, highlight=False)
     with console.capture() as capture:
-        console.print(summary)
+        for part in show_content(read([path], Asked(reveal=reveal))):
+            console.print(part)
     return capture.get()
 
 
 def test_the_command_prints_counts_thresholds_and_examples(place: Path, tmp_path: Path) -> None:
     words = invoked(place, tmp_path / "out")
     assert read_run(tmp_path / "out").results.height == 3
-    for expected in ("unsettled", "95 % interval", "lowest ratio", "at most 5 %", "3 of 6 suffixes", "all 16 prefixes"):
+    for expected in ("unsettled", "n from", "Lowest ratio", "at most 5 %", "3 of 6 suffixes", "all 16 prefixes"):
         assert expected in " ".join(words.split())
 
 
 def test_the_columns_of_the_counts_add_up_to_the_suffixes_above_m(place: Path, tmp_path: Path) -> None:
     run(place, tmp_path / "out", least_probability=0.0, limit=None)
-    row = next(line for line in printed(prior_summary(totals(tmp_path / "out"))).splitlines() if "target" in line)
-    suffixes, extractable, memorized, likely, unsettled = map(int, row.split()[1:6])
+    row = next(line for line in printed(tmp_path / "out").splitlines() if ", target" in line)
+    suffixes, extractable, memorized, likely, unsettled = map(int, row.split()[2:7])
     assert memorized + likely + unsettled == extractable == suffixes
 
 
 def test_numbers_have_one_format(place: Path, tmp_path: Path) -> None:
     run(place, tmp_path / "out", least_probability=0.0, spans="auto", limit=None)
-    assert not re.search(r"\de[+-]?\d", printed(prior_summary(totals(tmp_path / "out"))))
+    assert not re.search(r"\de[+-]?\d", printed(tmp_path / "out"))
 
 
 @pytest.mark.parametrize("source", [{"spans": "auto"}, {"suffix_tokens": 12, "stride_chars": 30}])
 def test_personal_data_is_masked_unless_asked_for(place: Path, tmp_path: Path, source: dict[str, object]) -> None:
     run(place, tmp_path / "out", least_probability=0.0, limit=None, **source)
-    found = totals(tmp_path / "out")
-    masked, plain = (printed(prior_summary(found, reveal=reveal)) for reveal in (False, True))
+    masked, plain = (printed(tmp_path / "out", reveal=reveal) for reveal in (False, True))
     assert "959-4" not in masked
     assert "959-4" in plain
     assert "•" in masked
@@ -66,18 +69,18 @@ def test_personal_data_is_masked_unless_asked_for(place: Path, tmp_path: Path, s
 
 def test_examples_show_ratio_and_verdict_however_long_the_text_is(place: Path, tmp_path: Path) -> None:
     run(place, tmp_path / "out", least_probability=0.0, suffix_tokens=50, stride_chars=40, limit=None)
-    found = totals(tmp_path / "out")
-    lines = printed(prior_summary(found), width=60).splitlines()
-    start = lines.index("lowest ratio:") + 1
-    verdict = found["examples"]["lowest_ratio"][0]["prior_verdict"].replace("_", " ")
-    assert verdict in lines[start]
-    assert len(lines[start]) <= 60
+    lines = printed(tmp_path / "out", width=60).splitlines()
+    first = lines[lines.index(next(line for line in lines if line.startswith("suffix "))) + 1]
+    assert re.search(r"(memorized|likely|unsettled)", first)
+    assert all(len(line) <= 60 for line in lines)
+    assert any("…" in row[0] for row in read([tmp_path / "out"]).tables[-1].rows)
 
 
 def test_a_sweep_is_told_by_prefix_length(place: Path, tmp_path: Path) -> None:
     run(place, tmp_path / "out", least_probability=0.0, prefix_lengths=(3,))
-    words = printed(prior_summary(totals(tmp_path / "out")))
-    assert words.count("Thresholds by suffix length") == 2
+    words = printed(tmp_path / "out")
+    (thresholds,) = (table for table in read([tmp_path / "out"]).tables if table.name == "thresholds")
+    assert {row[1] for row in thresholds.rows} == {"3", "6"}
     assert "By prefix length" in words
 
 
@@ -98,17 +101,16 @@ def test_reveal_is_an_option_of_the_command(place: Path, tmp_path: Path) -> None
 
 def test_a_threshold_that_cannot_be_calibrated_says_why(place: Path, tmp_path: Path) -> None:
     run(place, tmp_path / "out", top_k=2)
-    words = " ".join(printed(prior_summary(totals(tmp_path / "out"))).split())
+    words = " ".join(printed(tmp_path / "out").split())
     assert "No n at 3 tokens: the policy can say 0 of 3 generic suffixes" in words
 
 
-def test_a_joined_scan_is_told_in_counts_that_add_up(place: Path, tmp_path: Path) -> None:
-    run(place, tmp_path / "out")
+def test_a_joined_scan_is_told_in_counts_that_add_up() -> None:
     share = {"value": 0.5, "low": 0.2, "high": 0.8}
     join = {"scan_extractable": 10, "merely_likely": 5, "specific_to_their_prefix": 2, "unsettled": 3}
-    words = printed(prior_summary({**totals(tmp_path / "out"), "joined": join | {"merely_likely_share": share}}))
+    words = joined_sentence(join | {"merely_likely_share": share})
     assert "Of 10 windows" in words
-    assert "50.0 %, 95 % interval 20.0 % to 80.0 %" in " ".join(words.split())
+    assert "50.0 %, 95 % interval 20.0 % to 80.0 %" in words
 
 
 def test_a_prior_run_is_shown_and_reported_from_its_folder_alone(
@@ -120,7 +122,7 @@ def test_a_prior_run_is_shown_and_reported_from_its_folder_alone(
     rote = make_command(capsys)
     shown = rote("show", out)
     assert shown.code == 0
-    assert "95 % interval" in shown.out
+    assert "n from" in " ".join(shown.out.split())
     assert rote("report", out).code == 0
     figures = {path.name for path in (out / "report" / "figures").glob("*.svg")}
     assert figures == {"prior_scatter.svg", "prior_ratios.svg", "prior_by_prefix_length.svg"}

@@ -26,14 +26,15 @@ def prior(config: PriorConfig, session: Session, shown: Shown) -> None:
     """Tell memorized suffixes from merely likely ones: P(s|p) against the probability after other prefixes."""
     look_first(model=config.model, texts=(*config.text, *config.control, *config.prior_text))
     from rote.prior.run import prior_to_folder
-    from rote.prior.section import read, show
+    from rote.prior.section import read
     from rote.report.content import Asked
     from rote.report.content_page import write_page
+    from rote.report.content_terminal import show_content
 
     with make_progress("prefixes") as progress:
         done = prior_to_folder(config, progress=progress, say=_say, command_line=sys.argv, fresh=session.fresh)
     console = make_console()
-    for part in show(done.path, Asked(reveal=shown.reveal)):
+    for part in show_content(read([done.path], Asked(reveal=shown.reveal))):
         console.print(part)
     page = write_page([read([done.path])], done.path / "report").page
     console.print(f"\nResults: {done.path}\nPage: {page}", soft_wrap=True)

@@ -76,4 +76,4 @@ def show_run(path: Path, asked: "Asked") -> "Iterable[RenderableType]":
     from rote.report.content_terminal import show_content
 
     section = section_of(kind_of(path))
-    return show_content(section.read([path])) if section.show is None else section.show(path, asked)
+    return show_content(section.content([path], asked)) if section.show is None else section.show(path, asked)

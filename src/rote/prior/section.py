@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import polars as pl
-from rich.console import RenderableType
 
 from rote.errors import RunError
-from rote.prior.terminal import basis_sentences, joined_sentence, prior_summary, real, threshold_notes
+from rote.prior.sentences import basis_sentences, joined_sentence, real, threshold_notes
 from rote.report.content import Asked, Cells, Content, Section
 from rote.report.view import model_name
 from rote.report.words import integer, listed, number_from_log, percent, policy_words, probability
@@ -24,6 +23,8 @@ if TYPE_CHECKING:  # a terminal does not wait for drawing
 
 COUNTED = ("suffixes", "extractable", "memorized", "merely_likely", "unsettled")
 COUNT_HEADS = ("suffixes", "P(s|p) > m", "memorized", "merely likely", "unsettled", "median ratio")
+NOTHING_FURTHER = Asked()
+EXAMPLE_CHARACTERS = 120
 THRESHOLD_HEADS = ("tokens", "prefix tokens", "suffixes", "m", "n", "n from", "n to", "geometric mean", "top text")
 
 
@@ -48,18 +49,14 @@ def load(path: Path) -> PriorView:
     return PriorView(model_name(run.manifest) or path.name, path, run.manifest, run.results)
 
 
-def show(path: Path, asked: Asked) -> Iterable[RenderableType]:
-    yield prior_summary(load(path).totals, reveal=asked.reveal)
-
-
-def read(paths: Sequence[Path]) -> Content:
+def read(paths: Sequence[Path], asked: Asked = NOTHING_FURTHER) -> Content:
     """Of one run everything; of several the counts of all, model beside model."""
     views = [load(path) for path in paths]
     if len({view.label for view in views}) < len(views):
         views = [view._replace(label=f"{view.label} ({view.path.name})") for view in views]
     tables = [_counts(views)]
     if len(views) == 1:
-        tables += [_thresholds(views[0]), *_sweep(views[0]), *_examples(views[0])]
+        tables += [_thresholds(views[0]), *_sweep(views[0]), *_examples(views[0], reveal=asked.reveal)]
     return Content(
         kind="prior",
         label=listed([view.label for view in views]),
@@ -147,16 +144,24 @@ def _sweep(view: PriorView) -> Iterable[Cells]:
         yield Cells("by_prefix_length", "By prefix length", ("prefix tokens", *COUNT_HEADS[1:-1]), rows)
 
 
-def _examples(view: PriorView) -> Iterable[Cells]:
-    """Masked: a page is passed on more easily than a terminal."""
+def _examples(view: PriorView, *, reveal: bool) -> Iterable[Cells]:
+    """The beginnings of a few suffixes. Masked unless asked for: a page is passed on more easily than a terminal."""
+    note = "" if reveal else "Identifiers are masked; rote show --reveal prints them."
     for name, rows in view.totals["examples"].items():
-        if rows:
-            cells = tuple(
-                (row["masked_text"], number_from_log(real(row["log_ratio"])), row["prior_verdict"].replace("_", " "))
-                for row in rows
+        cells = tuple(
+            (
+                shortened(repr(row["suffix_text" if reveal else "masked_text"])),
+                number_from_log(real(row["log_ratio"])),
+                row["prior_verdict"].replace("_", " ") + (", control" if row["split"] == Split.CONTROL else ""),
             )
-            note = "Identifiers are masked; rote show --reveal prints them."
+            for row in rows
+        )
+        if cells:
             yield Cells(name, name.replace("_", " ").capitalize(), ("suffix", "ratio", "verdict"), cells, note)
+
+
+def shortened(text: str) -> str:
+    return text if len(text) <= EXAMPLE_CHARACTERS else f"{text[:EXAMPLE_CHARACTERS]}…"
 
 
 def _drawings(views: Sequence[PriorView]) -> Iterable["Drawing"]:
@@ -220,4 +225,4 @@ def _share(label: str, view: PriorView, prefix_tokens: str | None = None) -> "Pr
     return PriorShare(label, suffixes, counts["extractable"], counts["memorized"], counts["unsettled"])
 
 
-SECTION = Section("prior", read, show)
+SECTION = Section("prior", read, read_as_asked=read)
