@@ -11,7 +11,7 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from rote.cli.main import main
-from rote.models import adapters
+from rote.models import model_folder
 from rote.store import atomic
 from rote.store.lock import RunLock
 from tests.scan.scans import Command, Outcome, TinyLab, scan_arguments
@@ -136,7 +136,7 @@ def test_an_adapter_without_peft_says_what_to_install(
     folder = tmp_path / "adapter"
     folder.mkdir()
     (folder / "adapter_config.json").write_text('{"peft_type": "LORA", "base_model_name_or_path": "base"}')
-    monkeypatch.setattr(adapters, "find_spec", lambda name: None)
+    monkeypatch.setattr(model_folder, "find_spec", lambda name: None)
     outcome = rote(*scan_arguments(lab, tmp_path / "run", texts=(text,), model=folder))
     assert_one_sentence(outcome, "adapter holds a PEFT adapter", "pip install 'rote[peft]'")
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from rote.errors import ModelError
-from rote.models import adapters, hf_weights
+from rote.models import adapters, hf_weights, model_folder
 from rote.models.hf import load
 from rote.models.hf_identity import hash_weights, quantization_of
 from tests.models.tiny import tiny_model, tiny_tokenizer
@@ -81,7 +81,7 @@ def test_what_is_no_adapter_is_refused(base: Path, tmp_path: Path, files: dict[s
 
 def test_without_peft_a_sentence_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "adapter_config.json").write_text("{}")
-    monkeypatch.setattr(adapters, "find_spec", lambda name: None)
+    monkeypatch.setattr(model_folder, "find_spec", lambda name: None)
     with pytest.raises(ModelError, match=r"pip install 'rote\[peft\]'"):
         adapters.adapter_folder(str(tmp_path))
 

@@ -1,4 +1,6 @@
-"""One packed forward made of what the host knows: nodes and chains as arrays, sent to the device together.
+"""One packed forward made of what the host knows: nodes and chains as arrays.
+
+What is long as the queries is sent to the device together; what is wide as the memory is not copied for that.
 
 The search's own step is not packed here: its tokens, entries and masks lie on the device already.
 """
@@ -53,38 +55,37 @@ def pack(
 ) -> TreeBatch:
     """The nodes, then the chains. `outputs`: places whose next tokens are wanted; every node and the end of every chain
     unless given."""
-    lengths = chains.lengths
-    places = ranges(lengths)
-    ends = len(nodes.token_ids) + np.cumsum(lengths) - 1
-    node_slots = np.repeat(np.arange(len(nodes.counts)) if nodes.slots is None else nodes.slots, nodes.counts)
-    chain_ids = np.array([token for chain in chains.token_ids for token in chain], dtype=np.int64)
-    token_ids, positions, slots, entries, lanes, wanted, rows, entry_positions, columns = together_to_device(
-        (
-            np.concatenate([nodes.token_ids, chain_ids]),
-            np.concatenate([nodes.positions, places]),
-            np.concatenate([node_slots, np.repeat(np.array(chains.slots, dtype=np.int64), lengths)]),
-            np.concatenate([nodes.entries, places]),
+    slots = np.repeat(np.arange(len(nodes.counts)) if nodes.slots is None else nodes.slots, nodes.counts)
+    queries = [nodes.token_ids, nodes.positions, slots, nodes.entries]
+    wanted, lengths = np.arange(len(slots)), _NOTHING
+    if chains.slots:
+        lengths = chains.lengths
+        places = ranges(lengths)
+        chain_ids = np.array([token for chain in chains.token_ids for token in chain], dtype=np.int64)
+        along = (chain_ids, places, np.repeat(np.array(chains.slots, dtype=np.int64), lengths), places)
+        wanted = np.concatenate([wanted, len(slots) + np.cumsum(lengths) - 1])
+        queries = [np.concatenate(parts) for parts in zip(queries, along, strict=True)]
+    token_ids, positions, query_slots, entries, lanes, wanted_there, rows = together_to_device(
+        [
+            *queries,
             ranges(nodes.counts),
-            np.concatenate([np.arange(len(nodes.token_ids)), ends]) if outputs is None else outputs,
+            wanted if outputs is None else outputs,
             _NOTHING if nodes.slots is None else nodes.slots,
-            nodes.entry_positions.ravel(),
-            _NOTHING if nodes.columns is None else nodes.columns.ravel(),
-        ),
+        ],
         device,
     )
-    shape = nodes.entry_positions.shape
     return TreeBatch(
         token_ids=token_ids,
         positions=positions,
-        slots=slots,
+        slots=query_slots,
         entries=entries,
         lanes=lanes,
         ancestry=to_device(torch.from_numpy(nodes.ancestry), device),
-        entry_positions=entry_positions.view(shape),
+        entry_positions=to_device(torch.from_numpy(nodes.entry_positions), device),
         beam_counts=tuple(nodes.counts.tolist()),
         prefix_lengths=tuple(lengths.tolist()),
-        outputs=wanted,
+        outputs=wanted_there,
         reaches=nodes.reaches,
-        columns=None if nodes.columns is None else columns.view(shape),
+        columns=None if nodes.columns is None else to_device(torch.from_numpy(nodes.columns), device),
         rows=None if nodes.slots is None else rows,
     )
