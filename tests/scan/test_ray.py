@@ -9,15 +9,18 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import rote
 from rote.errors import ConfigError, ModelError
-from rote.models.hf import load
-from rote.scan import ray_executor
+from rote.models.hf import HuggingFaceModel, load
+from rote.scan import executor, ray_executor
 from rote.scan.options import RunConfig
 from rote.scan.pipeline import MeasuredWindow
 from rote.scan.ray_executor import Deal, RayExecutor
@@ -29,6 +32,7 @@ from rote.store.read import read_run
 from tests.scan.alike import assert_same_run
 from tests.scan.scans import TinyLab
 from tests.scan.streams import random_windows
+from tests.scan.test_own_models import Bare
 
 KILLS = 10
 
@@ -69,8 +73,9 @@ def alone(config: RunConfig, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return scan_to_folder(replace(config, out=str(out)), progress=SilentProgress()).path
 
 
-def on_ray(config: RunConfig, out: Path) -> RunConfig:
-    return replace(config, out=str(out), executor="ray", workers=2, gpus_per_worker=0)
+def on_ray(config: RunConfig, out: Path, *, workers: int = 1) -> RunConfig:
+    """One worker where one is enough: each takes seconds to start."""
+    return replace(config, out=str(out), executor="ray", workers=workers, gpus_per_worker=0)
 
 
 def test_workers_that_are_killed_ten_times_change_nothing(
@@ -90,7 +95,7 @@ def test_workers_that_are_killed_ten_times_change_nothing(
         return answer
 
     monkeypatch.setattr(ray_executor, "_received", kill_someone)
-    result = scan_to_folder(on_ray(config, tmp_path / "run"), progress=SilentProgress())
+    result = scan_to_folder(on_ray(config, tmp_path / "run", workers=2), progress=SilentProgress())
     assert len(killed) == KILLS
     assert_same_run(result.path, alone)
     workers = read_run(result.path).manifest["workers"]  # type: ignore[index]
@@ -105,7 +110,7 @@ def test_a_driver_that_is_killed_and_started_again_resumes(
     names = ("prefix_tokens", "suffix_tokens", "stride_chars", "top_k", "beam_width", "edit_budget", "screen_floor")
     for name in (*names, "screen_least", "device", "slots", "part_windows"):
         options[f"--{name.replace('_', '-')}"] = getattr(config, name)
-    command = [sys.executable, "-m", "rote", "scan", "--executor", "ray", "--workers", "2", "--gpus-per-worker", "0"]
+    command = [sys.executable, "-m", "rote", "scan", "--executor", "ray", "--workers", "1", "--gpus-per-worker", "0"]
     driver = subprocess.Popen([*command, *(str(word) for pair in options.items() for word in pair)])
     while len(RunFolder(out).part_numbers()) < 3:
         assert driver.poll() is None, "the scan ended before it could be killed"
@@ -122,15 +127,41 @@ def test_a_driver_that_is_killed_and_started_again_resumes(
 def test_a_worker_with_another_model_is_refused(cluster: str, config: RunConfig, tmp_path: Path) -> None:
     model = load(config.model, device="cpu")
     model.model.get_output_embeddings().weight.data[0, 0] += 1
-    executor = RayExecutor(model, on_ray(config, tmp_path), tell=lambda words: None)
+    with_other = RayExecutor(model, on_ray(config, tmp_path), windows=4)
     with pytest.raises(ModelError, match=r"has another model at .*weights_hash"):
-        list(executor.run(random_windows(4)))
+        list(with_other.run(random_windows(4)))
 
 
 def test_more_workers_than_the_cluster_can_place_are_refused(cluster: str, config: RunConfig, tmp_path: Path) -> None:
     asked = replace(on_ray(config, tmp_path / "run"), workers=2, gpus_per_worker=1)
     with pytest.raises(ConfigError, match="2 workers need 2 GPUs, but the cluster has 0"):
         scan_to_folder(replace(asked, dtype="float32"), progress=SilentProgress())
+
+
+def test_an_object_in_memory_is_refused_because_workers_could_not_open_it(config: RunConfig, tmp_path: Path) -> None:
+    windows = random_windows(2)
+    with pytest.raises(ConfigError, match=r"Ray workers open a model by its name, but .* is an object of this process"):
+        rote.scan(Bare(0), windows, executor="ray", workers=1, gpus_per_worker=0)
+    with pytest.raises(ConfigError, match="Ray workers open a model by its name"):
+        rote.scan(load(config.model, device="cpu"), windows, executor="ray", workers=1, gpus_per_worker=0)
+
+
+def test_a_worker_compiles_where_its_own_share_is_long_enough(
+    config: RunConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pretended GPU: what counts are the windows of one worker."""
+    compiled = list[object]()
+    monkeypatch.setattr(executor, "compile_layers", compiled.append)
+    monkeypatch.setattr(executor, "LONG_SCAN", 2.0 * 1000 * 20 * 10)
+    device = SimpleNamespace(type="cuda")
+    identity = SimpleNamespace(parameters=1000, ranks=1)
+    model: Any = Mock(spec=HuggingFaceModel, device=device, identity=identity, model="layers")
+    for windows, mode in ((10, "auto"), (11, "auto"), (10**6, "off"), (1, "on")):
+        executor.compile_where_it_pays(model, replace(config, compile=mode), windows=windows)
+        compiled.append((windows, mode))
+    assert compiled == [(10, "auto"), "layers", (11, "auto"), (10**6, "off"), "layers", (1, "on")]
+    asked = replace(on_ray(config, Path("run")), workers=3)
+    assert RayExecutor(load(config.model, device="cpu"), asked, windows=10)._share == 4
 
 
 @given(

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from rote.errors import ConfigError, RoteError
+from rote.models.adapters import base_of
 from rote.models.base import Stored, TreeBatch, TreeSession
 from rote.models.hf import HuggingFaceModel
 from rote.models.hf_identity import ModelIdentity, hash_weights, identity_of
@@ -162,8 +163,10 @@ def start_for(wanted: Wanted, count: int | None) -> Ranks | None:
         return None
     if wanted.device not in ("auto", "cuda", "cpu"):
         raise ConfigError(f"device is {wanted.device!r}, but every rank takes its own; leave --device out.")
-    if wanted.adapter is not None:
-        raise ConfigError("--adapter cannot be merged into a model over several ranks; merge it into a folder first.")
+    if (adapter := base_of(wanted.name, wanted.adapter)[1]) is not None:
+        raise ConfigError(
+            f"the adapter {adapter} cannot be merged into a model over several ranks; merge it into a folder first."
+        )
     require_even_heads(config_of(wanted), count)
     ranks = start(count)
     atexit.register(ranks.end)

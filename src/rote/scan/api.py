@@ -103,7 +103,7 @@ class _Scanning:
         sizes = fitted(self.config, windows)
         check_fits(self.model, sizes)
         check_memory(self.model, sizes, windows=len(windows))
-        self.executor = executor_of(self.model, sizes)
+        self.executor = executor_of(self.model, sizes, windows=len(windows))
         self._rows: list[MeasuredWindow] = []
 
     def measure(self) -> Iterator[MeasuredWindow]:

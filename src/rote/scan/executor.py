@@ -6,11 +6,13 @@ here as rows; when no other will come, they are measured again, with a search.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from types import MappingProxyType
 from typing import Any, Protocol
 
 from rote.models.base import LanguageModel
+from rote.models.hf import HuggingFaceModel
+from rote.models.hf_compile import compile_layers
 from rote.scan.columns import facts_of
 from rote.scan.options import RunConfig
 from rote.scan.pipeline import Facts, MeasuredWindow, Pipeline
@@ -18,6 +20,8 @@ from rote.scan.screen import Minimum, screen_of
 from rote.store.columns import window_of
 from rote.types import StopReason, Window
 
+LONG_SCAN = 1e17
+"""Operations that keep a large GPU busy for about four minutes."""
 NO_SECTIONS: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -70,14 +74,35 @@ class ShardExecutor:
 
 
 def executor_of(
-    model: LanguageModel, config: RunConfig, *, tell: Callable[[str], None] = lambda words: None
+    model: LanguageModel, config: RunConfig, *, windows: int, tell: Callable[[str], None] = lambda words: None
 ) -> Executor:
-    """The executor that the options ask for; `tell` is given words to show beside the progress."""
+    """The executor that the options ask for, for so many windows; `tell` is given words to show beside the progress."""
     if config.executor == "ray":
         from rote.scan.ray_executor import RayExecutor
 
-        return RayExecutor(model, config, tell=tell)
+        return RayExecutor(model, config, windows=windows, tell=tell)
     return LocalExecutor(model, config) if config.shard is None else ShardExecutor(model, config)
+
+
+def compile_where_it_pays(model: LanguageModel, config: RunConfig, *, windows: int) -> None:
+    """Compile layers as asked for, or where the first forwards of the windows alone take a GPU long enough, since
+    compiling takes a minute and saves a quarter. After the weights were hashed: compiling renames them."""
+    if isinstance(model, HuggingFaceModel) and compiles(model, config, windows):
+        compile_layers(model.model)
+
+
+def compiles(model: HuggingFaceModel, config: RunConfig, windows: int) -> bool:
+    if config.compile != "auto":
+        return config.compile == "on"
+    operations = 2.0 * (model.identity.parameters or 0) * windows * sum(config.limits)
+    return model.device.type == "cuda" and model.identity.ranks == 1 and operations > LONG_SCAN
+
+
+def told_apart_by(model: LanguageModel) -> dict[str, Any]:
+    """What makes two models the same model, wherever they lie."""
+    known = asdict(model.identity)
+    further = {name: known[name] for name in ("adapter_hash", "quantization") if known[name] is not None}
+    return {name: known[name] for name in ("weights_hash", "tokenizer_hash", "dtype")} | further
 
 
 def without_minimum(config: RunConfig) -> RunConfig:

@@ -1,10 +1,10 @@
 """What a run folder says of a scan beside its rows: what makes it this run, its texts, its device."""
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any
 
 from rote.models.base import LanguageModel
+from rote.scan.executor import told_apart_by
 from rote.scan.membership import reference_hash
 from rote.scan.options import RunConfig
 from rote.scan.pipeline import Facts
@@ -13,11 +13,9 @@ from rote.scan.source import Source
 
 def run_identity(model: LanguageModel, source: Source, config: RunConfig) -> dict[str, Any]:
     """What makes two runs the same run: options, model, texts or pairs. Where and in which batches it runs does not."""
-    known = asdict(model.identity)
     identity: dict[str, Any] = {
         "config": config.identity(),
-        "model": {name: known[name] for name in ("weights_hash", "tokenizer_hash", "dtype")}
-        | {name: known[name] for name in ("adapter_hash", "quantization") if known[name] is not None},
+        "model": told_apart_by(model),
         "texts": {f"{document.split}:{document.name}": document.content_hash for document in source.documents},
     }
     further = {"pairs": source.pairs_hash, "shard": config.shard, "reference": reference_hash(config)}

@@ -19,7 +19,8 @@ from typing import Any
 
 from rote.errors import ConfigError, ModelError, RoteError
 from rote.models.base import LanguageModel
-from rote.scan.executor import with_minimum
+from rote.models.own import OwnModel
+from rote.scan.executor import told_apart_by, with_minimum
 from rote.scan.options import RunConfig
 from rote.scan.pipeline import Facts, MeasuredWindow
 from rote.scan.ray_worker import Answer, Worker, WorkerFacts
@@ -49,10 +50,16 @@ class RayExecutor:
 
     facts = Facts()
 
-    def __init__(self, model: LanguageModel, config: RunConfig, *, tell: Callable[[str], None]) -> None:
+    def __init__(
+        self, model: LanguageModel, config: RunConfig, *, windows: int, tell: Callable[[str], None] = lambda words: None
+    ) -> None:
+        if not config.model or isinstance(model, OwnModel):
+            raise ConfigError(
+                f"Ray workers open a model by its name, but {model.name} is an object of this process; "
+                "leave executor='ray' out, or scan a folder, hub id or .gguf file."
+            )
         self._config, self._tell = config, tell
-        known = asdict(model.identity)
-        self._model = {name: known[name] for name in ("weights_hash", "tokenizer_hash", "dtype")}
+        self._model, self._share = told_apart_by(model), -(-windows // config.workers)
         self._log = _Log()
 
     @property
@@ -73,7 +80,7 @@ class RayExecutor:
         kind = ray.remote(Worker).options(
             num_cpus=1, num_gpus=config.gpus_per_worker, max_restarts=-1, max_task_retries=RETRIES
         )
-        actors = [kind.remote(_on_worker(config), self._model) for _ in range(config.workers)]
+        actors = [kind.remote(_on_worker(config), self._model, self._share) for _ in range(config.workers)]
         try:
             yield actors
         finally:

@@ -7,14 +7,13 @@ import os
 import socket
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from rote.errors import ModelError, RoteError
 from rote.models.base import LanguageModel
-from rote.models.hf import load
-from rote.models.hf_compile import compile_layers
-from rote.scan.executor import without_minimum
+from rote.models.opening import open_model
+from rote.scan.executor import compile_where_it_pays, told_apart_by, without_minimum
 from rote.scan.options import RunConfig
 from rote.scan.pipeline import MeasuredWindow, Pipeline
 from rote.search.sizing import choose_slots
@@ -45,10 +44,10 @@ class Answer(NamedTuple):
 
 
 class Worker:
-    """Measures `without_minimum`; `model` is what tells the run's model from others."""
+    """Measures `without_minimum`; `model` tells the run's model from others, `windows` is the share of a worker."""
 
-    def __init__(self, config: RunConfig, model: dict[str, Any]) -> None:
-        self._config, self._expected = config, model
+    def __init__(self, config: RunConfig, model: dict[str, Any], windows: int) -> None:
+        self._config, self._expected, self._windows = config, model, windows
         self._opened: tuple[Pipeline, WorkerFacts] | None = None
 
     def prepare(self) -> WorkerFacts:
@@ -64,18 +63,16 @@ class Worker:
         if self._opened is None:
             config = self._config
             try:
-                model = load(config.model, **config.loading)
+                model = open_model(config.model, **config.loading)
             except RoteError as error:
                 raise ModelError(f"the worker on {socket.gethostname()} cannot open the model: {error}") from error
             self._require_same(model)
-            if config.compile == "on":
-                compile_layers(model.model)
+            compile_where_it_pays(model, config, windows=self._windows)
             self._opened = Pipeline(model, without_minimum(config), decode=model.decode), _facts(model, config)
         return self._opened
 
     def _require_same(self, model: LanguageModel) -> None:
-        known = asdict(model.identity)
-        found = list(differences(self._expected, {name: known[name] for name in self._expected}, places=("", "there")))
+        found = list(differences(self._expected, told_apart_by(model), places=("", "there")))
         if found:
             raise ModelError(
                 f"the worker on {socket.gethostname()} has another model at {self._config.model} "

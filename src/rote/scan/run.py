@@ -13,12 +13,10 @@ from rote.corpus.select import sample_key
 from rote.corpus.windows import Tally
 from rote.models.base import LanguageModel
 from rote.models.endpoint import EndpointModel
-from rote.models.hf import HuggingFaceModel
-from rote.models.hf_compile import compile_layers
 from rote.models.opening import open_model
 from rote.models.positions import require_positions
 from rote.scan.columns import continuations_schema, facts_of, measures_of, results_schema
-from rote.scan.executor import NO_SECTIONS, executor_of
+from rote.scan.executor import NO_SECTIONS, compile_where_it_pays, executor_of
 from rote.scan.manifest_sections import device_section, run_identity, texts_section
 from rote.scan.options import RunConfig
 from rote.scan.pipeline import Facts, MeasuredWindow
@@ -33,9 +31,6 @@ from rote.store.manifest import build_manifest
 from rote.store.progress import Progress
 from rote.store.read import read_run
 from rote.store.session import RunSession
-
-LONG_SCAN = 1e17
-"""Operations that keep a large GPU busy for about four minutes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +69,7 @@ def scan_to_folder(
         identity, windows = run_identity(model, source, config), source.selection.most
         if config.executor == "local":
             check_memory(model, fitted(config, source.pairs), windows=windows)
-            # After the weights were hashed: compiling renames them.
-            if isinstance(model, HuggingFaceModel) and compiles(model, config, windows):
-                compile_layers(model.model)
+            compile_where_it_pays(model, config, windows=windows)
         with open_session(config, identity, fresh=fresh) as run:
             if run.is_complete:
                 if not was_stopped(run.path):
@@ -171,8 +164,9 @@ class _Scan:
     def _measure(self) -> dict[str, float]:
         """All windows that are missing; how long it took."""
         started, stored = time.monotonic(), stored_so_far(self.session.path, self.fitted)
-        self.progress.start(self.source.selection.most, stored.windows)
-        executor = executor_of(self.model, self.fitted, tell=self.progress.remark)
+        windows = self.source.selection.most
+        self.progress.start(windows, stored.windows)
+        executor = executor_of(self.model, self.fitted, windows=windows - stored.windows, tell=self.progress.remark)
         # Every opening goes through all starts, so that what comes out short is counted whole; finished windows are
         # passed over.
         missing = self.source.windows(self.tally, finished=self.session.finished)
@@ -245,15 +239,6 @@ def complete_scan(
         **further,
     )
     session.complete(manifest, order=source.order(totals["windows"]))
-
-
-def compiles(model: HuggingFaceModel, config: RunConfig, windows: int) -> bool:
-    """Whether layers are compiled: as asked for, or where the scan's first forwards alone take a GPU long enough, since
-    compiling takes a minute and saves a quarter."""
-    if config.compile != "auto":
-        return config.compile == "on"
-    operations = 2.0 * (model.identity.parameters or 0) * windows * sum(config.limits)
-    return model.device.type == "cuda" and model.identity.ranks == 1 and operations > LONG_SCAN
 
 
 def check_fits(model: LanguageModel, config: RunConfig) -> None:
