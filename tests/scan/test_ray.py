@@ -17,9 +17,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import rote
 from rote.errors import ConfigError, ModelError
 from rote.models.hf import HuggingFaceModel, load
+from rote.models.opening import as_language_model
 from rote.scan import executor, ray_executor
 from rote.scan.options import RunConfig
 from rote.scan.pipeline import MeasuredWindow
@@ -138,12 +138,13 @@ def test_more_workers_than_the_cluster_can_place_are_refused(cluster: str, confi
         scan_to_folder(replace(asked, dtype="float32"), progress=SilentProgress())
 
 
-def test_an_object_in_memory_is_refused_because_workers_could_not_open_it(config: RunConfig, tmp_path: Path) -> None:
-    windows = random_windows(2)
+def test_an_object_in_memory_is_refused_because_workers_could_not_open_it(config: RunConfig) -> None:
+    """One of the user's own, and one of Hugging Face for which no name is given."""
+    asked = on_ray(config, Path("run"))
     with pytest.raises(ConfigError, match=r"Ray workers open a model by its name, but .* is an object of this process"):
-        rote.scan(Bare(0), windows, executor="ray", workers=1, gpus_per_worker=0)
+        executor.executor_of(as_language_model(Bare(0)), asked, windows=2)
     with pytest.raises(ConfigError, match="Ray workers open a model by its name"):
-        rote.scan(load(config.model, device="cpu"), windows, executor="ray", workers=1, gpus_per_worker=0)
+        executor.executor_of(load(config.model, device="cpu"), replace(asked, model=""), windows=2)
 
 
 def test_a_worker_compiles_where_its_own_share_is_long_enough(
