@@ -156,7 +156,21 @@ def test_answers_survive_a_kill_in_the_middle_of_a_line(tmp_path: Path) -> None:
     third.close()
 
 
-@pytest.mark.parametrize("place", [5, 60, 200])
+def test_a_kill_right_before_the_end_of_a_line_costs_no_answer(tmp_path: Path) -> None:
+    path = tmp_path / "answers.jsonl"
+    first = AnswerFile.open(path, "run")
+    first.keep({"a": b"one"})
+    first.close()
+    path.write_bytes(path.read_bytes()[:-1])
+    second = AnswerFile.open(path, "run")
+    second.keep({"b": b"two"})
+    second.close()
+    third = AnswerFile.open(path, "run")
+    assert (third.find("a"), third.find("b"), third.records) == (b"one", b"two", 2)
+    third.close()
+
+
+@pytest.mark.parametrize("place", [5, 60, 200, -1])
 def test_a_changed_answer_or_one_of_another_run_is_refused(place: int, tmp_path: Path) -> None:
     path = tmp_path / "answers.jsonl"
     book = AnswerFile.open(path, "run")

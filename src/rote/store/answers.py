@@ -12,11 +12,12 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from rote.errors import RunError, StorageError
+from rote.files import require_regular
 from rote.store.atomic import sync_folder
-from rote.store.hash_chain import BrokenChain, first_hash, link_of, linked_line
+from rote.store.hash_chain import BrokenChain, Link, first_hash, link_of, linked_line, without_end
 
 
 class AnswerFile:
@@ -29,9 +30,9 @@ class AnswerFile:
         self._descriptor = descriptor
         self._places: dict[str, tuple[int, int]] = {}
         self._end = 0
-        for line in self._whole_lines():
-            record, own = link_of(line, self.records + 1, self.last_hash)
-            self._take(record, own, len(line) + 1)
+        with open(os.dup(descriptor), "rb") as file:
+            for link, length in _links(file, run_id):
+                self._take(link.record, link.hash, length)
 
     @classmethod
     def open(cls, path: Path, run_id: str) -> "AnswerFile":
@@ -42,15 +43,14 @@ class AnswerFile:
             raise StorageError(f"Cannot write {path}: {error.strerror}; choose another --out.") from error
         try:
             answers = cls(path, run_id, descriptor)
+            if answers._end > os.fstat(descriptor).st_size:
+                os.write(descriptor, b"\n")  # the end of a line, which was all that a kill cut off
             os.ftruncate(descriptor, answers._end)
             os.fsync(descriptor)
             sync_folder(path.parent)
         except BrokenChain as error:
             os.close(descriptor)
-            raise RunError(
-                f"The answers in {path} are damaged: {error}. They are left as they are; restore them or choose "
-                "another --out."
-            ) from error
+            raise _damaged(path, error) from error
         except OSError as error:
             os.close(descriptor)
             raise StorageError(f"Cannot write {path}: {error.strerror}; choose another --out.") from error
@@ -96,9 +96,28 @@ class AnswerFile:
             self._places |= dict.fromkeys(record["rows"], (self._end, length))
         self._end += length
 
-    def _whole_lines(self) -> Iterator[bytes]:
-        """Lines with their end, without it; a last one that was cut off is left out."""
-        with open(os.dup(self._descriptor), "rb") as file:
-            for line in file:
-                if line.endswith(b"\n"):
-                    yield line[:-1]
+
+def check_answers(path: Path, run_id: str) -> int:
+    """The number of records at `path`; a RunError when one was changed or is of another run."""
+    require_regular(path)
+    try:
+        with open(path, "rb") as file:
+            return sum(1 for _ in _links(file, run_id))
+    except BrokenChain as error:
+        raise _damaged(path, error) from error
+
+
+def _links(file: BinaryIO, run_id: str) -> Iterator[tuple[Link, int]]:
+    """Every whole record, checked, and the bytes of its line."""
+    before = first_hash(run_id)
+    for number, ended in enumerate(file, 1):
+        if (line := without_end(ended)) is not None:
+            link = link_of(line, number, before)
+            before = link.hash
+            yield link, len(line) + 1
+
+
+def _damaged(path: Path, error: BrokenChain) -> RunError:
+    return RunError(
+        f"The answers in {path} are damaged: {error}. They are left as they are; restore them or choose another --out."
+    )

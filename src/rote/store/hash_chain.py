@@ -47,6 +47,13 @@ def whole_lines(content: bytes) -> bytes:
     return content[:end]
 
 
+def without_end(line: bytes) -> bytes | None:
+    """A line as it was read from a file, without its end; None for a last one that a kill cut off."""
+    if line.endswith(b"\n"):
+        return line[:-1]
+    return whole_lines(line) or None
+
+
 def links(content: bytes, run_id: str | None) -> Iterator[Link]:
     """Every record of `content`, checked. `run_id` None: of whatever run it is."""
     before = None if run_id is None else first_hash(run_id)

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rote.errors import RunError
+from rote.store.answers import check_answers
 from rote.store.folder import Part, RunFolder
 from rote.store.identity import RunIdentity, read_identity
 from rote.store.manifest import check_files, read_manifest
@@ -59,6 +60,10 @@ def _counts(folder: RunFolder, part: Part) -> bool:
 def _check_tables(folder: RunFolder, identity: RunIdentity, parts: tuple[Part, ...]) -> Iterator[str]:
     has_second = keeps_continuations(folder)
     files = [file for part in parts for file in ((part.results, part.continuations) if has_second else (part.results,))]
-    for file in [*files, *folder.block_files(), *([folder.texts] if folder.texts.exists() else [])]:
+    single = [file for file in (folder.texts, folder.alternates) if file.exists()]
+    for file in [*files, *folder.block_files(), *single]:
         rows = check_table(file, run_id=identity.run_id)
         yield f"{file.relative_to(folder.path).as_posix()}: sealed, {rows:,} rows"
+    if folder.answers.exists():
+        records = check_answers(folder.answers, identity.run_id)
+        yield f"{folder.answers.name}: {records:,} whole records, each bound to the one before"
