@@ -1,11 +1,11 @@
-"""A campaign against the files of runs: one bit changed, a file cut, a file of another run put in the place of its own.
+"""A campaign against the files of runs: one bit changed, a file cut or gone, a file of another run in its place.
 
     python bench/faults/flips.py [--flips 600] [--seed 0]
 
-Runs of every kind are made by the production code, finished and not, each twice, so that a file of one can be put into
-the other. Every fault is made, every reader that there is for that kind of run is asked, and the file is restored. A
-reader has to refuse the run by the name of the file; anything else is counted as what it is. All files are below a
-temporary folder.
+Runs of every kind are made by the commands, finished and not, each twice, so that a file of one can be put into the
+other. Every fault is made, every reader that there is for that kind of run is asked, and the file is restored. A reader
+has to refuse the run by the name of the file; anything else is counted as what it is. The bundle of an exhibit is
+unpacked instead: it is refused, or every file comes out as it was. All files are below a temporary folder.
 """
 
 import argparse
@@ -13,33 +13,22 @@ import random
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 HERE = Path(__file__).resolve()
-sys.path[:0] = [str(HERE.parent.parent), str(HERE.parent.parent.parent)]
+sys.path[:0] = [str(HERE.parent), str(HERE.parent.parent), str(HERE.parent.parent.parent)]
 
 import environment  # noqa: E402, I001
-from rote.errors import RoteError  # noqa: E402
-from rote.longform.journal import read_journal  # noqa: E402
-from rote.longform.run import JOURNAL  # noqa: E402
-from rote.prior import estimate, run as prior_run  # noqa: E402
-from rote.prior.options import PriorConfig  # noqa: E402
-from rote.report.view import load_view  # noqa: E402
-from rote.store.export import export_run  # noqa: E402
-from rote.store.read import read_run  # noqa: E402
-from rote.store.verify import verify_run  # noqa: E402
-from tests.longform.audits import InProcess, invented_book, make_run  # noqa: E402
-from tests.longform.test_audit_resume import Killed, kill_at_line, run_in_process  # noqa: E402
-from tests.loopback.brains import KnowsByHeart  # noqa: E402
-from tests.models.tiny import tiny_model, tiny_tokenizer  # noqa: E402
-from tests.report.synthetic_run import books, write_run  # noqa: E402
+from flip_runs import KINDS, Reader, cut_after, unpacked  # noqa: E402
+from rote.errors import RoteError, RunError  # noqa: E402
+from rote.lab.pocket import tiny_model  # noqa: E402
+from rote.longform.section import write_exhibit  # noqa: E402
+from tests.scan.scans import TinyLab  # noqa: E402
 
-Reader = Callable[[Path], object]
-BOOK = invented_book(260)
-TEXT = "Ada Byron lives at 12 Mill Lane. The kettle sings and the cat sleeps by the door. " * 3
+GROWING = ("journal.jsonl", "answers.jsonl")
+"""Of an unfinished run these grow line by line: one that is shorter is what it was before."""
 
 
 class Run(NamedTuple):
@@ -50,6 +39,10 @@ class Run(NamedTuple):
     twin: Path
     readers: dict[str, Reader]
 
+    @property
+    def is_complete(self) -> bool:
+        return not self.name.startswith("unfinished")
+
     def files(self) -> list[Path]:
         """Every file that the run is made of. The lock holds nothing, and reports are made again at will."""
         found = sorted(path.relative_to(self.path) for path in self.path.rglob("*") if path.is_file())
@@ -59,7 +52,7 @@ class Run(NamedTuple):
 class Fault(NamedTuple):
     kind: str
     file: Path
-    content: bytes
+    content: bytes | None
 
 
 class Outcome(NamedTuple):
@@ -70,86 +63,16 @@ class Outcome(NamedTuple):
 BY_NAME = "refused by name"
 
 
-class Stopped(Exception):
-    """Ends a run before it is finished."""
-
-
-class StopsAfter:
-    """Progress that ends a run after so many steps."""
-
-    def __init__(self, steps: int) -> None:
-        self.left = steps
-
-    @contextmanager
-    def phase(self, words: str) -> Iterator[None]:
-        yield
-
-    def start(self, total: int, done: int) -> None: ...
-
-    def remark(self, words: str) -> None: ...
-
-    def advance(self, windows: int) -> None:
-        self.left -= 1
-        if self.left == 0:
-            raise Stopped
-
-
-def make_runs(folder: Path) -> list[Run]:
-    rows: dict[str, Reader] = {"verify-run": verify_run, "Python": lambda path: read_run(path).results}
-    scans = rows | {
-        "show and report": load_view,
-        "export": lambda path: export_run(path, format="jsonl", out=folder / "export.jsonl"),
-    }
-    makers: dict[str, tuple[Callable[[Path, int], None], dict[str, Reader]]] = {
-        "scan": (lambda path, seed: _scan(path, seed, is_complete=True), scans),
-        "unfinished scan": (lambda path, seed: _scan(path, seed, is_complete=False), scans),
-        "prior": (lambda path, seed: _prior(folder, path, 10**9), rows),
-        "unfinished prior": (lambda path, seed: _prior(folder, path, 3), rows),
-        "audit": (lambda path, seed: _audit(path, None), {"verify-run": _verify_audit}),
-        "unfinished audit": (lambda path, seed: _audit(path, 7), {"verify-run": _verify_audit}),
-    }
-    runs = []
-    for name, (make, readers) in makers.items():
-        path, twin = folder / name / "run", folder / name / "twin"
-        make(path, 1)
-        make(twin, 2)
-        runs.append(Run(name, path, twin, readers))
-    return runs
-
-
-def _scan(path: Path, seed: int, *, is_complete: bool) -> None:
-    write_run(path, books(2500)[:2], seed=seed, stride=60, is_complete=is_complete)
-
-
-def _prior(folder: Path, out: Path, steps: int) -> None:
-    place = folder / "place"
-    if not place.exists():
-        place.mkdir()
-        tiny_model("llama", vocab_size=258).save_pretrained(place / "model")
-        tiny_tokenizer().save_pretrained(place / "model")
-        (place / "text.txt").write_text(TEXT, encoding="utf-8")
-    text, estimate.BLOCK_PREFIXES = (str(place / "text.txt"),), 4
-    config = PriorConfig(
-        model=str(place / "model"), prior_text=text, text=text, out=str(out),
-        prefix_tokens=6, suffix_tokens=3, prior_prefixes=20, trials=2, limit=4, least_ratio=2.0,
-    )  # fmt: skip
-    with suppress(Stopped):
-        prior_run.prior_to_folder(config, progress=StopsAfter(steps))
-
-
-def _audit(path: Path, line: int | None) -> None:
-    import pytest
-
-    path.parent.mkdir(exist_ok=True)
-    with pytest.MonkeyPatch.context() as patch, suppress(Killed):
-        if line is not None:
-            kill_at_line(patch, line, "after")
-        run_in_process(make_run(BOOK, path), InProcess(KnowsByHeart(BOOK)))
-
-
-def _verify_audit(path: Path) -> None:
-    """As `rote verify-run` does: the files, then the journal's own chain."""
-    read_journal(path / JOURNAL, verify_run(path).identity.run_id)
+def make_runs(folder: Path, lab: TinyLab, kinds: Sequence[str]) -> Iterator[Run]:
+    for name in kinds:
+        kind, paths = KINDS[name], []
+        for twin in ("run", "twin"):
+            place = folder / name / twin
+            place.mkdir(parents=True)
+            with cut_after(kind.steps):
+                kind.make(lab, place / "run")
+            paths.append(place / "run")
+        yield Run(name, paths[0], paths[1], kind.readers)
 
 
 def faults(run: Run, flips: int, rng: random.Random) -> Iterator[Fault]:
@@ -159,8 +82,7 @@ def faults(run: Run, flips: int, rng: random.Random) -> Iterator[Fault]:
         content = bytearray((run.path / file).read_bytes())
         content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
         yield Fault("bit flipped", file, bytes(content))
-    # The journal of an unfinished audit grows line by line: one that is shorter is what it was before.
-    fixed = [file for file in files if run.name != "unfinished audit" or file.name != JOURNAL]
+    fixed = [file for file in files if run.is_complete or file.name not in GROWING]
     for _ in range(flips // 4):
         file = rng.choice(fixed)
         content = bytearray((run.path / file).read_bytes())
@@ -169,13 +91,16 @@ def faults(run: Run, flips: int, rng: random.Random) -> Iterator[Fault]:
         yield Fault("file emptied", file, b"")
         if (run.twin / file).exists() and (run.twin / file).read_bytes() != (run.path / file).read_bytes():
             yield Fault("file of another run", file, (run.twin / file).read_bytes())
+        # Without a part, or without its manifest, a run is what it was before that was written.
+        if run.is_complete and file != Path("manifest.json"):
+            yield Fault("file removed", file, None)
 
 
 def outcomes(run: Run, fault: Fault) -> Iterator[Outcome]:
     """What every reader says to the fault."""
     victim = run.path / fault.file
     before = victim.read_bytes()
-    victim.write_bytes(fault.content)
+    victim.unlink() if fault.content is None else victim.write_bytes(fault.content)
     try:
         for name, read in run.readers.items():
             try:
@@ -198,16 +123,40 @@ def _is_named(fault: Fault, sentence: str) -> bool:
     return fault.file.name in sentence or (is_identity and "another run" in sentence)
 
 
-def campaign(folder: Path, *, flips: int, seed: int) -> dict[str, Any]:
+def exhibits(lab: TinyLab, folder: Path, flips: int, rng: random.Random) -> Iterator[Outcome]:
+    """One bit at a time of a bundle, unpacked as its README says."""
+    (folder / "exhibit").mkdir()
+    KINDS["audit"].make(lab, folder / "exhibit" / "run")
+    bundle = write_exhibit(folder / "exhibit" / "run").bundle
+    whole, files = bundle.read_bytes(), unpacked(bundle)
+    for _ in range(flips):
+        content = bytearray(whole)
+        content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
+        bundle.write_bytes(content)
+        try:
+            is_same = unpacked(bundle) == files
+        except RunError:
+            yield Outcome(BY_NAME, "")
+        except Exception as error:
+            yield Outcome("crashed", repr(error))
+        else:
+            yield Outcome("the same files" if is_same else "silent", "")
+
+
+def campaign(
+    folder: Path, lab: TinyLab, *, flips: int, seed: int, kinds: Sequence[str] = tuple(KINDS)
+) -> dict[str, Any]:
     """Counts of what was done and of what became of it, and every outcome that is not as it should be."""
     rng = random.Random(seed)
-    runs = make_runs(folder)
     done: Counter[str] = Counter()
     ended: Counter[str] = Counter()
+    by_kind: dict[str, int] = {}
     wrong: list[str] = []
-    for run in runs:
-        for fault in faults(run, flips // len(runs), rng):
+    each = -(-flips // len(kinds))
+    for run in make_runs(folder, lab, kinds):
+        for fault in faults(run, each, rng):
             done[fault.kind] += 1
+            by_kind[run.name] = by_kind.get(run.name, 0) + 1
             for outcome in outcomes(run, fault):
                 ended[outcome.what] += 1
                 if outcome.what != BY_NAME:
@@ -215,7 +164,16 @@ def campaign(folder: Path, *, flips: int, seed: int) -> dict[str, Any]:
         for name, read in run.readers.items():
             read(run.path)
             ended[f"read again after all faults by {name}"] += 1
-    return {"seed": seed, "faults": dict(done), "readings": dict(ended), "wrong": wrong}
+    bundles = Counter(outcome.what for outcome in exhibits(lab, folder, each, rng))
+    wrong += [f"exhibit.zip: {what}" for what in bundles if what not in (BY_NAME, "the same files")]
+    return {
+        "seed": seed,
+        "faults": dict(done),
+        "by_kind": by_kind,
+        "readings": dict(ended),
+        "exhibit.zip": dict(bundles),
+        "wrong": wrong,
+    }
 
 
 def main() -> None:
@@ -223,8 +181,11 @@ def main() -> None:
     parser.add_argument("--flips", type=int, default=600)
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        found = campaign(Path(folder), flips=arguments.flips, seed=arguments.seed)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        model = tiny_model(folder / "cache")
+        lab = TinyLab(model, model.write_texts(folder / "texts"))
+        found = campaign(folder, lab, flips=arguments.flips, seed=arguments.seed)
     print(found["faults"], found["readings"], *found["wrong"][:20], sep="\n")
     print(environment.save("faults_flips", found))
 

@@ -1,15 +1,18 @@
-"""A campaign of kills: scans, priors and audits that die at any step, and are run again until they are finished.
+"""A campaign of kills: runs of every kind that die at any step, and are run again until they are finished.
 
-    python bench/faults/kills.py [--each-step 1] [--random 220] [--seed 0] [--share 0/1] [--state kills.jsonl]
+    python bench/faults/kills.py [--targets scan,prior,…] [--each-step 1] [--random 220] [--seed 0] [--share 0/1]
+                                 [--state kills.jsonl] [--name faults_kills]
 
 Two kinds of cases. In the first the process gets SIGKILL at one step of putting files on the disk (every step of an
 undisturbed run, or every n-th), and is run again. In the second it is killed several times at moments drawn with a
 seed, in the middle of forwards and requests too. After every kill: what was finished is still there and verifies, and
 nothing finished was done again. At the end: the rows or findings of a run that was left alone, every file verified, and
-nothing littered.
+nothing littered. Of a scan of an endpoint, what is finished are the server's answers too; of a study, the windows of
+its cells.
 
 Cases that are noted in the state file are not done again, so a campaign may be interrupted or shared: `--share 1/3`
-does the second third. Everything else is written below a temporary folder.
+does the second third. Everything else is written below a temporary folder. The server is on the loopback interface; a
+Ray cluster is started for the target `ray` alone.
 """
 
 import argparse
@@ -20,39 +23,25 @@ import signal
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Collection, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 HERE = Path(__file__).resolve()
-sys.path[:0] = [str(HERE.parent.parent), str(HERE.parent.parent.parent)]
+sys.path[:0] = [str(HERE.parent), str(HERE.parent.parent), str(HERE.parent.parent.parent)]
 
 import environment  # noqa: E402, I001
-import polars as pl  # noqa: E402
-from polars.testing import assert_frame_equal  # noqa: E402
+from kill_targets import JOURNAL, Places, Target, targets, verify_all  # noqa: E402
 from rote.errors import RunError  # noqa: E402
 from rote.lab.pocket import tiny_model  # noqa: E402
-from rote.longform.journal import read_journal  # noqa: E402
-from rote.longform.run import JOURNAL  # noqa: E402
-from rote.store.read import read_run  # noqa: E402
-from rote.store.verify import verify_run  # noqa: E402
+from rote.models.hf import load  # noqa: E402
 from tests.faults.dying import Counted, DyingProcess, Session, Stage, finished, said  # noqa: E402
-from tests.longform.audits import invented_book  # noqa: E402
-from tests.scan.scans import TinyLab, scan_arguments  # noqa: E402
+from tests.loopback.logprobs import LogprobServer  # noqa: E402
+from tests.scan.scans import TinyLab  # noqa: E402
 
-BOOK = invented_book(260)
 MOST_KILLS = 4
-
-
-class Target(NamedTuple):
-    """A kind of run: its command, what it has finished, and whether it is the run it should be."""
-
-    name: str
-    arguments: Callable[[Path], list[str]]
-    finished: Callable[[Path], set[str]]
-    is_same: Callable[[Path, Path], bool]
 
 
 @dataclass
@@ -68,58 +57,6 @@ class Case:
     @property
     def key(self) -> tuple[str, str, int]:
         return self.target, self.mode, self.number
-
-
-def targets(lab: TinyLab) -> list[Target]:
-    def prior(out: Path) -> list[str]:
-        small = {
-            "prefix-tokens": 8,
-            "suffix-tokens": 4,
-            "prior-prefixes": 24,
-            "trials": 2,
-            "limit": 4,
-            "least-ratio": 2,
-        }
-        options = [word for name, value in small.items() for word in (f"--{name}", str(value))]
-        texts = ["--text", str(lab.files.targets), "--prior-text", str(lab.files.controls)]
-        return ["prior", "--model", str(lab.model.path), "--out", str(out), "--device", "cpu", *texts, *options]
-
-    def scan(out: Path) -> list[str]:
-        return scan_arguments(lab, out, limit=9, part_windows=2, slots=3, batch_windows=2)
-
-    return [
-        Target("scan", scan, _windows, _same_rows),
-        Target("prior", prior, _blocks, _same_rows),
-        Target("audit", lambda out: ["in-process-audit", BOOK, str(out)], _answers, _same_findings),
-    ]
-
-
-def _windows(run: Path) -> set[str]:
-    return set(read_run(run).results["window_id"])
-
-
-def _blocks(run: Path) -> set[str]:
-    """A prior works block by block; its rows are written at once, at the end."""
-    return {path.stem for path in (run / "blocks").glob("*.parquet")}
-
-
-def _answers(run: Path) -> set[str]:
-    return {record["place"] for record in read_journal(run / JOURNAL) if record["kind"] == "answer"}
-
-
-def _same_rows(run: Path, expected: Path) -> bool:
-    """Windows that share a forward move each other's numbers by rounding, and by nothing else."""
-    with suppress(AssertionError):
-        for table in ("results.parquet", "continuations.parquet"):
-            if (expected / table).exists():
-                rows, wanted = pl.read_parquet(run / table), pl.read_parquet(expected / table)
-                assert_frame_equal(rows, wanted, rel_tol=1e-5, abs_tol=1e-12)
-        return True
-    return False
-
-
-def _same_findings(run: Path, expected: Path) -> bool:
-    return (run / "findings.json").read_bytes() == (expected / "findings.json").read_bytes()
 
 
 class Campaign:
@@ -171,7 +108,7 @@ class Campaign:
         if not (run / "identity.json").exists():
             return set()
         try:
-            verify_run(run)
+            verify_all(run)
             return target.finished(run)
         except RunError as error:
             # Killed before its first part, or before its first line.
@@ -182,7 +119,7 @@ class Campaign:
     def _judge_end(self, target: Target, case: Case, run: Path, repeated: set[str]) -> None:
         if repeated:
             case.faults.append(f"repeated at the end: {sorted(repeated)}")
-        if verify_run(run).manifest is None:
+        if verify_all(run).manifest is None:
             case.faults.append("has no manifest")
         if not target.is_same(run, self.folder / f"{target.name}-undisturbed"):
             case.faults.append("differs from a run that was left alone")
@@ -201,7 +138,8 @@ def cases(campaign: Campaign, chosen: list[Target], *, each_step: int, random_ca
     """(target, case, moments, what they count), in a fixed order."""
     for target in chosen:
         steps = campaign.undisturbed(target, counted="files")
-        for step in range(1, steps + 1, each_step):
+        stride = max(each_step, -(-steps // (target.most_steps or steps)))
+        for step in range(1, steps + 1, stride):
             yield target, Case(target.name, "step", step), [step], "files"
     for target in chosen:
         moments = campaign.undisturbed(target, counted="all")
@@ -221,12 +159,15 @@ def run_campaign(
     seed: int = 0,
     share: tuple[int, int] = (0, 1),
     state: Path | None = None,
+    names: Collection[str] = (),
+    places: Places | None = None,
 ) -> list[Case]:
-    """Every case of this share, those of the state file among them."""
+    """Every case of this share and of the targets named (none: all), those of the state file among them."""
     known = {case.key: case for case in read_state(state)}
     campaign = Campaign(stage, folder)
     played = []
-    listed = cases(campaign, targets(lab), each_step=each_step, random_cases=random_cases, seed=seed)
+    chosen = [one for one in targets(lab, places or Places(folder)) if not names or one.name in names]
+    listed = cases(campaign, chosen, each_step=each_step, random_cases=random_cases, seed=seed)
     for place, (target, case, moments, counted) in enumerate(listed):
         if place % share[1] != share[0]:
             continue
@@ -263,21 +204,43 @@ def summary(played: list[Case], seed: int) -> dict[str, Any]:
     }
 
 
+@contextmanager
+def stage_of(lab: TinyLab, folder: Path, names: Collection[str]) -> Iterator[tuple[Stage, Places]]:
+    """The process that dies, beside a server that lives on and, if it is asked for, a Ray cluster that does too."""
+    model = load(str(lab.model.path), device="cpu")
+    with LogprobServer(model, lambda text: model.encode_batch([text])[0].ids) as server, ExitStack() as stack:
+        cluster = stack.enter_context(ray_cluster()) if "ray" in names else None
+        stage = DyingProcess(lab.model.path)
+        stack.callback(stage.close)
+        yield stage, Places(folder, server.url, cluster)
+
+
+@contextmanager
+def ray_cluster() -> Iterator[str]:
+    from rote.scan import ray_executor
+    from rote.scan.options import RunConfig
+
+    with ray_executor._cluster(RunConfig(executor="ray", workers=1, gpus_per_worker=0)) as ray:
+        yield ray.get_runtime_context().gcs_address
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--targets", default="", help="comma-separated; none: all but ray")
     parser.add_argument("--each-step", type=int, default=1)
     parser.add_argument("--random", type=int, default=220)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--share", default="0/1")
     parser.add_argument("--state", type=Path)
+    parser.add_argument("--name", default="faults_kills", help="of the result file")
     arguments = parser.parse_args()
     first, all_of = map(int, arguments.share.split("/"))
+    names = [name for name in arguments.targets.split(",") if name]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         model = tiny_model(folder / "cache")
         lab = TinyLab(model, model.write_texts(folder / "texts"))
-        stage = DyingProcess(model.path)
-        try:
+        with stage_of(lab, folder, names) as (stage, places):
             played = run_campaign(
                 stage,
                 lab,
@@ -287,13 +250,13 @@ def main() -> None:
                 seed=arguments.seed,
                 share=(first, all_of),
                 state=arguments.state,
+                names=names,
+                places=places,
             )
-        finally:
-            stage.close()
     found = summary(played, arguments.seed)
     print(json.dumps(found, indent=2))
     if all_of == 1:
-        print(environment.save("faults_kills", found))
+        print(environment.save(arguments.name, found))
 
 
 if __name__ == "__main__":

@@ -87,17 +87,25 @@ class Log:
 def watch(session: Session) -> Clock:
     from rote.models.hf import HuggingFaceModel
     from rote.models.hf_tree import TreeSessionHF
+    from rote.store.answers import AnswerFile
     from rote.store.session import RunSession
 
-    log, add = Log(session.log), RunSession.add
+    log, add, keep = Log(session.log), RunSession.add, AnswerFile.keep
 
     def noted(run: RunSession, row: Any, continuations: Any = ()) -> None:
         add(run, row, continuations)
-        log.note(row["window_id"])
+        # The cells of a study have the same windows.
+        log.note(f"{run.path.name}/{row['window_id']}" if run.path.parent.name == "cells" else row["window_id"])
         if session.counted == "windows":
             clock.tick()
 
+    def noted_answers(book: AnswerFile, answers: Any) -> None:
+        keep(book, answers)
+        for key in answers:
+            log.note(key)
+
     RunSession.add = noted  # type: ignore[method-assign]
+    AnswerFile.keep = noted_answers  # type: ignore[method-assign]
     clock = Clock(session.moment, session.signal)
     if session.counted != "windows":
         for name in FILE_CALLS:
@@ -185,7 +193,7 @@ def share_model(path: str) -> None:
     torch.set_num_threads(1)
     model = load(path, device="cpu")
     import_module("rote.cli.main")
-    for name in ("rote.scan.run", "rote.prior.run"):
+    for name in ("rote.scan.run", "rote.prior.run", "rote.models.opening"):
         vars(import_module(name))["open_model"] = lambda *_, **__: model
     # Small blocks make many of them.
     vars(import_module("rote.prior.estimate"))["BLOCK_PREFIXES"] = 6
@@ -203,7 +211,8 @@ class DyingProcess:
     def __init__(self, model: Path) -> None:
         import subprocess
 
-        environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+        further = {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path), "OPENAI_API_KEY": "sk-loopback-01"}
+        environment = os.environ | further
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.faults.dying", str(model)],
             stdin=subprocess.PIPE,

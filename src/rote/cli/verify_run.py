@@ -18,16 +18,14 @@ def verify_run(options: VerifyOptions) -> None:
     """Check every file of a run against the hashes it was written with; the first that does not fit is named."""
     from rote.longform.replay import check_audit
     from rote.store import verify
+    from rote.study.folder import check_cells
 
     verified = verify.verify_run(options.run)
     lines = list(verified.checked)
     if verified.identity.kind == "audit":
         lines += check_audit(verified)
-    for name in (verified.manifest or {"files": {}})["files"]:
-        # A study binds the manifests of its cells, and those bind their own files.
-        if name.endswith("/manifest.json"):
-            inner = verified.folder.path / Path(name).parent
-            lines += [f"{Path(name).parent.as_posix()}/{line}" for line in verify.verify_run(inner).checked]
+    if verified.identity.kind == "study":
+        lines += check_cells(verified)
     console = make_console()
     for line in lines:
         console.print(line, soft_wrap=True)

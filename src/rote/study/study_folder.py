@@ -1,7 +1,7 @@
 """A study as it is read: its plan and every finished cell as a run. An unfinished study shows what it has."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,9 +9,10 @@ from typing import Any
 from rote.errors import RunError
 from rote.report.rates import CriterionRate, rates_by_criterion
 from rote.report.view import RunView, load_view
+from rote.store.identity import RunIdentity
 from rote.store.read import read_run
 from rote.store.seal import hash_file
-from rote.store.verify import verify_run
+from rote.store.verify import Verified, verify_run
 from rote.study.grid import Axis, Cell, base_cells, make_cells
 from rote.study.options import StudyConfig
 from rote.study.run import KIND, cell_folder, sampled_folder
@@ -72,13 +73,9 @@ def read_study(path: Path) -> StudyView:
     found = verify_run(path)
     if found.identity.kind != KIND:
         raise RunError(f"{path} holds a {found.identity.kind} run, not a study; see it with: rote show {path}.")
-    values = found.identity.values
-    axes = tuple(Axis(name, tuple(entries)) for name, entries in values["axes"].items())
-    cells = {cell.name: cell for cell in make_cells(axes)}
-    rows = read_run(path).results.rows(named=True)
-    measured = [_measured(path, cells[row["window_id"]], row) for row in rows]
-    order = list(cells)
-    measured.sort(key=lambda one: order.index(one.cell.name))
+    axes, rows = _axes(found.identity), _rows(path)
+    cells = make_cells(axes)
+    measured = [_measured(path, cell, rows[cell.name]) for cell in cells if cell.name in rows]
     return StudyView(
         path=Path(path),
         axes=axes,
@@ -90,14 +87,37 @@ def read_study(path: Path) -> StudyView:
     )
 
 
+def check_cells(study: Verified) -> Iterator[str]:
+    """One line a file of every cell that was begun, and of the windows sampled; a RunError names what does not fit."""
+    path, cells = study.folder.path, make_cells(_axes(study.identity))
+    rows = {} if study.manifest is None and not study.parts else _rows(path)
+    for cell in cells:
+        if cell.name in rows:
+            _require_measured(path, cell, rows[cell.name])
+        for folder in (cell_folder(path, cell), sampled_folder(path, cell)):
+            if any((folder / name).exists() for name in ("identity.json", "manifest.json")):
+                yield from (f"{folder.relative_to(path).as_posix()}/{line}" for line in verify_run(folder).checked)
+
+
+def _axes(identity: RunIdentity) -> tuple[Axis, ...]:
+    return tuple(Axis(name, tuple(entries)) for name, entries in identity.values["axes"].items())
+
+
+def _rows(path: Path) -> dict[str, dict[str, Any]]:
+    """Finished cell → its row."""
+    return {row["window_id"]: row for row in read_run(path).results.rows(named=True)}
+
+
+def _require_measured(path: Path, cell: Cell, row: Mapping[str, Any]) -> None:
+    manifest = cell_folder(path, cell) / "manifest.json"
+    is_same = json.loads(row["settings"]) == dict(cell.settings)
+    if not is_same or not manifest.exists() or hash_file(manifest) != row["manifest_sha256"]:
+        raise RunError(f"{manifest} is not of the run that the study measured; restore it, or start over with --fresh.")
+
+
 def _measured(path: Path, cell: Cell, row: Mapping[str, Any]) -> MeasuredCell:
-    folder = cell_folder(path, cell)
-    if (
-        json.loads(row["settings"]) != dict(cell.settings)
-        or hash_file(folder / "manifest.json") != row["manifest_sha256"]
-    ):
-        raise RunError(f"{folder} is not the run that the study measured; restore it, or start over with --fresh.")
-    view = load_view(folder)
+    _require_measured(path, cell, row)
+    view = load_view(cell_folder(path, cell))
     return MeasuredCell(cell, view, rates_by_criterion(view.population, view.threshold))
 
 
