@@ -51,7 +51,7 @@ def targets(lab: TinyLab, places: Places) -> list[Target]:
         Target("prior", lambda out: _prior(lab, out), blocks, same_rows),
         Target("audit", lambda out: ["in-process-audit", BOOK, str(out)], answers, same_findings),
         Target("merge", lambda out: ["merge", str(out), *_shards(lab, places.folder)], windows, same_rows),
-        Target("study", lambda out: _study(lab, places.folder, out), cells, same_cells, most_steps=150),
+        Target("study", lambda out: _study(lab, places.folder, out), cells, same_cells, most_steps=50),
         Target("mc", lambda out: _mc(lab, places.folder, out), windows, same_rows),
         Target("recall", lambda out: _recall(places.folder, out), windows, same_rows),
     ]
@@ -59,7 +59,7 @@ def targets(lab: TinyLab, places: Places) -> list[Target]:
         served = {"model": f"endpoint:{places.endpoint}", "tokenizer": lab.model.path, "screen": "off", "ask-twice": 0}
         given = served | small | {"limit": 4, "concurrency": 2}
         found.append(
-            Target("endpoint", lambda out: scan_arguments(lab, out, **given), kept_answers, same_rows, most_steps=100)
+            Target("endpoint", lambda out: scan_arguments(lab, out, **given), kept_answers, same_rows, most_steps=40)
         )
     if places.cluster is not None:
         ray = {"executor": "ray", "workers": 1, "gpus-per-worker": 0, "address": places.cluster}
