@@ -149,6 +149,7 @@ def campaign(
     """Counts of what was done and of what became of it, and every outcome that is not as it should be."""
     rng = random.Random(seed)
     done: Counter[str] = Counter()
+    files: Counter[str] = Counter()
     ended: Counter[str] = Counter()
     by_kind: dict[str, int] = {}
     wrong: list[str] = []
@@ -156,6 +157,7 @@ def campaign(
     for run in make_runs(folder, lab, kinds):
         for fault in faults(run, each, rng):
             done[fault.kind] += 1
+            files[fault.file.name] += 1
             by_kind[run.name] = by_kind.get(run.name, 0) + 1
             for outcome in outcomes(run, fault):
                 ended[outcome.what] += 1
@@ -170,6 +172,7 @@ def campaign(
         "seed": seed,
         "faults": dict(done),
         "by_kind": by_kind,
+        "files": dict(files),
         "readings": dict(ended),
         "exhibit.zip": dict(bundles),
         "wrong": wrong,

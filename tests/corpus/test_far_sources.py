@@ -1,6 +1,8 @@
 """Texts that are no files here: behind URLs of a file system in memory, and in saved datasets."""
 
+import json
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -77,3 +79,21 @@ def test_a_saved_dataset_is_one_document_a_row(tmp_path: Path) -> None:
     rows.remove_columns("text").save_to_disk(tmp_path / "bare")
     with pytest.raises(TextError, match=r"has no column 'text' \(it has id, other\)"):
         read(tmp_path / "bare")
+
+
+@pytest.mark.parametrize("splits", [["/etc"], ["../other"], [1], "train", [""], [["a"]]])
+def test_splits_that_are_no_folders_of_the_dataset_are_refused(tmp_path: Path, splits: Any) -> None:
+    (tmp_path / "dataset_dict.json").write_text(json.dumps({"splits": splits}), encoding="utf-8")
+    with pytest.raises(TextError, match=r"dataset_dict\.json is not what save_to_disk writes"):
+        read(tmp_path)
+
+
+def test_a_damaged_dataset_is_read_or_refused_in_a_sentence(tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets", reason="an extra: pip install 'rote[datasets]'")
+    datasets.Dataset.from_dict({"text": ["one", "two"]}).save_to_disk(tmp_path)
+    (rows,) = tmp_path.glob("*.arrow")
+    content = rows.read_bytes()
+    for place in range(0, len(content), 97):
+        rows.write_bytes(content[:place] + b"\xff" * 8 + content[place + 8 :])
+        with suppress(TextError):
+            read(tmp_path)

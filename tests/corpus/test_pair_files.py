@@ -1,6 +1,7 @@
 """Files of pairs: every format, every field, and one clear sentence for every bad line."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -158,6 +159,32 @@ def test_arrays_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     np.save(tmp_path / "val_suffix.npy", np.zeros((3, 2)))
     with pytest.raises(TextError, match="3×2 float64"):
         read_pairs([path])
+
+
+@pytest.mark.parametrize("header", [b"(" * 500, b"{'descr': '<u2', 'fortran_order': False, 'shape': (-1, 9**99)}", b""])
+def test_an_array_with_a_damaged_header_is_refused(tmp_path: Path, header: bytes) -> None:
+    path = tmp_path / "ids.npy"
+    path.write_bytes(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header)
+    with pytest.raises(TextError, match=r"ids\.npy cannot be read as a numpy array"):
+        read_pairs([path])
+
+
+def test_an_archive_or_a_pipe_that_is_called_an_array_is_refused(tmp_path: Path) -> None:
+    np.savez(tmp_path / "packed.npz", ids=np.zeros((3, 2), dtype=np.uint16))
+    (tmp_path / "packed.npz").rename(tmp_path / "packed.npy")
+    os.mkfifo(tmp_path / "pipe.npy")
+    for name in ("packed.npy", "pipe.npy"):
+        with pytest.raises(TextError, match=f"{name} cannot be read as a numpy array"):
+            read_pairs([tmp_path / name])
+
+
+@pytest.mark.parametrize("word", ["²", "9" * 5000])
+def test_digits_that_are_no_number_are_refused(tmp_path: Path, word: str) -> None:
+    path = tmp_path / "r.csv"
+    for columns, words in (("prefix_ids,suffix_ids", "no list of token ids"), ("prefix,copies", "copies is")):
+        path.write_text(f"{columns}\n1 2,{word}\n", encoding="utf-8")
+        with pytest.raises(TextError, match=words):
+            read_pairs([path])
 
 
 def test_an_id_given_twice_is_refused(tmp_path: Path) -> None:

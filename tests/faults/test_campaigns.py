@@ -7,7 +7,7 @@ from types import ModuleType
 
 import pytest
 
-from tests.faults.dying import DyingProcess
+from rote.cli.kinds import SECTIONS
 from tests.scan.scans import TinyLab
 
 CAMPAIGNS = Path(__file__).parents[2] / "bench" / "faults"
@@ -24,25 +24,34 @@ def load(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return module
 
 
-def test_no_fault_of_a_file_is_silent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = load("flips", monkeypatch).campaign(tmp_path, flips=60, seed=1)
+KINDS = ("unfinished shard", "merged run", "unfinished served scan", "audit", "unfinished audit", "unfinished study")
+
+
+def test_no_fault_of_a_file_is_silent(lab: TinyLab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = load("flips", monkeypatch).campaign(tmp_path, lab, flips=48, seed=1, kinds=KINDS)
     assert found["wrong"] == []
-    assert found["faults"]["bit flipped"] == 60
+    assert found["faults"]["bit flipped"] == 48
+    assert found["by_kind"].keys() == set(KINDS)
     assert found["readings"]["refused by name"] >= sum(found["faults"].values())
+    assert {"alternates.parquet", "answers.jsonl", "journal.jsonl"} <= set(found["files"])
+
+
+def test_every_kind_of_run_is_in_the_campaign(monkeypatch: pytest.MonkeyPatch) -> None:
+    kinds = load("flips", monkeypatch).KINDS
+    assert {name.removeprefix("unfinished ") for name in kinds} >= set(SECTIONS)
 
 
 @pytest.mark.slow
 def test_no_kill_loses_or_repeats_anything(lab: TinyLab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kills = load("kills", monkeypatch)
-    stage = DyingProcess(lab.model.path)
-    wanted = {"each_step": 50, "random_cases": 3, "seed": 1, "state": tmp_path / "state.jsonl"}
-    try:
-        played = kills.run_campaign(stage, lab, tmp_path, **wanted)
+    wanted = {"each_step": 60, "random_cases": 8, "seed": 1, "state": tmp_path / "state.jsonl"}
+    with kills.stage_of(lab, tmp_path, ()) as (stage, places):
+        played = kills.run_campaign(stage, lab, tmp_path, places=places, **wanted)
         monkeypatch.setattr(kills.Campaign, "play", None)  # what the state file knows is not done again
-        assert kills.run_campaign(stage, lab, tmp_path, **wanted) == played
-    finally:
-        stage.close()
+        assert kills.run_campaign(stage, lab, tmp_path, places=places, **wanted) == played
     found = kills.summary(played, seed=1)
     assert found["faults"] == []
-    assert found["kills"] >= 9
-    assert {case.target for case in played} == {"scan", "prior", "audit"}
+    assert found["kills"] >= 16
+    assert {case.target for case in played} == {
+        "scan", "prior", "audit", "merge", "study", "mc", "recall", "endpoint"
+    }  # fmt: skip

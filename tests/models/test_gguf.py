@@ -134,6 +134,15 @@ def test_a_trie_holds_every_beginning_once_and_each_node_knows_who_sees_it(histo
         assert [trie.nodes[place].position for place in path] == list(range(len(history)))
 
 
+def test_a_file_over_which_the_library_ends_its_process_is_refused(file: Path, tmp_path: Path) -> None:
+    """Two tokens of the same letters."""
+    content, letter, other = file.read_bytes(), b"\x01" + bytes(7) + b"}", b"\x01" + bytes(7) + b"~"
+    assert content.count(letter) == content.count(other) == 1
+    (tmp_path / "odd.gguf").write_bytes(content.replace(letter, other))
+    with pytest.raises(ModelError, match="is damaged: llama.cpp ends over it"):
+        rote.load_model(tmp_path / "odd.gguf")
+
+
 def test_what_is_no_gguf_file_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "broken.gguf").write_bytes(b"GGUF but not much more")
     with pytest.raises(ModelError, match="cannot be loaded by llama"):

@@ -98,10 +98,18 @@ def _csv_rows(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
 def _csv_value(name: str, value: str) -> Any:
     if name in ("prefix_ids", "suffix_ids"):
         parts = value.strip().strip("[]").replace(",", " ").split()
-        return [int(part) if part.isdigit() else part for part in parts]
+        return [_whole(part) for part in parts]
     if name == "tags":
         return [tag.strip() for tag in value.split(";") if tag.strip()]
-    return int(value) if name == "copies" and value.isdigit() else value
+    return _whole(value) if name == "copies" else value
+
+
+def _whole(word: str) -> int | str:
+    """A whole number; anything else as it is, to be refused by whoever wants a number."""
+    try:
+        return int(word) if word.isdigit() else word
+    except ValueError:  # digits of other kinds, as in m², or more of them than Python reads
+        return word
 
 
 def _of_row(fields: Mapping[str, Any], place: str, default_name: str) -> Iterator[Pair]:

@@ -58,9 +58,11 @@ def read_stream(path: Path) -> Ids:
 def read_array(path: Path) -> Ids:
     """An array of token ids of one or two dimensions, mapped and not read into memory."""
     try:
-        array: Ids = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise TextError(f"{path} cannot be read as a numpy array: {error}.") from error
+        require_regular(path)
+        array: Ids = np.lib.format.open_memmap(path, mode="r")
+    except Exception as error:  # whatever numpy, and Python's own parser in it, make of a damaged header
+        words = getattr(error, "strerror", None) or " ".join(str(error).split())
+        raise TextError(f"{path} cannot be read as a numpy array: {words.rstrip('.')}.") from error
     if array.ndim not in (1, 2) or array.dtype.kind not in "iu" or 0 in array.shape:
         shape = "×".join(map(str, array.shape))
         raise TextError(f"{path} is an array of {shape} {array.dtype}; give whole numbers, [rows, tokens].")

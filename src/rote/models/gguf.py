@@ -14,6 +14,7 @@ from torch import Tensor
 from rote.errors import ModelError
 from rote.models.base import TreeBatch
 from rote.models.gguf_trees import Asked, GgufTrees
+from rote.models.gguf_trial import try_file
 from rote.models.hf_identity import ModelIdentity
 from rote.models.model_folder import require_gguf
 from rote.models.scoring import WindowScores, score_tokens
@@ -36,6 +37,7 @@ class GgufModel:
     def __init__(self, path: str | Path, *, device: str = "auto") -> None:
         self._path = require_gguf(str(path))
         self.name = str(path)
+        try_file(self._path)
         self._trees = GgufTrees(str(self._path), on_gpu=device != "cpu", threads=torch.get_num_threads())
         self.vocab_size = self._trees.vocab_size
         self.max_positions = self._trees.max_positions
