@@ -130,7 +130,7 @@ def test_a_file_of_another_unfinished_run_is_refused_and_left_there(
         pytest.skip("a session reads texts and answers when it writes them")
     run, other = (make_run(tmp_path / path, is_complete=False, first=first) for path, first in (("a", 0), ("b", 9)))
     shutil.copy(other / name, run / name)
-    with pytest.raises(RunError, match="not of this run|belongs to another run"):
+    with pytest.raises(RunError, match=r"not of this run|belongs to another run"):
         read(run)
     assert (run / name).read_bytes() == (other / name).read_bytes()
 
