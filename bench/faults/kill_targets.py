@@ -17,7 +17,7 @@ from rote.longform.journal import read_journal
 from rote.longform.run import JOURNAL
 from rote.store.read import read_run
 from rote.store.verify import Verified, verify_run
-from rote.study.folder import check_cells
+from rote.study.study_folder import check_cells
 
 BOOK = invented_book(260)
 OWN_TO_A_STUDY = ("run_id", "manifest_sha256")

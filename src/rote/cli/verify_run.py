@@ -18,7 +18,7 @@ def verify_run(options: VerifyOptions) -> None:
     """Check every file of a run against the hashes it was written with; the first that does not fit is named."""
     from rote.longform.replay import check_audit
     from rote.store import verify
-    from rote.study.folder import check_cells
+    from rote.study.study_folder import check_cells
 
     verified = verify.verify_run(options.run)
     lines = list(verified.checked)
