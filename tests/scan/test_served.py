@@ -19,7 +19,7 @@ from rote.scan import served
 from tests.loopback.logprobs import Habits, LogprobServer
 from tests.loopback.server import Fault
 from tests.models.served import KEY
-from tests.scan.scans import Command, Outcome, TinyLab, scan_arguments
+from tests.scan.scans import SMALL, Command, Outcome, TinyLab, scan_arguments
 
 WINDOWS = 3
 ROUNDING = 1e-4
@@ -136,6 +136,13 @@ def test_a_capped_server_gives_wider_bounds_and_says_what_lifts_the_cap(
         outcome = scan(rote, lab, server, tmp_path / "run")
     assert outcome.code == 0, outcome.err
     assert "--max-logprobs 10" in outcome.err
+    assert "No window was estimated by sampling" in outcome.err
+    notes = manifest_of(tmp_path / "run")["served"]["notes"]
+    assert [words for words in notes if words not in outcome.err] == []
+    page = " ".join(rote("show", tmp_path / "run").out.split())
+    assert "No window was estimated by sampling" in page
+    assert "cannot be verified" in page
+    assert "computed from the model itself" not in page
     cap = manifest_of(tmp_path / "run")["served"]["cap"]
     assert (cap["listed"], cap["top_k"]) == (4, 10)
     assert 0 < cap["open_share_mean"] <= cap["open_share_largest"] < 1
@@ -225,6 +232,8 @@ def test_refusals_are_one_sentence(rote: Command, lab: TinyLab, model: HuggingFa
         assert "give --top-k too" in refused(server, **{"top-k": "none", "top-p": 0.9})
         assert "sweep k=20" in refused(server, sweep="k=20", logprobs=10)
         assert "closure, refine, residual and estimates" in refused(server, refine=10, logprobs=4)
+        for name, value in (("revision", "main"), ("adapter", "lora"), ("tensor-parallel", 2), ("executor", "ray")):
+            assert "is a server" in refused(server, **{name: value})
     with serve(model, Habits(owner="me")) as server:
         assert "give --dialect" in refused(server)
     with serve(model, Habits(has_text_keys=True)) as server:
@@ -237,6 +246,41 @@ def test_refusals_are_one_sentence(rote: Command, lab: TinyLab, model: HuggingFa
         assert "is not the one that" in refused(server)
     assert "cannot be reached" in refused("http://127.0.0.1:9")
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("command", ["prior", "mc", "study"])
+def test_what_does_not_measure_servers_says_so_before_anything_is_done(
+    command: str, rote: Command, lab: TinyLab, model: HuggingFaceModel, tmp_path: Path
+) -> None:
+    """A study of served models is a scan a cell; its Monte Carlo sampling is what needs the weights."""
+    texts, out = lab.files.targets, tmp_path / "run"
+    study = tmp_path / "study.yaml"
+    with serve(model) as server:
+        name = f"endpoint:{server.url}"
+        study.write_text(f"model: {name}\ntext: [{texts}]\nmontecarlo_windows: 1\n", encoding="utf-8")
+        given = {
+            "prior": ["--model", name, "--text", texts, "--prior-text", lab.files.controls],
+            "mc": ["--model", name, "--text", texts],
+            "study": [study],
+        }[command]
+        refused = rote(command, *given, "--out", out)
+        assert not server.seen.bodies
+    assert refused.code == 2
+    assert ("behind a server" if command == "study" else "is a server, which lists") in " ".join(refused.err.split())
+    assert not out.exists()
+
+
+def test_a_study_may_scan_a_server(rote: Command, lab: TinyLab, model: HuggingFaceModel, tmp_path: Path) -> None:
+    study, out = tmp_path / "study.yaml", tmp_path / "study"
+    small = {**SMALL, "tokenizer": lab.model.path, "limit": 1, "screen": "off", "ask-twice": 0, "beam-width": "[2, 3]"}
+    with serve(model, Habits(cap=4)) as server:
+        lines = {"model": f"endpoint:{server.url}", "text": f"[{lab.files.targets}]", "overlap": 0.5, **small}
+        written = "\n".join(f"{name.replace('-', '_')}: {value}" for name, value in lines.items())
+        study.write_text(written, encoding="utf-8")
+        outcome = rote("study", study, "--out", out)
+    assert outcome.code == 0, outcome.err
+    assert outcome.err.count("No window was estimated by sampling") == 2
+    assert len(list(out.glob("cells/*/manifest.json"))) == 2
 
 
 def test_the_ledger_of_a_capped_run_adds_up(

@@ -164,7 +164,7 @@ def measure_study(prepared: Prepared, out: Path, *, fresh: bool, tell: Callable[
     from rote.cli.study_cells import CellRuns
     from rote.study.run import run_study
 
-    runs = CellRuns(prepared.scans, prepared.config, prepared.document_facts, fresh=fresh)
+    runs = CellRuns(prepared.scans, prepared.config, prepared.document_facts, fresh=fresh, tell=tell)
     return run_study(
         prepared.plan,
         out,

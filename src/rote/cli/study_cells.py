@@ -1,7 +1,7 @@
 """How the cells of a study are measured: each by a scan, with a model that is loaded once for all its cells."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -35,8 +35,10 @@ class CellRuns:
         document_facts: Mapping[str, Mapping[str, Any]],
         *,
         fresh: bool,
+        tell: Callable[[str], None],
     ) -> None:
-        self._scans, self._study, self._document_facts, self._fresh = scans, study, document_facts, fresh
+        self._scans, self._study, self._document_facts = scans, study, document_facts
+        self._fresh, self._tell = fresh, tell
         self._loaded: _Loaded | None = None
 
     def measure(self, cell: Cell, folder: Path) -> None:
@@ -46,7 +48,7 @@ class CellRuns:
             is_here = not config.is_served and config.executor == "local"
             with progress.phase(f"loading {config.model}"):
                 model = self._model_of(config) if is_here else None
-            scan_to_folder(
+            result = scan_to_folder(
                 config,
                 progress=progress,
                 command_line=sys.argv,
@@ -54,6 +56,8 @@ class CellRuns:
                 document_facts=self._document_facts,
                 model=model,
             )
+        for words in result.notes:
+            self._tell(words)
 
     def sample(self, cell: Cell, folder: Path) -> list[dict[str, Any]]:
         """Sample a few extractable windows of a finished cell, evenly spread from the lightest to the heaviest."""

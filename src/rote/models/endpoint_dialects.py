@@ -102,6 +102,26 @@ def items(value: Any, what: str, count: int | None = None) -> list[Any]:
     return value
 
 
+def in_order(value: Any, what: str, count: int) -> list[Any]:
+    """A list of `count` elements in the order of the prompts: by their numbers where they have some."""
+    answers = items(value, what, count)
+    numbers = [one["index"] for one in answers if isinstance(one, dict) and "index" in one]
+    if not numbers:
+        return answers
+    # Anything else would give one prompt's probabilities to another.
+    if sorted(map(repr, numbers)) != sorted(map(repr, range(count))):
+        raise Unreadable(f"its {what} are not numbered as the prompts are")
+    return sorted(answers, key=lambda one: int(one["index"]))
+
+
+def require_whole(counted: Any, prompts: Sequence[Prompt]) -> None:
+    """Refuse an answer about prompts that were cut, or that a server put tokens of its own before. `counted` is what
+    the server says they had, where it does."""
+    sent = sum(len(prompt.token_ids) for prompt in prompts)
+    if isinstance(counted, int) and counted != sent:
+        raise Unreadable(f"it is about {counted} tokens where {sent} were sent, so it was given another text")
+
+
 def field(value: Any, name: str) -> Any:
     if not isinstance(value, dict) or name not in value:
         raise Unreadable(f"it has no {name}")

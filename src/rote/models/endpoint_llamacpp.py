@@ -2,13 +2,29 @@
 
 It says nothing about places inside a prompt, so each place is a prompt of its own; its cache makes that cheap. Values
 are those of the model, before any sampler, unless `post_sampling_probs` is asked for.
+
+Where the token that it samples is only part of a character it tells no probabilities at all. So it is made to sample a
+letter: a bias acts on what is sampled and not on the values.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rote.models.chat_reply import Unreadable
-from rote.models.endpoint_dialects import ALL_TOKENS, Prompt, Said, field, items, number, text_keys, token_id
+from rote.models.endpoint_dialects import (
+    ALL_TOKENS,
+    Prompt,
+    Said,
+    field,
+    in_order,
+    items,
+    number,
+    require_whole,
+    text_keys,
+    token_id,
+)
+
+SAMPLES_A_LETTER = [["a", 1000.0]]
 
 
 class LlamaCpp:
@@ -27,14 +43,16 @@ class LlamaCpp:
             "top_k": 0,
             "repeat_penalty": 1.0,
             "post_sampling_probs": False,
+            "logit_bias": SAMPLES_A_LETTER,
             "cache_prompt": True,
             "seed": 0,
         }
 
     def read(self, answer: Any, prompts: Sequence[Prompt]) -> list[list[Said]]:
-        answers = items(answer if isinstance(answer, list) else [answer], "answers", len(prompts))
-        if all(isinstance(one, dict) and isinstance(one.get("index"), int) for one in answers):
-            answers = sorted(answers, key=lambda one: one["index"])
+        # One prompt is answered without a list around the answer.
+        answers = in_order(answer if isinstance(answer, list) else [answer], "answers", len(prompts))
+        for one, prompt in zip(answers, prompts, strict=True):
+            require_whole(one.get("tokens_evaluated") if isinstance(one, dict) else None, [prompt])
         return [[_last(one)] for one in answers]
 
     def tokenize_body(self, text: str, *, model: str) -> dict[str, Any]:

@@ -8,7 +8,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from rote.models.chat_reply import Unreadable
-from rote.models.endpoint_dialects import ALL_TOKENS, Prompt, Said, field, items, number, text_keys, token_id
+from rote.models.endpoint_dialects import (
+    ALL_TOKENS,
+    Prompt,
+    Said,
+    field,
+    items,
+    number,
+    require_whole,
+    text_keys,
+    token_id,
+)
 
 
 class Sglang:
@@ -41,6 +51,7 @@ class Sglang:
 
     def _one(self, answer: Any, prompt: Prompt) -> list[Said]:
         meta = field(answer, "meta_info")
+        require_whole(meta.get("prompt_tokens") if isinstance(meta, dict) else None, [prompt])
         generated = items(field(meta, "output_top_logprobs"), "lists of tokens")
         if not generated:
             raise Unreadable("it has no log-probabilities")

@@ -8,7 +8,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from rote.models.chat_reply import Unreadable
-from rote.models.endpoint_dialects import ALL_TOKENS, Prompt, Said, field, items, number, text_keys, token_id
+from rote.models.endpoint_dialects import (
+    ALL_TOKENS,
+    Prompt,
+    Said,
+    field,
+    in_order,
+    items,
+    number,
+    require_whole,
+    text_keys,
+    token_id,
+)
 
 _KEY = "token_id:"
 
@@ -41,9 +52,9 @@ class Vllm:
         return asked
 
     def read(self, answer: Any, prompts: Sequence[Prompt]) -> list[list[Said]]:
-        choices = items(field(answer, "choices"), "choices", len(prompts))
-        if all(isinstance(choice, dict) and isinstance(choice.get("index"), int) for choice in choices):
-            choices = sorted(choices, key=lambda choice: choice["index"])
+        choices = in_order(field(answer, "choices"), "choices", len(prompts))
+        usage = answer.get("usage")
+        require_whole(usage.get("prompt_tokens") if isinstance(usage, dict) else None, prompts)
         return [self._choice(choice, prompt) for choice, prompt in zip(choices, prompts, strict=True)]
 
     def _choice(self, choice: Any, prompt: Prompt) -> list[Said]:

@@ -28,7 +28,12 @@ def open_model(
             raise ModelError(f"{name} is a GGUF file; --adapter and --tensor-parallel are for folders and hub ids.")
         return GgufModel(name, device=device)
     if name.startswith("endpoint:"):
-        raise ModelError(f"{name} is a server; it is measured by the command `rote scan --model {name}`.")
+        raise ModelError(
+            f"{name} is a server, which lists its most likely tokens only; nothing but `rote scan --model {name}` "
+            "measures it, so give a model folder, hub id or .gguf file here."
+        )
+    if name.startswith(("http://", "https://")):
+        raise ModelError(f"{name} is an address; if a server answers there, give --model endpoint:{name}.")
     return load(name, revision=revision, dtype=dtype, device=device, adapter=adapter, tensor_parallel=tensor_parallel)
 
 

@@ -23,9 +23,7 @@ class Sentence:
 def certainty(view: RunView, rates: list[CriterionRate]) -> tuple[Sentence, ...]:
     """What the reader may and may not conclude, each sentence with its definition."""
     population = view.population
-    sentences = [
-        Sentence("Probabilities are computed from the model itself, not estimated by sampling.", "probability")
-    ]
+    sentences = _source_sentences(view)
     if view.chosen_threshold is not None:
         sentences.append(Sentence(view.chosen_threshold.words, "threshold"))
     if population.mass_lower is not None:
@@ -51,6 +49,18 @@ def certainty(view: RunView, rates: list[CriterionRate]) -> tuple[Sentence, ...]
             Sentence(f"{plural(short, 'window')} at the end of a text came out too short and were left out.", "window")
         )
     return tuple(sentences)
+
+
+def _source_sentences(view: RunView) -> list[Sentence]:
+    """Where the probabilities come from, and what a server's answers leave open."""
+    model, served = view.manifest.get("model"), view.manifest.get("served")
+    if not isinstance(model, dict) or not isinstance(served, dict):
+        return [Sentence("Probabilities are computed from the model itself, not estimated by sampling.", "probability")]
+    told = (
+        f"Probabilities are those that the server at {model['endpoint']} told for {model['served_model']}, not estimated "
+        "by sampling. Which weights it has cannot be verified from here."
+    )
+    return [Sentence(words, "probability") for words in (told, *served.get("notes", ()))]
 
 
 def _verdict_sentence(view: RunView) -> Sentence:

@@ -199,7 +199,7 @@ def _manifest(
 
 def _facts(shard: StoredShard) -> dict[str, Any]:
     """Where and how a shard was measured."""
-    kept = ("run_id", "written_at", "command_line", "device", "versions", "timings", "self_check")
+    kept = ("run_id", "written_at", "command_line", "device", "versions", "timings", "self_check", "served")
     return {"shard": str(shard.shard), **{name: shard.manifest[name] for name in kept if name in shard.manifest}}
 
 

@@ -35,8 +35,8 @@ class RunConfig(ScanFields):
                 raise ConfigError(f"shard is {self.shard}, but a budget stops a whole run; leave out one of them.")
         if self.logprobs is not None and self.model and not self.is_served:
             raise ConfigError(f"logprobs is {self.logprobs}, but {self.model} is no server; leave it out.")
-        if self.executor == "ray" and self.is_served:
-            raise ConfigError(f"{self.model} is a server, and asks for no workers; leave --executor ray out.")
+        if self.is_served:
+            self._require_servable()
         if self.executor == "ray" and self.self_check:
             raise ConfigError("self-check needs the device of the run; leave it out, or use --executor local.")
         if not self.measures:
@@ -61,6 +61,17 @@ class RunConfig(ScanFields):
                 raise ConfigError(f"{part}-room is {room}, but pairs say themselves where they begin; leave it out.")
             if room is not None and room < tokens:
                 raise ConfigError(f"{part}-room is {room}, too little for {part}-tokens {tokens}; raise it.")
+
+    def _require_servable(self) -> None:
+        """What is said about weights means nothing where a server has them."""
+        if self.executor == "ray":
+            raise ConfigError(f"{self.model} is a server, and asks for no workers; leave --executor ray out.")
+        for name in ("revision", "adapter", "tensor_parallel"):
+            if (value := getattr(self, name)) is not None:
+                raise ConfigError(
+                    f"{name.replace('_', '-')} is {value}, but {self.model} is a server, which has chosen its weights "
+                    "and how it computes; leave it out."
+                )
 
     @property
     def has_budget(self) -> bool:

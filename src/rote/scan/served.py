@@ -156,6 +156,7 @@ class ServedRun:
             "answers": {"records": self._answers.records, "last_hash": self._answers.last_hash},
             "cap": self._cap(),
             "asked_twice": self._twice,
+            "notes": self.notes(),
         }
 
     def _cap(self) -> dict[str, Any] | None:
@@ -183,6 +184,11 @@ class ServedRun:
                 f"The server lists {cap['listed']} tokens of {wanted}{cost}. Bounds are sound, and wider than they "
                 f"could be; to narrow them, {cap['lifted_by']}."
             )
+            if "near" in self._config.measures:
+                said.append(
+                    "No window was estimated by sampling, decided or not: that needs every token that the policy "
+                    "keeps. The same setting of the server brings the estimates back."
+                )
         if self._twice is not None and self._twice["verdicts_changed"]:
             said.append(
                 f"Asked twice, {self._twice['verdicts_changed']} of {self._twice['windows']} verdicts changed: this "
