@@ -29,11 +29,17 @@ class Habits:
     is_after_temperature: bool = False
     knows_prompt_logprobs: bool = True
     knows_echo: bool = True
+    tells_a_place_too_late: bool = False
+    """`prompt_logprobs` in the right shape, each list that of the next place."""
     has_tokenize: bool = True
     owner: str | None = None
     names: Sequence[str] = ("table",)
     shift: Callable[[int], float] = lambda prompts: 0.0
     retry_after: str = "0"
+    samples_parts_of_characters: bool = False
+    """As llama-server: tokens that are no whole character are sampled, unless a letter is asked for."""
+    adds_tokens: int = 0
+    """Tokens that the server puts before every prompt, and counts."""
 
 
 @dataclass
@@ -126,10 +132,14 @@ class LogprobServer(Loopback):
             }
             choice["logprobs"]["top_logprobs"] = [None, *shown] if is_echo else shown
             if wants_prompt:
-                choice["prompt_logprobs"] = [None, *(self._by_id(prompt, at, one) for at, one in enumerate(lists[:-1]))]
+                told = lists[1:] if self.habits.tells_a_place_too_late else lists[:-1]
+                choice["prompt_logprobs"] = [None, *(self._by_id(prompt, at, one) for at, one in enumerate(told))]
             choices.append(choice)
         # Order is no promise of the protocol; the index is.
-        return {"id": "cmpl", "object": "text_completion", "model": body["model"], "choices": choices[::-1]}
+        sent = sum(len(prompt) + self.habits.adds_tokens for prompt in body["prompt"])
+        usage = {"prompt_tokens": sent, "completion_tokens": len(choices), "total_tokens": sent + len(choices)}
+        named = {"id": "cmpl", "object": "text_completion", "model": body["model"]}
+        return {**named, "choices": choices[::-1], "usage": usage}
 
     def _keyed(self, listed: Listed) -> dict[str, float]:
         key = "word" if self.habits.has_text_keys else "token_id:"
@@ -149,7 +159,8 @@ class LogprobServer(Loopback):
             begin = len(prompt) - 1 if start == -1 else start
             lists = self._lists(prompt, count, begin, temperature, len(body["input_ids"]))
             triples = [[[value, token, None] for token, value in listed] for listed in lists]
-            meta: dict[str, Any] = {"prompt_tokens": len(prompt), "output_top_logprobs": triples[-1:]}
+            counted = len(prompt) + self.habits.adds_tokens
+            meta: dict[str, Any] = {"prompt_tokens": counted, "output_top_logprobs": triples[-1:]}
             if start != -1:
                 meta["input_token_logprobs"] = [
                     [None if at == begin else -1.0, prompt[at], None] for at in range(begin, len(prompt))
@@ -158,18 +169,38 @@ class LogprobServer(Loopback):
             answers.append({"text": "x", "meta_info": meta})
         return answers
 
-    def _llamacpp(self, body: dict[str, Any]) -> list[dict[str, Any]]:
-        answers = []
-        for index, prompt in enumerate(body["prompt"]):
-            (listed,) = self._lists(prompt, body["n_probs"], len(prompt) - 1, body["temperature"], len(body["prompt"]))
-            if self.habits.has_text_keys:
-                probs = [{"tok_str": "x", "prob": 0.5} for _ in listed]
-                place: dict[str, Any] = {"content": "x", "probs": probs}
-            else:
-                top = [{"id": token, "token": "x", "bytes": [120], "logprob": value} for token, value in listed]
-                place = {**top[0], "top_logprobs": top}
-            answers.append({"index": index, "content": "x", "completion_probabilities": [place]})
-        return answers[::-1]
+    def _llamacpp(self, body: dict[str, Any]) -> Any:
+        """As llama-server 0.5 answers: one prompt without a list around it, and no probabilities at all where the
+        token that was sampled is only part of a character."""
+        asked = list(enumerate(body["prompt"]))
+        answers = [self._llamacpp_one(index, prompt, body) for index, prompt in asked]
+        return answers[0] if len(answers) == 1 else answers
+
+    def _llamacpp_one(self, index: int, prompt: list[int], body: dict[str, Any]) -> dict[str, Any]:
+        (listed,) = self._lists(prompt, body["n_probs"], len(prompt) - 1, body["temperature"], len(body["prompt"]))
+        answer: dict[str, Any] = {
+            "index": index,
+            "content": "a",
+            "tokens": [],
+            "id_slot": 0,
+            "stop": True,
+            "model": "table",
+            "tokens_predicted": 1,
+            "tokens_evaluated": len(prompt) + self.habits.adds_tokens,
+            "prompt": "x",
+            "has_new_line": False,
+            "truncated": False,
+            "stop_type": "limit",
+            "stopping_word": "",
+            "tokens_cached": len(prompt),
+        }
+        if self.habits.has_text_keys:
+            probs = [{"tok_str": "x", "prob": 0.5} for _ in listed]
+            return answer | {"completion_probabilities": [{"content": "x", "probs": probs}]}
+        if self.habits.samples_parts_of_characters and not body.get("logit_bias"):
+            return answer | {"content": "\ufffd"}
+        top = [{"id": token, "token": "x", "bytes": [120], "logprob": value} for token, value in listed]
+        return answer | {"completion_probabilities": [{**top[-1], "top_logprobs": top}]}
 
 
 class _Http(ThreadingHTTPServer):

@@ -1,22 +1,27 @@
 """How prompts become requests: siblings together, nothing lost, nothing asked twice, ceilings and time-outs kept."""
 
+import errno
+import math
+import os
 import threading
 from collections.abc import Mapping
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rote.errors import BudgetError, EndpointError, RunError
-from rote.models.endpoint_asking import CHAINS_PER_REQUEST, bundles, key_of
+from rote.errors import BudgetError, EndpointError, RunError, StorageError
+from rote.models.endpoint_asking import CHAINS_PER_REQUEST, bundles, key_of, packed
 from rote.models.endpoint_client import Manners
 from rote.models.endpoint_dialects import Prompt
+from rote.models.endpoint_rows import Row
 from rote.models.endpoint_twice import SecondAsking
 from rote.models.responder import RetryPolicy
 from rote.models.table import TableModel
 from rote.policy import Policy
-from rote.store.answers import AnswerFile
+from rote.store.answers import AnswerFile, sent_before
 from tests.loopback.logprobs import Habits
 from tests.loopback.server import Fault
 from tests.models.served import KEY, open_served, quick, serving
@@ -79,7 +84,7 @@ def test_equal_prompts_of_one_forward_are_asked_once(tmp_path: Path) -> None:
     for one, other in zip(first, again, strict=True):
         assert one[0].token_ids.tolist() == other[0].token_ids.tolist()
         assert one[0].log_probs.tolist() == other[0].log_probs.tolist()
-    assert set(book.answers) == {key_of(single(1, 2)), key_of(single(3, 4))}
+    assert set(book.answers) > {key_of(single(1, 2)), key_of(single(3, 4))}
     assert book.requests == len(server.seen.bodies), "what was asked before the book came is counted in it"
 
 
@@ -170,6 +175,55 @@ def test_a_kill_right_before_the_end_of_a_line_costs_no_answer(tmp_path: Path) -
     third.close()
 
 
+def test_a_full_disk_leaves_whole_lines_for_the_answers_that_still_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, write = tmp_path / "answers.jsonl", os.write
+    book = AnswerFile.open(path, "run")
+    book.sending(prompts=1, tokens=3)
+
+    def half(descriptor: int, content: bytes) -> int:
+        write(descriptor, content[: len(content) // 2])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "write", half)
+        with pytest.raises(StorageError, match="make room"):
+            book.keep({"a": b"one"})
+    book.keep({"b": b"two"})
+    book.close()
+    again = AnswerFile.open(path, "run")
+    assert (again.find("a"), again.find("b"), again.requests) == (None, b"two", 1)
+    again.close()
+
+
+def test_what_was_sent_is_known_before_the_answers_are_opened(tmp_path: Path) -> None:
+    path = tmp_path / "answers.jsonl"
+    assert sent_before(path) == (0, 0)
+    book = AnswerFile.open(path, "run")
+    book.sending(prompts=2, tokens=9)
+    book.keep({"a": b'{"kind": "sent"'})
+    book.sending(prompts=1, tokens=4)
+    book.close()
+    assert sent_before(path) == (2, 13)
+    path.write_bytes(path.read_bytes()[:-5])
+    assert sent_before(path) == (1, 9)
+
+
+def test_a_run_does_not_go_on_with_another_model(tmp_path: Path) -> None:
+    book, other = Kept(), TableModel.random(6, vocab_size=9)
+    with serving(TABLE) as server, open_served(server, tmp_path, POLICY) as model:
+        model.remember(book)
+    with serving(TABLE, Habits(shift=lambda prompts: 0.1)) as server, open_served(server, tmp_path, POLICY) as model:
+        model.remember(book)  # numbers that move a little are no other model
+    with (
+        serving(other) as server,
+        open_served(server, tmp_path, POLICY) as model,
+        pytest.raises(EndpointError, match="does not answer as it did"),
+    ):
+        model.remember(book)
+
+
 @pytest.mark.parametrize("place", [5, 60, 200, -1])
 def test_a_changed_answer_or_one_of_another_run_is_refused(place: int, tmp_path: Path) -> None:
     path = tmp_path / "answers.jsonl"
@@ -198,4 +252,9 @@ def test_a_second_asking_compares_what_both_lists_hold(tmp_path: Path) -> None:
     assert second.prompts_compared == 4
     assert second.largest_shift == pytest.approx(0.25, abs=1e-6)
     assert second.lists_changed == 0
+    rounded = Row(np.array([3], np.int32), np.array([-math.inf], np.float32))
+    told = Row(np.array([3], np.int32), np.array([-104.0], np.float32))
+    book.answers["rounded to 0"] = packed([rounded])
+    second.keep({"rounded to 0": packed([told])})
+    assert second.largest_shift == pytest.approx(0.25, abs=1e-6)
     assert KEY not in str(book.answers)

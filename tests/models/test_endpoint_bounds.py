@@ -58,11 +58,15 @@ def tasks_of(vocab_size: int, seed: int, count: int = 3) -> list[SearchTask]:
     [
         *(Habits(dialect=dialect) for dialect in DIALECTS),
         *(Habits(dialect=dialect, is_after_temperature=True) for dialect in ("vllm", "sglang")),
+        Habits(dialect="llamacpp", samples_parts_of_characters=True),
+        Habits(tells_a_place_too_late=True),
+        Habits(tells_a_place_too_late=True, knows_echo=False),
         Habits(knows_prompt_logprobs=False),
         Habits(knows_prompt_logprobs=False, knows_echo=False),
     ],
     ids=lambda habits: (
-        f"{habits.dialect} {habits.is_after_temperature} {habits.knows_prompt_logprobs} {habits.knows_echo}"
+        f"{habits.dialect} {habits.is_after_temperature} {habits.knows_prompt_logprobs} {habits.knows_echo} "
+        f"{habits.samples_parts_of_characters} {habits.tells_a_place_too_late}"
     ),
 )
 @pytest.mark.parametrize("policy", [Policy(1.0, 3), Policy(0.7, 4, 0.8)], ids=Policy.describe)

@@ -53,6 +53,40 @@ def test_llamacpp_gives_ids_before_sampling() -> None:
         LlamaCpp().read([after], [NEXT])
 
 
+def test_llamacpp_without_probabilities_is_refused() -> None:
+    """As it answers when the token it samples is part of a character."""
+    with pytest.raises(Unreadable, match="has no completion_probabilities"):
+        LlamaCpp().read({"index": 0, "content": "\ufffd", "tokens_evaluated": 3}, [NEXT])
+
+
+def test_answers_come_in_the_order_of_their_numbers_or_not_at_all() -> None:
+    def answer(index: Any, token: int) -> dict[str, Any]:
+        top = [{"id": token, "logprob": -0.5}]
+        return {"index": index, "completion_probabilities": [{"id": 1, "top_logprobs": top}]}
+
+    two = [NEXT, Prompt((5, 6, 8), 2)]
+    assert LlamaCpp().read([answer(1, 21), answer(0, 20)], two) == [[{20: -0.5}], [{21: -0.5}]]
+    for numbers in ((0, 0), (1, 2), (0, True), ("0", "1")):
+        with pytest.raises(Unreadable, match="not numbered"):
+            LlamaCpp().read([answer(number, 20) for number in numbers], two)
+
+
+@pytest.mark.parametrize(
+    ("dialect", "answer"),
+    [
+        ("vllm", {**vllm_answer(), "usage": {"prompt_tokens": 4}}),
+        ("sglang", [{"meta_info": {"prompt_tokens": 4, "output_top_logprobs": [[[-0.5, 8, None]]]}}]),
+        (
+            "llamacpp",
+            {"tokens_evaluated": 2, "completion_probabilities": [{"top_logprobs": [{"id": 8, "logprob": -0.5}]}]},
+        ),
+    ],
+)
+def test_answers_about_other_tokens_than_were_sent_are_refused(dialect: str, answer: Any) -> None:
+    with pytest.raises(Unreadable, match="where 3 were sent"):
+        DIALECTS[dialect]().read(answer, [NEXT])
+
+
 @pytest.mark.parametrize(
     ("dialect", "answer"),
     [

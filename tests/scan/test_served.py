@@ -198,6 +198,10 @@ def test_ceilings_hold_and_may_be_raised(
         assert outcome.code == 2
         assert "--max-requests 12" in outcome.err
         assert len(server.seen.bodies) <= 12
+        again = scan(rote, lab, server, out, **{"max-requests": 12})
+        assert again.code == 2
+        assert "--max-requests 12" in again.err
+        assert len(server.seen.bodies) <= 12, "a ceiling holds for all openings of a run"
         assert scan(rote, lab, server, out).code == 0
         few = scan(rote, lab, server, tmp_path / "other", **{"max-tokens-total": 500})
         assert few.code == 2

@@ -16,8 +16,16 @@ from torch import Tensor
 
 from rote.errors import ConfigError, ModelError
 from rote.files import parse_json, read_bytes
-from rote.models.endpoint_asking import Asker, Book
-from rote.models.endpoint_check import Tried, find_card, find_dialect, round_trip, try_server
+from rote.models.endpoint_asking import Asker, Book, Counts, Spent, key_of, packed, unpacked
+from rote.models.endpoint_check import (
+    Probe,
+    Tried,
+    find_card,
+    find_dialect,
+    require_same_model,
+    round_trip,
+    try_server,
+)
 from rote.models.endpoint_client import Manners, Server
 from rote.models.endpoint_dialects import Card, Dialect, Prompt
 from rote.models.endpoint_rows import Filling
@@ -68,6 +76,7 @@ class EndpointModel:
         identity: EndpointIdentity,
         *,
         filling: Filling,
+        probe: Probe,
         max_positions: int | None,
         eos_ids: frozenset[int],
     ) -> None:
@@ -76,6 +85,7 @@ class EndpointModel:
         self.vocab_size, self.max_positions, self.eos_ids = filling.vocab_size, max_positions, eos_ids
         self.bos_id, self.encode_batch, self.decode = tokenizing.bos_id, tokenizing.encode_batch, tokenizing.decode
         self.left_open = LeftOpen()
+        self._probe = probe
 
     @property
     def in_float32(self) -> "EndpointModel":
@@ -89,11 +99,18 @@ class EndpointModel:
         self.asker.server.close()
 
     def remember(self, book: Book) -> None:
-        """From now on answers come from `book` where it has them, and go there. What was asked before is counted."""
-        before = self.asker.book
-        for number in range(before.requests):
-            book.sending(prompts=1, tokens=before.tokens if number == 0 else 0)
+        """From now on answers come from `book` where it has them, and go there. What opening the server took is
+        counted. Refuses a server that does not answer as it did when the book was begun."""
+        opening = self.asker.book
+        if isinstance(opening, Counts):
+            for number in range(opening.requests - opening.before.requests):
+                book.sending(prompts=1, tokens=opening.tokens - opening.before.tokens if number == 0 else 0)
         self.asker.book = book
+        key = key_of(self._probe.prompt)
+        if (stored := book.find(key)) is None:
+            book.keep({key: packed([self._probe.row])})
+        else:
+            require_same_model(unpacked(stored)[0], self._probe.row, self.identity.endpoint)
 
     def again(self, book: Book) -> "EndpointModel":
         """The same model, asked one prompt a request: other company for every prompt."""
@@ -141,10 +158,12 @@ def connect(
     listed: int | None = None,
     manners: Manners | None = None,
     texts: Sequence[str] = (),
+    spent: Spent | None = None,
 ) -> EndpointModel:
     """The model served at `name`, tried before anything is measured. `listed` None asks for all that `policy` keeps;
-    `texts` are tokenised on both sides and must agree."""
-    root = check_endpoint(name.removeprefix(SCHEME)).rstrip("/").removesuffix("/v1")
+    `texts` are tokenised on both sides and must agree; `spent` counts against the ceilings too."""
+    url = check_endpoint(name.removeprefix(SCHEME), option="--model endpoint:URL")
+    root = url.rstrip("/").removesuffix("/v1")
     loaded = None if tokenizer is None else load_tokenizer(tokenizer)
     server = Server(root, key, manners or Manners())
     try:
@@ -153,7 +172,14 @@ def connect(
         settings = {} if tokenizer is None else _settings(tokenizer)
         vocab_size = max(0 if loaded is None else len(loaded), card.vocab_size or 0, settings.get("vocab_size") or 0)
         tokenizing = _tokenizing(server, kind, loaded, name, vocab_size)
-        asker = Asker(server, kind, model=card.name, listed=listed or policy.width(vocab_size), vocab_size=vocab_size)
+        asker = Asker(
+            server,
+            kind,
+            model=card.name,
+            listed=listed or policy.width(vocab_size),
+            vocab_size=vocab_size,
+            book=Counts(spent or Spent()),
+        )
         if isinstance(tokenizing, ServerTokenizer):
             checked, eos_ids, hashed = "the server's own tokenizer", tokenizing.eos_ids, tokenizing.hash
         else:
@@ -168,6 +194,7 @@ def connect(
         tokenizing,
         _identity(name, root, card, tried, tokenizer_hash=hashed, round_trip=checked),
         filling=Filling(policy, tried.listed, vocab_size),
+        probe=tried.probe,
         max_positions=card.max_positions,
         eos_ids=eos_ids,
     )

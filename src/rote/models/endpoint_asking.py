@@ -8,7 +8,7 @@ import hashlib
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import wait
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from rote.errors import BudgetError
 from rote.models.chat_reply import Unreadable
@@ -46,11 +46,19 @@ class Book(Protocol):
         ...
 
 
-class Counts:
-    """A book that counts and forgets."""
+class Spent(NamedTuple):
+    """What was sent: requests, failed ones included, and the tokens of their prompts."""
 
-    def __init__(self) -> None:
-        self.requests = self.tokens = 0
+    requests: int = 0
+    tokens: int = 0
+
+
+class Counts:
+    """A book that counts and forgets. It goes on from what earlier openings of the run have spent."""
+
+    def __init__(self, before: Spent = Spent()) -> None:  # noqa: B008 - a value
+        self.before = before
+        self.requests, self.tokens = before
 
     def find(self, key: str) -> bytes | None:
         return None
@@ -121,7 +129,7 @@ class Asker:
             raise self.server.unreadable(error) from error
         rows = [[row_of(one, listed=self.listed, vocab_size=self.vocab_size) for one in places] for places in said]
         with self._lock:
-            self.book.keep({key_of(prompt): _packed(places) for prompt, places in zip(prompts, rows, strict=True)})
+            self.book.keep({key_of(prompt): packed(places) for prompt, places in zip(prompts, rows, strict=True)})
         return rows
 
     def _book_in(self, prompts: Sequence[Prompt]) -> None:
@@ -178,7 +186,7 @@ def key_of(prompt: Prompt) -> str:
     return hashlib.sha256(f"{prompt.first_place} {prompt.token_ids}".encode()).hexdigest()[:32]
 
 
-def _packed(rows: Sequence[Row]) -> bytes:
+def packed(rows: Sequence[Row]) -> bytes:
     parts = [row.to_bytes() for row in rows]
     return b"".join(len(part).to_bytes(4, "little") + part for part in parts)
 

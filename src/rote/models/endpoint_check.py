@@ -1,6 +1,7 @@
 """What is found out about a server before anything is measured: how many tokens it lists, how it tells about places
 inside a prompt, what its values mean, and whether it has the tokenizer that was given."""
 
+import math
 import re
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -9,7 +10,7 @@ from rote.errors import ConfigError, EndpointError
 from rote.models.chat_reply import Unreadable
 from rote.models.endpoint_asking import Asker
 from rote.models.endpoint_client import Server
-from rote.models.endpoint_dialects import Card, Dialect, Prompt, card_of
+from rote.models.endpoint_dialects import Card, Dialect, Prompt, Said, card_of
 from rote.models.endpoint_llamacpp import LlamaCpp
 from rote.models.endpoint_rows import Row
 from rote.models.endpoint_sglang import Sglang
@@ -25,10 +26,20 @@ DIALECTS: dict[str, type[Vllm] | type[Sglang] | type[LlamaCpp]] = {
 TRIED_TEMPERATURE = 0.5
 TOLD_APART = 0.02
 """Difference of two log-probabilities from which temperatures can be told apart, in nat."""
+LIKELY = math.log(0.02)
+MOVED = 0.5
+"""Change of a likely token's log-probability, in nat, that no batch, cache or kernel explains."""
 ROUND_TRIP_TEXTS = (
     "The quick brown fox jumps over the lazy dog.",
     " It was — they said — the 3rd of “May”;\n\nnaïve façade, 12,345.67 €\tend",
 )
+
+
+class Probe(NamedTuple):
+    """A prompt by which a server is known again, and what it said."""
+
+    prompt: Prompt
+    row: Row
 
 
 class Tried(NamedTuple):
@@ -39,6 +50,7 @@ class Tried(NamedTuple):
     values: str
     """Whether its values come before or after the temperature. They are asked for at temperature 1, where both are the
     model's own."""
+    probe: Probe
 
 
 def find_card(server: Server, served_model: str | None) -> Card:
@@ -71,7 +83,8 @@ def try_server(asker: Asker, probe: Sequence[int]) -> Tried:
     asker.listed = find_listed(asker, prompt)
     if asker.dialect.scores is not None:
         asker.dialect = find_scores(asker, Prompt(prompt.token_ids, 0))
-    return Tried(asker.dialect, asker.listed, find_values(asker, prompt))
+    ((plain,),) = asker.rows([prompt])
+    return Tried(asker.dialect, asker.listed, find_values(asker, prompt, plain), Probe(prompt, plain))
 
 
 def find_listed(asker: Asker, prompt: Prompt) -> int:
@@ -95,22 +108,40 @@ def find_listed(asker: Asker, prompt: Prompt) -> int:
 
 
 def find_scores(asker: Asker, chain: Prompt) -> Dialect:
-    """The dialect in the way that works for places inside a prompt; one prompt a place if none does."""
+    """The dialect in the way that works for places inside a prompt; one prompt a place if none does. A way works if it
+    tells what prompts of their own tell: an answer that is off by one place has the right shape too."""
     dialect = asker.dialect
+    apart = [place for (place,) in asker.said(chain.single())]
     for way in (dialect, Vllm("echo")) if isinstance(dialect, Vllm) else (dialect,):
         try:
             asker.dialect = way
-            asker.said([chain])
-            return way
+            (places,) = asker.said([chain])
         except (Unreadable, RequestRejected):
             continue
-    dialect.scores = None
+        if all(largest_change(one, other) <= MOVED for one, other in zip(apart, places, strict=True)):
+            return way
+    asker.dialect, dialect.scores = dialect, None
     return dialect
 
 
-def find_values(asker: Asker, prompt: Prompt) -> str:
-    """Whether values change with the temperature that is asked for."""
-    ((plain,),) = asker.rows([prompt])
+def largest_change(one: Said, other: Said) -> float:
+    """Of a likely token's log-probability, in nat; infinite where one of the lists does not have it."""
+    likely = {token for said in (one, other) for token, value in said.items() if value >= LIKELY}
+    return max((abs(one.get(token, -math.inf) - other.get(token, -math.inf)) for token in likely), default=0.0)
+
+
+def require_same_model(before: Row, now: Row, root: str) -> None:
+    """Refuse to go on with a server that serves another model than the one that answered first."""
+    change = largest_change(*(dict(zip(*(part.tolist() for part in row), strict=True)) for row in (before, now)))
+    if change > MOVED:
+        raise EndpointError(
+            f"{root} does not answer as it did when this run was begun: after the same text a likely token's "
+            f"log-probability is {change:.2f} nat away. Serve the first model again, or choose another --out."
+        )
+
+
+def find_values(asker: Asker, prompt: Prompt, plain: Row) -> str:
+    """Whether values change with the temperature that is asked for; `plain` are those at 1."""
     ((cold,),) = asker.rows([prompt], temperature=TRIED_TEMPERATURE)
     pairs = _common_gaps(plain, cold)
     if not pairs:

@@ -46,5 +46,6 @@ class SecondAsking:
         now = dict(zip(second.token_ids.tolist(), second.log_probs.tolist(), strict=True))
         common = before.keys() & now.keys()
         self.lists_changed += len(common) < len(before)
-        shifts = [abs(before[token] - now[token]) for token in common if before[token] != now[token]]
+        # A probability that a server rounded to 0 once, and not the other time, has no change in nat.
+        shifts = [abs(before[token] - now[token]) for token in common if min(before[token], now[token]) > -math.inf]
         self.largest_shift = max(0.0 if math.isnan(self.largest_shift) else self.largest_shift, *shifts, 0.0)

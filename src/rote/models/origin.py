@@ -39,7 +39,7 @@ def key_from_environment(variable: str) -> str:
     return key
 
 
-def check_endpoint(url: str) -> str:
+def check_endpoint(url: str, *, option: str = "--endpoint") -> str:
     """The URL, if it is one of http or https without a name, password or query that would end up in files."""
     try:
         parts = urlsplit(url)
@@ -47,9 +47,9 @@ def check_endpoint(url: str) -> str:
     except ValueError:
         is_url = False
     if not is_url or not url.isprintable() or " " in url:
-        raise ConfigError(f"--endpoint {url!r} is not a URL; write it like https://host/v1.")
+        raise ConfigError(f"{option} {url!r} is not a URL; write it like https://host/v1.")
     if parts.username or parts.password or parts.query:
-        raise ConfigError("--endpoint holds credentials or a query; keys are only taken from the environment.")
+        raise ConfigError(f"{option} holds credentials or a query; keys are only taken from the environment.")
     return url
 
 

@@ -57,8 +57,8 @@ def _source_sentences(view: RunView) -> list[Sentence]:
     if not isinstance(model, dict) or not isinstance(served, dict):
         return [Sentence("Probabilities are computed from the model itself, not estimated by sampling.", "probability")]
     told = (
-        f"Probabilities are those that the server at {model['endpoint']} told for {model['served_model']}, not estimated "
-        "by sampling. Which weights it has cannot be verified from here."
+        f"Probabilities are those that the server at {model['endpoint']} told for {model['served_model']}, not "
+        "estimated by sampling. Which weights it has cannot be verified from here."
     )
     return [Sentence(words, "probability") for words in (told, *served.get("notes", ()))]
 

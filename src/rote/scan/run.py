@@ -61,7 +61,7 @@ def scan_to_folder(
     given = read_given(config)
     with progress.phase(f"loading {config.model}"):
         if model is None:
-            model, config = opened(config, given)
+            model, config = opened(config, given, fresh=fresh)
     with closing(model) if isinstance(model, EndpointModel) else nullcontext():
         check_fits(model, config)
         with progress.phase("cutting windows"):
@@ -80,10 +80,10 @@ def scan_to_folder(
         return ScanResult(Path(config.out), was_complete=False, notes=tuple(notes))
 
 
-def opened(config: RunConfig, given: Given) -> tuple[LanguageModel, RunConfig]:
+def opened(config: RunConfig, given: Given, *, fresh: bool = False) -> tuple[LanguageModel, RunConfig]:
     """The model that `config` names, and the options with what only the model could say."""
     if config.is_served:
-        return connect_for(config, given)
+        return connect_for(config, given, fresh=fresh)
     return load_here(config), config
 
 

@@ -5,6 +5,7 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -15,6 +16,7 @@ from rote.corpus.select import sample_key
 from rote.errors import ConfigError
 from rote.models.base import LanguageModel
 from rote.models.endpoint import EndpointModel, connect
+from rote.models.endpoint_asking import Spent
 from rote.models.endpoint_client import Manners
 from rote.models.endpoint_twice import SecondAsking
 from rote.models.origin import key_from_environment
@@ -23,7 +25,8 @@ from rote.policy import Policy
 from rote.scan.option_fields import MEASURES
 from rote.scan.options import RunConfig
 from rote.scan.pipeline import Pipeline
-from rote.store.answers import AnswerFile
+from rote.store.answers import AnswerFile, sent_before
+from rote.store.folder import RunFolder
 from rote.store.read import read_run
 from rote.store.session import RunSession
 from rote.types import StopReason, Window
@@ -34,8 +37,11 @@ ROUND_TRIP_CHARACTERS = 400
 ROUND_TRIP_TEXTS = 8
 
 
-def connect_for(config: RunConfig, given: Sequence[Document | Pair]) -> tuple[EndpointModel, RunConfig]:
-    """The served model that `config` names, and the options with the number of tokens that its server lists."""
+def connect_for(
+    config: RunConfig, given: Sequence[Document | Pair], *, fresh: bool = False
+) -> tuple[EndpointModel, RunConfig]:
+    """The served model that `config` names, and the options with the number of tokens that its server lists. Ceilings
+    count what earlier openings of the run have sent, unless it is started over."""
     _require_measurable(config)
     model = connect(
         config.model,
@@ -53,6 +59,7 @@ def connect_for(config: RunConfig, given: Sequence[Document | Pair]) -> tuple[En
             max_tokens=config.max_tokens_total,
         ),
         texts=[text[:ROUND_TRIP_CHARACTERS] for text in _texts(given)],
+        spent=Spent() if fresh else Spent(*sent_before(RunFolder(Path(config.out)).answers)),
     )
     try:
         known = replace(config, logprobs=model.listed_tokens)

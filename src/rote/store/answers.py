@@ -11,6 +11,7 @@ import base64
 import json
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -18,6 +19,22 @@ from rote.errors import RunError, StorageError
 from rote.files import require_regular
 from rote.store.atomic import sync_folder
 from rote.store.hash_chain import BrokenChain, Link, first_hash, link_of, linked_line, without_end
+
+_SENT = b'{"kind": "sent"'
+
+
+def sent_before(path: Path) -> tuple[int, int]:
+    """Requests and tokens that the file at `path` says were sent, before it is opened and checked; 0 without one."""
+    requests = tokens = 0
+    try:
+        with path.open("rb") as file:
+            for line in file:
+                record = json.loads(line) if line.startswith(_SENT) and line.endswith(b"\n") else {}
+                requests, tokens = requests + bool(record), tokens + record.get("tokens", 0)
+    except (OSError, ValueError, TypeError, AttributeError):
+        # What is damaged is refused when it is opened.
+        return requests, tokens
+    return requests, tokens
 
 
 class AnswerFile:
@@ -81,6 +98,9 @@ class AnswerFile:
             while written < len(line):
                 written += os.write(self._descriptor, line[written:])
         except OSError as error:
+            # Requests that are under way still bring answers: their lines must not follow half of this one.
+            with suppress(OSError):
+                os.ftruncate(self._descriptor, self._end)
             raise StorageError(
                 f"Cannot write {self.path}: {error.strerror}; make room and run the same command again."
             ) from error
