@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 
 from rote.errors import BudgetError, EndpointError, RunError, StorageError
 from rote.models.endpoint_asking import CHAINS_PER_REQUEST, bundles, key_of, packed
+from rote.models.endpoint_check import largest_change
 from rote.models.endpoint_client import Manners
 from rote.models.endpoint_dialects import Prompt
-from rote.models.endpoint_rows import Row
+from rote.models.endpoint_rows import Row, row_of
 from rote.models.endpoint_twice import SecondAsking
 from rote.models.responder import RetryPolicy
 from rote.models.table import TableModel
@@ -222,6 +223,20 @@ def test_a_run_does_not_go_on_with_another_model(tmp_path: Path) -> None:
         pytest.raises(EndpointError, match="does not answer as it did"),
     ):
         model.remember(book)
+
+
+def row(**told: float) -> Row:
+    said = {int(name[1:]): math.log(value) for name, value in told.items()}
+    return row_of(said, listed=len(said), vocab_size=9)
+
+
+def test_lists_of_one_model_and_of_two_are_told_apart() -> None:
+    listed = row(t1=0.4, t2=0.21)
+    assert largest_change(listed, row(t1=0.41, t3=0.209)) < 0.05, "a tie at the end of a list is no change"
+    assert largest_change(listed, row(t1=0.2, t2=0.21)) == pytest.approx(math.log(2))
+    assert largest_change(row(t1=0.2, t2=0.21), listed) == pytest.approx(math.log(2))
+    assert largest_change(row(t1=0.8), row(t2=0.8)) == pytest.approx(math.log(4)), "what is left is 0.2 at most"
+    assert largest_change(row(t1=0.8, t2=0.01), row(t1=0.8, t3=0.01)) == pytest.approx(0.0)
 
 
 @pytest.mark.parametrize("place", [5, 60, 200, -1])

@@ -10,9 +10,9 @@ from rote.errors import ConfigError, EndpointError
 from rote.models.chat_reply import Unreadable
 from rote.models.endpoint_asking import Asker
 from rote.models.endpoint_client import Server
-from rote.models.endpoint_dialects import Card, Dialect, Prompt, Said, card_of
+from rote.models.endpoint_dialects import Card, Dialect, Prompt, card_of
 from rote.models.endpoint_llamacpp import LlamaCpp
-from rote.models.endpoint_rows import Row
+from rote.models.endpoint_rows import Row, row_of
 from rote.models.endpoint_sglang import Sglang
 from rote.models.endpoint_vllm import Vllm
 from rote.models.responder import NothingThere, RequestRejected
@@ -27,6 +27,7 @@ TRIED_TEMPERATURE = 0.5
 TOLD_APART = 0.02
 """Difference of two log-probabilities from which temperatures can be told apart, in nat."""
 LIKELY = math.log(0.02)
+LEAST_LEFT = 1e-6
 MOVED = 0.5
 """Change of a likely token's log-probability, in nat, that no batch, cache or kernel explains."""
 ROUND_TRIP_TEXTS = (
@@ -111,28 +112,37 @@ def find_scores(asker: Asker, chain: Prompt) -> Dialect:
     """The dialect in the way that works for places inside a prompt; one prompt a place if none does. A way works if it
     tells what prompts of their own tell: an answer that is off by one place has the right shape too."""
     dialect = asker.dialect
-    apart = [place for (place,) in asker.said(chain.single())]
+    apart = asker.rows(chain.single())
     for way in (dialect, Vllm("echo")) if isinstance(dialect, Vllm) else (dialect,):
         try:
             asker.dialect = way
             (places,) = asker.said([chain])
         except (Unreadable, RequestRejected):
             continue
-        if all(largest_change(one, other) <= MOVED for one, other in zip(apart, places, strict=True)):
+        rows = [row_of(place, listed=asker.listed, vocab_size=asker.vocab_size) for place in places]
+        if all(largest_change(one, row) <= MOVED for (one,), row in zip(apart, rows, strict=True)):
             return way
     asker.dialect, dialect.scores = dialect, None
     return dialect
 
 
-def largest_change(one: Said, other: Said) -> float:
-    """Of a likely token's log-probability, in nat; infinite where one of the lists does not have it."""
-    likely = {token for said in (one, other) for token, value in said.items() if value >= LIKELY}
-    return max((abs(one.get(token, -math.inf) - other.get(token, -math.inf)) for token in likely), default=0.0)
+def largest_change(one: Row, other: Row) -> float:
+    """Of a likely token's log-probability, in nat. A token that a list leaves out has at most the least value in it,
+    and no more than all listed ones leave."""
+    return max(_largest_fall(one, other), _largest_fall(other, one))
+
+
+def _largest_fall(one: Row, other: Row) -> float:
+    told = other.by_token
+    left = math.log(max(LEAST_LEFT, 1.0 - math.fsum(map(math.exp, told.values()))))
+    unlisted = min(left, *told.values())
+    likely = [(token, value) for token, value in one.by_token.items() if value >= LIKELY]
+    return max((value - told.get(token, unlisted) for token, value in likely), default=0.0)
 
 
 def require_same_model(before: Row, now: Row, root: str) -> None:
     """Refuse to go on with a server that serves another model than the one that answered first."""
-    change = largest_change(*(dict(zip(*(part.tolist() for part in row), strict=True)) for row in (before, now)))
+    change = largest_change(before, now)
     if change > MOVED:
         raise EndpointError(
             f"{root} does not answer as it did when this run was begun: after the same text a likely token's "
@@ -158,8 +168,7 @@ def find_values(asker: Asker, prompt: Prompt, plain: Row) -> str:
 
 def _common_gaps(plain: Row, cold: Row) -> list[tuple[float, float]]:
     """How far listed tokens are below the first one, both ways, for tokens in both lists."""
-    first = dict(zip(plain.token_ids.tolist(), plain.log_probs.tolist(), strict=True))
-    second = dict(zip(cold.token_ids.tolist(), cold.log_probs.tolist(), strict=True))
+    first, second = plain.by_token, cold.by_token
     top = int(plain.token_ids[0])
     if top not in second:
         return []

@@ -46,6 +46,10 @@ class Row(NamedTuple):
     token_ids: NDArray[np.int32]
     log_probs: NDArray[np.float32]
 
+    @property
+    def by_token(self) -> dict[int, float]:
+        return dict(zip(self.token_ids.tolist(), self.log_probs.tolist(), strict=True))
+
     def to_bytes(self) -> bytes:
         return self.token_ids.astype("<i4").tobytes() + self.log_probs.astype("<f4").tobytes()
 

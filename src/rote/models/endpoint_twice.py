@@ -42,8 +42,7 @@ class SecondAsking:
                     self._compare(first, second)
 
     def _compare(self, first: Row, second: Row) -> None:
-        before = dict(zip(first.token_ids.tolist(), first.log_probs.tolist(), strict=True))
-        now = dict(zip(second.token_ids.tolist(), second.log_probs.tolist(), strict=True))
+        before, now = first.by_token, second.by_token
         common = before.keys() & now.keys()
         self.lists_changed += len(common) < len(before)
         # A probability that a server rounded to 0 once, and not the other time, has no change in nat.
