@@ -4,7 +4,7 @@ The folder is converted (bench/gguf_convert.py) and the same windows are scanned
 --endpoint it is a server of that file that is compared with the folder instead:
 
     python bench/gguf_convert.py FOLDER MODEL.gguf
-    llama-server -m MODEL.gguf --port 8080
+    llama-server -m MODEL.gguf -ctk f32 -ctv f32
     python bench/gguf_agreement.py FOLDER TEXT… --endpoint http://127.0.0.1:8080
 
 The result is bench/results/gguf_agreement.json, or served_agreement.json for a server: the largest difference of log
