@@ -10,7 +10,7 @@ from rote.errors import ConfigError, EndpointError
 from rote.models.chat_reply import Unreadable
 from rote.models.endpoint_asking import Asker
 from rote.models.endpoint_client import Server
-from rote.models.endpoint_dialects import Card, Dialect, Prompt, card_of
+from rote.models.endpoint_dialects import Card, Dialect, Prompt, Said, card_of
 from rote.models.endpoint_llamacpp import LlamaCpp
 from rote.models.endpoint_rows import Row, row_of
 from rote.models.endpoint_sglang import Sglang
@@ -119,11 +119,18 @@ def find_scores(asker: Asker, chain: Prompt) -> Dialect:
             (places,) = asker.said([chain])
         except (Unreadable, RequestRejected):
             continue
-        rows = [row_of(place, listed=asker.listed, vocab_size=asker.vocab_size) for place in places]
-        if all(largest_change(one, row) <= MOVED for (one,), row in zip(apart, rows, strict=True)):
+        if _tell_the_same(asker, [row for (row,) in apart], places):
             return way
     asker.dialect, dialect.scores = dialect, None
     return dialect
+
+
+def _tell_the_same(asker: Asker, apart: Sequence[Row], places: Sequence[Said]) -> bool:
+    try:
+        rows = [row_of(place, listed=asker.listed, vocab_size=asker.vocab_size) for place in places]
+    except EndpointError:  # no probabilities, or too few
+        return False
+    return all(largest_change(one, row) <= MOVED for one, row in zip(apart, rows, strict=True))
 
 
 def largest_change(one: Row, other: Row) -> float:
