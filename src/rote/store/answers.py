@@ -29,7 +29,7 @@ def sent_before(path: Path) -> tuple[int, int]:
     try:
         with path.open("rb") as file:
             for line in file:
-                record = json.loads(line) if line.startswith(_SENT) and line.endswith(b"\n") else {}
+                record = json.loads(line) if line.startswith(_SENT) else {}
                 requests, tokens = requests + bool(record), tokens + record.get("tokens", 0)
     except (OSError, ValueError, TypeError, AttributeError):
         # What is damaged is refused when it is opened.
