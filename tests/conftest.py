@@ -1,10 +1,21 @@
-"""Settings of the whole test suite: property tests without deadlines, the same examples in CI, one thread a process."""
+"""Settings of the whole test suite: property tests without deadlines, the same examples in CI, one thread a process.
+
+The tiny model, the `rote` command and a browser are here for every room; what they need is imported when they are asked
+for.
+"""
 
 import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 import torch
 from hypothesis import settings
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+    from tests.scan.scans import Command, TinyLab
 
 # Shared cores make single examples slow at random; a property test is judged by what it finds.
 settings.register_profile("rote", deadline=None)
@@ -15,3 +26,25 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile("rote_ci" if os.environ.get("CI") else "rote")
     # Two workers on two cores: more threads would only wait for each other.
     torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> "TinyLab":
+    from tests.scan.scans import make_lab
+
+    return make_lab(tmp_path_factory)
+
+
+@pytest.fixture
+def rote(capsys: pytest.CaptureFixture[str]) -> "Command":
+    from tests.scan.scans import make_command
+
+    return make_command(capsys)
+
+
+@pytest.fixture(scope="module")
+def browser() -> "Iterator[Browser]":
+    from tests.browsers import launched
+
+    with launched() as browser:
+        yield browser

@@ -8,14 +8,9 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from tests.scan.scans import TinyLab, make_lab
+from tests.scan.scans import TinyLab
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
-
-
-@pytest.fixture(scope="session")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> TinyLab:
-    return make_lab(tmp_path_factory)
 
 
 def run_example(name: str, arguments: list[object], patch: pytest.MonkeyPatch) -> None:

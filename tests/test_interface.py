@@ -13,14 +13,9 @@ from polars.testing import assert_frame_equal
 import rote
 from rote.errors import ConfigError, RunError
 from rote.models.base import LanguageModel
-from tests.scan.scans import SMALL, TinyLab, make_lab
+from tests.scan.scans import SMALL, TinyLab
 
 OPTIONS: dict[str, Any] = {name.replace("-", "_"): value for name, value in SMALL.items()} | {"limit": 10}
-
-
-@pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> TinyLab:
-    return make_lab(tmp_path_factory)
 
 
 @pytest.fixture(scope="module")

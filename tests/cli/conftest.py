@@ -7,17 +7,7 @@ import pytest
 from rote.report.figures.style import save_bytes
 from tests.cli.every_kind import make_every_kind
 from tests.cli.replacing import replaced_everywhere
-from tests.scan.scans import Command, TinyLab, make_command, make_lab
-
-
-@pytest.fixture(scope="session")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> TinyLab:
-    return make_lab(tmp_path_factory)
-
-
-@pytest.fixture
-def rote(capsys: pytest.CaptureFixture[str]) -> Command:
-    return make_command(capsys)
+from tests.scan.scans import TinyLab
 
 
 @pytest.fixture(scope="session")

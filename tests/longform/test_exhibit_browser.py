@@ -1,34 +1,19 @@
 """The exhibit in a real browser: it asks the network for nothing, fits a phone, and prints to about a dozen pages."""
 
 import re
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser
 
 from rote.lab.prose import write_passages
 from rote.longform.run import run_audit
 from rote.longform.section import write_exhibit
+from tests.browsers import NEEDS_CHROMIUM
 from tests.longform.audits import CountingClock, InProcess, make_run
 from tests.loopback.brains import KnowsByHeart
 
-CHROMIUM = shutil.which("chromium") or "/usr/bin/chromium"
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(not Path(CHROMIUM).exists(), reason="Chromium is not installed (apt-get install chromium)"),
-]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        launched = playwright.chromium.launch(
-            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-        )
-        yield launched
-        launched.close()
+pytestmark = NEEDS_CHROMIUM
 
 
 @pytest.fixture(scope="module")

@@ -19,18 +19,13 @@ from rote.models.hf import HuggingFaceModel, load
 from rote.scan.executor import told_apart_by
 from rote.scan.options import RunConfig
 from rote.scan.ray_worker import Worker
-from tests.scan.scans import TinyLab, make_command, make_lab, scan_arguments
+from tests.scan.scans import TinyLab, make_command, scan_arguments
 
 pytest.importorskip("gguf", reason="the extra rote[gguf] and the gguf package are not installed")
 pytest.importorskip("llama_cpp", reason="the extra rote[gguf] is not installed")
 from rote.models.gguf import GgufModel
 
 HALF = 1e-3
-
-
-@pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> TinyLab:
-    return make_lab(tmp_path_factory)
 
 
 def converter() -> ModuleType:

@@ -1,12 +1,19 @@
 """One synthetic run and its report, built once for all tests of this room."""
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from rote.report.build import ReportPaths, build_report
 from rote.report.view import RunView, load_view
 from tests.report.synthetic_run import write_run
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, BrowserContext
+
+    from tests.browsers import Opened
 
 
 @pytest.fixture(scope="session")
@@ -22,3 +29,17 @@ def view(run_folder: Path) -> RunView:
 @pytest.fixture(scope="session")
 def report(run_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> ReportPaths:
     return build_report([run_folder], tmp_path_factory.mktemp("report"))
+
+
+@pytest.fixture
+def context(browser: "Browser") -> "Iterator[BrowserContext]":
+    made = browser.new_context(viewport={"width": 1280, "height": 900})
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def opened(context: "BrowserContext", report: ReportPaths) -> "Opened":
+    from tests.browsers import Opened
+
+    return Opened(context, report.page)

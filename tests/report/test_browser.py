@@ -1,94 +1,30 @@
-"""The page in a real browser: opened from the disk, used with mouse and keys, compared with Python's numbers."""
+"""The page in a real browser: it opens from the disk, counts as Python counts, and shows odd runs as they are."""
 
-import math
-import re
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import BrowserContext
 
 from rote.report.build import ReportPaths
 from rote.report.html.render import page_data, render_page
 from rote.report.rates import interval_grid, split_rows, threshold_grid
-from rote.report.strongest import strongest_passages
 from rote.report.tables import document_coverage
 from rote.report.view import RunView, load_view
 from rote.report.words import integer, percent
 from rote.stats.population import Category, categories
-from rote.stats.queries import queries_needed
 from rote.types import Split
+from tests.browsers import NEEDS_CHROMIUM, Opened
+from tests.report.pages import render_to
 from tests.report.synthetic_run import Book, books, prose, write_run
 
-CHROMIUM = shutil.which("chromium") or "/usr/bin/chromium"
-ARGUMENTS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
+pytestmark = NEEDS_CHROMIUM
+
+
 CATEGORY_NAMES = {
     "verbatim": Category.VERBATIM,
     "unlocked": Category.UNLOCKED,
     "zero": Category.UNLOCKED_FROM_ZERO,
 }
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(not Path(CHROMIUM).exists(), reason="Chromium is not installed (apt-get install chromium)"),
-]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        launched = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
-        yield launched
-        launched.close()
-
-
-class Opened:
-    """A page opened from the disk, with everything it asked for and complained about."""
-
-    def __init__(self, context: BrowserContext, path: Path) -> None:
-        self.page: Page = context.new_page()
-        self.complaints: list[str] = []
-        self.requests: list[str] = []
-        self.page.on("console", lambda message: self.complaints.append(f"{message.type}: {message.text}"))
-        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        self.page.on("request", lambda request: self.requests.append(request.url))
-        self.page.goto(path.as_uri())
-        self.page.wait_for_selector("html[data-ready]")
-
-    def count(self, name: str) -> int:
-        return int(self.page.locator(f"#count-{name}").get_attribute("data-value") or "-1")
-
-    def slide(self, name: str, value: int) -> None:
-        self.page.locator(f"#{name}").evaluate(
-            "(slider, value) => { slider.value = value; slider.dispatchEvent(new Event('input', {bubbles: true})); }",
-            value,
-        )
-
-
-@pytest.fixture
-def context(browser: Browser) -> Iterator[BrowserContext]:
-    made = browser.new_context(viewport={"width": 1280, "height": 900})
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def opened(context: BrowserContext, report: ReportPaths) -> Opened:
-    return Opened(context, report.page)
-
-
-def render_to(path: Path, view: RunView) -> Path:
-    path.write_text(render_page([view], [], None), encoding="utf-8")
-    return path
 
 
 def test_page_opens_from_disk_without_network_or_complaint(opened: Opened, report: ReportPaths) -> None:
@@ -165,182 +101,6 @@ def test_shaded_characters_of_a_document_are_those_python_covers(context: Browse
     assert shaded == round(covered * 2400)
     joined = opened.page.locator("#passages .hint", has_text=f"{integer(shaded)} characters").text_content() or ""
     assert percent(covered) in joined.replace("\u00a0", " ")
-
-
-def test_clicking_a_passage_opens_its_window(opened: Opened, view: RunView) -> None:
-    opened.page.locator("#text").scroll_into_view_if_needed()
-    opened.page.locator(".chunk .h8").first.click()
-    details = opened.page.locator("#details")
-    opened.page.wait_for_selector(".continuation")
-    text = details.inner_text()
-    assert "Extractable" in text
-    for heading in ("Given to the model (prefix)", "Expected (target)", "queries needed", "What the model says"):
-        assert heading in text
-    prefix = details.locator(".passage.prefix").inner_text()
-    target = details.locator(".passage.target").inner_text()
-    lamp = next(document for document in view.documents if document.name == "the_lamp.txt")
-    assert lamp.text is not None
-    row = next(
-        row
-        for row in view.results.filter(document="the_lamp.txt").iter_rows(named=True)
-        if lamp.text[row["suffix_char_start"] : row["char_end"]].split() == target.split()
-    )
-    assert lamp.text[row["char_start"] : row["suffix_char_start"]].split() == prefix.split()
-    kept = details.locator(".continuation").count()
-    assert view.continuations is not None
-    assert kept == len(view.continuations.filter(window_id=row["window_id"]))
-
-
-def test_differences_rebuild_target_and_continuation(opened: Opened, view: RunView) -> None:
-    """What stays after dropping insertions is the target; after dropping deletions, the continuation."""
-    opened.page.keyboard.press("n")
-    opened.page.wait_for_selector(".continuation")
-    target = opened.page.locator(".passage.target").text_content()
-    assert view.continuations is not None
-    texts = set(view.continuations["text"].to_list())
-    parts = opened.page.evaluate(
-        """[...document.querySelectorAll('.continuation .passage')].map((passage) => {
-          const kept = (tag) => [...passage.childNodes].filter((node) => node.nodeName !== tag);
-          const without = (tag) => kept(tag).map((node) => node.textContent).join('');
-          return [without('INS'), without('DEL')];
-        })"""
-    )
-    assert parts
-    for original, continuation in parts:
-        assert original == target
-        assert continuation in texts
-
-
-def test_queries_needed_are_those_of_the_statistics_room(opened: Opened, view: RunView) -> None:
-    opened.page.keyboard.press("n")
-    cells = opened.page.locator("#details .queries td.number").all_inner_texts()
-    target = opened.page.locator(".passage.target").text_content()
-    lamp = next(document for document in view.documents if document.name == "the_lamp.txt")
-    assert lamp.text is not None
-    rows = view.results.filter(document="the_lamp.txt").iter_rows(named=True)
-    row = next(row for row in rows if lamp.text[row["suffix_char_start"] : row["char_end"]] == target)
-    for cell, chance in zip(cells, (0.5, 0.9, 0.999), strict=True):
-        most = queries_needed(row["mass_lower"][5], chance)
-        least = queries_needed(row["mass_upper"][5], chance)
-        numbers = [int(word) for word in cell.replace("\u2009", "").split() if word.isdigit()]
-        assert numbers == ([int(most)] if most == least else [int(least), int(most)])
-        assert math.isfinite(most)
-
-
-def test_keys_walk_windows_and_passages_and_move_the_sliders(opened: Opened) -> None:
-    page = opened.page
-    page.keyboard.press("j")
-    assert "Window 1 of" in page.locator("#details").inner_text()
-    page.keyboard.press("j")
-    assert "Window 2 of" in page.locator("#details").inner_text()
-    page.keyboard.press("k")
-    assert "Window 1 of" in page.locator("#details").inner_text()
-    page.keyboard.press("[")
-    assert page.locator("#edits").input_value() == "4"
-    page.keyboard.press("]")
-    before = int(page.locator("#tau").input_value())
-    page.keyboard.press(".")
-    assert int(page.locator("#tau").input_value()) == before + 1
-    page.keyboard.press("Escape")
-    assert page.locator("#details .empty").count() == 1
-    page.keyboard.press("?")
-    assert page.locator("#keys").is_visible()
-    page.keyboard.press("Escape")
-    assert not page.locator("#keys").is_visible()
-
-
-def test_search_counts_and_marks_every_hit(opened: Opened, view: RunView) -> None:
-    page = opened.page
-    page.keyboard.press("/")
-    page.keyboard.type("lamp")
-    lamp = next(document for document in view.documents if document.name == "the_lamp.txt")
-    assert lamp.text is not None
-    total = lamp.text.lower().count("lamp")
-    assert page.locator("#search-count").inner_text() == f"1 of {total}"
-    page.keyboard.press("Enter")
-    assert page.locator("#search-count").inner_text() == f"2 of {total}"
-    assert page.locator(".chunk .is-current").inner_text().lower() == "lamp"
-    page.keyboard.type("zzz")
-    assert page.locator("#search-count").inner_text() == "none"
-
-
-def test_a_hit_far_down_a_long_text_is_scrolled_into_view(context: BrowserContext, tmp_path: Path) -> None:
-    text = prose(7, 90_000) + "\n\nthe quetzal at the end of it all. " + prose(8, 30_000)
-    view = load_view(write_run(tmp_path / "run", [Book("long.txt", text)], stride=2000))
-    page = Opened(context, render_to(tmp_path / "index.html", view)).page
-    page.keyboard.press("/")
-    page.keyboard.type("quetzal")
-    inside = page.evaluate(
-        """() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => {
-          const hit = document.querySelector('.is-current').getBoundingClientRect();
-          const reader = document.getElementById('reader').getBoundingClientRect();
-          done(hit.top >= reader.top && hit.bottom <= reader.bottom);
-        })))"""
-    )
-    assert inside
-
-
-def test_choosing_another_document_shows_its_text(opened: Opened, view: RunView) -> None:
-    opened.page.locator("#document").select_option(label="held_out.txt")
-    held_out = next(document for document in view.documents if document.name == "held_out.txt")
-    assert held_out.text is not None
-    assert opened.page.locator("#reader").text_content() == held_out.text
-    assert opened.page.locator(".chunk span:not(.unmeasured)").count() == 0
-
-
-def test_dark_mode_by_preference_and_by_button(browser: Browser, report: ReportPaths) -> None:
-    background = "getComputedStyle(document.body).backgroundColor"
-    with browser.new_context(color_scheme="dark") as context:
-        page = Opened(context, report.page).page
-        dark = page.evaluate(background)
-        page.locator("#theme").click()
-        light = page.evaluate(background)
-    assert dark == "rgb(20, 22, 26)"
-    assert light == "rgb(251, 250, 247)"
-
-
-def test_paper_takes_under_ten_pages_with_the_strongest_passages(opened: Opened, view: RunView) -> None:
-    page = opened.page
-    page.emulate_media(media="print")
-    assert not page.locator("#text").is_visible()
-    assert page.locator("#strongest .strong").count() == 10
-    assert page.locator("#strongest").is_visible()
-    first = strongest_passages(view)[0]
-    shown = page.locator("#strongest .strong").first.text_content() or ""
-    assert first.place in shown
-    assert "".join(piece.text for piece in first.pieces) in shown
-    assert page.locator("#strongest ins").count() >= 10
-    assert len(re.findall(rb"/Type\s*/Page\b", page.pdf(format="A4"))) < 10
-
-
-def test_text_that_no_window_covers_is_hatched_and_in_the_legend(context: BrowserContext, tmp_path: Path) -> None:
-    """A window every 900 characters, 425 long: the rest of the text is unknown, not safe."""
-    run = write_run(tmp_path / "run", [Book("book.txt", prose(1, 4000))], stride=900)
-    view = load_view(run)
-    page = Opened(context, render_to(tmp_path / "index.html", view)).page
-    page.wait_for_selector(".chunk .unmeasured")
-    hatched = page.evaluate(
-        "[...document.querySelectorAll('.chunk .unmeasured')].map((span) => span.textContent.length)"
-    )
-    covered = np.zeros(4000, dtype=bool)
-    for start, end in zip(view.population.suffix_char_start, view.population.char_end, strict=True):
-        covered[start:end] = True
-    assert sum(hatched) == int((~covered).sum())
-    assert "not measured" in page.locator("#scale").inner_text()
-
-
-def test_phone_fits_the_screen_and_opens_details_as_a_sheet(browser: Browser, report: ReportPaths) -> None:
-    with browser.new_context(viewport={"width": 375, "height": 700}, is_mobile=True, has_touch=True) as context:
-        page = Opened(context, report.page).page
-        assert page.evaluate("document.documentElement.scrollWidth") <= 375
-        for link in page.locator(".top nav a").all():
-            box = link.bounding_box()
-            assert box is not None
-            assert 0 <= box["x"] < box["x"] + box["width"] <= 375
-        page.locator(".chunk .h8").first.tap()
-        box = page.locator("#details").bounding_box()
-        assert box is not None
-        assert box["y"] + box["height"] == pytest.approx(700, abs=2)
 
 
 def test_markup_in_text_names_and_model_is_shown_not_run(context: BrowserContext, tmp_path: Path) -> None:

@@ -9,35 +9,17 @@ from typing import Any
 
 import pytest
 
-from rote.store.columns import COST_COLUMNS, WINDOW_COLUMNS, Column, Schema
+from rote.scan.columns import CONTINUATIONS_SCHEMA, NEAR, VERBATIM
+from rote.store.columns import COST_COLUMNS, WINDOW_COLUMNS, Schema
 from rote.store.session import RunSession
 
 SCHEMA: Schema = (
     *WINDOW_COLUMNS,
-    Column("log_p_verbatim", "float64"),
-    Column("p_verbatim", "float64"),
-    Column("suffix_ranks", "list[int32]"),
-    Column("mass_lower", "list[float64]"),
-    Column("mass_upper", "list[float64]"),
-    Column("search_lower", "list[float64]"),
-    Column("open_mass", "float64"),
-    Column("eos_mass", "float64"),
-    Column("refuted_mass", "float64"),
-    Column("verdict", "text"),
-    Column("stop_reason", "text"),
-    Column("stop_step", "int32"),
-    Column("screen_rating", "float64"),
-    Column("was_screened", "bool"),
+    *VERBATIM.columns,
+    *(column for column in NEAR.columns if column.name != "screen_density"),
     *COST_COLUMNS,
 )
-CONTINUATIONS: Schema = (
-    Column("window_id", "text", is_required=True),
-    Column("rank", "int32", is_required=True),
-    Column("token_ids", "list[int32]", is_required=True),
-    Column("text", "text", is_required=True),
-    Column("log_p", "float64", is_required=True),
-    Column("distance", "int32"),
-)
+CONTINUATIONS = CONTINUATIONS_SCHEMA
 IDENTITY = {"config": {"top_k": 40, "measures": ["verbatim", "near"]}, "texts": {"a.txt": "12ab"}}
 MANIFEST = {"totals": {"windows": 3}, "seed": 0}
 

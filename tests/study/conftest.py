@@ -6,7 +6,7 @@ from typing import NamedTuple
 import pytest
 
 from rote.lab.pocket import smaller_tiny_model
-from tests.scan.scans import Command, TinyLab, make_command, make_lab
+from tests.scan.scans import TinyLab, make_lab
 
 
 class TwoModels(NamedTuple):
@@ -20,8 +20,3 @@ class TwoModels(NamedTuple):
 def models(tmp_path_factory: pytest.TempPathFactory) -> TwoModels:
     lab = make_lab(tmp_path_factory)
     return TwoModels(lab, smaller_tiny_model(lab.model.path.parent).path)
-
-
-@pytest.fixture
-def rote(capsys: pytest.CaptureFixture[str]) -> Command:
-    return make_command(capsys)

@@ -1,0 +1,11 @@
+"""A page of one view, without figures."""
+
+from pathlib import Path
+
+from rote.report.html.render import render_page
+from rote.report.view import RunView
+
+
+def render_to(path: Path, view: RunView) -> Path:
+    path.write_text(render_page([view], [], None), encoding="utf-8")
+    return path

@@ -1,0 +1,72 @@
+"""The page in the dark, on paper and on a phone."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from playwright.sync_api import Browser, BrowserContext
+
+from rote.report.build import ReportPaths
+from rote.report.strongest import strongest_passages
+from rote.report.view import RunView, load_view
+from tests.browsers import NEEDS_CHROMIUM, Opened
+from tests.report.pages import render_to
+from tests.report.synthetic_run import Book, prose, write_run
+
+pytestmark = NEEDS_CHROMIUM
+
+
+def test_dark_mode_by_preference_and_by_button(browser: Browser, report: ReportPaths) -> None:
+    background = "getComputedStyle(document.body).backgroundColor"
+    with browser.new_context(color_scheme="dark") as context:
+        page = Opened(context, report.page).page
+        dark = page.evaluate(background)
+        page.locator("#theme").click()
+        light = page.evaluate(background)
+    assert dark == "rgb(20, 22, 26)"
+    assert light == "rgb(251, 250, 247)"
+
+
+def test_paper_takes_under_ten_pages_with_the_strongest_passages(opened: Opened, view: RunView) -> None:
+    page = opened.page
+    page.emulate_media(media="print")
+    assert not page.locator("#text").is_visible()
+    assert page.locator("#strongest .strong").count() == 10
+    assert page.locator("#strongest").is_visible()
+    first = strongest_passages(view)[0]
+    shown = page.locator("#strongest .strong").first.text_content() or ""
+    assert first.place in shown
+    assert "".join(piece.text for piece in first.pieces) in shown
+    assert page.locator("#strongest ins").count() >= 10
+    assert len(re.findall(rb"/Type\s*/Page\b", page.pdf(format="A4"))) < 10
+
+
+def test_text_that_no_window_covers_is_hatched_and_in_the_legend(context: BrowserContext, tmp_path: Path) -> None:
+    """A window every 900 characters, 425 long: the rest of the text is unknown, not safe."""
+    run = write_run(tmp_path / "run", [Book("book.txt", prose(1, 4000))], stride=900)
+    view = load_view(run)
+    page = Opened(context, render_to(tmp_path / "index.html", view)).page
+    page.wait_for_selector(".chunk .unmeasured")
+    hatched = page.evaluate(
+        "[...document.querySelectorAll('.chunk .unmeasured')].map((span) => span.textContent.length)"
+    )
+    covered = np.zeros(4000, dtype=bool)
+    for start, end in zip(view.population.suffix_char_start, view.population.char_end, strict=True):
+        covered[start:end] = True
+    assert sum(hatched) == int((~covered).sum())
+    assert "not measured" in page.locator("#scale").inner_text()
+
+
+def test_phone_fits_the_screen_and_opens_details_as_a_sheet(browser: Browser, report: ReportPaths) -> None:
+    with browser.new_context(viewport={"width": 375, "height": 700}, is_mobile=True, has_touch=True) as context:
+        page = Opened(context, report.page).page
+        assert page.evaluate("document.documentElement.scrollWidth") <= 375
+        for link in page.locator(".top nav a").all():
+            box = link.bounding_box()
+            assert box is not None
+            assert 0 <= box["x"] < box["x"] + box["width"] <= 375
+        page.locator(".chunk .h8").first.tap()
+        box = page.locator("#details").bounding_box()
+        assert box is not None
+        assert box["y"] + box["height"] == pytest.approx(700, abs=2)
