@@ -83,11 +83,7 @@ def run_counterfactual(
             return read_counterfactual(out)
         scores = measure_models(plan, session, cache_dir=cache_dir, processes=processes, advance=advance)
         result = analyse(plan, scores)
-        rows, finished = [_row(cell) for cell in result.cells], session.finished_ids()
-        for row in rows:
-            if row["window_id"] not in finished:
-                session.add(row)
-        session.complete(_manifest(plan, result, command_line), order=[row["window_id"] for row in rows])
+        session.complete_with([_row(cell) for cell in result.cells], _manifest(plan, result, command_line))
         return result
 
 

@@ -62,12 +62,7 @@ def recall_to_folder(
             return read_recall(out).result
         result = nv_recall(book.text, generation.text, passes=passes, repeated_passes=repeated_passes)
         session.write_texts([book, generation])
-        finished, rows = session.finished_ids(), _rows(result)
-        for row in rows:
-            if row["window_id"] not in finished:
-                session.add(row)
-        manifest = _manifest(config, book, generation, result, command_line)
-        session.complete(manifest, order=[row["window_id"] for row in rows])
+        session.complete_with(_rows(result), _manifest(config, book, generation, result, command_line))
         return result
 
 

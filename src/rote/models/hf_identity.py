@@ -30,6 +30,11 @@ class ModelIdentity:
     ranks: int = field(default=1, kw_only=True)
     """Processes that held the model together."""
 
+    @property
+    def essentials(self) -> dict[str, str]:
+        """What two runs of the same model have in common, wherever it lies and runs."""
+        return {"weights_hash": self.weights_hash, "tokenizer_hash": self.tokenizer_hash, "dtype": self.dtype}
+
 
 def identity_of(
     model: Any, tokenizer: Any, *, name: str, revision: str | None, adapter_hash: str | None = None

@@ -86,10 +86,9 @@ def prior_identity(
     generic: Sequence[Sequence[int]],
 ) -> dict[str, Any]:
     """Two runs are the same when the model, what is scored, what was drawn and the thresholds are."""
-    known = asdict(model.identity)
     return {
         "config": config.identity(),
-        "model": {name: known[name] for name in ("weights_hash", "tokenizer_hash", "dtype")},
+        "model": model.identity.essentials,
         "items": _hash([[item.kind, *asdict(item.window).values()] for item in items]),
         "drawn": _hash([drawn.prefixes, drawn.counts.tolist(), drawn.is_exhaustive]),
         "generic": _hash(generic),
@@ -126,10 +125,6 @@ def complete(
     """Rows, and the manifest last."""
     config, model = measurement.config, measurement.model
     rows = rows_of(items.items, scores, config, decode=model.decode)
-    finished = session.finished_ids()
-    for row in rows:
-        if row["window_id"] not in finished:
-            session.add(row)
     totals = summarise(rows, scores, measurement.drawn, decode=model.decode) | {
         "token_evals": measurement.token_evals,
         "naive_token_evals": measurement.naive_token_evals,
@@ -147,7 +142,7 @@ def complete(
         timings={"measuring_seconds": measurement.seconds},
         totals=totals,
     )
-    session.complete(manifest, order=[row["window_id"] for row in rows])
+    session.complete_with(rows, manifest)
 
 
 def in_reference(items: PriorItems, reference: Sequence[Document], drawn: DrawnPrefixes) -> int:

@@ -42,7 +42,7 @@ def threshold_notes(entries: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     if any(one["generic_texts"] for _, one in lengths):
         yield "n is the mean ratio of generic texts; the interval is where it would lie with as many other texts."
         leaps = " That is why n leaps from length to length, and its interval does not." if len(distinct) > 1 else ""
-        yield f"The last column is the share of n that comes from a single text.{leaps}"
+        yield f"Top text is the share of n that comes from a single one.{leaps}"
     for tokens, one in lengths:
         if one["reason"]:
             yield f"No n at {tokens} tokens: {one['reason']}."

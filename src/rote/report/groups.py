@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from rote.report.rates import Criterion, rates_at_budget, split_rows
+from rote.report.rates import Criterion, rate_fields, rates_at_budget, split_rows
 from rote.report.view import RunView
 from rote.stats.intervals import Rate
 from rote.stats.population import Flags
@@ -62,12 +62,7 @@ def groups_table(views: Sequence[RunView]) -> pl.DataFrame | None:
             "group": entry.group,
             "split": entry.split.value,
             "criterion": entry.criterion.value,
-            "windows": entry.rate.n,
-            "hits": entry.hits,
-            "rate": entry.rate.value,
-            "interval_low": entry.rate.interval.low,
-            "interval_high": entry.rate.interval.high,
-            "note": entry.rate.interval.reason,
+            **rate_fields(entry.rate, entry.hits),
         }
         for view in views
         for entry in group_rates(view)

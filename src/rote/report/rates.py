@@ -83,6 +83,20 @@ class CriterionHits(NamedTuple):
     rate: Rate
 
 
+def rate_fields(rate: Rate, hits: int | None = None) -> dict[str, object]:
+    """The columns that a rate has in every table."""
+    counted = {} if hits is None else {"hits": hits}
+    low, high, _, reason = rate.interval
+    return {
+        "windows": rate.n,
+        **counted,
+        "rate": rate.value,
+        "interval_low": low,
+        "interval_high": high,
+        "note": reason,
+    }
+
+
 def rates_at_budget(part: Population, threshold: float, criteria: Iterable[Criterion]) -> list[CriterionHits]:
     """Of the criteria that were measured, greedy and near-verbatim at the whole budget; none where no window is."""
     if not len(part):

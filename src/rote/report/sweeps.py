@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from rote.report.content import Cells
-from rote.report.rates import places_of, split_rows, splits_of
+from rote.report.rates import places_of, rate_fields, split_rows, splits_of
 from rote.report.view import RunView
 from rote.report.words import interval_words, percent
 from rote.stats.clustered import rate_over_units
@@ -129,7 +129,7 @@ def sweep_cells(view: RunView) -> list[Cells]:
 def sweep_table(views: Sequence[RunView]) -> pl.DataFrame | None:
     """One row per run, side, policy and criterion (τ, or n and p); None without a sweep."""
     rows = [
-        {"run": view.label, "split": one.split.value, "policy": one.policy, **criterion, **_cells_of(rate)}
+        {"run": view.label, "split": one.split.value, "policy": one.policy, **criterion, **rate_fields(rate)}
         for view in views
         for one in policy_rates(view)
         for criterion, rate in _criteria(one, view.threshold)
@@ -146,14 +146,3 @@ def _criteria(one: PolicyRates, threshold: float) -> list[tuple[dict[str, float 
         for curve in one.curves.curves
         for n, rate in zip(curve.queries, curve.rates, strict=True)
     ]
-
-
-def _cells_of(rate: Rate) -> dict[str, object]:
-    interval = rate.interval
-    return {
-        "windows": rate.n,
-        "rate": rate.value,
-        "interval_low": interval.low,
-        "interval_high": interval.high,
-        "note": interval.reason,
-    }

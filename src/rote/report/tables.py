@@ -6,7 +6,7 @@ from typing import NamedTuple
 import polars as pl
 
 from rote.report.content import Cells
-from rote.report.rates import Criterion, hits_of, rates_at_budget, rates_by_criterion
+from rote.report.rates import Criterion, hits_of, rate_fields, rates_at_budget, rates_by_criterion
 from rote.report.view import Document, RunView
 from rote.report.words import percent
 from rote.stats.intervals import Rate
@@ -128,11 +128,7 @@ def copies_table(views: Sequence[RunView]) -> pl.DataFrame | None:
             "copies": entry.copies,
             "wording": "other edition" if entry.is_other_edition else "same",
             "criterion": entry.criterion.value,
-            "windows": entry.rate.n,
-            "hits": entry.hits,
-            "rate": entry.rate.value,
-            "interval_low": entry.rate.interval.low,
-            "interval_high": entry.rate.interval.high,
+            **rate_fields(entry.rate, entry.hits),
         }
         for view in views
         for entry in copies_rates(view)

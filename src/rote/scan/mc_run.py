@@ -256,10 +256,9 @@ def _settings(given: McOptions, task: _Task) -> dict[str, Any]:
 
 
 def _identity(given: McOptions, task: _Task) -> dict[str, Any]:
-    known = asdict(task.model.identity)
     return {
         "config": _settings(given, task),
-        "model": {name: known[name] for name in ("weights_hash", "tokenizer_hash", "dtype")},
+        "model": task.model.identity.essentials,
         "windows": [window.window_id for window in task.windows],
         "scan": task.run_id,
     }

@@ -30,55 +30,36 @@ class Part(NamedTuple):
     continuations: Path
 
 
+class _File:
+    """The path of a file or folder of the run, by its name."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, folder: "RunFolder", _: type) -> Path:
+        return folder.path / self._name
+
+
 @dataclass(frozen=True, slots=True)
 class RunFolder:
     path: Path
 
-    @property
-    def lock(self) -> Path:
-        return self.path / ".lock"
-
-    @property
-    def identity(self) -> Path:
-        return self.path / "identity.json"
-
-    @property
-    def manifest(self) -> Path:
-        return self.path / "manifest.json"
-
-    @property
-    def results(self) -> Path:
-        return self.path / "results.parquet"
-
-    @property
-    def continuations(self) -> Path:
-        return self.path / "continuations.parquet"
-
-    @property
-    def texts(self) -> Path:
-        return self.path / "texts.parquet"
-
-    @property
-    def alternates(self) -> Path:
-        return self.path / "alternates.parquet"
-
-    @property
-    def answers(self) -> Path:
-        """What a server was asked and answered, in the run of a served model."""
-        return self.path / "answers.jsonl"
+    lock = _File(".lock")
+    identity = _File("identity.json")
+    manifest = _File("manifest.json")
+    results = _File("results.parquet")
+    continuations = _File("continuations.parquet")
+    texts = _File("texts.parquet")
+    alternates = _File("alternates.parquet")
+    answers = _File("answers.jsonl")
+    """What a server was asked and answered, in the run of a served model."""
+    parts = _File("parts")
+    blocks = _File("blocks")
 
     @property
     def tables(self) -> tuple[Path, ...]:
         """What a finished run may hold beside its manifest and identity, whatever its kind."""
         return self.results, self.continuations, self.texts, self.alternates, self.answers
-
-    @property
-    def parts(self) -> Path:
-        return self.path / "parts"
-
-    @property
-    def blocks(self) -> Path:
-        return self.path / "blocks"
 
     def part(self, number: int) -> Part:
         name = f"{number:06d}.parquet"

@@ -219,6 +219,14 @@ class RunSession:
         with suppress(OSError):
             self._folder.remove_work()
 
+    def complete_with(self, rows: Sequence[Row], manifest: Mapping[str, Any]) -> None:
+        """Add those of the rows that an earlier session has not, and complete the run in their order."""
+        finished = self.finished_ids()
+        for row in rows:
+            if row["window_id"] not in finished:
+                self.add(row)
+        self.complete(manifest, order=[row["window_id"] for row in rows])
+
     def close(self) -> None:
         OPEN_SESSIONS.discard(self)
         self._lock.release()
