@@ -13,11 +13,7 @@ from rote.cli.scan import Session
 from rote.lab.options import PresetName
 from rote.options import Settled, option, required
 
-lab_app = typer.Typer(
-    name="lab",
-    help="Experiments on small models trained on the spot.",
-    rich_markup_mode=None,
-)
+lab_app = typer.Typer(name="lab", help="Experiments on small models trained on the spot.", rich_markup_mode=None)
 
 
 @lab_app.callback()

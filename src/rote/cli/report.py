@@ -7,8 +7,9 @@ from rich.text import Text
 
 from rote.cli.console import make_console
 from rote.cli.flags import command
+from rote.cli.show import ShowOptions
 from rote.errors import ConfigError
-from rote.options import Settled, option, required
+from rote.options import Settled, like, option, required
 from rote.report.content import Asked, Written
 
 NOTHING_FURTHER = Asked()
@@ -24,11 +25,7 @@ class ReportOptions(Settled):
     out: Path | None = option(
         None, "Where to write the report.", group="output", default_words="RUN/report when there is one run"
     )
-    threshold: str | None = option(
-        None,
-        "Read scans at another τ: a number, or from-control=0.001 for a rate of false positives.",
-        group="output",
-    )
+    threshold: str | None = like(ShowOptions, "threshold")
 
 
 @command(ReportOptions)

@@ -28,9 +28,7 @@ class ShowOptions(Settled):
     )
     probability: tuple[float, ...] = option((0.5, 0.9), "Probability for --queries; may be repeated.", group="output")
     threshold: str | None = option(
-        None,
-        "Read scans at another τ: a number, or from-control=0.001 for a rate of false positives.",
-        group="output",
+        None, "Read scans at another τ: a number, or from-control=0.001 for a rate of false positives.", group="output"
     )
     reveal: bool = option(False, "Of a prior run: print what its examples otherwise mask.", group="output")
 

@@ -188,9 +188,6 @@ def smoke_values(values: Mapping[str, Any], out: Path) -> tuple[dict[str, Any], 
     targets = sorted(map(str, files.targets.iterdir()))
     names = {passage.name: {"copies": passage.copies, "kind": str(passage.kind)} for passage in models[1].targets}
     small = shrunk(
-        values,
-        models=tuple(str(model.path) for model in models),
-        texts=tuple(targets),
-        control=str(files.controls),
+        values, models=tuple(str(model.path) for model in models), texts=tuple(targets), control=str(files.controls)
     )
     return small, {f"{name}.txt": facts for name, facts in names.items()}

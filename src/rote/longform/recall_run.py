@@ -87,11 +87,7 @@ def _rows(result: RecallResult) -> list[dict[str, Any]]:
 
 
 def _manifest(
-    config: dict[str, Any],
-    book: Document,
-    generation: Document,
-    result: RecallResult,
-    command_line: Sequence[str],
+    config: dict[str, Any], book: Document, generation: Document, result: RecallResult, command_line: Sequence[str]
 ) -> dict[str, Any]:
     return build_manifest(
         config=config,

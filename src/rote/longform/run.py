@@ -21,14 +21,7 @@ from rote.errors import TextError
 from rote.longform.ask import JournalledAsk
 from rote.longform.audit_folder import BOOK, FINDINGS, JOURNAL, closest_name, control_name, generation_name
 from rote.longform.budget import Budget, Ceilings, Prices
-from rote.longform.findings import (
-    ControlFinding,
-    TrialFinding,
-    audit_book,
-    audit_controls,
-    control_options,
-    spread,
-)
+from rote.longform.findings import ControlFinding, TrialFinding, audit_book, audit_controls, control_options, spread
 from rote.longform.journal import Journal
 from rote.longform.options import AuditOptions
 from rote.longform.sections import cut_sections

@@ -44,10 +44,7 @@ SWEEP_COLUMNS: Schema = (
     Column("sweep_prior_verdict", "list[text]", is_required=True),
     Column("sweep_point_verdict", "list[text]", is_required=True),
 )
-JOINED_COLUMNS: Schema = (
-    Column("scan_verdict", "text"),
-    Column("scan_p_verbatim", "float64"),
-)
+JOINED_COLUMNS: Schema = (Column("scan_verdict", "text"), Column("scan_p_verbatim", "float64"))
 
 
 class LengthScores(NamedTuple):

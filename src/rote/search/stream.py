@@ -51,9 +51,7 @@ class Stream:
         self.cache = TreeCache(slots, lanes, most_entries, self.device, keeps_all=setup.options.keep_states)
         self.shapes = Shapes.of(setup.model, Shape(slots, lanes, most_entries))
         self.session: TreeSession = setup.model.open_tree(
-            slots,
-            self.shapes.rounded_entries(first_entries),
-            longest=limits.prefix_tokens + limits.suffix_tokens,
+            slots, self.shapes.rounded_entries(first_entries), longest=limits.prefix_tokens + limits.suffix_tokens
         )
         filler = Slot(SearchTask(0, (0,), (0,) * limits.suffix_tokens))
         self.state = self._fresh([filler] * slots)
@@ -234,11 +232,7 @@ class Stream:
 
     def _fresh(self, slots: list[Slot]) -> beam.BeamState:
         return fresh_state(
-            slots,
-            options=self.options,
-            viability=self.setup.viability,
-            limits=self.setup.limits,
-            device=self.device,
+            slots, options=self.options, viability=self.setup.viability, limits=self.setup.limits, device=self.device
         )
 
     def _admit(self, places: list[int]) -> None:

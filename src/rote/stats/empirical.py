@@ -66,12 +66,7 @@ class SamplingCheck:
 
 
 def check_sampling(
-    probabilities: ArrayLike,
-    hits: ArrayLike,
-    samples: ArrayLike,
-    *,
-    seed: int = 0,
-    simulations: int = SIMULATIONS,
+    probabilities: ArrayLike, hits: ArrayLike, samples: ArrayLike, *, seed: int = 0, simulations: int = SIMULATIONS
 ) -> SamplingCheck:
     """Compare k hits in M samples per window with the computed probabilities."""
     p = np.asarray(probabilities, dtype=np.float64)

@@ -113,11 +113,7 @@ class Units:
 
 
 def choose_units(
-    places: Places,
-    values: FloatArray | None = None,
-    *,
-    kind: UnitKind | None = None,
-    block_chars: int | None = None,
+    places: Places, values: FloatArray | None = None, *, kind: UnitKind | None = None, block_chars: int | None = None
 ) -> Units:
     """Documents if there are many of them or no more blocks than documents; otherwise blocks.
 

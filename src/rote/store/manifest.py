@@ -64,12 +64,7 @@ def versions() -> dict[str, str]:
 
 
 def write_manifest(
-    path: Path,
-    content: Mapping[str, Any],
-    identity: RunIdentity,
-    files: Iterable[Path],
-    *,
-    is_private: bool = False,
+    path: Path, content: Mapping[str, Any], identity: RunIdentity, files: Iterable[Path], *, is_private: bool = False
 ) -> None:
     """Write atomically, with `files` (inside the manifest's folder) bound by size and hash."""
     bound = {

@@ -6,17 +6,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from rote.report.figures.style import (
-    BLUE,
-    HEAT,
-    INK,
-    SERIES,
-    SOFT,
-    house_style,
-    new_figure,
-    percent_axis,
-    say_empty,
-)
+from rote.report.figures.style import BLUE, HEAT, INK, SERIES, SOFT, house_style, new_figure, percent_axis, say_empty
 from rote.stats.population import Floats, shell_shares
 
 HEAT_ROWS = 400
