@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rote.cli.progress import make_progress
-from rote.explore.explorer import ENTRIES, choose_room
 from rote.explore.montecarlo import MonteCarloOptions, sample_windows
 from rote.models.base import LanguageModel
 from rote.models.opening import open_model
@@ -78,18 +77,15 @@ class CellRuns:
             seed=config.seed,
             stops_when_lost=True,
         )
-        slots = sized.slots or choose_room(model, sized.limits, evaluations=ENTRIES).slots
-        sampled = sample_windows(model, windows, options, slots=slots, limits=sized.limits)
+        sampled = sample_windows(model, windows, options, slots=sized.slots, limits=sized.limits)
         found = {one.window.window_id: one for one in sampled}
         return [_sampled_row(row, found[row["window_id"]].curve) for row in rows]
 
     def _model_of(self, config: RunConfig) -> LanguageModel:
-        names = ("revision", "dtype", "device", "adapter", "tensor_parallel")
-        given = {name: getattr(config, name) for name in names}
-        wanted = given | {"model": config.model, "compile": config.compile}
+        wanted = config.loading | {"model": config.model, "compile": config.compile}
         if self._loaded is None or self._loaded.given != wanted:
             self._loaded = None  # before the next one comes: two may not fit
-            self._loaded = _Loaded(wanted, open_model(config.model, **given))
+            self._loaded = _Loaded(wanted, open_model(config.model, **config.loading))
         return self._loaded.model
 
 

@@ -15,7 +15,7 @@ import torch
 from rote.errors import ConfigError
 from rote.explore.ball import Ball
 from rote.explore.base import Exploration, ExploreTask
-from rote.explore.explorer import Explorer
+from rote.explore.explorer import ENTRIES, Explorer, choose_room
 from rote.explore.sampling import Tickets, Walks
 from rote.explore.tree import Tree
 from rote.models.base import TreeModel
@@ -74,9 +74,12 @@ class MonteCarloResult:
 
 
 def sample_windows(
-    model: TreeModel, windows: Iterable[Window], options: MonteCarloOptions, *, slots: int, limits: Limits
+    model: TreeModel, windows: Iterable[Window], options: MonteCarloOptions, *, slots: int | None, limits: Limits
 ) -> Iterator[MonteCarloResult]:
-    """One result a window, in the order in which windows end. Each depends on its window and the seed alone."""
+    """One result a window, in the order in which windows end. Each depends on its window and the seed alone.
+
+    Without `slots` there are as many as the device has room for.
+    """
     require_memory(
         options.samples * BYTES_PER_SAMPLE,
         torch.device("cpu"),
@@ -87,6 +90,7 @@ def sample_windows(
         ExploreTask(key, window.prefix_ids, _sample(window, options, model.eos_ids), name=window.window_id)
         for key, window in enumerate(windows)
     )
+    slots = slots or choose_room(model, limits, evaluations=ENTRIES).slots
     explorer = Explorer(model, options.policy, slots=slots, limits=limits)
     for _, result in explorer.run(tasks):
         yield result

@@ -195,7 +195,6 @@ def _from_text(given: McOptions) -> _Task:
 
 
 def _sampled(given: McOptions, task: _Task) -> list[dict[str, Any]]:
-    from rote.explore.explorer import ENTRIES, choose_room
     from rote.explore.montecarlo import MonteCarloOptions, sample_windows
     from rote.scan.source import fitted
 
@@ -211,8 +210,7 @@ def _sampled(given: McOptions, task: _Task) -> list[dict[str, Any]]:
         seed=given.seed,
         stops_when_lost=given.stop_lost,
     )
-    slots = config.slots or choose_room(task.model, config.limits, evaluations=ENTRIES).slots
-    results = sample_windows(task.model, task.windows, options, slots=slots, limits=config.limits)
+    results = sample_windows(task.model, task.windows, options, slots=config.slots, limits=config.limits)
     rows = {result.window.window_id: _row(result, task.bounds, given.interval) for result in results}
     return [rows[window.window_id] for window in task.windows]
 
