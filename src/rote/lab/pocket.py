@@ -53,12 +53,10 @@ def tiny_model(
     return make_model(TINY, "tiny", cache_dir=cache_dir, progress=progress)
 
 
-def smaller_tiny_model(
-    cache_dir: Path | None = None, *, progress: Callable[[TrainingProgress], None] | None = None
-) -> PocketModel:
+def smaller_tiny_model(cache_dir: Path | None = None) -> PocketModel:
     """A model of half the width on the same stream and tokens as the tiny one: the two make a scaling study."""
     training = replace(TINY.training, width=TINY.training.width // 2, feed_forward_width=96, heads=2)
-    return make_model(replace(TINY, training=training), "smaller", cache_dir=cache_dir, progress=progress)
+    return make_model(replace(TINY, training=training), "smaller", cache_dir=cache_dir)
 
 
 def make_model(

@@ -7,7 +7,6 @@ versions; the plan fixes seed and thread count.
 
 import json
 import math
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -60,7 +59,6 @@ class TrainingProgress(NamedTuple):
     step: int
     steps: int
     loss: float
-    seconds: float
 
 
 class PackedRows(NamedTuple):
@@ -77,22 +75,18 @@ def train(
     *,
     folder: Path,
     progress: Callable[[TrainingProgress], None] | None = None,
-    time_limit_seconds: float | None = None,
 ) -> Path:
-    """Train from scratch and save a Hugging Face folder (float32 safetensors and tokenizer) with `training.json`.
-
-    A run cut short by `time_limit_seconds` is saved too and says so in `training.json`; it is not repeatable.
-    """
+    """Train from scratch and save a Hugging Face folder (float32 safetensors and tokenizer) with `training.json`."""
     end_of_text = int(tokenizer.eos_token_id)
     rows = pack(documents, end_of_text=end_of_text, context=plan.context)
     with _repeatable(plan):
         model = build_model(plan, vocabulary_size=len(tokenizer), end_of_text=end_of_text)
-        losses, steps_planned = _fit(model, plan, rows, progress=progress, time_limit_seconds=time_limit_seconds)
+        losses = _fit(model, plan, rows, progress=progress)
     try:
         with _no_progress_bar():
             model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
-        summary = {"plan": asdict(plan), "steps_planned": steps_planned, "steps_done": len(losses), "losses": losses}
+        summary = {"plan": asdict(plan), "steps": len(losses), "losses": losses}
         (folder / "training.json").write_text(json.dumps(summary, indent=1), encoding="utf-8")
     except OSError as error:
         raise StorageError(
@@ -149,14 +143,12 @@ def _fit(
     rows: PackedRows,
     *,
     progress: Callable[[TrainingProgress], None] | None,
-    time_limit_seconds: float | None,
-) -> tuple[list[float], int]:
+) -> list[float]:
     optimizer = torch.optim.AdamW(
         model.parameters(), lr=plan.learning_rate, betas=(0.9, 0.95), weight_decay=plan.weight_decay
     )
     starts = range(0, len(rows.input_ids), plan.rows_per_step)[: plan.step_limit]
     losses: list[float] = []
-    started = time.perf_counter()
     model.train()
     for step, start in enumerate(starts):
         input_ids = rows.input_ids[start : start + plan.rows_per_step]
@@ -170,13 +162,10 @@ def _fit(
         optimizer.step()
         optimizer.zero_grad()
         losses.append(loss.item())
-        seconds = time.perf_counter() - started
         if progress is not None:
-            progress(TrainingProgress(step=step + 1, steps=len(starts), loss=losses[-1], seconds=seconds))
-        if time_limit_seconds is not None and seconds >= time_limit_seconds:
-            break
+            progress(TrainingProgress(step=step + 1, steps=len(starts), loss=losses[-1]))
     model.eval()
-    return losses, len(starts)
+    return losses
 
 
 @contextmanager

@@ -131,14 +131,14 @@ def _draw_line(axes: Axes, line: Line, number: int, *, beside: int, is_log: bool
             chosen = slice(number % BAR_EVERY, None, BAR_EVERY)
             axes.vlines(places[chosen], low[chosen], high[chosen], color=colour, alpha=0.5, linewidth=1.2)
         return
-    shifted = _shifted(axes, places, number, beside, is_log=is_log)
+    shifted = _shifted(places, number, beside, is_log=is_log)
     marker = MARKERS[number % len(MARKERS)]
     axes.plot(shifted, values, color=colour, linestyle=style, marker=marker, label=line.label, clip_on=False, zorder=3)
     has_bar = ~np.isnan(low)
     axes.vlines(shifted[has_bar], low[has_bar], high[has_bar], color=colour, alpha=0.5, linewidth=1.4)
 
 
-def _shifted(axes: Axes, places: np.ndarray, number: int, beside: int, *, is_log: bool) -> np.ndarray:
+def _shifted(places: np.ndarray, number: int, beside: int, *, is_log: bool) -> np.ndarray:
     if len(places) < 2 or beside < 2:
         return places
     offset = (number % beside - (beside - 1) / 2) * min(0.12 / beside, 0.03)

@@ -66,17 +66,13 @@ class Convergence:
     high: tuple[float, ...]
 
 
-def monte_carlo_convergence(
-    estimates: Sequence[Convergence], *, lower: float, upper: float, verbatim: float | None = None, title: str = ""
-) -> Figure:
+def monte_carlo_convergence(estimates: Sequence[Convergence], *, lower: float, upper: float, title: str = "") -> Figure:
     """Running estimates with their intervals against cost; the certified bounds as a band across."""
     figure, axes = new_figure(5.6, 3.4)
     with house_style():
         axes.axhspan(lower, upper, color=BLUE, alpha=0.12, linewidth=0, label="certified bounds")
         axes.axhline(lower, color=BLUE, linewidth=0.9)
         axes.axhline(upper, color=BLUE, linewidth=0.9)
-        if verbatim is not None:
-            axes.axhline(verbatim, color=BLUE, linewidth=0.9, linestyle=":", label="p_z alone")
         for one, colour in zip(estimates, (VERMILLION, ORANGE, *SERIES[2:]), strict=False):
             axes.fill_between(one.token_evaluations, one.low, one.high, color=colour, alpha=0.2, linewidth=0)
             axes.plot(one.token_evaluations, one.value, color=colour, label=one.label)
