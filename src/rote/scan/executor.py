@@ -102,7 +102,7 @@ def told_apart_by(model: LanguageModel) -> dict[str, Any]:
     """What makes two models the same model, wherever they lie."""
     known = asdict(model.identity)
     further = {name: known[name] for name in ("adapter_hash", "quantization") if known[name] is not None}
-    return {name: known[name] for name in ("weights_hash", "tokenizer_hash", "dtype")} | further
+    return model.identity.essentials | further
 
 
 def without_minimum(config: RunConfig) -> RunConfig:
