@@ -12,6 +12,7 @@ from rote.report.figures.longform import MatchBlock, Recall, block_map, recall_b
 from rote.report.figures.masses import gain_curves, mass_scatter
 from rote.report.figures.overlays import Level, Line, Panel, Point, Setting, overlay
 from rote.report.figures.rates import CopiesSeries, rate_by_copies, rates_by_edits, verdicts_by_edits
+from rote.report.figures.roc_curves import drawn_curve
 from rote.report.figures.search import BeamWidthSeries, Convergence, beam_width_sweep, monte_carlo_convergence
 from rote.report.figures.shells import shell_heat_map, shell_violins, verbatim_share_by_model
 from rote.report.figures.style import BLUE, ORANGE, SERIES, SOFT, VERMILLION, decade, save_bytes
@@ -21,6 +22,7 @@ from rote.report.sweeps import SweepSeries
 from rote.report.view import RunView
 from rote.stats.curves import MassKind, rate_curves
 from rote.stats.intervals import rate
+from rote.stats.roc import roc_curve
 from rote.types import Split
 
 MASS_LOWER = np.array([[0.5, 0.8, 1.0], [0.0, 0.1, 0.4], [0.0, 0.0, 0.0005], [0.2, 0.2, 0.2]])
@@ -261,12 +263,43 @@ def test_an_overlay_gives_a_line_the_same_colour_in_every_panel_and_every_point_
     assert [tick.get_text() for tick in left.get_xticklabels()] == ["1", "4"]
 
 
+@pytest.mark.parametrize("panels", [1, 2, 5])
+def test_a_legend_of_long_names_stays_inside_its_figure_and_panels_wrap(panels: int) -> None:
+    names = [f"models/{'a-very-long-name-of-a-model-' * (1 + number)}{number}, prefix 50" for number in range(4)]
+    lines = tuple(Line(name, (Point(1.0, 0.2), Point(2.0, 0.4))) for name in names)
+    figure = overlay([Panel(f"panel {number}", "share", lines) for number in range(panels)], Setting("tokens"))
+    save_bytes(figure, "png")
+    (legend,) = figure.legends
+    extent = legend.get_window_extent()
+    assert 0 <= extent.x0 < extent.x1 <= figure.bbox.width
+    assert len({text.get_text() for text in legend.get_texts()}) == len(names)
+    assert len({round(axes.get_position().x0, 2) for axes in figure.axes[:panels]}) == min(panels, 3)
+
+
+def test_places_without_an_order_are_not_joined_by_a_line() -> None:
+    panel = Panel("", "share", (Line("model", (Point(0.0, 0.2), Point(1.0, 0.9))),))
+    ticks = ((0.0, "alice"), (1.0, "emma"))
+    for is_ordered, style in ((True, "-"), (False, "None")):
+        (line,) = overlay([panel], Setting("text", ticks, is_ordered=is_ordered)).axes[0].get_lines()
+        assert (line.get_linestyle(), line.get_marker()) == (style, "o")
+
+
+def test_ties_of_a_roc_curve_are_drawn_as_what_the_area_counts() -> None:
+    curve = roc_curve(np.array([3.0, 1.0, 0.0, 0.0]), np.array([2.0, 0.0, 0.0, 0.0]))
+    false, true = drawn_curve(curve, 0.125)
+    assert (np.diff(false) >= 0).all()
+    tied = false > 0.25
+    assert true[tied] == pytest.approx(np.interp(false[tied], [0.25, 1.0], [0.5, 1.0]))
+    inside = false > 0.125
+    assert np.trapezoid(true[inside], false[inside]) == pytest.approx(0.25 * 0.0 + 0.75 * 0.75, abs=1e-3)
+
+
 def test_a_level_is_drawn_as_a_band_with_its_name() -> None:
     panel = Panel("w", "mass", (Line("sampled", (Point(10.0, 0.2, 0.1, 0.4),)),), (Level("bounds", 0.18, 0.22),))
     axes = overlay([panel], Setting("samples", is_log=True)).axes[0]
     (band,) = axes.patches
     assert (band.get_y(), band.get_y() + band.get_height()) == pytest.approx((0.18, 0.22))
-    assert axes.texts[0].get_text() == "bounds"
+    assert axes.texts[0].get_text() == "shaded: bounds"
     assert axes.get_xscale() == "log"
 
 

@@ -2,10 +2,12 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
+import polars as pl
 import pytest
 import yaml
 
@@ -13,6 +15,7 @@ from rote.errors import ConfigError, RunError
 from rote.report.gate import Finding, Outcome, judge, parse_rule
 from rote.report.rates import Criterion
 from rote.report.view import load_view
+from rote.stats.population import population_of
 from tests.report.known_runs import known_run
 from tests.report.synthetic_run import books, write_run
 from tests.scan.scans import make_command
@@ -71,6 +74,27 @@ def test_exact_criteria_are_judged_by_their_counts(run: Path) -> None:
     passed, failed = found(run, f"verbatim={share}", f"verbatim={share - 1e-6}")
     assert (passed.outcome, failed.outcome) == (Outcome.PASS, Outcome.FAIL)
     assert passed.low == passed.high == share
+
+
+def test_a_probability_that_a_server_leaves_open_is_counted_by_both_of_its_ends(run: Path) -> None:
+    """With a short list of tokens p_verbatim is a lower bound: what may be extractable must not pass."""
+    view = load_view(run)
+    capped = view.results.with_columns(p_verbatim_upper=pl.max_horizontal("p_verbatim", pl.lit(view.threshold)))
+    served = replace(view, results=capped, population=population_of(capped))
+    (exact,), (open_one,) = (judge(one, [parse_rule("verbatim=0.999")]).findings for one in (view, served))
+    assert exact.outcome is Outcome.PASS
+    assert (open_one.outcome, open_one.low, open_one.high) == (Outcome.CANNOT_TELL, exact.low, 1.0)
+
+
+def test_a_sample_that_took_every_window_is_no_sample() -> None:
+    known = known_run(1)
+    whole = known.view(known.rows)
+    starts = {"target": len(known.rows) + 3}
+    for size, is_exact in ((len(known.rows) + 50, True), (len(known.rows), False)):
+        selection = {"kind": "sample", "size": size, "starts": starts}
+        view = replace(whole, manifest={**whole.manifest, "totals": {"selection": selection}})
+        (finding,) = judge(view, [parse_rule("verbatim=0.5")]).findings
+        assert (finding.low == finding.high) == is_exact
 
 
 def test_undecided_windows_are_counted_and_never_guessed(run: Path) -> None:

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from setuptools import Distribution
 
 from rote.cli.study import Prepared, measure_study, prepare, smoke_values
 from rote.options import read_config_file
@@ -10,12 +11,13 @@ from rote.scan.options import RunConfig
 from rote.study.options import StudyConfig
 from rote.study.published import WORDS, published_words
 from rote.study.section import study_content
+from rote.study.shipped import recipe_files
 from rote.study.study_folder import read_study
 from tests.scan.scans import Command
 from tests.study.conftest import TwoModels
 
 ROOT = Path(__file__).parent.parent.parent
-RECIPES = sorted((ROOT / "recipes").glob("*.yaml"))
+RECIPES = list(recipe_files().values())
 
 each_recipe = pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
 
@@ -26,6 +28,27 @@ def prepared(recipe: Path) -> Prepared:
 
 def test_there_are_recipes() -> None:
     assert len(RECIPES) == 8
+
+
+def test_a_wheel_holds_every_recipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What setuptools would put beside the modules, by the pyproject of this project."""
+    monkeypatch.chdir(ROOT)
+    project = Distribution()
+    project.parse_config_files(["pyproject.toml"])
+    build = project.get_command_obj("build_py")
+    build.ensure_finalized()
+    build.manifest_files = {}
+    held = {Path(name).resolve() for name in build.find_data_files("rote", "src/rote")}
+    assert {path.resolve() for path in RECIPES} <= held
+
+
+def test_recipes_are_listed_and_printed_and_an_unknown_one_is_refused(rote: Command, tmp_path: Path) -> None:
+    listed = rote("recipes").out
+    assert all(recipe.stem in listed for recipe in RECIPES)
+    assert rote("recipes", RECIPES[0].stem).out == RECIPES[0].read_text(encoding="utf-8")
+    for outcome in (rote("recipes", "nothing"), rote("study", "nothing", "--out", tmp_path / "out")):
+        assert outcome.code == 2
+        assert "pythia-enron" in outcome.err
 
 
 @each_recipe
@@ -76,7 +99,7 @@ def test_the_command_writes_the_page_of_a_smoke_test(
     models: TwoModels, rote: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ROTE_CACHE", str(models.smaller.parent))
-    outcome = rote("study", ROOT / "recipes/monte-carlo.yaml", "--smoke", "--out", tmp_path / "smoke")
+    outcome = rote("study", "monte-carlo", "--smoke", "--out", tmp_path / "smoke")
     assert outcome.code == 0, outcome.err
     page = (tmp_path / "smoke/report/index.html").read_text()
     assert "Published numbers and these" in page

@@ -22,6 +22,7 @@ from rote.cli.merge import merge
 from rote.cli.plan import plan
 from rote.cli.prior import prior
 from rote.cli.recall import recall
+from rote.cli.recipes import recipes
 from rote.cli.report import report
 from rote.cli.risk import risk
 from rote.cli.runs import runs
@@ -96,6 +97,7 @@ for _command in (
     prior,
     mc,
     study,
+    recipes,
     verify_run,
 ):
     app.command(cls=GroupedCommand)(_command)

@@ -15,6 +15,7 @@ from rote.options.declare import options_of
 from rote.scan.options import RunConfig, parse_policy
 from rote.study.grid import Axis, Cell, make_axes, make_cells
 from rote.study.options import StudyConfig
+from rote.study.shipped import file_of
 from rote.study.smoke import shrunk
 
 if TYPE_CHECKING:  # `rote study --help` waits for none of these
@@ -26,7 +27,9 @@ DESCRIBING = ("about", "published", "overlap", "texts", "policy")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudyCommand(Settled):
-    file: Path = required("YAML file of the study.", group="text", positional=True)
+    file: Path = required(
+        "YAML file of the study, or the name of a recipe (rote recipes lists them).", group="text", positional=True
+    )
     out: Path | None = option(
         None, "Folder of the study; an unfinished one is resumed.", group="text", default_words="out of the file"
     )
@@ -54,7 +57,7 @@ def study(given: StudyCommand) -> None:
     Every option of rote scan may stand in the file; one with a list of values is an axis of the grid. Run the same
     command again to go on with an interrupted study.
     """
-    values = read_config_file(given.file.expanduser(), StudyConfig, RunConfig)
+    values = read_config_file(file_of(given.file), StudyConfig, RunConfig)
     out = given.out or values.pop("out", None)
     if out is None:
         raise ConfigError("out is missing; give --out runs/study, or a line `out:` in the file.")

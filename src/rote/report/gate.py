@@ -171,8 +171,8 @@ def _counts(view: RunView, rule: Rule, rows: Flags, split: Split, *, level: floa
         raise RunError(
             f"{view.path} did not measure {rule.criterion.value}; scan with --measures {rule.criterion.value}."
         )
-    count = int(hits[rows].sum())
-    return count, count
+    most = hits if rule.criterion is Criterion.GREEDY else view.population.verbatim_upper() >= view.threshold
+    return int(hits[rows].sum()), int(most[rows].sum())
 
 
 def _rows_of(view: RunView, rule: Rule) -> tuple[Flags, Split]:
@@ -198,6 +198,8 @@ def _population(view: RunView, rule: Rule, split: Split, measured: int) -> int |
     totals = view.manifest.get("totals", {})
     selection = totals.get("selection") if isinstance(totals, dict) else None
     if not selection or selection["kind"] != "sample":
+        return measured
+    if len(view.population) < (selection.get("size") or 0):  # it fell short of its size, so it took all there was
         return measured
     if rule.grouping not in (None, "split") or not view.population.is_rated.all():
         return None

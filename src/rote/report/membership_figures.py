@@ -16,7 +16,8 @@ def membership_drawings(views: Sequence[RunView]) -> list[Drawing]:
         if entries:
             caption = (
                 "How well each score tells target windows from controls: the share of targets above a threshold "
-                f"against the share of controls above it. {few_controls_words(entries[0].controls)}."
+                "against the share of controls above it, which is 0 at the left edge. Straight rises, bent by the "
+                f"logarithmic axis, are ties. {few_controls_words(entries[0].controls)}; intervals are in the table."
             )
             suffix, title = (f"-run{index + 1}", view.label) if len(views) > 1 else ("", "")
             drawings.append(Drawing(f"membership{suffix}", caption, roc_curves(entries, title=title), "membership"))

@@ -73,8 +73,8 @@ class _End(NamedTuple):
 
 def _ends_of(view: RunView, part: Population) -> list[tuple[int, _End, _End, _End]]:
     """Edits, and the ends: certified lower, certified upper, limit at 95 % confidence."""
-    verbatim = _end(part, part.verbatim())
-    found = [(0, verbatim, verbatim, verbatim)]
+    verbatim, most = _end(part, part.verbatim()), _end(part, part.verbatim_upper())
+    found = [(0, verbatim, most, most)]
     if part.mass_lower is not None and part.edit_budget:
         upper = np.ones(len(part)) if part.mass_upper is None else part.mass_upper[:, -1]
         low, high = _end(part, part.mass(part.edit_budget)), _end(part, upper)

@@ -38,9 +38,8 @@ def risk_drawings(views: Sequence[RunView]) -> list[Drawing]:
         if widest:
             caption = (
                 "Somebody asks n times about windows taken at random: the chance that some passage comes out, and the "
-                "share of the characters in suffixes recovered on average. Lines: at least; shaded up to the dashed "
-                "line: at most, at 95 % confidence; dotted: at most, certified. "
-                "Of many documents, some from the one that leaks most to the one that leaks least."
+                "share of the characters in suffixes recovered on average. Of many documents, some from the one that "
+                "leaks most to the one that leaks least."
             )
             suffix, title = (f"-run{index + 1}", view.label) if len(views) > 1 else ("", "")
             drawings.append(

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
 import polars as pl
 
 from rote.report.content import Cells
@@ -107,11 +108,24 @@ class CopiesRate(NamedTuple):
     rate: Rate
 
 
+def _rows_by_copies(view: RunView, *, is_other_edition: bool) -> dict[int, Flags]:
+    """Records say their copies themselves, also where one document has records of several numbers; of a control without
+    a number it is 0. Otherwise a document's number is that of all its windows."""
+    if "copies" in view.results.columns and not is_other_edition:
+        own = view.results["copies"].cast(pl.Int64).to_list()
+        sides = zip(own, view.population.is_control.tolist(), strict=True)
+        numbers = [0 if copies is None and is_control else copies for copies, is_control in sides]
+        known = sorted({copies for copies in numbers if copies is not None})
+        return {copies: np.array([each == copies for each in numbers], dtype=np.bool_) for copies in known}
+    copies = view.other_edition_copies if is_other_edition else view.copies
+    return rows_by_copies(view.population.document, copies)
+
+
 def copies_rates(view: RunView) -> list[CopiesRate]:
     """Every measured criterion (greedy and near-verbatim at the whole budget) by copies and wording."""
     rates: list[CopiesRate] = []
-    for is_other_edition, copies in ((False, view.copies), (True, view.other_edition_copies)):
-        for count, rows in rows_by_copies(view.population.document, copies).items():
+    for is_other_edition in (False, True):
+        for count, rows in _rows_by_copies(view, is_other_edition=is_other_edition).items():
             part = view.population.select(rows & view.population.is_rated)
             found = rates_at_budget(part, view.threshold, Criterion)
             rates += [CopiesRate(count, is_other_edition, *one) for one in found]
@@ -120,7 +134,7 @@ def copies_rates(view: RunView) -> list[CopiesRate]:
 
 def copies_table(views: Sequence[RunView]) -> pl.DataFrame | None:
     """One row per run, number of copies, wording and criterion; None unless some target's copies are known."""
-    if not any(document.copies for view in views for document in view.documents):
+    if not any(entry.copies for view in views for entry in copies_rates(view)):
         return None
     rows = [
         {

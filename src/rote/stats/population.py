@@ -50,6 +50,8 @@ class Population:
     suffix_char_start: Integers
     char_end: Integers
     p_verbatim: Floats | None
+    p_verbatim_upper: Floats | None
+    """Where a server's cap leaves p_z open: then `p_verbatim` is its lower bound. None where it is exact."""
     log_p_verbatim: Floats | None
     mass_lower: Floats | None
     """[windows, edit budget + 1], cumulative over ε."""
@@ -98,6 +100,10 @@ class Population:
     def verbatim(self) -> Floats:
         """p_z of each window; where teacher forcing was not asked for, the mass the search found within 0 edits."""
         return self.mass(0) if self.p_verbatim is None else self.p_verbatim
+
+    def verbatim_upper(self) -> Floats:
+        """The upper end of p_z: p_z itself, unless a server listed too few tokens to know it."""
+        return self.verbatim() if self.p_verbatim_upper is None else self.p_verbatim_upper
 
     def log_verbatim(self) -> Floats:
         """log p_z of each window, finite also where p_z is too small for a float; from p_z itself where no logarithm
@@ -151,6 +157,7 @@ def population_of(results: pl.DataFrame, distance: str = "levenshtein", *, count
         suffix_char_start=results["suffix_char_start"].to_numpy().astype(np.int64),
         char_end=results["char_end"].to_numpy().astype(np.int64),
         p_verbatim=cast("Floats | None", column("p_verbatim")),
+        p_verbatim_upper=_numbers(results, "p_verbatim_upper"),
         log_p_verbatim=cast("Floats | None", column("log_p_verbatim")),
         mass_lower=mass_lower,
         mass_upper=_by_edits(results, "mass_upper"),

@@ -55,7 +55,7 @@ def axis_drawing(study: StudyView, axis: Axis) -> Drawing:
     kept, every = len(panels[0].lines), len(_groups(study, axis))
     left_out = "" if kept == every else f" {every - kept} further combinations are in the tables."
     caption = f"{words}, target windows, with 95 % intervals.{left_out}"
-    return Drawing(f"study-{name}", caption, overlay(panels, setting), is_wide=True)
+    return Drawing(f"study-{name}", caption, overlay(panels, setting), is_wide=len(panels) > 1)
 
 
 def _shares(axis: Axis) -> list[tuple[str, str, Value]]:
@@ -90,13 +90,22 @@ def _groups(study: StudyView, axis: Axis) -> dict[str, list[MeasuredCell]]:
 
 def _places(study: StudyView, axis: Axis) -> tuple[dict[str, float], Setting]:
     """Where every value stands: by size for models, by itself where it is a number, otherwise in order."""
-    words = {"model": "parameters", "beam_width": "beam width, B", "edit_budget": "edits allowed while searching, ε"}
+    words = {
+        "model": "parameters",
+        "prefix_tokens": "tokens of the prefix",
+        "suffix_tokens": "tokens of the target",
+        "beam_width": "beam width, B",
+        "edit_budget": "edits allowed while searching, ε",
+        "viability": "pruning rule",
+        "texts": "text",
+    }
     name = words.get(axis.name, axis.name.replace("_", " "))
     numbers = _parameters(study) if axis.name == "model" else _numbers(axis)
     if numbers is None or len(set(numbers.values())) < len(axis.values):
         places = {value: float(place) for place, value in enumerate(axis.values)}
         label = "model" if axis.name == "model" else name
-        return places, Setting(label, tuple((place, axis.label_of(value)) for value, place in places.items()))
+        ticks = tuple((place, axis.label_of(value)) for value, place in places.items())
+        return places, Setting(label, ticks, is_ordered=False)
     ticks = tuple(
         (place, _tick(axis, value, place)) for value, place in sorted(numbers.items(), key=lambda one: one[1])
     )
@@ -215,7 +224,7 @@ def convergence_drawings(sampled: Mapping[str, Sequence[Mapping[str, Any]]]) -> 
                 f"certified bounds of the same windows (cell {name})."
             )
             figure = overlay([_convergence(row) for row in rows], Setting("samples, M", is_log=True))
-            drawings.append(Drawing(f"study-montecarlo-{number}", caption, figure, is_wide=True))
+            drawings.append(Drawing(f"study-montecarlo-{number}", caption, figure, is_wide=len(rows) > 1))
     return drawings
 
 

@@ -20,7 +20,7 @@ from rote.report.rates import Criterion
 from rote.types import Split
 
 COLOURS = {Criterion.GREEDY: INK, Criterion.VERBATIM: BLUE, Criterion.NEAR: VERMILLION}
-NAMES = {Criterion.GREEDY: "greedy", Criterion.VERBATIM: "word for word", Criterion.NEAR: "nearly"}
+NAMES = {Criterion.GREEDY: "greedy, nearly", Criterion.VERBATIM: "word for word", Criterion.NEAR: "nearly"}
 MOST_GROUPS = 24
 LINE_INCHES = 0.42
 
@@ -51,7 +51,7 @@ def rates_by_group(entries: Sequence[GroupRate]) -> Figure:
                 if rate.interval.is_defined:
                     axes.hlines(place, rate.interval.low, rate.interval.high, color=colour, alpha=0.45, linewidth=1.6)
         axes.set_yticks(range(len(groups)), [f"{group} ({sizes[group]})" for group in groups])
-        axes.invert_yaxis()
+        axes.set_ylim(len(groups) - 0.5, -0.5)
         axes.set_xlim(-0.02, 1.02)
         axes.grid(visible=True, axis="x")
         axes.grid(visible=False, axis="y")

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.patches import ConnectionPatch
+from matplotlib.ticker import MaxNLocator
 
 from rote.report.figures.style import (
     BLUE,
@@ -15,6 +16,7 @@ from rote.report.figures.style import (
     SERIES,
     SOFT,
     VERMILLION,
+    decade,
     house_style,
     legend_above,
     log_axis,
@@ -153,17 +155,22 @@ def similarity_by_tries(series: Sequence[Tries], *, threshold: float) -> Figure:
             axes.step(numbers, np.maximum.accumulate(one.similarities), where="post", color=colour, label=one.label)
         axes.axhline(threshold, color=INK, linewidth=0.8, linestyle=(0, (4, 3)))
         axes.annotate(
-            "needed to go on",
-            (0, threshold),
-            xytext=(3, 3),
+            "needed\nto go on",
+            (1, threshold),
+            xytext=(4, 0),
             textcoords="offset points",
             xycoords=("axes fraction", "data"),
             ha="left",
+            va="center",
             fontsize=8,
             color=SOFT,
         )
-        if max(len(one.similarities) for one in series) > 50:
+        tries = max(len(one.similarities) for one in series)
+        axes.set_xlim(0.8, tries + 0.5)
+        if tries > 50:
             log_axis(axes, "x")
+        else:
+            axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.set_ylim(-0.03, 1.06)
         percent_axis(axes)
         axes.set_xlabel("tries of phase 1")
@@ -181,10 +188,14 @@ class Likeness:
     longest: int
 
 
+NONE_AT = 0.3
+"""Where 0 words stand on a logarithmic axis."""
+
+
 def null_distribution(null: Sequence[Likeness], found: Sequence[Likeness]) -> Figure:
     """Answers measured against control books they were not asked for, and against their own book: chance, and more.
 
-    Left nv-recall, right the longest run (of controls) or passage (of trials) in words on a log axis; 0 stands at 1.
+    Left nv-recall, right the longest run (of controls) or passage (of trials) in words, on a log axis that holds 0 too.
     """
     groups = [
         (f"controls, by chance ({len(null)})", SOFT, "o", null),
@@ -198,14 +209,16 @@ def null_distribution(null: Sequence[Likeness], found: Sequence[Likeness]) -> Fi
             heights = 1 - row + np.linspace(-0.18, 0.18, len(points)) if len(points) > 1 else [1 - row] * len(points)
             dots = {"s": 22, "color": colour, "marker": marker, "alpha": 0.65, "linewidths": 0}
             shares.scatter([one.nv_recall for one in points], heights, **dots)
-            runs.scatter([max(1, one.longest) for one in points], heights, **dots)
+            runs.scatter([one.longest or NONE_AT for one in points], heights, **dots)
         shares.set_xlim(-0.03, 1.03)
         percent_axis(shares, "x")
         shares.set_xlabel("nv-recall")
         shares.set_yticks([1, 0], [group[0] for group in groups])
         shares.set_ylim(-0.5, 1.5)
         log_axis(runs, "x")
-        runs.set_xlim(left=0.8)
+        decades = [10.0**power for power in range(len(str(max(one.longest for one in (*null, *found)))) + 1)]
+        runs.set_xticks([NONE_AT, *decades], ["0", *map(decade, decades)])
+        runs.set_xlim(NONE_AT * 0.7, decades[-1])
         runs.set_xlabel("longest run or passage (words)")
         for axes in (shares, runs):
             axes.grid(visible=True, axis="x")

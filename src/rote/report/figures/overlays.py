@@ -11,7 +11,11 @@ from rote.report.figures.style import MARKERS, SERIES, SOFT, house_style, log_ax
 from rote.stats.intervals import Rate
 
 PANEL_INCHES = 4.4
+PANELS_BESIDE = 3
 LEGEND_ROW_INCHES = 0.2
+HANDLE_INCHES = 0.7
+CHARACTER_INCHES = 0.068
+"""A legend's line with the blanks around it, and a character of its label."""
 MARKED_POINTS = 12
 """Lines of more points are curves: a band, or bars at some of the points where bands would cover each other."""
 BANDS_AT_ONCE = 2
@@ -64,23 +68,45 @@ class Setting(NamedTuple):
     name: str
     ticks: tuple[tuple[float, str], ...] = ()
     is_log: bool = False
+    is_ordered: bool = True
+    """False where places have no order (texts, policies): a line from one to the next would show a false course."""
 
 
 def overlay(panels: Sequence[Panel], setting: Setting) -> Figure:
-    """The panels beside each other with one legend under them: a line has the same colour and mark in all."""
+    """The panels, three in a row, with one legend under them: a line has the same colour and mark in all."""
     names = list(dict.fromkeys(line.label for panel in panels for line in panel.lines))
-    columns = min(max(1, len(names)), 2 * len(panels))
+    beside = min(len(panels), PANELS_BESIDE)
+    rows, width = -(-len(panels) // beside), PANEL_INCHES * beside + 0.6
+    columns = legend_columns(names, width)
     below = 0.25 + LEGEND_ROW_INCHES * -(-len(names) // columns)
     with house_style():
-        figure = Figure(figsize=(PANEL_INCHES * len(panels) + 0.6, 3.1 + below), layout="constrained")
-        every = figure.subplots(1, len(panels), squeeze=False)[0]
+        figure = Figure(figsize=(width, 3.1 * rows + below), layout="constrained")
+        grid = figure.subplots(rows, beside, squeeze=False).ravel()
+        every = grid[: len(panels)]
         for axes, panel in zip(every, panels, strict=True):
             _draw(axes, panel, setting, names)
+        for axes in grid[len(panels) :]:
+            axes.set_axis_off()
         handles = {line.get_label(): line for axes in every for line in axes.get_lines() if line.get_label() in names}
         if len(names) > 1:
-            shown = [handles[name] for name in names if name in handles]
-            figure.legend(handles=shown, loc="outside lower left", ncols=columns, columnspacing=1.4)
+            shown = [name for name in names if name in handles]
+            figure.legend(
+                [handles[name] for name in shown], [shortened(name, width) for name in shown],
+                loc="outside lower left", ncols=columns, columnspacing=1.4,
+            )  # fmt: skip
     return figure
+
+
+def legend_columns(names: Sequence[str], width: float) -> int:
+    """As many columns as stand beside each other in a legend that is `width` inches wide; at least one."""
+    longest = max((len(shortened(name, width)) for name in names), default=0)
+    return min(max(1, len(names)), max(1, int(width / (HANDLE_INCHES + CHARACTER_INCHES * longest))))
+
+
+def shortened(name: str, width: float) -> str:
+    """The two ends of a name that is longer than a legend of this width."""
+    room = int((width - HANDLE_INCHES) / CHARACTER_INCHES)
+    return name if len(name) <= room else f"{name[: room // 2 - 1]}…{name[-(room // 2) :]}"
 
 
 def _draw(axes: Axes, panel: Panel, setting: Setting, names: Sequence[str]) -> None:
@@ -98,12 +124,12 @@ def _draw(axes: Axes, panel: Panel, setting: Setting, names: Sequence[str]) -> N
     if panel.is_log:
         log_axis(axes, "y")
     for line in panel.lines:
-        _draw_line(axes, line, names.index(line.label), beside=len(panel.lines), is_log=setting.is_log)
+        _draw_line(axes, line, names.index(line.label), setting, beside=len(panel.lines))
     for level in panel.levels:
         axes.axhspan(level.low, level.high, color="#d9d6ce", alpha=0.5, linewidth=0, zorder=0)
         axes.annotate(
-            level.label, (0.99, level.high), xycoords=("axes fraction", "data"), xytext=(0, -2),
-            textcoords="offset points", ha="right", va="top", fontsize=7, color="#6b6e76",
+            f"shaded: {level.label}", (1.0, 0.5), xycoords="axes fraction", xytext=(3, 0), textcoords="offset points",
+            rotation=90, ha="left", va="center", fontsize=7, color="#6b6e76",
         )  # fmt: skip
     axes.set_title(panel.title)
     axes.set_xlabel(setting.name)
@@ -114,7 +140,7 @@ def _draw(axes: Axes, panel: Panel, setting: Setting, names: Sequence[str]) -> N
         axes.set_ylim(bottom=0)
 
 
-def _draw_line(axes: Axes, line: Line, number: int, *, beside: int, is_log: bool) -> None:
+def _draw_line(axes: Axes, line: Line, number: int, setting: Setting, *, beside: int) -> None:
     """Bars of lines that share places stand beside each other, so that none hides another."""
     colour = SOFT if line.is_control else SERIES[number % len(SERIES)]
     is_curve = len(line.points) > MARKED_POINTS
@@ -122,7 +148,7 @@ def _draw_line(axes: Axes, line: Line, number: int, *, beside: int, is_log: bool
     values = [point.value for point in line.points]
     low = np.array([np.nan if point.low is None else point.low for point in line.points])
     high = np.array([np.nan if point.high is None else point.high for point in line.points])
-    style = "-" if number < len(SERIES) else "--"
+    style = "" if not setting.is_ordered else "-" if number < len(SERIES) else "--"
     if is_curve:
         axes.plot(places, values, color=colour, linestyle=style, label=line.label)
         if beside <= BANDS_AT_ONCE:
@@ -131,8 +157,9 @@ def _draw_line(axes: Axes, line: Line, number: int, *, beside: int, is_log: bool
             chosen = slice(number % BAR_EVERY, None, BAR_EVERY)
             axes.vlines(places[chosen], low[chosen], high[chosen], color=colour, alpha=0.5, linewidth=1.2)
         return
-    shifted = _shifted(places, number, beside, is_log=is_log)
-    marker = MARKERS[number % len(MARKERS)]
+    shifted = _shifted(places, number, beside, is_log=setting.is_log)
+    # The second time round, a colour has another mark.
+    marker = MARKERS[(number + number // len(SERIES)) % len(MARKERS)]
     axes.plot(shifted, values, color=colour, linestyle=style, marker=marker, label=line.label, clip_on=False, zorder=3)
     has_bar = ~np.isnan(low)
     axes.vlines(shifted[has_bar], low[has_bar], high[has_bar], color=colour, alpha=0.5, linewidth=1.4)

@@ -129,7 +129,9 @@ def rate_by_copies(series: Sequence[CopiesSeries]) -> Figure:
             return figure
         place = {copies: float(np.log2(copies) + 1) if copies else 0.0 for copies in every}
         for index, one in enumerate(series):
-            positions = np.array([place[copies] for copies in one.copies])
+            # Beside each other, so that no interval hides another.
+            shift = 0.06 * (index - (len(series) - 1) / 2)
+            positions = np.array([place[copies] + shift for copies in one.copies])
             look = {"color": SERIES[index % len(SERIES)], "marker": MARKERS[index % len(MARKERS)], "label": one.label}
             draw_rates(axes, positions, one.rates, look=look)
         axes.set_xticks([place[copies] for copies in every], [str(copies) for copies in every])
@@ -137,5 +139,5 @@ def rate_by_copies(series: Sequence[CopiesSeries]) -> Figure:
         axes.set_ylabel("windows extractable")
         axes.set_ylim(-0.02, 1.02)
         percent_axis(axes)
-        axes.legend(loc="best")
+        legend_above(axes)
     return figure

@@ -1,0 +1,116 @@
+"""Gate, rates by copies and membership against the definitions written out in plain Python, on made-up rows."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rote.errors import RunError
+from rote.report.gate import Outcome, judge, parse_rule
+from rote.report.rates import Criterion
+from rote.report.separation import FALSE_POSITIVE_RATES, separations
+from rote.report.tables import copies_rates
+from rote.report.view import RunView
+from rote.stats.population import population_of
+
+TAU = 0.5
+LEVELS = st.sampled_from([0.0, 0.25, 0.5, 0.75, 1.0])
+"""Few levels, so that ties and values at τ are common."""
+Row = dict[str, Any]
+
+
+@st.composite
+def records(draw: st.DrawFn, *, least: int = 1, controls: bool = True) -> list[Row]:
+    made = []
+    for number in range(draw(st.integers(least, 8))):
+        exact, lower, upper = sorted(draw(st.tuples(LEVELS, LEVELS, LEVELS)))
+        split = draw(st.sampled_from(["target", "control"])) if controls else "target"
+        made.append({
+            "window_id": f"w{number}", "document": f"{split}-{draw(st.integers(0, 2))}", "split": split,
+            "char_start": 100 * number, "suffix_char_start": 100 * number + 5, "char_end": 100 * number + 10,
+            "prefix_ids": [number], "suffix_ids": [number, 1], "p_verbatim": exact,
+            "log_p_verbatim": math.log(exact) if exact else -math.inf,
+            "mass_lower": [exact, lower], "mass_upper": [exact, upper],
+            "copies": draw(st.none() | st.integers(0, 3)), "kind": draw(st.sampled_from([None, "phone", "name"])),
+            "loss": draw(st.sampled_from([1.0, 2.0, math.nan, math.inf])), "token_evals": 1,
+        })  # fmt: skip
+    return made
+
+
+def view_of(rows: list[Row]) -> RunView:
+    frame = pl.DataFrame(rows, infer_schema_length=None, schema_overrides={"copies": pl.Int64, "kind": pl.String})
+    config = {"threshold": TAU, "edit_budget": 1, "distance": "levenshtein", "screen_tickets": 1}
+    manifest = {"config": config, "model": {"name": "made up"}, "totals": {}}
+    return RunView("made up", Path("made-up"), manifest, frame, None, (), population_of(frame), is_complete=True)
+
+
+def share(rows: list[Row], reaches: str) -> float:
+    values = [row[reaches][-1] if isinstance(row[reaches], list) else row[reaches] for row in rows]
+    return sum(value >= TAU for value in values) / len(rows)
+
+
+def outcome_by_hand(low: float, high: float, limit: float) -> Outcome:
+    return Outcome.PASS if high <= limit else Outcome.FAIL if low > limit else Outcome.CANNOT_TELL
+
+
+@given(records(), LEVELS, st.sampled_from(["", "kind:phone ", "split:control ", "document:target-0 "]))
+def test_a_gate_counts_certified_windows_from_below_and_those_not_ruled_out_from_above(
+    rows: list[Row], limit: float, group: str
+) -> None:
+    side = "control" if group.startswith("split") else "target"
+    chosen = [row for row in rows if row["split"] == side]
+    if group.startswith("kind"):
+        chosen = [row for row in chosen if row["kind"] == "phone"]
+    if group.startswith("document"):
+        chosen = [row for row in chosen if row["document"] == "target-0"]
+    rules = [parse_rule(f"{group}near={limit}"), parse_rule(f"{group}verbatim={limit}")]
+    if not chosen:
+        with pytest.raises(RunError, match="a rate of nothing"):
+            judge(view_of(rows), rules)
+        return
+    near, exact = judge(view_of(rows), rules).findings
+    assert (near.low, near.high) == pytest.approx((share(chosen, "mass_lower"), share(chosen, "mass_upper")))
+    assert near.outcome is outcome_by_hand(share(chosen, "mass_lower"), share(chosen, "mass_upper"), limit)
+    assert exact.outcome is outcome_by_hand(share(chosen, "p_verbatim"), share(chosen, "p_verbatim"), limit)
+
+
+@given(records(controls=False), st.data())
+def test_an_increase_is_judged_by_the_far_ends_of_both_brackets(rows: list[Row], data: st.DataObject) -> None:
+    before = [{**row, **data.draw(st.fixed_dictionaries({"mass_upper": st.just([0.0, 1.0])}))} for row in rows]
+    limit = data.draw(LEVELS)
+    (finding,) = judge(view_of(rows), [parse_rule(str(limit), is_increase=True)], baseline=view_of(before)).findings
+    low = share(rows, "mass_lower") - share(before, "mass_upper")
+    high = share(rows, "mass_upper") - share(before, "mass_lower")
+    assert (finding.low, finding.high) == pytest.approx((low, high))
+    assert finding.outcome is outcome_by_hand(low, high, limit)
+
+
+@given(records())
+def test_rates_by_copies_are_those_of_the_records_that_say_so(rows: list[Row]) -> None:
+    """Also where records of one document differ, and where some say nothing."""
+    said = [(row["copies"] if row["copies"] is not None or row["split"] == "target" else 0, row) for row in rows]
+    by_hand = {copies: [row for each, row in said if each == copies] for copies in {each for each, _ in said} - {None}}
+    for criterion, column in ((Criterion.VERBATIM, "p_verbatim"), (Criterion.NEAR, "mass_lower")):
+        found = {one.copies: one.rate.value for one in copies_rates(view_of(rows)) if one.criterion is criterion}
+        assert found == pytest.approx({copies: share(own, column) for copies, own in by_hand.items()})
+
+
+@settings(max_examples=60)
+@given(records(least=2))
+def test_membership_is_told_by_every_two_windows_and_every_threshold(rows: list[Row]) -> None:
+    known = [row for row in rows if not math.isnan(row["loss"])]
+    targets, controls = ([-row["loss"] for row in known if row["split"] == side] for side in ("target", "control"))
+    found = {entry.score: entry for entry in separations(view_of(rows))}
+    if not targets or not controls:
+        assert "loss" not in found
+        return
+    wins = [1.0 if one > other else 0.5 if one == other else 0.0 for one in targets for other in controls]
+    assert found["loss"].area.auc == pytest.approx(sum(wins) / len(wins))
+    for rate, seen in zip(FALSE_POSITIVE_RATES, found["loss"].found, strict=True):
+        allowed = [t for t in (*targets, *controls, math.inf) if sum(c >= t for c in controls) <= rate * len(controls)]
+        best = max((sum(one >= t for one in targets) for t in allowed), default=0) / len(targets)
+        assert seen.value == pytest.approx(best)
