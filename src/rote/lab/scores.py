@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from statistics import NormalDist
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from rote.types import Interval
 
-Floats = NDArray[np.float64]
 RESAMPLES = 4000
 
 

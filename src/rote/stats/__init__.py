@@ -11,6 +11,5 @@ planning      samples and token evaluations before a run
 compare       two runs on the same windows
 multiplicity  many tests at once: Holm
 empirical     sampled hits against computed probabilities
-verdicts      certified bounds beside a sampled estimate
 population    what a set of windows says together
 """

@@ -8,7 +8,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,7 +19,6 @@ from rote.stats.queries import FloatArray, queries_needed_from_log
 from rote.stats.units import Places, Units, choose_units
 
 PROBABILITIES = (0.1, 0.5, 0.9, 0.999)
-Key = TypeVar("Key", int, str)
 
 
 class MassKind(StrEnum):
