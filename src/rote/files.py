@@ -7,8 +7,10 @@ import errno
 import json
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 _KINDS = (
     (stat.S_ISDIR, "it is a folder"),
@@ -30,12 +32,19 @@ def require_regular(path: str | Path) -> None:
 
 def read_bytes(path: str | Path, *, most: int | None = None) -> bytes:
     """The content of a regular file, or its first `most` bytes."""
+    with open_regular(path) as file:
+        return file.read(-1 if most is None else most)
+
+
+@contextmanager
+def open_regular(path: str | Path) -> Iterator[BinaryIO]:
+    """A regular file, to be read."""
     require_regular(path)
     # Without waiting, and looked at again: the name may lead elsewhere by now.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as file:
         _check(os.fstat(descriptor).st_mode, path)
-        return file.read(-1 if most is None else most)
+        yield file
 
 
 def _check(mode: int, path: str | Path) -> None:

@@ -15,6 +15,7 @@ from run_samples import IDENTITY, MANIFEST, Killed, add, killed_at, open_session
 
 from rote.corpus.documents import Document
 from rote.errors import DamageError, RunError
+from rote.store import texts as store_texts
 from rote.store.columns import Column, Schema
 from rote.store.identity import read_identity
 from rote.store.parquet_tables import read_table
@@ -149,6 +150,21 @@ def test_fresh_start_killed_at_any_call_never_reads_a_block_of_the_run_before(
         if stored.values == hotter:
             with open_session(path, identity=hotter) as session:
                 assert session.read_block("one") is None
+
+
+@pytest.mark.parametrize(("characters", "texts"), [(1 << 24, 1 << 16), (7, 1 << 16), (1 << 24, 2)])
+def test_texts_in_several_batches_are_one_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, characters: int, texts: int
+) -> None:
+    monkeypatch.setattr(store_texts, "BATCH_CHARACTERS", characters)
+    monkeypatch.setattr(store_texts, "BATCH_TEXTS", texts)
+    documents = [Document.from_text(f"{number}.txt", "word " * number, split=Split.TARGET) for number in range(5)]
+    with open_session(tmp_path) as session:
+        session.write_texts(documents)
+        session.write_texts(documents)
+    stored = read_table(tmp_path / "texts.parquet").to_pylist()
+    assert [(row["name"], row["text"]) for row in stored] == [(one.name, one.text) for one in documents]
+    verify_run(tmp_path)
 
 
 def test_texts_are_written_once_and_again_when_damaged(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rote.corpus.plain import read_plain_text
+from rote.corpus.plain import read_plain_lines
 from rote.errors import TextError
 from rote.files import parse_json
 
@@ -20,8 +20,7 @@ class JsonLine(NamedTuple):
 
 def read_json_lines(path: Path) -> Iterator[JsonLine]:
     """The objects of a file in its order; empty lines are passed over, anything else is refused with its line."""
-    # Not splitlines(): JSON strings may hold U+2028 and the like, which are not line ends of the file.
-    for number, line in enumerate(read_plain_text(path).split("\n"), start=1):
+    for number, line in enumerate(read_plain_lines(path), start=1):
         if not line.strip():
             continue
         place = f"{path}, line {number}"

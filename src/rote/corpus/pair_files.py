@@ -21,7 +21,7 @@ from typing import Any
 
 from rote.corpus.json_lines import read_json_lines
 from rote.corpus.plain import read_plain_text
-from rote.corpus.token_arrays import Ids, read_array, token_rows
+from rote.corpus.token_arrays import Ids, SharedIds, read_array, token_rows
 from rote.errors import TextError
 from rote.types import Split
 
@@ -197,9 +197,10 @@ def _array_pairs(path: Path) -> Iterator[Pair]:
     prefixes, suffixes = read_ids(path), read_ids(path.with_name(f"{name}_suffix{path.suffix}"))
     if len(prefixes) != len(suffixes):
         raise TextError(f"{path} has {len(prefixes)} prefixes, but there are {len(suffixes)} suffixes beside it.")
+    shared = SharedIds()
     for number, (prefix, suffix) in enumerate(zip(prefixes, suffixes, strict=True)):
         own, place = f"{name}#{number}", f"{path}, row {number}"
-        yield Pair(own, own, Split.TARGET, place, tuple(prefix.tolist()), tuple(suffix.tolist()))
+        yield Pair(own, own, Split.TARGET, place, shared(prefix.tolist()), shared(suffix.tolist()))
 
 
 def _cut_pairs(path: Path, prefix_tokens: int, suffix_tokens: int) -> Iterator[Pair]:

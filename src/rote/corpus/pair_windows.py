@@ -4,7 +4,7 @@ Pairs of one document stand behind each other in its text; a marked text is its 
 whole prefix and the whole suffix; only the prefix of a marked span, which may be a book, is cut to its last tokens.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -12,12 +12,14 @@ import numpy as np
 
 from rote.corpus.documents import Document
 from rote.corpus.order import SmallestRanks, limit_ranks, sample_ranks
+from rote.corpus.packed_windows import PackedWindows
 from rote.corpus.pair_files import Pair
 from rote.corpus.pairs import JoinedPair, TextPair, join_pairs, require_both_sides
 from rote.corpus.select import share_out
 from rote.corpus.windows import (
     CHARACTERS_PER_TOKEN,
     CUT_MARGIN_CHARACTERS,
+    SLICES_PER_BATCH,
     ChoiceName,
     Selection,
     Tokenizer,
@@ -41,7 +43,7 @@ class PairTokenizer(Tokenizer, Protocol):
 class PairWindows:
     """One window per pair, in order, and the texts they stand in."""
 
-    windows: list[Window]
+    windows: PackedWindows
     documents: list[Document]
     merged: int
     """Windows in which a token reaches over the boundary of prefix and suffix; it belongs to the suffix whole."""
@@ -51,34 +53,41 @@ def pair_windows(
     pairs: Sequence[Pair], tokenizer: PairTokenizer, *, bos_id: int | None, marked_prefix_tokens: int
 ) -> PairWindows:
     """BOS stands before every prefix, token ids included, and is counted among the tokens of a marked prefix."""
-    documents = _Documents()
-    windows, merged = [], 0
-    for pair, cut in zip(pairs, _cut(pairs, tokenizer, marked_prefix_tokens), strict=True):
-        require_both_sides(cut.joined, pair.place, bos_id=bos_id)
-        offset = documents.place(pair, cut.text) + cut.skipped
-        prefix_ids = cut.joined.prefix_ids
-        if pair.text is not None:
-            prefix_ids = prefix_ids[max(0, len(prefix_ids) - marked_prefix_tokens + (bos_id is not None)) :]
-        windows.append(
-            Window(
-                window_id=pair.name,
-                document=pair.document,
-                split=pair.split,
-                char_start=offset,
-                suffix_char_start=offset + cut.joined.suffix_char_start,
-                char_end=offset + cut.length,
-                prefix_ids=(() if bos_id is None else (bos_id,)) + prefix_ids,
-                suffix_ids=cut.joined.suffix_ids,
-                further={"copies": pair.copies, "kind": pair.kind, "tags": list(pair.tags)},
-            )
-        )
-        merged += not cut.joined.is_clean
-    return PairWindows(windows, documents.made(), merged)
+    documents, merged = _Documents(), 0
+
+    def windows() -> Iterator[Window]:
+        nonlocal merged
+        for pair, cut in zip(pairs, _cut(pairs, tokenizer, marked_prefix_tokens), strict=True):
+            require_both_sides(cut.joined, pair.place, bos_id=bos_id)
+            merged += not cut.joined.is_clean
+            offset = documents.place(pair, cut.text) + cut.skipped
+            yield _window(pair, cut, offset, bos_id=bos_id, marked_prefix_tokens=marked_prefix_tokens)
+
+    packed = PackedWindows(windows())
+    return PairWindows(packed, documents.made(), merged)
 
 
-def longest_of(windows: Sequence[Window]) -> tuple[int, int]:
+def _window(pair: Pair, cut: "_Cut", offset: int, *, bos_id: int | None, marked_prefix_tokens: int) -> Window:
+    prefix_ids = cut.joined.prefix_ids
+    if pair.text is not None:
+        prefix_ids = prefix_ids[max(0, len(prefix_ids) - marked_prefix_tokens + (bos_id is not None)) :]
+    return Window(
+        window_id=pair.name,
+        document=pair.document,
+        split=pair.split,
+        char_start=offset,
+        suffix_char_start=offset + cut.joined.suffix_char_start,
+        char_end=offset + cut.length,
+        prefix_ids=(() if bos_id is None else (bos_id,)) + prefix_ids,
+        suffix_ids=cut.joined.suffix_ids,
+        further={"copies": pair.copies, "kind": pair.kind, "tags": list(pair.tags)},
+    )
+
+
+def longest_of(windows: Iterable[Window]) -> tuple[int, int]:
     """Tokens of the longest prefix and of the longest suffix."""
-    return max(len(window.prefix_ids) for window in windows), max(len(window.suffix_ids) for window in windows)
+    lengths = [(len(window.prefix_ids), len(window.suffix_ids)) for window in windows]
+    return max(prefix for prefix, _ in lengths), max(suffix for _, suffix in lengths)
 
 
 class ChosenPairs(NamedTuple):
@@ -119,12 +128,13 @@ class _Cut(NamedTuple):
     length: int
 
 
-def _cut(pairs: Sequence[Pair], tokenizer: PairTokenizer, marked_prefix_tokens: int) -> list[_Cut]:
-    texts = [_text_pair(pair, marked_prefix_tokens) for pair in pairs if isinstance(pair.suffix, str)]
-    joined = zip(texts, join_pairs(texts, tokenizer), strict=True)
-    return [
-        _of_text(pair, *next(joined)) if isinstance(pair.suffix, str) else _of_ids(pair, tokenizer) for pair in pairs
-    ]
+def _cut(pairs: Sequence[Pair], tokenizer: PairTokenizer, marked_prefix_tokens: int) -> Iterator[_Cut]:
+    for first in range(0, len(pairs), SLICES_PER_BATCH):
+        batch = pairs[first : first + SLICES_PER_BATCH]
+        texts = [_text_pair(pair, marked_prefix_tokens) for pair in batch if isinstance(pair.suffix, str)]
+        joined = zip(texts, join_pairs(texts, tokenizer), strict=True)
+        for pair in batch:
+            yield _of_text(pair, *next(joined)) if isinstance(pair.suffix, str) else _of_ids(pair, tokenizer)
 
 
 def _text_pair(pair: Pair, marked_prefix_tokens: int) -> TextPair:
@@ -162,7 +172,8 @@ class _Documents:
     """Texts of documents as their pairs come in; a marked text is there once for all its pairs."""
 
     def __init__(self) -> None:
-        self._texts: dict[str, str] = {}
+        self._texts: dict[str, list[str]] = {}
+        self._lengths: dict[str, int] = {}
         self._splits: dict[str, Split] = {}
         self._marked: dict[tuple[str, str], int] = {}
 
@@ -175,12 +186,17 @@ class _Documents:
         marked = (pair.document, text)
         if pair.text is not None and marked in self._marked:
             return self._marked[marked]
-        before = self._texts.get(pair.document)
-        start = 0 if before is None else len(before) + len(BETWEEN_PAIRS)
-        self._texts[pair.document] = text if before is None else before + BETWEEN_PAIRS + text
+        before = self._lengths.get(pair.document)
+        start = 0 if before is None else before + len(BETWEEN_PAIRS)
+        self._texts.setdefault(pair.document, []).append(text)
+        self._lengths[pair.document] = start + len(text)
         if pair.text is not None:
             self._marked[marked] = start
         return start
 
     def made(self) -> list[Document]:
-        return [Document.from_text(name, text, split=self._splits[name]) for name, text in self._texts.items()]
+        """Each text is joined once: a stream of token ids is one document of a million pieces."""
+        return [
+            Document.from_text(name, BETWEEN_PAIRS.join(pieces), split=self._splits[name])
+            for name, pieces in self._texts.items()
+        ]

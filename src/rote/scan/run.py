@@ -66,6 +66,7 @@ def scan_to_folder(
         check_fits(model, config)
         with progress.phase("cutting windows"):
             source = cut_source(given, model, config)
+        del given  # pairs are held as windows now
         identity, windows = run_identity(model, source, config), source.selection.most
         if config.executor == "local":
             check_memory(model, fitted(config, source.pairs), windows=windows)

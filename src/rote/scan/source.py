@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -37,8 +37,8 @@ class Source:
     cut: Cut
     counted: dict[str, int] = field(default_factory=dict)
     """What a reader should know about the cutting, for the manifest's totals."""
-    pairs: list[Window] | None = None
-    """Pairs are few and cut at once; None where windows are cut from texts."""
+    pairs: Sequence[Window] | None = None
+    """Pairs are cut at once, and held in few bytes; None where windows are cut from texts."""
     pairs_hash: str | None = None
     """Of all pairs, those of other shards included."""
 
@@ -126,7 +126,6 @@ def _of_pairs(pairs: Sequence[Pair], model: LanguageModel, config: RunConfig) ->
     chosen, selection = choose_pairs(pairs, limit=config.limit, sample=config.sample, seed=config.seed)
     made = pair_windows(chosen, model, bos_id=model.bos_id(config.bos), marked_prefix_tokens=config.prefix_tokens)
     _require_sizes(chosen, made.windows, model, config)
-    rows = [[one.window_id, one.prefix_ids, one.suffix_ids, one.further] for one in made.windows]
     # In turn, so that merging can put them back into the order of the files.
     shard = parse_shard(config.shard or "0/1")
     own = made.windows[shard.index :: shard.count]
@@ -143,8 +142,18 @@ def _of_pairs(pairs: Sequence[Pair], model: LanguageModel, config: RunConfig) ->
         cut,
         {"boundaries_merged": made.merged},
         pairs=own,
-        pairs_hash=hashlib.sha256(json.dumps(rows).encode()).hexdigest(),
+        pairs_hash=_hash_of(made.windows),
     )
+
+
+def _hash_of(windows: Iterable[Window]) -> str:
+    """SHA-256 of all pairs as one JSON list, never held whole."""
+    digest, before = hashlib.sha256(), "["
+    for one in windows:
+        digest.update((before + json.dumps([one.window_id, one.prefix_ids, one.suffix_ids, one.further])).encode())
+        before = ", "
+    digest.update(b"]")
+    return digest.hexdigest()
 
 
 def _require_sizes(pairs: Sequence[Pair], windows: Sequence[Window], model: LanguageModel, config: RunConfig) -> None:

@@ -16,7 +16,7 @@ from rote.errors import RunError
 from rote.files import read_bytes
 from rote.store.atomic import atomic_file
 from rote.store.columns import Schema
-from rote.store.schema import table_of
+from rote.store.schema import arrow_schema, table_of
 from rote.store.seal import OPEN_SEAL, damaged, is_sealed, seal
 
 RUN_KEY, TABLE_KEY, SEAL_KEY = "rote.run_id", "rote.table", "rote.seal"
@@ -24,10 +24,15 @@ RUN_KEY, TABLE_KEY, SEAL_KEY = "rote.run_id", "rote.table", "rote.seal"
 
 def write_table(path: Path, rows: Iterable[Mapping[str, Any]], schema: Schema, *, run_id: str) -> None:
     """Write the rows atomically as the table of this run that the file's name says."""
-    table = table_of(rows, schema)
+    write_batches(path, [rows], schema, run_id=run_id)
+
+
+def write_batches(path: Path, batches: Iterable[Iterable[Mapping[str, Any]]], schema: Schema, *, run_id: str) -> None:
+    """Write the rows as `write_table` does, one batch after the other: no more than one is held."""
     with atomic_file(path) as file:
-        with parquet_writer(file, table.schema) as writer:
-            writer.write_table(table)
+        with parquet_writer(file, arrow_schema(schema)) as writer:
+            for rows in batches:
+                writer.write_table(table_of(rows, schema))
             writer.add_key_value_metadata({RUN_KEY: run_id, TABLE_KEY: path.stem, SEAL_KEY: OPEN_SEAL})
         seal(file)
 

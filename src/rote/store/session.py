@@ -26,10 +26,10 @@ from rote.store.identity import RunIdentity, read_identity, require_same_identit
 from rote.store.lock import RunLock
 from rote.store.manifest import check_files, read_manifest, write_manifest
 from rote.store.merge import Order, stored_ids
-from rote.store.parquet_tables import check_table, read_table, write_table
+from rote.store.parquet_tables import check_table, read_table, write_batches, write_table
 from rote.store.parts import Parts, Row
 from rote.store.signals import held_back
-from rote.store.texts import TEXT_COLUMNS, Text, text_rows
+from rote.store.texts import TEXT_COLUMNS, Text, text_batches
 
 PART_ROWS = 256
 PART_SECONDS = 30.0
@@ -179,7 +179,7 @@ class RunSession:
         try:
             check_table(self._folder.texts, run_id=self.run_id)
         except (FileNotFoundError, DamageError):
-            write_table(self._folder.texts, text_rows(documents), TEXT_COLUMNS, run_id=self.run_id)
+            write_batches(self._folder.texts, text_batches(documents), TEXT_COLUMNS, run_id=self.run_id)
         self._bound.append(self._folder.texts)
 
     @property

@@ -6,6 +6,8 @@ from typing import Any, Protocol
 from rote.store.columns import Column, Schema
 from rote.types import Split
 
+BATCH_CHARACTERS = 1 << 24
+BATCH_TEXTS = 1 << 16
 TEXT_COLUMNS: Schema = tuple(
     Column(name, "text", is_required=True) for name in ("name", "split", "content_hash", "text")
 )
@@ -24,11 +26,20 @@ class Text(Protocol):
     def content_hash(self) -> str: ...
 
 
-def text_rows(documents: Iterable[Text]) -> Iterator[dict[str, Any]]:
+def text_batches(documents: Iterable[Text]) -> Iterator[list[dict[str, Any]]]:
+    """Rows in batches of about BATCH_CHARACTERS: texts as a whole would be held a second time."""
+    batch, characters = list[dict[str, Any]](), 0
     for document in documents:
-        yield {
-            "name": document.name,
-            "split": str(document.split),
-            "content_hash": document.content_hash,
-            "text": document.text,
-        }
+        batch.append(
+            {
+                "name": document.name,
+                "split": str(document.split),
+                "content_hash": document.content_hash,
+                "text": document.text,
+            }
+        )
+        characters += len(document.text)
+        if characters >= BATCH_CHARACTERS or len(batch) >= BATCH_TEXTS:
+            yield batch
+            batch, characters = [], 0
+    yield batch
