@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import math
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 
 from rote.errors import ConfigError
-from rote.scan import measured_costs, score
+from rote.scan import measured_costs, prediction, score
 from rote.scan.model_shapes import SHAPES, shape_named
 from rote.scan.options import RunConfig
 from rote.scan.prediction import (
@@ -20,6 +21,7 @@ from rote.scan.prediction import (
     CHUNK_SHARE,
     ENTRIES_PER_LANE,
     LEAST_FILLED,
+    PLAIN_LAYERS,
     QUERIES_PER_FORWARD,
     USABLE_SHARE,
     WINDOWS_PER_CHUNK,
@@ -157,6 +159,20 @@ def test_slots_of_the_plan_are_those_that_the_search_chooses(size: str, gpu: int
     assert chosen == pytest.approx(told, rel=0.1, abs=1)
 
 
+def test_layers_over_several_gpus_are_not_compiled_which_takes_longer() -> None:
+    """By as much as on one GPU; the file has both."""
+    measured = json.loads((BENCH.RESULTS / "scan_gpu_7b.json").read_text(encoding="utf-8"))
+    compiled, plain = (measured[f"teacher_forcing_{kind}"]["256"] for kind in ("compiled", "plain"))
+    assert pytest.approx(compiled / plain, rel=0.01) == PLAIN_LAYERS
+    work = work_of(BOOK, slots=Slots(121, 121), costs=COSTS)[0]
+    free = replace(COSTS, per_layer=0.0, per_row_and_token=0.0, per_forward=0.0, per_window=0.0)
+    without_head = replace(SHAPES["70b"], vocabulary=0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(prediction, "LINK_BYTES_PER_SECOND", math.inf)
+        one, two = (seconds_of(work, without_head, free, gpus=gpus) for gpus in (1, 2))
+    assert two == pytest.approx(one / 2 * PLAIN_LAYERS)
+
+
 def test_an_unknown_size_lists_the_known_ones() -> None:
     with pytest.raises(ConfigError, match="7b, 8b, 13b"):
         shape_named("3b")
@@ -165,5 +181,8 @@ def test_an_unknown_size_lists_the_known_ones() -> None:
 def test_the_plan_says_what_a_scan_takes_and_what_that_rests_on(rote: Command) -> None:
     outcome = rote("plan", "--model-size", "70b", "--gpus", 8, "--windows", 27_000, "--memorized-share", 0.05)
     assert outcome.code == 0, outcome.err
-    for words in ("GPU hours", "slots", "forwards", measured_costs.MEASURED_IN, "were not measured"):
+    for words in ("GPU hours", "slots", "forwards", measured_costs.MEASURED_IN, "were not measured", "not compiled"):
         assert words in " ".join(outcome.out.split())
+    assert "not used" not in outcome.out
+    outcome = rote("plan", "--model-size", "70b", "--gpus", 3)
+    assert "1 of the 3 GPUs is not used." in outcome.out

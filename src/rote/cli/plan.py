@@ -1,6 +1,7 @@
 """`rote plan`: what a measurement costs before it is made. Needs no model."""
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rich.table import Table
@@ -77,15 +78,27 @@ def print_prediction(options: PlanOptions, size: str) -> None:
     told = predict(scan, shape_named(size), gpus=options.gpus, costs=COSTS, gpu_bytes=memory)
     console = make_console()
     console.print(_prediction_table(told, options, size))
-    console.print(f"Predicted from {MEASURED_IN} ({MEASURED_ON}), bf16, compiled layers.", soft_wrap=True)
-    if told.gpus_per_model > 1:
-        words = "Sums over GPUs are assumed to move 300 GB/s; layers over several GPUs were not measured."
+    for words in _rests_on(told, options, f"{MEASURED_IN} ({MEASURED_ON})"):
         console.print(words, soft_wrap=True)
 
 
+def _rests_on(told: "Prediction", options: PlanOptions, measurement: str) -> Iterator[str]:
+    """What a reader must know of a prediction, in sentences."""
+    from rote.scan.prediction import PLAIN_LAYERS
+
+    yield f"Predicted from {measurement}, bf16, compiled layers."
+    if told.gpus_per_model > 1:
+        yield (
+            "Layers over several GPUs were not measured. They are not compiled, which is assumed to take "
+            f"{PLAIN_LAYERS:g} times as long, as on one GPU at 7B shape; sums over GPUs are assumed to move 300 GB/s."
+        )
+    if left := options.gpus - told.gpus_per_model * told.copies:
+        yield f"{left} of the {options.gpus} GPUs {'is' if left == 1 else 'are'} not used."
+
+
 def _prediction_table(told: "Prediction", options: PlanOptions, size: str) -> Table:
-    share = f"{options.memorized_share:.0%}"
-    title = f"A scan of {options.windows:,} windows, {share} memorized, {size} on {options.gpus} GPUs"
+    share, gpus = f"{options.memorized_share:.0%}", f"{options.gpus} GPU{'s' * (options.gpus > 1)}"
+    title = f"A scan of {options.windows:,} windows, {share} memorized, {size} on {gpus}"
     table = Table(title=title, title_justify="left", box=None)
     table.add_column("what")
     table.add_column("predicted", justify="right")
@@ -95,7 +108,7 @@ def _prediction_table(told: "Prediction", options: PlanOptions, size: str) -> Ta
     table.add_row("copies, each with a share of the windows (--shard)", str(told.copies))
     table.add_row("windows searched at once (slots) per copy", str(told.slots))
     table.add_row("weights per GPU", f"{told.weights_bytes_per_gpu / 2**30:,.1f} GiB")
-    table.add_row("slots per GPU", f"{told.slots_bytes_per_gpu / 2**30:,.1f} GiB")
+    table.add_row("slots per GPU, at their peak", f"{told.slots_bytes_per_gpu / 2**30:,.1f} GiB")
     table.add_row("windows per second", f"{options.windows / told.seconds:,.1f}")
     table.add_row("hours, loading not counted", f"{told.seconds / 3600:,.2f}")
     table.add_row("GPU hours", f"{told.gpu_hours:,.2f}")

@@ -23,6 +23,9 @@ CHUNK_SHARE = 0.35
 """What the chains of a chunk may take of the memory that weights leave."""
 LINK_BYTES_PER_SECOND = 300e9
 """Assumed, not measured: what a sum over GPUs moves per second and GPU."""
+PLAIN_LAYERS = 1.28
+"""Time of layers that are not compiled, as those over several GPUs, by that of compiled ones: measured on one GPU at 7B
+shape (teacher forcing in bench/results/scan_gpu_7b.json)."""
 WINDOWS_PER_FORWARD = 256
 WINDOWS_PER_CHUNK = 512
 QUERIES_PER_FORWARD = 2560
@@ -146,7 +149,7 @@ def predict(scan: Scan, shape: ModelShape, *, gpus: int, costs: Costs, gpu_bytes
         copies=copies,
         slots=slots.steady,
         weights_bytes_per_gpu=_weights(shape, together),
-        slots_bytes_per_gpu=slots.steady * _slot_bytes(scan, shape, together),
+        slots_bytes_per_gpu=slots.steady * _peak_bytes(scan, shape, together),
         seconds=sum(seconds_of(part, shape, costs, gpus=together) for part in work),
     )
 
@@ -170,6 +173,7 @@ def work_of(scan: Scan, *, slots: "Slots", costs: Costs) -> tuple[Work, Work, Wo
 def seconds_of(work: Work, shape: ModelShape, costs: Costs, *, gpus: int = 1) -> float:
     """Forwards of one kind, on a model that `gpus` GPUs hold together."""
     layer = 2.0 * shape.layer_weights * work.tokens / gpus / costs.operations_per_second
+    layer *= PLAIN_LAYERS if gpus > 1 else 1.0
     layers = shape.layers * (layer + work.forwards * costs.per_layer + _seconds_of_sums(work, shape, gpus))
     head = 2.0 * shape.head_weights * work.rows / costs.operations_per_second
     beside = work.rows * shape.vocabulary * costs.per_row_and_token + work.forwards * costs.per_forward
@@ -201,8 +205,7 @@ def slots_of(scan: Scan, shape: ModelShape, *, gpus: int, gpu_bytes: int) -> Slo
     free = gpu_bytes - _weights(shape, gpus)
     chains = WINDOWS_PER_CHUNK * (scan.prefix_tokens + 2 * scan.suffix_tokens) * shape.bytes_per_entry // gpus
     free -= int(min(chains, CHUNK_SHARE * free))
-    most = QUERIES_PER_FORWARD // (scan.beam_width + 1)
-    worst = (scan.prefix_tokens + (scan.suffix_tokens - 1) * (scan.beam_width + 1)) * shape.bytes_per_entry // gpus
+    most, worst = QUERIES_PER_FORWARD // (scan.beam_width + 1), _worst_bytes(scan, shape, gpus)
     beside = (scan.beam_width + 1) * shape.vocabulary * LOGIT_BYTES
     at_worst = int(USABLE_SHARE * free) // (worst + beside)
     expected = int(USABLE_SHARE * free) // (_slot_bytes(scan, shape, gpus) + beside)
@@ -215,6 +218,17 @@ def slots_of(scan: Scan, shape: ModelShape, *, gpus: int, gpu_bytes: int) -> Slo
 def _weights(shape: ModelShape, gpus: int) -> int:
     """Layers and embedding are shared; every GPU of several has all of the head besides."""
     return shape.weights_bytes // gpus + (2 * shape.head_weights if gpus > 1 else 0)
+
+
+def _peak_bytes(scan: Scan, shape: ModelShape, gpus: int) -> int:
+    """What a slot comes to take."""
+    return int(PEAK_SHARE * _worst_bytes(scan, shape, gpus)) if scan.memorized else _slot_bytes(scan, shape, gpus)
+
+
+def _worst_bytes(scan: Scan, shape: ModelShape, gpus: int) -> int:
+    """A slot with every entry in use."""
+    entries = scan.prefix_tokens + (scan.suffix_tokens - 1) * (scan.beam_width + 1)
+    return entries * shape.bytes_per_entry // gpus
 
 
 def _slot_bytes(scan: Scan, shape: ModelShape, gpus: int) -> int:
