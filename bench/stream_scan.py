@@ -1,11 +1,13 @@
-"""A whole scan of millions of windows: how soon it starts, whether memory and open files stay flat, whether it resumes.
+"""A scan of millions of windows: how soon it starts, whether memory and open files stay flat, how soon it resumes.
 
-    python bench/stream_scan.py [--windows 10000000] [--measures verbatim] [--folder FOLDER] [--out FOLDER]
+    python bench/stream_scan.py [--windows 10000000] [--finished 5000000] [--seconds 60] [--folder F] [--out F]
 
 Synthetic texts of one megabyte each, a window every twenty characters, a table model: so what is measured is the scan's
-own machinery. The scan is stopped at half of its windows and started again. Resident memory and open file descriptors
-are sampled at every 2 % of the windows; `start_seconds` runs from the start of each opening, texts read and hashed, to
-its first row.
+own machinery. The scan is opened, measures for some seconds and is stopped. Then rows are put into its folder, by the
+session that a scan writes with, until so many windows are finished, and the scan is opened again for as long. Every
+opening is a process of its own. `start_seconds` runs from the start of an opening, texts read and hashed, to its first
+row, and `start_cpu_seconds` is what the process worked for that; imports are counted in neither. Resident memory and
+open file descriptors are sampled every second.
 """
 
 import argparse
@@ -14,7 +16,9 @@ import resource
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
+from multiprocessing import Process, Queue
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +29,9 @@ from environment import environment, save
 from rote.models.base import ModelIdentity
 from rote.models.table import TableModel
 from rote.scan.options import RunConfig
-from rote.scan.run import scan_to_folder
+from rote.scan.run import open_session, scan_to_folder
+from rote.scan.sections import run_identity
+from rote.scan.source import cut_source, read_given
 from rote.store.read import read_run
 from rote.types import Encoding
 
@@ -64,17 +70,17 @@ class Letters(TableModel):
         return "".join(ALPHABET[number] for number in ids)
 
 
-class Halfway(Exception):
+class Enough(Exception):
     """The scan was stopped on purpose."""
 
 
 class Sampling:
-    """Progress that notes memory and descriptors, and may stop the scan."""
+    """Progress that notes memory and descriptors every second, and stops the scan."""
 
-    def __init__(self, windows: int, *, stop_at: int | None = None) -> None:
-        self.every, self.stop_at = max(1, windows // 50), stop_at
-        self.began, self.start_seconds = time.perf_counter(), None
-        self.done, self.samples = 0, list[dict[str, float]]()
+    def __init__(self, seconds: float) -> None:
+        self.seconds, self.began, self.worked = seconds, time.perf_counter(), time.process_time()
+        self.start_cpu_seconds = 0.0
+        self.done, self.first, self.samples = 0, 0.0, list[dict[str, float]]()
 
     @contextmanager
     def phase(self, words: str) -> Iterator[None]:
@@ -86,14 +92,14 @@ class Sampling:
     def remark(self, words: str) -> None: ...
 
     def advance(self, windows: int) -> None:
-        if self.start_seconds is None:
-            self.start_seconds = time.perf_counter() - self.began
+        now = time.perf_counter()
+        if not self.samples:
+            self.first, self.start_cpu_seconds = now, time.process_time() - self.worked
         self.done += windows
-        if self.done % self.every == 0:
-            self.samples.append(sample(self.done))
-            print(self.samples[-1], f"{time.perf_counter() - self.began:.0f} s", flush=True)
-        if self.stop_at is not None and self.done >= self.stop_at:
-            raise Halfway
+        if now - self.first >= len(self.samples):
+            self.samples.append(sample(self.done) | {"seconds": now - self.began})
+        if now - self.first >= self.seconds:
+            raise Enough
 
 
 def sample(done: int) -> dict[str, float]:
@@ -112,9 +118,8 @@ def write_texts(folder: Path, windows: int) -> None:
         (folder / f"{number:05d}.txt").write_bytes(text)
 
 
-def run(windows: int, folder: Path, measures: str) -> dict[str, Any]:
-    write_texts(folder / "texts", windows)
-    config = RunConfig(
+def config_of(folder: Path) -> RunConfig:
+    return RunConfig(
         model="letters",
         text=(str(folder / "texts"),),
         out=str(folder / "run"),
@@ -124,43 +129,73 @@ def run(windows: int, folder: Path, measures: str) -> dict[str, Any]:
         top_k=4,
         beam_width=3,
         edit_budget=2,
-        measures=tuple(measures.split(",")),  # type: ignore[arg-type]
+        measures=("verbatim",),
         part_windows=4096,
         compile="off",
     )
-    model = Letters.random(0, vocab_size=len(ALPHABET))
-    first, kept = Sampling(windows, stop_at=windows // 2), 0
-    try:
-        scan_to_folder(config, progress=first, model=model)
-    except Halfway:
-        kept = read_run(folder / "run").scan_results().select("window_id").collect().height
-    second = Sampling(windows)
-    scan_to_folder(config, progress=second, model=model)
-    stored = read_run(folder / "run")
-    assert stored.manifest is not None
-    return {
-        "windows": stored.manifest["totals"]["windows"],
-        "kept_when_stopped": kept,
-        "resumed": stored.manifest["timings"]["windows_resumed"],
-        "start_seconds": [first.start_seconds, second.start_seconds],
-        "seconds_after_resuming": time.perf_counter() - second.began,
-        "samples": first.samples + second.samples,
-        "at_the_end": sample(windows),
-        "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10,
-    }
+
+
+def opened(folder: Path, seconds: float, results: "Queue[dict[str, Any]]") -> None:
+    """Open the scan and measure for some seconds."""
+    torch.set_num_threads(1)
+    before, progress = sample(0), Sampling(seconds)
+    with suppress(Enough):
+        scan_to_folder(config_of(folder), progress=progress, model=Letters.random(0, vocab_size=len(ALPHABET)))
+    results.put(
+        {
+            "resident_mib_before": before["resident_mib"],
+            "start_seconds": progress.first - progress.began,
+            "start_cpu_seconds": progress.start_cpu_seconds,
+            "windows_before": progress.samples[0]["windows"] - 1,
+            "windows_after": progress.done,
+            "samples": [progress.samples[0], *progress.samples[9::10]],
+            "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10,
+        }
+    )
+
+
+def fill(folder: Path, finished: int) -> None:
+    """Rows like a measured one for the windows of the first texts, until so many are finished."""
+    config, model = config_of(folder), Letters.random(0, vocab_size=len(ALPHABET))
+    source = cut_source(read_given(config), model, config)
+    (row,) = read_run(folder / "run").scan_results().head(1).collect().to_dicts()
+    with open_session(config, run_identity(model, source, config)) as session:
+        places = ((one, start) for one in source.documents for start in range(0, len(one.text) - STRIDE, STRIDE))
+        for document, start in places:
+            name = f"{document.name}@{start}"
+            if len(session.finished) >= finished:
+                break
+            if name not in session.finished:
+                place = {"window_id": name, "document": document.name, "char_start": start}
+                session.add({**row, **place, "suffix_char_start": start + 4, "char_end": start + 10})
+
+
+def run(windows: int, finished: int, seconds: float, folder: Path) -> dict[str, Any]:
+    write_texts(folder / "texts", windows)
+    results: Queue[dict[str, Any]] = Queue()
+    openings = list[dict[str, Any]]()
+    for step in ("open", "fill", "open"):
+        target = partial(fill, folder, finished) if step == "fill" else partial(opened, folder, seconds, results)
+        process = Process(target=target)
+        process.start()
+        if step == "open":
+            openings.append(results.get())
+            print(openings[-1], flush=True)
+        process.join()
+    return {"windows": windows, "openings": openings}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--windows", type=int, default=10_000_000)
-    parser.add_argument("--measures", default="verbatim")
+    parser.add_argument("--finished", type=int, default=5_000_000)
+    parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--folder", type=Path, help="for texts and run (default: a temporary one)")
     parser.add_argument("--out", type=Path, help="folder for stream_scan.json (default bench/results)")
     options = parser.parse_args()
-    torch.set_num_threads(1)
     at_start = environment()
     with tempfile.TemporaryDirectory() as temporary:
-        result = run(options.windows, options.folder or Path(temporary), options.measures)
+        result = run(options.windows, options.finished, options.seconds, options.folder or Path(temporary))
     print(save("stream_scan", {"environment": at_start, **result}, options.out))
 
 

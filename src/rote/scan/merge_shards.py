@@ -56,7 +56,7 @@ def merge_shards(out: Path, folders: Sequence[Path], *, progress: Progress, comm
         if session.is_complete:
             return session.path
         session.write_texts(_documents(first.run))
-        finished = session.finished_ids()
+        finished = session.finished
         progress.start(sum(shard.manifest["totals"]["windows"] for shard in shards), len(finished))
         for row, continuations in merged_rows(shards, screen_of(config) if "near" in config.measures else None):
             if row["window_id"] not in finished:
@@ -199,7 +199,7 @@ def _manifest(
 
 def _facts(shard: StoredShard) -> dict[str, Any]:
     """Where and how a shard was measured."""
-    kept = ("run_id", "written_at", "command_line", "device", "versions", "timings", "self_check", "served")
+    kept = ("run_id", "written_at", "command_line", "device", "versions", "timings", "self_check", "workers", "served")
     return {"shard": str(shard.shard), **{name: shard.manifest[name] for name in kept if name in shard.manifest}}
 
 

@@ -47,6 +47,9 @@ class IdSet:
         together = np.concatenate([self._sorted, keys], axis=1)
         self._sorted = together[:, np.argsort(together[1], kind="stable")]
 
+    def __len__(self) -> int:
+        return self._sorted.shape[1] + len(self._recent)
+
     def __contains__(self, window_id: str) -> bool:
         key = _key(window_id)
         return key in self._recent or bool(self._are_sorted_in(_keys([key]))[0])
