@@ -48,11 +48,14 @@ class PackedWindows(Sequence[Window]):
             return self if len(chosen) == len(self) and chosen.step > 0 else PackedWindows(self[at] for at in chosen)
         at = range(len(self))[place]
         first, middle, last = self._boundaries[2 * at : 2 * at + 3]
+        char_start, suffix_char_start, char_end = self._places[3 * at : 3 * at + 3]
         return Window(
             self._names[at],
             self._documents[at],
             self._splits[at],
-            *self._places[3 * at : 3 * at + 3],
+            char_start,
+            suffix_char_start,
+            char_end,
             tuple(self._ids[first:middle]),
             tuple(self._ids[middle:last]),
             self._further[at],
