@@ -25,7 +25,7 @@ from rote.scan.self_check import self_check
 from rote.scan.served import connect_for, remembering
 from rote.scan.source import Given, Source, cut_source, fitted, read_given
 from rote.scan.spending import Spending, of_finished
-from rote.scan.totals import stored_so_far, totals_of, windows_by_document
+from rote.scan.totals import stored_so_far, totals_of, windows_by_document, windows_by_split
 from rote.search.sizing import check_slots, choose_slots, require_fitting
 from rote.store.manifest import build_manifest
 from rote.store.progress import Progress
@@ -155,7 +155,8 @@ class _Scan:
     def _end_early(self, further: dict[str, Any]) -> list[str]:
         """The budget is spent: the run is about what was drawn until now, and can go on from there."""
         left = sum(self.spending.left.values())
-        self.source = of_finished(self.source, self.session.finished, self.spending.left)
+        counts = windows_by_split(self.session.path)
+        self.source = of_finished(self.source, self.session.finished, counts, self.spending.left)
         further["stopped"] = self.spending.section()
         return [
             f"{further['stopped']['by']} is spent: {self.source.selection.size:,} windows are measured, a random "

@@ -6,10 +6,12 @@ random order, a random sample of all, whatever they cost. Opened again, the run 
 """
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from rote.corpus.packed_windows import PackedWindows
 from rote.corpus.select import sample_key
 from rote.corpus.windows import Finished, Selection
 from rote.scan.options import RunConfig
@@ -43,22 +45,24 @@ class Spending:
         """Windows in random order until the budget is spent, and at least up to the last one of those `finished`: only
         without gaps they are a sample. At least one is begun, so that every opening gets further."""
         seed = self._config.seed
-        keyed = sorted(((sample_key(window.window_id, seed), window) for window in windows), key=lambda pair: pair[0])
+        packed = PackedWindows(windows)
+        keys = [sample_key(window.window_id, seed) for window in packed]
+        order = sorted(range(len(packed)), key=keys.__getitem__)
         last = max((sample_key(window_id, seed) for window_id in finished), default=b"")
-        for place, (key, window) in enumerate(keyed):
-            if place and key > last and self.spent is not None:
-                for _, other in keyed[place:]:
-                    self.left[other.split] = self.left.get(other.split, 0) + 1
+        for place, number in enumerate(order):
+            if place and keys[number] > last and self.spent is not None:
+                self.left = dict(Counter(packed[other].split for other in order[place:]))
                 return
-            yield window
+            yield packed[number]
 
     def section(self) -> dict[str, Any]:
         """What the manifest says about a run that its budget stopped."""
         return {"by": self.spent, "windows_left": sum(self.left.values())}
 
 
-def of_finished(source: Source, finished: Finished, left: Mapping[Split, int]) -> Source:
-    """The source of a run that its budget stopped: the windows that were measured, as the sample they are."""
+def of_finished(source: Source, finished: Finished, counts: Mapping[Split, int], left: Mapping[Split, int]) -> Source:
+    """The source of a run that its budget stopped: the windows that were measured, as the sample they are. `counts` are
+    those windows and `left` the others, by split."""
 
     def cut(tally: Any, passed_over: Finished | None) -> Iterator[Window]:
         return (window for window in source.cut(tally, passed_over) if window.window_id in finished)
@@ -66,8 +70,7 @@ def of_finished(source: Source, finished: Finished, left: Mapping[Split, int]) -
     pairs = None if source.pairs is None else [one for one in source.pairs if one.window_id in finished]
     selection = source.selection
     taken = replace(source, cut=cut, pairs=pairs)
-    counts = {split: len([1 for window in taken.windows() if window.split is split]) for split in selection.starts}
-    starts = {split: count + left.get(split, 0) for split, count in counts.items()}
+    starts = {split: counts.get(split, 0) + left.get(split, 0) for split in selection.starts}
     if selection.kind == "sample":
         starts = selection.starts
     return replace(taken, selection=Selection("sample", sum(counts.values()), selection.seed, starts))

@@ -11,6 +11,7 @@ from rote.scan.options import RunConfig
 from rote.scan.screen import DENSITY_NEAR_FLOOR, NEAR_FLOOR, Screen, screen_of
 from rote.stats.audited import Stratum, expected_missed, missed_at_most
 from rote.store.read import read_run
+from rote.types import Split
 
 PAIRS_LISTED = 100
 CONFIDENCE = 0.95
@@ -50,6 +51,11 @@ def stored_so_far(path: Path, config: RunConfig) -> Stored:
     if "near" in config.measures:
         is_audited = pl.col("was_screened") & (pl.col("stop_reason") != "screened")
     return Stored(*_collected(results.select(pl.len(), is_audited.sum().alias("audited"))).row(0))
+
+
+def windows_by_split(path: Path) -> dict[Split, int]:
+    """Of the rows stored so far."""
+    return {Split(name): count for name, count in _counts(read_run(path).scan_results(), "split").items()}
 
 
 def windows_by_document(path: Path) -> dict[str, int]:
