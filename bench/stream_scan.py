@@ -28,9 +28,9 @@ import torch
 from environment import environment, save
 from rote.models.base import ModelIdentity
 from rote.models.table import TableModel
+from rote.scan.manifest_sections import run_identity
 from rote.scan.options import RunConfig
 from rote.scan.run import open_session, scan_to_folder
-from rote.scan.sections import run_identity
 from rote.scan.source import cut_source, read_given
 from rote.store.read import read_run
 from rote.types import Encoding

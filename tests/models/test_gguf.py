@@ -16,7 +16,6 @@ from rote.errors import ModelError
 from rote.models import gguf_trees
 from rote.models.gguf_trees import Asked, Trie
 from rote.models.hf import HuggingFaceModel, load
-from rote.scan.executor import told_apart_by
 from rote.scan.options import RunConfig
 from rote.scan.ray_worker import Worker
 from tests.scan.scans import TinyLab, make_command, scan_arguments
@@ -149,7 +148,7 @@ def test_what_is_no_gguf_file_is_refused(tmp_path: Path, capsys: pytest.CaptureF
 def test_a_ray_worker_opens_a_file_as_its_driver_does(file: Path) -> None:
     """The worker itself, in this process: what Ray adds is tested with folders."""
     config = RunConfig(model=str(file), prefix_tokens=12, suffix_tokens=8, slots=1, device="cpu")
-    known = told_apart_by(GgufModel(str(file), device="cpu"))
+    known = GgufModel(str(file), device="cpu").identity.told_apart_by
     assert Worker(config, known, windows=4).prepare().chunk_windows == 4
     with pytest.raises(ModelError, match=r"has another model at .*weights_hash"):
         Worker(config, {**known, "weights_hash": "0" * 64}, windows=4).prepare()

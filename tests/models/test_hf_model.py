@@ -1,5 +1,6 @@
 """The Hugging Face back end around models in memory and on disk: ids, rules, identity, and what it refuses."""
 
+import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from rote.models.hf_identity import hash_tokenizer, hash_weights
 from rote.policy import Policy
 from rote.search.base import Limits
 from rote.search.engine import Engine
+from rote.store.identity import differences
 from tests.models.test_hf_architectures import OPTIONS
 from tests.models.tiny import CONFIGS, EOS, VOCABULARY, WITHOUT_LIMIT, tiny_model, tiny_tokenizer
 
@@ -129,6 +131,19 @@ def test_tokenizer_hash_tells_tokenizers_apart() -> None:
     other = tiny_tokenizer()
     other.eos_token = "<s>"
     assert hash_tokenizer(other) != hash_tokenizer(tiny_tokenizer())
+
+
+def test_settings_that_change_what_the_weights_compute_make_another_model(folder: Path, tmp_path: Path) -> None:
+    """The same weights under another norm or other rotary angles are another model; in another dtype they say so alone."""
+    other = tmp_path / "other"
+    shutil.copytree(folder, other)
+    settings = json.loads((other / "config.json").read_text())
+    (other / "config.json").write_text(json.dumps(settings | {"rms_norm_eps": 0.1, "use_cache": False}))
+    one, two = (load(str(path)).identity for path in (folder, other))
+    assert one.weights_hash == two.weights_hash
+    changed = list(differences(one.told_apart_by, two.told_apart_by))
+    assert changed == ["settings.rms_norm_eps: 1e-06 in the run, 0.1 now"]
+    assert load(str(folder), dtype="bfloat16").identity.settings == one.settings
 
 
 def test_a_saved_model_loads_with_the_same_numbers_and_identity(folder: Path) -> None:

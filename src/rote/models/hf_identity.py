@@ -10,6 +10,9 @@ import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
+NOT_DECIDING = {"transformers_version", "dtype", "torch_dtype", "quantization_config", "use_cache", "name_or_path"}
+"""Settings that change no number, or are a part of the identity by themselves."""
+
 
 @dataclass(frozen=True, slots=True)
 class ModelIdentity:
@@ -27,13 +30,20 @@ class ModelIdentity:
     """Of the adapter that was merged into the weights; `weights_hash` is of the merged ones."""
     quantization: str | None = field(default=None, kw_only=True)
     """How the weights were quantised, as settings in JSON; None for weights as they were trained."""
+    settings: str | None = field(default=None, kw_only=True)
+    """What decides beside the weights what is computed (heads, rotary angles, norms, special tokens), in JSON; None for
+    a model without such settings."""
     ranks: int = field(default=1, kw_only=True)
     """Processes that held the model together."""
 
     @property
-    def essentials(self) -> dict[str, str]:
-        """What two runs of the same model have in common, wherever it lies and runs."""
-        return {"weights_hash": self.weights_hash, "tokenizer_hash": self.tokenizer_hash, "dtype": self.dtype}
+    def told_apart_by(self) -> dict[str, Any]:
+        """What makes two models the same model, wherever they lie and whoever holds them."""
+        known = {name: getattr(self, name) for name in ("weights_hash", "tokenizer_hash", "dtype")}
+        further = {"adapter_hash": self.adapter_hash, "quantization": self.quantization}
+        if self.settings is not None:
+            further["settings"] = json.loads(self.settings)
+        return known | {name: value for name, value in further.items() if value is not None}
 
 
 def identity_of(
@@ -49,6 +59,7 @@ def identity_of(
         device=str(model.device),
         adapter_hash=adapter_hash,
         quantization=quantization_of(model),
+        settings=settings_of(model),
         ranks=getattr(model, "_tp_size", None) or 1,
     )
 
@@ -59,6 +70,21 @@ def quantization_of(model: Any) -> str | None:
     if settings is None:
         return None
     return json.dumps(settings if isinstance(settings, dict) else settings.to_dict(), sort_keys=True, default=str)
+
+
+def settings_of(model: Any) -> str | None:
+    """The model's own settings, but for those that are told apart by themselves or change no number."""
+    config = getattr(model, "config", None)
+    if not hasattr(config, "to_diff_dict"):
+        return None
+    return json.dumps(_deciding(config.to_diff_dict()), sort_keys=True, default=str)
+
+
+def _deciding(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    kept = {str(name): _deciding(entry) for name, entry in value.items() if name not in NOT_DECIDING}
+    return {name: entry for name, entry in kept.items() if not name.startswith("_")}
 
 
 def is_sharded(model: Any) -> bool:

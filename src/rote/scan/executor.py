@@ -6,7 +6,7 @@ here as rows; when no other will come, they are measured again, with a search.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Protocol
 
@@ -96,13 +96,6 @@ def compiles(model: HuggingFaceModel, config: RunConfig, windows: int) -> bool:
         return config.compile == "on"
     operations = 2.0 * (model.identity.parameters or 0) * windows * sum(config.limits)
     return model.device.type == "cuda" and model.identity.ranks == 1 and operations > LONG_SCAN
-
-
-def told_apart_by(model: LanguageModel) -> dict[str, Any]:
-    """What makes two models the same model, wherever they lie."""
-    known = asdict(model.identity)
-    further = {name: known[name] for name in ("adapter_hash", "quantization") if known[name] is not None}
-    return model.identity.essentials | further
 
 
 def without_minimum(config: RunConfig) -> RunConfig:

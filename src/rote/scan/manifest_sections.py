@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from rote.models.base import LanguageModel
-from rote.scan.executor import told_apart_by
 from rote.scan.membership import reference_hash
 from rote.scan.options import RunConfig
 from rote.scan.pipeline import Facts
@@ -15,7 +14,7 @@ def run_identity(model: LanguageModel, source: Source, config: RunConfig) -> dic
     """What makes two runs the same run: options, model, texts or pairs. Where and in which batches it runs does not."""
     identity: dict[str, Any] = {
         "config": config.identity(),
-        "model": told_apart_by(model),
+        "model": model.identity.told_apart_by,
         "texts": {f"{document.split}:{document.name}": document.content_hash for document in source.documents},
     }
     further = {"pairs": source.pairs_hash, "shard": config.shard, "reference": reference_hash(config)}

@@ -11,6 +11,7 @@ from rote.errors import ConfigError, RunError
 from rote.options import like, option, settle
 from rote.scan.options import RunConfig
 from rote.store.columns import COST_COLUMNS, WINDOW_COLUMNS, Column, Schema, window_of, window_row
+from rote.store.identity import differences
 from rote.types import BosRule, DistanceName, DtypeName, IntervalName, Window
 
 if TYPE_CHECKING:  # `rote mc --help` waits for none of these
@@ -157,14 +158,19 @@ def _require_the_runs_options(given: McOptions, known: Mapping[str, Any]) -> Non
             )
 
 
-def _require_the_runs_weights(path: Path, model: "LanguageModel", known: Mapping[str, str]) -> None:
+def _require_the_runs_weights(path: Path, model: "LanguageModel", known: Mapping[str, Any]) -> None:
+    now = model.identity.told_apart_by
     for name, words in (("weights_hash", "weights"), ("tokenizer_hash", "tokenizer"), ("dtype", "dtype")):
-        found = getattr(model.identity, name)
-        if found != known[name]:
+        if now[name] != known[name]:
             raise RunError(
-                f"{model.name} has other {words} ({found[:12]}) than the model of {path} ({known[name][:12]}): samples "
+                f"{model.name} has other {words} ({now[name][:12]}) than the model of {path} ({known[name][:12]}): samples "
                 "would say nothing about its bounds. Give the model that the run was made with."
             )
+    if changed := list(differences({"settings": known.get("settings")}, {"settings": now.get("settings")})):
+        raise RunError(
+            f"{model.name} has other settings than the model of {path} ({'; '.join(changed)}): samples would say nothing "
+            "about its bounds. Give the model that the run was made with."
+        )
 
 
 def _chosen_rows(stored: "StoredRun", given: McOptions) -> list[dict[str, Any]]:
@@ -256,7 +262,7 @@ def _settings(given: McOptions, task: _Task) -> dict[str, Any]:
 def _identity(given: McOptions, task: _Task) -> dict[str, Any]:
     return {
         "config": _settings(given, task),
-        "model": task.model.identity.essentials,
+        "model": task.model.identity.told_apart_by,
         "windows": [window.window_id for window in task.windows],
         "scan": task.run_id,
     }

@@ -20,7 +20,7 @@ from typing import Any
 from rote.errors import ConfigError, ModelError, RoteError
 from rote.models.base import LanguageModel
 from rote.models.own import OwnModel
-from rote.scan.executor import told_apart_by, with_minimum
+from rote.scan.executor import with_minimum
 from rote.scan.options import RunConfig
 from rote.scan.pipeline import Facts, MeasuredWindow
 from rote.scan.ray_worker import Answer, Worker, WorkerFacts
@@ -59,7 +59,7 @@ class RayExecutor:
                 "leave executor='ray' out, or scan a folder, hub id or .gguf file."
             )
         self._config, self._tell = config, tell
-        self._model, self._share = told_apart_by(model), -(-windows // config.workers)
+        self._model, self._share = model.identity.told_apart_by, -(-windows // config.workers)
         self._log = _Log()
 
     @property

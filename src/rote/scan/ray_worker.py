@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from rote.errors import ModelError, RoteError
 from rote.models.base import LanguageModel
 from rote.models.opening import open_model
-from rote.scan.executor import compile_where_it_pays, told_apart_by, without_minimum
+from rote.scan.executor import compile_where_it_pays, without_minimum
 from rote.scan.options import RunConfig
 from rote.scan.pipeline import MeasuredWindow, Pipeline
 from rote.search.sizing import choose_slots
@@ -72,7 +72,7 @@ class Worker:
         return self._opened
 
     def _require_same(self, model: LanguageModel) -> None:
-        found = list(differences(self._expected, told_apart_by(model), places=("", "there")))
+        found = list(differences(self._expected, model.identity.told_apart_by, places=("", "there")))
         if found:
             raise ModelError(
                 f"the worker on {socket.gethostname()} has another model at {self._config.model} "
