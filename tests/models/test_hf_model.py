@@ -134,7 +134,7 @@ def test_tokenizer_hash_tells_tokenizers_apart() -> None:
 
 
 def test_settings_that_change_what_the_weights_compute_make_another_model(folder: Path, tmp_path: Path) -> None:
-    """The same weights under another norm or other rotary angles are another model; in another dtype they say so alone."""
+    """The same weights under another norm are another model; the dtype, which is told by itself, changes none."""
     other = tmp_path / "other"
     shutil.copytree(folder, other)
     settings = json.loads((other / "config.json").read_text())

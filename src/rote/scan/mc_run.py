@@ -158,18 +158,21 @@ def _require_the_runs_options(given: McOptions, known: Mapping[str, Any]) -> Non
             )
 
 
+WOULD_SAY_NOTHING = "would say nothing about its bounds. Give the model that the run was made with."
+
+
 def _require_the_runs_weights(path: Path, model: "LanguageModel", known: Mapping[str, Any]) -> None:
     now = model.identity.told_apart_by
     for name, words in (("weights_hash", "weights"), ("tokenizer_hash", "tokenizer"), ("dtype", "dtype")):
         if now[name] != known[name]:
             raise RunError(
-                f"{model.name} has other {words} ({now[name][:12]}) than the model of {path} ({known[name][:12]}): samples "
-                "would say nothing about its bounds. Give the model that the run was made with."
+                f"{model.name} has other {words} ({now[name][:12]}) than the model of {path} ({known[name][:12]}): "
+                f"samples {WOULD_SAY_NOTHING}"
             )
     if changed := list(differences({"settings": known.get("settings")}, {"settings": now.get("settings")})):
         raise RunError(
-            f"{model.name} has other settings than the model of {path} ({'; '.join(changed)}): samples would say nothing "
-            "about its bounds. Give the model that the run was made with."
+            f"{model.name} has other settings than the model of {path} ({'; '.join(changed)}): "
+            f"samples {WOULD_SAY_NOTHING}"
         )
 
 
