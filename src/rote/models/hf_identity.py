@@ -75,7 +75,7 @@ def quantization_of(model: Any) -> str | None:
 def settings_of(model: Any) -> str | None:
     """The model's own settings, but for those that are told apart by themselves or change no number."""
     config = getattr(model, "config", None)
-    if not hasattr(config, "to_diff_dict"):
+    if config is None or not hasattr(config, "to_diff_dict"):
         return None
     return json.dumps(_deciding(config.to_diff_dict()), sort_keys=True, default=str)
 

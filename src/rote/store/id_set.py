@@ -48,7 +48,7 @@ class IdSet:
         self._sorted = together[:, np.argsort(together[1], kind="stable")]
 
     def __len__(self) -> int:
-        return self._sorted.shape[1] + len(self._recent)
+        return int(self._sorted.shape[1]) + len(self._recent)
 
     def __contains__(self, window_id: str) -> bool:
         key = _key(window_id)
