@@ -3,13 +3,14 @@
     PYTHONPATH=src:bench python bench/explore_speed.py [--device cuda] [--windows 64] [--residual 500] [--refine 1000]
 
 Three models: the table (costs nothing, so what is measured is the host), a tiny Llama, and, on a GPU, Llama-2-7B's
-shape in bf16; the last two with random weights and scripted logits (bench/scripted.py), so that windows behave like
-memorized text. The time inside the model's forwards is told apart from the host's. Needs numpy, torch, transformers.
+shape in bf16 with compiled layers, as a long scan has them; the last two with random weights and scripted logits
+(bench/scripted.py), so that windows behave like memorized text. Needs numpy, torch, transformers.
 """
 
 import argparse
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from rote.explore.open_mass import OpenMass
 from rote.explore.refinement import RefineOptions, refine
 from rote.explore.residual import ResidualOptions, estimate_open
 from rote.models.base import TreeModel
+from rote.models.hf_compile import compile_layers
 from rote.models.table import TableModel
 from rote.policy import Policy
 from rote.search.base import Limits, SearchOptions, SearchOutcome, SearchTask
@@ -44,29 +46,6 @@ def options(policy: Policy) -> SearchOptions:
     )  # fmt: skip
 
 
-class Clock:
-    """Seconds spent inside a model's forwards, waits for the device included."""
-
-    def __init__(self, model: TreeModel) -> None:
-        self.seconds, self._open = 0.0, model.open_tree
-        model.open_tree = self._opened  # type: ignore[method-assign]
-        self._is_cuda = model.device.type == "cuda"
-
-    def _opened(self, slots: int, entries: int, **more: Any) -> Any:
-        session = self._open(slots, entries, **more)
-        forward = session.forward_in_chunks
-        session.forward_in_chunks = lambda batch: self._timed(forward, batch)  # type: ignore[method-assign]
-        return session
-
-    def _timed(self, forward: Callable[[Any], Iterator[Any]], batch: Any) -> list[Any]:
-        start = time.perf_counter()
-        chunks = list(forward(batch))
-        if self._is_cuda:
-            torch.cuda.synchronize()
-        self.seconds += time.perf_counter() - start
-        return chunks
-
-
 def measure(model: TreeModel, policy: Policy, pairs: list[Any], evals: dict[str, int]) -> dict[str, Any]:
     tasks = [SearchTask(key, prefix, suffix) for key, (prefix, suffix) in enumerate(pairs)]
     chosen = options(policy)
@@ -80,25 +59,31 @@ def measure(model: TreeModel, policy: Policy, pairs: list[Any], evals: dict[str,
 
     for name, budget in evals.items():
         room = choose_room(model, LIMITS, evaluations=1200 + budget)
-        clock = Clock(model)
         explorer = Explorer(model, policy, slots=min(room.slots, len(pairs)), limits=LIMITS, entries=room.entries)
-        jobs = (
-            ExploreTask(task.key, task.prefix_ids, explore(name, task, outcome, budget), outcome.states)
-            for task, outcome in zip(tasks, searched, strict=True)
-        )
-        seconds, found = timed(model, lambda explorer=explorer, jobs=jobs: list(explorer.run(jobs)))
-        model.open_tree = clock._open  # type: ignore[method-assign]
+
+        def jobs(name: str = name, budget: int = budget) -> Iterator[ExploreTask[Any]]:
+            return (
+                ExploreTask(task.key, task.prefix_ids, explore(name, task, outcome, budget), outcome.states)
+                for task, outcome in zip(tasks, searched, strict=True)
+            )
+
+        # A scan explores many batches with one explorer, whose forwards are recorded by then.
+        timed(model, partial(run, explorer, jobs()))
+        before = explorer.forwards
+        seconds, found = timed(model, partial(run, explorer, jobs()))
         spent = sum(result.token_evals for _, result in found)
         results[name] = {
             "windows_at_once": explorer.slots,
             "token_evals": spent,
             "evals_per_second": spent / seconds,
-            "forwards": explorer.forwards,
-            "evals_per_forward": spent / explorer.forwards,
-            "model_us_per_eval": clock.seconds / spent * 1e6,
-            "host_us_per_eval": (seconds - clock.seconds) / spent * 1e6,
+            "forwards": explorer.forwards - before,
+            "evals_per_forward": spent / (explorer.forwards - before),
         }
     return results
+
+
+def run(explorer: Explorer, jobs: Iterator[ExploreTask[Any]]) -> list[Any]:
+    return list(explorer.run(jobs))
 
 
 def explore(name: str, task: SearchTask, outcome: SearchOutcome, budget: int) -> Exploration[Any]:
@@ -140,6 +125,8 @@ def llama(device: str, **shape: int) -> scripted.ScriptedModel:
         torch.set_default_dtype(torch.bfloat16 if device == "cuda" else torch.float32)
         model = LlamaForCausalLM(config).eval()
         torch.set_default_dtype(torch.float32)
+    if device == "cuda":
+        compile_layers(model)
     return scripted.ScriptedModel(model)
 
 

@@ -22,6 +22,7 @@ import scripted
 from rote.models.hf_compile import compile_layers
 from rote.scan.options import RunConfig
 from rote.scan.pipeline import Pipeline
+from rote.scan.screen import with_sample
 from rote.types import Split, Window
 
 SHAPES = {
@@ -127,7 +128,7 @@ def run(model: Any, config: RunConfig, count: int, living_share: float) -> dict[
     gc.collect()
     split = Pipeline(model, config, decode=str)
     stages = Stages(split)
-    total, _ = timed(lambda: consume(split.run(given[: max(count // 4, split.score.chunk_windows)])))
+    total, _ = timed(lambda: consume(split.run(given[: max(min(count // 4, 2048), split.score.chunk_windows)])))
     return {
         "windows": rows,
         "seconds": seconds,
@@ -174,7 +175,7 @@ def main() -> None:
         if name not in chosen.only:
             continue
         consume(Pipeline(model, config, decode=str).run(windows(600, share)))  # kernels are compiled once per process
-        results[name] = run(model, config, count, share)
+        results[name] = run(model, with_sample(config, count), count, share)
         results[name]["share_of_matmul"] = results[name]["token_evals_per_second"] * per_token / peak
         print(json.dumps({name: results[name]}), flush=True)
         torch.cuda.empty_cache()

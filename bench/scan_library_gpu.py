@@ -18,6 +18,7 @@ from rote.models.hf import HuggingFaceModel, load
 from rote.models.hf_compile import compile_layers
 from rote.scan.options import RunConfig
 from rote.scan.pipeline import Pipeline
+from rote.scan.screen import with_sample
 from rote.types import Split, Window
 
 
@@ -53,7 +54,10 @@ def main() -> None:
     windows = cut_windows(read_documents(chosen.text, split=Split.CONTROL), model, options, bos_id=None).windows
     name = Path(chosen.model).name
     results: dict[str, Any] = {"model": name, "dtype": chosen.dtype, "texts": [path.name for path in chosen.text]}
-    configs = {"default": RunConfig(keep=3), "verbatim": RunConfig(keep=3, measures=("verbatim",))}
+    configs = {
+        "default": with_sample(RunConfig(keep=3), len(windows)),
+        "verbatim": RunConfig(keep=3, measures=("verbatim",)),
+    }
     for label, config in configs.items():
         run(model, windows[:2000], config)  # kernels are compiled once per process
         rounds = [run(model, windows, config) for _ in range(chosen.rounds)]

@@ -13,7 +13,7 @@ from rote.errors import ConfigError, WindowError
 from rote.explore import explorer as exploring
 from rote.explore.ball import ENDED, Ball
 from rote.explore.base import Answer, Exploration, ExploreTask
-from rote.explore.explorer import ENTRIES, FEW_WINDOWS, MEMORY_SHARE, MOST_WINDOWS, Explorer
+from rote.explore.explorer import FEW_WINDOWS, LANES, MEMORY_SHARE, MOST_WINDOWS, Explorer
 from rote.explore.sampling import Rolled, Tickets, Walks
 from rote.explore.tree import Tree
 from rote.models.table import TableModel
@@ -182,11 +182,11 @@ def test_room_for_every_evaluation_where_memory_allows(evaluations: int, megabyt
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(exploring, "free_memory", lambda device: megabytes * 10**6)
         room = exploring.choose_room(cast(Any, model), LIMITS, evaluations=evaluations)
-    most = (MOST_WINDOWS if device == "cuda" else FEW_WINDOWS, max(ENTRIES, evaluations))
-    assert (1, ENTRIES) <= room <= most
+    most = (MOST_WINDOWS if device == "cuda" else FEW_WINDOWS, max(LANES, evaluations))
+    assert (1, LANES) <= room <= most
     assert room.entries <= most[1]
     taken = room.slots * (room.entries + 2 * sum(LIMITS)) * 4096
-    assert taken <= megabytes * 10**6 * MEMORY_SHARE or room == (1, ENTRIES)
+    assert taken <= megabytes * 10**6 * MEMORY_SHARE or room == (1, LANES)
     if room.entries < most[1]:  # memory is why: eight windows that remember one more would not fit
         assert FEW_WINDOWS * (room.entries + 1 + 2 * sum(LIMITS)) * 4096 > megabytes * 10**6 * MEMORY_SHARE - 4096 * 8
 

@@ -1,20 +1,26 @@
 """Layers that are compiled in one piece, and greedy steps that are recorded: the same numbers as in the plain way."""
 
 import copy
+import math
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 from torch._dynamo.utils import counters
 
-from rote.models import hf_compile
+from rote.models import hf_compile, hf_graphs, hf_tree, tree_attention
 from rote.models.base import TreeBatch
 from rote.models.hf import HuggingFaceModel
 from rote.models.hf_attention import Layout
 from rote.models.hf_compile import compile_layers
-from rote.models.hf_graphs import ROWS, RecordedLayout, RecordedSteps
+from rote.models.hf_graphs import FEW, MOST, STEP, RecordedLayout, RecordedSteps, Size, _Recorded, size_of
 from rote.models.hf_tree import TreeSessionHF
+from rote.models.tree_attention import Packing, Seen
 from rote.scan.options import RunConfig
 from rote.scan.pipeline import Pipeline
 from rote.types import Split, Window
@@ -75,33 +81,32 @@ def greedy_batch(count: int, reach: int) -> TreeBatch:
     )
 
 
-def test_a_recorded_layout_says_what_the_batch_says_and_repeats_its_first_row() -> None:
-    recorded = RecordedLayout(greedy_batch(4, 9), 32, 12)
+def test_a_recorded_layout_says_what_the_batch_says_and_the_rest_is_written_where_nobody_reads() -> None:
+    recorded = RecordedLayout(greedy_batch(4, 9), Size(32, 32, 1), 13)
     for count, reach in ((4, 9), (7, 12), (3, 5)):
         batch = greedy_batch(count, reach)
         layout = Layout(batch)
         recorded.fill(layout)
-        source = [*range(count), *[0] * (32 - count)]
-        assert recorded.tokens.tolist() == batch.token_ids[source].tolist()
-        assert recorded.positions.tolist() == batch.positions[source].tolist()
-        assert recorded.rows(12).tolist() == layout.rows(12)[source].tolist()
-        assert recorded.packing.slots.tolist() == batch.slots[source].tolist()
+        assert recorded.tokens[:count].tolist() == batch.token_ids.tolist()
+        assert recorded.positions[:count].tolist() == batch.positions.tolist()
+        assert recorded.rows(13).tolist() == [*layout.rows(13).tolist(), *[12] * (32 - count)]
+        assert recorded.packing.slots[:count].tolist() == batch.slots.tolist()
+        assert recorded.packing.counts.tolist() == [1] * count + [0] * (32 - count)
         seen, expected = recorded.live_entries(None), layout.live_entries(None)
-        assert seen.counts.tolist() == expected.counts[source].tolist()
-        for row, place in enumerate(source):
-            live = int(expected.counts[place])
-            assert seen.columns[row, :live].tolist() == expected.columns[place, :live].tolist()
+        assert seen.counts[:count].tolist() == expected.counts.tolist()
+        for row in range(count):
+            live = int(expected.counts[row])
+            assert seen.columns[row, :live].tolist() == expected.columns[row, :live].tolist()
             assert seen.sees[row, 0, :live].all()
 
 
-def test_only_steps_of_one_token_a_window_are_recorded() -> None:
-    steps = RecordedSteps()
-    assert steps.rows_for(greedy_batch(5, 4)) == ROWS[0]
-    assert steps.rows_for(greedy_batch(ROWS[-1], 4)) == ROWS[-1]
-    assert steps.rows_for(greedy_batch(ROWS[-1] + 1, 4)) is None
-    two_beams = greedy_batch(2, 4)
-    assert steps.rows_for(TreeBatch(**{**vars_of(two_beams), "beam_counts": (2,)})) is None
-    assert steps.rows_for(TreeBatch(**{**vars_of(two_beams), "prefix_lengths": (3,)})) is None
+def test_steps_without_chains_are_recorded_by_token_while_they_are_few() -> None:
+    assert size_of(greedy_batch(5, 4)) == Size(FEW[0], FEW[0], 1)
+    assert size_of(greedy_batch(FEW[-1], 4)) == Size(FEW[-1], FEW[-1], 1)
+    beams = {"ancestry": torch.ones(40, 20, 4, dtype=torch.bool)}
+    assert size_of(TreeBatch(**{**vars_of(greedy_batch(FEW[-1] + 1, 4)), **beams})) == Size(FEW[-1] + STEP, 40, 20)
+    assert size_of(greedy_batch(MOST + 1, 4)) is None
+    assert size_of(TreeBatch(**{**vars_of(greedy_batch(2, 4)), "prefix_lengths": (3,)})) is None
 
 
 def vars_of(batch: TreeBatch) -> dict[str, Any]:
@@ -122,11 +127,78 @@ def test_a_step_that_cannot_be_recorded_runs_in_the_plain_way_from_then_on(monke
     monkeypatch.setattr(torch.cuda, "CUDAGraph", Refusing)
     monkeypatch.setattr(torch.cuda, "graph", Refusing)
     steps, batch = RecordedSteps(), greedy_batch(5, 4)
-    layout, rows = Layout(batch), steps.rows_for(batch)
-    assert rows is not None
-    assert steps.states(layout, rows, 8, waits_for_the_device) is None, "first in the plain way"
-    assert steps.states(layout, rows, 8, waits_for_the_device) is None
-    assert steps.rows_for(batch) is None
+    layout, size = Layout(batch), size_of(batch)
+    assert size is not None
+    assert steps.states(layout, size, 8, waits_for_the_device) is None, "first in the plain way"
+    assert not steps.cannot
+    assert steps.states(layout, size, 8, waits_for_the_device) is None
+    assert steps.cannot
+
+
+class Replayed:
+    """A graph that repeats, in place of kernels, the call that was recorded."""
+
+    def __init__(self) -> None:
+        self.again: Callable[[], None] = lambda: None
+
+    def pool(self) -> None: ...
+
+    def replay(self) -> None:
+        self.again()
+
+
+def slow_attention(
+    query: Tensor, keys: Tensor, values: Tensor, seen: Seen, packing: Packing, *, scale: float
+) -> Tensor:
+    """The kernel's work, one query at a time. What no row asks for is not a number."""
+    out = torch.full((query.shape[1], query.shape[0], values.shape[-1]), math.nan)
+    groups = query.shape[0] // keys.shape[2]
+    for row, count in enumerate(packing.counts.tolist()):
+        live, slot = int(seen.counts[row]), int(packing.slots[row])
+        for place in range(int(packing.starts[row]), int(packing.starts[row]) + count):
+            sees = seen.sees[row, int(packing.lanes[place]), :live]
+            entries = seen.columns[row, :live][sees]
+            for head in range(query.shape[0]):
+                key, value = keys[slot, entries, head // groups], values[slot, entries, head // groups]
+                out[place, head] = (key @ query[head, place] * scale).softmax(-1) @ value
+    return out
+
+
+def recorded_on_a_cpu(patch: pytest.MonkeyPatch) -> Counter[Size]:
+    """Everything of a recorded forward but the GPU; how often each size was replayed."""
+    replayed: Counter[Size] = Counter()
+
+    def record(steps: RecordedSteps, layout: RecordedLayout, evaluate: Callable[[RecordedLayout], Tensor]) -> bool:
+        graph, states = Replayed(), evaluate(layout).clone()
+
+        def again() -> None:
+            replayed[layout.size] += 1
+            states.copy_(evaluate(layout))
+
+        graph.again = again
+        steps._steps[layout.size] = _Recorded(layout, graph, states)  # type: ignore[arg-type]
+        return True
+
+    patch.setattr(RecordedSteps, "_record", record)
+    patch.setattr(tree_attention, "is_available", lambda query: True)
+    patch.setattr(hf_tree, "is_available", lambda query: True)
+    patch.setattr(tree_attention, "attend", slow_attention)
+    return replayed
+
+
+@pytest.mark.parametrize("few", [512, 2])
+def test_recorded_forwards_give_the_numbers_of_plain_ones(few: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Greedy steps, beams and explorations; by token, and by slot where more than 2 tokens are no longer few."""
+    model = tiny_model("llama")
+    monkeypatch.setitem(globals(), "CONFIG", replace(CONFIG, estimate="all", residual=60, refine=40))
+    expected = rows(model, 4)
+    monkeypatch.setattr(hf_graphs, "FEW", (2, few))
+    replayed = recorded_on_a_cpu(monkeypatch)
+    for plain, recorded in zip(expected, rows(model, 4), strict=True):
+        for name in ("p_verbatim", "mass_lower", "mass_upper", "mass_estimate"):
+            assert np.allclose(plain[name], recorded[name], rtol=1e-4, atol=1e-7), name
+        assert plain["greedy_ids"] == recorded["greedy_ids"]
+    assert {size.lanes > 1 for size in replayed} == ({False} if few == 512 else {False, True})
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA graphs need a GPU")

@@ -61,6 +61,7 @@ CHANGED: dict[str, Any] = {
     "verify": True,
     "self_check": 2,
     "screen_tickets": 7,
+    "screen_sampled": 0.25,
     "executor": "ray",
     "workers": 3,
     "gpus_per_worker": 0.5,

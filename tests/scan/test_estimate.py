@@ -8,17 +8,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rote.explore import explorer
 from rote.models.table import TableModel
 from rote.scan import after_search as estimate
-from rote.scan.after_search import AfterSearch, process
+from rote.scan.after_search import AfterSearch, Explorers, process
 from rote.scan.columns import ESTIMATE, NEAR
 from rote.scan.measured import Measured
 from rote.scan.near import NearResult, SearchStage
 from rote.scan.options import RunConfig
+from rote.scan.pipeline import Pipeline
 from rote.scan.score import ScoreStage
 from rote.scan.screen import ScreenStage
+from rote.search import engine
 from rote.types import Split, Verdict, Window
 from tests.oracle import enumerate_tree
+from tests.scan.streams import CONFIG, knowing_model, random_windows
 
 OWN = {"search_lower", "open_mass", "eos_mass", "refuted_mass"}
 TINY = 1e-6  # teacher-forced scores are float32
@@ -47,7 +51,8 @@ def near_of(item: Measured) -> NearResult:
 
 def processed(model: TableModel, items: list[Measured], config: RunConfig, slots: int | None = None) -> list[Measured]:
     """Copies of the items, processed: the originals keep what the search found."""
-    return list(process(model, [replace(item) for item in items], config, slots=slots))
+    explorers = Explorers(model, config, slots=slots)
+    return list(process([replace(item) for item in items], config, explorers, model.eos_ids))
 
 
 def truths(model: TableModel, config: RunConfig, window: Window) -> list[float]:
@@ -186,3 +191,27 @@ def test_windows_that_were_not_searched_have_no_estimate() -> None:
     items = searched(model, config)
     assert all(near_of(item).outcome is None for item in items)
     assert set(ESTIMATE.fill(items[0]).values()) == {None}
+
+
+@pytest.mark.parametrize("slots", [2, 5])
+def test_taking_turns_changes_nothing(slots: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slots shared out among two streams of the search and two groups of the exploration, as on a GPU."""
+    windows = random_windows(23, seed=8)
+    config = replace(CONFIG, slots=slots, estimate="all", residual=50, refine=30, closure=2)
+    model = knowing_model(windows[::3], seed=2)
+
+    def rows() -> dict[str, dict[str, object]]:
+        return {found.row["window_id"]: found.row for found in Pipeline(model, config, decode=str).run(windows)}
+
+    expected = rows()
+    turns: list[int] = []
+
+    def two(device: object, slots: int) -> int:
+        turns.append(slots)
+        return 2
+
+    monkeypatch.setattr(engine, "taking_turns", two)
+    monkeypatch.setattr(explorer, "taking_turns", two)
+    assert rows() == expected
+    assert turns[0] == slots
+    assert len(turns) > 1, "the exploration took turns too"

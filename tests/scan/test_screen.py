@@ -18,10 +18,10 @@ from rote.scan.measured import Measured
 from rote.scan.near import NearResult
 from rote.scan.options import RunConfig
 from rote.scan.pipeline import MeasuredWindow, Pipeline
-from rote.scan.screen import DENSITY_NEAR_FLOOR, Screen, screen_of
+from rote.scan.screen import DENSITY_NEAR_FLOOR, Screen, screen_of, with_sample
 from rote.scan.totals import screen_audit
 from rote.search.rating import rating_table, ratings
-from rote.types import StopReason, Window
+from rote.types import StopReason, Verdict, Window
 from tests.scan.streams import CONFIG, knowing_model, passed, random_windows
 
 KNOWN, UNKNOWN = 6, 60
@@ -260,3 +260,26 @@ def test_a_window_that_its_verbatim_probability_shows_is_not_missed() -> None:
 def test_ratings_of_many_windows_are_those_of_each(probs: list[list[float]], budget: int) -> None:
     alone = [float(np.exp(rating_table(window, budget)[0, -1])) for window in probs]
     assert ratings(probs, budget).tolist() == pytest.approx(alone, rel=1e-9, abs=1e-300)
+
+
+@pytest.mark.parametrize(("windows", "share"), [(1, 1.0), (2_222, 1.0), (8_192, 100 / 8_192), (10**7, 1e-5)])
+def test_a_run_samples_about_a_hundred_windows_of_its_audit_whatever_its_size(windows: int, share: float) -> None:
+    assert with_sample(RunConfig(), windows).screen_sampled == share
+
+
+def test_a_share_that_was_asked_for_is_not_changed() -> None:
+    assert with_sample(RunConfig(screen_sampled=0.2), 1_000_000).screen_sampled == 0.2
+
+
+def test_of_the_audit_those_with_the_smallest_keys_are_sampled() -> None:
+    config = replace(CONFIG, screen="auto", screen_floor=FLOOR, screen_share=0.5, screen_least=0, screen_sampled=0.2)
+    items = [item for item in passed(MODEL, WINDOWS, config) if item.density is not None]
+    screen = screen_of(config)
+    assert screen is not None
+    keys = {item.window.window_id: screen.key(item.window.window_id, near_of(item).rating) for item in items}
+    undecided = [item for item in items if near_of(item).stop_reason != StopReason.SCREENED]
+    undecided = [item for item in undecided if near_of(item).verdict == Verdict.NOT_SHOWN]
+    assert {item.estimate is not None for item in undecided} == {True, False}
+    for item in undecided:
+        assert (item.estimate is not None) == (keys[item.window.window_id] < 0.2)
+        assert item.estimate is None or item.estimate.samples == config.screen_tickets

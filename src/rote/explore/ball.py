@@ -113,8 +113,8 @@ class Judge:
         self._targets[slot] = to_device(padded[0], self._device)
         self._lengths[slot] = ball.length
 
-    def judge(self, nodes: Standing, kept: Kept) -> Judged:
-        """One wait for the device: everything comes back together."""
+    def judge(self, nodes: Standing, kept: Kept) -> Handover:
+        """The fields of `Judged`, on their way to the host together."""
         states, tokens, depths, slots, is_own = (to_device(torch.from_numpy(array), self._device) for array in nodes)
         target = {"padded": self._targets[slots], "length": self._lengths[slots]}
         # The root has no token that leads to it; its step is taken as 1 and thrown away.
@@ -122,8 +122,7 @@ class Judge:
         own = torch.where(is_own[:, None], states, moved.state[:, 0, 0].short())
         after = self._viability.advance(own[:, None], kept.token_ids[:, None], step=depths + 1, **target)
         least = torch.where(self._is_possible(kept, depths + 1 == target["length"]), after.least[:, 0].short(), ENDED)
-        arrived = Handover((own, kept.token_ids, kept.log_probs, least.short())).wait()
-        return Judged(*(tensor.numpy() for tensor in arrived))
+        return Handover((own, kept.token_ids, kept.log_probs, least.short()))
 
     def _is_possible(self, kept: Kept, is_last: Tensor) -> Tensor:
         has_mass = kept.log_probs > -torch.inf

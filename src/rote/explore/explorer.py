@@ -1,25 +1,27 @@
 """Evaluate any nodes of many windows' trees on one session, as their explorations ask for them.
 
-Each round collects what the explorations of all windows in flight want to know, evaluates it in one packed forward, and
+Each round collects what the explorations of windows in flight want to know, evaluates it in one packed forward, and
 hands the answers back. Nodes, paths and answers are arrays; the host does nothing node by node. A forward reads only
-what its nodes descend from, so a large memory costs room and no time.
+what its nodes descend from, so a large memory costs room and no time. On a GPU the windows are two groups that take
+turns: while the host thinks about the answers to one, the device computes the other's.
 """
 
+from collections import deque
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from rote.errors import ConfigError, ModelError
-from rote.explore.ball import Judge, Standing
+from rote.explore.ball import Judge, Judged, Standing
 from rote.explore.base import Explored, ExploreTask, Result
 from rote.explore.flight import ROOT, Flight, Queries
 from rote.explore.held_nodes import Memory
 from rote.explore.views import ENTRY_STEP, Packed, pack_nodes
 from rote.models.base import TreeModel, TreeSession
-from rote.models.memory import grown
+from rote.models.memory import Handover, grown, taking_turns
 from rote.models.numbers import require_numbers
 from rote.models.positions import require_positions
 from rote.policy import Kept, Policy, keep
@@ -50,7 +52,7 @@ def choose_room(model: TreeModel, limits: Limits, *, evaluations: int) -> Room:
     is_cuda = model.device.type == "cuda"
     fitting = int(free_memory(model.device) * MEMORY_SHARE) // model.tree_bytes_per_entry()
     always = 2 * (limits.prefix_tokens + limits.suffix_tokens)
-    entries = max(ENTRIES, min(evaluations, fitting // FEW_WINDOWS - always))
+    entries = max(LANES, min(evaluations, fitting // FEW_WINDOWS - always))
     slots = min(MOST_WINDOWS if is_cuda else FEW_WINDOWS, fitting // (always + entries))
     return Room(max(1, slots), entries)
 
@@ -76,64 +78,71 @@ class Explorer:
             advice="lower --slots or leave it out",
         )
         self.forwards = 0
+        self._judge: Judge | None = None
+        self._session: TreeSession | None = None
 
     @torch.inference_mode()
     def run(self, tasks: Iterable[ExploreTask[Result]]) -> Iterator[Explored[Result]]:
         """Results in the order in which windows end."""
-        waiting = iter(tasks)
-        longest = self.limits.prefix_tokens + self.limits.suffix_tokens
-        session = self.model.open_tree(self.slots, min(self.entries, FIRST_ENTRIES), longest=longest)
+        waiting, session = iter(tasks), self._opened()
         memory = Memory(self.slots, self.entries, self.limits.suffix_tokens)
-        judge: Judge | None = None
-        active: dict[int, Flight[Result]] = {}
-        free = list(range(self.slots - 1, -1, -1))
+        count = taking_turns(self.model.device, self.slots)
+        groups: deque[_Group[Result]] = deque(_Group(range(place, self.slots, count)) for place in range(count))
         while True:
-            while free and (task := next(waiting, None)) is not None:
-                flight = Flight(task, free[-1], memory)
-                if not flight.start():
+            group = groups[0]
+            groups.rotate(-1)
+            if group.pending is not None:
+                group.deliver(self.model)
+                yield from group.ended()
+            while group.free and (task := next(waiting, None)) is not None:
+                flight = Flight(task, group.free[-1], memory)
+                if flight.start():
+                    self._admit(group, flight, session, memory)
+                else:
                     yield Explored(task.key, flight.result)
-                    continue
-                judge = judge or self._judge(flight)
-                judge.admit(flight.slot, flight.tree.ball)
-                self._make_room(session, memory.reach(flight.slot))
-                if flight.states is not None:
-                    session.copy_in(flight.slot, flight.states.stored)
-                active[free.pop()] = flight
-            if judge is None or not active:
+            if group.active:
+                group.pending = self._launch(list(group.active.values()), session, memory)
+            elif not any(other.active for other in groups):
                 return
-            try:
-                self._round(list(active.values()), session, memory, judge)
-            except torch.OutOfMemoryError as error:
-                raise OutOfSlots(
-                    f"{self.slots} windows at once do not fit into the memory of the device; lower --slots."
-                ) from error
-            for slot, flight in list(active.items()):
-                if not flight.advance():
-                    yield Explored(flight.task.key, flight.result)
-                    free.append(slot)
-                    del active[slot]
 
-    def _round(self, flights: "list[Flight[Any]]", session: TreeSession, memory: Memory, judge: Judge) -> None:
-        """Evaluate the next nodes of every window, and the prefixes of those that lack theirs."""
+    def _opened(self) -> TreeSession:
+        """The session of all runs. A GPU gets its whole memory at once: growing copies it, and what was recorded of
+        forwards would be lost."""
+        if self._session is None:
+            is_cuda = self.model.device.type == "cuda"
+            longest = self.limits.prefix_tokens + self.limits.suffix_tokens
+            entries = self.entries if is_cuda else min(self.entries, FIRST_ENTRIES)
+            self._session = self.model.open_tree(self.slots, entries, longest=longest)
+        return self._session
+
+    def _admit(self, group: "_Group[Result]", flight: Flight[Result], session: TreeSession, memory: Memory) -> None:
+        if self._judge is None:
+            self._judge = Judge(
+                flight.tree.ball, slots=self.slots, longest=self.limits.suffix_tokens, device=self.model.device
+            )
+        self._judge.admit(flight.slot, flight.tree.ball)
+        self._make_room(session, memory.reach(flight.slot))
+        if flight.states is not None:
+            session.copy_in(flight.slot, flight.states.stored)
+        group.active[group.free.pop()] = flight
+
+    def _launch(self, flights: list[Flight[Any]], session: TreeSession, memory: Memory) -> "_Pending":
+        """Queue the evaluation of the next nodes of every window, and of the prefixes of those that lack theirs."""
         taken = [(flight, flight.take(LANES)) for flight in flights]
         asking = [(flight, queries) for flight, queries in taken if len(queries.nodes)]
         fresh = [flight for flight in flights if flight.is_prefix_due]
-        self._make_room(session, max(memory.reach(flight.slot) for flight in flights))
-        packed = _packed(asking, fresh, memory)
-        kept = self._kept(session, packed)
-        wanted = [(flight, queries.wanted) for flight, queries in asking]
-        wanted += [(flight, ROOT) for flight in fresh]
-        standing = Standing(*map(np.concatenate, zip(*(f.standing(nodes) for f, nodes in wanted), strict=True)))
-        judged = judge.judge(standing, kept)
-        first = 0
-        for place, (flight, nodes) in enumerate(wanted):
-            # Logits that are not numbers have made every probability of their row NaN.
-            name = flight.task.name or flight.task.key
-            sums = kept.log_probs[first : first + len(nodes), 0].tolist()
-            require_numbers(sums, self.model.dtype, what=f"continuations of window {name}")
-            own = judged.rows(first, first + len(nodes))
-            first += len(nodes)
-            flight.give(nodes, own) if place < len(asking) else flight.give_prefix(own)
+        assert self._judge is not None
+        try:
+            self._make_room(session, max(memory.reach(flight.slot) for flight in flights))
+            kept = self._kept(session, _packed(asking, fresh, memory))
+            wanted = [(flight, queries.wanted) for flight, queries in asking]
+            wanted += [(flight, ROOT) for flight in fresh]
+            standing = Standing(*map(np.concatenate, zip(*(f.standing(nodes) for f, nodes in wanted), strict=True)))
+            return _Pending(wanted, len(asking), self._judge.judge(standing, kept))
+        except torch.OutOfMemoryError as error:
+            raise OutOfSlots(
+                f"{self.slots} windows at once do not fit into the memory of the device; lower --slots."
+            ) from error
 
     def _kept(self, session: TreeSession, packed: Packed) -> Kept:
         batch = pack_nodes(packed, entries=session.entries, device=self.model.device)
@@ -142,13 +151,49 @@ class Explorer:
         kept = parts[0] if len(parts) == 1 else Kept(*map(torch.cat, zip(*parts, strict=True)))
         return kept
 
-    def _judge(self, flight: "Flight[Any]") -> Judge:
-        return Judge(flight.tree.ball, slots=self.slots, longest=self.limits.suffix_tokens, device=self.model.device)
-
     def _make_room(self, session: TreeSession, entries: int) -> None:
         if session.entries < entries:
             wanted = min(self.entries, grown(session.entries, entries))
             session.grow(-(-wanted // ENTRY_STEP) * ENTRY_STEP)
+
+
+class _Pending(NamedTuple):
+    """A round that was launched: the nodes of each window, those of `asking` first, then prefixes."""
+
+    wanted: list[tuple[Flight[Any], NDArray[np.int64]]]
+    asking: int
+    judged: Handover
+
+
+class _Group(Generic[Result]):
+    """Windows that are evaluated together."""
+
+    def __init__(self, slots: range) -> None:
+        self.free, self.active = list(reversed(slots)), dict[int, Flight[Result]]()
+        self.pending: _Pending | None = None
+
+    def deliver(self, model: TreeModel) -> None:
+        """Wait for the round that was launched, and tell every window its answers."""
+        assert self.pending is not None
+        wanted, asking, handover = self.pending
+        self.pending = None
+        judged = Judged(*(tensor.numpy() for tensor in handover.wait()))
+        first = 0
+        for place, (flight, nodes) in enumerate(wanted):
+            own = judged.rows(first, first + len(nodes))
+            # Logits that are not numbers have made every probability of their row NaN.
+            name = flight.task.name or flight.task.key
+            require_numbers(own.log_probs[:, 0].tolist(), model.dtype, what=f"continuations of window {name}")
+            first += len(nodes)
+            flight.give(nodes, own) if place < asking else flight.give_prefix(own)
+
+    def ended(self) -> Iterator[Explored[Result]]:
+        """The windows that have nothing more to ask; their slots are free."""
+        for slot, flight in list(self.active.items()):
+            if not flight.advance():
+                self.free.append(slot)
+                del self.active[slot]
+                yield Explored(flight.task.key, flight.result)
 
 
 def _packed(asking: "list[tuple[Flight[Any], Any]]", fresh: "list[Flight[Any]]", memory: Memory) -> Packed:

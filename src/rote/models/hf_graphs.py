@@ -1,11 +1,12 @@
-"""Forwards of one token for each of many windows, recorded once and replayed: greedy decoding on a GPU.
+"""Small and repeated forwards, recorded once and replayed: greedy steps, explorations and beams on a GPU.
 
-Such a forward is so small that the host takes longer to ask for it than the device to do it. A CUDA graph asks for all
-of it at once. What differs from step to step lies in buffers that the recorded kernels read: tokens, positions, where
-to write, what to see. Rows beyond those of a batch repeat its first one and write the same numbers to the same place.
+The host takes tens of milliseconds to ask for all kernels of a forward; where the device needs no longer for it, it
+waits. A CUDA graph asks for all of them at once. What differs from step to step lies in buffers that the recorded
+kernels read: tokens, positions, where to write, what to see. A forward takes the least recorded size that holds it;
+tokens that fill it up see nothing, and write to a place of the memory that nobody reads.
 
-A number of rows is recorded after it has run once in the plain way, so that every kernel is loaded by then. Whatever
-cannot be recorded runs in the plain way from then on.
+A size is recorded after it has run once in the plain way, so that every kernel is loaded by then. Whatever cannot be
+recorded runs in the plain way from then on.
 """
 
 from collections.abc import Callable
@@ -16,42 +17,70 @@ from torch import Tensor
 
 from rote.models.base import TreeBatch
 from rote.models.hf_attention import Layout
-from rote.models.tree_attention import Packing, Seen
+from rote.models.tree_attention import Packing, Seen, live_entries
 
-ROWS = (32, 64, 128, 192, 256, 320, 384, 448, 512)
-"""Numbers of rows that are recorded; a batch takes the least that holds it."""
+FEW = (32, 64, 128, 256, 384, 512)
+"""Numbers of tokens that are recorded with a row for each token."""
+STEP = 64
+"""Larger numbers are rounded up to a multiple of this, and tokens keep the rows of their slots."""
+MOST = 4096
+ALIGNED = 64
+"""Rows of what is seen begin at multiples of this, which kernels read faster."""
+
+
+class Size(NamedTuple):
+    """What a recorded forward has room for."""
+
+    tokens: int
+    rows: int
+    lanes: int
+
+
+def size_of(batch: TreeBatch) -> Size | None:
+    """The size to record for this batch; None when it is of another kind."""
+    count, (rows, lanes, _) = len(batch.token_ids), batch.ancestry.shape
+    if batch.prefix_lengths or count > MOST:
+        return None
+    if count <= FEW[-1]:
+        tokens = next(tokens for tokens in FEW if count <= tokens)
+        return Size(tokens, tokens, 1)
+    return Size(-(-count // STEP) * STEP, rows, lanes) if batch.columns is None else None
 
 
 class RecordedLayout(Layout):
-    """A layout of one beam a row whose tensors stay where they are."""
+    """A layout of some size whose tensors stay where they are. `entries`: of a slot's memory, the unread one last."""
 
-    def __init__(self, batch: TreeBatch, rows: int, entries: int) -> None:
-        device, self.beams, self.entries = batch.slots.device, rows, entries
-        self.batch = batch
-        self.tokens, self.positions, self._places, self._slots = (
-            torch.zeros(rows, dtype=torch.int64, device=device) for _ in range(4)
+    def __init__(self, batch: TreeBatch, size: Size, entries: int) -> None:
+        device, self.batch = batch.slots.device, batch
+        self.size, self.entries, self.beams = size, entries, size.tokens
+        self.tokens, self.positions, self._places, lanes = (
+            torch.zeros(size.tokens, dtype=torch.int64, device=device) for _ in range(4)
         )
+        starts, counts, slots, live = (torch.zeros(size.rows, dtype=torch.int64, device=device) for _ in range(4))
+        width = -(-entries // ALIGNED) * ALIGNED
         self._seen = Seen(
-            torch.zeros(rows, entries, dtype=torch.int64, device=device),
-            torch.zeros(rows, dtype=torch.int64, device=device),
-            torch.zeros(rows, 1, entries, dtype=torch.bool, device=device),
+            torch.zeros(size.rows, width, dtype=torch.int64, device=device),
+            live,
+            torch.zeros(size.rows, size.lanes, width, dtype=torch.bool, device=device),
         )
-        self.order = torch.arange(rows, device=device)
-        ones, zeros = torch.ones_like(self.order), torch.zeros_like(self.order)
-        self.packing = Packing(self.order, ones, self._slots, zeros, 1)
+        self.order = torch.arange(size.tokens, device=device)
+        self.packing = Packing(starts, counts, slots, lanes, size.lanes)
 
     def fill(self, layout: Layout) -> None:
-        """Take over what a batch says; its first row fills up the rest."""
-        batch, seen = layout.batch, layout.live_entries(None)
-        reach = seen.columns.shape[1]
-        rows = torch.where(self.order < len(batch.token_ids), self.order, 0)
-        self.tokens.copy_(batch.token_ids[rows])
-        self.positions.copy_(batch.positions[rows])
-        self._places.copy_(layout.rows(self.entries)[rows])
-        self._slots.copy_(batch.slots[rows])
-        self._seen.columns[:, :reach].copy_(seen.columns[rows])
-        self._seen.counts.copy_(seen.counts[rows])
-        self._seen.sees[:, :, :reach].copy_(seen.sees[rows])
+        """Take over what a batch says."""
+        batch, count = layout.batch, len(layout.batch.token_ids)
+        self.tokens[:count].copy_(batch.token_ids)
+        self.positions[:count].copy_(batch.positions)
+        self._places[:count].copy_(layout.rows(self.entries))
+        self._places[count:].fill_(self.entries - 1)
+        seen, packing = _by_token(layout) if self.size.lanes == 1 else (layout.live_entries(None), layout.packing)
+        for ours, theirs in zip(self.packing[:4], packing[:4], strict=True):
+            ours[: len(theirs)].copy_(theirs)
+        self.packing.counts[len(packing.counts) :].zero_()
+        rows, reach = seen.columns.shape
+        self._seen.columns[:rows, :reach].copy_(seen.columns)
+        self._seen.counts[:rows].copy_(seen.counts)
+        self._seen.sees[:rows, : seen.sees.shape[1], :reach].copy_(seen.sees)
 
     def rows(self, entries: int) -> Tensor:
         return self._places
@@ -59,6 +88,15 @@ class RecordedLayout(Layout):
     def live_entries(self, window: int | None) -> Seen:
         assert window is None, "sliding windows are not recorded"
         return self._seen
+
+
+def _by_token(layout: Layout) -> tuple[Seen, Packing]:
+    """What every token sees, each in a row of its own."""
+    batch, rows = layout.batch, layout.beam_rows
+    columns = None if batch.columns is None else batch.columns[rows]
+    order = torch.arange(len(rows), device=rows.device)
+    packing = Packing(order, torch.ones_like(order), batch.slots, torch.zeros_like(order), 1)
+    return live_entries(layout.sees(None)[rows, batch.lanes][:, None], columns), packing
 
 
 Evaluate = Callable[[RecordedLayout], Tensor]
@@ -75,31 +113,26 @@ class RecordedSteps:
     """The recorded forwards of one session."""
 
     def __init__(self) -> None:
-        self._ran_plainly: set[int] = set()
-        self._steps: dict[int, _Recorded] = {}
+        self._ran_plainly: set[Size] = set()
+        self._steps: dict[Size, _Recorded] = {}
         self._pool: Any = None
-        self._cannot = False
+        self.cannot = False
 
     def forget(self) -> None:
         """What was recorded reads memory that has moved."""
         self._steps.clear()
 
-    def rows_for(self, batch: TreeBatch) -> int | None:
-        """The number of rows to replay for this batch; None when it is of another kind."""
-        count = len(batch.token_ids)
-        is_one_each = batch.beam_counts == (1,) * count and batch.ancestry.shape[:2] == (count, 1)
-        if self._cannot or not is_one_each or batch.prefix_lengths or batch.columns is not None:
-            return None
-        return next((rows for rows in ROWS if count <= rows), None)
-
-    def states(self, layout: Layout, rows: int, entries: int, evaluate: Evaluate) -> Tensor | None:
+    def states(self, layout: Layout, size: Size, entries: int, evaluate: Evaluate) -> Tensor | None:
         """States of the batch's outputs; None where it must run in the plain way. `evaluate` is what is recorded."""
-        if rows not in self._ran_plainly:
-            self._ran_plainly.add(rows)
+        if size not in self._ran_plainly:
+            self._ran_plainly.add(size)
             return None
-        if rows not in self._steps and not self._record(RecordedLayout(layout.batch, rows, entries), evaluate):
-            return None
-        recorded = self._steps[rows]
+        if size not in self._steps:
+            made = RecordedLayout(layout.batch, size, entries)
+            made.fill(layout)
+            if not self._record(made, evaluate):
+                return None
+        recorded = self._steps[size]
         recorded.layout.fill(layout)
         recorded.graph.replay()
         return recorded.states.index_select(0, layout.batch.outputs)
@@ -107,11 +140,12 @@ class RecordedSteps:
     def _record(self, layout: RecordedLayout, evaluate: Evaluate) -> bool:
         graph = torch.cuda.CUDAGraph()
         try:
+            evaluate(layout)  # what it takes to load a kernel cannot be recorded
             with torch.cuda.graph(graph, pool=self._pool):
                 states = evaluate(layout)
         except (RuntimeError, AssertionError, NotImplementedError):
-            self._cannot = True  # a model that waits for the device in the middle of its forward
+            self.cannot = True  # a model that waits for the device in the middle of its forward
             return False
         self._pool = graph.pool()
-        self._steps[layout.beams] = _Recorded(layout, graph, states)
+        self._steps[layout.size] = _Recorded(layout, graph, states)
         return True

@@ -19,20 +19,23 @@ from torch import Tensor
 from rote.models.base import Stored, TreeBatch
 from rote.models.hf_attention import AttentionStyle, Layout, attend_beams, attend_chains
 from rote.models.hf_compile import as_fast_as_can_be, is_in_one_place
-from rote.models.hf_graphs import RecordedLayout, RecordedSteps
+from rote.models.hf_graphs import RecordedLayout, RecordedSteps, size_of
 from rote.models.hf_head import ChunkedHead
 from rote.models.memory import zeros_as_touched
 from rote.models.tree_attention import is_available
 
 
 class TreeSessionHF:
-    """Keys and values of every layer for a number of slots, written and read by the attention function itself."""
+    """Keys and values of every layer for a number of slots, written and read by the attention function itself.
+
+    Each slot has one more entry than it says, for tokens that only fill up a recorded forward.
+    """
 
     def __init__(self, head: ChunkedHead, slots: int, entries: int) -> None:
         self._head = head
         self._slots = slots
         self._entries = entries
-        self._keys: dict[int, Tensor] = {}  # layer → [slots, entries, key-value heads, width]: one write is one row
+        self._keys: dict[int, Tensor] = {}  # layer → [slots, entries + 1, key-value heads, width]: a write is a row
         self._values: dict[int, Tensor] = {}
         self._layouts: dict[torch.device, Layout] = {}  # of the forward that runs, by the device of the layers that ask
         self._recorded = RecordedSteps()
@@ -47,8 +50,8 @@ class TreeSessionHF:
     def grow(self, entries: int) -> None:
         for memory in (self._keys, self._values):
             for layer, old in memory.items():
-                grown = zeros_as_touched((old.shape[0], entries, *old.shape[2:]), old)
-                grown[:, : self._entries] = old
+                grown = zeros_as_touched((old.shape[0], entries + 1, *old.shape[2:]), old)
+                grown[:, : self._entries] = old[:, : self._entries]
                 memory[layer] = grown
         self._entries = entries
         self._recorded.forget()
@@ -86,18 +89,19 @@ class TreeSessionHF:
     def states(self, batch: TreeBatch) -> Tensor:
         """Evaluate and store the batch; what the head needs of its outputs."""
         layout = Layout(batch)
-        rows = self._recorded.rows_for(batch) if self._records else None
-        if rows is not None:
-            states = self._recorded.states(layout, rows, self._entries, self._evaluate_recorded)
+        size = size_of(batch) if self._records else None
+        if size is not None:
+            states = self._recorded.states(layout, size, self._entries + 1, self._evaluate_recorded)
             if states is not None:
                 return states
-        return self._evaluate(layout, batch.outputs, batch.token_ids, batch.positions, as_compiled=rows is not None)
+        return self._evaluate(layout, batch.outputs, batch.token_ids, batch.positions, as_compiled=size is not None)
 
     @property
     def _records(self) -> bool:
-        """Whether small steps are worth recording, and can be: on a GPU, behind chains that were evaluated before."""
+        """Whether steps are worth recording, and can be: on a GPU, behind chains that were evaluated before."""
         keys = next(iter(self._keys.values()), None)
-        return keys is not None and is_available(keys) and self.windows_seen == {None} and self._is_in_one_place
+        can_be = keys is not None and is_available(keys) and self._is_in_one_place
+        return can_be and self.windows_seen == {None} and not self._recorded.cannot
 
     def _evaluate_recorded(self, layout: RecordedLayout) -> Tensor:
         return self._evaluate(layout, layout.order, layout.tokens, layout.positions, as_compiled=True)
@@ -135,7 +139,7 @@ class TreeSessionHF:
     def _store(self, layer: int, key: Tensor, value: Tensor, layout: Layout) -> tuple[Tensor, Tensor]:
         key, value = key.transpose(0, 1), value.transpose(0, 1)  # [queries, heads, width]
         self._make_room(layer, key, value)
-        rows = layout.rows(self._entries)
+        rows = layout.rows(self._entries + 1)
         _write_rows(self._keys[layer], key, rows)
         _write_rows(self._values[layer], value, rows)
         return self._keys[layer], self._values[layer]
@@ -144,8 +148,8 @@ class TreeSessionHF:
         """Memory for a layer that is met for the first time, for rows like these."""
         if layer not in self._keys:
             # Zeros, not whatever was there: a masked NaN would still spoil the weighted sum.
-            self._keys[layer] = zeros_as_touched((self._slots, self._entries, *key.shape[1:]), key)
-            self._values[layer] = zeros_as_touched((self._slots, self._entries, *value.shape[1:]), value)
+            self._keys[layer] = zeros_as_touched((self._slots, self._entries + 1, *key.shape[1:]), key)
+            self._values[layer] = zeros_as_touched((self._slots, self._entries + 1, *value.shape[1:]), value)
 
 
 def _write_rows(memory: Tensor, values: Tensor, rows: Tensor) -> None:

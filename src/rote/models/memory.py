@@ -16,6 +16,12 @@ GROWTH = 1.5
 """A session that runs out of entries grows by this factor."""
 
 
+def taking_turns(device: torch.device, slots: int) -> int:
+    """Into how many parts slots are shared out: two on a GPU, so that it computes one while the host settles the other.
+    A CPU is the host, and gains nothing."""
+    return 2 if device.type == "cuda" and slots > 1 else 1
+
+
 def to_device(tensor: Tensor, device: torch.device) -> Tensor:
     """A host tensor on the device, queued like any other work there."""
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)

@@ -14,7 +14,7 @@ def bracket_of(
     """The windows of a split (of those, `rows`) that are extractable within the whole edit budget; None where
     near-verbatim masses were not measured or there is no such window."""
     counted = split_rows(view.population, split) & (True if rows is None else rows)
-    evidence = evidence_of(view.population)
+    evidence = evidence_of(view.population, view.run_threshold)
     if evidence is None or not counted.any():
         return None
     promised = int(view.config.get("screen_tickets") or 0)
@@ -46,7 +46,10 @@ def account_words(found: Bracket) -> str:
     manner = "by their bounds"
     if found.is_sampled:
         manner = f"by samples of what was searched, at {100 * found.level:g} % confidence for all of it together"
+    advice = ""
+    if found.is_sampled and 2 * found.left_out_at_most > found.at_most - found.certified:
+        advice = " Most of that is what the screen left out; more samples of its audit (--screen-sampled) lower it."
     return (
         f"Of {plural(found.windows, 'target window')}, {', '.join(parts)}; at most {integer(found.at_most)} in all are "
-        f"extractable, {manner}."
+        f"extractable, {manner}.{advice}"
     )

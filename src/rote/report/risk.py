@@ -89,7 +89,7 @@ def _end(part: Population, masses: Floats) -> _End:
 
 def _limit(view: RunView, part: Population) -> _End | None:
     """None where nothing was sampled, or as long as it took: a limit asks that hits do not say how often to sample."""
-    evidence = evidence_of(part)
+    evidence = evidence_of(part, view.run_threshold)
     if evidence is None or view.config.get("residual_error") is not None:
         return None
     total = total_mass(evidence)

@@ -19,13 +19,13 @@ from rote.models.base import TreeModel
 from rote.scan.measured import Measured
 from rote.scan.near import NearResult, with_verbatim
 from rote.scan.options import RunConfig
+from rote.scan.screen import is_sampled
 from rote.search.base import SearchOutcome
-from rote.search.cache import TreeCache
 from rote.search.rating import rating_table
 from rote.search.sizing import free_memory
-from rote.types import Verdict
+from rote.types import StopReason, Verdict
 
-BATCH_WINDOWS = 32
+BATCH_WINDOWS = 64
 """Searched windows held back at once; each holds its frontier (some megabytes) until it is processed."""
 EVALS_PER_TICKET = 4
 """What a ticket costs on text that is not memorized, where most die early and share their first tokens."""
@@ -38,7 +38,8 @@ class AfterSearch:
     """Collects searched windows as they come and processes them in batches, so that they share forwards."""
 
     def __init__(self, model: TreeModel, config: RunConfig, *, batch_windows: int = BATCH_WINDOWS) -> None:
-        self._model, self._config, self._batch = model, config, batch_windows
+        self._config, self._batch, self._eos_ids = config, batch_windows, model.eos_ids
+        self._explorers = Explorers(model, config)
         self._waiting: list[Measured] = []
         self._held = 0
         self._most_held = HELD_SHARE * free_memory(model.device)
@@ -58,7 +59,7 @@ class AfterSearch:
         """Process what is waiting; to be called once more at the end."""
         waiting, self._waiting, self._held = self._waiting, [], 0
         if waiting:
-            yield from process(self._model, waiting, self._config)
+            yield from process(waiting, self._config, self._explorers, self._eos_ids)
 
 
 def _is_wanted(item: Measured, config: RunConfig) -> bool:
@@ -68,11 +69,16 @@ def _is_wanted(item: Measured, config: RunConfig) -> bool:
         return False
     if config.refine or config.closure or config.estimate == "all":
         return True
-    if item.near.verdict == Verdict.NOT_SHOWN:
+    if item.near.verdict == Verdict.NOT_SHOWN and _is_sampled(item, item.near, config):
         return True
     assert item.near.outcome is not None
     item.near = replace(item.near, outcome=replace(item.near.outcome, frontier=None, states=None))
     return False
+
+
+def _is_sampled(item: Measured, near: NearResult, config: RunConfig) -> bool:
+    """Of windows below the screen's floor only a sample is sampled."""
+    return not near.was_rated_below_floor or is_sampled(config, item.window.window_id, near.rating)
 
 
 def _states_of(item: Measured) -> int:
@@ -81,27 +87,61 @@ def _states_of(item: Measured) -> int:
     return 0 if states is None else states.nbytes
 
 
+class Explorers:
+    """The explorer of a scan: one serves all windows, until some need more memory than it has or it has taken more than
+    there is."""
+
+    def __init__(self, model: TreeModel, config: RunConfig, *, slots: int | None = None) -> None:
+        self._model, self._config, self._slots = model, config, slots
+        self._open: Explorer | None = None
+        self._entries = 0
+
+    def holding(self, entries: int) -> Explorer:
+        """One whose windows may hold so many nodes each."""
+        if self._open is None or entries > self._entries:
+            self._open = None  # what it has taken is free again
+            self._entries = 1 << (entries - 1).bit_length()
+            limits = self._config.limits
+            room = choose_room(self._model, limits, evaluations=self._entries)
+            slots = self._slots or room.slots
+            self._open = Explorer(self._model, self._config.policy, slots=slots, limits=limits, entries=room.entries)
+        return self._open
+
+    def halve(self) -> bool:
+        """Half as many windows at once from now on; False when there is but one."""
+        assert self._open is not None
+        self._slots, self._open = self._open.slots // 2, None
+        return self._slots > 0
+
+
 def process(
-    model: TreeModel, searched: Iterable[Measured], config: RunConfig, *, slots: int | None = None
+    searched: Iterable[Measured], config: RunConfig, explorers: Explorers, eos_ids: frozenset[int]
 ) -> Iterator[Measured]:
     """Every searched window once, in the order in which they end. Running out of memory halves the slots: windows that
     had not ended start again, with the same samples."""
     left = dict(enumerate(searched))
-    entries = TreeCache.worst_case_entries(*config.limits, config.search_options().lanes)
-    estimate = 0 if config.estimate == "none" else config.residual or config.screen_tickets * EVALS_PER_TICKET
-    evaluations = config.closure * config.suffix_tokens + config.refine + estimate
-    room = choose_room(model, config.limits, evaluations=entries + evaluations)
-    at_once = slots or room.slots
     while left:
-        explorer = Explorer(model, config.policy, slots=at_once, limits=config.limits, entries=room.entries)
+        explorer = explorers.holding(max(_entries(item, config) for item in left.values()))
         try:
-            for key, item in explorer.run(_task(key, item, config, model.eos_ids) for key, item in left.copy().items()):
+            for key, item in explorer.run(_task(key, item, config, eos_ids) for key, item in left.copy().items()):
                 del left[key]
                 yield item
         except OutOfSlots:
-            at_once //= 2
-            if not at_once:
+            if not explorers.halve():
                 raise
+
+
+def _entries(item: Measured, config: RunConfig) -> int:
+    """Nodes that a window holds when it is done; at least twice those of its search, or they would be left out."""
+    assert item.near is not None
+    assert item.near.outcome is not None
+    states = item.near.outcome.states
+    held = len(states) if states is not None else config.beam_width * item.near.stop_step
+    evaluations = config.closure * config.suffix_tokens + config.refine
+    if config.estimate != "none":
+        wanted = residual_options(item.near, config)
+        evaluations += wanted.token_evals or EVALS_PER_TICKET * (wanted.tickets or 0)
+    return max(held + evaluations, 2 * held)
 
 
 def _task(key: int, item: Measured, config: RunConfig, eos_ids: frozenset[int]) -> ExploreTask[Measured]:
@@ -126,7 +166,7 @@ def _explore(
         has_states = outcome.states is not None
         token_evals += (yield from refine(pool, options, target_probs=probs, is_remembered=has_states)).token_evals
     is_open = with_verbatim(pool.bounds(), item.score.p).verdict(config.threshold) == Verdict.NOT_SHOWN
-    if config.estimate == "all" or (config.estimate == "auto" and is_open):
+    if config.estimate == "all" or (config.estimate == "auto" and is_open and _is_sampled(item, near, config)):
         generator = window_generator(config.seed, item.window.window_id)
         ratings = rating_table(probs, config.edit_budget)
         wanted = residual_options(near, config)
@@ -138,14 +178,17 @@ def _explore(
 
 
 def residual_options(near: NearResult, config: RunConfig) -> ResidualOptions:
-    """What the options ask for; else about half the evaluations of the window's search.
+    """What the options ask for; else about half the evaluations of the window's search. One that followed the target
+    to its end gets half of what the widest would take: where the model knows the text, samples die late and cost most.
 
-    A window of the screen's audit stands for many, and its search is short. All of them get as many tickets, so that
-    the chance of an extractable one to show itself is known beforehand.
+    A window of the screen's audit stands for many, and its search is short. All that are sampled get as many tickets,
+    so that the chance of an extractable one to show itself is known beforehand.
     """
     if near.was_rated_below_floor:
         return ResidualOptions(token_evals=None, tickets=config.screen_tickets, relative_error=None)
-    half = max(FEWEST_EVALS, near.token_evals // 2)
+    is_followed = near.stop_reason is StopReason.FINISHED
+    taken = config.beam_width * (near.stop_step - 1) if is_followed else near.token_evals
+    half = max(FEWEST_EVALS, taken // 2)
     return ResidualOptions(token_evals=config.residual or half, relative_error=config.residual_error)
 
 

@@ -22,6 +22,7 @@ from rote.scan.options import RunConfig
 from rote.scan.pipeline import MeasuredWindow
 from rote.scan.results import Results, Windows
 from rote.scan.run import check_fits, check_memory
+from rote.scan.screen import with_sample
 from rote.scan.source import cut_source, fitted, read_given
 from rote.types import Window
 
@@ -98,7 +99,8 @@ class _Scanning:
         self, model: Any, windows: Sequence[Window], config: RunConfig | None, options: dict[str, Any]
     ) -> None:
         _require_windows(windows)
-        self.windows, self.config = windows, _scan_config(windows, config, options)
+        self.windows = windows
+        self.config = with_sample(_scan_config(windows, config, options), len(windows))
         self.model = as_language_model(model)
         sizes = fitted(self.config, windows)
         check_fits(self.model, sizes)

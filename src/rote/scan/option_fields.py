@@ -120,8 +120,12 @@ class ScanFields(MembershipOptions):
         100, "At least this many screened windows are searched, if there are as many.", group="screen", at_least=0
     )
     screen_tickets: int = option(
-        128, "Samples of every screened window that was searched and not decided.", group="screen", at_least=1
+        128, "Samples of a screened window that was searched and not decided.", group="screen", at_least=1
     )
+    screen_sampled: float | None = option(
+        None, "Share of screened windows that are so sampled.", group="screen", at_least=0, at_most=1,
+        default_words="what makes about a hundred",
+    )  # fmt: skip
     keep: int = option(3, "Accepted continuations stored per window, heaviest first.", group="search", at_least=0)
     posthoc: tuple[ClosenessName, ...] = option(
         (),

@@ -21,6 +21,7 @@ from rote.scan.manifest_sections import device_section, run_identity, texts_sect
 from rote.scan.options import RunConfig
 from rote.scan.pipeline import Facts, MeasuredWindow
 from rote.scan.score import windows_per_forward
+from rote.scan.screen import with_sample
 from rote.scan.self_check import self_check
 from rote.scan.served import connect_for, remembering
 from rote.scan.source import Given, Source, cut_source, fitted, read_given
@@ -67,7 +68,9 @@ def scan_to_folder(
         with progress.phase("cutting windows"):
             source = cut_source(given, model, config)
         del given  # pairs are held as windows now
-        identity, windows = run_identity(model, source, config), source.selection.most
+        windows = source.selection.most
+        config = with_sample(config, windows)
+        identity = run_identity(model, source, config)
         if config.executor == "local":
             check_memory(model, fitted(config, source.pairs), windows=windows)
             compile_where_it_pays(model, config, windows=windows)

@@ -14,7 +14,7 @@ order of windows, on resuming or on how a run is divided.
 import hashlib
 import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, NamedTuple, TypeVar
 
 from rote.scan.measured import Measured
@@ -25,6 +25,8 @@ NEAR_FLOOR = 1e-4
 """A rating of at least this share of the floor is near it."""
 DENSITY_NEAR_FLOOR = 4.0
 """Windows near the floor are drawn this many times as often."""
+SAMPLED = 100
+"""Windows of the audit that are sampled."""
 
 
 Item = TypeVar("Item")
@@ -58,6 +60,22 @@ def screen_of(config: RunConfig) -> Screen | None:
         audit_least=config.screen_least,
         seed=config.seed,
     )
+
+
+def with_sample(config: RunConfig, windows: int) -> RunConfig:
+    """The options of a run of at most so many windows, with the share of screened windows that are sampled: all of the
+    audit while it is small, then about as many however large the run is."""
+    if config.screen_sampled is not None:
+        return config
+    is_small = config.screen_share * windows <= max(config.screen_least, SAMPLED)
+    return replace(config, screen_sampled=1.0 if is_small else SAMPLED / windows)
+
+
+def is_sampled(config: RunConfig, window_id: str, rating: float) -> bool:
+    """Whether an audited window is among those that are sampled if their search does not decide them. Depends on its
+    key alone, not on what was found."""
+    screen = screen_of(config)
+    return screen is None or config.screen_sampled is None or screen.key(window_id, rating) < config.screen_sampled
 
 
 class Minimum(Generic[Item]):

@@ -15,11 +15,11 @@ Markov. So with confidence 1 − α their number is at most the largest k for wh
 
 **Left out by the screen** (`_Stratum.at_most`). Some windows rated below the floor were drawn at random and searched.
 Two kinds can be missed among the others: those that a search would certify, whose number in the sample is
-hypergeometric; and those that a search would leave undecided. A drawn one of these raises an alarm (a hit) with a
-chance of ρ = 1 − (1 − τ)^N at least, N being the tickets that each was promised; one that was tested less raises it
-always. The number of alarms is distributed as a sum of independent trials (the generating polynomial of a sample
-without replacement has real roots only), so Clopper and Pearson's limit holds for their mean chance (Hoeffding 1956),
-and the share of such windows is at most that limit over ρ.
+hypergeometric; and those that a search would leave undecided. Of these a random sample gets N tickets each; one
+that is extractable raises an alarm (a hit) with a chance of ρ = 1 − (1 − τ)^N at least, and one that was tested less
+raises it always. The number of alarms is distributed as a sum of independent trials (the generating polynomial of a
+sample without replacement has real roots only), so Clopper and Pearson's limit holds for their mean chance (Hoeffding
+1956), and the share of such windows is at most that limit over ρ.
 
 Every statement has the chance α / (number of statements) to fail, so all hold together with confidence 1 − α, whatever
 depends on what.
@@ -52,7 +52,7 @@ class Evidence:
     """How densely windows like this were drawn into the audit of the screen; NaN for one that passed the screen."""
     is_searched: Flags
     tickets: Floats
-    """0 where nothing was sampled."""
+    """0 where nothing was sampled; NaN for a window that its audit left out of the sample."""
     hits: Floats
     sampled_mass: Floats
     base_mass: Floats
@@ -157,8 +157,10 @@ class _Stratum(NamedTuple):
     found: int
     undecided: int
     """Audited windows that the search did not decide."""
+    sampled: int
+    """Of these, those that were drawn to be tested."""
     alarms: int
-    """Of these, the ones with a hit, and the ones that were not tested well enough to raise an alarm."""
+    """Of the sampled ones, those with a hit, and those that were not tested well enough to raise an alarm."""
     alarm_chance: float
 
     @property
@@ -167,19 +169,20 @@ class _Stratum(NamedTuple):
 
     @property
     def is_tested(self) -> bool:
-        return self.audited > 0 and self.alarm_chance > 0
+        return self.sampled > 0 and self.alarm_chance > 0
 
     @classmethod
     def of(cls, evidence: Evidence, rows: Flags, threshold: float, promised: int) -> "_Stratum":
         drawn = evidence.select(rows & evidence.is_searched)
         is_found = drawn.lower >= threshold
         is_open = ~is_found & (drawn.upper >= threshold)
+        is_sampled = is_open & ~np.isnan(drawn.tickets)
         least = -math.expm1(promised * math.log1p(-min(threshold, 1 - 1e-12)))
         with np.errstate(divide="ignore"):
             tested = -np.expm1(drawn.tickets * np.log1p(-drawn.chance_to_hit(threshold)))
-        is_alarm = is_open & ((drawn.hits > 0) | (tested < least * (1 - ROUNDING)))
-        counts = (int(rows.sum()), len(drawn), int(is_found.sum()), int(is_open.sum()), int(is_alarm.sum()))
-        return cls(rows, *counts, least)
+        is_alarm = is_sampled & ((drawn.hits > 0) | (tested < least * (1 - ROUNDING)))
+        found, undecided, sampled, alarms = (int(kind.sum()) for kind in (is_found, is_open, is_sampled, is_alarm))
+        return cls(rows, int(rows.sum()), len(drawn), found, undecided, sampled, alarms, least)
 
     def at_most(self, alpha: float) -> int:
         """Extractable windows among those left out and the audited ones that stayed undecided."""
@@ -188,9 +191,9 @@ class _Stratum(NamedTuple):
             return everything
         certified = most_in_population(self.windows, self.audited, self.found, level=1 - alpha) - self.found
         # Hoeffding's comparison is about counts at least one below their mean: nearly all alarms say nothing.
-        if self.alarms >= self.audited - 1:
+        if self.alarms >= self.sampled - 1:
             return everything
-        share = exact_interval(self.alarms, self.audited, level=1 - 2 * alpha).high / self.alarm_chance
+        share = exact_interval(self.alarms, self.sampled, level=1 - 2 * alpha).high / self.alarm_chance
         return min(everything, certified + math.floor(self.windows * share))
 
 
@@ -199,8 +202,8 @@ def _strata(evidence: Evidence, threshold: float) -> Sequence[Flags]:
     return [needs_search & (evidence.density == density) for density in np.unique(evidence.density[needs_search])]
 
 
-def evidence_of(population: Population) -> Evidence | None:
-    """What a run knows of its windows; None where near-verbatim masses were not measured."""
+def evidence_of(population: Population, threshold: float) -> Evidence | None:
+    """What a run at this τ knows of its windows; None where near-verbatim masses were not measured."""
     if population.mass_lower is None or population.mass_upper is None:
         return None
     size = len(population)
@@ -208,13 +211,17 @@ def evidence_of(population: Population) -> Evidence | None:
     def known(column: Floats | None, default: float) -> Floats:
         return np.full(size, default) if column is None else np.nan_to_num(column, nan=default)
 
+    lower, upper = population.mass_lower[:, -1], population.mass_upper[:, -1]
+    # Windows that the run has decided were not tested, and stay untested at any other τ.
+    is_undecided = (lower < threshold) & (upper >= threshold)
+    tickets = np.full(size, np.nan) if population.tickets is None else population.tickets
     return Evidence(
-        lower=population.mass_lower[:, -1],
-        upper=population.mass_upper[:, -1],
+        lower=lower,
+        upper=upper,
         p_verbatim=population.mass_lower[:, 0],
         density=np.full(size, np.nan) if population.screen_density is None else population.screen_density,
         is_searched=np.ones(size, dtype=np.bool_) if population.is_searched is None else population.is_searched,
-        tickets=known(population.tickets, 0.0),
+        tickets=np.where(np.isnan(tickets) & ~is_undecided, 0.0, tickets),
         hits=known(population.ticket_hits, 0.0),
         sampled_mass=known(population.ticket_mass, 0.0),
         base_mass=known(population.ticket_base, 0.0),
