@@ -62,6 +62,8 @@ CHANGED: dict[str, Any] = {
     "self_check": 2,
     "screen_tickets": 7,
     "screen_sampled": 0.25,
+    "prefix_room": 60,
+    "suffix_room": 70,
     "executor": "ray",
     "workers": 3,
     "gpus_per_worker": 0.5,

@@ -24,8 +24,9 @@ def test_a_mean_above_the_limit_leaves_what_was_seen_a_chance_of_alpha_at_most(
     assert hits or limit == pytest.approx(1 - alpha ** (1 / count), rel=1e-6)
 
 
-def simulated_scan(random: np.random.Generator, *, windows: int = 60) -> tuple[Evidence, float]:
-    """A scan of a document: a third passed the screen, of the rest a fifth was drawn; and the mass there is."""
+def simulated_scan(random: np.random.Generator, *, windows: int = 60, untested: float = 0.0) -> tuple[Evidence, float]:
+    """A scan of a document: a third passed the screen, of the rest a fifth was drawn, of which a share was not to be
+    tested; and the mass there is."""
     mass = random.choice([0.0, 1e-4, 0.01, 0.3], size=windows) * random.random(windows)
     rates_low = np.arange(windows) >= windows // 3
     is_drawn = np.zeros(windows, dtype=np.bool_)
@@ -34,6 +35,7 @@ def simulated_scan(random: np.random.Generator, *, windows: int = 60) -> tuple[E
     lower = np.where(is_searched, 0.5 * mass, 0.0)
     sampled = np.where(is_searched, np.minimum(1 - lower, 0.02 + 2 * mass), 0.0)
     tickets = np.where(is_searched & (random.random(windows) < 0.9), 100.0, 0.0)
+    tickets[is_drawn & (tickets > 0) & (random.random(windows) < untested)] = np.nan
     chance = np.divide(mass - lower, sampled, out=np.zeros(windows), where=sampled > 0)
     evidence = Evidence(
         lower=lower,
@@ -42,18 +44,20 @@ def simulated_scan(random: np.random.Generator, *, windows: int = 60) -> tuple[E
         density=np.where(rates_low, 1.0, np.nan),
         is_searched=is_searched,
         tickets=tickets,
-        hits=random.binomial(tickets.astype(int), chance).astype(np.float64),
+        hits=random.binomial(np.nan_to_num(tickets).astype(int), chance).astype(np.float64),
         sampled_mass=sampled,
         base_mass=lower,
     )
     return evidence, float(mass.mean())
 
 
-def test_the_limit_fails_no_oftener_than_it_says() -> None:
+@pytest.mark.parametrize("untested", [0.0, 0.5])
+def test_the_limit_fails_no_oftener_than_it_says(untested: float) -> None:
     """300 simulated scans at 80 %: 85 or more failures have a chance below 1e-3 if 20 % fail."""
     random = np.random.default_rng(5)
     found = [
-        (total_mass(evidence, level=0.8), truth) for evidence, truth in (simulated_scan(random) for _ in range(SCANS))
+        (total_mass(evidence, level=0.8), truth)
+        for evidence, truth in (simulated_scan(random, untested=untested) for _ in range(SCANS))
     ]
     assert sum(limit.mean < truth for limit, truth in found) < 85
     assert all(limit.is_sampled for limit, _ in found)

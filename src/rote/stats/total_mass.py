@@ -80,7 +80,14 @@ def _strata(evidence: Evidence) -> list[Flags]:
 def _left_out(evidence: Evidence, rows: Flags, alpha: float) -> _Part:
     drawn = evidence.select(rows & evidence.is_searched)
     says = np.where(_has_limit(drawn), drawn.base_mass + drawn.sampled_mass * _hit_share(drawn), drawn.upper)
-    return _Part(rows, int(rows.sum()) * mean_at_most(float(says.mean()), len(drawn), alpha))
+    is_sampled = drawn.tickets > 0
+    if not (np.isnan(drawn.tickets).any() and is_sampled.any()):
+        return _Part(rows, int(rows.sum()) * mean_at_most(float(says.mean()), len(drawn), alpha))
+    # Of the undecided ones only a random part has tickets: they speak for all of these, the others for themselves.
+    decided = np.where(drawn.tickets == 0, says, 0.0)
+    mean = mean_at_most(float(decided.mean()), len(drawn), alpha / 2)
+    mean += mean_at_most(float(says[is_sampled].mean()), int(is_sampled.sum()), alpha / 2)
+    return _Part(rows, int(rows.sum()) * min(1.0, mean))
 
 
 def _by_tickets(evidence: Evidence, rows: Flags, alpha: float) -> list[_Part]:
