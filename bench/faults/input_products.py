@@ -91,13 +91,13 @@ SWEPT = (
 def _study(rng: random.Random) -> dict[str, Any] | str:
     names = [item.name for home in (RunConfig, StudyConfig) for item in fields(home)]
     study: dict[str, Any] = {"model": rng.choice(["/none/model", ["/none/a", "/none/b"], ["/none/a", "/none/a"]])}
-    study["text"] = rng.choice([["/none/book.txt"], "/none/book.txt", [], None])
+    study["text"] = rng.choice([*[["/none/book.txt"]] * 6, "/none/book.txt", [], None])
     for _ in range(rng.randrange(4)):
         swept = rng.sample([1, 2, 3, 5, 8, 13], k=rng.randrange(1, 4))
         study[rng.choice(SWEPT[1:7])] = rng.choice(
-            [swept, swept, swept[0], [], [[1]], [None], [1, 1], {"a": 1}, ["x"], [0], [2**70]]
+            [*[swept] * 9, swept[0], [], [[1]], [None], [1, 1], {"a": 1}, ["x"], [0], [2**70]]
         )
-    for _ in range(rng.randrange(3)):
+    for _ in range(rng.choice([0, 0, 1, 2])):
         study[rng.choice(names)] = rng.choice([*VALUES, 5, 0.5, True, None, [1, "a"], {"a": 1}, list(range(200))])
     if rng.random() < 0.2:
         study["published"] = rng.choice(
@@ -148,7 +148,8 @@ def show_risks(case: Any) -> None:
     rng = case.rng
     arguments = [str(_run(case.folder.parent)) if rng.random() < 0.8 else str(case.folder)]
     for _ in range(rng.randrange(1, 3)):
-        arguments += [rng.choice(["--queries", "--queries", "--document", "--x"]), rng.choice(VALUES).replace("\0", "")]
+        flag = rng.choice(["--queries"] * 6 + ["--document", "--x"])
+        arguments += [flag, rng.choice(["1", "100", "1e6", "2.5", rng.choice(VALUES).replace("\0", "")])]
     case.what = repr(arguments)
     case.is_refused = case.command("risk", *arguments) == 2
 
@@ -177,7 +178,7 @@ def merge_folders(case: Any) -> None:
 
 def plan_sizes(case: Any) -> None:
     rng = case.rng
-    arguments = ["--model-size", rng.choice(SIZES)]
+    arguments = ["--model-size", rng.choice(["7b", "13b", "70b", rng.choice(SIZES)])]
     flags = ["--gpus", "--gpu-memory", "--windows", "--memorized-share", "--prefix-tokens", "--beam-width", "--dialect"]
     for flag in rng.sample(flags, k=rng.randrange(3)):
         arguments += [flag, rng.choice(VALUES).replace("\0", "")]

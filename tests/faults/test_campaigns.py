@@ -1,6 +1,7 @@
 """The campaigns of bench/faults in short: the same code with other seeds and fewer cases."""
 
 import importlib.util
+import signal
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -44,7 +45,8 @@ def test_every_kind_of_run_is_in_the_campaign(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.slow
 def test_no_kill_loses_or_repeats_anything(lab: TinyLab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kills = load("kills", monkeypatch)
-    wanted = {"each_step": 60, "random_cases": 8, "seed": 1, "state": tmp_path / "state.jsonl"}
+    names = {"scan", "prior", "audit", "merge", "study", "endpoint"}
+    wanted = {"each_step": 90, "random_cases": 6, "seed": 1, "state": tmp_path / "state.jsonl", "names": names}
     with kills.stage_of(lab, tmp_path, ()) as (stage, places):
         played = kills.run_campaign(stage, lab, tmp_path, places=places, **wanted)
         monkeypatch.setattr(kills.Campaign, "play", None)  # what the state file knows is not done again
@@ -52,6 +54,15 @@ def test_no_kill_loses_or_repeats_anything(lab: TinyLab, tmp_path: Path, monkeyp
     found = kills.summary(played, seed=1)
     assert found["faults"] == []
     assert found["kills"] >= 16
-    assert {case.target for case in played} == {
-        "scan", "prior", "audit", "merge", "study", "mc", "recall", "endpoint"
-    }  # fmt: skip
+    assert {case.target for case in played} == names
+
+
+@pytest.mark.slow
+def test_every_command_that_is_asked_to_stop_says_so_and_goes_on_later(
+    lab: TinyLab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ("merge", "study", "mc", "audit", "recall", "report")
+    signals = load("signals", monkeypatch)
+    found = signals.campaign(lab, tmp_path, moments=1, seed=1, names=names, numbers=[signal.SIGTERM])
+    assert found["wrong"] == []
+    assert found["by_command"].keys() == set(names)

@@ -143,6 +143,7 @@ def test_an_unfinished_run_is_refused(tmp_path: Path) -> None:
     ("text", "words"),
     [
         ("near", "ends in no number"),
+        ("near=" + "x" * 3000, "a rule has 3,005 characters"),
         ("near=x", "ends in no number"),
         ("nearly=0.1", "about 'nearly'; choose greedy, verbatim, near"),
         ("near=1.5", "between 0 and 1"),

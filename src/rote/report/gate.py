@@ -27,6 +27,7 @@ from rote.types import Split
 
 CRITERIA = (Criterion.GREEDY, Criterion.VERBATIM, Criterion.NEAR)
 GROUPINGS = ("kind", "tag", "document", "split")
+LONGEST_RULE = 300
 ADVICE = "write it as near=0.01, or with a group before it as in 'kind:phone verbatim=0'"
 
 
@@ -87,6 +88,8 @@ class Judgement(NamedTuple):
 
 def parse_rule(text: str, *, is_increase: bool = False) -> Rule:
     """A rule as it is written on the command line; of an increase the number alone means `near`."""
+    if len(text) > LONGEST_RULE:
+        raise ConfigError(f"a rule has {len(text):,} characters ({text[:20]!r}…); {ADVICE}.")
     *group, rate = text.strip().split(" ")
     name, equals, number = rate.rpartition("=")
     if is_increase and not equals:
