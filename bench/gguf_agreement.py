@@ -39,6 +39,7 @@ def scanned(chosen: argparse.Namespace, folder: Path, **options: Any) -> rote.Sa
         device="cpu",
         screen=chosen.screen,
         estimate="none",
+        beam_width=chosen.beam_width,
         **options,
     )
     result = scan_to_folder(config, progress=SilentProgress())
@@ -79,6 +80,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path, help="model folder, Llama architecture")
     parser.add_argument("text", nargs="+", help="texts to scan")
     parser.add_argument("--windows", type=int, default=100)
+    parser.add_argument("--beam-width", type=int, default=20)
     parser.add_argument("--screen", default="auto", help="off searches every window")
     parser.add_argument("--endpoint", help="URL of a server of the converted file")
     parser.add_argument("--gguf", type=Path, help="keep the converted file here")
@@ -104,6 +106,7 @@ def agreement(chosen: argparse.Namespace, place: Path, runs: Path) -> dict[str, 
     record = {
         "model": chosen.folder.name,
         "texts": [Path(text).name for text in chosen.text],
+        "beam_width": chosen.beam_width,
         "extractable": {name: sum(row["verdict"] == "extractable" for row in rows[name]) for name in rows},
         "seconds": {name: (run.manifest or {})["timings"]["measuring_seconds"] for name, run in found.items()},
         "against_huggingface": {
