@@ -20,7 +20,8 @@ import torch
 
 import environment
 from rote.corpus.documents import read_documents
-from rote.corpus.windows import WindowOptions, cut_windows
+from rote.corpus.select import select_windows
+from rote.corpus.windows import WindowOptions
 from rote.models.hf import HuggingFaceModel, load
 from rote.models.hf_tree import TreeSessionHF
 from rote.scan.options import RunConfig
@@ -36,7 +37,7 @@ LIMITS = CONFIG.limits
 
 def read(model: HuggingFaceModel, path: Path, stride: int) -> list[Window]:
     options = WindowOptions(prefix_tokens=50, suffix_tokens=50, stride_chars=stride)
-    return cut_windows(read_documents([path], split=Split.TARGET), model, options, bos_id=None).windows
+    return select_windows(read_documents([path], split=Split.TARGET), model, options, bos_id=None).windows
 
 
 def window_sets(model: HuggingFaceModel, library: Path, size: int) -> dict[str, list[Window]]:

@@ -14,7 +14,8 @@ from typing import Any
 
 import environment
 from rote.corpus.documents import read_documents
-from rote.corpus.windows import WindowOptions, cut_windows
+from rote.corpus.select import select_windows
+from rote.corpus.windows import WindowOptions
 from rote.models.hf import HuggingFaceModel, load
 from rote.scan.greedy import GreedyStage
 from rote.scan.measured import Measured
@@ -74,7 +75,7 @@ def compare_text(
 ) -> dict[str, Any]:
     documents = read_documents([path], split=Split.TARGET)
     options = WindowOptions(prefix_tokens=50, suffix_tokens=50, stride_chars=2400)
-    windows = cut_windows(documents, model, options, bos_id=None).windows
+    windows = select_windows(documents, model, options, bos_id=None).windows
     assert [window.char_start for window in windows] == expected["char_start"], "the windows differ"
     passed = first_pass(model, windows)
     greedy = [item.greedy.levenshtein for item in passed if item.greedy is not None]

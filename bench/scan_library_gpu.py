@@ -13,7 +13,8 @@ from typing import Any
 
 import environment
 from rote.corpus.documents import read_documents
-from rote.corpus.windows import WindowOptions, cut_windows
+from rote.corpus.select import select_windows
+from rote.corpus.windows import WindowOptions
 from rote.models.hf import HuggingFaceModel, load
 from rote.models.hf_compile import compile_layers
 from rote.scan.options import RunConfig
@@ -51,7 +52,7 @@ def main() -> None:
     if chosen.compile:
         compile_layers(model.model)
     options = WindowOptions(prefix_tokens=50, suffix_tokens=50, stride_chars=chosen.stride)
-    windows = cut_windows(read_documents(chosen.text, split=Split.CONTROL), model, options, bos_id=None).windows
+    windows = select_windows(read_documents(chosen.text, split=Split.CONTROL), model, options, bos_id=None).windows
     name = Path(chosen.model).name
     results: dict[str, Any] = {"model": name, "dtype": chosen.dtype, "texts": [path.name for path in chosen.text]}
     configs = {

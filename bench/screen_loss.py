@@ -13,7 +13,8 @@ import torch
 
 import environment
 from rote.corpus.documents import read_documents
-from rote.corpus.windows import WindowOptions, cut_windows
+from rote.corpus.select import select_windows
+from rote.corpus.windows import WindowOptions
 from rote.models.hf import load
 from rote.scan.options import RunConfig
 from rote.scan.pipeline import Pipeline
@@ -35,7 +36,7 @@ def main() -> None:
         model = load(str(chosen.library / name), dtype="float32", device="cpu")
         for path in sorted((chosen.library / "texts").glob("*/*.txt")):
             cut = WindowOptions(prefix_tokens=50, suffix_tokens=50, stride_chars=chosen.stride)
-            windows = cut_windows(read_documents([path], split=Split.TARGET), model, cut, bos_id=None).windows
+            windows = select_windows(read_documents([path], split=Split.TARGET), model, cut, bos_id=None).windows
             begin = time.monotonic()
             results = [measured.row for measured in Pipeline(model, CONFIG, decode=model.decode).run(windows)]
             extractable = [row for row in results if row["mass_lower"][-1] >= CONFIG.threshold]

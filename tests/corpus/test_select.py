@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from rote.corpus.documents import Document
 from rote.corpus.order import SmallestRanks, limit_ranks, sample_ranks
 from rote.corpus.select import Tally, plan_windows, select_windows, share_out
-from rote.corpus.windows import WindowOptions, cut_windows, starts_of
+from rote.corpus.windows import WindowOptions, starts_of
 from rote.errors import ConfigError, WindowError
 from rote.store.id_set import IdSet
 from rote.types import Split
+from tests.corpus.cutting import cut_windows
 from tests.corpus.toy_tokenizers import WordTokenizer
 
 OPTIONS = WindowOptions(prefix_tokens=3, suffix_tokens=2, stride_chars=4)

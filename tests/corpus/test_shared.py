@@ -11,8 +11,9 @@ from rote.corpus import shared, shingles
 from rote.corpus.documents import Document
 from rote.corpus.shared import LEAST_SHARE, RUN_WORDS, SHARE_COLUMN, WITH_COLUMN, find_shared, mark_shared
 from rote.corpus.shingles import runs_of
-from rote.corpus.windows import WindowOptions, cut_windows
+from rote.corpus.windows import WindowOptions
 from rote.types import Split
+from tests.corpus.cutting import cut_windows
 from tests.corpus.toy_tokenizers import WordTokenizer
 
 WORDS = ["river", "lamp", "Stone", "letter", "door"]

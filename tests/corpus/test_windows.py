@@ -12,10 +12,10 @@ from rote.corpus.windows import (
     SLICES_PER_BATCH,
     WindowOptions,
     count_starts,
-    cut_windows,
 )
 from rote.errors import ConfigError, TextError
 from rote.types import Split, Window
+from tests.corpus.cutting import cut_windows
 from tests.corpus.toy_tokenizers import ByteTokenizer, WordTokenizer
 
 OPTIONS = WindowOptions(prefix_tokens=3, suffix_tokens=2, stride_chars=4)

@@ -170,20 +170,13 @@ def select_windows(
     limit: int | None = None,
     sample: int | None = None,
     seed: int = 0,
-    is_wanted: Callable[[str], bool] | None = None,
 ) -> WindowSet:
-    """The windows of a plan as a list in document order; at least one, else a WindowError says why there is none.
-
-    Where only some are wanted, there may be none of them.
-    """
+    """The windows of a plan as a list in document order; at least one, else a WindowError says why there is none."""
     documents = list(documents)
     require_unique_names(documents)
     plan, tally = plan_windows(documents, options, limit=limit, sample=sample, seed=seed), Tally()
-    if is_wanted is None:
-        windows = list(plan.cut(tokenizer, bos_id=bos_id, tally=tally))
-        require_windows(tally, options)
-    else:
-        windows = list(plan.cut(tokenizer, bos_id=bos_id, tally=tally, is_wanted=is_wanted))
+    windows = list(plan.cut(tokenizer, bos_id=bos_id, tally=tally))
+    require_windows(tally, options)
     place_of = {document.name: place for place, document in enumerate(documents)}
     windows.sort(key=lambda window: (place_of[window.document], window.char_start))
     return WindowSet(windows, tally, plan.selection)

@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from rote.corpus.documents import Document, require_unique_names
+from rote.corpus.documents import Document
 from rote.errors import ConfigError
 from rote.types import Encoding, Split, Window
 
@@ -148,27 +148,6 @@ class WindowSet:
     windows: list[Window]
     tally: Tally
     selection: Selection
-
-
-def cut_windows(
-    documents: Sequence[Document], tokenizer: Tokenizer, options: WindowOptions, *, bos_id: int | None
-) -> WindowSet:
-    """All windows of `documents`, as a list."""
-    require_unique_names(documents)
-    tally = Tally()
-    windows = []
-    for cut in cut_starts(window_starts(documents, options), tokenizer, options, bos_id=bos_id):
-        tally.add(cut)
-        if isinstance(cut, Window):
-            windows.append(cut)
-    return WindowSet(windows, tally, Selection("all", None, 0, count_by_split(documents, options)))
-
-
-def window_starts(documents: Iterable[Document], options: WindowOptions) -> Iterator[WindowStart]:
-    """Every place where a window may begin, in document order. An empty document has one, which comes out short."""
-    for document in documents:
-        for char_start in starts_of(document, options):
-            yield WindowStart(document, char_start)
 
 
 def count_starts(documents: Iterable[Document], options: WindowOptions) -> int:
