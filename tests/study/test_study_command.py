@@ -68,7 +68,7 @@ def test_a_killed_grid_resumes_without_repeating_finished_cells_and_gives_one_pa
 ) -> None:
     file = write_study(
         tmp_path / "study.yaml", models, prefix_tokens=[10, 12], beam_width=[1, 4], sweep=["k=1"],
-        montecarlo_windows=1, montecarlo_samples=20,
+        montecarlo_windows=1, montecarlo_samples=20, control=[str(models.lab.files.controls)],
     )  # fmt: skip
     out = tmp_path / "study"
     kill_when(file, out, ready="cells/02-*/identity.json")
@@ -94,6 +94,8 @@ def test_a_killed_grid_resumes_without_repeating_finished_cells_and_gives_one_pa
     assert page.count("<figure") == len(list(out.glob("report/figures/*.svg")))
     cells = pl.read_csv(out / "report/tables/cells.csv")
     assert cells["cell"].n_unique() == 8
+    own = read_run(next(out.glob("cells/01-*"))).results
+    assert cells["windows"][0] == own.filter(pl.col("split") == "target").height < own.height
     assert set(pl.read_csv(out / "report/tables/policies.csv")["policy"]) == {"k=10 (searched)", "k=1"}
 
     table = next(out.glob("cells/05-*/results.parquet"))

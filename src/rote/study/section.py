@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rote.errors import RunError
+from rote.report.brackets import bracket_of
 from rote.report.content import Cells, Content, Section
-from rote.report.rates import Criterion, rate_for
+from rote.report.rates import Criterion, rate_for, split_rows
 from rote.report.sweeps import curve_at, own_policy, policies_of, policy_rates
 from rote.report.words import integer, interval_words, listed, percent, plural
 from rote.stats.compare import Comparison
@@ -85,16 +86,22 @@ def cells_table(study: StudyView) -> Cells:
     rows = [
         (
             study.label_of(one.cell),
-            integer(len(one.view.population)),
+            integer(int(split_rows(one.view.population, Split.TARGET).sum())),
             _share(one, Criterion.GREEDY, 0),
             _share(one, Criterion.VERBATIM, None),
             _share(one, Criterion.NEAR, one.view.population.edit_budget),
-            _share(one, Criterion.NOT_RULED_OUT, one.view.population.edit_budget),
+            _at_most(one),
             integer(round(one.evaluations)),
         )
         for one in study.cells
     ]
-    return Cells("cells", "Every cell: target windows, with 95 % intervals", heads, tuple(rows))
+    note = "At most: at 95 % confidence, from bounds, from what was sampled and from the screen's audit."
+    return Cells("cells", "Every cell: target windows, with 95 % intervals", heads, tuple(rows), note)
+
+
+def _at_most(one: MeasuredCell) -> str:
+    limit = bracket_of(one.view)
+    return "–" if limit is None else percent(limit.high)
 
 
 def _share(one: MeasuredCell, criterion: Criterion, edits: int | None) -> str:
