@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from rote.errors import RunError
 from rote.report.gate import Outcome, judge, parse_rule
 from rote.report.rates import Criterion
+from rote.report.risk import document_risks
 from rote.report.separation import FALSE_POSITIVE_RATES, separations
 from rote.report.tables import copies_rates
-from rote.report.view import RunView
+from rote.report.view import Document, RunView
 from rote.stats.population import population_of
 
 TAU = 0.5
@@ -23,21 +24,29 @@ LEVELS = st.sampled_from([0.0, 0.25, 0.5, 0.75, 1.0])
 Row = dict[str, Any]
 
 
+def row(number: int, split: str = "target", document: int = 0, masses: tuple[float, ...] = (0.0, 0.0, 0.0)) -> Row:
+    """A window with its exact probability and the bounds of its mass within one edit."""
+    exact, lower, upper = masses
+    return {
+        "window_id": f"w{number}", "document": f"{split}-{document}", "split": split, "char_start": 100 * number,
+        "suffix_char_start": 100 * number + 5, "char_end": 100 * number + 10, "prefix_ids": [number],
+        "suffix_ids": [number, 1], "p_verbatim": exact, "log_p_verbatim": math.log(exact) if exact else -math.inf,
+        "mass_lower": [exact, lower], "mass_upper": [exact, upper], "copies": None, "kind": None, "token_evals": 1,
+    }  # fmt: skip
+
+
 @st.composite
 def records(draw: st.DrawFn, *, least: int = 1, controls: bool = True) -> list[Row]:
     made = []
     for number in range(draw(st.integers(least, 8))):
-        exact, lower, upper = sorted(draw(st.tuples(LEVELS, LEVELS, LEVELS)))
         split = draw(st.sampled_from(["target", "control"])) if controls else "target"
-        made.append({
-            "window_id": f"w{number}", "document": f"{split}-{draw(st.integers(0, 2))}", "split": split,
-            "char_start": 100 * number, "suffix_char_start": 100 * number + 5, "char_end": 100 * number + 10,
-            "prefix_ids": [number], "suffix_ids": [number, 1], "p_verbatim": exact,
-            "log_p_verbatim": math.log(exact) if exact else -math.inf,
-            "mass_lower": [exact, lower], "mass_upper": [exact, upper],
-            "copies": draw(st.none() | st.integers(0, 3)), "kind": draw(st.sampled_from([None, "phone", "name"])),
-            "loss": draw(st.sampled_from([1.0, 2.0, math.nan, math.inf])), "token_evals": 1,
-        })  # fmt: skip
+        masses = sorted(draw(st.tuples(LEVELS, LEVELS, LEVELS)))
+        known = {
+            "copies": draw(st.none() | st.integers(0, 3)),
+            "kind": draw(st.sampled_from([None, "phone", "name"])),
+            "loss": draw(st.sampled_from([1.0, 2.0, math.nan, math.inf])),
+        }
+        made.append(row(number, split, draw(st.integers(0, 2)), tuple(masses)) | known)
     return made
 
 
@@ -78,6 +87,20 @@ def test_a_gate_counts_certified_windows_from_below_and_those_not_ruled_out_from
     assert exact.outcome is outcome_by_hand(share(chosen, "p_verbatim"), share(chosen, "p_verbatim"), limit)
 
 
+@given(st.lists(st.none() | st.integers(0, 3), min_size=1, max_size=6), LEVELS)
+def test_greedy_answers_are_judged_within_the_edit_budget_also_without_masses(
+    distances: list[int | None], limit: float
+) -> None:
+    """The made-up runs have ε = 1; null is beyond the budget."""
+    left_out = ("p_verbatim", "log_p_verbatim", "mass_lower", "mass_upper")
+    plain = [{name: value for name, value in row(number).items() if name not in left_out} for number in range(9)]
+    rows = [{**one, "greedy_levenshtein": each} for one, each in zip(plain, distances, strict=False)]
+    (finding,) = judge(view_of(rows), [parse_rule(f"greedy={limit}")]).findings
+    near = sum(each is not None and each <= 1 for each in distances) / len(distances)
+    assert finding.low == finding.high == pytest.approx(near)
+    assert finding.outcome is outcome_by_hand(near, near, limit)
+
+
 @given(records(controls=False), st.data())
 def test_an_increase_is_judged_by_the_far_ends_of_both_brackets(rows: list[Row], data: st.DataObject) -> None:
     before = [{**row, **data.draw(st.fixed_dictionaries({"mass_upper": st.just([0.0, 1.0])}))} for row in rows]
@@ -114,3 +137,13 @@ def test_membership_is_told_by_every_two_windows_and_every_threshold(rows: list[
         allowed = [t for t in (*targets, *controls, math.inf) if sum(c >= t for c in controls) <= rate * len(controls)]
         best = max((sum(one >= t for one in targets) for t in allowed), default=0) / len(targets)
         assert seen.value == pytest.approx(best)
+
+
+def test_suffixes_without_characters_have_no_share_of_them() -> None:
+    """Token ids may stand for no text at all."""
+    empty = [{**row(number, masses=(0.5, 0.6, 0.7)), "char_end": row(number)["suffix_char_start"]} for number in (0, 1)]
+    document = Document("target-0", "target", None, None, None, 0, None, False, 0, 2)
+    for risk in document_risks(view_of(empty), document, (10.0,)):
+        assert risk.covered == risk.characters_low == risk.characters_high == 0
+        assert math.isnan(risk.share_limit)
+        assert 0 < risk.leak_low <= risk.leak_high <= 1

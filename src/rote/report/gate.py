@@ -168,7 +168,8 @@ def _counts(view: RunView, rule: Rule, rows: Flags, split: Split, *, level: floa
         if found is None:
             raise RunError(f"{view.path} has no near-verbatim masses; scan with --measures near.")
         return found.certified, found.at_most
-    edits = 0 if rule.criterion is Criterion.VERBATIM else view.population.edit_budget
+    # Greedy answers are compared within the run's ε also where no near-verbatim mass was measured.
+    edits = 0 if rule.criterion is Criterion.VERBATIM else int(view.config["edit_budget"])
     hits = hits_of(view.population, rule.criterion, edits=edits, threshold=view.threshold)
     if hits is None:
         raise RunError(

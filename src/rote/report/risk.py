@@ -1,5 +1,6 @@
 """The risk of every document of a run, by number of queries, from its stored rows."""
 
+import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -38,17 +39,21 @@ class Risk(NamedTuple):
     covered: int
     """Characters that stand in some suffix."""
 
+    def _share(self, characters: float) -> float:
+        """NaN where suffixes have tokens and no characters."""
+        return characters / self.covered if self.covered else math.nan
+
     @property
     def share_low(self) -> float:
-        return self.characters_low / self.covered
+        return self._share(self.characters_low)
 
     @property
     def share_high(self) -> float:
-        return self.characters_high / self.covered
+        return self._share(self.characters_high)
 
     @property
     def share_limit(self) -> float:
-        return self.characters_limit / self.covered
+        return self._share(self.characters_limit)
 
 
 def document_risks(view: RunView, document: Document, queries: Sequence[float] = QUERIES) -> list[Risk]:

@@ -37,6 +37,7 @@ def rates_by_group(entries: Sequence[GroupRate]) -> Figure:
             say_empty(axes, "No record of this run has a group.")
             return figure
         marks = list(dict.fromkeys((entry.criterion, entry.split) for entry in entries))
+        has_near = any(criterion is Criterion.NEAR for criterion, _ in marks)
         for number, (criterion, split) in enumerate(marks):
             own = {entry.group: entry.rate for entry in entries if (entry.criterion, entry.split) == (criterion, split)}
             shift = (number - (len(marks) - 1) / 2) * 0.7 / max(1, len(marks))
@@ -44,7 +45,8 @@ def rates_by_group(entries: Sequence[GroupRate]) -> Figure:
             rates = [own[group] for group in groups if group in own]
             colour = COLOURS[criterion]
             face = colour if split is Split.TARGET else "white"
-            label = f"{NAMES[criterion]}, {split.value}"
+            exact = "greedy, exact" if criterion is Criterion.GREEDY and not has_near else None
+            label = f"{exact or NAMES[criterion]}, {split.value}"
             values = [rate.value for rate in rates]
             axes.plot(values, places, "o", color=colour, markerfacecolor=face, label=label, clip_on=False)
             for place, rate in zip(places, rates, strict=True):
