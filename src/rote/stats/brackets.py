@@ -140,8 +140,9 @@ def undecided_at_most(evidence: Evidence, threshold: float, *, alpha: float) -> 
 
 def _log_e(evidence: Evidence, chance: Floats, floor: float, ratio: float) -> Floats:
     """log e of every window; 0 without tickets."""
+    tickets = np.nan_to_num(evidence.tickets)
     with np.errstate(divide="ignore"):
-        unlikely = -evidence.tickets * np.log1p(-np.minimum((1 - ratio) * chance, 1 - 1e-12))
+        unlikely = -tickets * np.log1p(-np.minimum((1 - ratio) * chance, 1 - 1e-12))
         penalty = np.where(evidence.hits > 0, np.maximum(evidence.hits, 1) * np.log(ratio), 0.0)
         log_e = np.logaddexp(np.log(floor), np.log1p(-floor) + unlikely + penalty)
     return np.where(evidence.tickets > 0, log_e, 0.0)
