@@ -31,7 +31,7 @@ class LlamaCpp:
     name = "llamacpp"
     path = "/completion"
     scores: str | None = None
-    lifts_cap = "llama-server has no such limit; look for one in what stands before it"
+    lifts_cap = "raise --logprobs if you gave it (llama-server itself has no limit)"
 
     def body(self, prompts: Sequence[Prompt], *, model: str, listed: int, temperature: float) -> dict[str, Any]:
         return {

@@ -25,7 +25,7 @@ class Sglang:
     name = "sglang"
     path = "/generate"
     scores: str | None = "logprob_start_len"
-    lifts_cap = "SGLang has no such limit; look for one in what stands before it"
+    lifts_cap = "raise --logprobs if you gave it (SGLang itself has no limit)"
 
     def body(self, prompts: Sequence[Prompt], *, model: str, listed: int, temperature: float) -> dict[str, Any]:
         return {
