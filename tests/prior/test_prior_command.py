@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from rote.cli.prior import prior
 from rote.prior.run import prior_to_folder
 from rote.prior.section import read, shortened
-from rote.prior.sentences import joined_sentence
+from rote.prior.sentences import basis_sentences, joined_sentence
 from rote.report.content import Asked
 from rote.report.content_terminal import show_content
 from rote.store.read import read_run
@@ -90,6 +90,16 @@ def test_texts_that_are_in_the_reference_corpus_too_are_named(place: Path, tmp_p
     run(place, tmp_path / "out", prior_text=(str(place / "reference.txt"), str(place / "text.txt")))
     assert totals(tmp_path / "out")["in_reference"] == 4
     assert "4 suffixes come from texts that are in the reference corpus too" in printed(tmp_path / "out")
+
+
+def test_windows_that_came_out_short_are_not_said_to_be_left_out_by_choice(place: Path, tmp_path: Path) -> None:
+    run(place, tmp_path / "out")
+    told = totals(tmp_path / "out")
+    short = {**told, "available": told["windows"] + 2, "short_windows": 2}
+    words = " ".join(basis_sentences(short))
+    assert "chosen by --limit" not in words
+    assert "2 windows at the end of a text came out too short" in words
+    assert "chosen by --limit or --sample" in " ".join(basis_sentences({**short, "short_windows": 1}))
 
 
 def test_reveal_is_an_option_of_the_command(place: Path, tmp_path: Path) -> None:

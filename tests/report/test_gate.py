@@ -123,6 +123,7 @@ def test_a_run_is_within_nothing_of_itself_only_where_it_is_decided(run: Path) -
     assert near.rule.criterion is Criterion.NEAR
     assert near.outcome is Outcome.CANNOT_TELL
     assert near.low == -near.high
+    assert "between 0.0 percentage points and 0.0 percentage points" in exact.words
 
 
 def test_a_baseline_of_other_windows_is_refused(run: Path, tmp_path: Path) -> None:

@@ -8,8 +8,9 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
-from rote.report.queries import curves_of, query_tables, searched_down_to
+from rote.report.queries import curves_of, query_numbers, query_tables, searched_down_to
 from rote.report.view import RunView
+from rote.report.words import percent
 from rote.stats.curves import MassKind
 
 QUERIES = (1.0, 692.0, 694.0, 1e6)
@@ -34,6 +35,19 @@ def test_shares_beyond_what_was_searched_for_are_marked_and_explained(view: RunV
             console.print(table)
         caption = capture.get().replace("\u2009", ",")
         assert f"* {cut_short:,} of {int(rows.sum()):,} windows were not searched" in caption.replace("\n", " ")
+
+
+def test_the_numbers_for_machines_are_those_of_the_tables(view: RunView) -> None:
+    asked = {"queries": QUERIES, "probabilities": (0.5, 0.9)}
+    told = [
+        (f"{percent(float(entry['rate']))} ", entry["searched_for"])  # type: ignore[arg-type]
+        for entry in query_numbers(view, **asked)  # type: ignore[arg-type]
+    ]
+    shown = [cell for table in query_tables(view, **asked) for row in rows_of(table) for cell in row[2:-1]]  # type: ignore[arg-type]
+    assert len(told) == len(shown) == 2 * 2 * 2 * len(QUERIES)
+    for (share, is_searched), cell in zip(told, shown, strict=True):
+        assert cell.startswith(share)
+        assert is_searched != cell.endswith("*")
 
 
 def test_windows_that_were_all_searched_out_need_no_mark(view: RunView) -> None:

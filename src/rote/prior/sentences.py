@@ -18,12 +18,15 @@ def basis_sentences(totals: Totals) -> Iterator[str]:
             yield "So few prefixes say little about what other text would give; a larger --prior-text says more."
     else:
         yield f"P(s) is estimated from {reference['draws']:,} prefixes drawn from the reference corpus."
-    if totals["windows"] < totals["available"]:
+    short = totals.get("short_windows", 0)
+    if totals["windows"] + short < totals["available"]:
         yield f"{totals['windows']:,} of {totals['available']:,} suffixes were chosen by --limit or --sample."
+    if short:
+        yield f"{short:,} windows at the end of a text came out too short and were left out."
     if shared := totals["in_reference"]:
         yield (
-            f"{shared:,} suffixes come from texts that are in the reference corpus too: P(s) holds their own prefixes, "
-            "and their ratios are too low."
+            f"{shared:,} suffixes come from texts that are in the reference corpus too, or follow a prefix that stands "
+            "there: P(s) holds P(s|p) itself, and their ratios are too low."
         )
     if merged := totals.get("boundaries_merged"):
         yield f"In {merged:,} a token reaches over the boundary of prefix and suffix; it counts as suffix whole."

@@ -124,25 +124,26 @@ def judge(
 def _finding(view: RunView, rule: Rule, baseline: RunView | None, alpha: float) -> Finding:
     if not rule.is_increase:
         found = rate_bracket(view, rule, alpha=alpha)
-        low, high, what = found.low, found.high, "the rate"
+        low, high, what, told = found.low, found.high, "the rate", percent
     else:
         if baseline is None:
             raise ConfigError("--max-increase needs --baseline RUN, the run to compare with.")
         _require_same_windows(view, baseline)
         found, before = (rate_bracket(one, rule, alpha=alpha / 2) for one in (view, baseline))
-        low, high, what = found.low - before.high, found.high - before.low, "the increase"
+        low, high, what, told = found.low - before.high, found.high - before.low, "the increase", points
     outcome = Outcome.PASS if high <= rule.limit else Outcome.FAIL if low > rule.limit else Outcome.CANNOT_TELL
     manner = {
-        Outcome.PASS: f"at most {percent(rule.limit)}, as allowed",
-        Outcome.FAIL: f"more than the {percent(rule.limit)} allowed",
-        Outcome.CANNOT_TELL: f"not known to be within the {percent(rule.limit)} allowed, nor beyond",
+        Outcome.PASS: f"at most {told(rule.limit)}, as allowed",
+        Outcome.FAIL: f"more than the {told(rule.limit)} allowed",
+        Outcome.CANNOT_TELL: f"not known to be within the {told(rule.limit)} allowed, nor beyond",
     }[outcome]
-    words = f"{rule.name}: {what} of {found.about} is between {signed(low)} and {signed(high)}, {manner}."
+    words = f"{rule.name}: {what} of {found.about} is between {told(low)} and {told(high)}, {manner}."
     return Finding(rule, outcome, low, high, found.windows, words)
 
 
-def signed(share: float) -> str:
-    return percent(share) if share >= 0 else f"−{percent(-share)}"
+def points(difference: float) -> str:
+    """A difference of two rates: "2.0 %" of what, nobody could tell."""
+    return f"{'−' if difference < 0 else ''}{abs(100 * difference):.1f} percentage points"
 
 
 def rate_bracket(view: RunView, rule: Rule, *, alpha: float) -> RateBracket:

@@ -47,6 +47,41 @@ def cut_short_words(population: Population, threshold: float) -> str:
     )
 
 
+def query_numbers(
+    view: RunView, *, queries: Sequence[float], probabilities: Sequence[float]
+) -> list[dict[str, object]]:
+    """What `query_tables` shows, for machines: one entry a split, mass, probability and number of queries.
+
+    `searched_for` is false where smaller masses count than windows were searched for, the tables' star.
+    """
+    entries: list[dict[str, object]] = []
+    for split in Split:
+        part = view.population.select(split_rows(view.population, split))
+        floor = searched_down_to(part, view.threshold)
+        for curves in curves_of(part, queries=queries, probabilities=probabilities) if len(part) else ():
+            is_exact = curves.mass_kind is MassKind.EXACT
+            for curve in curves.curves:
+                most = _most_queries(None if is_exact else floor, curve.p)
+                entries += [
+                    {
+                        "split": split.value,
+                        "mass": "verbatim" if is_exact else "near",
+                        "probability": curve.p,
+                        "queries": n,
+                        "rate": rate.value,
+                        "interval": [rate.interval.low, rate.interval.high],
+                        "searched_for": n <= most,
+                    }
+                    for n, rate in zip(curve.queries, curve.rates, strict=True)
+                ]
+    return entries
+
+
+def _most_queries(floor: float | None, p: float) -> float:
+    """Queries up to which only masses of `floor` and more count."""
+    return np.inf if floor is None else float(queries_needed(floor, p, whole=False))
+
+
 def query_tables(view: RunView, *, queries: Sequence[float], probabilities: Sequence[float]) -> list[Table]:
     """One table for targets and one for controls: verbatim, and near-verbatim where it was measured."""
     tables = []
@@ -72,7 +107,7 @@ def _table(
     for curves in curves_of(population, queries=queries, probabilities=probabilities):
         for curve in curves.curves:
             marked = floor is not None and curves.mass_kind is MassKind.LOWER_BOUND
-            most = queries_needed(floor, curve.p, whole=False) if floor is not None and marked else np.inf
+            most = _most_queries(floor if marked else None, curve.p)
             shares = [f"{percent(rate.value)} ({interval_words(rate.interval)})" for rate in curve.rates]
             cells = [share + ("*" if n > most else "") for share, n in zip(shares, curve.queries, strict=True)]
             limit = percent(curves.worst_case.value) + ("*" if marked else "")

@@ -1,6 +1,7 @@
 """How scans are shown: the summary in a terminal, the page with the shaded text, and several models compared."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import RenderableType
@@ -8,7 +9,7 @@ from rich.console import RenderableType
 from rote.report.content import Asked, Content, Section, Written
 from rote.report.content_terminal import show_content
 from rote.report.control_threshold import with_threshold
-from rote.report.queries import query_tables
+from rote.report.queries import query_numbers, query_tables
 from rote.report.scan_content import scan_content
 from rote.report.terminal import show_run
 from rote.report.view import load_view
@@ -19,7 +20,14 @@ def read(runs: Sequence[Path]) -> Content:
 
 
 def read_as_asked(runs: Sequence[Path], asked: Asked) -> Content:
-    return scan_content([with_threshold(load_view(run), asked.threshold) for run in runs])
+    views = [with_threshold(load_view(run), asked.threshold) for run in runs]
+    content = scan_content(views)
+    if not asked.queries:
+        return content
+    wanted = {"queries": asked.queries, "probabilities": asked.probabilities}
+    found = {view.label: query_numbers(view, **wanted) for view in views if view.population.has_masses}
+    numbers = {label: {**own, "queries": found.get(label, [])} for label, own in content.numbers.items()}
+    return replace(content, numbers=numbers)
 
 
 def show(run: Path, asked: Asked) -> Iterable[RenderableType]:
