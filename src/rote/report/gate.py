@@ -141,9 +141,9 @@ def _finding(view: RunView, rule: Rule, baseline: RunView | None, alpha: float) 
     return Finding(rule, outcome, low, high, found.windows, words)
 
 
-def points(difference: float) -> str:
+def points(share: float) -> str:
     """A difference of two rates: "2.0 %" of what, nobody could tell."""
-    return f"{'−' if difference < 0 else ''}{abs(100 * difference):.1f} percentage points"
+    return f"{'−' if share < 0 else ''}{abs(100 * share):.1f} percentage points"
 
 
 def rate_bracket(view: RunView, rule: Rule, *, alpha: float) -> RateBracket:
