@@ -39,7 +39,8 @@ def test_no_fault_of_a_file_is_silent(lab: TinyLab, tmp_path: Path, monkeypatch:
 
 def test_every_kind_of_run_is_in_the_campaign(monkeypatch: pytest.MonkeyPatch) -> None:
     kinds = load("flips", monkeypatch).KINDS
-    assert {name.removeprefix("unfinished ") for name in kinds} >= set(SECTIONS)
+    # The windows that a study samples are a run inside its folder.
+    assert {name.removeprefix("unfinished ") for name in kinds} >= set(SECTIONS) - {"study_montecarlo"}
 
 
 @pytest.mark.slow
