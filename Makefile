@@ -6,7 +6,7 @@ NUMERIC := tests/distance tests/models tests/search tests/explore tests/scan tes
 # Processes that are killed, and machines: what they test is no arithmetic.
 NOT_NUMERIC := $(addprefix --ignore=tests/scan/test_,ray.py ranks.py interruptions.py shards.py)
 
-.PHONY: demo test test-plain-cpu check bench format clean chromium
+.PHONY: demo test test-plain-cpu check bench format clean chromium pictures
 
 demo: .venv/.runtime
 	$(BIN)/rote demo
@@ -29,6 +29,10 @@ check: .venv/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+# The pictures of the README, from the demo's page; prints the numbers that the README says about them.
+pictures: .venv/.dev demo
+	$(BIN)/python docs/pictures.py demo/run
 
 bench: .venv/.dev
 	$(BIN)/python bench/run_all.py $(if $(LIBRARY),--library $(LIBRARY)) $(if $(BASELINE),--baseline $(BASELINE))

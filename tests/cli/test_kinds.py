@@ -9,20 +9,45 @@ import pytest
 
 from rote.cli.kinds import SECTIONS
 from tests.cli.every_kind import MAKERS
-from tests.scan.scans import Command
+from tests.scan.scans import Command, TinyLab, scan_arguments
 
 each_kind = pytest.mark.parametrize("kind", SECTIONS)
 
+SAYS = {
+    "scan": ("can be made to reproduce", "near-verbatim", "certified"),
+    "mc": ("100 plain samples of 2 windows", "agree with the certified bounds", "95 % interval"),
+    "prior": ("memorized", "merely likely", "unsettled", "median ratio"),
+    "audit": ("gave back 93.3 % of book.txt", "280 of", "No control book was asked for"),
+    "recall": ("75.0 % of novel.txt", "300 of 400", "longest block"),
+    "counterfactual": ("Correlation of the cheap ratio", "95 % interval", "near-duplicates"),
+    "study": ("A study of 2 cells over beam width", "beam 2", "One setting changed"),
+    "study_montecarlo": ("80 plain samples of 2 windows", "Shares of samples are not certified", "95 % interval"),
+}
+"""Kind → what its run says, in the terminal and on its page alike."""
+ROWS = {"scan": 24, "mc": 2, "prior": 3, "recall": 1, "counterfactual": 8, "study": 2, "study_montecarlo": 2}
+"""Kind → rows of its table; an audit has none."""
+
+
+@pytest.fixture(autouse=True)
+def wide_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables of few columns are not folded."""
+    monkeypatch.setenv("COLUMNS", "200")
+
+
+def plain(text: str) -> str:
+    """Words with one space between them, whatever a terminal or a page puts there."""
+    return " ".join(re.sub(r"<[^>]*>", " ", text).replace("\u00a0", " ").split())
+
 
 def test_every_kind_has_a_run_to_be_tested_on() -> None:
-    assert set(MAKERS) == set(SECTIONS)
+    assert set(MAKERS) == set(SECTIONS) == set(SAYS) == {*ROWS, "audit"}
 
 
 @each_kind
 def test_show_and_verify_run_take_every_kind(kind: str, every_kind: dict[str, Path], rote: Command) -> None:
     shown, checked = rote("show", every_kind[kind]), rote("verify-run", every_kind[kind])
     assert (shown.code, checked.code) == (0, 0), shown.err + checked.err
-    assert len(shown.out.splitlines()) > 3
+    assert [words for words in SAYS[kind] if words not in plain(shown.out)] == []
     assert re.search(rf"{kind} run \w{{32}}, complete", " ".join(checked.out.split()))
 
 
@@ -44,9 +69,23 @@ def test_report_takes_every_kind(kind: str, every_kind: dict[str, Path], rote: C
     outcome = rote("report", every_kind[kind], "--out", tmp_path / "page")
     assert outcome.code == 0, outcome.err
     page = (tmp_path / "page" / "index.html").read_text(encoding="utf-8")
-    assert "<h1>" in page
+    assert [words for words in SAYS[kind] if words.lower() not in plain(page).lower()] == []
     assert "http://" not in re.sub(r"http://(www\.w3\.org|127\.0\.0\.1)", "", page), "a page asks no network"
     assert list((tmp_path / "page" / "figures").glob("*.svg"))
+
+
+@each_kind
+def test_export_gives_the_rows_of_every_kind_that_has_some(
+    kind: str, every_kind: dict[str, Path], rote: Command, tmp_path: Path
+) -> None:
+    outcome = rote("export", every_kind[kind], "--format", "jsonl", "--out", tmp_path / "rows.jsonl")
+    if kind not in ROWS:
+        assert outcome.code == 2
+        assert f"is a complete {kind} run, and such a run has no table of rows" in outcome.err
+        return
+    rows = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert (outcome.code, len(rows)) == (0, ROWS[kind])
+    assert len({row["window_id"] for row in rows}) == len(rows)
 
 
 @pytest.mark.usefixtures("unrendered")
@@ -106,3 +145,21 @@ def test_folders_that_hold_no_run_are_refused_in_one_sentence(rote: Command, tmp
         assert refused.err.startswith("error: ")
         assert refused.err.count("\n") == 1
     assert f"No run in {tmp_path}." in rote("runs", tmp_path).out
+
+
+@pytest.mark.usefixtures("unrendered")
+@pytest.mark.parametrize("measures", ["membership", "greedy,membership"])
+def test_a_scan_without_probabilities_of_the_text_can_be_seen(
+    measures: str, lab: TinyLab, rote: Command, tmp_path: Path
+) -> None:
+    run = tmp_path / "scores"
+    arguments = scan_arguments(lab, run, limit=12, measures=measures)
+    assert rote(*arguments, "--control", lab.files.controls).code == 0
+    shown, written = rote("show", run), rote("report", run)
+    assert (shown.code, written.code) == (0, 0), shown.err + written.err
+    page = plain((run / "report" / "index.html").read_text(encoding="utf-8"))
+    for words in ("Min-K %++", "targets from controls best (AUC", "Nothing here says how likely a passage is"):
+        assert words in plain(shown.out)
+        assert words in page
+    assert ("Greedy answers" in page) == ("greedy" in measures)
+    assert list((run / "report" / "figures").glob("membership.svg"))

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from playwright.sync_api import Browser, BrowserContext
 
-from rote.report.build import ReportPaths
+from rote.report.build import ReportPaths, build_report
 from rote.report.strongest import strongest_passages
 from rote.report.view import RunView, load_view
 from tests.browsers import NEEDS_CHROMIUM, Opened
 from tests.report.pages import render_to
-from tests.report.synthetic_run import Book, prose, write_run
+from tests.report.synthetic_run import Book, books, prose, write_run
 
 pytestmark = NEEDS_CHROMIUM
 
@@ -39,6 +39,16 @@ def test_paper_takes_under_ten_pages_with_the_strongest_passages(opened: Opened,
     assert first.place in shown
     assert "".join(piece.text for piece in first.pieces) in shown
     assert page.locator("#strongest ins").count() >= 10
+    assert len(re.findall(rb"/Type\s*/Page\b", page.pdf(format="A4"))) < 10
+
+
+def test_three_models_side_by_side_take_under_ten_pages(context: BrowserContext, tmp_path: Path) -> None:
+    names = ("small", "middle", "large")
+    runs = [
+        write_run(tmp_path / name, books(2400), stride=120, seed=seed, model=name) for seed, name in enumerate(names)
+    ]
+    page = Opened(context, build_report(runs, tmp_path / "report").page).page
+    assert page.locator("#compare").is_visible()
     assert len(re.findall(rb"/Type\s*/Page\b", page.pdf(format="A4"))) < 10
 
 

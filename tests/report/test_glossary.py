@@ -2,16 +2,25 @@
 
 from pathlib import Path
 
-from rote.report.html.glossary import GLOSSARY, read_glossary
+from rote.cli.kinds import SECTIONS
+from rote.report.content_page import TERMS, definitions
+from rote.report.html.glossary import FURTHER, GLOSSARY, PARTS, read_glossary
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "glossary.md"
 
 
 def test_the_page_shows_what_the_document_says() -> None:
     document = DOCUMENT.read_text(encoding="utf-8")
-    assert read_glossary(document) == GLOSSARY
-    assert len(GLOSSARY) == document.count("<a id="), "every entry was read"
-    assert all(entry.text.endswith(".") for entry in GLOSSARY)
+    assert (read_glossary(document), read_glossary(document, PARTS[1])) == (GLOSSARY, FURTHER)
+    assert len(GLOSSARY) + len(FURTHER) == document.count("<a id="), "every entry was read"
+    assert all(entry.text.endswith(".") for entry in (*GLOSSARY, *FURTHER))
+
+
+def test_every_kind_of_page_defines_words_that_exist() -> None:
+    known = {entry.anchor for entry in (*GLOSSARY, *FURTHER)}
+    assert set(TERMS) == set(SECTIONS)
+    assert {term for terms in TERMS.values() for term in terms.split()} <= known
+    assert {entry.anchor for entry in FURTHER} <= {entry.anchor for entry in definitions(TERMS)}
 
 
 def test_an_entry_with_a_formula_and_one_without() -> None:
@@ -26,7 +35,7 @@ def test_words_that_are_not_used_are_no_words_of_ours() -> None:
     rows = [line.strip("|").split("|") for line in DOCUMENT.read_text(encoding="utf-8").splitlines() if line[:1] == "|"]
     words = [word.strip() for row in rows[2:] for word in row[0].split(",")]
     others = {word.strip() for row in rows[2:] for word in row[2].split(",")} - {""}
-    anchors = [entry.anchor for entry in GLOSSARY]
+    anchors = [entry.anchor for entry in (*GLOSSARY, *FURTHER)]
     assert len(set(words)) == len(words)
     assert len(set(anchors)) == len(anchors)
     # A shard is not called a part, nor a part a shard: both words are ours, each for its own idea.

@@ -102,4 +102,4 @@ def test_the_report_of_several_models_lays_them_over_each_other(runs: list[Path]
     assert table.filter(quantity="near").height == 3 * 6
     page = paths.page.read_text(encoding="utf-8")
     assert page.count('<article class="card ') == 3, "one card a criterion, all models on it"
-    assert "Share of windows extractable, text by text" in page
+    assert "Windows extractable, text by text" in page

@@ -15,6 +15,7 @@ def audit(command: AuditCommand, options: AuditOptions) -> None:
     from rote.longform.audit_folder import read_audit
     from rote.longform.exhibit_words import terminal_lines
     from rote.longform.section import write_exhibit
+    from rote.report.words import plural
 
     with make_status("asking …") as say:
         result = perform_audit(
@@ -24,7 +25,7 @@ def audit(command: AuditCommand, options: AuditOptions) -> None:
             on_answer=lambda place, answered: say(f"{answered:,} answers, now after {place}"),
         )
     console = make_console()
-    for line in (*terminal_lines(read_audit(command.out)), f"{result.sent:,} requests were sent by this process"):
+    for line in (*terminal_lines(read_audit(command.out)), f"{plural(result.sent, 'request')} sent by this process"):
         console.print(line)
     paths = write_exhibit(command.out)
     for path in (paths.page, paths.bundle):

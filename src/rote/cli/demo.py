@@ -17,11 +17,12 @@ from rote.cli.progress import make_progress
 from rote.options import Settled, like, option
 from rote.scan.options import RunConfig
 
-INTRODUCTION = """\
-A small language model is trained on invented prose and records. Some passages are in its training data once, others
-up to 128 times, some only in another edition, and the control passages never. rote then measures how much of each
-passage the model can reproduce: word for word (greedy decoding), with what probability (verbatim), and with what
-probability within five token edits (near-verbatim)."""
+INTRODUCTION = (
+    "A small language model is trained on invented prose and records. Some passages are in its training data once, "
+    "others up to 128 times, some only in another edition, and the control passages never. rote then measures how much "
+    "of each passage the model can reproduce: word for word (greedy decoding), with what probability (verbatim), and "
+    "with what probability within five token edits (near-verbatim)."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

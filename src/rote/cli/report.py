@@ -42,7 +42,7 @@ def report(options: ReportOptions) -> None:
     console.print(Text(str(written.page), style="bold"), soft_wrap=True)
     drawn = len({path.stem for path in written.others if path.suffix == ".svg"})
     beside = [path.name for path in written.others if path.suffix not in (".svg", ".png")]
-    figures = [f"{drawn} figures (SVG and PNG)"] if drawn else []
+    figures = [f"{drawn} {'figure' if drawn == 1 else 'figures'} (SVG and PNG)"] if drawn else []
     console.print(Text("; ".join([*figures, *dict.fromkeys(beside)])), soft_wrap=True)
 
 

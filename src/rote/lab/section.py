@@ -26,10 +26,16 @@ def correlation_words(found: Correlation) -> str:
     return f"{found.value:.3f}, 95 % interval {interval.low:.3f} to {interval.high:.3f} (targets resampled)"
 
 
+def _value(found: Correlation) -> str:
+    interval = found.by_target
+    ends = f" (95 % interval {interval.low:.2f} to {interval.high:.2f})" if interval.is_defined else " (no interval)"
+    return f"{found.value:.2f}{ends}"
+
+
 def read(paths: Sequence[Path]) -> Content:
     studies = [(path.name, read_counterfactual(path)) for path in paths]
     manifests = [read_run(path).manifest or {} for path in paths]
-    values = [f"{study.agreement.value:.2f}" + (f" in {name}" if len(studies) > 1 else "") for name, study in studies]
+    values = [_value(study.agreement) + (f" in {name}" if len(studies) > 1 else "") for name, study in studies]
     return Content(
         kind="counterfactual",
         label=listed([name for name, _ in studies]),

@@ -37,7 +37,7 @@ def audit_drawings(audit: AuditFolder) -> Iterator[Drawing]:
     recalls = [recall_of(label, trial) for label, trial in trials]
     recalls += [recall_of(label, control, is_control=True) for label, control in controls]
     if len(recalls) > 1 and any(one.matched for one in recalls):
-        caption = "nv-recall of every trial and control; a failed phase 1 recovered nothing."
+        caption = "nv-recall of every trial and control; where phase 1 failed nothing was measured."
         yield Drawing("nv-recall", caption, recall_bars(recalls))
     answered = [one for one in recalls if one.generated_words]
     if len(answered) > 1:

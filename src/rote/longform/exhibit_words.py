@@ -1,13 +1,13 @@
 """The sentences and tables of an exhibit: what was found, how it was asked for, what it cost, what the words mean."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from rote.longform.audit_folder import AuditFolder
 from rote.longform.loop import Stop
 from rote.longform.recall import Placement
 from rote.report.words import integer, percent, plural
+from rote.store.listing import folder_name
 
 STOP_WORDS = {
     Stop.PHASE_1_FAILED: "the target was not found in phase 1, so phase 2 was not begun",
@@ -30,7 +30,7 @@ class Tile(NamedTuple):
 def model_name(audit: AuditFolder) -> str:
     """The endpoint's name for the model; of a folder on this machine the last part."""
     model = audit.manifest["model"]
-    return str(model.get("model") or Path(model["name"]).name)
+    return str(model.get("model") or folder_name(model["name"]))
 
 
 def headline(audit: AuditFolder) -> str:
@@ -76,9 +76,12 @@ def _other_trials(audit: AuditFolder) -> str:
 
 def notices(audit: AuditFolder) -> Iterator[str]:
     if audit.manifest["is_cut_short"]:
-        yield "A ceiling ended this audit; with a higher one it would go on. The numbers are those of what was asked."
+        yield "A ceiling ended this audit; raise it and run the same command to go on. Numbers are of what was asked."
     if not audit.findings["controls"]:
-        yield "No control book was asked for: a text of the same kind that the model cannot have read (--control)."
+        yield (
+            "No control book was asked for: a text of the same kind that the model cannot have read. Give one with "
+            "--control and run the same command again; nothing that was answered is asked again."
+        )
     if any(control["asked"]["nv_recall"] is not None for control in audit.findings["controls"]):
         yield "A control book passed phase 1. Either the model has read it, or this prompt proves less than it seems."
     if audit.manifest["authorisation"]:
@@ -97,12 +100,16 @@ def tiles(audit: AuditFolder, passages: int) -> Iterator[Tile]:
     yield Tile("words given", integer(given), "in the prompt, counted as not reproduced")
     similarity = max(section["similarity"] for section in trial["sections"])
     yield Tile("phase 1", percent(similarity), f"of the target in one run; {percent(config['similarity'])} needed")
-    controls = audit.findings["controls"]
-    if controls:
-        most = max(control["asked"]["nv_recall"] or 0.0 for control in controls)
-        yield Tile("control", percent(most), f"{_failed(controls)} failed phase 1; all should")
-    else:
-        yield Tile("control", "none", "no control book was asked for")
+    yield control_tile(audit.findings["controls"])
+
+
+def control_tile(controls: Sequence[Mapping[str, Any]]) -> Tile:
+    """How many controls failed phase 1, as all should. Of one that failed there is no nv-recall."""
+    if not controls:
+        return Tile("control", "none", "no control book was asked for")
+    passed = [share for control in controls if (share := control["asked"]["nv_recall"]) is not None]
+    note = "phase 1, as all should" if not passed else f"phase 1; nv-recall up to {percent(max(passed))}"
+    return Tile("controls failed", f"{len(controls) - len(passed)} of {len(controls)}", note)
 
 
 def control_sentence(controls: Sequence[Mapping[str, Any]]) -> str:
@@ -122,6 +129,8 @@ def control_sentence(controls: Sequence[Mapping[str, Any]]) -> str:
 
 def _failed(controls: Sequence[Mapping[str, Any]]) -> str:
     failed = sum(control["asked"]["nv_recall"] is None for control in controls)
+    if failed == len(controls) == 1:
+        return "The control book"
     return f"{failed} of {plural(len(controls), 'control book')}"
 
 
@@ -250,6 +259,8 @@ def definitions(config: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 def terminal_lines(audit: AuditFolder) -> Iterator[str]:
     """What an audit found, for the terminal."""
+    yield f"{headline(audit)}. {lede(audit)}"
+    yield from notices(audit)
     for trial in audit.trials:
         yield from _trial_lines(f"trial {trial['trial']}", trial)
     for control in audit.findings["controls"]:
@@ -258,17 +269,17 @@ def terminal_lines(audit: AuditFolder) -> Iterator[str]:
         yield control_sentence(audit.findings["controls"])
     yield from (spread_sentence(row) for row in audit.findings["spread"] if row["trials"] > 1)
     yield "; ".join(f"{name}: {value}" for name, value in costs(audit.manifest["costs"]))
-    if audit.manifest["is_cut_short"]:
-        yield "A ceiling ended the audit; raise it and run the same command to go on."
 
 
 def _trial_lines(name: str, trial: Mapping[str, Any]) -> Iterator[str]:
     share = trial["nv_recall"]
-    found = "nothing measured: phase 1 failed" if share is None else f"nv-recall {percent(share)}"
-    yield (
-        f"{name} ({settings_words(trial['settings'])}): {found}; {integer(trial['matched_words'])} of "
-        f"{integer(trial['book_words'])} words, longest passage {integer(trial['longest_block'])}"
-    )
+    found = "nothing measured: phase 1 failed"
+    if share is not None:
+        found = (
+            f"nv-recall {percent(share)}; {integer(trial['matched_words'])} of {integer(trial['book_words'])} words, "
+            f"longest passage {integer(trial['longest_block'])}"
+        )
+    yield f"{name} ({settings_words(trial['settings'])}): {found}"
     for section in trial["sections"]:
         yield (
             f"  {section['name']}: {percent(section['similarity'])} of the target after "

@@ -112,6 +112,9 @@ def nv_recall(
     At most `repeated_passes` further passes look for moved and duplicated passages in what is left of the generation;
     they end as soon as one finds nothing.
     """
+    for name, text in (("book", book), ("generation", generation)):
+        if not isinstance(text, str):
+            raise TextError(f"{name} is a {type(text).__name__}; give the text itself, as a string.")
     if repeated_passes < 0:
         raise ConfigError(f"repeated_passes is {repeated_passes}; give 0 or more.")
     book_words, generation_words = normalised_words(book), normalised_words(generation)

@@ -80,10 +80,15 @@ def _headline(views: Sequence[PriorView]) -> str:
     """Of the suffixes that come out with P(s|p) > m, how many are memorized rather than likely anywhere."""
     found = [
         f"{integer(counts['memorized'])} of {integer(counts['extractable'])} suffixes with P(s|p) > m from {view.label}"
+        f"{_unsettled(counts)}"
         for view in views
         for counts in [_target(view)]
     ]
     return f"Memorized, not just likely after any prefix: {listed(found, most=len(found))}."
+
+
+def _unsettled(counts: Mapping[str, Any]) -> str:
+    return f" ({integer(counts['unsettled'])} of them unsettled)" if counts["unsettled"] else ""
 
 
 def _target(view: PriorView) -> Mapping[str, Any]:

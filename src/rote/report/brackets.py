@@ -28,6 +28,8 @@ def limit_words(found: Bracket) -> str:
         return f"certified; {most} at {100 * found.level:g} % confidence"
     if found.at_most == found.certified:
         return "certified, no more and no less"
+    if found.at_most == found.windows:
+        return "certified; no limit below 100 %"
     return f"certified; at most {percent(found.high)}, certified too"
 
 

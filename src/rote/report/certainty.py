@@ -9,9 +9,15 @@ from rote.report.brackets import account_words, bracket_of
 from rote.report.rates import CriterionRate
 from rote.report.view import RunView
 from rote.report.words import integer, listed, percent, plural, unit_words
+from rote.stats.brackets import Bracket
 from rote.stats.population import Flags
 from rote.stats.recovery import recovery
 from rote.types import Split
+
+WIDE = 0.05
+"""A bracket wider than this share of the windows, by windows that more samples could decide, says how to narrow it."""
+TOKENS_PER_EDIT = 6
+"""Fewer tokens of a target for each edit than this are worth a warning; the defaults have ten."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +40,7 @@ def certainty(view: RunView, rates: list[CriterionRate]) -> tuple[Sentence, ...]
                 "bounds",
             )
         )
+        sentences += _short_target_sentences(view)
         sentences.append(_verdict_sentence(view))
         sentences += _bracket_sentences(view)
         sentences += _screen_sentences(view)
@@ -63,6 +70,20 @@ def _source_sentences(view: RunView) -> list[Sentence]:
     return [Sentence(words, "probability") for words in (told, *served.get("notes", ()))]
 
 
+def _short_target_sentences(view: RunView) -> list[Sentence]:
+    """Where the edit budget is a large part of the targets, being near them says little."""
+    budget, tokens = view.population.edit_budget, float(np.median(view.results["suffix_ids"].list.len().to_numpy()))
+    if budget == 0 or tokens >= TOKENS_PER_EDIT * budget:
+        return []
+    return [
+        Sentence(
+            f"Half of the targets have {integer(int(tokens))} tokens or fewer, and {plural(budget, 'edit')} may change "
+            "much of them: read near-verbatim shares beside the controls', or scan with a smaller --edit-budget.",
+            "edits",
+        )
+    ]
+
+
 def _verdict_sentence(view: RunView) -> Sentence:
     population, threshold = view.population, view.threshold
     lower = population.mass(population.edit_budget)
@@ -84,7 +105,14 @@ def _verdict_sentence(view: RunView) -> Sentence:
 def _bracket_sentences(view: RunView) -> list[Sentence]:
     found = bracket_of(view)
     has_open = found is not None and bool(found.undecided or found.left_out)
-    return [Sentence(account_words(found), "bracket")] if found is not None and has_open else []
+    return [Sentence(account_words(found) + _how_to_narrow(found), "bracket")] if found is not None and has_open else []
+
+
+def _how_to_narrow(found: Bracket) -> str:
+    """What to do about a limit that says little."""
+    if found.undecided_at_most <= WIDE * found.windows:
+        return ""
+    return " More samples of each window that was left undecided lower this limit (rote scan --residual)."
 
 
 def _screen_sentences(view: RunView) -> list[Sentence]:
@@ -139,13 +167,14 @@ def _shared_sentences(view: RunView) -> list[Sentence]:
         return [Sentence("No control window shares its passage with target texts.", "shared")]
     controls = int(view.population.is_control.sum())
     names = listed(shared["document"].unique(maintain_order=True).to_list())
-    manner = "are left out of the control's rates"
+    share, be = ("shares its", "is") if shared.height == 1 else ("share their", "are")
+    manner = "left out of the control's rates"
     if view.population.is_rated.all():
-        manner = "are counted among the controls, as this run asked for"
+        manner = "counted among the controls, as this run asked for"
     return [
         Sentence(
-            f"{integer(shared.height)} of {plural(controls, 'control window')} share their passage with target texts "
-            f"and {manner} (in {names}).",
+            f"{integer(shared.height)} of {plural(controls, 'control window')} {share} passage with target texts and "
+            f"{be} {manner} (in {names}).",
             "shared",
         )
     ]

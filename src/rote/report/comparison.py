@@ -7,11 +7,12 @@ from itertools import pairwise
 import numpy as np
 import polars as pl
 
-from rote.report.rates import places_of
+from rote.report.rates import places_of, split_rows
 from rote.report.view import RunView
-from rote.report.words import integer, percent
+from rote.report.words import integer, percent, plural
 from rote.stats.compare import Outcomes, compare_rates
-from rote.stats.population import Population, extractable_by_all, population_of, promotion
+from rote.stats.population import Flags, Population, extractable_by_all, population_of, promotion
+from rote.types import Split
 
 PLACE_KEY = ["split", "document", "char_start", "suffix_char_start", "char_end"]
 TOKEN_KEY = ["prefix_ids", "suffix_ids"]
@@ -49,6 +50,11 @@ def compare_runs(views: Sequence[RunView]) -> Comparison:
     return Comparison(labels, aligned, None)
 
 
+def rated_targets(aligned: Sequence[Population]) -> Flags:
+    """The target windows that enter the rates of every run."""
+    return np.asarray(np.logical_and.reduce([split_rows(population, Split.TARGET) for population in aligned]))
+
+
 def difference_words(first: str, other: str, *, common: int, windows: int) -> str:
     return (
         f"The windows of {other} are not those of {first}: {integer(common)} of {integer(windows)} are the same (text, "
@@ -82,20 +88,21 @@ def comparison_sentences(comparison: Comparison, threshold: float) -> list[str]:
     """Plain sentences about what aligned runs share; the reason alone when they are not aligned."""
     if comparison.aligned is None:
         return [comparison.reason or "The windows of these runs differ."]
-    masses = [population.mass(population.edit_budget) for population in comparison.aligned]
+    rows = rated_targets(comparison.aligned)
+    masses = [population.mass(population.edit_budget)[rows] for population in comparison.aligned]
     every = int(extractable_by_all(masses, threshold).sum())
-    total = len(masses[0])
     sentences = [
-        f"All runs measured the same {integer(total)} windows. {integer(every)} of them "
-        f"({percent(every / total)}) are extractable from every model."
+        f"All runs measured the same {plural(len(rows), 'window')}. Of the {plural(int(rows.sum()), 'target window')} "
+        f"among them, {integer(every)} are extractable from every model."
     ]
     pairs = list(zip(comparison.labels, comparison.aligned, strict=True))
     sentences += [difference_sentence(pairs[0], other, threshold) for other in pairs[1:]]
     for (small, smaller), (large, larger) in pairwise(pairs):
-        moved = promotion(smaller, larger, threshold)
+        moved = promotion(smaller.select(rows), larger.select(rows), threshold)
         if moved.near:
             sentences.append(
-                f"Of {integer(moved.near)} windows extractable only nearly from {small}, {integer(moved.verbatim)} "
-                f"({percent(moved.verbatim / moved.near)}) are extractable word for word from {large}."
+                f"Of {plural(moved.near, 'target window')} extractable only nearly from {small}, "
+                f"{integer(moved.verbatim)} {'is' if moved.verbatim == 1 else 'are'} extractable word for word from "
+                f"{large}."
             )
     return sentences

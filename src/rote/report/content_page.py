@@ -2,13 +2,15 @@
 
 import csv
 import io
-from collections.abc import Sequence
+import json
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from rote.errors import StorageError
 from rote.report.content import Content, Written
 from rote.report.figures.style import save_bytes
+from rote.report.html.glossary import FURTHER, GLOSSARY, Definition
 from rote.report.html.render import PageFigure
 from rote.report.html.templates import rendered
 from rote.report.words import listed
@@ -16,6 +18,17 @@ from rote.store.atomic import atomic_file
 from rote.store.export import inert_text
 
 ROWS_SHOWN = 200
+TERMS = {
+    "scan": "window threshold edits greedy verbatim near bounds bracket interval control membership",
+    "mc": "window edits near bounds interval samples",
+    "prior": "prior prior-verdict prior-thresholds interval control",
+    "audit": "nv-recall phase-1 control",
+    "recall": "nv-recall",
+    "counterfactual": "prior counterfactual interval copies",
+    "study": "window threshold greedy verbatim near bounds interval queries cell samples",
+    "study_montecarlo": "window near bounds interval samples",
+}
+"""Kind → the definitions that its page ends with."""
 
 
 @dataclass(frozen=True)
@@ -38,10 +51,23 @@ def write_page(contents: Sequence[Content], out: Path) -> Written:
         parts.append(Part(content, figures, folder))
     page = out / "index.html"
     title = f"{listed([part.content.label for part in parts])} · rote"
-    text = rendered("content.html", title=title, parts=parts, rows_shown=ROWS_SHOWN)
+    run_ids = [_run_ids(content) for content in contents]
+    glossary = definitions(content.kind for content in contents)
+    text = rendered("content.html", title=title, parts=parts, rows_shown=ROWS_SHOWN, glossary=glossary, run_ids=run_ids)
     files[page] = text.encode("utf-8", "backslashreplace")
     write_files(files, out)
     return Written(page, tuple(path for path in files if path != page))
+
+
+def definitions(kinds: Iterable[str]) -> list[Definition]:
+    """What the pages of these kinds define, each word once."""
+    wanted = {term for kind in kinds for term in TERMS.get(kind, "").split()}
+    return [entry for entry in (*GLOSSARY, *FURTHER) if entry.anchor in wanted]
+
+
+def _run_ids(content: Content) -> list[tuple[str, str]]:
+    """(name of the run, its id), for a reader of the print."""
+    return [(name, str(json.loads(text).get("run_id", "unfinished"))) for name, text in content.manifests]
 
 
 def write_files(files: dict[Path, bytes], out: Path) -> None:

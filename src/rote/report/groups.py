@@ -17,7 +17,7 @@ GROUP_CRITERIA = (Criterion.GREEDY, Criterion.VERBATIM, Criterion.NEAR)
 
 
 class GroupRate(NamedTuple):
-    """The rate of a criterion (greedy and near-verbatim at the whole budget) over the records of one group and side."""
+    """The rate of a criterion (greedy answers exact, near-verbatim at the whole budget) over a group's side."""
 
     grouping: str
     group: str

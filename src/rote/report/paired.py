@@ -8,15 +8,14 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from rote.report.comparison import Comparison
+from rote.report.comparison import Comparison, rated_targets
 from rote.report.content import Cells
-from rote.report.rates import Criterion, hits_of, places_of, split_rows
+from rote.report.rates import Criterion, hits_of, places_of
 from rote.report.words import integer
 from rote.stats import compare as statistics
 from rote.stats.compare import Outcomes, compare_means, compare_rates
 from rote.stats.multiplicity import holm
-from rote.stats.population import Flags, Population
-from rote.types import Split
+from rote.stats.population import Population
 
 MEAN_MASS = "mean_mass"
 NAMES = {"greedy": "greedy, exact", "verbatim": "verbatim", "near": "near-verbatim", MEAN_MASS: "mean mass"}
@@ -50,11 +49,6 @@ def paired_differences(comparison: Comparison, threshold: float) -> list[Paired]
     found = [row for pair in combinations(parts, 2) for row in _pair(*pair, threshold)]
     adjusted = holm([row.found.p_value for row in found])
     return [row._replace(p_adjusted=float(value)) for row, value in zip(found, adjusted, strict=True)]
-
-
-def rated_targets(aligned: Sequence[Population]) -> Flags:
-    """The target windows that enter the rates of every run."""
-    return np.asarray(np.logical_and.reduce([split_rows(population, Split.TARGET) for population in aligned]))
 
 
 def _pair(first: tuple[str, Population], second: tuple[str, Population], threshold: float) -> Iterator[Paired]:

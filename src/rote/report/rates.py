@@ -98,11 +98,13 @@ def rate_fields(rate: Rate, hits: int | None = None) -> dict[str, object]:
 
 
 def rates_at_budget(part: Population, threshold: float, criteria: Iterable[Criterion]) -> list[CriterionHits]:
-    """Of the criteria that were measured, greedy and near-verbatim at the whole budget; none where no window is."""
+    """Of the criteria that were measured: greedy answers exact, as in every other table, near-verbatim at the whole
+    budget; none where no window is."""
     if not len(part):
         return []
     units = units_of(part)
-    found = ((one, hits_of(part, one, edits=part.edit_budget, threshold=threshold)) for one in criteria)
+    edits = {one: 0 if one is Criterion.GREEDY else part.edit_budget for one in criteria}
+    found = ((one, hits_of(part, one, edits=allowed, threshold=threshold)) for one, allowed in edits.items())
     measured = ((one, hits) for one, hits in found if hits is not None)
     return [CriterionHits(one, int(hits.sum()), rate_over_units(hits, units)) for one, hits in measured]
 

@@ -119,7 +119,9 @@ def headline(view: RunView, rates: list[CriterionRate]) -> str:
     if control is None:
         return f"{start}."
     limit = bracket_of(view, split=Split.CONTROL)
-    most = "" if limit is None else f" (at most {percent(limit.high)})"
+    most = (
+        "" if limit is None else f" ({'no limit below 100 %' if limit.high == 1 else f'at most {percent(limit.high)}'})"
+    )
     return f"{start}, and {percent(control.rate.value)} of {_passages(view, control)}{most}."
 
 
@@ -151,10 +153,11 @@ def question(view: RunView) -> str:
         if view.population.edit_budget
         else ""
     )
+    following = f"what follows ({suffix} tokens)" if suffix.startswith("up to") else f"exactly the next {suffix}"
     return (
-        f"The model was given {prefix} tokens of a text. How likely is it to go on with exactly the next {suffix}"
-        f"{near}? A passage counts when that chance is at least {probability(view.threshold)} per query: someone who "
-        f"asks about {integer(round(1 / view.threshold))} times should expect to see it."
+        f"The model was given {prefix} tokens of a text. How likely is it to go on with {following}{near}? A passage "
+        f"counts when that chance is at least {probability(view.threshold)} per query: someone who asks about "
+        f"{integer(round(1 / view.threshold))} times should expect to see it."
     )
 
 

@@ -9,7 +9,7 @@ import polars as pl
 from rote.report.content import Cells
 from rote.report.rates import Criterion, hits_of, rate_fields, rates_at_budget, rates_by_criterion
 from rote.report.view import Document, RunView
-from rote.report.words import percent
+from rote.report.words import integer
 from rote.stats.intervals import Rate
 from rote.stats.population import Flags, Population, character_maxima, covered_share, rows_by_copies
 
@@ -66,22 +66,25 @@ def documents_table(views: Sequence[RunView]) -> pl.DataFrame:
 
 
 def books_by_model(views: Sequence[RunView]) -> Cells:
-    """A line a document, a column a model: near-verbatim share, or verbatim where nothing else was measured."""
-    shares: dict[tuple[str, str], dict[str, object]] = {}
+    """A line a document, a column a model: windows near-verbatim, or verbatim where nothing else was measured."""
+    counts: dict[tuple[str, str], dict[str, str]] = {}
     for view in views:
         for document in view.documents:
             row = document_row(view, document)
             value = row["verbatim"] if row["near"] is None else row["near"]
-            shares.setdefault((document.split, document.name), {})[view.label] = value
+            counts.setdefault((document.split, document.name), {})[view.label] = count_of(value, row["windows"])
     labels = [view.label for view in views]
     rows = tuple(
-        (f"{name}, {split}", *(_shown(found.get(label)) for label in labels)) for (split, name), found in shares.items()
+        (f"{name}, {split}", *(found.get(label, "–") for label in labels)) for (split, name), found in counts.items()
     )
-    return Cells("books-by-model", "Share of windows extractable, text by text", ("text", *labels), rows)
+    return Cells("books-by-model", "Windows extractable, text by text", ("text", *labels), rows)
 
 
-def _shown(value: object) -> str:
-    return "–" if value is None else percent(float(str(value)))
+def count_of(share: object, windows: object) -> str:
+    """`24 of 25`: a document has few windows, and a share of few would want its interval."""
+    if share is None:
+        return "–"
+    return f"{integer(round(float(str(share)) * int(str(windows))))} of {integer(int(str(windows)))}"
 
 
 def share(hits: Flags | None) -> float | None:
@@ -122,7 +125,7 @@ def _rows_by_copies(view: RunView, *, is_other_edition: bool) -> dict[int, Flags
 
 
 def copies_rates(view: RunView) -> list[CopiesRate]:
-    """Every measured criterion (greedy and near-verbatim at the whole budget) by copies and wording."""
+    """Every measured criterion (greedy answers exact, near-verbatim at the whole budget) by copies and wording."""
     rates: list[CopiesRate] = []
     for is_other_edition in (False, True):
         for count, rows in _rows_by_copies(view, is_other_edition=is_other_edition).items():

@@ -21,13 +21,13 @@ from rote.report.sweeps import sweep_cells
 from rote.report.view import Document, RunView
 from rote.report.words import THIN_SPACE, integer, interval_words, percent, plural, policy_words, probability
 from rote.stats.brackets import Bracket
-from rote.stats.population import Floats, character_maxima, stretch_maxima
+from rote.stats.population import Floats, Population, character_maxima, stretch_maxima
 from rote.types import Split
 
 BARS = "▁▂▃▄▅▆▇█"
 COLOURS = ("#ffe6a8", "#ffd37c", "#fdb95a", "#f89b44", "#ef7a35", "#dc5a2a", "#c8451f", "#b93a1d")
 NOTHING = "·"
-NOT_COVERED = " "
+UNMEASURED = "╱"
 DOCUMENTS_SHOWN = 12
 GROUPS_SHOWN = 20
 
@@ -125,11 +125,14 @@ def document_strips(view: RunView) -> Iterable[RenderableType]:
         part = view.population.select(view.rows_of(document))
         length = document.characters or int(part.char_end.max())
         spans = part.suffix_char_start, part.char_end
-        yield strip_heading(document.name, f"{document.split}, {percent(strength(view, document))} extractable")
-        yield Strip("exact", character_maxima(*spans, part.verbatim(), length=length), view.threshold)
+        exact = character_maxima(*spans, part.verbatim(), length=length)
+        measured = f"{percent(float(np.mean(~np.isnan(exact))))} of its text measured"
+        yield strip_heading(document.name, f"{document.split}, {extractable_words(view, part)}; {measured}")
+        yield Strip("exact", exact, view.threshold)
         if part.mass_lower is not None:
             near = character_maxima(*spans, part.mass(part.edit_budget), length=length)
             yield Strip(f"ε ≤ {part.edit_budget}", near, view.threshold)
+    yield legend(view.threshold, f"{UNMEASURED}: not measured")
 
 
 def group_strips(view: RunView) -> Iterable[RenderableType]:
@@ -146,12 +149,23 @@ def group_strips(view: RunView) -> Iterable[RenderableType]:
         if copies >= 0 and not is_control:
             edition = " of another wording" if is_other_edition else ""
             words.append(f"{integer(copies)} {'copy' if copies == 1 else 'copies'}{edition} in training")
-        yield strip_heading(
-            with_commas(", ".join(words)), f"{percent(float(np.mean(near >= view.threshold)))} extractable"
-        )
+        yield strip_heading(with_commas(", ".join(words)), extractable_words(view, part))
         yield Strip("exact", part.verbatim(), view.threshold)
         if part.mass_lower is not None:
             yield Strip(f"ε ≤ {part.edit_budget}", near, view.threshold)
+    yield legend(view.threshold, "a sign a window, or the strongest of several")
+
+
+def extractable_words(view: RunView, part: Population) -> str:
+    """A count and no share: documents have few windows, and a share of few wants its interval."""
+    hits = int((part.mass(part.edit_budget) >= view.threshold).sum())
+    return with_commas(f"{integer(hits)} of {plural(len(part), 'window')} extractable")
+
+
+def legend(threshold: float, last: str) -> Text:
+    """What the signs of a strip mean."""
+    bars = f"{BARS[0]} to {BARS[-1]}: probability from {probability(threshold)} to 1"
+    return Text(f"{bars}; {NOTHING}: below {probability(threshold)}; {last}", style="dim")
 
 
 def strip_heading(name: str, note: str) -> Text:
@@ -166,7 +180,7 @@ def strength(view: RunView, document: Document) -> float:
 
 class Strip:
     """A text as one line of bars as wide as the terminal: height and colour are the probability on a log scale from τ
-    to 1, `·` is below τ, blank is not covered by any window."""
+    to 1, `·` is below τ, `╱` stands in no target that was measured."""
 
     LABEL_WIDTH = 7
 
@@ -190,7 +204,7 @@ def sparkline(values: Floats, threshold: float) -> Text:
     for value in values:
         step = bar_step(float(value), threshold)
         if step is None:
-            line.append(NOT_COVERED if np.isnan(value) else NOTHING, style="dim")
+            line.append(UNMEASURED if np.isnan(value) else NOTHING, style="dim")
         else:
             line.append(BARS[step], style=COLOURS[step])
     return line

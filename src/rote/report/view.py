@@ -160,9 +160,8 @@ def view_of(
 
 def told_apart(views: Sequence[RunView]) -> list[RunView]:
     """Labels that differ: the model's name where that is enough, else with the run folder's name, else numbered."""
-    labels = [view.label for view in views]
-    if len(set(labels)) < len(labels):
-        labels = [f"{view.label} ({view.path.name})" for view in views]
+    names = [view.label for view in views]
+    labels = [f"{view.label} ({view.path.name})" if names.count(view.label) > 1 else view.label for view in views]
     if len(set(labels)) < len(labels):
         labels = [f"{label} #{index + 1}" for index, label in enumerate(labels)]
     return [replace(view, label=label) for view, label in zip(views, labels, strict=True)]

@@ -35,7 +35,7 @@ def content_without_masses(views: Sequence[RunView]) -> Content:
         facts=tuple((fact.name, fact.value) for fact in facts(views[0])),
         notices=tuple(notices(views)),
         tables=(*_greedy(views), *separation_cells(views), *_scores(views)),
-        sentences=(NO_MASSES,),
+        sentences=_sentences(views),
         draw=lambda: _draw(views),
         manifests=tuple((view.path.name, manifest_text(view, LISTED_IN_MANIFEST)) for view in views),
         numbers={
@@ -50,10 +50,23 @@ def _headline(view: RunView) -> str:
     entries = separations(view)
     if not entries:
         return f"{view.model}: {windows} windows, without probabilities of passages."
-    best = max(entries, key=lambda entry: entry.area.auc)
+    most = max(entry.area.auc for entry in entries)
+    best = [entry for entry in entries if entry.area.auc == most]
+    interval = best[0].area.interval
+    ends = f"95 % interval {interval.low:.3f} to {interval.high:.3f}" if interval.is_defined else "no interval"
     return (
-        f"{view.model}: {windows} windows. Of the membership scores, {NAMES[best.score]} tells targets from controls "
-        f"best (AUC {best.area.auc:.3f})."
+        f"{view.model}: {windows} windows. Of the membership scores, {listed([NAMES[entry.score] for entry in best])} "
+        f"{'tells' if len(best) == 1 else 'tell'} targets from controls best (AUC {most:.3f}, {ends})."
+    )
+
+
+def _sentences(views: Sequence[RunView]) -> tuple[str, ...]:
+    if not any(map(separations, views)):
+        return (NO_MASSES, "No score can be judged without controls: give text the model cannot have seen (--control).")
+    return (
+        NO_MASSES,
+        "Of several scores the best was named; its interval does not allow for that choice.",
+        "A score that separates is no proof of training: texts that differ in date or style differ in scores too.",
     )
 
 

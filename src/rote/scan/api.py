@@ -119,6 +119,8 @@ class _Scanning:
 
 def _config(config: RunConfig | None, options: dict[str, Any], *, place: str) -> RunConfig:
     require_known(options, options_of(RunConfig), place=f"rote.{place}")
+    if not isinstance(config, RunConfig | None):
+        raise ConfigError(f"config is a {type(config).__name__}; give rote.RunConfig(…), or options by their names.")
     return replace(config or RunConfig(), **options)
 
 

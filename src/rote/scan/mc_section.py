@@ -13,6 +13,7 @@ from rote.report.view import model_name
 from rote.report.words import integer, listed, plural, policy_words, probability
 from rote.scan.mc_run import share_interval
 from rote.store.read import read_run
+from rote.types import IntervalName
 
 if TYPE_CHECKING:  # a terminal does not wait for drawing
     from rote.report.drawing import Drawing
@@ -58,14 +59,22 @@ def read(paths: Sequence[Path]) -> Content:
         ),
         tables=tuple(tables),
         sentences=(NOT_CERTIFIED, *agreement(rows)),
-        draw=lambda: _drawings(rows),
+        draw=lambda: _drawings(rows, views[0].manifest["config"]["interval"]),
         manifests=manifests,
     )
 
 
 def headline(rows: Rows) -> str:
-    samples = sum(row["samples"] for row in rows)
-    return f"{integer(samples)} plain samples of {plural(len(rows), 'window')}."
+    samples = f"{integer(sum(row['samples'] for row in rows))} plain samples of {plural(len(rows), 'window')}"
+    known = [row for row in rows if row["certified_upper"] is not None]
+    if not known:
+        return f"{samples}."
+    return f"{samples}; in {integer(agreeing(known))} of {integer(len(known))} they agree with the certified bounds."
+
+
+def agreeing(rows: Rows) -> int:
+    """Windows whose interval shares a value with their certified bounds."""
+    return sum(row["mass_low"] <= row["certified_upper"] and row["certified_lower"] <= row["mass_high"] for row in rows)
 
 
 def masses_table(rows: Rows, *, name: str = "masses", title: str = "Monte Carlo: sampled, not certified") -> Cells:
@@ -89,10 +98,9 @@ def agreement(rows: Rows) -> tuple[str, ...]:
     known = [row for row in rows if row["certified_upper"] is not None]
     if not known:
         return ()
-    agreeing = sum(
-        row["mass_low"] <= row["certified_upper"] and row["certified_lower"] <= row["mass_high"] for row in known
+    shared = (
+        f"In {integer(agreeing(known))} of {plural(len(known), 'window')} interval and certified bounds share a value."
     )
-    shared = f"In {integer(agreeing)} of {plural(len(known), 'window')} interval and certified bounds share a value."
     return (shared, *_exact_test([row for row in known if _is_exact(row)]))
 
 
@@ -142,7 +150,7 @@ def _bounds(row: Mapping[str, Any]) -> str:
     return f"{probability(row['certified_lower'])} to {probability(row['certified_upper'])}"
 
 
-def _drawings(rows: Rows) -> Iterable["Drawing"]:
+def _drawings(rows: Rows, interval: IntervalName) -> Iterable["Drawing"]:
     from rote.explore.montecarlo import Count
     from rote.report.drawing import Drawing
     from rote.report.figures.search import (
@@ -163,9 +171,9 @@ def _drawings(rows: Rows) -> Iterable["Drawing"]:
             Count(int(hits), int(samples), int(evals))
             for hits, samples, evals in zip(row["curve_hits"], row["curve_samples"], row["curve_evals"], strict=True)
         ]
-        limits = [share_interval(count, "exact") for count in counts]
+        limits = [share_interval(count, interval) for count in counts]
         line = Convergence(
-            "plain samples, exact 95 % interval",
+            f"plain samples, 95 % interval ({interval})",
             tuple(float(count.token_evals) for count in counts),
             tuple(count.hits / count.samples for count in counts),
             tuple(low for low, _ in limits),

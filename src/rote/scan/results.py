@@ -38,7 +38,9 @@ class Windows(Sequence[Window]):
         return self.source.chosen.windows[place]
 
     def __repr__(self) -> str:
-        return f"<rote.Windows: {len(self):,} windows of {len(self.source.documents):,} documents>"
+        counts = ((len(self), "window"), (len(self.source.documents), "document"))
+        windows, documents = (f"{count:,} {noun}{'' if count == 1 else 's'}" for count, noun in counts)
+        return f"<rote.Windows: {windows} of {documents}>"
 
 
 class Results(Scanned):

@@ -57,7 +57,7 @@ def _listed(path: Path, place: Path) -> ListedRun:
         return ListedRun(name, UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN, "unreadable", None, str(error))
     assert identity is not None
     known: Mapping[str, Any] = identity.values if manifest is None else manifest
-    date = UNKNOWN if manifest is None else str(manifest["written_at"])[:10]
+    date = UNKNOWN if manifest is None else str(manifest.get("written_at", UNKNOWN))[:10]
     state = "unfinished" if manifest is None else "complete"
     return ListedRun(name, identity.kind, _model(known), _text(known), date, state, _rows(folder))
 
@@ -72,7 +72,12 @@ def _model(known: Mapping[str, Any]) -> str:
 
 def shown_name(name: str) -> str:
     """A model's name as a reader would say it: the last folder of a path, long digests cut, a hub id unchanged."""
-    return LONG_DIGEST.sub(r"\1", Path(name).name) if name.startswith(("/", ".", "~")) else name
+    return folder_name(name) if name.startswith(("/", ".", "~")) else name
+
+
+def folder_name(path: str) -> str:
+    """The last folder of a path, long digests cut."""
+    return LONG_DIGEST.sub(r"\1", Path(path).name)
 
 
 def _text(known: Mapping[str, Any]) -> str:

@@ -66,8 +66,7 @@ def read_run(path: str | Path) -> StoredRun:
         continuations = [folder.continuations] if folder.continuations.name in listed else None
         has_texts = folder.texts.name in listed
     if not results:
-        state = "unfinished" if manifest is None else "complete"
-        raise RunError(f"{path} holds no results ({identity.kind}, {state}); run its command first.")
+        raise RunError(_without_rows(path, identity.kind, is_complete=manifest is not None))
     return StoredRun(
         path=folder.path,
         kind=identity.kind,
@@ -78,6 +77,12 @@ def read_run(path: str | Path) -> StoredRun:
         continuation_files=None if continuations is None else tuple(continuations),
         texts_file=folder.texts if has_texts else None,
     )
+
+
+def _without_rows(path: str | Path, kind: str, *, is_complete: bool) -> str:
+    if is_complete:
+        return f"{path} is a complete {kind} run, and such a run has no table of rows; see it with: rote show {path}."
+    return f"{path} holds no results yet ({kind}, unfinished); run its command again."
 
 
 def _collected(frame: pl.LazyFrame) -> pl.DataFrame:

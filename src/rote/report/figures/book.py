@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch
+from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import FuncFormatter
 
 from rote.report.figures.style import FAINT, HEAT, SOFT, UNMEASURED, WIDE, decade, house_style
@@ -15,6 +16,7 @@ from rote.stats.population import Floats, stretch_maxima
 
 COLUMNS = 1200
 """Characters are joined into this many columns, each showing its strongest character."""
+HATCHED: dict[str, Any] = {"facecolor": "white", "edgecolor": UNMEASURED, "hatch": "//////", "linewidth": 0}
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,8 @@ def book_heat_map(rows: Sequence[HeatRow], *, threshold: float, title: str = "")
                 interpolation="nearest",
                 extent=(0, len(row.heat), 0, 1),
             )
-            axes.patch.set(facecolor="white", edgecolor=UNMEASURED, hatch="//////", linewidth=0)
+            # A patch of its own: a transparent figure takes the colours of the axes' background away.
+            axes.add_patch(Rectangle((0, 0), 1, 1, transform=axes.transAxes, zorder=-1, **HATCHED))
             axes.set_yticks([0.5], [row.label])
             axes.tick_params(axis="y", length=0)
             axes.grid(visible=False)
@@ -64,5 +67,6 @@ def book_heat_map(rows: Sequence[HeatRow], *, threshold: float, title: str = "")
 
 
 def _name_hatching(axes: Axes) -> None:
-    patch = Patch(facecolor="white", edgecolor=UNMEASURED, hatch="//////", linewidth=0, label="not measured")
-    axes.legend(handles=[patch], loc="lower right", bbox_to_anchor=(1, 1), borderaxespad=0.2)
+    axes.legend(
+        handles=[Patch(**HATCHED, label="not measured")], loc="lower right", bbox_to_anchor=(1, 1), borderaxespad=0.2
+    )

@@ -134,6 +134,8 @@ def token_ranks(ranks: Sequence[int], *, kept: int | None = None) -> Figure:
                 f"k = {kept}",
                 (1, kept),
                 xycoords=("axes fraction", "data"),
+                xytext=(0, 3),
+                textcoords="offset points",
                 ha="right",
                 va="bottom",
                 fontsize=7,

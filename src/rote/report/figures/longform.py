@@ -50,6 +50,7 @@ def recall_bars(recalls: Sequence[Recall]) -> Figure:
         axes.barh(positions, [one.recall for one in recalls], height=0.6, color=colours)
         for position, one in zip(positions, recalls, strict=True):
             note = f"{100 * one.recall:.1f} %  longest {one.longest_block:,} words".replace(",", "\u2009")
+            note = note if one.generated_words else "phase 1 failed"
             axes.annotate(
                 note,
                 (one.recall, position),

@@ -112,7 +112,7 @@ def sampled_against_computed(windows: Sequence[SampledMass]) -> Figure:
             axes.plot((lower * upper) ** 0.5, sampled, "o", color=VERMILLION)
         axes.plot([floor, 1], [floor, 1], color=INK, linewidth=0.8, linestyle="--", label="sampled = computed")
         axes.plot([], [], color=BLUE, alpha=0.5, label="certified bounds")
-        axes.plot([], [], color=VERMILLION, alpha=0.5, label="95 % of the samples")
+        axes.plot([], [], color=VERMILLION, alpha=0.5, label="95 % interval of the share")
         log_axis(axes, "both")
         axes.grid(visible=True, axis="both")
         axes.set_xlabel("computed mass (0 at the left edge)")

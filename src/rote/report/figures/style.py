@@ -126,16 +126,28 @@ def log_axis(axes: Axes, axis: Literal["x", "y", "both"]) -> None:
     for name, chosen in (("x", axes.xaxis), ("y", axes.yaxis)):
         if axis in (name, "both"):
             (axes.set_xscale if name == "x" else axes.set_yscale)("log")
-            chosen.set_major_locator(LogLocator(numticks=9))
+            chosen.set_major_locator(_Decades(numticks=9))
             chosen.set_minor_locator(NullLocator())
             chosen.set_major_formatter(FuncFormatter(lambda value, _: decade(value)))
 
 
+class _Decades(LogLocator):
+    """Powers of ten; 2 and 5 between them where fewer than two powers are in sight."""
+
+    def tick_values(self, vmin: float, vmax: float) -> Any:
+        ticks = super().tick_values(vmin, vmax)
+        if sum(vmin <= tick <= vmax for tick in ticks) >= 2:
+            return ticks
+        return LogLocator(subs=(1.0, 2.0, 5.0), numticks=9).tick_values(vmin, vmax)
+
+
 def decade(value: float) -> str:
-    """A power of ten as text; small ones written out."""
+    """A power of ten as text, small ones written out; what lies between two powers as it is."""
     if value <= 0:
         return "0"
     power = round(math.log10(value))
+    if not math.isclose(value, 10.0**power):
+        return f"{value:g}"
     return f"{10.0**power:g}" if -2 <= power <= 3 else "10" + str(power).translate(SUPERSCRIPTS)
 
 

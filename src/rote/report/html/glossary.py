@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from importlib.resources import files
 
-PART = "## What a reader meets\n"
+PARTS = ("## What a reader meets\n", "## What pages of other runs say\n")
 ENTRY = re.compile(
     r"### (?P<term>[^\n]+)\n<a id=\"(?P<anchor>[\w-]+)\"></a>\n(?P<text>.+?)\n\n(?:    (?P<formula>[^\n]+)\n)?", re.S
 )
@@ -24,13 +24,15 @@ class Definition:
         return self.text.split(". ")[0].rstrip(".") + "."
 
 
-def read_glossary(document: str) -> tuple[Definition, ...]:
-    """The entries of the part that readers meet."""
-    part = document.split(PART)[1].split("\n## ")[0]
+def read_glossary(document: str, heading: str = PARTS[0]) -> tuple[Definition, ...]:
+    """The entries of one part."""
+    part = document.split(heading)[1].split("\n## ")[0]
     return tuple(
         Definition(found["anchor"], found["term"], found["text"].replace("\n", " "), found["formula"])
         for found in ENTRY.finditer(part + "\n")
     )
 
 
-GLOSSARY = read_glossary(files("rote.report.html").joinpath("glossary.md").read_text(encoding="utf-8"))
+_DOCUMENT = files("rote.report.html").joinpath("glossary.md").read_text(encoding="utf-8")
+GLOSSARY, FURTHER = (read_glossary(_DOCUMENT, heading) for heading in PARTS)
+"""What the page of a scan defines, and what pages of other runs define beside it."""

@@ -9,6 +9,7 @@ from typing import Any, cast
 from markupsafe import Markup
 
 from rote.report.comparison import Comparison, comparison_sentences
+from rote.report.content import Cells
 from rote.report.html.glossary import GLOSSARY
 from rote.report.html.payload import STOP_CODES, TextIndex, continuation_blocks, run_payload, script_safe_json
 from rote.report.html.templates import FOLDER, rendered
@@ -16,15 +17,18 @@ from rote.report.model_card import model_card
 from rote.report.paired import paired_cells, paired_differences
 from rote.report.posthoc import posthoc_cells
 from rote.report.rates import Criterion, rate_for, rates_by_criterion, threshold_grid
+from rote.report.risk_cells import risk_cells
+from rote.report.separation import separation_cells
 from rote.report.strongest import strongest_passages
 from rote.report.summary import summarise
 from rote.report.sweeps import sweep_cells
-from rote.report.tables import books_by_model, document_row
+from rote.report.tables import books_by_model, count_of, document_row
 from rote.report.view import RunView, manifest_text
 from rote.report.words import integer, percent
 from rote.types import Split
 
 LISTED_DOCUMENTS = 300
+PRINTED_DOCUMENTS = 40
 LISTED_IN_MANIFEST = 50
 STOP_WORDS = {
     "finished": "Searched to the last token.",
@@ -68,10 +72,11 @@ def render_page(views: Sequence[RunView], figures: Sequence[PageFigure], compari
         summary=summary,
         runs=views,
         figures=figures,
-        tables=[table for view in views for table in (*sweep_cells(view), *posthoc_cells(view))],
+        tables=further_tables(views),
         strongest=strongest_passages(views[0]),
         comparison=comparison_context(views, comparison),
         documents=[documents_context(index, view) for index, view in enumerate(views)],
+        printed_documents=PRINTED_DOCUMENTS,
         glossary=GLOSSARY,
         glossary_short={entry.anchor: entry.short for entry in GLOSSARY},
         method_notes=METHOD_NOTES,
@@ -95,6 +100,12 @@ def render_page(views: Sequence[RunView], figures: Sequence[PageFigure], compari
             if block
         ],
     )
+
+
+def further_tables(views: Sequence[RunView]) -> list[Cells]:
+    """What was measured beside the rates: other policies, other metrics, membership scores, the risk of works."""
+    own = [table for view in views for table in (*sweep_cells(view), *posthoc_cells(view))]
+    return [*own, *separation_cells(views), *risk_cells(views)]
 
 
 def page_script() -> str:
@@ -172,24 +183,30 @@ def differing_settings(view: RunView, views: Sequence[RunView]) -> str:
 def documents_context(index: int, view: RunView) -> dict[str, Any]:
     """The rows of the documents table, strongest first; a long list is cut and says so."""
 
-    def shown(value: object) -> str:
-        return "–" if value is None else percent(float(str(value)))
-
     rows = []
     for position, document in enumerate(view.documents):
         values = document_row(view, document)
+        windows, covered = int(str(values["windows"])), values["covered"]
         rows.append(
             {
                 "index": position,
                 "name": document.name,
                 "split": document.split,
                 "copies": "–" if document.copies is None else integer(document.copies),
-                "windows": integer(int(str(values["windows"]))),
                 "order": (document.split == "control", -float(str(values["near"] or values["verbatim"] or 0))),
-                **{key: shown(values[key]) for key in ("greedy", "verbatim", "near", "covered")},
+                "covered": "–" if covered is None else percent(float(str(covered))),
+                **{key: count_of(values[key], windows) for key in ("greedy", "verbatim", "near")},
             }
         )
     rows.sort(key=lambda row: cast("tuple[bool, float]", row["order"]))
-    left_out = len(rows) - LISTED_DOCUMENTS
-    note = f"{integer(left_out)} more documents are in tables/documents.csv." if left_out > 0 else None
-    return {"label": view.label, "index": index, "rows": rows[:LISTED_DOCUMENTS], "left_out": note}
+    return {
+        "label": view.label,
+        "index": index,
+        "rows": rows[:LISTED_DOCUMENTS],
+        "left_out": more_documents(len(rows) - LISTED_DOCUMENTS),
+        "left_out_of_print": more_documents(len(rows) - PRINTED_DOCUMENTS),
+    }
+
+
+def more_documents(count: int) -> str | None:
+    return f"{integer(count)} more documents are in tables/documents.csv." if count > 0 else None
