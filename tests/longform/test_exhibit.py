@@ -120,7 +120,10 @@ def test_the_page_says_what_was_reproduced_from_which_prompt_and_what_the_contro
     assert f"{100 * trial['nv_recall']:.1f}" in headline
     assert "book.txt" in headline
     assert "2 of 2 control books failed phase 1." in page.text
-    assert "Measured against the control books, what the model wrote for this book has an nv-recall of 0\u00a0%" in page.text
+    assert (
+        "Measured against the control books, what the model wrote for this book has an nv-recall of 0\u00a0%"
+        in page.text
+    )
     instruction, prefix, then = page.of_class("said")
     assert INSTRUCTION in instruction
     assert prefix.endswith(" ".join(BOOK.split()[:20]))
