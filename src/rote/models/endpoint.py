@@ -9,7 +9,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -180,11 +180,10 @@ def connect(
             vocab_size=vocab_size,
             book=Counts(spent or Spent()),
         )
-        if isinstance(tokenizing, ServerTokenizer):
-            checked, eos_ids, hashed = "the server's own tokenizer", tokenizing.eos_ids, tokenizing.hash
-        else:
+        tokens = _told(tokenizing)
+        if tokens is None:
             checked = round_trip(server, kind, tokenizing, model=card.name, texts=texts)
-            eos_ids, hashed = _eos_ids(loaded, settings, vocab_size), hash_tokenizer(loaded)
+            tokens = _Tokens(checked, _eos_ids(loaded, settings, vocab_size), hash_tokenizer(loaded))
         tried = try_server(asker, _probe(tokenizing))
     except BaseException:
         server.close()
@@ -192,12 +191,25 @@ def connect(
     return EndpointModel(
         asker,
         tokenizing,
-        _identity(name, root, card, tried, tokenizer_hash=hashed, round_trip=checked),
+        _identity(name, root, card, tried, tokenizer_hash=tokens.hash, round_trip=tokens.checked),
         filling=Filling(policy, tried.listed, vocab_size),
         probe=tried.probe,
         max_positions=card.max_positions,
-        eos_ids=eos_ids,
+        eos_ids=tokens.eos_ids,
     )
+
+
+class _Tokens(NamedTuple):
+    checked: str
+    eos_ids: frozenset[int]
+    hash: str
+
+
+def _told(tokenizing: Tokenizing | ServerTokenizer) -> _Tokens | None:
+    """What a server says of its own tokenizer."""
+    if not isinstance(tokenizing, ServerTokenizer):
+        return None
+    return _Tokens("the server's own tokenizer", tokenizing.eos_ids, tokenizing.hash)
 
 
 def _identity(

@@ -21,7 +21,8 @@ from rote.report.risk_figures import risk_drawings
 from rote.report.sweeps import policy_rates, sweep_series
 from rote.report.view import Document, RunView
 from rote.stats.curves import RateCurves, query_grid
-from rote.stats.population import Floats, Population, character_maxima
+from rote.stats.population import Floats, Population
+from rote.stats.text_heat import character_maxima
 from rote.types import Split
 
 LARGEST_QUERIES = 1e6

@@ -11,7 +11,8 @@ from rote.report.rates import Criterion, hits_of, rate_fields, rates_at_budget, 
 from rote.report.view import Document, RunView
 from rote.report.words import integer
 from rote.stats.intervals import Rate
-from rote.stats.population import Flags, Population, character_maxima, covered_share, rows_by_copies
+from rote.stats.population import Flags, Population, rows_by_copies
+from rote.stats.text_heat import character_maxima, covered_share
 
 
 def rates_table(views: Sequence[RunView]) -> pl.DataFrame:

@@ -21,7 +21,8 @@ from rote.report.sweeps import sweep_cells
 from rote.report.view import Document, RunView
 from rote.report.words import THIN_SPACE, integer, interval_words, percent, plural, policy_words, probability
 from rote.stats.brackets import Bracket
-from rote.stats.population import Floats, Population, character_maxima, stretch_maxima
+from rote.stats.population import Floats, Population
+from rote.stats.text_heat import character_maxima, stretch_maxima
 from rote.types import Split
 
 BARS = "▁▂▃▄▅▆▇█"

@@ -178,17 +178,18 @@ def _explore(
 
 
 def residual_options(near: NearResult, config: RunConfig) -> ResidualOptions:
-    """What the options ask for; else about half the evaluations of the window's search. One that followed the target
-    to its end gets half of what the widest would take: where the model knows the text, samples die late and cost most.
+    """What the options ask for; else half the evaluations of a search to the end of the target, for windows that the
+    screen would let pass; where they are few, they decide what a run can say. Others, and windows of a server that may
+    cost money, get half of what their own search took.
 
     A window of the screen's audit stands for many, and its search is short. All that are sampled get as many tickets,
     so that the chance of an extractable one to show itself is known beforehand.
     """
     if near.was_rated_below_floor:
         return ResidualOptions(token_evals=None, tickets=config.screen_tickets, relative_error=None)
-    is_followed = near.stop_reason is StopReason.FINISHED
-    taken = config.beam_width * (near.stop_step - 1) if is_followed else near.token_evals
-    half = max(FEWEST_EVALS, taken // 2)
+    is_hopeful = near.stop_reason is StopReason.FINISHED or near.rating >= config.screen_floor
+    whole = config.beam_width * (config.suffix_tokens - 1)
+    half = max(FEWEST_EVALS, (whole if is_hopeful and not config.is_served else near.token_evals) // 2)
     return ResidualOptions(token_evals=config.residual or half, relative_error=config.residual_error)
 
 

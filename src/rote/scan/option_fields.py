@@ -157,7 +157,7 @@ class ScanFields(MembershipOptions):
     )  # fmt: skip
     residual: int | None = option(
         None, "Token evaluations spent on each estimate.", group="estimates", at_least=1,
-        default_words="about half of the search's",
+        default_words="about half of a search's",
     )  # fmt: skip
     residual_error: float | None = option(
         None, "Stop the residual estimate at this relative standard error.", group="estimates", above=0

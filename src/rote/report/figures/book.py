@@ -12,7 +12,8 @@ from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import FuncFormatter
 
 from rote.report.figures.style import FAINT, HEAT, SOFT, UNMEASURED, WIDE, decade, house_style
-from rote.stats.population import Floats, stretch_maxima
+from rote.stats.population import Floats
+from rote.stats.text_heat import stretch_maxima
 
 COLUMNS = 1200
 """Characters are joined into this many columns, each showing its strongest character."""
