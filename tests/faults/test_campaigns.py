@@ -46,15 +46,15 @@ def test_every_kind_of_run_is_in_the_campaign(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.slow
 def test_no_kill_loses_or_repeats_anything(lab: TinyLab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kills = load("kills", monkeypatch)
-    names = {"scan", "prior", "audit", "merge", "study", "endpoint"}
-    wanted = {"each_step": 90, "random_cases": 6, "seed": 1, "state": tmp_path / "state.jsonl", "names": names}
+    names = {"scan", "prior", "audit", "merge"}
+    wanted = {"each_step": 200, "random_cases": 4, "seed": 1, "state": tmp_path / "state.jsonl", "names": names}
     with kills.stage_of(lab, tmp_path, ()) as (stage, places):
         played = kills.run_campaign(stage, lab, tmp_path, places=places, **wanted)
         monkeypatch.setattr(kills.Campaign, "play", None)  # what the state file knows is not done again
         assert kills.run_campaign(stage, lab, tmp_path, places=places, **wanted) == played
     found = kills.summary(played, seed=1)
     assert found["faults"] == []
-    assert found["kills"] >= 16
+    assert found["kills"] >= 5
     assert {case.target for case in played} == names
 
 
@@ -62,7 +62,7 @@ def test_no_kill_loses_or_repeats_anything(lab: TinyLab, tmp_path: Path, monkeyp
 def test_every_command_that_is_asked_to_stop_says_so_and_goes_on_later(
     lab: TinyLab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    names = ("merge", "study", "mc", "audit", "recall", "report")
+    names = ("merge", "mc", "report")
     signals = load("signals", monkeypatch)
     found = signals.campaign(lab, tmp_path, moments=1, seed=1, names=names, numbers=[signal.SIGTERM])
     assert found["wrong"] == []
