@@ -172,16 +172,11 @@ def connect(
         settings = {} if tokenizer is None else _settings(tokenizer)
         vocab_size = max(0 if loaded is None else len(loaded), card.vocab_size or 0, settings.get("vocab_size") or 0)
         tokenizing = _tokenizing(server, kind, loaded, name, vocab_size)
-        asker = Asker(
-            server,
-            kind,
-            model=card.name,
-            listed=listed or policy.width(vocab_size),
-            vocab_size=vocab_size,
-            book=Counts(spent or Spent()),
-        )
-        tokens = _told(tokenizing)
-        if tokens is None:
+        kept, book = listed or policy.width(vocab_size), Counts(spent or Spent())
+        asker = Asker(server, kind, model=card.name, listed=kept, vocab_size=vocab_size, book=book)
+        if isinstance(tokenizing, ServerTokenizer):
+            tokens = _Tokens("the server's own tokenizer", tokenizing.eos_ids, tokenizing.hash)
+        else:
             checked = round_trip(server, kind, tokenizing, model=card.name, texts=texts)
             tokens = _Tokens(checked, _eos_ids(loaded, settings, vocab_size), hash_tokenizer(loaded))
         tried = try_server(asker, _probe(tokenizing))
@@ -203,13 +198,6 @@ class _Tokens(NamedTuple):
     checked: str
     eos_ids: frozenset[int]
     hash: str
-
-
-def _told(tokenizing: Tokenizing | ServerTokenizer) -> _Tokens | None:
-    """What a server says of its own tokenizer."""
-    if not isinstance(tokenizing, ServerTokenizer):
-        return None
-    return _Tokens("the server's own tokenizer", tokenizing.eos_ids, tokenizing.hash)
 
 
 def _identity(
