@@ -6,8 +6,9 @@ Three sets of windows (text that is not memorized, memorized text, a 95 % / 5 % 
 token ids (`--pairs`). The paper-style search runs at every batch size once, then at its best; all take turns, because a
 shared machine is faster in some minutes than in others. A ratio is the median over the rounds.
 
-A command also starts Python, loads and hashes the model: that is measured once with a single window and reported; rates
-are of whole commands, start included.
+A command also starts Python, loads and hashes the model: that is measured once with a single window and reported. Rates
+are of whole commands, start included, and once more without the time of a single window. The reference and the sides
+compared with it take the first `--few` windows of each set; the others take all.
 """
 
 import argparse
@@ -69,24 +70,34 @@ def paper_style(path: Path) -> Callable[..., Any]:
     return module.search  # type: ignore[no-any-return]
 
 
-def compare(chosen: argparse.Namespace, search: Any, model: Any, windows: list[Window], pairs: Path) -> dict[str, Any]:
-    folder = chosen.library / chosen.model
-    few = windows[: max(chosen.batches) * 2]
-    batches = {batch: run_paper(search, model, few, batch) for batch in chosen.batches}
+def compare(
+    chosen: argparse.Namespace, search: Any, model: Any, windows: list[Window], pairs: Path, *, start: float
+) -> dict[str, Any]:
+    folder, few = chosen.library / chosen.model, windows[: chosen.few]
+    batches = {batch: run_paper(search, model, few[: 2 * batch], batch) for batch in chosen.batches}
     best = max(batches, key=batches.__getitem__)
-    rounds = []
+    rounds, without_start = [], []
     for _ in range(chosen.rounds):
-        rates = {
-            name: len(windows) / command(folder, pairs, flags, chosen.threads)
-            for name, flags in SIDES.items()
-            if name in chosen.sides
-        }
-        rates["paper_style"] = run_paper(search, model, windows, best)
+        rates, bare = {}, {}
+        for name in chosen.sides:
+            given = few if name.startswith("near") else windows
+            write_pairs(given, pairs)
+            seconds = command(folder, pairs, SIDES[name], chosen.threads)
+            rates[name], bare[name] = len(given) / seconds, len(given) / max(seconds - start, 1e-9)
+        rates["paper_style"] = run_paper(search, model, few, best)
         rounds.append(rates)
-        print(rates, flush=True)
+        without_start.append({name: rate / rates["paper_style"] for name, rate in bare.items()} | {"rates": bare})
+        print(rates, bare, flush=True)
     names = [name for name in rounds[0] if name != "paper_style"]
     return {
         "windows": len(windows),
+        "windows_of_the_reference": len(few),
+        "without_start_windows_per_second": {
+            name: statistics.median(one["rates"][name] for one in without_start) for name in names
+        },
+        "without_start_ratio_to_paper_style": {
+            name: statistics.median(one[name] for one in without_start) for name in names
+        },
         "paper_style_windows_per_second_by_batch": batches,
         "paper_style_best_batch": best,
         "windows_per_second": {name: statistics.median(one[name] for one in rounds) for name in rounds[0]},
@@ -107,7 +118,8 @@ def main() -> None:
     parser.add_argument("--library", type=Path, required=True)
     parser.add_argument("--baseline", type=Path, required=True)
     parser.add_argument("--model", default="library_24m")
-    parser.add_argument("--size", type=int, default=240, help="windows of ordinary text")
+    parser.add_argument("--size", type=int, default=1000, help="windows of ordinary text")
+    parser.add_argument("--few", type=int, default=120, help="windows of the reference")
     parser.add_argument("--batches", type=int, nargs="+", default=[2, 4, 8, 20])
     parser.add_argument("--sets", nargs="+", default=["not_memorized", "memorized", "mix_95_5"])
     parser.add_argument("--sides", nargs="+", choices=list(SIDES), default=list(SIDES))
@@ -125,8 +137,8 @@ def main() -> None:
         write_pairs(sets["not_memorized"][:1], pairs)
         results["seconds_of_a_single_window"] = command(chosen.library / chosen.model, pairs, [], chosen.threads)
         for name in chosen.sets:
-            write_pairs(sets[name], pairs)
-            results[name] = compare(chosen, search, model, sets[name], pairs)
+            start = results["seconds_of_a_single_window"]
+            results[name] = compare(chosen, search, model, sets[name], pairs, start=start)
             environment.save("scan_cpu", results, chosen.out)
 
 
