@@ -57,7 +57,11 @@ def window_sets(model: HuggingFaceModel, library: Path, size: int) -> dict[str, 
         for name in ("target/alice", "target/peter_pan")
         for window in read(model, texts / f"{name}.txt", 2400)[: max(1, size // 5)]
     ]
-    return {"not_memorized": fresh[:: max(1, len(fresh) // size)][:size], "memorized": known, "mix_95_5": mixed(fresh, known)}
+    return {
+        "not_memorized": fresh[:: max(1, len(fresh) // size)][:size],
+        "memorized": known,
+        "mix_95_5": mixed(fresh, known),
+    }
 
 
 def mixed(fresh: list[Window], known: list[Window]) -> list[Window]:
