@@ -8,6 +8,7 @@ from matplotlib.patches import ConnectionPatch
 
 from rote.report.figures.book import HeatRow, book_heat_map
 from rote.report.figures.curves import query_curves, token_ranks
+from rote.report.figures.groups import rates_by_group
 from rote.report.figures.longform import MatchBlock, Recall, block_map, recall_bars, word_counts
 from rote.report.figures.masses import gain_curves, mass_scatter
 from rote.report.figures.overlays import Level, Line, Panel, Point, Setting, overlay
@@ -17,6 +18,7 @@ from rote.report.figures.search import BeamWidthSeries, Convergence, beam_width_
 from rote.report.figures.shells import shell_heat_map, shell_violins, verbatim_share_by_model
 from rote.report.figures.style import BLUE, ORANGE, SERIES, SOFT, UNMEASURED, VERMILLION, decade, save_bytes
 from rote.report.figures.sweeps import policy_sweep
+from rote.report.groups import GroupRate
 from rote.report.rates import Criterion, rate_for, rates_by_criterion, split_rows
 from rote.report.sweeps import SweepSeries
 from rote.report.view import RunView
@@ -371,3 +373,13 @@ def test_decades_are_plain_text() -> None:
         "10⁶",
         "0",
     ]
+
+
+def test_rates_by_kind_call_greedy_answers_what_they_are() -> None:
+    """They are exact (`rote.report.groups`), whatever else was measured beside them."""
+    criteria = (Criterion.GREEDY, Criterion.VERBATIM, Criterion.NEAR)
+    entries = [GroupRate("kind", "person", Split.TARGET, one, 1, rate(1, 4)) for one in criteria]
+    legend = rates_by_group(entries).axes[0].get_legend()
+    assert legend is not None
+    labels = [text.get_text() for text in legend.get_texts()]
+    assert labels == ["greedy, exact, target", "word for word, target", "nearly, target"]

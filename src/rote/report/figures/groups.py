@@ -20,7 +20,7 @@ from rote.report.rates import Criterion
 from rote.types import Split
 
 COLOURS = {Criterion.GREEDY: INK, Criterion.VERBATIM: BLUE, Criterion.NEAR: VERMILLION}
-NAMES = {Criterion.GREEDY: "greedy, nearly", Criterion.VERBATIM: "word for word", Criterion.NEAR: "nearly"}
+NAMES = {Criterion.GREEDY: "greedy, exact", Criterion.VERBATIM: "word for word", Criterion.NEAR: "nearly"}
 MOST_GROUPS = 24
 LINE_INCHES = 0.42
 
@@ -37,7 +37,6 @@ def rates_by_group(entries: Sequence[GroupRate]) -> Figure:
             say_empty(axes, "No record of this run has a group.")
             return figure
         marks = list(dict.fromkeys((entry.criterion, entry.split) for entry in entries))
-        has_near = any(criterion is Criterion.NEAR for criterion, _ in marks)
         for number, (criterion, split) in enumerate(marks):
             own = {entry.group: entry.rate for entry in entries if (entry.criterion, entry.split) == (criterion, split)}
             shift = (number - (len(marks) - 1) / 2) * 0.7 / max(1, len(marks))
@@ -45,8 +44,7 @@ def rates_by_group(entries: Sequence[GroupRate]) -> Figure:
             rates = [own[group] for group in groups if group in own]
             colour = COLOURS[criterion]
             face = colour if split is Split.TARGET else "white"
-            exact = "greedy, exact" if criterion is Criterion.GREEDY and not has_near else None
-            label = f"{exact or NAMES[criterion]}, {split.value}"
+            label = f"{NAMES[criterion]}, {split.value}"
             values = [rate.value for rate in rates]
             axes.plot(values, places, "o", color=colour, markerfacecolor=face, label=label, clip_on=False)
             for place, rate in zip(places, rates, strict=True):
