@@ -5,11 +5,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rote.explore import explorer
-from rote.models.table import TableModel
+from rote.models.base import Stored
+from rote.models.table import TableModel, TableSession
 from rote.scan import after_search as estimate
 from rote.scan.after_search import AfterSearch, Explorers, process
 from rote.scan.columns import ESTIMATE, NEAR
@@ -215,3 +217,28 @@ def test_taking_turns_changes_nothing(slots: int, monkeypatch: pytest.MonkeyPatc
     assert rows() == expected
     assert turns[0] == slots
     assert len(turns) > 1, "the exploration took turns too"
+
+
+class Tight(TableModel):
+    """Has no memory for the states of more than two windows at once."""
+
+    def open_tree(self, slots: int, entries: int, *, longest: int | None = None) -> TableSession:
+        session = super().open_tree(slots, entries, longest=longest)
+        copy_in = session.copy_in
+
+        def checked(slot: int, stored: Stored) -> None:
+            if slots > 2:
+                raise torch.OutOfMemoryError("CUDA out of memory (pretended)")
+            copy_in(slot, stored)
+
+        session.copy_in = checked  # type: ignore[method-assign]
+        return session
+
+
+def test_states_that_do_not_fit_halve_the_slots_and_lose_nothing() -> None:
+    config, table = config_of(residual=50), torch.randn(64, 3, generator=torch.Generator().manual_seed(9))
+    model, tight = TableModel(table), Tight(table)
+    items = searched(model, config)
+    expected = {item.window.window_id: item.estimate for item in processed(model, items, config)}
+    found = {item.window.window_id: item.estimate for item in processed(tight, items, config, slots=6)}
+    assert found == expected

@@ -102,7 +102,7 @@ def test_rows_leave_as_windows_are_settled_and_little_is_held(monkeypatch: pytes
     assert most_held <= 8 + 8 + 4 + 1
 
 
-def test_promise_gets_the_target_probabilities_and_changes_no_window() -> None:
+def test_rating_gets_the_target_probabilities_and_changes_no_window() -> None:
     found = measure(WINDOWS, replace(CONFIG, rank="rating"))
     assert all(min(near_of(item).bounds.lower) >= item.score.p for item in found.values())
 

@@ -8,6 +8,7 @@ turns: while the host thinks about the answers to one, the device computes the o
 
 from collections import deque
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, Generic, NamedTuple
 
 import numpy as np
@@ -96,12 +97,14 @@ class Explorer:
                 yield from group.ended()
             while group.free and (task := next(waiting, None)) is not None:
                 flight = Flight(task, group.free[-1], memory)
-                if flight.start():
-                    self._admit(group, flight, session, memory)
-                else:
+                if not flight.start():
                     yield Explored(task.key, flight.result)
+                    continue
+                with self._within_memory():
+                    self._admit(group, flight, session, memory)
             if group.active:
-                group.pending = self._launch(list(group.active.values()), session, memory)
+                with self._within_memory():
+                    group.pending = self._launch(list(group.active.values()), session, memory)
             elif not any(other.active for other in groups):
                 return
 
@@ -132,13 +135,17 @@ class Explorer:
         asking = [(flight, queries) for flight, queries in taken if len(queries.nodes)]
         fresh = [flight for flight in flights if flight.is_prefix_due]
         assert self._judge is not None
+        self._make_room(session, max(memory.reach(flight.slot) for flight in flights))
+        kept = self._kept(session, _packed(asking, fresh, memory))
+        wanted = [(flight, queries.wanted) for flight, queries in asking]
+        wanted += [(flight, ROOT) for flight in fresh]
+        standing = Standing(*map(np.concatenate, zip(*(f.standing(nodes) for f, nodes in wanted), strict=True)))
+        return _Pending(wanted, len(asking), self._judge.judge(standing, kept))
+
+    @contextmanager
+    def _within_memory(self) -> Iterator[None]:
         try:
-            self._make_room(session, max(memory.reach(flight.slot) for flight in flights))
-            kept = self._kept(session, _packed(asking, fresh, memory))
-            wanted = [(flight, queries.wanted) for flight, queries in asking]
-            wanted += [(flight, ROOT) for flight in fresh]
-            standing = Standing(*map(np.concatenate, zip(*(f.standing(nodes) for f, nodes in wanted), strict=True)))
-            return _Pending(wanted, len(asking), self._judge.judge(standing, kept))
+            yield
         except torch.OutOfMemoryError as error:
             raise OutOfSlots(
                 f"{self.slots} windows at once do not fit into the memory of the device; lower --slots."
