@@ -148,6 +148,9 @@ def main() -> None:
     parser.add_argument("--windows", type=int, default=8192)
     parser.add_argument("--deep", type=int, default=605, help="windows searched to full depth")
     parser.add_argument("--plain", action="store_true", help="without compiled layers")
+    parser.add_argument(
+        "--estimate", choices=["auto", "none"], default="auto", help="none leaves out sampled estimates"
+    )
     parser.add_argument("--only", nargs="*", default=["teacher_forcing", "not_memorized", "mix", "memorized"])
     parser.add_argument("--out", type=Path, default=environment.RESULTS)
     chosen = parser.parse_args()
@@ -166,7 +169,7 @@ def main() -> None:
     model = scripted.ScriptedModel(inner)
     results["tree"] = model.searches_trees
     print(json.dumps(results), flush=True)
-    config = RunConfig(keep=3)
+    config = RunConfig(keep=3, estimate=chosen.estimate)
     for name, count, share in (
         ("not_memorized", chosen.windows, 0.0),
         ("mix", chosen.windows, 0.05),
