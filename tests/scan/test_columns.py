@@ -45,7 +45,7 @@ ITEM = Measured(
     None,
     greedy=GreedyResult((4, 6), 1, 1, 5),
     near=NEAR,
-    verified=Verified(0.5, 0.5, 1.0, 1e-7, 10),
+    verified=Verified(0.5, 1.0, 1e-7, 10),
     estimate=Estimate(0.5, 0.1, Interval(0.4, 0.6), 0.6, 10, 100, hits=5, sampled_mass=0.5, base_mass=0.3),
     membership=MembershipScores(2.0, 0.1, -3.0, -0.5),
 )

@@ -129,9 +129,34 @@ def test_metrics_on_texts(name: str, text: str, is_close: bool) -> None:
     assert judge_of(name, target, Judged(edit_budget=2, bleu_threshold=0.75))(found) is is_close
 
 
+@pytest.mark.parametrize("name", ["characters", "words"])
+def test_the_share_of_characters_or_words_is_whole_where_it_should_be(name: str) -> None:
+    """3/11 of 55 is 15, and 14.999… in floats."""
+    letters = ["a "] * 55 if name == "words" else ["a"] * 55
+    target = Candidate(tuple(range(11)), "".join(letters), 0)
+    is_close = judge_of(name, target, Judged(edit_budget=3, bleu_threshold=0.75))
+    for changed, verdict in ((15, True), (16, False)):
+        text = "".join([letter.replace("a", "b") for letter in letters[:changed]] + letters[changed:])
+        assert is_close(Candidate(tuple(range(1, 12)), text, 9)) is verdict
+
+
 def test_posthoc_needs_the_baseline_search() -> None:
     with pytest.raises(ConfigError, match="--distance none"):
         RunConfig(posthoc=("bleu",)).require_baseline()
+
+
+@pytest.mark.parametrize("further", [{"closure": 50}, {"refine": 200, "threshold": 0.3}, {"estimate": "all"}])
+def test_what_is_found_after_the_search_is_judged_too(
+    further: dict[str, object], lab: TinyLab, rote: Command, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    options: dict[str, object] = {"distance": "none", "posthoc": "levenshtein,hamming", "screen": "off", "keep": 1}
+    assert rote(*scan_arguments(lab, out, sample=12, **options, **further)).code == 0
+    rows = read_run(out).results
+    near = {side: rows[f"mass_{side}"].list.last().to_list() for side in ("lower", "upper")}
+    assert rows["posthoc_levenshtein_lower"].to_list() == pytest.approx(near["lower"], rel=1e-9)
+    # What was refuted for this metric may be close by others, so it stays open; it is never less.
+    assert all(map(lambda more, less: more >= less - 1e-12, rows["posthoc_levenshtein_upper"], near["upper"]))
 
 
 def test_the_command_stores_shows_and_reports_what_each_metric_finds(

@@ -4,6 +4,7 @@ The three share one tree per window, so what one has evaluated is free for the n
 estimate are kept apart: closing and refining move bounds; the estimate never does.
 """
 
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
@@ -199,7 +200,8 @@ def open_mass(
     """The pool of a searched window: what the search accepted, its frontier, and the mass it did not list."""
     assert outcome.frontier is not None
     ball = Ball(suffix_ids, distance=config.distance, budget=config.edit_budget, eos_ids=eos_ids)
-    return OpenMass(ball, outcome.frontier, accepted=outcome.bounds.lower, unlisted=outcome.unlisted, keep=config.keep)
+    keep = sys.maxsize if config.wants_all_found else config.keep
+    return OpenMass(ball, outcome.frontier, accepted=outcome.bounds.lower, unlisted=outcome.unlisted, keep=keep)
 
 
 def _tightened(
@@ -208,7 +210,7 @@ def _tightened(
     """The result with the pool's bounds, its heaviest continuations merged in, and the frontier let go."""
     bounds = with_verbatim(pool.bounds(), p_verbatim)
     continuations = sorted([*outcome.continuations, *pool.found], key=lambda continuation: -continuation.log_p)
-    kept = tuple(continuations if config.verify or config.posthoc else continuations[: config.keep])
+    kept = tuple(continuations if config.wants_all_found else continuations[: config.keep])
     return replace(
         near,
         bounds=bounds,

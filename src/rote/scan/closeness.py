@@ -43,7 +43,6 @@ class Judged(NamedTuple):
 
 def judge_of(name: str, target: Candidate, how: Judged) -> IsClose:
     """Whether a continuation is close to `target` by the metric of this name."""
-    share = how.edit_budget / len(target.token_ids)
     if name == "hamming":
         return lambda found: hamming(found.token_ids, target.token_ids) <= how.edit_budget
     if name == "levenshtein":
@@ -51,12 +50,17 @@ def judge_of(name: str, target: Candidate, how: Judged) -> IsClose:
     if name == "bleu":
         return _bleu_at_least(target.text, how.bleu_threshold)
     if name == "characters":
-        return _within_characters(target.text, int(share * len(target.text)))
+        return _within_characters(target.text, _edits_of(len(target.text), target, how))
     if name == "words":
         words = normalised_words(target.text).words
-        return _within_words(words, int(share * len(words)))
+        return _within_words(words, _edits_of(len(words), target, how))
     assert name == SAME_TEXT, name
     return lambda found: found.text == target.text
+
+
+def _edits_of(units: int, target: Candidate, how: Judged) -> int:
+    """The share ε/T of so many characters or words, in whole numbers: 29/50 · 50 is 28.999… in floats."""
+    return units * how.edit_budget // len(target.token_ids)
 
 
 def _bleu_at_least(target_text: str, threshold: float) -> IsClose:

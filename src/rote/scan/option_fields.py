@@ -1,15 +1,12 @@
 """Every option of a scan with its default. Flags, YAML keys, help and docs derive from these fields."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from rote.options import like, option
 from rote.options.common import Common
 from rote.scan.membership import MembershipOptions
 from rote.types import BosRule, DistanceName, DtypeName, RankName, StopRuleName, ViabilityName
-
-if TYPE_CHECKING:  # `rote scan --help` reads the fields and does not wait for torch
-    pass
 
 MeasureName = Literal["greedy", "verbatim", "near", "membership"]
 ScreenName = Literal["auto", "off"]

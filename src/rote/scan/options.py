@@ -137,6 +137,11 @@ class RunConfig(ScanFields):
         """Whether so much is done after a search that it pays to keep what it computed."""
         return bool((self.residual and self.estimate != "none") or self.refine or self.closure)
 
+    @property
+    def wants_all_found(self) -> bool:
+        """Whether every accepted continuation is looked at again, however few of them are stored."""
+        return bool(self.verify or self.posthoc)
+
     def search_options(self) -> "SearchOptions":
         from rote.search.base import SearchOptions
 
@@ -153,7 +158,7 @@ class RunConfig(ScanFields):
             threshold=None if self.stop_rule == "off" else self.threshold,
             stop_rule="mass" if self.stop_rule == "off" else self.stop_rule,
             rank_by=self.rank,
-            keep=None if self.verify or self.posthoc else self.keep,
+            keep=None if self.wants_all_found else self.keep,
             max_children=self.logprobs if self.is_capped else children,
             record_frontier=self.needs_frontier,
             keep_states=self.goes_on_long,

@@ -98,8 +98,9 @@ def mass_bounds(
             returned = p_verbatim
         elif close:
             others += mass
-    # Refuted mass was dropped by a viability rule that need not agree with this metric, so it stays open.
-    open_mass = outcome.open_mass + outcome.refuted
+    # What a viability rule refuted need not be far by this metric, so it stays open, as does all that was not returned;
+    # what closing and refining found besides is no longer open.
+    open_mass = max(0.0, 1.0 - outcome.eos - math.fsum(masses))
     lower = min(1.0, others + p_verbatim)
     return MassBounds(lower, max(lower, min(1.0, others + returned + open_mass)))
 
@@ -114,7 +115,8 @@ def _verdicts(name: str, found: Sequence[Candidate], is_close: IsClose) -> list[
 
 def _require_all(outcome: SearchOutcome) -> None:
     returned = math.fsum(math.exp(continuation.log_p) for continuation in outcome.continuations)
-    if outcome.stop_reason is StopReason.FINISHED and not math.isclose(returned, outcome.covered, rel_tol=1e-9):
+    # More than the search covered is there where closing or refining found more.
+    if outcome.stop_reason is StopReason.FINISHED and returned < outcome.covered * (1 - 1e-9):
         raise ConfigError(
             f"the search kept {returned:.3g} of {outcome.covered:.3g} accepted mass; search with keep=None to judge "
             "continuations afterwards."

@@ -2,7 +2,7 @@
 
 Cached and teacher-forced logits differ by rounding, and in half precision also with the batch. `verify` re-scores the
 heaviest accepted continuations in float32 until they cover `share` of the lower bound. `self_check` searches the same
-windows alone and in company, in the run's precision and in float32. Both only report; no bound is changed.
+windows alone and in a batch, in the run's precision and in float32. Both only report; no bound is changed.
 """
 
 import math
@@ -12,6 +12,7 @@ from typing import Any
 
 from rote.models.base import TreeModel
 from rote.models.numbers import require_numbers
+from rote.models.teacher_forcing import score_verbatim
 from rote.policy import Policy
 from rote.scan.measured import Measured
 from rote.search.base import Limits, SearchOptions, SearchOutcome, SearchTask
@@ -23,9 +24,9 @@ VERIFIED_SHARE = 0.999
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """Mass of the re-scored continuations before and after, and the largest move of a log-probability."""
+    """Mass of the re-scored continuations, the share of the lower bound they make up, and the largest move of a
+    log-probability."""
 
-    searched_mass: float
     verified_mass: float
     share_of_lower: float
     largest_shift: float
@@ -44,15 +45,15 @@ def verify(
         chosen.append(continuation)
         covered += math.exp(continuation.log_p)
     if not chosen:
-        return Verified(0.0, 0.0, math.nan, math.nan, 0)
+        return Verified(0.0, math.nan, math.nan, 0)
     scores = model.score([window.prefix_ids + item.token_ids for item in chosen], len(window.suffix_ids), [policy])
     again = scores.log_probs[0].sum(-1).tolist()
     require_numbers(again, model.dtype, what=f"continuations of window {window.window_id}")
     shifts = [_shift(item.log_p, log_p) for item, log_p in zip(chosen, again, strict=True)]
     return Verified(
-        searched_mass=covered,
         verified_mass=math.fsum(math.exp(log_p) for log_p in again),
-        share_of_lower=covered / lower if lower > 0 else math.nan,
+        # The search and the first forward round differently: all of it may come out a hair above the bound.
+        share_of_lower=min(1.0, covered / lower) if lower > 0 else math.nan,
         largest_shift=max(shifts),
         token_evals=len(chosen) * len(window.ids),
     )
@@ -65,11 +66,14 @@ class VerifyStage:
         self._model, self._policy = model, policy
 
     def check(self, item: Measured) -> None:
-        found = () if item.near is None or item.near.outcome is None else item.near.outcome.continuations
+        if item.near is None or item.near.outcome is None:
+            return
+        lower = item.near.bounds.lower
+        # The baseline accepts continuations beyond the budget too, which the lower bound does not count.
+        found = [one for one in item.near.outcome.continuations if one.distance < len(lower)]
         if found:
             in_float32 = getattr(self._model, "in_float32", self._model)
-            lower = math.fsum(math.exp(continuation.log_p) for continuation in found)
-            item.verified = verify(in_float32, item.window, found, policy=self._policy, lower=lower)
+            item.verified = verify(in_float32, item.window, found, policy=self._policy, lower=lower[-1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +99,7 @@ def self_check(
     slots: int,
     limits: Limits,
 ) -> dict[str, Any]:
-    """The same windows alone and in company, in the run's precision and in float32."""
+    """The same windows alone and in a batch, in the run's precision and in float32."""
     alone = _search(model, windows, options, slots=1, limits=limits)
     company = _search(model, windows, options, slots=slots, limits=limits)
     exact = _search(in_float32, windows, options, slots=1, limits=limits)
@@ -126,11 +130,21 @@ def _search(
     model: TreeModel, windows: Sequence[Window], options: SearchOptions, *, slots: int, limits: Limits
 ) -> list[SearchOutcome]:
     tasks = [
-        SearchTask(key, window.prefix_ids, window.suffix_ids, name=window.window_id)
+        SearchTask(
+            key, window.prefix_ids, window.suffix_ids, _target_probs(model, window, options), name=window.window_id
+        )
         for key, window in enumerate(windows)
     ]
     outcomes = {outcome.key: outcome for outcome in Engine(model, options, slots=slots, limits=limits).run(tasks)}
     return [outcomes[key] for key in range(len(windows))]
+
+
+def _target_probs(model: TreeModel, window: Window, options: SearchOptions) -> tuple[float, ...] | None:
+    """What ranks beams by rating, as in the run."""
+    if options.rank_by != "rating":
+        return None
+    (score,) = score_verbatim(model, [window], [options.policy], batch_windows=1)
+    return score.target_probs
 
 
 def _shift(before: float, after: float) -> float:

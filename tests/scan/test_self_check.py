@@ -1,0 +1,58 @@
+"""`--verify` and `--self-check`: what they say was looked at again is what was."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from rote.scan import self_check
+from rote.search.base import SearchOutcome, SearchTask
+from rote.search.engine import Engine
+from rote.types import StopReason
+from tests.scan.streams import CONFIG, knowing_model, passed, random_windows
+
+WINDOWS = random_windows(24)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"refine": 200, "keep": 1, "threshold": 0.3},
+        {"closure": 50, "keep": 0},
+        {"distance": "none", "estimate": "none"},
+    ],
+)
+def test_the_share_scored_again_is_of_the_lower_bound(options: dict[str, Any]) -> None:
+    config = replace(CONFIG, verify=True, **options)
+    measured = list(passed(knowing_model(WINDOWS[:6]), WINDOWS, config))
+    checked = [item for item in measured if item.verified is not None and item.near is not None]
+    assert len(checked) >= 6
+    for item in checked:
+        assert item.verified is not None
+        assert item.near is not None
+        lower = item.near.bounds.lower[-1]
+        # The table gives the same numbers again, so the mass is what it was.
+        assert item.verified.verified_mass == pytest.approx(item.verified.share_of_lower * lower, rel=1e-9)
+        # A search that stopped early has p_z from the first forward alone.
+        is_whole = item.near.stop_reason is StopReason.FINISHED
+        assert item.verified.share_of_lower >= self_check.VERIFIED_SHARE * is_whole
+
+
+def test_windows_are_searched_again_with_the_ranking_of_the_run() -> None:
+    model = knowing_model(WINDOWS[:6])
+    options = replace(CONFIG, rank="rating", beam_width=2, estimate="none").search_options()
+    scores = {item.window.window_id: item.score for item in passed(model, WINDOWS, CONFIG)}
+    tasks = [
+        SearchTask(key, window.prefix_ids, window.suffix_ids, scores[window.window_id].target_probs)
+        for key, window in enumerate(WINDOWS)
+    ]
+    outcomes = sorted(Engine(model, options, slots=1, limits=CONFIG.limits).run(tasks), key=lambda one: one.key)
+    again = self_check._search(model, WINDOWS, options, slots=1, limits=CONFIG.limits)
+    by_mass = self_check._search(model, WINDOWS, replace(options, rank_by="mass"), slots=1, limits=CONFIG.limits)
+    assert _lower(again) == pytest.approx(_lower(outcomes), rel=1e-9)
+    assert _lower(by_mass) != pytest.approx(_lower(outcomes), rel=1e-9), "the two rankings can be told apart"
+
+
+def _lower(outcomes: list[SearchOutcome]) -> list[float]:
+    return [outcome.bounds.lower[-1] for outcome in outcomes]
