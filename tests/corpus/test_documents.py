@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rote.corpus.documents import Document, combine_documents, read_corpus, read_documents
+from rote.corpus.text_places import InMemory
 from rote.errors import TextError
 from rote.types import Split
 
@@ -29,11 +30,9 @@ def names(*sources: str | Path) -> list[str]:
 def test_text_file_is_one_document_with_its_content_hash(tmp_path: Path) -> None:
     path = write(tmp_path / "alice.txt", "Down the\r\nrabbit hole…\n")
     [document] = read_documents([path], split=Split.CONTROL)
-    assert document == Document(
-        name="alice.txt",
-        text="Down the\r\nrabbit hole…\n",
-        split=Split.CONTROL,
-        content_hash=hashlib.sha256("Down the\r\nrabbit hole…\n".encode()).hexdigest(),
+    text = "Down the\r\nrabbit hole…\n"
+    assert document.held() == Document(
+        "alice.txt", Split.CONTROL, hashlib.sha256(text.encode()).hexdigest(), len(text), InMemory(text)
     )
 
 

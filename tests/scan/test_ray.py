@@ -24,7 +24,7 @@ from rote.scan import executor, ray_executor
 from rote.scan.options import RunConfig
 from rote.scan.pipeline import MeasuredWindow
 from rote.scan.ray_executor import Deal, RayExecutor
-from rote.scan.ray_worker import Answer
+from rote.scan.ray_worker import Answer, WorkerFacts
 from rote.scan.run import scan_to_folder
 from rote.store.folder import RunFolder
 from rote.store.progress import SilentProgress
@@ -171,20 +171,56 @@ def test_a_worker_compiles_where_its_own_share_is_long_enough(
     seed=st.integers(0, 100),
 )
 def test_every_window_comes_back_once_whoever_answers_when(windows: int, sizes: list[int], seed: int) -> None:
-    """Workers of several chunk sizes answer in any order, some chunks twice, and a lost worker's never."""
+    """Workers of several chunk sizes answer in any order, some chunks twice, and those of lost workers never."""
     chance, given_windows = random.Random(seed), random_windows(max(windows, 1))[:windows]
     deal, out, found = Deal(given_windows), list[tuple[int, Any]](), list[str]()
-    lost = chance.randrange(len(sizes)) if len(sizes) > 1 else None
+    lost = chance.sample(range(len(sizes)), chance.randrange(len(sizes)))
     while True:
         for worker, size in enumerate(sizes):
             while (chunk := deal.chunk_for(worker, size)) is not None:
                 out.append((worker, chunk))
         if deal.is_settled:
             break
-        answering = [held for held in out if held[0] != lost]
+        answering = [held for held in out if held[0] not in lost]
         worker, chunk = answering[chance.randrange(len(answering))]
         out.remove((worker, chunk))
         deal.returned(worker, chunk)
         rows = [MeasuredWindow({"window_id": window.window_id}, []) for window in chunk.windows]
         found += [one.row["window_id"] for one in deal.news(rows)]
     assert sorted(found) == sorted(window.window_id for window in given_windows)
+
+
+class PretendedRay:
+    """Of Ray what dealing out needs: the first actor answers, the others are on machines that are gone."""
+
+    exceptions = SimpleNamespace(RayTaskError=RuntimeError, RayError=OSError)
+
+    def actor(self, *, is_lost: bool) -> Any:
+        def facts() -> Any:
+            return SimpleNamespace(chunk_windows=3)
+
+        def measure(windows: list[Any], *, search_all: bool) -> Answer:
+            rows = [MeasuredWindow({"window_id": window.window_id}, []) for window in windows]
+            return Answer(rows, WorkerFacts("here", 1, "cpu", 1, 3), 1.0)
+
+        def remote(method: Any) -> Any:
+            return SimpleNamespace(
+                remote=lambda *given, **named: (object(), None if is_lost else method(*given, **named))
+            )
+
+        return SimpleNamespace(prepare=remote(facts), measure=remote(measure))
+
+    def wait(self, references: list[Any], *, num_returns: int) -> Any:
+        return [next(one for one in references if one[1] is not None)], []
+
+    def get(self, reference: Any) -> Any:
+        return reference[1]
+
+
+def test_workers_that_never_come_hold_up_nothing(config: RunConfig) -> None:
+    """The run ends when its windows are settled, though two of three workers were never heard of."""
+    ray, windows = PretendedRay(), random_windows(10)
+    actors = [ray.actor(is_lost=number > 0) for number in range(3)]
+    dealing = RayExecutor(load(config.model, device="cpu"), on_ray(config, Path("run"), workers=3), windows=10)
+    measured = dealing._measure(ray, actors, windows, search_all=False)
+    assert [one.row["window_id"] for one in measured] == [window.window_id for window in windows]

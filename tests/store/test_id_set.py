@@ -27,13 +27,45 @@ def _few_recent_keys() -> Iterator[None]:
         yield
 
 
-@given(added=st.lists(st.lists(any_id, max_size=9), max_size=6), asked=st.lists(any_id))
-def test_it_holds_what_was_added_and_nothing_else(added: list[list[str]], asked: list[str]) -> None:
-    compact, plain = IdSet(), set[str]()
+@given(
+    added=st.lists(st.lists(any_id, max_size=9), max_size=6),
+    asked=st.lists(any_id),
+    stride=st.sampled_from([1, 2, 3, 20, 10**9]),
+)
+def test_it_holds_what_was_added_and_nothing_else(added: list[list[str]], asked: list[str], stride: int) -> None:
+    compact, plain = IdSet(stride=stride), set[str]()
     for some in added:
         compact.update(some)
         plain.update(some)
     assert [one in compact for one in (*plain, *asked)] == [one in plain for one in (*plain, *asked)]
+
+
+@given(
+    batches=st.lists(st.lists(st.tuples(st.integers(1, 3), st.integers(0, 12)), max_size=12), max_size=5),
+    stride=st.integers(1, 5),
+)
+def test_keys_may_come_again_and_lie_between_others(batches: list[list[tuple[int, int]]], stride: int) -> None:
+    """Whatever the order, the intervals hold every key once."""
+    compact, plain = IdSet(stride=stride), {pair for batch in batches for pair in batch}
+    compact.add_keys(np.array(batch, np.uint64).reshape(-1, 2).T for batch in batches)
+    assert len(compact) == len(plain)
+    for document in range(5):
+        asked = np.array([[document] * 14, range(14)], np.uint64)
+        assert compact._are_in_intervals(asked).tolist() == [(document, place) in plain for place in range(14)]
+
+
+@pytest.mark.parametrize("separator", ["@", "#"])
+def test_windows_a_stride_apart_weigh_nothing_once_their_gaps_are_closed(separator: str) -> None:
+    """Windows end nearly in order: some are late, and one never comes."""
+    compact = IdSet(stride=20)
+    names = [f"{document}{separator}{20 * place}" for document in ("a", "b") for place in range(500)]
+    late = set(names[::7])
+    compact.update(name for name in names if name not in late)
+    compact.update(sorted(late - {names[700]}))
+    compact.update(f"c{separator}{20 * place}" for place in range(8))  # so that the late ones are not the newest
+    assert len(compact) == len(names) - 1 + 8
+    assert compact.pieces <= 4 + id_set.RECENT
+    assert names[700] not in compact
 
 
 @given(added=st.lists(any_id, max_size=30), document=names, starts=st.lists(st.integers(0, 30)))
@@ -58,10 +90,3 @@ def test_keys_of_a_file_are_those_of_its_ids(
         compact.add_keys(keys_of_file(file))
     asked = [*plain, *(f"{name}@{start}" for name in ("a", "b.txt") for start in range(4))]
     assert [one in compact for one in asked] == [one in plain for one in asked]
-
-
-def test_keys_that_share_the_half_they_are_sorted_by_are_told_apart() -> None:
-    compact = IdSet()
-    compact.add_keys(np.array([[1, 2, 3, 9], [7, 7, 7, 8]], np.uint64))
-    asked = np.array([[1, 2, 3, 4, 9, 8], [7, 7, 7, 7, 7, 8]], np.uint64)
-    assert compact._are_sorted_in(asked).tolist() == [True, True, True, False, False, False]

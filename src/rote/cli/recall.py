@@ -102,7 +102,7 @@ def read_one(path: Path) -> Document:
     documents = read_documents([path], split=Split.TARGET)
     if len(documents) != 1:
         raise TextError(f"{path} holds {len(documents)} texts; give a file with one.")
-    return documents[0]
+    return documents[0].held()
 
 
 def terminal_diff(pieces: Iterable[Segment]) -> Iterator[Text]:

@@ -5,15 +5,16 @@ A name says where the text came from, relative to the source the user gave, with
 apart by as many parent folders as it takes; records that share an id get `~2`, `~3`, …
 """
 
-import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from rote.corpus.formats import Record, read_records
 from rote.corpus.remote import fetched
 from rote.corpus.sources import SourceFile, find_files
+from rote.corpus.text_places import InFile, InMemory, Spool, TextPlace, hash_text
 from rote.errors import TextError
 from rote.types import Split
 
@@ -23,30 +24,46 @@ class Document:
     """One text. `content_hash` is the SHA-256 of its UTF-8 bytes; positions in windows are offsets into `text`."""
 
     name: str
-    text: str
     split: Split
     content_hash: str
+    characters: int
+    place: TextPlace
+    """Where the text is; it is read whenever `text` is asked for."""
 
     @classmethod
-    def from_text(cls, name: str, text: str, *, split: Split) -> "Document":
-        return cls(name=name, text=text, split=split, content_hash=hashlib.sha256(text.encode()).hexdigest())
+    def from_text(
+        cls, name: str, text: str, *, split: Split, place: TextPlace | None = None, content_hash: str | None = None
+    ) -> "Document":
+        """Held in memory, unless it is known to be in another `place`."""
+        return cls(name, split, content_hash or hash_text(text), len(text), place or InMemory(text))
+
+    @property
+    def text(self) -> str:
+        return self.place.read()
+
+    def held(self) -> "Document":
+        """The same with its text in memory, for whoever looks at it often."""
+        return replace(self, place=InMemory(self.text))
 
 
 def read_documents(sources: Sequence[str | Path], *, split: Split) -> list[Document]:
     """Every document of the files, folders and globs given, in that order; folders and globs sorted by path.
 
     Names are unique. A file reached through two sources is read once. An empty record of a `.jsonl` or `.parquet`
-    file stays a document (it will give no window and be counted); a source without any text is an error.
+    file stays a document (it will give no window and be counted); a source without any text is an error. Every text is
+    read here, hashed and left where it is; records, and what came through a URL, are kept in a temporary file.
     """
     if not sources:
         raise TextError(f"No {split} text was given; name at least one file, folder or glob.")
     documents: list[Document] = []
-    names: set[str] = set()
+    names, spool = set[str](), Spool()
     for file, file_name in _named_files(find_files(sources)):
-        for record in _readable_records(file):
-            name = _unused(file_name if record.key is None else f"{file_name}#{record.key}", names)
+        for key, text in _readable_records(file):
+            name = _unused(file_name if key is None else f"{file_name}#{key}", names)
             names.add(name)
-            documents.append(Document.from_text(name, record.text, split=split))
+            own = hash_text(text)
+            place = InFile(file.path, own) if key is None and file.url is None else spool.add(text)
+            documents.append(Document.from_text(name, text, split=split, place=place, content_hash=own))
     return documents
 
 
@@ -65,13 +82,11 @@ def combine_documents(documents: Iterable[Document]) -> list[Document]:
     """
     combined = list(documents)
     _refuse_controls_that_are_targets(combined)
-    splits_of: dict[str, set[Split]] = {}
-    for document in combined:
-        splits_of.setdefault(document.name, set()).add(document.split)
-    taken = {name for name, splits in splits_of.items() if len(splits) == 1}
+    names = [{document.name for document in combined if document.split is split} for split in Split]
+    in_both, taken = set.intersection(*names), set.symmetric_difference(*names)
     result: list[Document] = []
     for document in combined:
-        if len(splits_of[document.name]) > 1:
+        if document.name in in_both:
             name = _unused(f"{document.split}/{document.name}", taken)
             taken.add(name)
             document = replace(document, name=name)
@@ -90,9 +105,12 @@ def require_unique_names(documents: Sequence[Document]) -> None:
 def _refuse_controls_that_are_targets(documents: Sequence[Document]) -> None:
     """Copies among the controls are found and left out window by window; without any other control there is none."""
     target_of = {document.content_hash: document for document in documents if document.split is Split.TARGET}
+    controls = [document for document in documents if document.split is Split.CONTROL]
     # Records without text say nothing about either side.
-    controls = [document for document in documents if document.split is Split.CONTROL and document.text.strip()]
-    if controls and all(control.content_hash in target_of for control in controls):
+    if any(control.content_hash not in target_of and control.text.strip() for control in controls):
+        return
+    controls = [control for control in controls if control.text.strip()]
+    if controls:
         first = controls[0]
         others = f", and so are the {len(controls) - 1} other controls" if len(controls) > 1 else ""
         raise TextError(
@@ -103,18 +121,15 @@ def _refuse_controls_that_are_targets(documents: Sequence[Document]) -> None:
 
 def _named_files(files: Sequence[SourceFile]) -> Iterator[tuple[SourceFile, str]]:
     """Each file with its name, lengthened by parent folders as long as another file has the same one."""
-    depth = {file.path: len(Path(file.relative).parts) for file in files}
-    names = {file.path: file.relative for file in files}
-    while True:
-        counts = Counter(names.values())
-        clashing = [path for path, name in names.items() if counts[name] > 1]
-        if not clashing:
-            break
-        for path in clashing:
-            depth[path] += 1
-            names[path] = "/".join(path.parts[-depth[path] :])
-    for file in files:
-        yield file, _printable(names[file.path])
+    names, depth = [file.relative for file in files], dict[int, int]()
+    counts = Counter(names)
+    while clashing := [number for number, name in enumerate(names) if counts[name] > 1]:
+        for number in clashing:
+            depth[number] = depth.get(number, len(PurePath(files[number].relative).parts)) + 1
+            names[number] = "/".join(PurePath(files[number].path).parts[-depth[number] :])
+        counts = Counter(names)
+    for file, name in zip(files, names, strict=True):
+        yield file, _printable(name)
 
 
 def _printable(name: str) -> str:
@@ -122,16 +137,15 @@ def _printable(name: str) -> str:
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
-def _readable_records(file: SourceFile) -> list[Record]:
-    if file.url is None:
-        records = list(read_records(file.path))
-    else:
-        with fetched(file.url) as here:
-            records = list(read_records(here))
-    if not any(record.text.strip() for record in records):
+def _readable_records(file: SourceFile) -> Iterator[Record]:
+    has_text = False
+    with nullcontext(Path(file.path)) if file.url is None else fetched(file.url) as here:
+        for record in read_records(here):
+            has_text = has_text or bool(record.text.strip())
+            yield record
+    if not has_text:
         where = file.url or file.path
         raise TextError(f"{where} holds no text (it is empty or only white space); remove it or fill it.")
-    return records
 
 
 def _unused(name: str, taken: set[str]) -> str:

@@ -9,6 +9,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import repeat
 from typing import NamedTuple
 
 import numpy as np
@@ -212,5 +213,6 @@ def _passing_over(
             is_finished = finished.holds_places(document.name, starts)
             found[document.split] += int(is_finished.sum())
             starts = starts[~is_finished]
-        for char_start in starts.tolist():
-            yield WindowStart(document, char_start)
+        if starts.size:
+            # Read once, and forgotten with its last window.
+            yield from map(WindowStart, repeat(document.held()), starts.tolist())

@@ -2,8 +2,9 @@
 
 import glob
 import os
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+from pathlib import Path, PurePath
 from typing import NamedTuple
 
 from rote.corpus.formats import SUFFIXES
@@ -16,7 +17,7 @@ from rote.files import require_regular
 class SourceFile(NamedTuple):
     """A file to read: its absolute path, and its path relative to the source it was found through."""
 
-    path: Path
+    path: str
     relative: str
     url: str | None = None
     """Where it is, if not on this machine; `path` then only tells it from others."""
@@ -28,52 +29,58 @@ def find_files(sources: Sequence[str | Path]) -> list[SourceFile]:
     Inside folders and globs, hidden entries and files with other endings are passed over; a file named outright
     must be of a kind that can be read.
     """
-    files: dict[Path, SourceFile] = {}
+    files: dict[str, SourceFile] = {}
+    real_folder = cache(os.path.realpath)
     for source in sources:
         for file in _files_of(source):
             if file.url is not None:
                 files.setdefault(file.path, file)
                 continue
             # The same file through a link, or through two sources, is one text.
-            here = Path(os.path.abspath(file.path))
-            if not dataset_folders(here):
+            here = os.path.abspath(file.path)
+            if not (os.path.isdir(here) and dataset_folders(Path(here))):
                 _require_regular(here)
-            files.setdefault(Path(os.path.realpath(here)), SourceFile(here, file.relative))
+            folder, name = os.path.split(here)
+            real = os.path.realpath(here) if os.path.islink(here) else os.path.join(real_folder(folder), name)
+            files.setdefault(real, SourceFile(here, file.relative))
     return list(files.values())
 
 
-def _require_regular(path: Path) -> None:
+def _require_regular(path: str) -> None:
     try:
         require_regular(path)
     except OSError as error:
         raise TextError(f"{path} cannot be read: {error.strerror}.") from error
 
 
-def _files_of(source: str | Path) -> list[SourceFile]:
+def _files_of(source: str | Path) -> Iterable[SourceFile]:
     path = Path(os.path.expanduser(source))
     if is_url(source) and not os.path.lexists(path):
-        found = [SourceFile(Path(url), relative, url) for url, relative in list_url(str(source), _is_readable_name)]
+        found = [
+            SourceFile(str(Path(url)), relative, url) for url, relative in list_url(str(source), _is_readable_name)
+        ]
         return _require(found, f"URL {source}")
     if os.path.isdir(path):
         if datasets := dataset_folders(path):
-            return [SourceFile(one, one.relative_to(path.parent).as_posix()) for one in datasets]
+            return [SourceFile(str(one), one.relative_to(path.parent).as_posix()) for one in datasets]
         return _require(list(_walk(path, base=path)), f"Folder {source}")
     if os.path.lexists(path):
         if path.suffix.lower() not in SUFFIXES:
             raise TextError(f"{source} cannot be read as text; rote reads {', '.join(SUFFIXES)}.")
-        return [SourceFile(path, path.name)]
+        return [SourceFile(str(path), path.name)]
     if glob.has_magic(str(path)):
         return _require(list(_match(path)), f"Pattern {source}")
     raise TextError(f"Text {source} does not exist; check the path.")
 
 
 def _walk(folder: Path, *, base: Path) -> Iterator[SourceFile]:
-    found: list[Path] = []
+    found: list[str] = []
     for parent, folders, names in os.walk(folder, onerror=_refuse):
         folders[:] = [name for name in folders if not name.startswith(".")]
-        found += [Path(parent, name) for name in names if _is_readable_name(name)]
-    for path in sorted(found):
-        yield SourceFile(path, path.relative_to(base).as_posix())
+        found += [os.path.join(parent, name) for name in names if _is_readable_name(name)]
+    # By folder and then by name: a/z.txt comes before a-b/c.txt.
+    for path in sorted(found, key=lambda path: path.split(os.sep)):
+        yield SourceFile(path, PurePath(os.path.relpath(path, base)).as_posix())
 
 
 def _match(pattern: Path) -> Iterator[SourceFile]:
@@ -84,11 +91,11 @@ def _match(pattern: Path) -> Iterator[SourceFile]:
         if os.path.isdir(match):
             yield from _walk(match, base=base)
         elif _is_readable_name(match.name):
-            yield SourceFile(match, match.relative_to(base).as_posix())
+            yield SourceFile(str(match), match.relative_to(base).as_posix())
 
 
 def _is_readable_name(name: str) -> bool:
-    return not name.startswith(".") and Path(name).suffix.lower() in SUFFIXES
+    return not name.startswith(".") and os.path.splitext(name)[1].lower() in SUFFIXES
 
 
 def _require(files: list[SourceFile], what: str) -> list[SourceFile]:

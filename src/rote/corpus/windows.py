@@ -5,7 +5,6 @@ tokens are kept, as in the published studies. So windows do not depend on each o
 (`<document>@<char_start>`) names the same tokens in every run with the same text, tokenizer and options.
 """
 
-import itertools
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,6 +23,7 @@ CHARACTERS_PER_TOKEN = 8
 CUT_MARGIN_CHARACTERS = 256
 """A token this far before the cut cannot have been shaped by it, even in a text without spaces."""
 SLICES_PER_BATCH = 512
+CHARACTERS_PER_BATCH = 1 << 24
 
 ChoiceName = Literal["all", "limit", "sample"]
 WORD_BREAK = re.compile(r"\S\s+\S")
@@ -167,18 +167,32 @@ def cut_starts(
     starts: Iterable[WindowStart], tokenizer: Tokenizer, options: WindowOptions, *, bos_id: int | None
 ) -> Iterator[Window | ShortWindow]:
     """One window, or the news that it is short, for each start and in the same order; tokenised in batches."""
-    remaining = iter(starts)
     needed = options.tokens - (0 if bos_id is None else 1)
-    while batch := list(itertools.islice(remaining, SLICES_PER_BATCH)):
+    for batch in _batches(starts):
         for start, encoding in zip(batch, _encode_from(batch, tokenizer, needed=needed), strict=True):
             yield _window(start, encoding, options, bos_id=bos_id)
 
 
+def _batches(starts: Iterable[WindowStart]) -> Iterator[list[WindowStart]]:
+    """SLICES_PER_BATCH starts each, or fewer where their texts, which are held meanwhile, are long."""
+    batch, texts, characters = list[WindowStart](), set[str](), 0
+    for start in starts:
+        is_of_another_text = start.document.name not in texts
+        characters += start.document.characters * is_of_another_text
+        if len(batch) == SLICES_PER_BATCH or (batch and is_of_another_text and characters > CHARACTERS_PER_BATCH):
+            yield batch
+            batch, texts, characters = [], set(), start.document.characters
+        batch.append(start)
+        texts.add(start.document.name)
+    if batch:
+        yield batch
+
+
 def starts_of(document: Document, options: WindowOptions) -> range:
     """The characters at which windows of a document may begin."""
-    if options.stride_chars is None or not document.text:
+    if options.stride_chars is None or not document.characters:
         return range(1)
-    return range(0, len(document.text), options.stride_chars)
+    return range(0, document.characters, options.stride_chars)
 
 
 def _encode_from(starts: Sequence[WindowStart], tokenizer: Tokenizer, *, needed: int) -> list[Encoding]:
@@ -209,7 +223,7 @@ def _is_settled(start: WindowStart, length: int, encoding: Encoding, *, needed: 
     A cut in the middle of a word invents tokens, so the last wanted token must lie before a word break or far
     from the cut.
     """
-    if start.char_start + length >= len(start.document.text):
+    if start.char_start + length >= start.document.characters:
         return True
     if len(encoding.ids) < needed:
         return False

@@ -81,8 +81,8 @@ def _described(command: AuditCommand, options: AuditOptions, command_line: tuple
         raise TextError(f"{command.book} holds {len(documents)} texts; give a file with one.")
     controls = read_documents(command.control, split=Split.CONTROL) if command.control else []
     return AuditRun(
-        book=documents[0],
-        controls=tuple(controls),
+        book=documents[0].held(),
+        controls=tuple(control.held() for control in controls),
         model={"model": command.model, "endpoint": command.endpoint},
         options=options,
         out=command.out,

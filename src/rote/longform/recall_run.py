@@ -92,7 +92,7 @@ def _manifest(
     return build_manifest(
         config=config,
         texts={
-            name: {"content_hash": text.content_hash, "characters": len(text.text)}
+            name: {"content_hash": text.content_hash, "characters": text.characters}
             for name, text in ((book.name, book), (f"generation:{generation.name}", generation))
         },
         model={},

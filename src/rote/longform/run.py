@@ -157,7 +157,7 @@ def _manifest(run: AuditRun, result: AuditResult, journal: Journal, *, seconds: 
     return build_manifest(
         config=asdict(run.options),
         texts={
-            text.name: {"split": text.split, "hash": text.content_hash, "characters": len(text.text)}
+            text.name: {"split": text.split, "hash": text.content_hash, "characters": text.characters}
             for text in (run.book, *run.controls)
         },
         model=run.model,

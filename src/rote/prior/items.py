@@ -53,7 +53,7 @@ def read_items(config: PriorConfig, model: LanguageModel) -> PriorItems:
         return _pairs(Path(config.pairs), model, config)
     if config.run is not None:
         return _scanned(config.run, model, config)
-    documents = read_corpus(config.text, config.control)
+    documents = [document.held() for document in read_corpus(config.text, config.control)]
     return _windows(documents, model, config) if config.spans is None else _spans(documents, model, config)
 
 

@@ -47,7 +47,7 @@ def prior_to_folder(
 ) -> PriorRun:
     """Run or resume what `config` describes. `say` is given sentences for the user before the long part. `model` stands
     for the one that `config` names, where it is in memory already."""
-    reference = read_documents(config.prior_text, split=Split.CONTROL)
+    reference = [document.held() for document in read_documents(config.prior_text, split=Split.CONTROL)]
     with progress.phase(f"loading {config.model}"):
         model = model or open_model(config.model, revision=config.revision, dtype=config.dtype, device=config.device)
     with progress.phase("reading what to score"):
@@ -158,7 +158,7 @@ def _texts(documents: Sequence[Document], *, prefix: str = "") -> dict[str, Any]
         f"{prefix}{document.name}": {
             "split": str(document.split),
             "content_hash": document.content_hash,
-            "characters": len(document.text),
+            "characters": document.characters,
         }
         for document in documents
     }

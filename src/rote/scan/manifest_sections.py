@@ -34,7 +34,7 @@ def texts_section(
         document.name: {
             "split": str(document.split),
             "content_hash": document.content_hash,
-            "characters": len(document.text),
+            "characters": document.characters,
             "windows": windows.get(document.name, 0),
             "short_windows": short.get(document.name, 0),
             **_known_copies(copies.get(document.name, set())),

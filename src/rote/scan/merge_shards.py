@@ -166,7 +166,7 @@ def _rows(files: Sequence[Path]) -> Iterator[Row]:
 
 def _documents(run: StoredRun) -> Iterator[Document]:
     for row in _rows(() if run.texts_file is None else (run.texts_file,)):
-        yield Document(row["name"], row["text"], Split(row["split"]), row["content_hash"])
+        yield Document.from_text(row["name"], row["text"], split=Split(row["split"]), content_hash=row["content_hash"])
 
 
 def _order(shards: Sequence[StoredShard], config: RunConfig) -> Order:

@@ -35,7 +35,7 @@ LOGIT_BYTES = 12
 AUDIT_SHARE = 0.045
 AUDIT_LEAST = 100
 """As in `search/sizing.py`, `scan/score.py` and `scan/options.py`, which decide; a test compares."""
-PEAK_SHARE = 0.83
+PEAK_SHARE = 0.78
 """Entries that memorized text takes at its peak, of the worst case; slots that then do not fit become fewer."""
 STEPS_OF_ORDINARY_TEXT = 11
 LOST_SHARE = 0.75
@@ -157,11 +157,13 @@ def predict(scan: Scan, shape: ModelShape, *, gpus: int, costs: Costs, gpu_bytes
 def work_of(scan: Scan, *, slots: "Slots", costs: Costs) -> tuple[Work, Work, Work]:
     """First forwards, greedy answers, and searches: of audited windows, and of memorized ones to full depth."""
     chunks = math.ceil(scan.windows / WINDOWS_PER_CHUNK)
-    greedy = (scan.windows - scan.memorized) * costs.greedy_evals
+    greedy = (scan.windows - scan.memorized) * min(costs.greedy_evals, scan.suffix_tokens)
     lost = LOST_SHARE * min(scan.memorized, slots.first) if slots.steady < slots.first else 0.0
-    searched = (scan.memorized + lost) * scan.memorized_evals + scan.audited * costs.audited_evals
-    deepest = scan.suffix_tokens - 1 if scan.memorized else STEPS_OF_ORDINARY_TEXT
-    steps = max(searched / (slots.steady * (scan.beam_width - 1)), deepest)
+    # What was measured with longer suffixes and wider beams can be more than a search to the end takes here.
+    audited = scan.audited * min(costs.audited_evals, scan.memorized_evals)
+    searched = (scan.memorized + lost) * scan.memorized_evals + audited
+    deepest = scan.suffix_tokens - 1 if scan.memorized else min(STEPS_OF_ORDINARY_TEXT, scan.suffix_tokens - 1)
+    steps = max(searched / (slots.steady * max(1, scan.beam_width - 1)), deepest)
     first = scan.windows * scan.first_tokens
     return (
         Work(math.ceil(scan.windows / WINDOWS_PER_FORWARD), first, scan.windows * scan.suffix_tokens, scan.windows),
@@ -227,10 +229,12 @@ def _peak_bytes(scan: Scan, shape: ModelShape, gpus: int) -> int:
 
 def _worst_bytes(scan: Scan, shape: ModelShape, gpus: int) -> int:
     """A slot with every entry in use."""
-    entries = scan.prefix_tokens + (scan.suffix_tokens - 1) * (scan.beam_width + 1)
+    lanes = scan.beam_width + 1
+    entries = scan.prefix_tokens + (lanes + 1) * max(scan.suffix_tokens - 1, 1) + lanes
     return entries * shape.bytes_per_entry // gpus
 
 
 def _slot_bytes(scan: Scan, shape: ModelShape, gpus: int) -> int:
+    """A slot as ordinary text uses it; of short windows, no more than all of it."""
     entries = scan.prefix_tokens + scan.suffix_tokens + ENTRIES_PER_LANE * (scan.beam_width + 1)
-    return entries * shape.bytes_per_entry // gpus
+    return min(entries * shape.bytes_per_entry // gpus, _worst_bytes(scan, shape, gpus))

@@ -1,7 +1,7 @@
 """Many workers, as Ray actors: the driver deals out chunks of windows, takes rows back, and stays the only writer.
 
 Actors and machines may die at any time. Ray starts an actor again and repeats its chunk; a worker that has nothing left
-to do repeats the oldest chunk that somebody else holds. Rows of a window that is settled already are dropped.
+to do repeats a chunk that others hold. Rows of a window that is settled already are dropped.
 """
 
 import os
@@ -95,7 +95,8 @@ class RayExecutor:
             actor.prepare.remote(): (number, None) for number, actor in enumerate(actors)
         }
         chunk_windows: dict[int, int] = {}
-        while not deal.is_settled or any(chunk is None for _, chunk in running.values()):
+        # Not for a worker that is still to come: its machine may be gone.
+        while not deal.is_settled:
             (done, *_), _ = ray.wait(list(running), num_returns=1)
             number, chunk = running.pop(done)
             answer = _received(ray, done, chunk)
@@ -133,7 +134,8 @@ class Deal:
         return self._is_dealt_out and not self._pending
 
     def chunk_for(self, worker: int, size: int) -> Chunk | None:
-        """New windows, while there are any; then the oldest chunk of others for whoever has nothing left to do."""
+        """New windows, while there are any; then, for whoever has nothing left to do, the chunk that the fewest others
+        hold, the oldest of them: all who hold it may be lost."""
         held = sum(worker in chunk.holders for chunk in self._out)
         if held < CHUNKS_AHEAD and not self._is_dealt_out:
             if windows := list(islice(self._rest, size)):
@@ -143,7 +145,7 @@ class Deal:
             self._is_dealt_out = True
         if held:
             return None
-        repeated = next((chunk for chunk in self._out if len(chunk.holders) == 1), None)
+        repeated = min(self._out, key=lambda chunk: len(chunk.holders), default=None)
         if repeated is not None:
             repeated.holders.add(worker)
         return repeated

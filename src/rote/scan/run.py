@@ -110,6 +110,7 @@ def open_session(config: RunConfig, identity: Mapping[str, Any], *, fresh: bool 
         continuations=continuations_schema(config),
         fresh=fresh,
         part_rows=config.part_windows,
+        stride=config.prefix_tokens + config.suffix_tokens if config.pairs else config.stride_chars,
     )
 
 
@@ -168,7 +169,7 @@ class _Scan:
 
     def _measure(self) -> dict[str, float]:
         """All windows that are missing; how long it took."""
-        started, stored = time.monotonic(), stored_so_far(self.session.path, self.fitted)
+        started, stored = time.monotonic(), stored_so_far(self.session, self.fitted)
         windows = self.source.selection.most
         self.progress.start(windows, stored.windows)
         executor = executor_of(self.model, self.fitted, windows=windows - stored.windows, tell=self.progress.remark)

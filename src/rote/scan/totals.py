@@ -11,6 +11,7 @@ from rote.scan.options import RunConfig
 from rote.scan.screen import DENSITY_NEAR_FLOOR, NEAR_FLOOR, Screen, screen_of
 from rote.stats.audited import Stratum, expected_missed, missed_at_most
 from rote.store.read import read_run
+from rote.store.session import RunSession
 from rote.types import Split
 
 PAIRS_LISTED = 100
@@ -44,13 +45,15 @@ def totals_of(path: Path, config: RunConfig) -> dict[str, Any]:
     return totals
 
 
-def stored_so_far(path: Path, config: RunConfig) -> Stored:
+def stored_so_far(session: RunSession, config: RunConfig) -> Stored:
     """Counts of a run's rows, before it goes on."""
-    results = read_run(path).scan_results()
-    is_audited = pl.lit(False)
-    if "near" in config.measures:
-        is_audited = pl.col("was_screened") & (pl.col("stop_reason") != "screened")
-    return Stored(*_collected(results.select(pl.len(), is_audited.sum().alias("audited"))).row(0))
+    tables = session.tables() if "near" in config.measures else []
+    return Stored(len(session.finished), sum(map(_audited_in, tables)))
+
+
+def _audited_in(table: Path) -> int:
+    rows = pl.read_parquet(table, columns=["was_screened", "stop_reason"], glob=False, hive_partitioning=False)
+    return rows.filter(pl.col("was_screened") & (pl.col("stop_reason") != "screened")).height
 
 
 def windows_by_split(path: Path) -> dict[Split, int]:

@@ -1,14 +1,16 @@
-"""A set of window ids in 16 bytes each: tens of millions of them fit into memory, and thousands are looked up at once.
+"""A set of window ids that weighs what its gaps weigh: a scan that has finished ten million windows of texts, in about
+the order of the texts, holds a few numbers a document.
 
-What is kept of an id is a key of 128 bits. The key of `<document>@<start>` is the hash of the document's name, plus the
-start: the keys of a whole document are a sum of arrays. That two of 10^8 windows share a key has a chance below 10^-20.
+What is kept of an id is a key of 126 bits. The key of `<document>@<start>` is the hash of the document's name, plus the
+start: the keys of a whole document are a sum of arrays, and windows that lie a stride apart become one interval. That
+two of 10^8 windows share a key has a chance below 10^-20.
 """
 
 import hashlib
 import re
-import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -18,82 +20,139 @@ from numpy.typing import NDArray
 
 KEY_COLUMNS = ("window_id", "document", "char_start")
 RECENT = 1 << 16
-"""Keys that are held as a Python set before they join the sorted array."""
+"""Keys that are held one by one before they join the intervals."""
 KEY_BYTES = 16
-_PLACE = re.compile(r"(.*)@(0|[1-9][0-9]{0,17})", re.DOTALL | re.ASCII)
+PLACE_BITS = 63
+"""Places are below 2^63: a hash of 62 bits, plus a start."""
+_PLACE = re.compile(r"(.*[@#])(0|[1-9][0-9]{0,17})", re.DOTALL | re.ASCII)
 
-Keys = NDArray[np.uint64]
-"""[2, ids]."""
-NO_KEYS: Keys = np.empty((2, 0), np.uint64)
+Numbers = NDArray[np.uint64]
+Keys = Numbers
+"""[2, ids]: hashes of documents, and places."""
+
+
+class _Intervals(NamedTuple):
+    """Disjoint and sorted, by document and `low`; `high` is the first place behind one. Places are turned."""
+
+    documents: Numbers
+    low: Numbers
+    high: Numbers
+
+    def select(self, which: NDArray[np.int64] | NDArray[np.bool_]) -> "_Intervals":
+        return _Intervals(*(column[which] for column in self))
 
 
 class IdSet:
-    """Ids as sorted keys, and the newest ones as they come."""
+    """Ids as intervals of keys, and the newest ones as they come. What it holds does not depend on `stride`; what it
+    weighs does."""
 
-    def __init__(self, ids: Iterable[str] = ()) -> None:
+    def __init__(self, ids: Iterable[str] = (), *, stride: int = 1) -> None:
+        self._stride, self._span = np.uint64(stride), np.uint64((1 << PLACE_BITS) // stride + 1)
         self._recent: set[bytes] = set()
-        self._sorted = NO_KEYS  # by the second half
+        self._intervals = _Intervals(*np.empty((3, 0), np.uint64))
         self.update(ids)
 
     def update(self, ids: Iterable[str]) -> None:
         for window_id in ids:
             self._recent.add(_key(window_id))
             if len(self._recent) >= RECENT:
-                self.add_keys(_keys(self._recent))
+                self._join(_keys(self._recent))
                 self._recent = set()
 
-    def add_keys(self, keys: Keys) -> None:
-        """Many at once: everything is sorted again."""
-        together = np.concatenate([self._sorted, keys], axis=1)
-        self._sorted = together[:, np.argsort(together[1], kind="stable")]
+    def add_keys(self, pieces: Iterable[Keys]) -> None:
+        """Many at once; sorted some pieces at a time, so that neither time nor memory grows with all of them."""
+        waiting: list[Keys] = []
+        for keys in pieces:
+            waiting.append(keys)
+            if sum(one.shape[1] for one in waiting) >= RECENT:
+                self._join(np.concatenate(waiting, axis=1))
+                waiting = []
+        if waiting:
+            self._join(np.concatenate(waiting, axis=1))
+
+    @property
+    def pieces(self) -> int:
+        """What memory grows with: intervals, and the newest keys."""
+        return self._intervals.low.size + len(self._recent)
 
     def __len__(self) -> int:
-        return int(self._sorted.shape[1]) + len(self._recent)
+        return int((self._intervals.high - self._intervals.low).sum()) + len(self._recent)
 
     def __contains__(self, window_id: str) -> bool:
         key = _key(window_id)
-        return key in self._recent or bool(self._are_sorted_in(_keys([key]))[0])
+        return key in self._recent or bool(self._are_in_intervals(_keys([key]))[0])
 
     def holds_places(self, document: str, char_starts: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Which windows `<document>@<start>` are in the set."""
         keys = place_keys(document, char_starts)
-        held = self._are_sorted_in(keys)
+        held = self._are_in_intervals(keys)
         if self._recent:
             joined = keys.T.tobytes()
             places = range(0, len(joined), KEY_BYTES)
             held |= np.array([joined[at : at + KEY_BYTES] in self._recent for at in places], bool)
         return held
 
-    def _are_sorted_in(self, keys: Keys) -> NDArray[np.bool_]:
-        held = np.zeros(keys.shape[1], bool)
-        places, asked = np.searchsorted(self._sorted[1], keys[1]), np.arange(keys.shape[1])
-        while (asked := asked[places[asked] < self._sorted.shape[1]]).size:
-            first, second = self._sorted[:, places[asked]] == keys[:, asked]
-            held[asked] = first & second
-            # Another one may be equal in the half that they are sorted by.
-            asked = asked[second & ~first]
-            places[asked] += 1
-        return held
+    def _are_in_intervals(self, keys: Keys) -> NDArray[np.bool_]:
+        """Of keys of one document."""
+        documents, low, high = self._intervals
+        own = slice(*(int(np.searchsorted(documents, keys[0, :1], side).sum()) for side in ("left", "right")))
+        low, high, asked = low[own], high[own], self._turned(keys[1])
+        if not low.size:
+            return np.zeros(asked.size, bool)
+        before = np.searchsorted(low, asked, "right")
+        return np.asarray((before > 0) & (asked < high[before - 1]))
+
+    def _join(self, keys: Keys) -> None:
+        """Intervals of all that is held and the keys, which may be held already."""
+        turned = self._turned(keys[1])
+        single, held = _Intervals(keys[0], turned, turned + np.uint64(1)), self._intervals.low.size
+        both = _Intervals(*map(np.concatenate, zip(self._intervals, single, strict=True)))
+        order = np.lexsort((both.low, both.documents))  # stable: an interval comes before keys that begin where it does
+        both, is_interval = both.select(order), order < held
+        both = both.select(is_interval | ~_are_repeated(both, is_interval))
+        if both.low.size:
+            begins = (both.documents[1:] != both.documents[:-1]) | (both.low[1:] != both.high[:-1])
+            firsts = np.append(0, np.flatnonzero(begins) + 1)
+            lasts = np.append(firsts[1:], both.low.size) - 1
+            both = _Intervals(both.documents[firsts], both.low[firsts], both.high[lasts])
+        self._intervals = both
+
+    def _turned(self, places: Numbers) -> Numbers:
+        """Places a stride apart as numbers that follow each other; no two places become one number."""
+        return np.asarray(places % self._stride * self._span + places // self._stride)
+
+
+def _are_repeated(both: _Intervals, is_interval: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Which of some sorted intervals and keys lie in the interval before them, or are equal to the key before them."""
+    documents, low, high = both
+    interval_before = np.maximum.accumulate(np.where(is_interval, np.arange(low.size), -1))
+    is_inside = (interval_before >= 0) & (documents[interval_before] == documents) & (low < high[interval_before])
+    is_inside[1:] |= (documents[1:] == documents[:-1]) & (low[1:] == low[:-1])
+    return np.asarray(is_inside)
 
 
 def place_keys(document: str, char_starts: NDArray[np.int64]) -> Keys:
     """The keys of the windows of one document."""
-    first, second = np.frombuffer(_document_hash(document), np.uint64)
-    return np.stack([np.full(char_starts.size, first), char_starts.astype(np.uint64) + second])
+    hashed, first = np.frombuffer(_document_key(f"{document}@"), np.uint64)
+    return np.stack([np.full(char_starts.size, hashed), char_starts.astype(np.uint64) + first])
 
 
-def keys_of_file(file: pq.ParquetFile) -> Keys:
-    """The keys of all windows of a table."""
-    table = file.read(columns=[name for name in KEY_COLUMNS if name in file.schema_arrow.names])
-    ids = table.column("window_id")
-    if len(table.column_names) < len(KEY_COLUMNS):
+def keys_of_file(file: pq.ParquetFile) -> Iterator[Keys]:
+    """The keys of all windows of a table, some at a time."""
+    columns = [name for name in KEY_COLUMNS if name in file.schema_arrow.names]
+    return map(_keys_of_rows, file.iter_batches(batch_size=RECENT, columns=columns))
+
+
+def _keys_of_rows(rows: pa.RecordBatch) -> Keys:
+    ids = rows.column("window_id")
+    if rows.num_columns < len(KEY_COLUMNS):
         return _keys(map(_key, ids.to_pylist()))
-    document, start = table.column("document"), table.column("char_start")
+    document, start = rows.column("document"), rows.column("char_start")
     is_place = pc.equal(ids, pc.binary_join_element_wise(document, start.cast(pa.string()), "@"))
     if not pc.all(is_place).as_py():
         return _keys(map(_key, ids.to_pylist()))
-    codes = document.combine_chunks().dictionary_encode()
-    keys = _keys(map(_document_hash, codes.dictionary.to_pylist()))[:, codes.indices.to_numpy()]
+    codes = document.dictionary_encode()
+    keys = _keys(_document_key(f"{name}@") for name in codes.dictionary.to_pylist())[:, codes.indices.to_numpy()]
     keys[1] += start.to_numpy().astype(np.uint64)
     return keys
 
@@ -103,15 +162,21 @@ def _keys(keys: Iterable[bytes]) -> Keys:
 
 
 def _key(window_id: str) -> bytes:
+    """Of a place in a document (`book.txt@120`, `rows.npy#7`), or of any other name."""
     place = _PLACE.fullmatch(window_id)
     if place is None:
-        return hashlib.blake2b(window_id.encode(), digest_size=KEY_BYTES, person=b"rote id").digest()
-    base = _document_hash(place[1])
-    half = KEY_BYTES // 2
-    second = (int.from_bytes(base[half:], sys.byteorder) + int(place[2])) % (1 << 64)
-    return base[:half] + second.to_bytes(half, sys.byteorder)
+        return _hashed(window_id, b"rote id")
+    hashed, first = np.frombuffer(_document_key(place[1]), np.uint64)
+    return np.array([hashed, first + np.uint64(int(place[2]))]).tobytes()
 
 
 @lru_cache(maxsize=1024)
-def _document_hash(name: str) -> bytes:
-    return hashlib.blake2b(name.encode(), digest_size=KEY_BYTES, person=b"rote document").digest()
+def _document_key(name: str) -> bytes:
+    """The key of the place 0 of a document; the name ends with what stands before the number."""
+    return _hashed(name, b"rote document")
+
+
+def _hashed(name: str, kind: bytes) -> bytes:
+    digest = hashlib.blake2b(name.encode(), digest_size=KEY_BYTES, person=kind).digest()
+    hashed, first = np.frombuffer(digest, np.uint64)
+    return np.array([hashed, first >> np.uint64(2)]).tobytes()

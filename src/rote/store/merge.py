@@ -1,8 +1,8 @@
 """Parts into one file in window order, without ever holding more than a chunk of rows."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -17,39 +17,49 @@ from rote.store.parquet_tables import parquet_writer, read_table
 ROWS_PER_CHUNK = 32_768
 MOST_CHARACTERS = 1 << 40
 """No document has as many."""
+MARK_EVERY = 64
+"""Of the windows of a part, in order, the place of every so manieth is held; chunks begin at such places."""
+NO_PLACE = np.iinfo(np.int64).max
+NOWHERE = (NO_PLACE, -NO_PLACE)
+"""Lowest and highest place in an empty part."""
+
+Bounds = tuple[int, int]
+"""The first place of a stretch, and the first behind it."""
 
 
-class ByPlace(NamedTuple):
-    """Windows in the order of their documents and, inside one, of their first characters."""
+class ByPlace:
+    """`windows` windows in the order of their `documents` and, inside one, of their first characters."""
 
-    documents: Sequence[str]
-    windows: int
-    """How many windows the run has."""
+    def __init__(self, documents: Iterable[str], windows: int) -> None:
+        self.windows = windows
+        self._numbers = {name: number for number, name in enumerate(documents)}
 
     def places(self, path: Path) -> NDArray[np.int64]:
         """The place of every window of a part among all that documents could have."""
         with pq.ParquetFile(path) as file:
             table = file.read(columns=["document", "char_start"])
-        documents = pc.index_in(table.column("document"), value_set=pa.array(self.documents, type=pa.string()))
-        assert documents.null_count == 0, "a window of a document that the run does not have"
-        numbers = documents.to_numpy().astype(np.int64)
-        places: NDArray[np.int64] = numbers * MOST_CHARACTERS + table.column("char_start").to_numpy()
-        return places
+        # A part is of few documents, a run perhaps of a million.
+        documents = table.column("document").combine_chunks().dictionary_encode()
+        numbers = np.array([self._numbers[name] for name in documents.dictionary.to_pylist()], np.int64)
+        starts = table.column("char_start").to_numpy()
+        return np.asarray(numbers[documents.indices.to_numpy()] * MOST_CHARACTERS + starts)
 
 
-class ByList(NamedTuple):
-    """Windows in the order of a list of all their ids."""
+class ByList:
+    """Windows in the order of all their ids."""
 
-    ids: pa.Array
+    def __init__(self, ids: Iterable[str]) -> None:
+        self._places: dict[str, int] = {}
+        for window_id in ids:
+            self._places.setdefault(window_id, len(self._places))
 
     @property
     def windows(self) -> int:
-        return len(self.ids)
+        return len(self._places)
 
     def places(self, path: Path) -> NDArray[np.int64]:
-        found = pc.index_in(stored_ids(path), value_set=self.ids)
-        places: NDArray[np.int64] = pc.fill_null(found.cast(pa.int64()), -1).to_numpy(zero_copy_only=False)
-        return places
+        """The place of every window of a part, -1 for those that nobody asked for."""
+        return np.array([self._places.get(window_id, -1) for window_id in stored_ids(path).to_pylist()], np.int64)
 
 
 Order = Sequence[str] | ByPlace
@@ -57,40 +67,47 @@ Order = Sequence[str] | ByPlace
 
 
 class MergePlan:
-    """The place in the output of every window of the run, by the part it is in: a number for each is all that is held.
+    """Which part holds which stretch of the order. What is held of every window is a sixty-fourth of a number.
 
-    `order` None keeps windows as they were written.
+    `order` None keeps windows as they were written. Every window is in one part, and all of them are there.
     """
 
     def __init__(self, parts: Sequence[Path], order: Order | None) -> None:
-        wanted = _order(parts, order)
-        self._parts = parts
-        self._places = [wanted.places(path) for path in parts]
-        self._sorted = np.sort(np.concatenate([np.empty(0, np.int64), *self._places]))
-        _require_same_windows(self._sorted, wanted.windows)
+        self._parts, self._order = parts, _order(parts, order)
+        marks, ends, stored, known = list[NDArray[np.int64]](), list[tuple[int, int]](), 0, 0
+        for path in parts:
+            places = np.sort(self._order.places(path))
+            stored, known = stored + places.size, known + int((places >= 0).sum())
+            marks.append(places[::MARK_EVERY])
+            ends.append((int(places[0]), int(places[-1])) if places.size else NOWHERE)
+        self._marks = np.unique(np.concatenate([np.empty(0, np.int64), *marks]))
+        self._lowest, self._highest = np.array(ends, np.int64).reshape(-1, 2).T
+        self.windows = stored
+        self._require_none_twice()
+        _require_all(self._order.windows, stored, known)
 
-    @property
-    def windows(self) -> int:
-        return len(self._sorted)
+    def chunks(self, windows_per_chunk: int) -> Iterator[tuple[Bounds, list[int]]]:
+        """Slices of the order, of about so many windows, with the indices of the parts that can hold any of it."""
+        marks = self._marks[:: max(1, windows_per_chunk // MARK_EVERY)].tolist()
+        for first, behind in pairwise([*marks, NO_PLACE]):
+            is_touched = (self._lowest < behind) & (self._highest >= first)
+            yield (first, behind), np.flatnonzero(is_touched).tolist()
 
-    def chunks(self, windows_per_chunk: int) -> Iterator[tuple[tuple[int, int], list[int]]]:
-        """First and last place of each slice of the order, with the indices of the parts that can hold any of it."""
-        held = [index for index, places in enumerate(self._places) if places.size]
-        lowest = np.array([self._places[index].min() for index in held])
-        highest = np.array([self._places[index].max() for index in held])
-        for start in range(0, self.windows, windows_per_chunk):
-            inside = self._sorted[start : start + windows_per_chunk]
-            first, last = int(inside[0]), int(inside[-1])
-            yield (first, last), [held[index] for index in np.flatnonzero((lowest <= last) & (highest >= first))]
-
-    def rows(self, index: int, path: Path, bounds: tuple[int, int]) -> pa.Table:
+    def rows(self, index: int, path: Path, bounds: Bounds) -> pa.Table:
         """The rows at `path`, a table of part `index`, whose windows lie within `bounds`, each with its place."""
-        table = _read(path)
-        row_of_window = pc.index_in(table.column("window_id"), value_set=stored_ids(self._parts[index]))
-        places = pc.take(pa.array(self._places[index]), row_of_window)
-        first, last = bounds
-        is_inside = pc.and_(pc.greater_equal(places, first), pc.less_equal(places, last))
+        table, first_part = _read(path), self._parts[index]
+        row_of_window = pc.index_in(table.column("window_id"), value_set=stored_ids(first_part))
+        places = pc.take(pa.array(self._order.places(first_part)), row_of_window)
+        first, behind = bounds
+        is_inside = pc.and_(pc.greater_equal(places, first), pc.less(places, behind))
         return table.append_column("position", places).filter(is_inside)
+
+    def _require_none_twice(self) -> None:
+        for (first, behind), indices in self.chunks(ROWS_PER_CHUNK):
+            places = np.concatenate([self._order.places(self._parts[index]) for index in indices])
+            inside = np.sort(places[(places >= max(first, 0)) & (places < behind)])
+            if (np.diff(inside) == 0).any():
+                raise RunError("A window is in two parts of the run; start over with --fresh.")
 
 
 def merge_parts(
@@ -116,9 +133,7 @@ def merge_parts(
 def _order(parts: Sequence[Path], order: Order | None) -> ByPlace | ByList:
     if isinstance(order, ByPlace):
         return order
-    if order is not None:
-        return ByList(pa.array(order, type=pa.string()))
-    return ByList(pc.unique(pa.concat_arrays([pa.array([], type=pa.string()), *map(stored_ids, parts)])))
+    return ByList(order if order is not None else (one for path in parts for one in stored_ids(path).to_pylist()))
 
 
 def _read(path: Path) -> pa.Table:
@@ -137,13 +152,11 @@ def stored_ids(path: Path) -> pa.Array:
     return pa.concat_arrays([pa.array([], type=pa.string()), *column.chunks])
 
 
-def _require_same_windows(places: NDArray[np.int64], windows: int) -> None:
-    """Every window once, and all of them; `places` are sorted and negative for windows that nobody asked for."""
-    if (np.diff(places[places >= 0]) == 0).any():
-        raise RunError("A window is in two parts of the run; start over with --fresh.")
-    missing = windows - int((places >= 0).sum())
-    if missing or len(places) != windows:
+def _require_all(windows: int, stored: int, known: int) -> None:
+    """`stored` windows are in the parts, `known` of them were asked for, none of them twice."""
+    missing = windows - known
+    if missing or stored != windows:
         raise RunError(
-            f"The run is not complete: {windows} windows were asked for, {len(places)} are stored and "
+            f"The run is not complete: {windows} windows were asked for, {stored} are stored and "
             f"{missing} are missing; run the same command again to finish it."
         )

@@ -5,15 +5,16 @@ manifest instead.
 """
 
 import io
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rote.errors import RunError
-from rote.files import read_bytes
+from rote.files import open_regular, read_bytes
 from rote.store.atomic import atomic_file
 from rote.store.columns import Schema
 from rote.store.schema import arrow_schema, table_of
@@ -47,25 +48,34 @@ def read_table(path: Path, *, run_id: str | None = None) -> pa.Table:
 
 
 def check_table(path: Path, *, run_id: str) -> int:
-    """The number of rows at `path`, which is checked as `read_table` does."""
-    with open_table(path, run_id=run_id) as file:
-        return int(file.metadata.num_rows)
+    """The number of rows at `path`, which is checked as `read_table` does and never held whole."""
+    with _readable(path), open_regular(path) as file:
+        return int(_checked(file, path, run_id).metadata.num_rows)
 
 
 def open_table(path: Path, *, run_id: str | None = None) -> pq.ParquetFile:
-    """The file at `path`, checked as `read_table` does, for whoever needs a part of it."""
+    """The file at `path`, checked as `read_table` does and held, for whoever needs a part of it."""
+    with _readable(path):
+        return _checked(io.BytesIO(read_bytes(path)), path, run_id)
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
     try:
-        content = read_bytes(path)
+        yield
     except FileNotFoundError:
         raise
     except OSError as error:
         raise RunError(f"Cannot read {path}: {error.strerror}.") from error
-    if not is_sealed(io.BytesIO(content)):
-        raise damaged(path, f"its {len(content):,} bytes do not fit its seal")
-    file = pq.ParquetFile(pa.BufferReader(content))
+
+
+def _checked(file: BinaryIO, path: Path, run_id: str | None) -> pq.ParquetFile:
+    if not is_sealed(file):
+        raise damaged(path, f"its {file.seek(0, io.SEEK_END):,} bytes do not fit its seal")
+    table = pq.ParquetFile(file)
     if run_id is not None:
-        _require_own(path, file.metadata.metadata, run_id)
-    return file
+        _require_own(path, table.metadata.metadata, run_id)
+    return table
 
 
 def parquet_writer(file: object, schema: pa.Schema) -> pq.ParquetWriter:

@@ -6,20 +6,19 @@ What is true at every moment, also right after a SIGKILL or a power cut:
 So taking over what an earlier process left needs no journal: what is not whole is dropped and measured again.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rote.errors import DamageError, RunError
 from rote.store.columns import Schema
 from rote.store.folder import Part, RunFolder
-from rote.store.id_set import NO_KEYS, IdSet, Keys, keys_of_file
+from rote.store.id_set import IdSet, Keys, keys_of_file
 from rote.store.merge import MergePlan, Order, merge_parts
-from rote.store.parquet_tables import open_table, write_table
+from rote.store.parquet_tables import open_table, write_batches, write_table
 from rote.store.schema import arrow_schema
 
 Row = Mapping[str, Any]
@@ -28,11 +27,13 @@ Row = Mapping[str, Any]
 class Parts:
     """The parts of one run, of which this process is the only writer."""
 
-    def __init__(self, folder: RunFolder, run_id: str, schema: Schema, continuations: Schema | None) -> None:
+    def __init__(
+        self, folder: RunFolder, run_id: str, schema: Schema, continuations: Schema | None, *, stride: int
+    ) -> None:
         self._folder, self._run_id = folder, run_id
         self._schema, self._continuations = schema, continuations
         self._next_number = 1
-        self.finished = IdSet()
+        self.finished = IdSet(stride=stride)
         """Ids of the windows whose rows are safely on the disk."""
         self.dropped: list[str] = []
         """Parts found cut or damaged; their windows count as not finished."""
@@ -42,8 +43,8 @@ class Parts:
         for path in (self._folder.results, self._folder.continuations):
             path.unlink(missing_ok=True)
         self._folder.parts.mkdir(exist_ok=True)
-        found = [self._take_over_part(self._folder.part(number)) for number in self._folder.part_numbers()]
-        self.finished.add_keys(np.concatenate([NO_KEYS, *found], axis=1))
+        parts = map(self._folder.part, self._folder.part_numbers())
+        self.finished.add_keys(keys for part in parts for keys in self._take_over_part(part))
         if 0 not in self._folder.part_numbers():
             self._write_files(0, [], [])
 
@@ -57,11 +58,13 @@ class Parts:
 
     def restore(self) -> None:
         """The rows of the finished tables are a part again, so that the run can go on from them."""
-        tables = [self._folder.results, *([self._folder.continuations] if self._continuations is not None else [])]
-        rows = [pq.read_table(path).to_pylist() for path in tables]
         self._folder.parts.mkdir(exist_ok=True)
         self._write_files(0, [], [])
-        self._write_files(1, rows[0], rows[1] if len(rows) > 1 else [])
+        part = self._folder.part(1)
+        if self._continuations is not None:
+            rows = _rows(self._folder.continuations)
+            write_batches(part.continuations, rows, self._continuations, run_id=self._run_id)
+        write_batches(part.results, _rows(self._folder.results), self._schema, run_id=self._run_id)
         self._next_number = 2
 
     def merge(self, order: Order | None) -> list[Path]:
@@ -79,7 +82,7 @@ class Parts:
             return [self._folder.results, self._folder.continuations]
         return [self._folder.results]
 
-    def _take_over_part(self, part: Part) -> Keys:
+    def _take_over_part(self, part: Part) -> Iterable[Keys]:
         """The windows of a part; none, and no file, where it is not whole."""
         results = self._whole(part.results)
         continuations = None if self._continuations is None else self._whole(part.continuations)
@@ -88,7 +91,7 @@ class Parts:
             if part.results.exists():
                 self.dropped.append(part.results.name)
             self._folder.remove_part(part.number)
-            return NO_KEYS
+            return ()
         _require_columns(self._folder.path, results.schema_arrow, self._schema)
         if continuations is not None and self._continuations is not None:
             _require_columns(self._folder.path, continuations.schema_arrow, self._continuations)
@@ -108,6 +111,12 @@ class Parts:
         else:
             assert not continuations, "this run keeps no continuations"
         write_table(part.results, results, self._schema, run_id=self._run_id)
+
+
+def _rows(path: Path) -> Iterator[list[Row]]:
+    with pq.ParquetFile(path) as file:
+        for batch in file.iter_batches():
+            yield batch.to_pylist()
 
 
 def _require_columns(folder: Path, stored: pa.Schema, schema: Schema) -> None:

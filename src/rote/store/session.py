@@ -81,6 +81,7 @@ class RunSession:
         part_seconds: float = PART_SECONDS,
         clock: Callable[[], float] = time.monotonic,
         is_private: bool = False,
+        stride: int = 1,
         advice: str = CHOOSE_ANOTHER,
     ) -> Self:
         """Start the run at `path`, or resume it when it was made with the same identity and columns.
@@ -88,7 +89,8 @@ class RunSession:
         With `schema` it has rows, with `continuations` a second table of rows that belong to windows. Rows are
         written when there are `part_rows` of them, and with the first one that comes `part_seconds` after the last
         part. `fresh` starts over: it removes the files rote wrote there, never those of others. A private run can be
-        read by its owner alone. `advice` ends the sentence that refuses another identity.
+        read by its owner alone. `stride` is how far apart windows usually begin: so far apart, finished ones are held
+        in few bytes. `advice` ends the sentence that refuses another identity.
         """
         folder = RunFolder(Path(path))
         folder.create()
@@ -97,7 +99,7 @@ class RunSession:
         try:
             session._claim(RunIdentity.new(kind, identity), fresh=fresh, advice=advice)
             if schema is not None:
-                session._take_over(schema, continuations)
+                session._take_over(schema, continuations, stride)
         except OSError as error:
             lock.release()
             raise StorageError(f"Cannot prepare {path}: {error.strerror or error}; check the folder.") from error
@@ -115,11 +117,15 @@ class RunSession:
     def run_id(self) -> str:
         return self._identity.run_id
 
-    def finished_ids(self) -> set[str]:
-        """Ids of the windows whose rows are safely on the disk, read from there."""
+    def tables(self) -> list[Path]:
+        """The tables of rows that are safely on the disk. They were checked when the session was opened."""
         folder = self._folder
         tables = [folder.results] if self.is_complete else [folder.part(one).results for one in folder.part_numbers()]
-        return {window_id for table in tables if table.exists() for window_id in stored_ids(table).to_pylist()}
+        return [table for table in tables if table.exists()]
+
+    def finished_ids(self) -> set[str]:
+        """Ids of the windows whose rows are safely on the disk, read from there."""
+        return {window_id for table in self.tables() for window_id in stored_ids(table).to_pylist()}
 
     @property
     def finished(self) -> IdSet:
@@ -263,9 +269,9 @@ class RunSession:
             folder.remove_work()
             self.is_complete = True
 
-    def _take_over(self, schema: Schema, continuations: Schema | None) -> None:
+    def _take_over(self, schema: Schema, continuations: Schema | None, stride: int) -> None:
         self._schema = schema
-        self._parts = Parts(self._folder, self.run_id, schema, continuations)
+        self._parts = Parts(self._folder, self.run_id, schema, continuations, stride=stride)
         if self.is_complete:
             with pq.ParquetFile(self._folder.results) as file:
                 self._parts.finished.add_keys(keys_of_file(file))

@@ -30,15 +30,16 @@ def text_batches(documents: Iterable[Text]) -> Iterator[list[dict[str, Any]]]:
     """Rows in batches of about BATCH_CHARACTERS: texts as a whole would be held a second time."""
     batch, characters = list[dict[str, Any]](), 0
     for document in documents:
+        text = document.text
         batch.append(
             {
                 "name": document.name,
                 "split": str(document.split),
                 "content_hash": document.content_hash,
-                "text": document.text,
+                "text": text,
             }
         )
-        characters += len(document.text)
+        characters += len(text)
         if characters >= BATCH_CHARACTERS or len(batch) >= BATCH_TEXTS:
             yield batch
             batch, characters = [], 0
