@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -190,37 +190,40 @@ def test_every_window_comes_back_once_whoever_answers_when(windows: int, sizes: 
     assert sorted(found) == sorted(window.window_id for window in given_windows)
 
 
+@dataclass(eq=False)
+class Promised:
+    """What Ray calls a reference: an answer, or None where nobody will ever give one."""
+
+    answer: Any
+
+
 class PretendedRay:
-    """Of Ray what dealing out needs: the first actor answers, the others are on machines that are gone."""
+    """Of Ray what dealing out needs."""
 
     exceptions = SimpleNamespace(RayTaskError=RuntimeError, RayError=OSError)
 
-    def actor(self, *, is_lost: bool) -> Any:
-        def facts() -> Any:
-            return SimpleNamespace(chunk_windows=3)
+    def wait(self, references: list[Promised], *, num_returns: int) -> Any:
+        return [next(one for one in references if one.answer is not None)], []
 
-        def measure(windows: list[Any], *, search_all: bool) -> Answer:
-            rows = [MeasuredWindow({"window_id": window.window_id}, []) for window in windows]
-            return Answer(rows, WorkerFacts("here", 1, "cpu", 1, 3), 1.0)
+    def get(self, reference: Promised) -> Any:
+        return reference.answer
 
-        def remote(method: Any) -> Any:
-            return SimpleNamespace(
-                remote=lambda *given, **named: (object(), None if is_lost else method(*given, **named))
-            )
 
-        return SimpleNamespace(prepare=remote(facts), measure=remote(measure))
+def pretended_actor(*, is_lost: bool) -> Any:
+    """Measures at once, or is on a machine that is gone."""
+    facts = WorkerFacts("here", 1, "cpu", slots=1, chunk_windows=3)
 
-    def wait(self, references: list[Any], *, num_returns: int) -> Any:
-        return [next(one for one in references if one[1] is not None)], []
+    def measure(windows: list[Any], *, search_all: bool) -> Promised:
+        rows = [MeasuredWindow({"window_id": window.window_id}, []) for window in windows]
+        return Promised(None if is_lost else Answer(rows, facts, 1.0))
 
-    def get(self, reference: Any) -> Any:
-        return reference[1]
+    prepare = SimpleNamespace(remote=lambda: Promised(None if is_lost else facts))
+    return SimpleNamespace(prepare=prepare, measure=SimpleNamespace(remote=measure))
 
 
 def test_workers_that_never_come_hold_up_nothing(config: RunConfig) -> None:
     """The run ends when its windows are settled, though two of three workers were never heard of."""
-    ray, windows = PretendedRay(), random_windows(10)
-    actors = [ray.actor(is_lost=number > 0) for number in range(3)]
+    windows, actors = random_windows(10), [pretended_actor(is_lost=number > 0) for number in range(3)]
     dealing = RayExecutor(load(config.model, device="cpu"), on_ray(config, Path("run"), workers=3), windows=10)
-    measured = dealing._measure(ray, actors, windows, search_all=False)
+    measured = dealing._measure(PretendedRay(), actors, windows, search_all=False)
     assert [one.row["window_id"] for one in measured] == [window.window_id for window in windows]
