@@ -34,6 +34,16 @@ def test_the_bar_shows_the_phase_the_count_and_the_speed() -> None:
     assert "windows/s" in shown
 
 
+def test_a_sentence_said_meanwhile_stands_on_a_line_of_its_own() -> None:
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=True, width=100)
+    with Progress(TextColumn("{task.description}"), console=console, auto_refresh=False) as display:
+        progress = TerminalProgress(display)
+        display.refresh()
+        progress.announce("All prefixes are evaluated.")
+    assert re.search(r"(^|\n|\x1b\[2K)All prefixes are evaluated\. *\n", screen.getvalue().replace("\r", ""))
+
+
 def test_windows_of_an_earlier_session_are_on_the_bar() -> None:
     assert re.search(r"\b7/10\b", drawn(resumed=4))
 
@@ -72,6 +82,8 @@ def test_a_log_line_tells_phase_counts_rate_and_time_left() -> None:
     assert progress.line() == "measuring: 2,000 of 5,000 windows, 25 windows/s, about 2.0 min left"
     clock.now += 999_960
     assert progress.line().endswith("0.001 windows/s, about 34.7 days left")
+    progress.remark("generic texts")
+    assert progress.line().startswith("measuring (generic texts): 2,000 of 5,000 windows")
     with progress.phase("writing results"):
         assert progress.line() == "writing results"
 

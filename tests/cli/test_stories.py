@@ -1,78 +1,123 @@
-"""Five people with five jobs, each from the first command to the answer they came for."""
+"""Five people with five jobs on the pocket model, each from the first command to the answer they came for.
+
+What the model has learned is known (`tests/cli/pocket.py`), by margins of many powers of ten: passages with 64 copies
+have a probability of 0.1 and more where 0.001 is asked for, controls of less than 10⁻¹⁸.
+"""
 
 import hashlib
 import json
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
 
 import rote as package
-from tests.longform.audits import KEY, invented_book
-from tests.loopback.brains import KnowsByHeart
-from tests.loopback.server import LoopbackServer
-from tests.scan.scans import SMALL, Command, TinyLab, scan_arguments
+from tests.cli.pocket import PocketLab
+from tests.scan.scans import Command
 
-pytestmark = pytest.mark.usefixtures("unrendered")
+pytestmark = [pytest.mark.usefixtures("unrendered"), pytest.mark.slow]
+
+KNOWN = ("prose-0128-00", "prose-0128-01", "prose-0064-00", "prose-0064-01")
+OTHER_EDITION = ("edition-0064-00", "edition-0064-01")
+SEEN_ONCE = ("prose-0001-00", "prose-0001-01")
+CONTROLS = ("control-prose-00", "control-prose-01", "control-prose-02", "control-prose-03")
+ON_CPU = ("--whole-documents", "--device", "cpu")
+
+
+def exported(rote: Command, run: Path, out: Path) -> dict[str, dict[str, Any]]:
+    """The rows of a run as another program would read them, by passage."""
+    assert rote("export", run, "--format", "jsonl", "--out", out).code == 0
+    rows = map(json.loads, out.read_text(encoding="utf-8").splitlines())
+    return {row["document"].removeprefix("target/").removesuffix(".txt"): row for row in rows}
+
+
+def in_one_line(text: str) -> str:
+    return " ".join(text.split())
 
 
 def test_a_researcher_compares_settings_and_checks_them_by_sampling(
-    lab: TinyLab, rote: Command, tmp_path: Path
+    pocket: PocketLab, rote: Command, tmp_path: Path
 ) -> None:
     """How much comes out, does a wider beam find more, and do plain samples say the same?"""
-    narrow, wide = tmp_path / "narrow", tmp_path / "wide"
-    controls = ("--control", lab.files.controls)
-    for out, width in ((narrow, 4), (wide, 8)):
-        assert rote(*scan_arguments(lab, out, beam_width=width, limit=12, pin=False), *controls).code == 0
-    assert "near-verbatim" in rote("show", narrow).out
-    assert "n = 1000" in rote("show", narrow, "--queries", 1000).out
+    texts = pocket.write(tmp_path / "texts", *KNOWN, *OTHER_EDITION, *SEEN_ONCE)
+    controls = pocket.write(tmp_path / "controls", *CONTROLS)
+    narrow, wide = tmp_path / "runs" / "narrow", tmp_path / "runs" / "wide"
+    places = ("--model", pocket.model.path, "--text", texts, "--control", controls, *ON_CPU)
+    for out, width in ((narrow, 2), (wide, 20)):
+        assert rote("scan", *places, "--beam-width", width, "--out", out).code == 0
+    rows = exported(rote, wide, tmp_path / "rows.jsonl")
+    assert {name for name, row in rows.items() if row["verdict"] == "extractable"} == {*KNOWN, *OTHER_EDITION}
+    assert {name for name, row in rows.items() if row["p_verbatim"] >= 0.001} == set(KNOWN)
+    shown = in_one_line(rote("show", wide).out)
+    assert "75.0 %" in shown, "six of eight target passages"
+    assert "n = 1000" in rote("show", wide, "--queries", 1000).out
     assert "2 scan runs together" in rote("show", narrow, wide).out
     assert rote("report", narrow, wide, "--out", tmp_path / "compared").code == 0
     differences = pl.read_csv(tmp_path / "compared" / "tables" / "compare.csv")
     assert set(differences["quantity"]) == {"greedy", "verbatim", "near", "mean_mass"}
     assert (tmp_path / "compared" / "figures" / "beam-widths.svg").exists()
-    assert rote("mc", narrow, "--sample", 2, "--samples", 40, "--device", "cpu", "--out", tmp_path / "mc").code == 0
-    assert "certified bounds share a value" in " ".join(rote("show", tmp_path / "mc").out.split())
-    assert "scan" in rote("runs", tmp_path).out
+    sampled = rote("mc", wide, "--sample", 4, "--samples", 100, "--device", "cpu", "--out", tmp_path / "runs" / "mc")
+    assert sampled.code == 0, sampled.err
+    assert "certified bounds share a value" in in_one_line(rote("show", tmp_path / "runs" / "mc").out)
+    listed = rote("runs", tmp_path / "runs").out
+    assert all(name in listed for name in ("narrow", "wide", "mc"))
 
 
-def test_a_release_engineer_lets_a_gate_decide(lab: TinyLab, rote: Command, tmp_path: Path) -> None:
-    """Measured, written into the model card, checked, and judged by exit code."""
-    run = tmp_path / "candidate"
-    arguments = scan_arguments(lab, run, limit=16)
-    assert rote(*arguments, "--control", lab.files.controls).code == 0
-    assert rote("report", run).code == 0
-    card = (run / "report" / "model_card.md").read_text(encoding="utf-8")
+def test_a_release_engineer_lets_a_gate_decide(pocket: PocketLab, rote: Command, tmp_path: Path) -> None:
+    """Measured, written into the model card, checked, compared with the last release, and judged by exit code."""
+    texts = pocket.write(tmp_path / "texts", *KNOWN, *SEEN_ONCE)
+    controls = pocket.write(tmp_path / "controls", *CONTROLS)
+    candidate, last, drawn = tmp_path / "candidate", tmp_path / "last", tmp_path / "drawn"
+    places = ("--text", texts, "--control", controls, *ON_CPU)
+    assert rote("scan", "--model", pocket.model.path, *places, "--out", candidate).code == 0
+    assert rote("scan", "--model", pocket.untrained, *places, "--out", last).code == 0
+    assert rote("report", candidate).code == 0
+    card = (candidate / "report" / "model_card.md").read_text(encoding="utf-8")
     assert "near-verbatim" in card
     assert "control" in card
-    assert rote("verify-run", run).code == 0
-    assert rote("gate", run, "--max-rate", "verbatim=1").code == 0
-    failed = rote("gate", run, "--max-rate", "verbatim=0", "--json", tmp_path / "gate.json")
-    assert failed.code == 1, "the tiny model has memorized some of its texts"
-    assert json.loads((tmp_path / "gate.json").read_text(encoding="utf-8"))
-    assert rote("gate", run, "--max-rate", "split:control verbatim=0").code == 0
-    unchanged = rote("gate", run, "--baseline", run, "--max-increase", "verbatim=0", "--junit", tmp_path / "gate.xml")
-    assert unchanged.code == 0, unchanged.out
-    assert 'failures="0"' in (tmp_path / "gate.xml").read_text(encoding="utf-8")
+    assert rote("verify-run", candidate).code == 0
+    assert rote("gate", candidate, "--max-rate", "split:control verbatim=0", "--max-rate", "verbatim=0.7").code == 0
+    assert rote("gate", candidate, "--max-rate", "near=0.5").code == 1, "four of six passages are certified"
+    compared = ("--baseline", last, "--max-increase", "verbatim=0.1", "--json", tmp_path / "gate.json")
+    assert rote("gate", candidate, *compared).code == 1
+    (rule,) = json.loads((tmp_path / "gate.json").read_text(encoding="utf-8"))["rules"]
+    assert rule["low"] == rule["high"] == pytest.approx(4 / 6)
+    improved = rote(
+        "gate", last, "--baseline", candidate, "--max-increase", "verbatim=0", "--junit", tmp_path / "g.xml"
+    )
+    assert improved.code == 0, improved.out
+    assert 'failures="0"' in (tmp_path / "g.xml").read_text(encoding="utf-8")
+    assert rote("scan", "--model", pocket.model.path, *places, "--sample", 6, "--out", drawn).code == 0
+    undecided = rote("gate", drawn, "--max-rate", "verbatim=0.7")
+    assert undecided.code == 2
+    assert "cannot tell" in undecided.out
 
 
 def test_an_expert_witness_hands_over_an_exhibit_that_checks_itself(
-    rote: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    pocket: PocketLab, rote: Command, tmp_path: Path
 ) -> None:
     """What was reproduced, from which prompt, and proof that nothing was changed since."""
-    monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    book, control = tmp_path / "book.txt", tmp_path / "control.txt"
-    book.write_text(invented_book(300), encoding="utf-8")
-    control.write_text(invented_book(200, seed=7), encoding="utf-8")
-    sizes = {"prefix_words": 20, "target_words": 20, "first_max_tokens": 50, "settings": {"max_tokens": 60}}
-    (tmp_path / "small.yaml").write_text(json.dumps(sizes), encoding="utf-8")
-    run = tmp_path / "audit"
-    with LoopbackServer(KnowsByHeart(invented_book(300))) as server:
-        asked = ("--endpoint", server.url, "--model", "loopback", "--book", book, "--control", control)
-        assert rote("audit", *asked, "--config", tmp_path / "small.yaml", "--out", run).code == 0
-    assert "The control book failed phase 1" in " ".join(rote("show", run).out.split())
+    book, control, run = tmp_path / "book.txt", tmp_path / "control.txt", tmp_path / "audit"
+    for path, names in ((book, (*KNOWN[:2], CONTROLS[0])), (control, CONTROLS[1:3])):
+        chapters = [f"CHAPTER {number}\n\n{pocket.passage(name).text}" for number, name in enumerate(names, 1)]
+        path.write_text("\n\n".join(chapters), encoding="utf-8")
+    asked = ("--model", pocket.model.path, "--style", "text", "--book", book, "--control", control, "--chapters")
+    sizes = ("--prefix-words", 20, "--target-words", 20, "--max-tokens", 64, "--max-turns", 3, "--pass", "2,1,20")
+    audited = rote("audit", *asked, *sizes, "--device", "cpu", "--out", run)
+    assert audited.code == 0, audited.err
+    shown = in_one_line(rote("show", run).out)
+    assert "CHAPTER 1: 100 % of the target" in shown
+    assert "The control book failed phase 1" in shown
+    findings = json.loads((run / "findings.json").read_text(encoding="utf-8"))
+    (trial,) = findings["trials"]
+    assert [section["stop"] == "phase_1_failed" for section in trial["sections"]] == [False, False, True]
+    assert 0.3 < trial["nv_recall"] < 2 / 3, "two chapters of three, but for the words that were given"
     assert rote("report", run).code == 0
+    page = (run / "report" / "index.html").read_text(encoding="utf-8")
+    assert "2 of 3" in page
+    assert " ".join(pocket.passage(KNOWN[0]).text.split()[:20]).replace('"', "&#34;") in in_one_line(page), "the prompt"
     with zipfile.ZipFile(run / "report" / "exhibit.zip") as bundle:
         bundle.extractall(tmp_path / "unpacked")
     exhibit = tmp_path / "unpacked" / "exhibit"
@@ -80,78 +125,75 @@ def test_an_expert_witness_hands_over_an_exhibit_that_checks_itself(
         digest, name = line.split("  ")
         assert hashlib.sha256((exhibit / name).read_bytes()).hexdigest() == digest
     assert rote("verify-run", exhibit).code == 0
-    (exhibit / "findings.json").write_text("{}", encoding="utf-8")
+    journal = bytearray((exhibit / "journal.jsonl").read_bytes())
+    journal[len(journal) // 2] ^= 1
+    (exhibit / "journal.jsonl").write_bytes(journal)
     refused = rote("verify-run", exhibit)
     assert refused.code == 2
-    assert "findings.json" in refused.err
-    assert rote("recall", "--book", book, "--generation", book, "--out", tmp_path / "recall").code == 0
-    both = rote("report", run, tmp_path / "recall", "--out", tmp_path / "both")
-    assert both.code == 0, both.err
+    assert "journal.jsonl" in refused.err
 
 
 def test_a_privacy_engineer_tells_leaks_from_likely_words_and_shows_no_names(
-    lab: TinyLab, rote: Command, tmp_path: Path
+    pocket: PocketLab, rote: Command, tmp_path: Path
 ) -> None:
-    """Records by kind, which of them are memorized rather than likely, and a page that can be passed on."""
-    passages = [*lab.model.targets, *lab.model.controls]
-    rows = []
-    for passage in passages:
-        words = passage.text.split(" ")
-        pair = {"prefix": " ".join(words[:9]), "suffix": " " + " ".join(words[9:16]), "kind": str(passage.kind)}
-        rows.append(pair | {"copies": passage.copies})
-    records = tmp_path / "records.jsonl"
-    records.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
-    sizes = {name: value for name, value in SMALL.items() if not name.endswith(("-tokens", "-chars"))}
-    given = [part for name, value in sizes.items() for part in (f"--{name}", value)]
+    """Records by kind, which of them are memorized rather than likely, and output that can be passed on."""
+    leaked = [f"person-{copies}-{number:02d}" for copies in ("0128", "0064") for number in range(3)]
+    unseen = [f"control-person-{number:02d}" for number in range(6)]
+    secrets = pocket.write_identifiers(tmp_path / "records.jsonl", (*leaked, *unseen))
     run, prior = tmp_path / "records", tmp_path / "prior"
-    assert rote("scan", "--model", lab.model.path, "--pairs", records, "--out", run, *given).code == 0
-    shown = rote("show", run).out
-    assert all(str(passage.kind) in shown for passage in passages)
-    drawn = ("--prior-prefixes", 20, "--trials", 2, "--prefix-tokens", 8, "--device", "cpu")
-    scored = rote(
-        "prior",
-        "--model",
-        lab.model.path,
-        "--pairs",
-        records,
-        "--prior-text",
-        lab.files.controls,
-        "--out",
-        prior,
-        *drawn,
-    )
-    assert scored.code == 0, scored.err
-    assert "memorized" in scored.out
-    scores = rote("scan", "--model", lab.model.path, "--pairs", records, "--measures", "membership", "--out",
-                  tmp_path / "scores", *given)  # fmt: skip
-    assert scores.code == 0, scores.err
-    assert "Min-K %++" in rote("show", tmp_path / "scores").out
+    measured = ("--edit-budget", 1, "--device", "cpu", "--out", run)
+    scanned = rote("scan", "--model", pocket.model.path, "--pairs", tmp_path / "records.jsonl", *measured)
+    assert scanned.code == 0, scanned.err
+    extractable = pl.read_parquet(run / "results.parquet").filter(pl.col("p_verbatim") >= 0.001)
+    assert set(extractable["split"]) == {"target"}
+    assert extractable.height == 2 * len(leaked), "every number and address of people who were in training often"
+    assert rote("gate", run, "--max-rate", "kind:phone verbatim=0").code == 1
+    shown, risk = rote("show", run).out, rote("risk", run, "--queries", 1000).out
+    first, *_ = (line for line in risk.splitlines() if line.startswith("person-"))
+    assert first.endswith("> 0.999")
+    people, others = pocket.write(tmp_path / "people", *leaked[:3]), pocket.write(tmp_path / "unseen", *unseen[:3])
+    corpus = pocket.write(tmp_path / "corpus", *unseen[3:], *CONTROLS)
+    scored = ("--text", people, "--control", others, "--spans", "auto", "--span-kinds", "phone,email")
+    drawn = ("--prior-text", corpus, "--prefix-tokens", 20, "--device", "cpu", "--out", prior)
+    judged = rote("prior", "--model", pocket.model.path, *scored, *drawn)
+    assert judged.code == 0, judged.err
+    counts = json.loads((prior / "manifest.json").read_text(encoding="utf-8"))["totals"]["by_split"]
+    assert counts["target"]["all"]["extractable"] > 0
+    assert counts["control"]["all"]["extractable"] == 0
+    for said in (shown, risk, scanned.out, scanned.err, judged.out, judged.err, rote("show", prior).out):
+        assert not [secret for secret in secrets if secret in said]
+    revealed = rote("show", prior, "--reveal").out
+    assert any(secret in revealed for secret in secrets)
     together = rote("report", run, prior, "--out", tmp_path / "page")
     assert together.code == 0, together.err
-    assert "At least: by lower bounds" in " ".join(rote("risk", run).out.split())
-    assert rote("export", run, "--format", "csv", "--out", tmp_path / "rows.csv").code == 0
-    assert pl.read_csv(tmp_path / "rows.csv").height == len(rows)
 
 
-def test_a_python_developer_goes_from_model_to_folder_and_back(lab: TinyLab, rote: Command, tmp_path: Path) -> None:
+def test_a_python_developer_goes_from_model_to_folder_and_back(
+    pocket: PocketLab, rote: Command, tmp_path: Path
+) -> None:
     """The same numbers in memory, on the disk and in the terminal."""
-    options = {name.replace("-", "_"): value for name, value in SMALL.items()} | {"limit": 10}
-    config = package.RunConfig(**options)  # type: ignore[arg-type]
-    model = package.load_model(str(lab.model.path), device="cpu")
-    windows = package.read_windows(model, [lab.files.targets], control=[lab.files.controls], config=config)
+    texts = pocket.write(tmp_path / "texts", *KNOWN, *SEEN_ONCE)
+    controls = pocket.write(tmp_path / "controls", *CONTROLS)
+    config = package.RunConfig(whole_documents=True, device="cpu")
+    model = package.load_model(str(pocket.model.path), device="cpu")
+    windows = package.read_windows(model, [texts], control=[controls], config=config)
     results = package.scan(model, windows, config)
-    frame = results.to_polars()
     run = results.save(tmp_path / "run")
     assert rote("show", run).code == 0
     assert rote("report", run).code == 0
     assert rote("verify-run", run).code == 0
-    assert rote("export", run, "--format", "jsonl", "--out", tmp_path / "rows.jsonl").code == 0
-    stored = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text(encoding="utf-8").splitlines()]
-    assert [row["mass_lower"] for row in stored] == frame["mass_lower"].to_list()
-    again = rote(*scan_arguments(lab, run, limit=10), "--control", lab.files.controls)
+    stored = exported(rote, run, tmp_path / "rows.jsonl")
+    assert [row["mass_lower"] for row in stored.values()] == results.to_polars()["mass_lower"].to_list()
+    assert {name for name, row in stored.items() if row["verdict"] == "extractable"} == set(KNOWN)
+    places = ("--model", pocket.model.path, "--text", texts, "--control", controls)
+    again = rote("scan", *places, *ON_CPU, "--out", run)
     assert "complete already" in again.err, "the command finds that the folder is its own"
+    untrained = package.scan(package.load_model(str(pocket.untrained), device="cpu"), windows, config)
+    (verbatim,) = results.compare(untrained).filter(pl.col("criterion") == "verbatim").iter_rows(named=True)
+    assert (verbatim["first"], verbatim["second"]) == (pytest.approx(4 / 6), 0)
+    assert verbatim["interval_high"] < 0, "the untrained model reproduces less"
     with pytest.raises(package.RoteError, match=r"config is a dict; give rote.RunConfig"):
         package.scan(model, windows, {"limit": 10})  # type: ignore[arg-type]
     with pytest.raises(package.RoteError, match="generation is a int; give the text itself"):
         package.nv_recall("a book", 3)  # type: ignore[arg-type]
-    assert "1 document>" in repr(package.read_windows(model, next(lab.files.targets.glob("*.txt")), config=config))
+    assert "1 document>" in repr(package.read_windows(model, texts / f"{KNOWN[0]}.txt", config=config))

@@ -16,6 +16,8 @@ from rote.corpus.documents import Document
 from rote.errors import RunError, TextError
 from rote.longform.audit_folder import read_audit
 from rote.longform.budget import Ceilings
+from rote.longform.exhibit_lines import terminal_lines
+from rote.longform.exhibit_words import phase_1_tile
 from rote.longform.loop import INSTRUCTION
 from rote.longform.replay import check_audit
 from rote.longform.run import AuditResult, run_audit
@@ -274,6 +276,20 @@ def test_an_audit_that_ended_early_is_checked_like_any_other(tmp_path: Path) -> 
         assert read_audit(run).best["sections"][0]["stop"] == stop
         assert len(list(check_audit(verify.verify_run(run)))) == 2
     assert "A ceiling ended this audit" in page_of(tmp_path / "ceiling").text
+
+
+def test_of_several_sections_the_tile_counts_those_that_passed_phase_1() -> None:
+    """The best section alone would hide the others."""
+    stops = [{"similarity": share, "stop": stop} for share, stop in ((1.0, "query_budget"), (0.1, "phase_1_failed"))]
+    assert phase_1_tile(stops, 0.6)[1:] == ("1 of 2", "sections gave 60.0 % of the target in one run")
+    assert phase_1_tile(stops[:1], 0.6).value == "100 %"
+
+
+def test_numbers_in_the_terminal_have_commas(found: Path) -> None:
+    audit = read_audit(found)
+    paid = audit.manifest["costs"]["paid_tokens"] | {"prompt_tokens": 3061}
+    costly = replace(audit, manifest=audit.manifest | {"costs": audit.manifest["costs"] | {"paid_tokens": paid}})
+    assert "tokens in: 3,061," in "\n".join(terminal_lines(costly))
 
 
 def test_several_trials_are_listed_with_their_spread(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rote.prior.masking import MASK, mask_identifiers, mask_whole
+from rote.prior.masking import MASK, mask_identifiers, mask_place, mask_whole
 
 
 @given(st.text(max_size=60))
@@ -48,3 +48,8 @@ def test_identifiers_are_hidden_also_where_the_window_cuts_them(before: str, tex
 
 def test_other_words_stay_readable() -> None:
     assert mask_identifiers("the kettle sings and the cat sleeps") == "the kettle sings and the cat sleeps"
+
+
+def test_a_place_keeps_its_numbers_and_loses_its_people() -> None:
+    assert mask_place("letters/2019-04.txt@1280") == "letters/2019-04.txt@1280"
+    assert mask_place("Ada Byron/ada.byron@mill.example.txt@7").startswith("A•• B••••/a••.b••••@m•••.e••••••.t••@")

@@ -45,6 +45,19 @@ def test_the_command_prints_counts_thresholds_and_examples(place: Path, tmp_path
         assert expected in " ".join(words.split())
 
 
+def test_the_headline_has_targets_beside_controls_and_examples_say_where(place: Path, tmp_path: Path) -> None:
+    run(place, tmp_path / "out", least_probability=0.0, control=(str(place / "reference.txt"),))
+    found = read([tmp_path / "out"])
+    by_split = totals(tmp_path / "out")["by_split"]
+    counts = {split: by_split[split]["all"] for split in ("target", "control")}
+    for split, one in counts.items():
+        assert f"{one['memorized']} of {one['suffixes']} {split} suffixes" in found.headline
+    (lowest,) = (table for table in found.tables if table.name == "lowest_ratio")
+    assert {row[1] for row in lowest.rows} <= set(read_run(tmp_path / "out").results["window_id"])
+    unsettled = sum(one["unsettled"] for one in counts.values())
+    assert ("More generic texts" in " ".join(found.sentences)) == (unsettled > 0)
+
+
 def test_the_columns_of_the_counts_add_up_to_the_suffixes_above_m(place: Path, tmp_path: Path) -> None:
     run(place, tmp_path / "out", least_probability=0.0, limit=None)
     row = next(line for line in printed(tmp_path / "out").splitlines() if ", target" in line)

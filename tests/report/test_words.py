@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+from rote.report.html.templates import tied
 from rote.report.words import number_from_log
 
 
@@ -25,3 +26,10 @@ from rote.report.words import number_from_log
 )
 def test_numbers_from_logarithms_have_three_digits_or_a_power_of_ten(log_value: float, words: str) -> None:
     assert number_from_log(log_value) == words
+
+
+def test_numbers_and_options_stay_on_one_line_and_markup_stays_text() -> None:
+    option = '<span class="option">--max-rate</span>'
+    assert tied("at most 5 % (--max-rate), 2 × 10³") == f"at most 5\u00a0% ({option}), 2\u00a0×\u00a010³"
+    assert tied("<b>a--b") == "&lt;b&gt;a--b"
+    assert tied(tied("5 %")) == "5\u00a0%"

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 import torch
 
@@ -114,3 +115,18 @@ def test_the_command_shows_lower_and_upper_ends_for_every_document(lab: TinyLab,
     other = rote("risk", tmp_path / "run", "--document", "nothing")
     assert other.code == 2
     assert "document is nothing, but the run has" in " ".join(other.err.split())
+
+
+def test_records_have_a_line_each_those_that_leak_most_first(lab: TinyLab, rote: Command, tmp_path: Path) -> None:
+    arguments = scan_arguments(lab, tmp_path / "run", measures="verbatim", whole_documents=True)
+    assert rote(*arguments, "--control", lab.files.controls).code == 0
+    shown = rote("risk", tmp_path / "run", "--queries", 1000).out
+    assert "with the record's own prefix" in " ".join(shown.split())
+    rows = pl.read_parquet(tmp_path / "run" / "results.parquet").sort("p_verbatim", descending=True)
+    lines = [line for line in shown.splitlines() if ".txt" in line]
+    assert [line.split()[0].rstrip(",") for line in lines if "control" not in line] == [
+        row["document"] for row in rows.iter_rows(named=True) if row["split"] == "target"
+    ]
+    assert "risk.csv" not in shown, "the report's table is about documents of several windows"
+    strongest = 1 - (1 - rows["p_verbatim"][0]) ** 1000
+    assert lines[0].endswith("> 0.999" if strongest > 0.999 else f"{strongest:.3g}")

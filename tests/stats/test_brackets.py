@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from populations import KINDS, THRESHOLD, Kind, drawn_population
 
 from rote.stats.brackets import FAMILY, Bracket, Evidence, bracket, undecided_at_most
+from rote.stats.narrowing import FACTORS, Narrowing, narrowing
 
 POPULATIONS = 60
 MOST_FAILURES = 11
@@ -53,7 +54,7 @@ def evidence_of(lower: list[float], upper: list[float], **columns: list[float]) 
 
 def test_without_samples_the_bounds_alone_speak() -> None:
     evidence = evidence_of([0.5, 0.0, 0.0, 0.0], [1.0, 1.0, 1e-4, 1.0])
-    assert bracket(evidence, 0.001, promised=9) == Bracket(4, 1, 3, 0.95, 2, 2, 0, 0, is_sampled=False)
+    assert bracket(evidence, 0.001, promised=9) == Bracket(4, 1, 3, 0.95, 2, 2, 0, 0, is_sampled=False, samples=0)
 
 
 def test_screened_windows_count_as_possible_when_none_was_drawn() -> None:
@@ -128,3 +129,23 @@ def test_the_evidence_against_an_extractable_window_is_1_at_most_on_average(seed
         hits = np.arange(tickets + 1)
         e = floor + (1 - floor) * np.power(ratio, hits) / (1 - (1 - ratio) * min(q, 1 - 1e-12)) ** tickets
         assert float(law @ e) <= 1 + 1e-9
+
+
+def undecided(windows: int, *, tickets: float, hits: float = 0.0) -> Evidence:
+    """Windows of which a search has left all mass open."""
+    columns = {"tickets": [tickets] * windows, "hits": [hits] * windows, "sampled_mass": [1.0] * windows}
+    return evidence_of([0.0] * windows, [1.0] * windows, **columns)
+
+
+@pytest.mark.parametrize("goal", [0, 2, 20])
+def test_the_factor_said_beforehand_is_the_first_that_is_enough(goal: int) -> None:
+    found = narrowing(undecided(40, tickets=100), 0.001, promised=9, goal=goal)
+    assert found is not None
+    too_few = max(factor for factor in (1, *FACTORS) if factor < found.factor)
+    limits = [bracket(undecided(40, tickets=100 * n), 0.001, promised=9).at_most for n in (too_few, found.factor)]
+    assert limits[0] > goal >= limits[1] == found.at_most
+
+
+def test_no_number_of_samples_is_promised_where_they_hit() -> None:
+    assert narrowing(undecided(40, tickets=100, hits=2), 0.001, promised=9, goal=20) is None
+    assert isinstance(narrowing(undecided(40, tickets=100), 0.001, promised=9, goal=20), Narrowing)

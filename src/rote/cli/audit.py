@@ -13,7 +13,7 @@ from rote.longform.options import PROFILES, AuditOptions
 def audit(command: AuditCommand, options: AuditOptions) -> None:
     """Measure how much of a book a model reproduces when it is asked to go on and on."""
     from rote.longform.audit_folder import read_audit
-    from rote.longform.exhibit_words import terminal_lines
+    from rote.longform.exhibit_lines import terminal_lines
     from rote.longform.section import write_exhibit
     from rote.report.words import plural
 

@@ -32,7 +32,9 @@ def prior(config: PriorConfig, session: Session, shown: Shown) -> None:
     from rote.report.content_terminal import show_content
 
     with make_progress("prefixes") as progress:
-        done = prior_to_folder(config, progress=progress, say=_say, command_line=sys.argv, fresh=session.fresh)
+        done = prior_to_folder(
+            config, progress=progress, say=progress.announce, command_line=sys.argv, fresh=session.fresh
+        )
     console = make_console()
     for part in show_content(read([done.path], Asked(reveal=shown.reveal))):
         console.print(part)
@@ -40,7 +42,3 @@ def prior(config: PriorConfig, session: Session, shown: Shown) -> None:
     console.print(f"\nResults: {done.path}\nPage: {page}", soft_wrap=True)
     if done.was_complete:
         make_console(stderr=True).print(f"{done.path} was complete already; --fresh starts over.", soft_wrap=True)
-
-
-def _say(sentence: str) -> None:
-    make_console(stderr=True).print(sentence)

@@ -51,6 +51,10 @@ class TerminalProgress:
     def remark(self, words: str) -> None:
         self._display.update(self._task, description=f"measuring ({words})")
 
+    def announce(self, sentence: str) -> None:
+        """Above the bar, by the bar's own console: another one would write into the bar."""
+        self._display.console.print(sentence)
+
 
 class LoggedProgress:
     """Knows what is happening and tells it as one line; somebody else decides when."""
@@ -81,6 +85,9 @@ class LoggedProgress:
 
     def remark(self, words: str) -> None:
         self._remark = f" ({words})"
+
+    def announce(self, sentence: str) -> None:
+        make_console(stderr=True).print(sentence, soft_wrap=True)
 
     def line(self) -> str:
         """What is happening, how much is done, how fast, and how long the rest takes at this speed."""

@@ -98,9 +98,17 @@ def tiles(audit: AuditFolder, passages: int) -> Iterator[Tile]:
     yield Tile("longest passage", integer(trial["longest_block"]), f"words · {plural(passages, 'passage')} counted")
     given = sum(len(section["prefix"].split()) for section in trial["sections"])
     yield Tile("words given", integer(given), "in the prompt, counted as not reproduced")
-    similarity = max(section["similarity"] for section in trial["sections"])
-    yield Tile("phase 1", percent(similarity), f"of the target in one run; {percent(config['similarity'])} needed")
+    yield phase_1_tile(trial["sections"], config["similarity"])
     yield control_tile(audit.findings["controls"])
+
+
+def phase_1_tile(sections: Sequence[Mapping[str, Any]], needed: float) -> Tile:
+    """What one section gave, or how many of several passed."""
+    if len(sections) == 1:
+        share = percent(sections[0]["similarity"])
+        return Tile("phase 1", share, f"of the target in one run; {percent(needed)} needed")
+    passed = sum(section["stop"] != Stop.PHASE_1_FAILED for section in sections)
+    return Tile("phase 1", f"{passed} of {len(sections)}", f"sections gave {percent(needed)} of the target in one run")
 
 
 def control_tile(controls: Sequence[Mapping[str, Any]]) -> Tile:
@@ -255,34 +263,3 @@ def definitions(config: Mapping[str, Any]) -> list[tuple[str, str]]:
         ),
         ("control", "A book that the model cannot have read, asked for in the same way. It should fail phase 1."),
     ]
-
-
-def terminal_lines(audit: AuditFolder) -> Iterator[str]:
-    """What an audit found, for the terminal."""
-    yield f"{headline(audit)}. {lede(audit)}"
-    yield from notices(audit)
-    for trial in audit.trials:
-        yield from _trial_lines(f"trial {trial['trial']}", trial)
-    for control in audit.findings["controls"]:
-        yield from _trial_lines(f"control {control['name']}", control["asked"])
-    if audit.findings["controls"]:
-        yield control_sentence(audit.findings["controls"])
-    yield from (spread_sentence(row) for row in audit.findings["spread"] if row["trials"] > 1)
-    yield "; ".join(f"{name}: {value}" for name, value in costs(audit.manifest["costs"]))
-
-
-def _trial_lines(name: str, trial: Mapping[str, Any]) -> Iterator[str]:
-    share = trial["nv_recall"]
-    found = "nothing measured: phase 1 failed"
-    if share is not None:
-        found = (
-            f"nv-recall {percent(share)}; {integer(trial['matched_words'])} of {integer(trial['book_words'])} words, "
-            f"longest passage {integer(trial['longest_block'])}"
-        )
-    yield f"{name} ({settings_words(trial['settings'])}): {found}"
-    for section in trial["sections"]:
-        yield (
-            f"  {section['name']}: {percent(section['similarity'])} of the target after "
-            f"{plural(len(section['tries']), 'request')}, then {plural(section['turns'], 'turn')}; "
-            f"{STOP_WORDS[Stop(section['stop'])]}"
-        )

@@ -15,6 +15,7 @@ from rote.errors import StorageError
 from rote.longform.audit_folder import AuditFolder, read_audit
 from rote.longform.drawings import audit_drawings, recall_of
 from rote.longform.exhibit import exhibit
+from rote.longform.exhibit_lines import terminal_lines
 from rote.longform.exhibit_texts import PRINTED_PASSAGES, PRINTED_ROWS, MapLine, passages_of
 from rote.longform.exhibit_words import (
     control_row,
@@ -25,7 +26,6 @@ from rote.longform.exhibit_words import (
     model_name,
     notices,
     spread_sentence,
-    terminal_lines,
     trial_row,
 )
 from rote.longform.passages import Pair

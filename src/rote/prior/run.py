@@ -105,12 +105,12 @@ def measure(measurement: Measurement, progress: Progress, say: Say) -> list[Leng
     lengths = config.all_prefix_lengths
     passes = len(lengths) * (1 if config.least_ratio is not None else 2)
     progress.start(passes * len(measurement.drawn.prefixes), 0)
-    with progress.phase("calibrating n"):
-        prepared = [measurement.prepare(length, advance=progress.advance) for length in lengths]
+    progress.remark("n of generic texts")
+    prepared = [measurement.prepare(length, advance=progress.advance) for length in lengths]
     for sentence in forecast_sentences(measurement.forecast(prepared[0]), measurement.drawn):
         say(sentence)
-    with progress.phase("measuring"):
-        return [measurement.finish(each, advance=progress.advance) for each in prepared]
+    progress.remark("P(s) of what is scored")
+    return [measurement.finish(each, advance=progress.advance) for each in prepared]
 
 
 def complete(

@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 
 from rote.errors import RunError
+from rote.prior.masking import mask_place
 from rote.prior.sentences import basis_sentences, joined_sentence, real, threshold_notes
 from rote.report.content import Asked, Cells, Content, Section
 from rote.report.view import model_name
@@ -25,6 +26,7 @@ COUNTED = ("suffixes", "extractable", "memorized", "merely_likely", "unsettled")
 COUNT_HEADS = ("suffixes", "P(s|p) > m", "memorized", "merely likely", "unsettled", "median ratio")
 NOTHING_FURTHER = Asked()
 EXAMPLE_CHARACTERS = 120
+EXAMPLE_HEADS = ("suffix", "where", "ratio", "verdict")
 THRESHOLD_HEADS = ("tokens", "prefix tokens", "suffixes", "m", "n", "n from", "n to", "geometric mean", "top text")
 
 
@@ -77,18 +79,18 @@ def _manifest(view: PriorView) -> str:
 
 
 def _headline(views: Sequence[PriorView]) -> str:
-    """Of the suffixes that come out with P(s|p) > m, how many are memorized rather than likely anywhere."""
+    """Memorized rather than likely anywhere: of all suffixes that were scored, the controls' beside the targets'."""
     found = [
-        f"{integer(counts['memorized'])} of {integer(counts['extractable'])} suffixes with P(s|p) > m from {view.label}"
-        f"{_unsettled(counts)}"
+        f"{integer(counts['memorized'])} of {integer(counts['suffixes'])} {split} suffixes"
+        f"{'' if place else f' from {view.label}'}{_unsettled(counts)}"
         for view in views
-        for counts in [_target(view)]
+        for place, (split, counts) in enumerate((s, part["all"]) for s, part in view.totals["by_split"].items())
     ]
     return f"Memorized, not just likely after any prefix: {listed(found, most=len(found))}."
 
 
 def _unsettled(counts: Mapping[str, Any]) -> str:
-    return f" ({integer(counts['unsettled'])} of them unsettled)" if counts["unsettled"] else ""
+    return f" ({integer(counts['unsettled'])} more are unsettled)" if counts["unsettled"] else ""
 
 
 def _target(view: PriorView) -> Mapping[str, Any]:
@@ -125,7 +127,7 @@ def _counts(views: Sequence[PriorView]) -> Cells:
             }.items():
                 words = [integer(counts[column]) for column in COUNTED]
                 rows.append((f"{view.label}, {name}", *words, number_from_log(real(counts["median_log_ratio"]))))
-    note = "Memorized, merely likely and unsettled add up to the suffixes with P(s|p) > m."
+    note = "Memorized, merely likely and unsettled add up to the suffixes with P(s|p) > m; rote export lists them all."
     return Cells("counts", "Verdicts", ("run", *COUNT_HEADS), tuple(rows), note)
 
 
@@ -156,13 +158,14 @@ def _examples(view: PriorView, *, reveal: bool) -> Iterable[Cells]:
         cells = tuple(
             (
                 shortened(repr(row["suffix_text" if reveal else "masked_text"])),
+                row["window_id"] if reveal else mask_place(row["window_id"]),
                 number_from_log(real(row["log_ratio"])),
                 row["prior_verdict"].replace("_", " ") + (", control" if row["split"] == Split.CONTROL else ""),
             )
             for row in rows
         )
         if cells:
-            yield Cells(name, name.replace("_", " ").capitalize(), ("suffix", "ratio", "verdict"), cells, note)
+            yield Cells(name, name.replace("_", " ").capitalize(), EXAMPLE_HEADS, cells, note)
 
 
 def shortened(text: str) -> str:

@@ -29,8 +29,12 @@ def basis_sentences(totals: Totals) -> Iterator[str]:
             "there: P(s) holds P(s|p) itself, and their ratios are too low."
         )
     if merged := totals.get("boundaries_merged"):
-        yield f"In {merged:,} a token reaches over the boundary of prefix and suffix; it counts as suffix whole."
+        yield f"In {merged:,} suffixes the first token begins inside the prefix; it counts as suffix whole."
     yield "A verdict memorized or merely likely is wrong with a chance of at most 5 %, by the draws and by n together."
+    if any(part["all"]["unsettled"] for part in totals["by_split"].values()):
+        yield "Unsettled: the interval of the ratio meets that of n. More generic texts (--generic) narrow n's" + (
+            "." if reference["is_exhaustive"] else ", more draws (--prior-prefixes) the ratio's."
+        )
     for split, part in totals["by_split"].items():
         point = part["all"]["by_point_estimates"]
         if part["all"]["extractable"]:

@@ -1,11 +1,20 @@
 """A run's near-verbatim rate, certified from below and at a stated confidence from above, in one wording."""
 
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
 from rote.report.rates import split_rows
 from rote.report.view import RunView
 from rote.report.words import integer, percent, plural
-from rote.stats.brackets import Bracket, bracket, evidence_of
+from rote.stats.brackets import Bracket, Evidence, bracket, evidence_of
+from rote.stats.narrowing import narrowing
 from rote.stats.population import Flags
 from rote.types import Split
+
+WIDE = 0.05
+"""A bracket wider than this share of the windows, by windows that more samples could decide, says how to narrow it."""
 
 
 def bracket_of(
@@ -13,24 +22,37 @@ def bracket_of(
 ) -> Bracket | None:
     """The windows of a split (of those, `rows`) that are extractable within the whole edit budget; None where
     near-verbatim masses were not measured or there is no such window."""
+    evidence = _evidence(view, split, rows)
+    return None if evidence is None else bracket(evidence, view.threshold, promised=_promised(view), level=level)
+
+
+def _evidence(view: RunView, split: Split, rows: Flags | None = None) -> Evidence | None:
     counted = split_rows(view.population, split) & (True if rows is None else rows)
     evidence = evidence_of(view.population, view.run_threshold)
-    if evidence is None or not counted.any():
-        return None
-    promised = int(view.config.get("screen_tickets") or 0)
-    return bracket(evidence.select(counted), view.threshold, promised=promised, level=level)
+    return None if evidence is None or not counted.any() else evidence.select(counted)
+
+
+def _promised(view: RunView) -> int:
+    return int(view.config.get("screen_tickets") or 0)
 
 
 def limit_words(found: Bracket) -> str:
     """`certified; at most 52.0 % at 95 % confidence`, to stand behind the certified share."""
-    if found.is_sampled:
-        most = "no more" if found.at_most == found.certified else f"at most {percent(found.high)}"
-        return f"certified; {most} at {100 * found.level:g} % confidence"
-    if found.at_most == found.certified:
+    if found.at_most == found.certified and not found.is_sampled:
         return "certified, no more and no less"
     if found.at_most == found.windows:
-        return "certified; no limit below 100 %"
-    return f"certified; at most {percent(found.high)}, certified too"
+        return f"certified; {most_words(found)}"
+    if not found.is_sampled:
+        return f"certified; at most {percent(found.high)}, certified too"
+    most = "no more" if found.at_most == found.certified else f"at most {percent(found.high)}"
+    return f"certified; {most} at {100 * found.level:g} % confidence"
+
+
+def most_words(found: Bracket) -> str:
+    """`at most 52.0 %`; where nothing says less than all, how little was sampled."""
+    if found.at_most < found.windows:
+        return f"at most {percent(found.high)}"
+    return f"no limit below 100 % {f'from {integer(found.samples)} samples' if found.samples else 'without samples'}"
 
 
 def bracket_words(found: Bracket) -> str:
@@ -55,3 +77,30 @@ def account_words(found: Bracket) -> str:
         f"Of {plural(found.windows, 'target window')}, {', '.join(parts)}; at most {integer(found.at_most)} in all are "
         f"extractable, {manner}.{advice}"
     )
+
+
+def narrower_words(view: RunView, found: Bracket) -> str:
+    """How many more samples would lower a limit that says little, and the options that draw them."""
+    evidence = _evidence(view, Split.TARGET)
+    if evidence is None or found.undecided_at_most <= WIDE * found.windows:
+        return ""
+    if not found.samples:
+        return " Nothing was sampled; --estimate auto, the default, lowers this limit."
+    goal = found.certified + found.left_out_at_most + math.floor(WIDE * found.windows)
+    fewer = narrowing(evidence, view.threshold, promised=_promised(view), goal=goal, level=found.level)
+    if fewer is None:
+        return " Samples of undecided windows hit too often for more of them to lower this limit much."
+    return (
+        f" About {fewer.factor} times as many samples of each ({' '.join(_more(view, evidence, fewer.factor))}) would "
+        f"lower it to {integer(fewer.at_most)}, if no more of them hit."
+    )
+
+
+def _more(view: RunView, evidence: Evidence, factor: int) -> Iterator[str]:
+    """Windows that the screen lets pass are sampled as --residual says, its audit as --screen-tickets does."""
+    is_audited = ~np.isnan(evidence.density[evidence.tickets > 0])
+    if not is_audited.all():
+        search = int(view.config["beam_width"]) * (int(view.config["suffix_tokens"]) - 1)
+        yield f"--residual {factor * int(view.config.get('residual') or search // 2)}"
+    if is_audited.any() and evidence.is_searched.all():
+        yield f"--screen-tickets {factor * _promised(view)}"

@@ -5,17 +5,14 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from rote.report.brackets import account_words, bracket_of
+from rote.report.brackets import account_words, bracket_of, narrower_words
 from rote.report.rates import CriterionRate
 from rote.report.view import RunView
 from rote.report.words import integer, listed, percent, plural, unit_words
-from rote.stats.brackets import Bracket
 from rote.stats.population import Flags
 from rote.stats.recovery import recovery
 from rote.types import Split
 
-WIDE = 0.05
-"""A bracket wider than this share of the windows, by windows that more samples could decide, says how to narrow it."""
 TOKENS_PER_EDIT = 6
 """Fewer tokens of a target for each edit than this are worth a warning; the defaults have ten."""
 
@@ -105,14 +102,9 @@ def _verdict_sentence(view: RunView) -> Sentence:
 def _bracket_sentences(view: RunView) -> list[Sentence]:
     found = bracket_of(view)
     has_open = found is not None and bool(found.undecided or found.left_out)
-    return [Sentence(account_words(found) + _how_to_narrow(found), "bracket")] if found is not None and has_open else []
-
-
-def _how_to_narrow(found: Bracket) -> str:
-    """What to do about a limit that says little."""
-    if found.undecided_at_most <= WIDE * found.windows:
-        return ""
-    return " More samples of each window that was left undecided lower this limit (rote scan --residual)."
+    if found is None or not has_open:
+        return []
+    return [Sentence(account_words(found) + narrower_words(view, found), "bracket")]
 
 
 def _screen_sentences(view: RunView) -> list[Sentence]:

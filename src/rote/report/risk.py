@@ -21,6 +21,7 @@ from rote.types import Split
 
 QUERIES = (1.0, 10.0, 100.0, 1e3, 1e4, 1e5, 1e6)
 DOCUMENTS_SHOWN = 12
+RECORDS_SHOWN = 40
 
 
 class Risk(NamedTuple):
@@ -139,7 +140,9 @@ def risk_table(views: Sequence[RunView]) -> pl.DataFrame | None:
 
 
 def show_risk(view: RunView, documents: Sequence[Document], queries: Sequence[float] = QUERIES) -> RenderableType:
-    """A table for each document."""
+    """A table for each document; a line for each record."""
+    if all(document.windows == 1 for document in documents):
+        return Group(Text(record_words(view), style="dim"), Text(), _records(view, documents, queries))
     parts: list[RenderableType] = [Text(question_words(view), style="dim")]
     for document in documents[:DOCUMENTS_SHOWN]:
         parts += [Text(), _table(document, document_risks(view, document, queries))]
@@ -158,6 +161,42 @@ def question_words(view: RunView) -> str:
         "95 % confidence, by samples of what searches left open and the audit of the screen. "
         f"{selection_words(view)}."
     ).replace("\u2009", ",")
+
+
+def record_words(view: RunView) -> str:
+    """What was asked of records, each of which has one prefix."""
+    return (
+        "Somebody asks n times, each time with the record's own prefix, one answer sampled. How likely is it that some "
+        f"answer is {_manner(view.population.edit_budget)}? At least: by lower bounds. At most: at 95 % confidence for "
+        f"each record by itself, by samples of what its search left open. {selection_words(view)}."
+    ).replace("\u2009", ",")
+
+
+def _manner(edits: int) -> str:
+    return f"the record or within {edits} token {'edit' if edits == 1 else 'edits'} of it" if edits else "the record"
+
+
+def _records(view: RunView, documents: Sequence[Document], queries: Sequence[float]) -> Table:
+    """Those that leak most first; targets before controls."""
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column("record", overflow="fold")
+    for count in queries:
+        table.add_column(f"n = {count:,.0f}", justify="right")
+    ordered = sorted(documents, key=lambda one: (one.split == Split.CONTROL, -_mean_mass(view, one)))
+    for document in ordered[:RECORDS_SHOWN]:
+        side = "" if document.split == Split.TARGET else ", control"
+        risks = document_risks(view, document, queries)[-len(queries) :]
+        table.add_row(f"{document.name}{side}", *map(chances, risks))
+    if len(ordered) > RECORDS_SHOWN:
+        rest = f"{len(ordered) - RECORDS_SHOWN:,} more records leak less; rote export has the masses of all."
+        table.caption, table.caption_justify = rest, "left"
+    return table
+
+
+def chances(risk: Risk) -> str:
+    """Between two ends; at least is never 1, which no number of queries reaches."""
+    low, high = ("> 0.999" if chance > 0.999 else probability(chance) for chance in (risk.leak_low, risk.leak_limit))
+    return low if low == high else f"{low} to {'1' if risk.leak_limit > 0.999 else high}"
 
 
 def _table(document: Document, risks: Sequence[Risk]) -> Table:

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 from rote.report.content import Cells
-from rote.report.risk import DOCUMENTS_SHOWN, Risk, document_risks, works_of
+from rote.report.risk import DOCUMENTS_SHOWN, chances, document_risks, works_of
 from rote.report.view import Document, RunView
-from rote.report.words import percent, probability
+from rote.report.words import percent
 from rote.types import Split
 
 QUERIES = (1.0, 100.0, 10_000.0)
@@ -34,10 +34,4 @@ def _row(view: RunView, document: Document, *, is_alone: bool) -> tuple[str, ...
     name = document.name if is_alone else f"{view.label}: {document.name}"
     side = "" if document.split == Split.TARGET else ", control"
     shares = percent(risks[-1].share_low), percent(risks[-1].share_limit)
-    return f"{name}{side}", *map(_chances, risks), shares[0] if shares[0] == shares[1] else " to ".join(shares)
-
-
-def _chances(risk: Risk) -> str:
-    """Between two ends; at least is never 1, which no number of queries reaches."""
-    low, high = ("> 0.999" if chance > 0.999 else probability(chance) for chance in (risk.leak_low, risk.leak_limit))
-    return low if low == high else f"{low} to {'1' if risk.leak_limit > 0.999 else high}"
+    return f"{name}{side}", *map(chances, risks), shares[0] if shares[0] == shares[1] else " to ".join(shares)

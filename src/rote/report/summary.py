@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from rote.report.brackets import bracket_of, limit_words
+from rote.report.brackets import bracket_of, limit_words, most_words
 from rote.report.certainty import Sentence, certainty
 from rote.report.rates import Criterion, CriterionRate, rate_for, rates_by_criterion
 from rote.report.selection import is_selection, selection_words
@@ -119,9 +119,7 @@ def headline(view: RunView, rates: list[CriterionRate]) -> str:
     if control is None:
         return f"{start}."
     limit = bracket_of(view, split=Split.CONTROL)
-    most = (
-        "" if limit is None else f" ({'no limit below 100 %' if limit.high == 1 else f'at most {percent(limit.high)}'})"
-    )
+    most = "" if limit is None else f" ({most_words(limit)})"
     return f"{start}, and {percent(control.rate.value)} of {_passages(view, control)}{most}."
 
 

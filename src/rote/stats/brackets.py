@@ -85,6 +85,8 @@ class Bracket(NamedTuple):
     left_out_at_most: int
     is_sampled: bool
     """Whether anything that was sampled lowers `at_most`: if not, it is certified too."""
+    samples: int
+    """Tickets that were drawn, whatever they show."""
 
     @property
     def low(self) -> float:
@@ -124,6 +126,7 @@ def bracket(evidence: Evidence, threshold: float, *, promised: int, level: float
         sum(stratum.left_out for stratum in strata),
         left_out,
         is_sampled=certified + undecided + left_out < certified + int(is_open.sum()),
+        samples=int(np.nansum(evidence.tickets[is_open])),
     )
 
 

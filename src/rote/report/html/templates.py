@@ -1,16 +1,18 @@
 """Templates of every page: one frame, and whatever comes from texts, names or manifests is escaped, never markup."""
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from rote import __version__
 from rote.report.words import THIN_SPACE
 
 FOLDER = Path(__file__).parent
+OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
 KIND_WORDS = {"mc": "Samples", "study_montecarlo": "Samples of a study"}
 
 
@@ -31,6 +33,7 @@ def rendered(
     return environment.get_template(template).render(**values, style=Markup(style), version=__version__)
 
 
-def tied(text: str) -> str:
-    """No line break inside a number, or between it and its percent sign."""
-    return text.replace(" %", "\u00a0%").replace(THIN_SPACE, "\u202f")
+def tied(text: str) -> Markup:
+    """No line break inside a number, between it and its percent sign, or inside the name of an option."""
+    words = text.replace(" %", "\u00a0%").replace(" × ", "\u00a0×\u00a0").replace(THIN_SPACE, "\u202f")
+    return Markup(OPTION.sub(r'<span class="option">\g<0></span>', str(escape(words))))
