@@ -34,6 +34,14 @@ def test_room_that_is_not_used_takes_no_memory() -> None:
     assert resident_bytes() - before < zeros.nbytes // 16
 
 
+@pytest.mark.skipif(not STATM.exists(), reason="resident pages are read from /proc")
+def test_a_few_rows_of_every_slot_take_no_memory_for_the_others() -> None:
+    before = resident_bytes()
+    zeros = zeros_as_touched((64, 1 << 20), torch.ones(1, dtype=torch.float32))  # 4 MiB a slot
+    zeros[:, :1000] = 1
+    assert resident_bytes() - before < zeros.nbytes // 16
+
+
 def test_a_handover_gives_back_what_was_given() -> None:
     given = [torch.arange(5), torch.randn(2, 3)]
     arrived = Handover(given).wait()

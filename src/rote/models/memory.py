@@ -4,6 +4,7 @@ A plain copy makes the host wait until the device has done everything queued bef
 """
 
 import math
+import mmap
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -48,8 +49,11 @@ def zeros_as_touched(shape: tuple[int, ...], like: Tensor) -> Tensor:
     """Zeros of the kind of `like`. A CPU gets its pages only when they are first used, so unused room costs nothing."""
     if like.device.type != "cpu":
         return like.new_zeros(shape)
-    pages = np.zeros(math.prod(shape) * like.element_size(), dtype=np.uint8)
-    return torch.from_numpy(pages).view(like.dtype).view(shape)
+    pages = mmap.mmap(-1, max(1, math.prod(shape) * like.element_size()))
+    if hasattr(mmap, "MADV_NOHUGEPAGE"):
+        # Large pages would be zeroed whole for the few rows of each slot that are used.
+        pages.madvise(mmap.MADV_NOHUGEPAGE)
+    return torch.frombuffer(pages, dtype=like.dtype, count=math.prod(shape)).view(shape)
 
 
 class Handover:
