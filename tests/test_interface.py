@@ -127,6 +127,9 @@ def test_comparing_scans_gives_paired_differences(
     nothing = same.compare(results)
     assert nothing["difference"].to_list() == [0.0] * len(nothing)
     assert all(math.isnan(low) for low in nothing["interval_low"]), "no spread, no interval"
+    stricter = rote.scan(model, windows, threshold=0.5)
+    for table in (results.compare(stricter), stricter.compare(results)):
+        assert table["threshold"].unique().to_list() == [0.5], "below it the second scan may have stopped"
 
 
 def test_scans_of_other_windows_are_not_compared(model: LanguageModel, lab: TinyLab, results: rote.Results) -> None:

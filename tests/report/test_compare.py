@@ -6,9 +6,14 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
+from rote.report.build import build_report
 from rote.report.comparison import compare_runs, comparison_sentences, difference_sentence
+from rote.report.paired import shared_windows
+from rote.report.scan_content import scan_content
+from rote.report.summary import joint_headline
 from rote.report.view import RunView, load_view
-from rote.report.words import integer
+from rote.report.words import integer, percent
+from rote.stats.population import population_of
 from tests.report.synthetic_run import books, write_run
 
 
@@ -54,6 +59,47 @@ def test_difference_of_target_rates_has_the_right_sign_and_an_interval(tmp_path:
     rates = [float(np.mean(p.mass(5)[~p.is_control] >= 0.001)) for p in comparison.aligned]
     told = difference_sentence(("small", comparison.aligned[0]), ("large", comparison.aligned[1]), 0.001)
     assert f"the difference is {100 * (rates[1] - rates[0]):+.1f} percentage points, 95 % interval" in told
+
+
+def told_at(tmp_path: Path, *thresholds: float) -> list[Path]:
+    """The same model on the same windows, once for every τ."""
+    return [
+        write_run(tmp_path / f"at-{tau:g}", books(3000)[:1], seed=1, stride=50, model="small", threshold=tau)
+        for tau in thresholds
+    ]
+
+
+def test_runs_of_different_thresholds_are_told_at_the_largest(tmp_path: Path) -> None:
+    runs = told_at(tmp_path, 0.001, 0.2)
+    content = scan_content([load_view(path) for path in runs])
+    share = percent(float(np.mean(load_view(tmp_path / "at-0.2").population.mass(5) >= 0.2)))
+    assert f"{share} from small (at-0.001) and {share} from small (at-0.2)." in content.headline
+    assert {own["threshold"] for own in content.numbers.values()} == {0.2}
+    assert "the difference is +0.0 percentage points" in content.sentences[1]
+    (notice,) = content.notices
+    assert "not measured alike: threshold 0.001 (small (at-0.001)), 0.2 (small (at-0.2))" in notice
+    assert notice.endswith("All are told at τ = 0.2, the largest.")
+    page = build_report(runs, tmp_path / "report").page.read_text(encoding="utf-8")
+    assert "All are told at τ = 0.2, the largest." in page
+    rates = pl.read_csv(tmp_path / "report" / "tables" / "rates.csv")
+    assert rates["threshold"].unique().to_list() == [0.2]
+
+
+def test_runs_of_different_edit_budgets_are_compared_within_the_smaller(tmp_path: Path) -> None:
+    small, large = pair(tmp_path)
+    shorter = large.results.with_columns(
+        pl.col("mass_lower").list.head(3), pl.col("mass_upper").list.head(3), pl.col("search_lower").list.head(3)
+    )
+    few = replace(large, results=shorter, population=population_of(shorter))
+    comparison = compare_runs([small, few])
+    targets = ~small.population.is_control
+    shares = [percent(float(np.mean(view.population.mass(2)[targets] >= 0.001))) for view in (small, large)]
+    told = f"Target windows extractable within 2 edits: {shares[0]} from small, {shares[1]} from large;"
+    assert told in comparison_sentences(comparison, 0.001)[1]
+    assert joint_headline([small, few]).endswith(f"{shares[0]} from small and {shares[1]} from large.")
+    both = (small.population.mass(2) >= 0.001) & (large.population.mass(2) >= 0.001) & targets
+    found = {shared.members: shared.windows for shared in shared_windows(comparison, 0.001)}
+    assert found[True, True] == both.sum()
 
 
 def test_another_tokenizer_makes_other_windows(tmp_path: Path) -> None:

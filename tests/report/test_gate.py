@@ -134,6 +134,24 @@ def test_a_baseline_of_other_windows_is_refused(run: Path, tmp_path: Path) -> No
         judge(load_view(run), [parse_rule("0.1", is_increase=True)])
 
 
+@pytest.mark.parametrize(
+    ("name", "value"), [("temperature", 0.5), ("top_k", 7), ("top_p", 0.9), ("prefix_tokens", 49), ("suffix_tokens", 3)]
+)
+def test_a_baseline_that_was_asked_something_else_is_refused(run: Path, name: str, value: float) -> None:
+    view = load_view(run)
+    other = replace(view, manifest={**view.manifest, "config": {**view.config, name: value}})
+    with pytest.raises(RunError, match=f"{name.replace('_', '-')} {value}.*; a baseline is measured alike"):
+        judge(view, [parse_rule("0.1", is_increase=True)], baseline=other)
+
+
+def test_a_baseline_of_other_texts_by_the_same_names_is_refused(run: Path) -> None:
+    view = load_view(run)
+    first, *others = view.documents
+    other = replace(view, documents=(replace(first, content_hash="another"), *others))
+    with pytest.raises(RunError, match=f"{first.name} is another text in"):
+        judge(view, [parse_rule("0.1", is_increase=True)], baseline=other)
+
+
 def test_an_unfinished_run_is_refused(tmp_path: Path) -> None:
     unfinished = write_run(tmp_path / "run", books(1500)[:1], stride=200, is_complete=False)
     with pytest.raises(RunError, match="is not finished"):

@@ -1,5 +1,6 @@
 """The words of the summary: true to the numbers, for a newcomer, for every kind of run."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from rote.corpus.windows import Selection
 from rote.errors import RunError
 from rote.report.certainty import certainty
+from rote.report.control_threshold import with_threshold
 from rote.report.model_card import model_card
 from rote.report.rates import rates_by_criterion
 from rote.report.selection import selection_words
@@ -48,6 +50,40 @@ def test_verdicts_add_up_to_all_windows(view: RunView) -> None:
     assert f"{integer(extractable)} are shown to be extractable" in text
     assert f"{integer(ruled_out)} are ruled out" in text
     assert f"{integer(neither)} are neither" in text
+
+
+def test_screened_windows_that_are_extractable_anyway_are_not_counted_among_the_open_ones(view: RunView) -> None:
+    """With a high --screen-floor p_z alone may reach τ."""
+    population = replace(view.population, is_searched=np.zeros(len(view.population), dtype=np.bool_))
+    text = sentences(replace(view, population=population))
+    (neither, screened) = re.findall(r"and (\S+) are neither, of which (\S+) were screened out", text)[0]
+    assert neither == screened != integer(len(population))
+
+
+def test_the_audit_of_the_screen_names_its_threshold_where_another_was_chosen(view: RunView) -> None:
+    audit = {
+        "searched_all_the_same": 5, "found_extractable_in_sample": 1, "not_searched": 20,
+        "missed_windows_expected": 4.0, "missed_windows_at_most": 11,
+    }  # fmt: skip
+    audited = replace(view, manifest={**view.manifest, "totals": {"screen": audit}})
+    assert "1 turned out extractable. Of" in sentences(audited)
+    assert "1 turned out extractable at the run's τ = 0.001. Of" in sentences(with_threshold(audited, "0.5"))
+
+
+def test_what_rounding_does_is_told_where_it_was_looked_at(view: RunView) -> None:
+    assert "float32" not in sentences(view)
+    checked = view.results.with_columns(
+        verified_share=pl.when(pl.int_range(pl.len()) < 2).then(0.9991 + pl.int_range(pl.len()) / 10_000),
+        verified_shift=pl.when(pl.int_range(pl.len()) < 2).then(0.25 + pl.int_range(pl.len()) / 4),
+    )
+    text = sentences(replace(view, results=checked))
+    assert "What was found in 2 windows was scored again in float32, > 99.9 % or more of each lower bound: " in text
+    assert "log-probabilities moved by 0.5 at most." in text
+    moves = {"windows": 3, "verdicts_changed": 1, "largest_lower_change": 0.25}
+    found = {"alone_against_company": moves, "run_precision_against_float32": moves | {"largest_lower_change": 0.0}}
+    text = sentences(replace(view, manifest={**view.manifest, "self_check": found}))
+    assert "again alone and in a batch, 1 verdict of 3 windows changed and lower bounds moved by 0.25 at most." in text
+    assert "again in float32 too, 1 verdict of 3 windows changed and lower bounds moved by nothing." in text
 
 
 def test_shared_controls_are_told_and_whether_they_count(tmp_path: Path, view: RunView) -> None:

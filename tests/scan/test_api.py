@@ -1,5 +1,6 @@
 """The Python interface gives what the command gives."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -84,6 +85,39 @@ def test_a_part_of_the_windows_can_be_scanned_but_not_saved_as_a_run(
     with pytest.raises(ConfigError, match=r"only results of windows from rote\.read_windows"):
         some.save(tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_windows_put_together_by_hand_have_a_table_with_what_some_of_them_carry(
+    model: HuggingFaceModel, lab: TinyLab
+) -> None:
+    plain = package.read_windows(model, [lab.files.targets], config=CONFIG)
+    with_controls = package.read_windows(model, [lab.files.targets], control=[lab.files.controls], config=CONFIG)
+    controls = [window for window in with_controls if window.split == "control"]
+    frame = package.scan(model, [*plain[:2], *controls[:2]], CONFIG, measures="verbatim").to_polars()
+    assert frame["shared_share"].is_null().to_list() == [True, True, False, False]
+    assert frame["split"].to_list() == ["target", "target", "control", "control"]
+
+
+def test_windows_that_cannot_be_measured_are_refused_by_name(model: HuggingFaceModel, lab: TinyLab) -> None:
+    first, second = package.read_windows(model, [lab.files.targets], config=CONFIG)[:2]
+    refused = {
+        f"2 windows are named {first.window_id}": replace(second, window_id=first.window_id),
+        f"window {second.window_id} has tokens from .* to 1000, and .* knows 0 to 767": replace(
+            second, prefix_ids=(1000,)
+        ),
+        "has 0 prefix and 8 suffix tokens": replace(second, prefix_ids=()),
+        "has a suffix of 2 tokens, and everything is within 2 edits": replace(second, suffix_ids=second.suffix_ids[:2]),
+    }
+    for words, window in refused.items():
+        with pytest.raises(ConfigError, match=words):
+            package.scan(model, [first, window], CONFIG)
+
+
+@pytest.mark.parametrize("option", ["max_seconds", "max_evals", "self_check"])
+def test_what_only_the_command_does_is_refused_in_memory(model: HuggingFaceModel, lab: TinyLab, option: str) -> None:
+    windows = package.read_windows(model, [lab.files.targets], config=CONFIG)
+    with pytest.raises(ConfigError, match=f"{option} is 3"):
+        package.scan(model, windows, CONFIG, **{option: 3})
 
 
 @pytest.mark.parametrize("change", [{"stride_chars": 30}, {"limit": 5}, {"bos": "always"}])

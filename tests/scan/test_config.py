@@ -226,6 +226,13 @@ def test_a_configuration_is_either_usable_or_refused_with_one_of_our_sentences(o
         assert config.search_options().beam_width >= 1
 
 
+def test_a_budget_within_which_everything_lies_is_refused() -> None:
+    with pytest.raises(ConfigError, match="everything is within 5 edits of a suffix of 5 tokens"):
+        RunConfig(suffix_tokens=5, edit_budget=5)
+    assert RunConfig(suffix_tokens=5, edit_budget=4).edit_budget == 4
+    assert RunConfig(suffix_tokens=5, edit_budget=5, measures=("verbatim",)).edit_budget == 5
+
+
 def test_all_children_are_listed_when_top_k_bounds_them_or_the_frontier_is_wanted() -> None:
     assert RunConfig().search_options().max_children is None
     assert RunConfig(top_k=None, top_p=0.9).search_options().max_children == 1024

@@ -10,7 +10,7 @@ import polars as pl
 from rote.errors import ConfigError, StorageError
 from rote.report.comparison import Comparison, compare_runs
 from rote.report.content_page import write_page
-from rote.report.control_threshold import FROM_CONTROL, with_threshold
+from rote.report.control_threshold import FROM_CONTROL, at_one_threshold, with_threshold
 from rote.report.drawing import Drawing
 from rote.report.figures.style import save_bytes
 from rote.report.gallery import draw_all
@@ -54,7 +54,7 @@ def build_report(run_paths: Sequence[Path], out: Path, *, threshold: str | None 
             f"threshold is {threshold}, but {len(run_paths)} runs have controls of their own; choose τ from one "
             "with rote show, and give the number."
         )
-    views = told_apart([with_threshold(load_view(Path(path)), threshold) for path in run_paths])
+    views = at_one_threshold(told_apart([with_threshold(load_view(Path(path)), threshold) for path in run_paths]))
     if not all(view.population.has_masses for view in views):
         page, others = write_page([content_without_masses(views)], out)
         tables = tuple(path for path in others if path.suffix == ".csv")

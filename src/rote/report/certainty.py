@@ -8,7 +8,7 @@ import polars as pl
 from rote.report.brackets import account_words, bracket_of, narrower_words
 from rote.report.rates import CriterionRate
 from rote.report.view import RunView
-from rote.report.words import integer, listed, percent, plural, unit_words
+from rote.report.words import integer, listed, percent, plural, probability, unit_words
 from rote.stats.population import Flags
 from rote.stats.recovery import recovery
 from rote.types import Split
@@ -42,6 +42,7 @@ def certainty(view: RunView, rates: list[CriterionRate]) -> tuple[Sentence, ...]
         sentences += _bracket_sentences(view)
         sentences += _screen_sentences(view)
         sentences += _recovery_sentences(view)
+        sentences += _rounding_sentences(view)
     target = next((entry for entry in rates if entry.split is Split.TARGET), None)
     if target is not None:
         sentences.append(Sentence(f"Intervals allow for overlapping windows: {unit_words(target.rate)}.", "interval"))
@@ -87,14 +88,13 @@ def _verdict_sentence(view: RunView) -> Sentence:
     extractable = lower >= threshold
     upper = np.ones(len(lower)) if population.mass_upper is None else population.mass_upper[:, -1]
     ruled_out = ~extractable & (upper < threshold)
-    screened = 0
-    if "stop_reason" in view.results.columns:
-        screened = int((view.results["stop_reason"].cast(str) == "screened").sum())
+    neither = ~extractable & ~ruled_out
+    # A window that p_z alone shows to be extractable may have been screened too.
+    screened = 0 if population.is_searched is None else int((neither & ~population.is_searched).sum())
     tail = f", of which {integer(screened)} were screened out as unlikely and not searched" if screened else ""
     return Sentence(
         f"Of {integer(len(lower))} windows, {integer(int(extractable.sum()))} are shown to be extractable, "
-        f"{integer(int(ruled_out.sum()))} are ruled out, and {integer(int((~extractable & ~ruled_out).sum()))} are "
-        f"neither{tail}.",
+        f"{integer(int(ruled_out.sum()))} are ruled out, and {integer(int(neither.sum()))} are neither{tail}.",
         "screen" if screened else "bounds",
     )
 
@@ -124,9 +124,10 @@ def screen_words(view: RunView) -> str | None:
     if audit["missed_windows_expected"] is None:
         return f"Nothing checks the screen: none of the {left_out} windows it skipped was searched."
     expected = f"{float(audit['missed_windows_expected']):.1f}".removesuffix(".0")
+    at = "" if view.chosen_threshold is None else f" at the run's τ = {probability(view.run_threshold)}"
     return (
         f"To check the screen, {integer(sampled)} of the windows it would skip were searched all the same: "
-        f"{integer(found)} turned out extractable. Of the {left_out} not searched it is expected to have missed "
+        f"{integer(found)} turned out extractable{at}. Of the {left_out} not searched it is expected to have missed "
         f"{expected}, and at most {most} with 95 % confidence."
     )
 
@@ -148,6 +149,32 @@ def _recovery_sentences(view: RunView) -> list[Sentence]:
             "recovery",
         )
     ]
+
+
+def _rounding_sentences(view: RunView) -> list[Sentence]:
+    """How far numbers move with rounding, where that was looked at."""
+    sentences = []
+    if "verified_shift" in view.results.columns and (checked := view.results.drop_nulls("verified_shift")).height:
+        shift = float(checked["verified_shift"].to_numpy().max())
+        share = float(checked["verified_share"].to_numpy().min())
+        sentences.append(
+            f"What was found in {plural(checked.height, 'window')} was scored again in float32, {percent(share)} or "
+            f"more of each lower bound: log-probabilities moved by {_moved(shift)}."
+        )
+    if isinstance(found := view.manifest.get("self_check"), dict):
+        words = (("alone_against_company", "alone and in a batch"), ("run_precision_against_float32", "in float32 too"))
+        sentences += [
+            f"Searched again {how}, {plural(moves['verdicts_changed'], 'verdict')} of "
+            f"{plural(moves['windows'], 'window')} changed and lower bounds moved by "
+            f"{_moved(moves['largest_lower_change'])}."
+            for name, how in words
+            if (moves := found[name])
+        ]
+    return [Sentence(words, "bounds") for words in sentences]
+
+
+def _moved(distance: float) -> str:
+    return f"{probability(distance)} at most" if distance else "nothing"
 
 
 def _shared_sentences(view: RunView) -> list[Sentence]:

@@ -55,6 +55,11 @@ def rated_targets(aligned: Sequence[Population]) -> Flags:
     return np.asarray(np.logical_and.reduce([split_rows(population, Split.TARGET) for population in aligned]))
 
 
+def common_budget(populations: Sequence[Population]) -> int:
+    """The most edits that all of them allow; 0 where one knows the exact text alone."""
+    return min(population.edit_budget for population in populations)
+
+
 def difference_words(first: str, other: str, *, common: int, windows: int) -> str:
     return (
         f"The windows of {other} are not those of {first}: {integer(common)} of {integer(windows)} are the same (text, "
@@ -65,9 +70,9 @@ def difference_words(first: str, other: str, *, common: int, windows: int) -> st
 def difference_sentence(first: Named, second: Named, threshold: float) -> str:
     """How far two models' target rates lie apart on the same windows, with a paired interval."""
     outcomes = []
-    targets = ~first[1].is_control
+    targets, edits = ~first[1].is_control, common_budget((first[1], second[1]))
     for _, population in (first, second):
-        hits = population.mass(population.edit_budget) >= threshold
+        hits = population.mass(edits) >= threshold
         outcomes.append(Outcomes(tuple(population.window_id[targets]), hits[targets].astype(np.float64)))
     if not targets.any():
         return "There are no target windows to compare."
@@ -78,8 +83,9 @@ def difference_sentence(first: Named, second: Named, threshold: float) -> str:
     range_words = (
         f", 95 % interval {100 * interval.low:+.1f} to {100 * interval.high:+.1f}" if interval.is_defined else ""
     )
+    manner = f"within {plural(edits, 'edit')}" if edits else "word for word"
     return (
-        f"Target windows extractable: {percent(found.first)} from {first[0]}, {percent(found.second)} from "
+        f"Target windows extractable {manner}: {percent(found.first)} from {first[0]}, {percent(found.second)} from "
         f"{second[0]}; the difference is {100 * (found.second - found.first):+.1f} percentage points{range_words}."
     )
 
@@ -89,7 +95,8 @@ def comparison_sentences(comparison: Comparison, threshold: float) -> list[str]:
     if comparison.aligned is None:
         return [comparison.reason or "The windows of these runs differ."]
     rows = rated_targets(comparison.aligned)
-    masses = [population.mass(population.edit_budget)[rows] for population in comparison.aligned]
+    edits = common_budget(comparison.aligned)
+    masses = [population.mass(edits)[rows] for population in comparison.aligned]
     every = int(extractable_by_all(masses, threshold).sum())
     sentences = [
         f"All runs measured the same {plural(len(rows), 'window')}. Of the {plural(int(rows.sum()), 'target window')} "

@@ -1,5 +1,6 @@
 """A τ chosen after the scan: a number, or from the run's controls at a stated rate of false positives."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -20,6 +21,13 @@ def with_threshold(view: RunView, text: str | None) -> RunView:
         return view
     chosen = _from_controls(view, _rate(text)) if text.startswith(FROM_CONTROL) else _given(view, text)
     return replace(view, chosen_threshold=chosen)
+
+
+def at_one_threshold(views: Sequence[RunView]) -> list[RunView]:
+    """Runs that stand side by side are read at the largest τ of theirs: below its own, a run may have stopped early."""
+    largest = max(view.threshold for view in views)
+    chosen = ChosenThreshold(largest, f"τ is {probability(largest)} for all runs, the largest that one has.")
+    return [view if view.threshold == largest else replace(view, chosen_threshold=chosen) for view in views]
 
 
 def _rate(text: str) -> float:

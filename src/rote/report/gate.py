@@ -18,7 +18,7 @@ import polars as pl
 from rote.errors import ConfigError, RunError
 from rote.report.brackets import bracket_of
 from rote.report.rates import Criterion, hits_of, split_rows
-from rote.report.view import RunView
+from rote.report.view import DECISIVE, RunView
 from rote.report.words import percent
 from rote.stats.drawn import drawn_share
 from rote.stats.intervals import check_level
@@ -218,7 +218,13 @@ def _require_same_windows(view: RunView, baseline: RunView) -> None:
             f"{baseline.path} has {len(ids[1] - ids[0])} windows that {view.path} has not, and lacks "
             f"{len(ids[0] - ids[1])}; a baseline is a scan of the same windows."
         )
-    for name in ("threshold", "edit_budget", "distance"):
+    contents = [{one.name: one.content_hash for one in each.documents} for each in (view, baseline)]
+    for name, content in contents[0].items():
+        if content != contents[1][name]:
+            raise RunError(
+                f"{name} is another text in {baseline.path} than in {view.path}; a baseline is a scan of the same."
+            )
+    for name in DECISIVE:
         if view.config[name] != baseline.config[name]:
             raise RunError(
                 f"{baseline.path} was measured with {name.replace('_', '-')} {baseline.config[name]} and {view.path} "

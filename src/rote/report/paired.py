@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from rote.report.comparison import Comparison, rated_targets
+from rote.report.comparison import Comparison, common_budget, rated_targets
 from rote.report.content import Cells
 from rote.report.rates import Criterion, hits_of, places_of
 from rote.report.words import integer
@@ -53,7 +53,7 @@ def paired_differences(comparison: Comparison, threshold: float) -> list[Paired]
 
 def _pair(first: tuple[str, Population], second: tuple[str, Population], threshold: float) -> Iterator[Paired]:
     populations = first[1], second[1]
-    budget = min(population.edit_budget for population in populations)
+    budget = common_budget(populations)
     places, ids = places_of(first[1]), tuple(map(str, first[1].window_id))
 
     def row(quantity: str, edits: int | None, found: statistics.Comparison) -> Paired:
@@ -144,6 +144,7 @@ def shared_windows(comparison: Comparison, threshold: float) -> list[SharedWindo
     if comparison.aligned is None:
         return []
     rows = rated_targets(comparison.aligned)
-    reached = np.stack([each.mass(each.edit_budget)[rows] >= threshold for each in comparison.aligned], axis=1)
+    edits = common_budget(comparison.aligned)
+    reached = np.stack([each.mass(edits)[rows] >= threshold for each in comparison.aligned], axis=1)
     counts = Counter(tuple(bool(hit) for hit in row) for row in reached if row.any())
     return [SharedWindows(members, windows) for members, windows in counts.most_common()]

@@ -7,6 +7,7 @@ from rote.report.brackets import bracket_of
 from rote.report.certainty import certainty
 from rote.report.comparison import Comparison, compare_runs, comparison_sentences
 from rote.report.content import Cells, Content
+from rote.report.control_threshold import at_one_threshold
 from rote.report.paired import paired_cells, paired_differences
 from rote.report.rates import CriterionRate, rates_by_criterion
 from rote.report.separation import separation_cells, separation_row, separations
@@ -25,7 +26,7 @@ LISTED_IN_MANIFEST = 50
 
 
 def scan_content(given: Sequence[RunView]) -> Content:
-    views = told_apart(given)
+    views = at_one_threshold(told_apart(given))
     if not all(view.population.has_masses for view in views):
         return content_without_masses(views)
     comparison = compare_runs(views) if len(views) > 1 else None

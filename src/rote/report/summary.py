@@ -5,9 +5,10 @@ from dataclasses import dataclass
 
 from rote.report.brackets import bracket_of, limit_words, most_words
 from rote.report.certainty import Sentence, certainty
+from rote.report.comparison import common_budget
 from rote.report.rates import Criterion, CriterionRate, rate_for, rates_by_criterion
 from rote.report.selection import is_selection, selection_words
-from rote.report.view import RunView
+from rote.report.view import DECISIVE, RunView
 from rote.report.words import integer, interval_words, listed, percent, plural, policy_words, probability
 from rote.types import Split
 
@@ -88,7 +89,8 @@ def summarise(views: Sequence[RunView], warnings: Sequence[str] = ()) -> Summary
 
 
 def notices(views: Sequence[RunView]) -> Iterator[str]:
-    """What is missing from runs: those that are not finished, and those that a budget ended."""
+    """What is missing from runs: those that are not finished, and those that a budget ended; and what keeps several
+    from being compared as they are."""
     for view in views:
         if not view.is_complete:
             yield f"{view.label}: the run is not finished; this shows its finished windows."
@@ -96,6 +98,17 @@ def notices(views: Sequence[RunView]) -> Iterator[str]:
         if (stopped := view.manifest.get("stopped")) is not None:
             left = plural(stopped["windows_left"], "window")
             yield f"{view.label}: {stopped['by']} was spent with {left} not measured."
+    if different := [name for name in DECISIVE if len({view.config.get(name) for view in views}) > 1]:
+        values = (f"{name.replace('_', '-')} {_values(views, name)}" for name in different)
+        told = (
+            f" All are told at τ = {probability(views[0].threshold)}, the largest." if "threshold" in different else ""
+        )
+        yield f"The runs were not measured alike: {'; '.join(values)}. Not all that differs is the model's doing.{told}"
+
+
+def _values(views: Sequence[RunView], name: str) -> str:
+    """`1 (small), 0.5 (large)`."""
+    return ", ".join(f"{view.config.get(name)} ({view.label})" for view in views)
 
 
 def _models(views: Sequence[RunView]) -> Fact:
@@ -135,9 +148,9 @@ def joint_headline(views: Sequence[RunView]) -> str:
     criterion, manner = (
         (Criterion.NEAR, "word for word or nearly so") if all_near else (Criterion.VERBATIM, "word for word")
     )
+    edits = common_budget([view.population for view in views]) if all_near else None
     shares = []
     for view in views:
-        edits = view.population.edit_budget if all_near else None
         rates = rates_by_criterion(view.population, view.threshold)
         entry = rate_for(rates, criterion, split=Split.TARGET, edits=edits)
         shares.append(f"{percent(entry.rate.value) if entry else 'an unknown share'} from {view.label}")
@@ -147,7 +160,7 @@ def joint_headline(views: Sequence[RunView]) -> str:
 def question(view: RunView) -> str:
     prefix, suffix = view.window_words
     near = (
-        f", or with something at most {view.population.edit_budget} token edits away from it"
+        f", or with something at most {plural(view.population.edit_budget, 'token edit')} away from it"
         if view.population.edit_budget
         else ""
     )

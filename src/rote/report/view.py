@@ -19,6 +19,9 @@ from rote.types import Split
 OTHER_EDITION = "edition"
 """The manifest's kind of a document whose training copies had another wording."""
 
+DECISIVE = ("temperature", "top_k", "top_p", "distance", "edit_budget", "threshold", "prefix_tokens", "suffix_tokens")
+"""Options that say what is asked of a model: rates measured with others are about something else."""
+
 Texts = Mapping[tuple[str, str], str]
 
 

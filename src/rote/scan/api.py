@@ -7,6 +7,7 @@ results.to_polars(); results.save("runs/first")
 """
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -101,7 +102,9 @@ class _Scanning:
         _require_windows(windows)
         self.windows = windows
         self.config = with_sample(_scan_config(windows, config, options), len(windows))
+        _require_measurable(self.config)
         self.model = as_language_model(model)
+        _require_fitting(windows, self.model, self.config)
         sizes = fitted(self.config, windows)
         check_fits(self.model, sizes)
         check_memory(self.model, sizes, windows=len(windows))
@@ -158,6 +161,39 @@ def _require_windows(windows: Any) -> None:
         raise ConfigError("windows must be what rote.read_windows gives, or a list of rote.Window objects.")
     if not windows:
         raise ConfigError("windows is empty; there is nothing to scan.")
+    name, count = Counter(window.window_id for window in windows).most_common(1)[0]
+    if count > 1:
+        raise ConfigError(
+            f"{count} windows are named {name}; results are told apart by window_id, so give each its own."
+        )
+
+
+def _require_fitting(windows: Sequence[Window], model: LanguageModel, config: RunConfig) -> None:
+    """Windows may come from anywhere: each has tokens of this model, and a suffix that can be missed."""
+    for window in windows:
+        name, ids, suffix = f"window {window.window_id}", window.ids, len(window.suffix_ids)
+        if not window.prefix_ids or not suffix:
+            raise ConfigError(f"{name} has {len(window.prefix_ids)} prefix and {suffix} suffix tokens; give both.")
+        if not 0 <= min(ids) <= max(ids) < model.vocab_size:
+            raise ConfigError(
+                f"{name} has tokens from {min(ids)} to {max(ids)}, and {model.name} knows 0 to {model.vocab_size - 1}; "
+                "cut windows with the tokenizer of this model."
+            )
+        if "near" in config.measures and suffix <= config.edit_budget:
+            raise ConfigError(
+                f"{name} has a suffix of {suffix} tokens, and everything is within {config.edit_budget} edits of it; "
+                "lower edit_budget, or leave near out of measures."
+            )
+
+
+def _require_measurable(config: RunConfig) -> None:
+    """What a command does around its windows, and nobody does here."""
+    for name in ("max_seconds", "max_evals", "self_check"):
+        if value := getattr(config, name):
+            raise ConfigError(
+                f"{name} is {value}, but rote.scan measures every window that it is given, once; leave it out, or use "
+                "the command rote scan."
+            )
 
 
 @contextmanager

@@ -4,13 +4,14 @@ A measure is declared beside what it computes or here, and listed in `every_meas
 interface and the pipeline take it from there. Nothing here needs pyarrow.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rote.scan.base import Measure
 from rote.scan.membership import MEMBERSHIP
 from rote.scan.options import RunConfig
 from rote.store.columns import COST_COLUMNS, WINDOW_COLUMNS, Column, Schema, sweep_column, window_row
+from rote.types import Window
 
 if TYPE_CHECKING:  # as in `rote.scan.base`
     from rote.scan.measured import Measured
@@ -254,6 +255,13 @@ def facts_of(config: RunConfig) -> Schema:
     """What the windows of a scan with these options carry beside their text (`Window.further`)."""
     records = RECORD_COLUMNS if config.pairs else PREFIX_COLUMNS if config.prefix_room is not None else ()
     return (*records, *(SHARED_COLUMNS if config.control or config.pairs else ()))
+
+
+def facts_carried(windows: Iterable[Window]) -> Schema:
+    """The same of windows that anybody put together: what some of them carry; the others have nulls there."""
+    carried = {name for window in windows for name in window.further}
+    every = (*RECORD_COLUMNS, *PREFIX_COLUMNS, *SHARED_COLUMNS)
+    return tuple(column._replace(is_required=False) for column in every if column.name in carried)
 
 
 def results_schema(measures: Sequence[Measure], facts: Schema = ()) -> Schema:

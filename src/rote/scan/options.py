@@ -48,9 +48,9 @@ class RunConfig(ScanFields):
             parse_policy(text)
             if self.sweep.count(text) > 1:
                 raise ConfigError(f"sweep has {text} {self.sweep.count(text)} times; give every policy once.")
-        if "near" in self.measures and not self.pairs and self.edit_budget > self.suffix_tokens:
+        if "near" in self.measures and not self.pairs and self.edit_budget >= self.suffix_tokens:
             raise ConfigError(
-                f"edit-budget is {self.edit_budget}, but nothing is more than {self.suffix_tokens} edits away from a "
+                f"edit-budget is {self.edit_budget}, but everything is within {self.suffix_tokens} edits of a "
                 f"suffix of {self.suffix_tokens} tokens; lower it."
             )
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rote.errors import ConfigError
 from rote.models.base import LanguageModel
-from rote.scan.columns import facts_of, measures_of, results_schema
+from rote.scan.columns import facts_carried, measures_of, results_schema
 from rote.scan.manifest_sections import run_identity, texts_section
 from rote.scan.options import RunConfig
 from rote.scan.pipeline import Facts, MeasuredWindow
@@ -80,7 +80,8 @@ class Results(Scanned):
         """One row per window as a pyarrow table, columns as in results.parquet."""
         from rote.store.schema import table_of
 
-        return table_of(self, results_schema(measures_of(self._config), facts_of(self._config)))
+        schema = results_schema(measures_of(self._config), facts_carried(self._windows))
+        return table_of(({column.name: row.get(column.name) for column in schema} for row in self), schema)
 
     @cached_property
     def _view(self) -> "RunView":

@@ -56,7 +56,8 @@ class Scanned(ABC):
 
     def compare(self, other: "Scanned") -> "pl.DataFrame":
         """This against `other` on the same target windows: for every criterion and ε both rates, their paired
-        difference (other minus this) and its interval. A RunError when the windows are not the same."""
+        difference (other minus this) and its interval, at the larger of both thresholds. A RunError when the windows
+        are not the same."""
         import polars as pl
 
         from rote.report.comparison import compare_runs
@@ -69,7 +70,9 @@ class Scanned(ABC):
         first, second = (part.select(~part.is_control) for part in found.aligned)
         if not len(first):
             raise RunError("There are no target windows to compare.")
-        return pl.DataFrame(_compared(first, second, self._view.threshold), infer_schema_length=None)
+        # Below the threshold that a scan was made with, its searches may have stopped.
+        threshold = max(self._view.threshold, other._view.threshold)
+        return pl.DataFrame(_compared(first, second, threshold), infer_schema_length=None)
 
 
 def _compared(first: "Population", second: "Population", threshold: float) -> "list[dict[str, Any]]":

@@ -56,7 +56,7 @@ def run_payload(view: RunView, *, thresholds: tuple[float, ...], text_index: Tex
     population = view.population
     return {
         "label": view.label,
-        "threshold": view.threshold,
+        "threshold": view.run_threshold,
         "editBudget": population.edit_budget,
         "hasNear": population.mass_lower is not None,
         "suffixTokens": view.window_tokens[1],
