@@ -31,6 +31,7 @@ from rote.models.table import TableModel
 from rote.scan.manifest_sections import run_identity
 from rote.scan.options import RunConfig
 from rote.scan.run import open_session, scan_to_folder
+from rote.scan.screen import with_sample
 from rote.scan.source import cut_source, read_given
 from rote.store.read import read_run
 from rote.types import Encoding
@@ -158,16 +159,16 @@ def fill(folder: Path, finished: int) -> None:
     """Rows like a measured one for the windows of the first texts, until so many are finished."""
     config, model = config_of(folder), Letters.random(0, vocab_size=len(ALPHABET))
     source = cut_source(read_given(config), model, config)
+    config = with_sample(config, source.selection.most)
     (row,) = read_run(folder / "run").scan_results().head(1).collect().to_dicts()
     with open_session(config, run_identity(model, source, config)) as session:
-        places = ((one, start) for one in source.documents for start in range(0, len(one.text) - STRIDE, STRIDE))
-        for document, start in places:
-            name = f"{document.name}@{start}"
-            if len(session.finished) >= finished:
-                break
-            if name not in session.finished:
-                place = {"window_id": name, "document": document.name, "char_start": start}
+        left = finished - len(session.finished)
+        for document in source.documents:
+            starts = np.arange(0, document.characters - STRIDE, STRIDE)
+            for start in starts[~session.finished.holds_places(document.name, starts)][: max(0, left)].tolist():
+                place = {"window_id": f"{document.name}@{start}", "document": document.name, "char_start": start}
                 session.add({**row, **place, "suffix_char_start": start + 4, "char_end": start + 10})
+                left -= 1
 
 
 def run(windows: int, finished: int, seconds: float, folder: Path) -> dict[str, Any]:

@@ -49,9 +49,11 @@ def test_keys_may_come_again_and_lie_between_others(batches: list[list[tuple[int
     compact, plain = IdSet(stride=stride), {pair for batch in batches for pair in batch}
     compact.add_keys(np.array(batch, np.uint64).reshape(-1, 2).T for batch in batches)
     assert len(compact) == len(plain)
-    for document in range(5):
-        asked = np.array([[document] * 14, range(14)], np.uint64)
-        assert compact._are_in_intervals(asked).tolist() == [(document, place) in plain for place in range(14)]
+    documents, low, high = compact._intervals
+    kept = [
+        (int(one), turned) for one, *ends in zip(documents, low, high, strict=True) for turned in range(*map(int, ends))
+    ]
+    assert kept == sorted((document, compact._turned(place)) for document, place in plain)
 
 
 @pytest.mark.parametrize("separator", ["@", "#"])

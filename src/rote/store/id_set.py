@@ -8,9 +8,11 @@ two of 10^8 windows share a key has a chance below 10^-20.
 
 import hashlib
 import re
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +23,6 @@ from numpy.typing import NDArray
 KEY_COLUMNS = ("window_id", "document", "char_start")
 RECENT = 1 << 16
 """Keys that are held one by one before they join the intervals."""
-KEY_BYTES = 16
 PLACE_BITS = 63
 """Places are below 2^63: a hash of 62 bits, plus a start."""
 _PLACE = re.compile(r"(.*[@#])(0|[1-9][0-9]{0,17})", re.DOTALL | re.ASCII)
@@ -29,6 +30,7 @@ _PLACE = re.compile(r"(.*[@#])(0|[1-9][0-9]{0,17})", re.DOTALL | re.ASCII)
 Numbers = NDArray[np.uint64]
 Keys = Numbers
 """[2, ids]: hashes of documents, and places."""
+Place = TypeVar("Place", int, Numbers)
 
 
 class _Intervals(NamedTuple):
@@ -47,17 +49,20 @@ class IdSet:
     weighs does."""
 
     def __init__(self, ids: Iterable[str] = (), *, stride: int = 1) -> None:
-        self._stride, self._span = np.uint64(stride), np.uint64((1 << PLACE_BITS) // stride + 1)
-        self._recent: set[bytes] = set()
+        self._stride, self._span = stride, (1 << PLACE_BITS) // stride + 1
+        self._recent: defaultdict[int, set[int]] = defaultdict(set)
+        self._recent_keys = 0
         self._intervals = _Intervals(*np.empty((3, 0), np.uint64))
         self.update(ids)
 
     def update(self, ids: Iterable[str]) -> None:
         for window_id in ids:
-            self._recent.add(_key(window_id))
-            if len(self._recent) >= RECENT:
-                self._join(_keys(self._recent))
-                self._recent = set()
+            document, place = _key(window_id)
+            self._recent_keys += place not in self._recent[document]
+            self._recent[document].add(place)
+            if self._recent_keys >= RECENT:
+                self._join(_keys((document, place) for document, places in self._recent.items() for place in places))
+                self._recent, self._recent_keys = defaultdict(set), 0
 
     def add_keys(self, pieces: Iterable[Keys]) -> None:
         """Many at once; sorted some pieces at a time, so that neither time nor memory grows with all of them."""
@@ -73,34 +78,33 @@ class IdSet:
     @property
     def pieces(self) -> int:
         """What memory grows with: intervals, and the newest keys."""
-        return self._intervals.low.size + len(self._recent)
+        return self._intervals.low.size + self._recent_keys
 
     def __len__(self) -> int:
-        return int((self._intervals.high - self._intervals.low).sum()) + len(self._recent)
+        return int((self._intervals.high - self._intervals.low).sum()) + self._recent_keys
 
     def __contains__(self, window_id: str) -> bool:
-        key = _key(window_id)
-        return key in self._recent or bool(self._are_in_intervals(_keys([key]))[0])
+        document, place = _key(window_id)
+        if place in self._recent.get(document, ()):
+            return True
+        documents, low, high = self._intervals
+        first, behind = bisect_left(documents, document), bisect_right(documents, document)
+        turned = self._turned(place)
+        before = bisect_right(low, turned, first, behind) - 1
+        return before >= first and turned < int(high[before])
 
     def holds_places(self, document: str, char_starts: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Which windows `<document>@<start>` are in the set."""
-        keys = place_keys(document, char_starts)
-        held = self._are_in_intervals(keys)
-        if self._recent:
-            joined = keys.T.tobytes()
-            places = range(0, len(joined), KEY_BYTES)
-            held |= np.array([joined[at : at + KEY_BYTES] in self._recent for at in places], bool)
-        return held
-
-    def _are_in_intervals(self, keys: Keys) -> NDArray[np.bool_]:
-        """Of keys of one document."""
+        hashed, zero = _document_key(f"{document}@")
         documents, low, high = self._intervals
-        own = slice(*(int(np.searchsorted(documents, keys[0, :1], side).sum()) for side in ("left", "right")))
-        low, high, asked = low[own], high[own], self._turned(keys[1])
-        if not low.size:
-            return np.zeros(asked.size, bool)
-        before = np.searchsorted(low, asked, "right")
-        return np.asarray((before > 0) & (asked < high[before - 1]))
+        own = slice(bisect_left(documents, hashed), bisect_right(documents, hashed))
+        places = char_starts.astype(np.uint64) + np.uint64(zero)
+        held = np.isin(places, np.array([*self._recent.get(hashed, ())], np.uint64))
+        if own.start < own.stop:
+            turned = self._turned(places)
+            before = np.searchsorted(low[own], turned, "right")
+            held |= (before > 0) & (turned < high[own][before - 1])
+        return held
 
     def _join(self, keys: Keys) -> None:
         """Intervals of all that is held and the keys, which may be held already."""
@@ -117,9 +121,9 @@ class IdSet:
             both = _Intervals(both.documents[firsts], both.low[firsts], both.high[lasts])
         self._intervals = both
 
-    def _turned(self, places: Numbers) -> Numbers:
+    def _turned(self, place: Place) -> Place:
         """Places a stride apart as numbers that follow each other; no two places become one number."""
-        return np.asarray(places % self._stride * self._span + places // self._stride)
+        return place % self._stride * self._span + place // self._stride
 
 
 def _are_repeated(both: _Intervals, is_interval: NDArray[np.bool_]) -> NDArray[np.bool_]:
@@ -129,12 +133,6 @@ def _are_repeated(both: _Intervals, is_interval: NDArray[np.bool_]) -> NDArray[n
     is_inside = (interval_before >= 0) & (documents[interval_before] == documents) & (low < high[interval_before])
     is_inside[1:] |= (documents[1:] == documents[:-1]) & (low[1:] == low[:-1])
     return np.asarray(is_inside)
-
-
-def place_keys(document: str, char_starts: NDArray[np.int64]) -> Keys:
-    """The keys of the windows of one document."""
-    hashed, first = np.frombuffer(_document_key(f"{document}@"), np.uint64)
-    return np.stack([np.full(char_starts.size, hashed), char_starts.astype(np.uint64) + first])
 
 
 def keys_of_file(file: pq.ParquetFile) -> Iterator[Keys]:
@@ -152,31 +150,31 @@ def _keys_of_rows(rows: pa.RecordBatch) -> Keys:
     if not pc.all(is_place).as_py():
         return _keys(map(_key, ids.to_pylist()))
     codes = document.dictionary_encode()
-    keys = _keys(_document_key(f"{name}@") for name in codes.dictionary.to_pylist())[:, codes.indices.to_numpy()]
+    zeros = _keys(_document_key(f"{name}@") for name in codes.dictionary.to_pylist())
+    keys = zeros[:, codes.indices.to_numpy()]
     keys[1] += start.to_numpy().astype(np.uint64)
     return keys
 
 
-def _keys(keys: Iterable[bytes]) -> Keys:
-    return np.frombuffer(b"".join(keys), np.uint64).reshape(-1, 2).T
+def _keys(keys: Iterable[tuple[int, int]]) -> Keys:
+    return np.array(list(keys), np.uint64).reshape(-1, 2).T
 
 
-def _key(window_id: str) -> bytes:
+def _key(window_id: str) -> tuple[int, int]:
     """Of a place in a document (`book.txt@120`, `rows.npy#7`), or of any other name."""
     place = _PLACE.fullmatch(window_id)
     if place is None:
         return _hashed(window_id, b"rote id")
-    hashed, first = np.frombuffer(_document_key(place[1]), np.uint64)
-    return np.array([hashed, first + np.uint64(int(place[2]))]).tobytes()
+    document, zero = _document_key(place[1])
+    return document, zero + int(place[2])
 
 
 @lru_cache(maxsize=1024)
-def _document_key(name: str) -> bytes:
+def _document_key(name: str) -> tuple[int, int]:
     """The key of the place 0 of a document; the name ends with what stands before the number."""
     return _hashed(name, b"rote document")
 
 
-def _hashed(name: str, kind: bytes) -> bytes:
-    digest = hashlib.blake2b(name.encode(), digest_size=KEY_BYTES, person=kind).digest()
-    hashed, first = np.frombuffer(digest, np.uint64)
-    return np.array([hashed, first >> np.uint64(2)]).tobytes()
+def _hashed(name: str, kind: bytes) -> tuple[int, int]:
+    digest = hashlib.blake2b(name.encode(), digest_size=16, person=kind).digest()
+    return int.from_bytes(digest[:8], "big"), int.from_bytes(digest[8:], "big") >> 2

@@ -28,10 +28,18 @@ def write_table(path: Path, rows: Iterable[Mapping[str, Any]], schema: Schema, *
     write_batches(path, [rows], schema, run_id=run_id)
 
 
-def write_batches(path: Path, batches: Iterable[Iterable[Mapping[str, Any]]], schema: Schema, *, run_id: str) -> None:
-    """Write the rows as `write_table` does, one batch after the other: no more than one is held."""
+def write_batches(
+    path: Path,
+    batches: Iterable[Iterable[Mapping[str, Any]]],
+    schema: Schema,
+    *,
+    run_id: str,
+    values_repeat: bool = True,
+) -> None:
+    """Write the rows as `write_table` does, one batch after the other: no more than one is held. Where `values_repeat`,
+    equal ones are stored once."""
     with atomic_file(path) as file:
-        with parquet_writer(file, arrow_schema(schema)) as writer:
+        with parquet_writer(file, arrow_schema(schema), values_repeat=values_repeat) as writer:
             for rows in batches:
                 writer.write_table(table_of(rows, schema))
             writer.add_key_value_metadata({RUN_KEY: run_id, TABLE_KEY: path.stem, SEAL_KEY: OPEN_SEAL})
@@ -78,8 +86,8 @@ def _checked(file: BinaryIO, path: Path, run_id: str | None) -> pq.ParquetFile:
     return table
 
 
-def parquet_writer(file: object, schema: pa.Schema) -> pq.ParquetWriter:
-    return pq.ParquetWriter(file, schema, compression="zstd", write_page_checksum=True)
+def parquet_writer(file: object, schema: pa.Schema, *, values_repeat: bool = True) -> pq.ParquetWriter:
+    return pq.ParquetWriter(file, schema, compression="zstd", write_page_checksum=True, use_dictionary=values_repeat)
 
 
 def _require_own(path: Path, facts: Mapping[bytes, bytes], run_id: str) -> None:

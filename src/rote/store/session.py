@@ -185,7 +185,9 @@ class RunSession:
         try:
             check_table(self._folder.texts, run_id=self.run_id)
         except (FileNotFoundError, DamageError):
-            write_batches(self._folder.texts, text_batches(documents), TEXT_COLUMNS, run_id=self.run_id)
+            batches = text_batches(documents)
+            # Looking for equal texts would take three times as long as writing them.
+            write_batches(self._folder.texts, batches, TEXT_COLUMNS, run_id=self.run_id, values_repeat=False)
         self._bound.append(self._folder.texts)
 
     @property
