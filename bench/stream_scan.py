@@ -1,13 +1,13 @@
 """A scan of millions of windows: how soon it starts, whether memory and open files stay flat, how soon it resumes.
 
-    python bench/stream_scan.py [--windows 10000000] [--finished 5000000] [--seconds 60] [--folder F] [--out F]
+    python bench/stream_scan.py [--windows 10000000] [--left 100000] [--seconds 60] [--folder F] [--out F]
 
 Synthetic texts of one megabyte each, a window every twenty characters, a table model: so what is measured is the scan's
 own machinery. The scan is opened, measures for some seconds and is stopped. Then rows are put into its folder, by the
-session that a scan writes with, until so many windows are finished, and the scan is opened again for as long. Every
-opening is a process of its own. `start_seconds` runs from the start of an opening, texts read and hashed, to its first
+session that a scan writes with, until so many windows are left, and the scan is opened again and completes the run.
+Every opening is a process of its own. `start_seconds` runs from the start of an opening, texts read and hashed, to its first
 row, and `start_cpu_seconds` is what the process worked for that; imports are counted in neither. Resident memory and
-open file descriptors are sampled every second.
+open file descriptors are sampled while windows are measured; `peak_mib` is that of the whole opening, merging included.
 """
 
 import argparse
@@ -76,9 +76,9 @@ class Enough(Exception):
 
 
 class Sampling:
-    """Progress that notes memory and descriptors every second, and stops the scan."""
+    """Progress that notes memory and descriptors every second, and stops the scan if it is to be stopped."""
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float | None) -> None:
         self.seconds, self.began, self.worked = seconds, time.perf_counter(), time.process_time()
         self.start_cpu_seconds = 0.0
         self.done, self.first, self.samples = 0, 0.0, list[dict[str, float]]()
@@ -99,7 +99,7 @@ class Sampling:
         self.done += windows
         if now - self.first >= len(self.samples):
             self.samples.append(sample(self.done) | {"seconds": now - self.began})
-        if now - self.first >= self.seconds:
+        if self.seconds is not None and now - self.first >= self.seconds:
             raise Enough
 
 
@@ -136,8 +136,8 @@ def config_of(folder: Path) -> RunConfig:
     )
 
 
-def opened(folder: Path, seconds: float, results: "Queue[dict[str, Any]]") -> None:
-    """Open the scan and measure for some seconds."""
+def opened(folder: Path, seconds: float | None, results: "Queue[dict[str, Any]]") -> None:
+    """Open the scan and measure for some seconds, or until it is complete."""
     torch.set_num_threads(1)
     before, progress = sample(0), Sampling(seconds)
     with suppress(Enough):
@@ -145,6 +145,8 @@ def opened(folder: Path, seconds: float, results: "Queue[dict[str, Any]]") -> No
     results.put(
         {
             "resident_mib_before": before["resident_mib"],
+            "is_complete": (folder / "run" / "manifest.json").exists(),
+            "seconds": time.perf_counter() - progress.began,
             "start_seconds": progress.first - progress.began,
             "start_cpu_seconds": progress.start_cpu_seconds,
             "windows_before": progress.samples[0]["windows"] - 1,
@@ -171,32 +173,28 @@ def fill(folder: Path, finished: int) -> None:
                 left -= 1
 
 
-def run(windows: int, finished: int, seconds: float, folder: Path) -> dict[str, Any]:
+def run(windows: int, left: int, seconds: float, folder: Path) -> dict[str, Any]:
     write_texts(folder / "texts", windows)
     results: Queue[dict[str, Any]] = Queue()
-    openings = list[dict[str, Any]]()
-    for step in ("open", "fill", "open"):
-        target = partial(fill, folder, finished) if step == "fill" else partial(opened, folder, seconds, results)
-        process = Process(target=target)
+    steps = partial(opened, folder, seconds, results), partial(fill, folder, windows - left)
+    for step in (*steps, partial(opened, folder, None, results)):
+        process = Process(target=step)
         process.start()
-        if step == "open":
-            openings.append(results.get())
-            print(openings[-1], flush=True)
         process.join()
-    return {"windows": windows, "openings": openings}
+    return {"windows": windows, "openings": [results.get(), results.get()]}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--windows", type=int, default=10_000_000)
-    parser.add_argument("--finished", type=int, default=5_000_000)
+    parser.add_argument("--left", type=int, default=100_000)
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--folder", type=Path, help="for texts and run (default: a temporary one)")
     parser.add_argument("--out", type=Path, help="folder for stream_scan.json (default bench/results)")
     options = parser.parse_args()
     at_start = environment()
     with tempfile.TemporaryDirectory() as temporary:
-        result = run(options.windows, options.finished, options.seconds, options.folder or Path(temporary))
+        result = run(options.windows, options.left, options.seconds, options.folder or Path(temporary))
     print(save("stream_scan", {"environment": at_start, **result}, options.out))
 
 
