@@ -5,9 +5,9 @@
 Synthetic texts of one megabyte each, a window every twenty characters, a table model: so what is measured is the scan's
 own machinery. The scan is opened, measures for some seconds and is stopped. Then rows are put into its folder, by the
 session that a scan writes with, until so many windows are left, and the scan is opened again and completes the run.
-Every opening is a process of its own. `start_seconds` runs from the start of an opening, texts read and hashed, to its first
-row, and `start_cpu_seconds` is what the process worked for that; imports are counted in neither. Resident memory and
-open file descriptors are sampled while windows are measured; `peak_mib` is that of the whole opening, merging included.
+Every opening is a process of its own. `start_seconds` runs from the start of an opening, texts read and hashed, to its
+first row, and `start_cpu_seconds` is what the process worked for that; imports are counted in neither. Resident memory
+and open file descriptors are sampled while windows are measured; `peak_mib` is that of the opening, merging included.
 """
 
 import argparse
