@@ -15,6 +15,7 @@ from run_samples import IDENTITY, MANIFEST, Killed, add, killed_at, open_session
 
 from rote.corpus.documents import Document
 from rote.errors import DamageError, RunError
+from rote.store import parts
 from rote.store import texts as store_texts
 from rote.store.columns import Column, Schema
 from rote.store.identity import read_identity
@@ -37,6 +38,19 @@ def test_parts_are_written_by_number_of_windows(tmp_path: Path) -> None:
         add(session, 0, 1, 2)
         assert parts_of(tmp_path) == [[window_id(0), window_id(1)]]
     assert parts_of(tmp_path) == [[window_id(0), window_id(1)], [window_id(2)]]
+
+
+def test_a_long_run_writes_longer_parts_resumed_or_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that resuming need not open a file for every few windows."""
+    monkeypatch.setattr(parts, "PARTS_OF_LEAST", 2)
+    with open_session(tmp_path, part_rows=2) as session:
+        add(session, *range(10))
+    with open_session(tmp_path, part_rows=2) as session:
+        add(session, *range(10, 20))
+    assert [len(part) for part in parts_of(tmp_path)] == [2, 2, 2, 3, 1, 5, 5]
+    with open_session(tmp_path, part_rows=2) as session:
+        add(session, *range(20, 200))
+    assert max(len(part) for part in parts_of(tmp_path)) == 2 * parts.MOST_TIMES_LEAST
 
 
 def test_parts_are_written_by_time(tmp_path: Path) -> None:

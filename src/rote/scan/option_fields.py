@@ -180,7 +180,10 @@ class ScanFields(MembershipOptions):
         None, "Windows per forward of the first pass; by default what suits the device.", group="machine", at_least=1
     )
     part_windows: int = option(
-        256, "Windows per part written; at most one part is measured again after a kill.", group="machine", at_least=1
+        256,
+        "Windows per part written, more in a long run; at most one part is measured again after a kill.",
+        group="machine",
+        at_least=1,
     )
     compile: CompileName = option(
         "auto", "Compile the model's layers: where it pays (a GPU and a long scan), always, or never.", group="machine"

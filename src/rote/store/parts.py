@@ -22,6 +22,9 @@ from rote.store.parquet_tables import open_table, write_batches, write_table
 from rote.store.schema import arrow_schema
 
 Row = Mapping[str, Any]
+PARTS_OF_LEAST = 256
+"""So many parts have the least length, then they grow."""
+MOST_TIMES_LEAST = 16
 
 
 class Parts:
@@ -55,6 +58,11 @@ class Parts:
         self._write_files(self._next_number, results, continuations)
         self.finished.update(ids)
         self._next_number += 1
+
+    def is_due(self, rows: int, *, least: int) -> bool:
+        """Whether so many rows should be a part. Long runs write longer ones: all of them are read to resume, so ten
+        million windows should be some thousand files."""
+        return rows >= least and rows >= min(MOST_TIMES_LEAST * least, len(self.finished) // PARTS_OF_LEAST)
 
     def restore(self) -> None:
         """The rows of the finished tables are a part again, so that the run can go on from them."""

@@ -26,10 +26,10 @@ from rote.store.identity import RunIdentity, read_identity, require_same_identit
 from rote.store.lock import RunLock
 from rote.store.manifest import check_files, read_manifest, write_manifest
 from rote.store.merge import Order, stored_ids
-from rote.store.parquet_tables import check_table, read_table, write_batches, write_table
+from rote.store.parquet_tables import check_table, read_table, write_table
 from rote.store.parts import Parts, Row
 from rote.store.signals import held_back
-from rote.store.texts import TEXT_COLUMNS, Text, text_batches
+from rote.store.texts import Text, write_texts
 
 PART_ROWS = 256
 PART_SECONDS = 30.0
@@ -87,10 +87,10 @@ class RunSession:
         """Start the run at `path`, or resume it when it was made with the same identity and columns.
 
         With `schema` it has rows, with `continuations` a second table of rows that belong to windows. Rows are
-        written when there are `part_rows` of them, and with the first one that comes `part_seconds` after the last
-        part. `fresh` starts over: it removes the files rote wrote there, never those of others. A private run can be
-        read by its owner alone. `stride` is how far apart windows usually begin: so far apart, finished ones are held
-        in few bytes. `advice` ends the sentence that refuses another identity.
+        written when there are `part_rows` of them (more in a long run), and with the first one that comes
+        `part_seconds` after the last part. `fresh` starts over: it removes the files rote wrote there, never those of
+        others. A private run can be read by its owner alone. `stride` is how far apart windows usually begin: so far
+        apart, finished ones are held in few bytes. `advice` ends the sentence that refuses another identity.
         """
         folder = RunFolder(Path(path))
         folder.create()
@@ -130,15 +130,20 @@ class RunSession:
     @property
     def finished(self) -> IdSet:
         """The windows whose rows are safely on the disk."""
+        return self._own_parts.finished
+
+    @property
+    def _own_parts(self) -> Parts:
         assert self._parts is not None, "this kind of run has no rows"
-        return self._parts.finished
+        return self._parts
 
     def add(self, row: Row, continuations: Sequence[Row] = ()) -> None:
         """A finished window. Its row is on the disk with the next part, at the latest when the session is left."""
         self._require_usable()
         self._require_new(row["window_id"])
         self._pending.append((row, continuations))
-        if len(self._pending) >= self._part_rows or self._clock() - self._written_at >= self._part_seconds:
+        is_due = self._own_parts.is_due(len(self._pending), least=self._part_rows)
+        if is_due or self._clock() - self._written_at >= self._part_seconds:
             self.flush()
 
     def flush(self) -> None:
@@ -146,12 +151,11 @@ class RunSession:
         if not self._pending:
             return
         self._require_usable()
-        assert self._parts is not None, "this kind of run has no rows"
         with held_back():
             # Until both files are known to be on the disk, only opening the run again can tell what is there.
             self._has_failed = True
             rows = [row for row, _ in self._pending]
-            self._parts.write(rows, [row for _, further in self._pending for row in further])
+            self._own_parts.write(rows, [row for _, further in self._pending for row in further])
             self._pending.clear()
             self._pending_ids.clear()
             self._has_failed = False
@@ -185,9 +189,7 @@ class RunSession:
         try:
             check_table(self._folder.texts, run_id=self.run_id)
         except (FileNotFoundError, DamageError):
-            batches = text_batches(documents)
-            # Looking for equal texts would take three times as long as writing them.
-            write_batches(self._folder.texts, batches, TEXT_COLUMNS, run_id=self.run_id, values_repeat=False)
+            write_texts(self._folder.texts, documents, run_id=self.run_id)
         self._bound.append(self._folder.texts)
 
     @property
@@ -287,8 +289,7 @@ class RunSession:
             warnings.warn(f"{self.path}: {names} was damaged; its windows are measured again.", stacklevel=4)
 
     def _require_new(self, window_id: str) -> None:
-        assert self._parts is not None, "this kind of run has no rows"
-        if window_id in self._parts.finished or window_id in self._pending_ids:
+        if window_id in self.finished or window_id in self._pending_ids:
             raise RunError(f"Window {window_id} was measured twice; please report this.")
         self._pending_ids.add(window_id)
 

@@ -1,9 +1,11 @@
 """texts.parquet: the texts a run scanned, so that a report can show them and a number leads back to its words."""
 
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any, Protocol
 
 from rote.store.columns import Column, Schema
+from rote.store.parquet_tables import write_batches
 from rote.types import Split
 
 BATCH_CHARACTERS = 1 << 24
@@ -24,6 +26,11 @@ class Text(Protocol):
     def split(self) -> Split: ...
     @property
     def content_hash(self) -> str: ...
+
+
+def write_texts(path: Path, documents: Iterable[Text], *, run_id: str) -> None:
+    # Looking for equal texts would take three times as long as writing them.
+    write_batches(path, text_batches(documents), TEXT_COLUMNS, run_id=run_id, values_repeat=False)
 
 
 def text_batches(documents: Iterable[Text]) -> Iterator[list[dict[str, Any]]]:
