@@ -108,7 +108,7 @@ def test_help_waits_for_no_heavy_package(command: str) -> None:
     [
         (("--verify",), ["--verify scores continuations again, 20 token evaluations each"]),
         (("--self-check", 2), ["--self-check searches 2 windows three more times", "at most 282 token evaluations"]),
-        (("--measures", "verbatim", "--verify", "--residual", 9), []),
+        (("--measures", "verbatim"), []),
     ],
 )
 def test_checks_say_beforehand_what_they_cost(

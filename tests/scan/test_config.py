@@ -226,6 +226,23 @@ def test_a_configuration_is_either_usable_or_refused_with_one_of_our_sentences(o
         assert config.search_options().beam_width >= 1
 
 
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"sweep": ("k=1", "k=2"), "measures": ("near",)}, "sweep is k=1,k=2, .* add verbatim to --measures"),
+        ({"greedy": "full", "measures": ("near",)}, "greedy is full, .* add greedy"),
+        ({"verify": True, "measures": ("verbatim",)}, "verify is on, .* add near"),
+        ({"refine": 5, "measures": ("verbatim",)}, "refine is 5, .* leave refine out"),
+        ({"self_check": 5, "measures": ("verbatim",)}, "self-check is 5"),
+        ({"residual": 5, "estimate": "none"}, "residual is about estimates"),
+    ],
+)
+def test_what_would_be_asked_in_vain_is_refused(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        RunConfig(model="m", out="o", **options).require_places()
+    RunConfig(model="m", out="o", measures=("verbatim",)).require_places()
+
+
 def test_a_budget_within_which_everything_lies_is_refused() -> None:
     with pytest.raises(ConfigError, match="everything is within 5 edits of a suffix of 5 tokens"):
         RunConfig(suffix_tokens=5, edit_budget=5)

@@ -7,7 +7,6 @@ import pytest
 
 from rote.corpus.select import sample_key
 from rote.errors import ConfigError
-from rote.scan import score
 from rote.scan.options import RunConfig
 from rote.scan.spending import Spending
 from rote.store.read import read_run
@@ -73,10 +72,8 @@ def rows_of(run: Path) -> dict[str, dict[str, Any]]:
     return {row["window_id"]: row for row in read_run(run).results.to_dicts()}
 
 
-def test_a_stopped_run_is_a_sample_and_goes_on_to_the_same_rows(
-    lab: TinyLab, rote: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(score, "CPU_CHUNK", 4)
+def test_a_stopped_run_is_a_sample_and_goes_on_to_the_same_rows(lab: TinyLab, rote: Command, tmp_path: Path) -> None:
+    """With a budget no more windows are begun together than share a forward."""
     small: dict[str, Any] = {"limit": 24, "batch_windows": 4, "screen": "off", "slots": 2, "estimate": "none"}
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
     assert rote(*scan_arguments(lab, whole, **small)).code == 0

@@ -102,6 +102,7 @@ class _Scanning:
         _require_windows(windows)
         self.windows = windows
         self.config = with_sample(_scan_config(windows, config, options), len(windows))
+        self.config.require_use()
         _require_measurable(self.config)
         self.model = as_language_model(model)
         _require_fitting(windows, self.model, self.config)

@@ -6,8 +6,6 @@ from rote.stats.planning import beam_search_evals
 
 def costs_of_checks(config: RunConfig) -> list[str]:
     """A sentence for `--verify` and for `--self-check`, where asked for."""
-    if "near" not in config.measures:
-        return []
     sentences = []
     copy = "a copy of the weights in float32 (4 bytes a parameter) unless they are float32 already"
     if config.verify:

@@ -23,6 +23,13 @@ NOT_OF_THE_IDENTITY = frozenset({
 """Options that decide where and how a run is measured, not its numbers."""
 
 
+ASKING_FOR: dict[str, MeasureName] = {
+    "sweep": "verbatim", "greedy": "greedy", "verify": "near", "self_check": "near", "closure": "near",
+    "refine": "near", "residual": "near", "residual_error": "near", "reference_model": "membership",
+}  # fmt: skip
+"""Options that are about one measure, and say nothing without it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunConfig(ScanFields):
     """Options of `rote scan`."""
@@ -82,12 +89,21 @@ class RunConfig(ScanFields):
         for name, example in (("model", "--model FOLDER"), ("out", "--out runs/first")):
             if not getattr(self, name):
                 raise ConfigError(f"{name} is missing; give {example}.")
-        if self.reference_model is not None and "membership" not in self.measures:
-            raise ConfigError(
-                f"reference-model is {self.reference_model}, but nothing is compared with it; "
-                "add membership to --measures."
-            )
+        self.require_use()
         self.require_baseline()
+
+    def require_use(self) -> None:
+        """Whatever is asked for about a measure asks for the measure too."""
+        for name, measure in ASKING_FOR.items():
+            value = getattr(self, name)
+            if value and value != "decided" and measure not in self.measures:
+                label = name.replace("_", "-")
+                told = ",".join(value) if isinstance(value, tuple) else "on" if value is True else value
+                raise ConfigError(
+                    f"{label} is {told}, but nothing comes of it; add {measure} to --measures, or leave {label} out."
+                )
+        if self.estimate == "none" and (self.residual or self.residual_error):
+            raise ConfigError("estimate is none, but residual is about estimates; leave one of them out.")
 
     def require_baseline(self) -> None:
         """Continuations are judged afterwards only where nothing was pruned away before."""

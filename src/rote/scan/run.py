@@ -190,7 +190,7 @@ class _Scan:
 
     def _self_check(self) -> dict[str, Any] | None:
         config = self.fitted
-        if not config.self_check or "near" not in config.measures:
+        if not config.self_check:
             return None
         chosen = nsmallest(
             config.self_check, self.source.windows(), key=lambda window: sample_key(window.window_id, config.seed)

@@ -50,16 +50,17 @@ class ScoreStage:
         self._is_capped = config.is_capped
         self._batch = windows_per_forward(model, config)
         self._session: TreeSession | None = None
-        self.chunk_windows = self._choose_chunk()
+        most = GPU_CHUNK if model.device.type == "cuda" else CPU_CHUNK
+        # A chunk is begun whole: with a budget, no more windows than share a forward.
+        self.chunk_windows = self._choose_chunk(min(most, self._batch) if config.has_budget else most)
 
-    def _choose_chunk(self) -> int:
+    def _choose_chunk(self, most: int) -> int:
         """Chains, the tokens of greedy decoding behind them, and what the policy keeps at every place must fit."""
-        is_cuda = self._model.device.type == "cuda"
         entries = self._limits.prefix_tokens + 2 * self._limits.suffix_tokens
         width = self._listing.width(self._model.vocab_size)
         each = entries * self._model.tree_bytes_per_entry() + self._limits.suffix_tokens * width * 16
         fitting = int(free_memory(self._model.device) * CHUNK_SHARE) // each
-        return max(1, min(GPU_CHUNK if is_cuda else CPU_CHUNK, fitting))
+        return max(1, min(most, fitting))
 
     def chunks(self, windows: Iterable[Window]) -> Iterator[list[Window]]:
         rest = iter(windows)
