@@ -271,8 +271,8 @@ def test_every_number_can_be_traced_through_the_manifest(run: Path, results: pl.
 def test_token_evaluations_are_those_of_the_formulas(lab: TinyLab, rote: Command, tmp_path: Path) -> None:
     """One forward over a + T − 1 tokens serves all; greedy answers add what is decoded beyond the target's tokens."""
     sums = {}
-    for measures in ("verbatim", "greedy"):
-        assert rote(*scan_arguments(lab, tmp_path / measures, measures=measures, greedy="full", limit=3)).code == 0
+    for measures, greedy in (("verbatim", "decided"), ("greedy", "full")):
+        assert rote(*scan_arguments(lab, tmp_path / measures, measures=measures, greedy=greedy, limit=3)).code == 0
         sums[measures] = pl.read_parquet(tmp_path / measures / "results.parquet")
     assert sums["verbatim"]["token_evals"].to_list() == [19] * 3
     for row in sums["greedy"].iter_rows(named=True):
