@@ -45,6 +45,7 @@ def make_batch(
         outputs=torch.arange(beams).cuda(),
         columns=order.cuda() if columns else None,
         rows=slot_ids.cuda() if rows else None,
+        row_of=torch.arange(slots).repeat_interleave(counts).cuda() if rows else None,
     )
 
 

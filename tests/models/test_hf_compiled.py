@@ -75,6 +75,7 @@ def greedy_batch(count: int, reach: int) -> TreeBatch:
         ancestry=torch.rand(count, 1, reach, generator=generator) < 0.5,
         entry_positions=torch.arange(reach).expand(count, -1),
         rows=order * 2,
+        row_of=order,
         beam_counts=(1,) * count,
         prefix_lengths=(),
         outputs=order,

@@ -3,10 +3,15 @@
 import resource
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+from numpy.typing import NDArray
 
-from rote.models.memory import Handover, to_device, zeros_as_touched
+from rote.models.memory import Handover, apart, side_by_side, to_device, together_to_device, zeros_as_touched
 
 STATM = Path("/proc/self/statm")
 
@@ -51,3 +56,24 @@ def test_a_handover_gives_back_what_was_given() -> None:
 
 def test_a_tensor_for_the_host_stays_there() -> None:
     assert torch.equal(to_device(torch.arange(3), torch.device("cpu")), torch.arange(3))
+
+
+KINDS = st.sampled_from(["int64", "int32", "int16", "bool", "float64", "uint8"])
+SHAPES = arrays.array_shapes(min_dims=1, max_dims=3, min_side=0, max_side=5)
+
+
+@given(st.lists(arrays.arrays(KINDS, SHAPES), min_size=1, max_size=6))
+def test_arrays_that_are_sent_together_arrive_as_they_were(parts: list[NDArray[np.generic]]) -> None:
+    packed, begins = side_by_side(parts, is_pinned=False)
+    for sent, arrived, at_home in zip(
+        parts, apart(packed, begins, parts), together_to_device(parts, torch.device("cpu")), strict=True
+    ):
+        for tensor in (arrived, at_home):
+            assert tensor.numpy().dtype == sent.dtype
+            np.testing.assert_array_equal(tensor.numpy(), sent)
+
+
+def test_arrays_that_are_not_contiguous_are_sent_in_their_own_order() -> None:
+    turned = np.arange(12).reshape(3, 4).T[::2]
+    (arrived,) = apart(*side_by_side([turned], is_pinned=False), [turned])
+    np.testing.assert_array_equal(arrived.numpy(), turned)

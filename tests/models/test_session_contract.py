@@ -259,4 +259,5 @@ def by_rows(batch: TreeBatch) -> TreeBatch:
         beam_counts=tuple(batch.beam_counts[slot] for slot in rows),
         columns=None if batch.columns is None else batch.columns[at],
         rows=at,
+        row_of=torch.searchsorted(at, batch.slots[: batch.beams]),
     )

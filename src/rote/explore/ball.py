@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rote.distance import make_viability
-from rote.models.memory import Handover, to_device
+from rote.models.memory import Handover, to_device, together_to_device
 from rote.policy import Kept
 from rote.types import DistanceName
 
@@ -115,7 +115,7 @@ class Judge:
 
     def judge(self, nodes: Standing, kept: Kept) -> Handover:
         """The fields of `Judged`, on their way to the host together."""
-        states, tokens, depths, slots, is_own = (to_device(torch.from_numpy(array), self._device) for array in nodes)
+        states, tokens, depths, slots, is_own = together_to_device(nodes, self._device)
         target = {"padded": self._targets[slots], "length": self._lengths[slots]}
         # The root has no token that leads to it; its step is taken as 1 and thrown away.
         moved = self._viability.advance(states[:, None], tokens[:, None, None], step=depths.clamp(min=1), **target)

@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from rote.models.hf_identity import ModelIdentity
-from rote.models.memory import to_device
 from rote.models.scoring import WindowScores
 from rote.policy import Policy
 from rote.types import BosRule, Encoding
@@ -72,6 +71,10 @@ class TreeBatch:
     reaches: tuple[int, ...] = ()  # entries in use per slot, on the host; empty when all are like `ancestry`
     columns: Tensor | None = None  # [slots, entries in use] int64: the entry that each column is about
     rows: Tensor | None = None  # [rows] int64: the slot that each row of `ancestry` is about
+    row_of: Tensor | None = None  # [beam queries] int64: the row of each, given with `rows`
+
+    def __post_init__(self) -> None:
+        assert (self.rows is None) == (self.row_of is None), "rows of slots and of beams go together"
 
     @property
     def beams(self) -> int:
@@ -80,10 +83,7 @@ class TreeBatch:
     @property
     def beam_rows(self) -> Tensor:
         """The row of `ancestry` that each beam's slot has. [beam queries]"""
-        if self.rows is None:
-            return self.slots[: self.beams]
-        counts = torch.tensor(self.beam_counts, dtype=torch.int64)
-        return to_device(torch.arange(len(counts)).repeat_interleave(counts), self.slots.device)
+        return self.slots[: self.beams] if self.row_of is None else self.row_of
 
     def on(self, device: torch.device) -> "TreeBatch":
         """The same forward with its tensors on `device`."""

@@ -15,6 +15,8 @@ from torch import Tensor
 
 GROWTH = 1.5
 """A session that runs out of entries grows by this factor."""
+WORD = 8
+"""Bytes at whose multiples arrays begin that are sent together."""
 
 
 def taking_turns(device: torch.device, slots: int) -> int:
@@ -29,9 +31,30 @@ def to_device(tensor: Tensor, device: torch.device) -> Tensor:
 
 
 def together_to_device(parts: Sequence[NDArray[Any]], device: torch.device) -> tuple[Tensor, ...]:
-    """Arrays of integers on the device, by one transfer for all of them. [len(part)] int64 each"""
-    packed = to_device(torch.from_numpy(np.concatenate(parts).astype(np.int64, copy=False)), device)
-    return torch.split_with_sizes(packed, [len(part) for part in parts])
+    """Arrays of any kinds on the device, by one transfer for all of them: each costs more than its bytes. A CPU has
+    them already, and shares them."""
+    if device.type == "cpu":
+        return tuple(map(torch.from_numpy, parts))
+    packed, begins = side_by_side(parts, is_pinned=device.type == "cuda")
+    return apart(packed.to(device, non_blocking=True), begins, parts)
+
+
+def side_by_side(parts: Sequence[NDArray[Any]], *, is_pinned: bool) -> tuple[Tensor, list[int]]:
+    """The bytes of all arrays, and where those of each begin."""
+    ends = np.cumsum([-(-part.nbytes // WORD) * WORD for part in parts])
+    packed = torch.empty(int(ends[-1]), dtype=torch.uint8, pin_memory=is_pinned)
+    begins, host = [0, *ends[:-1].tolist()], packed.numpy()
+    for begin, part in zip(begins, parts, strict=True):
+        host[begin : begin + part.nbytes] = np.ascontiguousarray(part).reshape(-1).view(np.uint8)
+    return packed, begins
+
+
+def apart(packed: Tensor, begins: Sequence[int], parts: Sequence[NDArray[Any]]) -> tuple[Tensor, ...]:
+    """The arrays again, of the kinds and shapes of `parts`."""
+    return tuple(
+        packed[begin : begin + part.nbytes].view(torch.from_numpy(part[:0]).dtype).view(part.shape)
+        for begin, part in zip(begins, parts, strict=True)
+    )
 
 
 def ranges(counts: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:

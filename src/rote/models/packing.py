@@ -1,6 +1,6 @@
 """One packed forward made of what the host knows: nodes and chains as arrays.
 
-What is long as the queries is sent to the device together; what is wide as the memory is not copied for that.
+Everything is sent to the device together.
 
 The search's own step is not packed here: its tokens, entries and masks lie on the device already.
 """
@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from rote.models.base import TreeBatch
-from rote.models.memory import ranges, to_device, together_to_device
+from rote.models.memory import ranges, together_to_device
 
 Ints = NDArray[np.int64]
 
@@ -65,14 +65,12 @@ def pack(
         along = (chain_ids, places, np.repeat(np.array(chains.slots, dtype=np.int64), lengths), places)
         wanted = np.concatenate([wanted, len(slots) + np.cumsum(lengths) - 1])
         queries = [np.concatenate(parts) for parts in zip(queries, along, strict=True)]
-    token_ids, positions, query_slots, entries, lanes, wanted_there, rows = together_to_device(
-        [
-            *queries,
-            ranges(nodes.counts),
-            wanted if outputs is None else outputs,
-            _NOTHING if nodes.slots is None else nodes.slots,
-        ],
-        device,
+    no_rows = nodes.slots is None
+    own = (nodes.ancestry, nodes.entry_positions, _or_nothing(nodes.columns), _or_nothing(nodes.slots))
+    row_of = _NOTHING if no_rows else np.repeat(np.arange(len(nodes.counts)), nodes.counts)
+    sent = [*queries, ranges(nodes.counts), wanted if outputs is None else outputs, *own, row_of]
+    token_ids, positions, query_slots, entries, lanes, wanted_there, ancestry, entry_positions, columns, rows, of = (
+        together_to_device(sent, device)
     )
     return TreeBatch(
         token_ids=token_ids,
@@ -80,12 +78,17 @@ def pack(
         slots=query_slots,
         entries=entries,
         lanes=lanes,
-        ancestry=to_device(torch.from_numpy(nodes.ancestry), device),
-        entry_positions=to_device(torch.from_numpy(nodes.entry_positions), device),
+        ancestry=ancestry,
+        entry_positions=entry_positions,
         beam_counts=tuple(nodes.counts.tolist()),
         prefix_lengths=tuple(lengths.tolist()),
         outputs=wanted_there,
         reaches=nodes.reaches,
-        columns=None if nodes.columns is None else to_device(torch.from_numpy(nodes.columns), device),
-        rows=None if nodes.slots is None else rows,
+        columns=None if nodes.columns is None else columns,
+        rows=None if no_rows else rows,
+        row_of=None if no_rows else of,
     )
+
+
+def _or_nothing(given: Ints | None) -> Ints:
+    return _NOTHING if given is None else given

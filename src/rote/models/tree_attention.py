@@ -73,7 +73,8 @@ def attend(query: Tensor, keys: Tensor, values: Tensor, seen: Seen, packing: Pac
     out = torch.empty(count, heads, values.shape[-1], dtype=query.dtype, device=query.device)
     most = packing.longest * groups
     block = next((size for size in QUERY_BLOCKS if most <= size), QUERY_BLOCKS[-1])
-    grid = (len(packing.starts), keys.shape[2], -(-most // block))
+    # The heads of a slot side by side, since their keys are: what one program reads is near to what the next does.
+    grid = (keys.shape[2], len(packing.starts), -(-most // block))
     _attend[grid](
         query,
         keys,
@@ -123,8 +124,8 @@ def _define() -> Any:
         GROUPS: tl.constexpr, WIDTH: tl.constexpr, VALUE_WIDTH: tl.constexpr,
         QUERY_BLOCK: tl.constexpr, ENTRY_BLOCK: tl.constexpr, WIDTH_BLOCK: tl.constexpr, VALUE_BLOCK: tl.constexpr,
     ):  # fmt: skip
-        row = tl.program_id(0)
-        key_head = tl.program_id(1)
+        key_head = tl.program_id(0)
+        row = tl.program_id(1)
         count = tl.load(counts_ptr + row)
         first_query = tl.program_id(2) * QUERY_BLOCK
         if first_query >= count * GROUPS:

@@ -228,7 +228,7 @@ class Stream:
         )
 
     def _to_device(self, *parts: NDArray[Any]) -> tuple[Tensor, ...]:
-        return together_to_device(parts, self.device)
+        return together_to_device([part.astype(np.int64, copy=False) for part in parts], self.device)
 
     def _fresh(self, slots: list[Slot]) -> beam.BeamState:
         return fresh_state(
