@@ -184,12 +184,19 @@ def test_states_are_copied_within_a_session_and_into_another(name: str) -> None:
     check(name, first, [[], []], {0: FIRST, 1: OTHER})
     child = grown(beginning(OTHER, 3), 50, 5)
     check(name, first, [[], [child]], {})
-    stored = first.copy_out(1, 6)
+    stored = first.copy_out([1], 6)
     check(name, first, [[], []], {1: FIRST})  # what was copied out is not touched any more
     for session, slot in ((first, 0), (second, 2)):
-        session.copy_in(slot, stored)
+        session.copy_in([slot], stored)
         beams: list[list[Grown]] = [[] for _ in range(slot)]
         check(name, session, [*beams, [grown(child, 51, 7), grown(beginning(OTHER, 2), 52, 8)]], {})
+
+
+def test_states_of_several_slots_are_copied_together(name: str) -> None:
+    first, second = open_session(name, slots=2), open_session(name, slots=3, entries=30)
+    check(name, first, [[], []], {0: FIRST, 1: OTHER})
+    second.copy_in([2, 0], first.copy_out([0, 1], 3))
+    check(name, second, [[grown(beginning(OTHER, 3), 50, 5)], [], [grown(beginning(FIRST, 3), 51, 7)]], {})
 
 
 def test_chunks_are_consecutive_pieces_of_few_rows(name: str, monkeypatch: pytest.MonkeyPatch) -> None:

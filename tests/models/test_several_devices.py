@@ -64,8 +64,8 @@ def test_every_layer_finds_its_layout_and_its_memory_on_its_own_device(
             logits = session.forward(batch_of(beams, chains, 10).on(FIRST))
             assert logits.device == FIRST
         session.grow(16)
-        session.copy_in(1, session.copy_out(0, 4))
-        places = {layer: {tensor.device for tensor in stored} for layer, stored in session.copy_out(0, 4).items()}
+        session.copy_in([1], session.copy_out([0], 4))
+        places = {layer: {tensor.device for tensor in stored} for layer, stored in session.copy_out([0], 4).items()}
     assert places == {0: {FIRST}, 1: {SECOND}}
 
 

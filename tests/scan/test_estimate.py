@@ -21,7 +21,6 @@ from rote.scan.options import RunConfig
 from rote.scan.pipeline import Pipeline
 from rote.scan.score import ScoreStage
 from rote.scan.screen import ScreenStage
-from rote.search import engine
 from rote.types import Split, Verdict, Window
 from tests.oracle import enumerate_tree
 from tests.scan.streams import CONFIG, knowing_model, random_windows
@@ -197,7 +196,7 @@ def test_windows_that_were_not_searched_have_no_estimate() -> None:
 
 @pytest.mark.parametrize("slots", [2, 5])
 def test_taking_turns_changes_nothing(slots: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Slots shared out among two streams of the search and two groups of the exploration, as on a GPU."""
+    """Windows that are explored in two groups, as on a GPU."""
     windows = random_windows(23, seed=8)
     config = replace(CONFIG, slots=slots, estimate="all", residual=50, refine=30, closure=2)
     model = knowing_model(windows[::3], seed=2)
@@ -212,11 +211,9 @@ def test_taking_turns_changes_nothing(slots: int, monkeypatch: pytest.MonkeyPatc
         turns.append(slots)
         return 2
 
-    monkeypatch.setattr(engine, "taking_turns", two)
     monkeypatch.setattr(explorer, "taking_turns", two)
     assert rows() == expected
-    assert turns[0] == slots
-    assert len(turns) > 1, "the exploration took turns too"
+    assert turns, "the exploration took turns"
 
 
 class Tight(TableModel):

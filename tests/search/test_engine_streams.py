@@ -1,6 +1,6 @@
 """The engine as a machine: memory bookkeeping, streams of any length, running out of memory, limits."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import pytest
@@ -49,11 +49,11 @@ class WatchedSession:
         self._watch(None)
         self._inner.move(source, target, entries)
 
-    def copy_out(self, slot: int, entries: int) -> Stored:
-        return self._inner.copy_out(slot, entries)
+    def copy_out(self, slots: Sequence[int], entries: int) -> Stored:
+        return self._inner.copy_out(slots, entries)
 
-    def copy_in(self, slot: int, stored: Stored) -> None:
-        self._inner.copy_in(slot, stored)
+    def copy_in(self, slots: Sequence[int], stored: Stored) -> None:
+        self._inner.copy_in(slots, stored)
 
     def forward_in_chunks(self, batch: TreeBatch) -> Iterator[torch.Tensor]:
         self._watch(batch)
@@ -120,20 +120,20 @@ def test_the_cache_is_intact_after_every_step(
     model: TableModel, options: SearchOptions, tasks: list[SearchTask], slots: int
 ) -> None:
     checks = 0
-    settle = Stream.settle
+    launch = Stream.launch
 
-    def checked(stream: Stream) -> Iterator[SearchOutcome]:
+    def checked(stream: Stream) -> bool:
         nonlocal checks
-        yield from settle(stream)
         running = {task.key for task in stream.scheduler.in_flight}
         for place, slot in enumerate(stream.scheduler.active):
             if slot.task.key in running:
                 prefix = len(slot.task.prefix_ids)
                 stream.cache.check_integrity(place, prefix_length=prefix, step=slot.step, beams=slot.beams)
                 checks += 1
+        return launch(stream)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Stream, "settle", checked)
+        patch.setattr(Stream, "launch", checked)
         outcomes = list(Engine(model, options, slots=slots, limits=LIMITS).run(tasks))
     assert checks >= sum(outcome.stop_step - 1 for outcome in outcomes)
 
@@ -249,9 +249,10 @@ def test_out_of_memory_while_opening_a_session_is_survived_too() -> None:
 
 
 @settings(max_examples=40)
-@given(failing=st.sets(st.integers(0, 60), max_size=4))
-def test_out_of_memory_at_any_moment_loses_and_repeats_nothing(failing: set[int]) -> None:
-    """The n-th forward or move fails, for any few n: moves happen after windows have ended."""
+@given(failing=st.sets(st.integers(0, 60), max_size=4), all_wait=st.booleans())
+def test_out_of_memory_at_any_moment_loses_and_repeats_nothing(failing: set[int], all_wait: bool) -> None:
+    """The n-th forward or move fails, for any few n: moves happen after windows have ended. Where all windows wait from
+    the beginning, forwards are launched before those that have ended are handed out."""
     calls = 0
 
     def watch(batch: TreeBatch | None) -> None:
@@ -260,9 +261,36 @@ def test_out_of_memory_at_any_moment_loses_and_repeats_nothing(failing: set[int]
         if calls - 1 in failing:
             raise torch.OutOfMemoryError("CUDA out of memory (pretended)")
 
-    tasks = many_tasks(20)
+    tasks = many_tasks(40 if all_wait else 20)
     engine = Engine(WatchedModel(MODEL, watch=watch), PLAIN, slots=16, limits=LIMITS)
-    assert_all_right(list(engine.run(tasks)), tasks)
+    assert_all_right(list(all_at_once(engine, tasks) if all_wait else engine.run(tasks)), tasks)
+
+
+def all_at_once(engine: Engine, tasks: list[SearchTask]) -> Iterator[SearchOutcome]:
+    engine.put(tasks)
+    while engine.waiting or engine.in_flight:
+        yield from engine.step()
+
+
+def test_the_next_forward_is_launched_before_windows_that_ended_are_handed_out() -> None:
+    forwards = 0
+
+    def watch(batch: TreeBatch | None) -> None:
+        nonlocal forwards
+        forwards += batch is not None
+
+    tasks = many_tasks(20)
+    engine = Engine(WatchedModel(MODEL, watch=watch), PLAIN, slots=5, limits=LIMITS)
+    engine.put(tasks)
+    outcomes: list[SearchOutcome] = []
+    while engine.waiting:
+        before = forwards
+        for outcome in engine.step():
+            assert forwards > before or not engine.waiting
+            outcomes.append(outcome)
+    while engine.in_flight:
+        outcomes += engine.step()
+    assert_all_right(outcomes, tasks)
 
 
 def test_a_window_that_does_not_fit_alone_is_an_error_in_one_sentence() -> None:

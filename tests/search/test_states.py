@@ -67,7 +67,7 @@ def test_the_search_is_the_same_and_states_are_of_every_beam_above_the_frontier(
         states, frontier = after.states, after.frontier
         assert states is not None
         assert frontier is not None
-        assert all(len(tensor) == len(states) for tensors in states.stored.values() for tensor in tensors)
+        assert all(tensor.shape[:2] == (1, len(states)) for tensors in states.stored.values() for tensor in tensors)
         paths = [states.beams.path(beam) for beam in range(len(states.entries))]
         assert len(set(paths)) == len(set(states.entries.tolist())) == len(paths)
         assert states.entries[0] == len(task.prefix_ids) - 1

@@ -22,7 +22,7 @@ from rote.explore.flight import ROOT, Flight, Queries
 from rote.explore.held_nodes import Memory
 from rote.explore.views import ENTRY_STEP, Packed, pack_nodes
 from rote.models.base import TreeModel, TreeSession
-from rote.models.memory import Handover, grown, taking_turns
+from rote.models.memory import Handover, grown
 from rote.models.numbers import require_numbers
 from rote.models.positions import require_positions
 from rote.policy import Kept, Policy, keep
@@ -56,6 +56,12 @@ def choose_room(model: TreeModel, limits: Limits, *, evaluations: int) -> Room:
     entries = max(LANES, min(evaluations, fitting // FEW_WINDOWS - always))
     slots = min(MOST_WINDOWS if is_cuda else FEW_WINDOWS, fitting // (always + entries))
     return Room(max(1, slots), entries)
+
+
+def taking_turns(device: torch.device, slots: int) -> int:
+    """Into how many groups slots are shared out: two on a GPU, so that it computes one while the host thinks about the
+    other. A CPU is the host, and gains nothing."""
+    return 2 if device.type == "cuda" and slots > 1 else 1
 
 
 class OutOfSlots(ModelError):
@@ -126,7 +132,7 @@ class Explorer:
         self._judge.admit(flight.slot, flight.tree.ball)
         self._make_room(session, memory.reach(flight.slot))
         if flight.states is not None:
-            session.copy_in(flight.slot, flight.states.stored)
+            session.copy_in([flight.slot], flight.states.stored)
         group.active[group.free.pop()] = flight
 
     def _launch(self, flights: list[Flight[Any]], session: TreeSession, memory: Memory) -> "_Pending":

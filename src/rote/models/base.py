@@ -93,7 +93,7 @@ class TreeBatch:
 
 
 Stored = Mapping[int, tuple[Tensor, ...]]
-"""The first entries of a slot as a session stores them, by layer; [entries, …] each."""
+"""The first entries of some slots as a session stores them, by layer; [slots, entries, …] each."""
 
 
 class TreeSession(Protocol):
@@ -110,12 +110,12 @@ class TreeSession(Protocol):
         """Slot `target` now holds what the first `entries` of `source` held."""
         ...
 
-    def copy_out(self, slot: int, entries: int) -> Stored:
-        """The first `entries` of a slot, for a slot of any session of the same model."""
+    def copy_out(self, slots: Sequence[int], entries: int) -> Stored:
+        """The first `entries` of these slots, for as many slots of any session of the same model."""
         ...
 
-    def copy_in(self, slot: int, stored: Stored) -> None:
-        """Slot `slot` now begins with what was copied out. There must be room for it."""
+    def copy_in(self, slots: Sequence[int], stored: Stored) -> None:
+        """These slots now begin with what was copied out. There must be room for it."""
         ...
 
     def forward(self, batch: TreeBatch) -> Tensor:

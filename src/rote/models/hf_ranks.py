@@ -109,15 +109,15 @@ class RankedSession:
         self._tell("move", source, target, entries)
         self._inner.move(source, target, entries)
 
-    def copy_out(self, slot: int, entries: int) -> Stored:
+    def copy_out(self, slots: Sequence[int], entries: int) -> Stored:
         number = self._ranks.new_number()
-        self._ranks.tell(Call(self._number, "copy_out", (slot, entries), result=number))
-        return StoredOnRanks(self._inner.copy_out(slot, entries), number, self._ranks)
+        self._ranks.tell(Call(self._number, "copy_out", (slots, entries), result=number))
+        return StoredOnRanks(self._inner.copy_out(slots, entries), number, self._ranks)
 
-    def copy_in(self, slot: int, stored: Stored) -> None:
+    def copy_in(self, slots: Sequence[int], stored: Stored) -> None:
         assert isinstance(stored, StoredOnRanks)
-        self._tell("copy_in", slot, Reference(stored.number))
-        self._inner.copy_in(slot, stored)
+        self._tell("copy_in", slots, Reference(stored.number))
+        self._inner.copy_in(slots, stored)
 
     def forward(self, batch: TreeBatch) -> Tensor:
         return self._head.logits(self._states(batch))

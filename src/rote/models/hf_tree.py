@@ -9,8 +9,9 @@ A model whose attention does not go through that interface gets a session of `hf
 comparing, not by architecture names.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -21,7 +22,7 @@ from rote.models.hf_attention import AttentionStyle, Layout, attend_beams, atten
 from rote.models.hf_compile import as_fast_as_can_be, is_in_one_place
 from rote.models.hf_graphs import RecordedLayout, RecordedSteps, size_of
 from rote.models.hf_head import ChunkedHead
-from rote.models.memory import zeros_as_touched
+from rote.models.memory import to_device, zeros_as_touched
 from rote.models.tree_attention import is_available
 
 
@@ -59,17 +60,21 @@ class TreeSessionHF:
     def move(self, source: int, target: int, entries: int) -> None:
         torch._foreach_copy_(self._held(target, entries), self._held(source, entries))
 
-    def copy_out(self, slot: int, entries: int) -> Stored:
-        held = self._held(slot, entries)
-        copies = [torch.empty_like(tensor) for tensor in held]
-        torch._foreach_copy_(copies, held)
-        return {layer: (copies[2 * place], copies[2 * place + 1]) for place, layer in enumerate(self._keys)}
+    def copy_out(self, slots: Sequence[int], entries: int) -> Stored:
+        places = cache(partial(_places, tuple(slots)))
 
-    def copy_in(self, slot: int, stored: Stored) -> None:
+        def rows(memory: Tensor) -> Tensor:
+            chosen = _as_words(memory[:, :entries])[places(memory.device)]
+            return chosen.view(memory.dtype).view(len(slots), entries, *memory.shape[2:])
+
+        return {layer: (rows(keys), rows(self._values[layer])) for layer, keys in self._keys.items()}
+
+    def copy_in(self, slots: Sequence[int], stored: Stored) -> None:
+        places = cache(partial(_places, tuple(slots)))
         for layer, (keys, values) in stored.items():
-            self._make_room(layer, keys, values)
-        kept = [tensor for pair in stored.values() for tensor in pair]
-        torch._foreach_copy_([memory[slot, : len(kept[0])] for memory in self._memories(stored)], kept)
+            self._make_room(layer, keys[0], values[0])
+            for memory, kept in ((self._keys[layer], keys), (self._values[layer], values)):
+                _as_words(memory[:, : kept.shape[1]])[places(memory.device)] = _as_words(kept)
 
     def _held(self, slot: int, entries: int) -> list[Tensor]:
         """Keys and values of every layer in turn: copied together, they take one kernel instead of one each."""
@@ -158,6 +163,17 @@ def _write_rows(memory: Tensor, values: Tensor, rows: Tensor) -> None:
     if values.shape[1] * values.element_size() % 8 == 0 and values.is_contiguous():
         flat, values = flat.view(torch.int64), values.view(torch.int64)
     flat.index_copy_(0, rows, values)
+
+
+def _places(slots: tuple[int, ...], device: torch.device) -> Tensor | list[int]:
+    """An index of these slots; one that a GPU can read without waiting."""
+    return to_device(torch.tensor(slots), device) if device.type == "cuda" else list(slots)
+
+
+def _as_words(memory: Tensor) -> Tensor:
+    """[slots, entries, heads, width] as [slots, entries, words of 8 bytes] where they fit, else by element."""
+    flat = memory.flatten(2)
+    return flat.view(torch.int64) if flat.shape[2] * flat.element_size() % 8 == 0 else flat
 
 
 _RUNNING: list[TreeSessionHF] = []

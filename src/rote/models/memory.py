@@ -19,12 +19,6 @@ WORD = 8
 """Bytes at whose multiples arrays begin that are sent together."""
 
 
-def taking_turns(device: torch.device, slots: int) -> int:
-    """Into how many parts slots are shared out: two on a GPU, so that it computes one while the host settles the other.
-    A CPU is the host, and gains nothing."""
-    return 2 if device.type == "cuda" and slots > 1 else 1
-
-
 def to_device(tensor: Tensor, device: torch.device) -> Tensor:
     """A host tensor on the device, queued like any other work there."""
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)

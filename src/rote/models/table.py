@@ -104,12 +104,12 @@ class TableSession:
     def move(self, source: int, target: int, entries: int) -> None:
         self._contributions[target, :entries] = self._contributions[source, :entries]
 
-    def copy_out(self, slot: int, entries: int) -> Stored:
-        return {0: (self._contributions[slot, :entries].clone(),)}
+    def copy_out(self, slots: Sequence[int], entries: int) -> Stored:
+        return {0: (self._contributions[list(slots), :entries],)}
 
-    def copy_in(self, slot: int, stored: Stored) -> None:
+    def copy_in(self, slots: Sequence[int], stored: Stored) -> None:
         ((contributions,),) = stored.values()
-        self._contributions[slot, : len(contributions)] = contributions
+        self._contributions[list(slots), : contributions.shape[1]] = contributions
 
     def forward(self, batch: TreeBatch) -> Tensor:
         return self._model._logits(self._histories(batch))

@@ -5,6 +5,7 @@ places.
 """
 
 from bisect import bisect_right
+from collections.abc import Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -39,12 +40,12 @@ class TokenMemory:
     def move(self, source: int, target: int, entries: int) -> None:
         self._tokens[target, :entries] = self._tokens[source, :entries]
 
-    def copy_out(self, slot: int, entries: int) -> Stored:
-        return {0: (self._tokens[slot, :entries].clone(),)}
+    def copy_out(self, slots: Sequence[int], entries: int) -> Stored:
+        return {0: (self._tokens[list(slots), :entries],)}
 
-    def copy_in(self, slot: int, stored: Stored) -> None:
+    def copy_in(self, slots: Sequence[int], stored: Stored) -> None:
         ((tokens,),) = stored.values()
-        self._tokens[slot, : len(tokens)] = tokens
+        self._tokens[list(slots), : tokens.shape[1]] = tokens
 
     def take(self, batch: TreeBatch) -> list[History]:
         """Store the batch. As few histories as hold all outputs: one for each beam, one for each chain."""

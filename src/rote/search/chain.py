@@ -5,8 +5,9 @@ and what the policy keeps after each of them; its keys and values are what greed
 So the verbatim path costs a search nothing.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import NamedTuple
 
 import numpy as np
@@ -30,6 +31,10 @@ class TokenPair(NamedTuple):
     def chain(self) -> tuple[int, ...]:
         """What is evaluated: everything but the last target token, after which nothing is asked."""
         return self.prefix_ids + self.suffix_ids[:-1]
+
+
+TAKEN_TOGETHER = 16
+"""Chains that are copied at once; for a moment their copy exists beside them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +94,25 @@ def evaluate_chains(
     flat = Kept(*(torch.cat(parts) for parts in zip(*kept, strict=True)))
     lengths = [len(pair.suffix_ids) for pair in pairs]
     return FirstForward(_padded(flat, lengths), _joined(scores) if policies else None)
+
+
+def take_over(
+    chains: Sequence[tuple[int, Chain]], session: TreeSession, known: Kept, *, entries: Callable[[int], int]
+) -> None:
+    """Slots of `session` begin with these chains, of as many `entries`, which others have evaluated."""
+
+    def kind(pair: tuple[int, Chain]) -> tuple[int, int]:
+        return id(pair[1].session), entries(pair[0])
+
+    for _, alike in groupby(sorted(chains, key=kind), key=kind):
+        waiting = list(alike)
+        while some := waiting[:TAKEN_TOGETHER]:
+            del waiting[:TAKEN_TOGETHER]
+            stored = some[0][1].session.copy_out([chain.slot for _, chain in some], entries(some[0][0]))
+            session.copy_in([place for place, _ in some], stored)
+    for place, chain in chains:
+        for ours, kept in zip(known, chain.kept, strict=True):
+            ours[place, : len(kept)] = kept
 
 
 def _batch(pairs: Sequence[TokenPair], slots: Sequence[int], device: torch.device) -> TreeBatch:

@@ -1,12 +1,9 @@
 """The engine: admit → forward → advance → retire, for many windows at once, each at its own depth.
 
 A beam is a query position. All live beams of all windows, and the prefixes of windows just admitted, go through the
-model in one packed forward; nothing is padded, copied or reordered. The host learns one small table per step. On a GPU
-the slots are shared out among two streams that take turns: while the host settles a step of one, the device computes
-the other's.
+model in one packed forward; nothing is padded, copied or reordered. The host learns one small table per step.
 """
 
-from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import islice
@@ -15,7 +12,6 @@ import torch
 
 from rote.errors import ConfigError, ModelError
 from rote.models.base import TreeModel
-from rote.models.memory import taking_turns
 from rote.models.positions import require_positions
 from rote.search.admission import checked_tasks
 from rote.search.base import Limits, SearchOptions, SearchOutcome, SearchTask
@@ -49,7 +45,7 @@ class Engine:
             counters=self.counters,
         )
         self._queue = TaskQueue()
-        self._streams: deque[Stream] = deque()
+        self._stream: Stream | None = None
 
     @property
     def waiting(self) -> int:
@@ -58,7 +54,7 @@ class Engine:
 
     @property
     def in_flight(self) -> int:
-        return sum(len(stream.scheduler.in_flight) for stream in self._streams)
+        return 0 if self._stream is None else len(self._stream.scheduler.in_flight)
 
     def put(self, tasks: Iterable[SearchTask]) -> None:
         """More windows to search; each takes a slot as soon as one is free."""
@@ -66,8 +62,8 @@ class Engine:
 
     @torch.inference_mode()
     def step(self) -> Iterator[SearchOutcome]:
-        """The windows that ended by the forward of the stream whose turn it is, and its next forward. Out of memory
-        leaves fewer slots."""
+        """The windows that ended by the forward that was launched last, and the next forward. Out of memory leaves
+        fewer slots."""
         try:
             yield from self._step()
             return
@@ -87,28 +83,20 @@ class Engine:
             yield from self.step()
 
     def _step(self) -> Iterator[SearchOutcome]:
-        if not self._streams:
-            self._open()
-        stream = self._streams[0]
-        self._streams.rotate(-1)
-        if stream.pending is not None:
-            yield from stream.settle()
-        stream.launch()
-
-    def _open(self) -> None:
-        entries = first_entries(self.model, self.options, self.limits, self.slots)
-        count = taking_turns(self.model.device, self.slots)
-        for place in range(count):
-            slots = len(range(place, self.slots, count))
-            scheduler = Scheduler(self._queue, slots)
-            self._streams.append(Stream(self._setup, scheduler, slots=slots, first_entries=entries))
+        if self._stream is None:
+            entries = first_entries(self.model, self.options, self.limits, self.slots)
+            scheduler = Scheduler(self._queue, self.slots)
+            self._stream = Stream(self._setup, scheduler, slots=self.slots, first_entries=entries)
+        if self._stream.pending is not None:
+            yield from self._stream.settle()
+        if self._stream.pending is None:
+            self._stream.launch()
 
     def _give_up(self) -> None:
         """Nothing of a window in flight is kept: all go back to the queue, and their chains may be gone by now."""
-        self._queue.put_back(
-            replace(task, chain=None) for stream in self._streams for task in stream.scheduler.in_flight
-        )
-        self._streams.clear()
+        if self._stream is not None:
+            self._queue.put_back(replace(task, chain=None) for task in self._stream.scheduler.in_flight)
+            self._stream = None
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
 

@@ -98,7 +98,7 @@ class SearchedStates:
     """One entry per token of the chain, then one per beam that is not on it, as they were evaluated."""
 
     def __len__(self) -> int:
-        return next((len(tensor) for tensors in self.stored.values() for tensor in tensors), 0)
+        return next((tensor.shape[1] for tensors in self.stored.values() for tensor in tensors), 0)
 
     @property
     def nbytes(self) -> int:

@@ -87,3 +87,18 @@ class FrontierRecord:
             free += evaluated
             places.append(own)
         return np.concatenate(places)
+
+
+class Recording(NamedTuple):
+    """What a step says of a window and is not on its record yet; `banked` has the rows of all slots, or nothing."""
+
+    record: FrontierRecord
+    place: int
+    banked: list[NDArray[Any]]
+    beams: int
+    evaluated: int
+
+    def write(self) -> None:
+        if self.banked:
+            rows = [array[self.place] for array in self.banked]
+            self.record.step(rows, beams=self.beams, evaluated=self.evaluated)

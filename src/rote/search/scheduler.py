@@ -69,7 +69,7 @@ class Scheduler:
     """Admits tasks in order into free slots and keeps the active ones contiguous."""
 
     def __init__(self, queue: TaskQueue, capacity: int) -> None:
-        self._queue = queue
+        self.queue = queue
         self._capacity = capacity
         self._free: list[int] = []
         self.active: list[Slot] = []
@@ -87,7 +87,7 @@ class Scheduler:
         """New windows into free slots, lowest first; holes that nothing fills are closed from the end."""
         admitted: list[int] = []
         while self._free or len(self.active) < self._capacity:
-            task = self._queue.take()
+            task = self.queue.take()
             if task is None:
                 break
             place = self._free.pop(0) if self._free else len(self.active)

@@ -1,7 +1,8 @@
 """One stream of windows: its slots, their beams, the tree cache and the model's session.
 
 A step has two halves. `launch` queues everything on the device: the chains of new windows, the packed forward, the next
-beams, and a copy of the few numbers the host must know. `settle` waits for that copy, once, and ends what has ended.
+beams, and a copy of the few numbers the host must know. `settle` waits for that copy, once, and ends what has ended; it
+launches the next step as soon as it can, so that the device does not wait for what the host writes down.
 """
 
 import math
@@ -22,9 +23,9 @@ from rote.search import beam, outcome
 from rote.search.admission import fresh_state
 from rote.search.base import SearchOutcome, SearchTask
 from rote.search.cache import TreeCache
-from rote.search.chain import Chain, evaluate_chains
+from rote.search.chain import evaluate_chains, take_over
 from rote.search.frontier import SearchedStates
-from rote.search.record import Banked, FrontierRecord
+from rote.search.record import Banked, FrontierRecord, Recording
 from rote.search.scheduler import Scheduler, Slot
 from rote.search.setup import Setup
 from rote.search.shapes import Shape, Shapes
@@ -81,40 +82,55 @@ class Stream:
         return True
 
     def settle(self) -> Iterator[SearchOutcome]:
-        """Wait for the step that was launched; the windows that ended by it."""
+        """Wait for the step that was launched; the windows that ended by it. The next step is launched before the rest
+        of the host's work, if the slots of those windows can be refilled by now and nobody asks for their states."""
         assert self.pending is not None, "settle follows launch"
         finishing, finals, tallies = self.pending
         self.pending = None
-        active = self.scheduler.active
-        ended: dict[int, SearchOutcome] = {}
-        if finishing:
-            slots = [active[place] for place in finishing]
-            records = [self.frontiers[place] for place in finishing]
-            done = outcome.finished(outcome.Finals(*finals.wait()), slots, self.options, records)
-            ended |= dict(zip(finishing, done, strict=True))
-        if arrived := tallies.wait():
-            ended |= self._read(set(finishing), *arrived)
-        for place, result in ended.items():
+        slots = [self.scheduler.active[place] for place in finishing]
+        records = [self.frontiers[place] for place in finishing]
+        stopped, going = self._read(set(finishing), *arrived) if (arrived := tallies.wait()) else ([], [])
+        arrived_finals = finals.wait()
+        goes_ahead = not self.options.keep_states and len(self.scheduler.queue) >= len(finishing) + len(stopped)
+        failure = self._go_ahead([*finishing, *(place for place, _, _ in stopped)]) if goes_ahead else None
+        for record in going:
+            record.write()
+        done = outcome.finished(outcome.Finals(*arrived_finals), slots, self.options, records) if finishing else []
+        for place, slot, result in [*zip(finishing, slots, done, strict=True), *stopped]:
             # Logits that are not numbers have made the ledger NaN.
-            task = active[place].task
-            require_numbers(
-                result.unlisted, self.setup.model.dtype, what=f"continuations of window {task.name or task.key}"
-            )
+            named = slot.task.name or slot.task.key
+            require_numbers(result.unlisted, self.setup.model.dtype, what=f"continuations of window {named}")
             # One at a time: states are large, and whoever takes them may use them before the next.
             complete = replace(result, states=self._states(place, result)) if self.options.keep_states else result
-            self.scheduler.retire([place])
+            if not goes_ahead:
+                self.scheduler.retire([place])
             yield complete
+        if failure is not None:
+            raise failure
+
+    def _go_ahead(self, ended: list[int]) -> torch.OutOfMemoryError | None:
+        """Launch the next step; what these slots held is not needed any more. A failure must wait for their results."""
+        self.scheduler.retire(ended)
+        try:
+            self.launch()
+        except torch.OutOfMemoryError as error:
+            return error
+        return None
 
     def _states(self, place: int, result: SearchOutcome) -> SearchedStates:
         slot, frontier = self.scheduler.active[place], result.frontier
         assert frontier is not None
         task = slot.task
         entries = self.frontiers[place].entries(prefix_tokens=len(task.prefix_ids), chain_tokens=task.chain_tokens)
-        stored = self.session.copy_out(place, max(task.chain_tokens, int(entries.max()) + 1))
+        stored = self.session.copy_out([place], max(task.chain_tokens, int(entries.max()) + 1))
         return SearchedStates(frontier.beams, entries, stored)
 
-    def _read(self, finishing: set[int], table: Tensor, *banked: Tensor) -> dict[int, SearchOutcome]:
-        ended: dict[int, SearchOutcome] = {}
+    def _read(
+        self, finishing: set[int], table: Tensor, *banked: Tensor
+    ) -> tuple[list[tuple[int, Slot, SearchOutcome]], list[Recording]]:
+        """The windows that stopped, and what is still to be recorded of those that go on."""
+        stopped: list[tuple[int, Slot, SearchOutcome]] = []
+        going: list[Recording] = []
         recorded = [tensor.numpy() for tensor in banked]
         for place, (slot, row) in enumerate(zip(self.scheduler.active, table.tolist(), strict=True)):
             counted = outcome.Tally.of(row)
@@ -123,15 +139,16 @@ class Stream:
                 continue
             slot.step += 1
             slot.beams, slot.has_verbatim = int(counted.beams), bool(counted.has_verbatim)
-            if recorded:
-                rows = [array[place] for array in recorded]
-                self.frontiers[place].step(rows, beams=slot.beams, evaluated=slot.to_evaluate)
+            record = Recording(self.frontiers[place], place, recorded, slot.beams, slot.to_evaluate)
             if slot.beams == 0 or counted.is_below_threshold:
-                ended[place] = outcome.stopped(counted, self.state, place, slot, self.options, self.frontiers[place])
+                record.write()
+                result = outcome.stopped(counted, self.state, place, slot, self.options, self.frontiers[place])
+                stopped.append((place, slot, result))
             else:
+                going.append(record)
                 slot.beams_alive += slot.beams
                 slot.token_evals += slot.to_evaluate
-        return ended
+        return stopped, going
 
     def _advance(self, kept: Kept) -> tuple[Tensor, ...]:
         """The next beams of every slot; what the host must know of them. Slots at their last step come along."""
@@ -249,14 +266,8 @@ class Stream:
             self.reaches[place] = self.chain_tokens[place] = slot.task.chain_tokens
         self._make_room(max(self.reaches[place] for place in places))
         self._evaluate([place for place in places if self.scheduler.active[place].task.chain is None])
-        for place, slot in zip(places, slots, strict=True):
-            if slot.task.chain is not None:
-                self._take_over(place, slot.task.chain, slot.task.chain_tokens)
-
-    def _take_over(self, place: int, chain: Chain, entries: int) -> None:
-        self.session.copy_in(place, chain.session.copy_out(chain.slot, entries))
-        for known, kept in zip(self.known, chain.kept, strict=True):
-            known[place, : len(kept)] = kept
+        evaluated = [(place, slot.task.chain) for place, slot in zip(places, slots, strict=True) if slot.task.chain]
+        take_over(evaluated, self.session, self.known, entries=lambda place: self.chain_tokens[place])
 
     def _evaluate(self, places: list[int]) -> None:
         """Windows that come without a chain: theirs are evaluated here."""
