@@ -89,10 +89,14 @@ def test_a_release_engineer_lets_a_gate_decide(pocket: PocketLab, rote: Command,
     )
     assert improved.code == 0, improved.out
     assert 'failures="0"' in (tmp_path / "g.xml").read_text(encoding="utf-8")
+    open_still = rote("gate", candidate, "--max-rate", "near=0.67")
+    assert open_still.code == 2
+    assert "times as many samples of each (--residual" in in_one_line(open_still.out)
     assert rote("scan", "--model", pocket.model.path, *places, "--sample", 6, "--out", drawn).code == 0
     undecided = rote("gate", drawn, "--max-rate", "verbatim=0.7")
     assert undecided.code == 2
     assert "cannot tell" in undecided.out
+    assert "larger --sample" in undecided.out
 
 
 def test_an_expert_witness_hands_over_an_exhibit_that_checks_itself(

@@ -95,6 +95,8 @@ def test_a_sample_that_took_every_window_is_no_sample() -> None:
         view = replace(whole, manifest={**whole.manifest, "totals": {"selection": selection}})
         (finding,) = judge(view, [parse_rule("verbatim=0.5")]).findings
         assert (finding.low == finding.high) == is_exact
+        is_open = finding.outcome is Outcome.CANNOT_TELL
+        assert finding.words.endswith("a larger --sample, or all of them.") == is_open
 
 
 def test_undecided_windows_are_counted_and_never_guessed(run: Path) -> None:
@@ -106,6 +108,7 @@ def test_undecided_windows_are_counted_and_never_guessed(run: Path) -> None:
     assert upper is not None
     assert finding.low == float((lower[targets, -1] >= view.threshold).mean())
     assert finding.high == float((upper[targets, -1] >= view.threshold).mean())
+    assert finding.words.endswith("Nothing was sampled; --estimate auto, the default, lowers this limit.")
 
 
 def test_groups_have_rules_of_their_own(run: Path) -> None:
@@ -123,7 +126,8 @@ def test_a_run_is_within_nothing_of_itself_only_where_it_is_decided(run: Path) -
     assert near.rule.criterion is Criterion.NEAR
     assert near.outcome is Outcome.CANNOT_TELL
     assert near.low == -near.high
-    assert "between 0.0 percentage points and 0.0 percentage points" in exact.words
+    assert "is 0.0 percentage points, at most 0.0 percentage points, as allowed" in exact.words
+    assert near.words.endswith("left undecided (--residual, --screen-tickets) narrow it.")
 
 
 def test_a_baseline_of_other_windows_is_refused(run: Path, tmp_path: Path) -> None:

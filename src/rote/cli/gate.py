@@ -46,7 +46,8 @@ def gate(options: GateOptions) -> None:
     judgement = judge(view, rules, baseline=baseline, confidence=options.confidence)
     console = make_console()
     for finding in judgement.findings:
-        console.print(f"{finding.outcome.value.replace('_', ' '):<12} {finding.words}", soft_wrap=True)
+        words = f"{finding.outcome.value.replace('_', ' '):<12} {finding.words}"
+        console.print(words, soft_wrap=not console.is_terminal)
     contents = {
         options.json: as_json(view, judgement, baseline=baseline).encode() + b"\n",
         options.junit: as_junit(view, judgement),

@@ -9,7 +9,7 @@ from rote.report.rates import split_rows
 from rote.report.view import RunView
 from rote.report.words import integer, percent, plural
 from rote.stats.brackets import Bracket, Evidence, bracket, evidence_of
-from rote.stats.narrowing import narrowing
+from rote.stats.narrowing import FACTORS, narrowing
 from rote.stats.population import Flags
 from rote.types import Split
 
@@ -80,19 +80,27 @@ def account_words(found: Bracket) -> str:
 
 
 def narrower_words(view: RunView, found: Bracket) -> str:
-    """How many more samples would lower a limit that says little, and the options that draw them."""
-    evidence = _evidence(view, Split.TARGET)
-    if evidence is None or found.undecided_at_most <= WIDE * found.windows:
+    """How many more samples would lower a limit that says little."""
+    if found.undecided_at_most <= WIDE * found.windows:
         return ""
-    if not found.samples:
-        return " Nothing was sampled; --estimate auto, the default, lowers this limit."
     goal = found.certified + found.left_out_at_most + math.floor(WIDE * found.windows)
-    fewer = narrowing(evidence, view.threshold, promised=_promised(view), goal=goal, level=found.level)
+    return f" {samples_words(view, goal=goal, level=found.level)}"
+
+
+def samples_words(
+    view: RunView, *, goal: int, split: Split = Split.TARGET, rows: Flags | None = None, level: float = 0.95
+) -> str:
+    """How many more samples would lower the limit to `goal` windows, and the options that draw them."""
+    evidence = _evidence(view, split, rows)
+    if evidence is None or not np.nansum(evidence.tickets):
+        return "Nothing was sampled; --estimate auto, the default, lowers this limit."
+    fewer = narrowing(evidence, view.threshold, promised=_promised(view), goal=goal, level=level)
     if fewer is None:
-        return " Samples of undecided windows hit too often for more of them to lower this limit much."
+        return f"Not even {integer(FACTORS[-1])} times as many samples would lower it to {integer(goal)}."
+    options = " ".join(_more(view, evidence, fewer.factor))
     return (
-        f" About {fewer.factor} times as many samples of each ({' '.join(_more(view, evidence, fewer.factor))}) would "
-        f"lower it to {integer(fewer.at_most)}, if no more of them hit."
+        f"About {fewer.factor} times as many samples of each ({options}) would lower it to "
+        f"{plural(fewer.at_most, 'window')}, if no more of them hit."
     )
 
 

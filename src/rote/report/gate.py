@@ -8,6 +8,7 @@ cannot be told when the bracket holds the limit inside. All rules of a gate toge
     split:control greedy=0.001  of the controls
 """
 
+import math
 from collections.abc import Sequence
 from enum import StrEnum
 from typing import NamedTuple
@@ -16,7 +17,7 @@ import numpy as np
 import polars as pl
 
 from rote.errors import ConfigError, RunError
-from rote.report.brackets import bracket_of
+from rote.report.brackets import bracket_of, samples_words
 from rote.report.rates import Criterion, hits_of, split_rows
 from rote.report.view import DECISIVE, RunView
 from rote.report.words import percent
@@ -137,8 +138,23 @@ def _finding(view: RunView, rule: Rule, baseline: RunView | None, alpha: float) 
         Outcome.FAIL: f"more than the {told(rule.limit)} allowed",
         Outcome.CANNOT_TELL: f"not known to be within the {told(rule.limit)} allowed, nor beyond",
     }[outcome]
-    words = f"{rule.name}: {what} of {found.about} is between {told(low)} and {told(high)}, {manner}."
+    size = told(low) if low == high else f"between {told(low)} and {told(high)}"
+    words = f"{rule.name}: {what} of {found.about} is {size}, {manner}."
+    if outcome is Outcome.CANNOT_TELL:
+        words = f"{words} {_what_would_tell(view, rule, found, alpha)}"
     return Finding(rule, outcome, low, high, found.windows, words)
+
+
+def _what_would_tell(view: RunView, rule: Rule, found: RateBracket, alpha: float) -> str:
+    """What to measure so that the rule can pass."""
+    rows, split = _rows_of(view, rule)
+    if _population(view, rule, split, found.windows) != found.windows:
+        return "Measure more windows: a larger --sample, or all of them."
+    if rule.is_increase:
+        return "More samples of what the two scans left undecided (--residual, --screen-tickets) narrow it."
+    if rule.criterion is not Criterion.NEAR:
+        return "The server lists too few tokens to tell; ask for more of them (--logprobs)."
+    return samples_words(view, goal=math.floor(rule.limit * found.windows), split=split, rows=rows, level=1 - alpha)
 
 
 def points(share: float) -> str:
