@@ -47,8 +47,8 @@ def test_sliders_count_exactly_what_python_counts(opened: Opened, view: RunView)
         assert opened.count("target") == int((targets.mass(edits) >= tau).sum())
         assert opened.count("control") == int((controls.mass(edits) >= tau).sum())
         assert targets.mass_upper is not None
-        possible = int((targets.mass_upper[:, edits] >= tau).sum())
-        assert f"at most {integer(possible)} can" in opened.page.locator("#most-target").inner_text()
+        ruled_out = int((targets.mass_upper[:, edits] < tau).sum())
+        assert f"; {integer(ruled_out)} ruled out" in opened.page.locator("#ruled-out-target").inner_text()
         category = categories(targets.verbatim(), targets.mass(edits), tau, is_impossible=targets.is_impossible())
         for name, kind in CATEGORY_NAMES.items():
             assert opened.count(name) == int((category == kind).sum())

@@ -1,5 +1,6 @@
 """Models on the same windows: differences, their table, and which windows each adds, judged by plain counting."""
 
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -9,10 +10,12 @@ import pytest
 from rote.report.build import build_report
 from rote.report.comparison import Comparison, compare_runs
 from rote.report.figures.models import difference_forest, windows_by_models
+from rote.report.html.render import render_page
 from rote.report.paired import compare_table, paired_cells, paired_differences, shared_windows
+from rote.report.tables import books_by_model
 from rote.report.view import RunView, load_view
 from rote.stats.compare import Outcomes, compare_rates
-from tests.report.synthetic_run import books, write_run
+from tests.report.synthetic_run import Book, books, prose, write_run
 
 
 @pytest.fixture(scope="module")
@@ -103,3 +106,20 @@ def test_the_report_of_several_models_lays_them_over_each_other(runs: list[Path]
     page = paths.page.read_text(encoding="utf-8")
     assert page.count('<article class="card ') == 3, "one card a criterion, all models on it"
     assert "Windows extractable, text by text" in page
+
+
+def test_texts_on_which_models_differ_come_first_and_controls_last(tmp_path: Path) -> None:
+    """A page of many texts shows the first of them, and says how many there are beyond."""
+    names = [f"text-{number:02d}.txt" for number in range(40)]
+    many = [Book(name, prose(number, 700)) for number, name in enumerate(names)]
+    views = [
+        load_view(write_run(tmp_path / f"m{seed}", many, stride=150, seed=seed, model=f"m{seed}")) for seed in (1, 2)
+    ]
+    rows = books_by_model(views).rows
+    assert len(rows) == 40
+    shares = [[Fraction(cell.replace(" of ", "/")) for cell in row[1:]] for row in rows]
+    spreads = [max(both) - min(both) for both in shares]
+    assert spreads == sorted(spreads, reverse=True)
+    assert spreads[0] > spreads[-1]
+    page = render_page(views, [], compare_runs(views))
+    assert page.count(" more are in tables/documents.csv") == 2, "on the screen and, with fewer rows, on paper"

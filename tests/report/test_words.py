@@ -32,4 +32,5 @@ def test_numbers_and_options_stay_on_one_line_and_markup_stays_text() -> None:
     option = '<span class="option">--max-rate</span>'
     assert tied("at most 5 % (--max-rate), 2 × 10³") == f"at most 5\u00a0% ({option}), 2\u00a0×\u00a010³"
     assert tied("<b>a--b") == "&lt;b&gt;a--b"
+    assert tied("3 of 4 of them") == "3\u00a0of\u00a04 of them"
     assert tied(tied("5 %")) == "5\u00a0%"

@@ -13,6 +13,7 @@ from rote.report.words import integer
 from rote.stats.intervals import Rate
 from rote.stats.population import Flags, Population, rows_by_copies
 from rote.stats.text_heat import character_maxima, covered_share
+from rote.types import Split
 
 
 def rates_table(views: Sequence[RunView]) -> pl.DataFrame:
@@ -67,16 +68,25 @@ def documents_table(views: Sequence[RunView]) -> pl.DataFrame:
 
 
 def books_by_model(views: Sequence[RunView]) -> Cells:
-    """A line a document, a column a model: windows near-verbatim, or verbatim where nothing else was measured."""
+    """A line a document, a column a model: windows near-verbatim, or verbatim where nothing else was measured.
+
+    Targets first, and of them those on which models differ most: with many texts only the first are read.
+    """
     counts: dict[tuple[str, str], dict[str, str]] = {}
+    shares: dict[tuple[str, str], list[float]] = {}
     for view in views:
         for document in view.documents:
-            row = document_row(view, document)
+            row, place = document_row(view, document), (document.split, document.name)
             value = row["verbatim"] if row["near"] is None else row["near"]
-            counts.setdefault((document.split, document.name), {})[view.label] = count_of(value, row["windows"])
+            counts.setdefault(place, {})[view.label] = count_of(value, row["windows"])
+            shares.setdefault(place, []).append(float(str(value or 0)))
     labels = [view.label for view in views]
+    order = sorted(
+        counts,
+        key=lambda place: (place[0] == Split.CONTROL, min(shares[place]) - max(shares[place]), -max(shares[place])),
+    )
     rows = tuple(
-        (f"{name}, {split}", *(found.get(label, "–") for label in labels)) for (split, name), found in counts.items()
+        (f"{name}, {split}", *(counts[split, name].get(label, "–") for label in labels)) for split, name in order
     )
     return Cells("books-by-model", "Windows extractable, text by text", ("text", *labels), rows)
 

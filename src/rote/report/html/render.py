@@ -29,6 +29,8 @@ from rote.types import Split
 
 LISTED_DOCUMENTS = 300
 PRINTED_DOCUMENTS = 40
+COMPARED_ROWS = 30
+PRINTED_ROWS = 15
 LISTED_IN_MANIFEST = 50
 STOP_WORDS = {
     "finished": "Searched to the last token.",
@@ -77,6 +79,8 @@ def render_page(views: Sequence[RunView], figures: Sequence[PageFigure], compari
         comparison=comparison_context(views, comparison),
         documents=[documents_context(index, view) for index, view in enumerate(views)],
         printed_documents=PRINTED_DOCUMENTS,
+        compared_rows=COMPARED_ROWS,
+        printed_rows=PRINTED_ROWS,
         glossary=GLOSSARY,
         glossary_short={entry.anchor: entry.short for entry in GLOSSARY},
         method_notes=METHOD_NOTES,

@@ -12,6 +12,7 @@ from rote import __version__
 from rote.report.words import THIN_SPACE
 
 FOLDER = Path(__file__).parent
+COUNT = re.compile(r"(?<=\d) of (?=\d)")
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
 KIND_WORDS = {"mc": "Samples", "study_montecarlo": "Samples of a study"}
 
@@ -34,6 +35,7 @@ def rendered(
 
 
 def tied(text: str) -> Markup:
-    """No line break inside a number, between it and its percent sign, or inside the name of an option."""
+    """No line break inside a number, between it and its percent sign, in `3 of 4`, or inside the name of an option."""
     words = text.replace(" %", "\u00a0%").replace(" × ", "\u00a0×\u00a0").replace(THIN_SPACE, "\u202f")
+    words = COUNT.sub("\u00a0of\u00a0", words)
     return Markup(OPTION.sub(r'<span class="option">\g<0></span>', str(escape(words))))

@@ -39,12 +39,12 @@ function rateText({ windows, hits }, interval) {
   return ` (${percent(hits / windows)}${range})`;
 }
 
-// The other side of the count: windows whose upper bound does not rule them out.
-function mostText(isControl) {
+// The other side of the count: windows that their upper bound rules out. What samples limit is in the summary.
+function ruledOutText(isControl) {
   const { upper } = currentRun().windows;
   if (!upper) return "";
-  const { windows, hits } = countWindows(isControl, (index) => upper[edits()][index] >= tau());
-  return windows ? `; at most ${integer(hits)} can` : "";
+  const { windows, hits } = countWindows(isControl, (index) => upper[edits()][index] < tau());
+  return windows ? `; ${integer(hits)} ruled out` : "";
 }
 
 function showCounts() {
@@ -55,7 +55,7 @@ function showCounts() {
     byId(`count-${side}`).dataset.value = counted.hits;
     byId(`windows-${side}`).textContent = integer(counted.windows);
     byId(`rate-${side}`).textContent = rateText(counted, intervalAt(side === "control", edits()));
-    byId(`most-${side}`).textContent = mostText(side === "control");
+    byId(`ruled-out-${side}`).textContent = ruledOutText(side === "control");
     if (side === "control") document.querySelector(".control-line").hidden = counted.windows === 0;
   }
   const categories = [0, 0, 0, 0];
