@@ -330,7 +330,7 @@ def test_recall_bars_and_word_counts_add_up() -> None:
     assert [text.get_text().split("  ")[0] for text in bars.texts] == ["80.0 %", "0.0 %"]
     counts = word_counts(RECALLS).axes[0]
     assert [patch.get_width() for patch in counts.patches] == [80, 0, 20, 100, 40, 50]
-    assert legend_of(counts) == ["matched", "missing from the generation", "additional in the generation"]
+    assert legend_of(counts) == ["matched", "missing", "added"]
 
 
 def test_block_map_joins_every_block() -> None:

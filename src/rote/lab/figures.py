@@ -17,8 +17,8 @@ def counterfactual_figure(cells: Sequence[CounterfactualCell], agreement: Correl
         for number, level in enumerate(levels):
             here = [cell for cell in cells if (cell.copies, cell.near_duplicates) == level]
             x, y = [cell.counterfactual for cell in here], [cell.log_ratio for cell in here]
-            colour = HEAT(0.25 + 0.75 * number / max(1, len(levels) - 1))
-            axes.scatter(x, y, s=13, color=colour, alpha=0.55, linewidths=0)
+            colour = HEAT(0.4 + 0.6 * number / max(1, len(levels) - 1))
+            axes.scatter(x, y, s=16, color=colour, alpha=0.8, linewidths=0)
             axes.scatter(
                 [np.mean(x)], [np.mean(y)], s=60, color=colour, edgecolors=INK, linewidths=0.9, zorder=3,
                 label=f"{level[0]} copies, {level[1]} near-duplicates",

@@ -85,7 +85,9 @@ def _drawings(studies: Sequence[tuple[str, CounterfactualResult]]) -> Iterable["
     from rote.report.drawing import Drawing
 
     for number, (name, study) in enumerate(studies, 1):
-        caption = f"{name}: every target at every level, darker with more exact copies; large points are means."
+        caption = (
+            f"{name}: every target at every level, in stronger colours with more exact copies; large points are means."
+        )
         figure = counterfactual_figure(study.cells, study.agreement)
         yield Drawing("counterfactual" if len(studies) == 1 else f"counterfactual-{number}", caption, figure)
 

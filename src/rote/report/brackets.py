@@ -48,11 +48,12 @@ def limit_words(found: Bracket) -> str:
     return f"certified; {most} at {100 * found.level:g} % confidence"
 
 
-def most_words(found: Bracket) -> str:
-    """`at most 52.0 %`; where nothing says less than all, how little was sampled."""
+def most_words(found: Bracket, *, with_samples: bool = True) -> str:
+    """`at most 52.0 %`; where nothing says less than all, from how few samples."""
     if found.at_most < found.windows:
         return f"at most {percent(found.high)}"
-    return f"no limit below 100 % {f'from {integer(found.samples)} samples' if found.samples else 'without samples'}"
+    manner = f" from {plural(found.samples, 'sample')}" if found.samples else " without samples"
+    return f"no limit below 100 %{manner if with_samples else ''}"
 
 
 def bracket_words(found: Bracket) -> str:

@@ -132,7 +132,7 @@ def headline(view: RunView, rates: list[CriterionRate]) -> str:
     if control is None:
         return f"{start}."
     limit = bracket_of(view, split=Split.CONTROL)
-    most = "" if limit is None else f" ({most_words(limit)})"
+    most = "" if limit is None else f" ({most_words(limit, with_samples=False)})"
     return f"{start}, and {percent(control.rate.value)} of {_passages(view, control)}{most}."
 
 

@@ -49,7 +49,7 @@ def recall_bars(recalls: Sequence[Recall]) -> Figure:
         colours = [SOFT if one.is_control else VERMILLION for one in recalls]
         axes.barh(positions, [one.recall for one in recalls], height=0.6, color=colours)
         for position, one in zip(positions, recalls, strict=True):
-            note = f"{100 * one.recall:.1f} %  longest {one.longest_block:,} words".replace(",", "\u2009")
+            note = f"{100 * one.recall:.1f} %; longest passage {one.longest_block:,} words".replace(",", "\u2009")
             note = note if one.generated_words else "phase 1 failed"
             axes.annotate(
                 note,
@@ -123,8 +123,8 @@ def word_counts(recalls: Sequence[Recall]) -> Figure:
         left = np.zeros(len(recalls))
         parts = [
             ("matched", BLUE, [one.matched for one in recalls]),
-            ("missing from the generation", SOFT, [one.book_words - one.matched for one in recalls]),
-            ("additional in the generation", ORANGE, [one.generated_words - one.matched for one in recalls]),
+            ("missing", SOFT, [one.book_words - one.matched for one in recalls]),
+            ("added", ORANGE, [one.generated_words - one.matched for one in recalls]),
         ]
         for label, colour, values in parts:
             axes.barh(positions, values, left=left, height=0.6, color=colour, label=label)
