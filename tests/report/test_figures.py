@@ -327,7 +327,7 @@ RECALLS = [Recall("a", 80, 100, 120, 60), Recall("b", 0, 100, 50, 0)]
 def test_recall_bars_and_word_counts_add_up() -> None:
     bars = recall_bars(RECALLS).axes[0]
     assert [patch.get_width() for patch in bars.patches] == [0.8, 0.0]
-    assert [text.get_text().split("  ")[0] for text in bars.texts] == ["80.0 %", "0.0 %"]
+    assert [text.get_text().split("; ")[0] for text in bars.texts] == ["80.0 %", "0.0 %"]
     counts = word_counts(RECALLS).axes[0]
     assert [patch.get_width() for patch in counts.patches] == [80, 0, 20, 100, 40, 50]
     assert legend_of(counts) == ["matched", "missing", "added"]
