@@ -26,7 +26,9 @@ from rote.scan.pipeline import Pipeline
 from rote.types import Split, Window
 from tests.models.tiny import VOCABULARY, tiny_model
 
-CONFIG = RunConfig(prefix_tokens=6, suffix_tokens=5, beam_width=4, screen="off", keep=2, slots=3, greedy="full")
+CONFIG = RunConfig(
+    prefix_tokens=6, suffix_tokens=5, edit_budget=4, beam_width=4, screen="off", keep=2, slots=3, greedy="full"
+)
 
 
 class Endless(HuggingFaceModel):
