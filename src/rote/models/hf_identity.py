@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.distributed.tensor import DTensor
+
+from rote.models.numbers import is_spread
 
 NOT_DECIDING = {"transformers_version", "dtype", "torch_dtype", "quantization_config", "use_cache", "name_or_path"}
 """Settings that change no number, or are a part of the identity by themselves."""
@@ -89,15 +90,17 @@ def _deciding(value: Any) -> Any:
 
 def is_sharded(model: Any) -> bool:
     """Whether weights are spread over processes."""
-    return any(isinstance(weight, DTensor) for weight in model.parameters())
+    return any(map(is_spread, model.parameters()))
 
 
-def whole(tensor: Tensor) -> Tensor:
+def whole(tensor: Any) -> Tensor:
     """A weight as it is on disk. Every process that has a shard of it must ask at the same time."""
-    if not isinstance(tensor, DTensor):
-        return tensor.detach()
+    if not is_spread(tensor):
+        own: Tensor = tensor.detach()
+        return own
     with torch.inference_mode(False), torch.no_grad():  # sharded tensors cannot be looked at in inference mode
-        return tensor.full_tensor()
+        together: Tensor = tensor.full_tensor()
+        return together
 
 
 def hash_weights(model: Any) -> str:
