@@ -30,6 +30,7 @@ from rote.store.folder import RunFolder
 from rote.store.progress import SilentProgress
 from rote.store.read import read_run
 from tests.scan.alike import assert_same_run
+from tests.scan.letters import ALPHABET, LetterWorker, letters
 from tests.scan.scans import TinyLab
 from tests.scan.streams import random_windows
 from tests.scan.test_own_models import Bare
@@ -79,9 +80,15 @@ def on_ray(config: RunConfig, out: Path, *, workers: int = 1) -> RunConfig:
 
 
 def test_workers_that_are_killed_ten_times_change_nothing(
-    cluster: str, config: RunConfig, alone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cluster: str, config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whenever a chunk comes back, some worker is killed in the middle of the next one."""
+    """Whenever a chunk comes back, some worker is killed in the middle of the next one. A table model, because twelve
+    processes are started."""
+    text = tmp_path / "text.txt"
+    text.write_text("".join(random.Random(1).choices(ALPHABET, k=6000)), encoding="utf-8")
+    config = replace(config, model="letters", text=(str(text),), top_k=4, prefix_tokens=6, suffix_tokens=5)
+    given = {"progress": SilentProgress(), "model": letters()}
+    alone = scan_to_folder(replace(config, out=str(tmp_path / "alone")), **given).path
     chance, killed = random.Random(0), list[int]()
     received = ray_executor._received
 
@@ -95,11 +102,15 @@ def test_workers_that_are_killed_ten_times_change_nothing(
         return answer
 
     monkeypatch.setattr(ray_executor, "_received", kill_someone)
-    result = scan_to_folder(on_ray(config, tmp_path / "run", workers=2), progress=SilentProgress())
+    monkeypatch.setattr(ray_executor, "Worker", LetterWorker)
+    result = scan_to_folder(on_ray(config, tmp_path / "run", workers=2), **given)
     assert len(killed) == KILLS
     assert_same_run(result.path, alone)
-    workers = read_run(result.path).manifest["workers"]  # type: ignore[index]
-    assert len(workers) == 2
+    manifest = read_run(result.path).manifest
+    assert manifest is not None
+    assert len(manifest["workers"]) == 2
+    screened = manifest["totals"]["screen"]
+    assert 0 < screened["searched_all_the_same"] < screened["rated_below_floor"] < manifest["totals"]["windows"]
 
 
 def test_a_driver_that_is_killed_and_started_again_resumes(

@@ -50,6 +50,9 @@ class Worker:
         self._config, self._expected, self._windows = config, model, windows
         self._opened: tuple[Pipeline, WorkerFacts] | None = None
 
+    def load(self) -> LanguageModel:
+        return open_model(self._config.model, **self._config.loading)
+
     def prepare(self) -> WorkerFacts:
         return self._open()[1]
 
@@ -63,7 +66,7 @@ class Worker:
         if self._opened is None:
             config = self._config
             try:
-                model = open_model(config.model, **config.loading)
+                model = self.load()
             except RoteError as error:
                 raise ModelError(f"the worker on {socket.gethostname()} cannot open the model: {error}") from error
             self._require_same(model)
