@@ -12,7 +12,7 @@ ALPHABET = "abcdef "
 
 
 class Letters(TableModel):
-    """Tokens are letters; other characters are blanks."""
+    """Tokens are letters."""
 
     name = "letters"
     searches_trees = True
@@ -32,11 +32,9 @@ class Letters(TableModel):
         return None
 
     def encode_batch(self, texts: Sequence[str]) -> list[Encoding]:
+        place = {letter: number for number, letter in enumerate(ALPHABET)}
         return [
-            Encoding(
-                [ALPHABET.find(letter) % len(ALPHABET) for letter in text], [(at, at + 1) for at in range(len(text))]
-            )
-            for text in texts
+            Encoding([place[letter] for letter in text], [(at, at + 1) for at in range(len(text))]) for text in texts
         ]
 
     def decode(self, ids: Sequence[int]) -> str:

@@ -87,7 +87,7 @@ def test_workers_that_are_killed_ten_times_change_nothing(
     text = tmp_path / "text.txt"
     text.write_text("".join(random.Random(1).choices(ALPHABET, k=6000)), encoding="utf-8")
     config = replace(config, model="letters", text=(str(text),), top_k=4, prefix_tokens=6, suffix_tokens=5)
-    given = {"progress": SilentProgress(), "model": letters()}
+    given: dict[str, Any] = {"progress": SilentProgress(), "model": letters()}
     alone = scan_to_folder(replace(config, out=str(tmp_path / "alone")), **given).path
     chance, killed = random.Random(0), list[int]()
     received = ray_executor._received
