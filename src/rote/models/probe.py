@@ -61,32 +61,37 @@ def probe_trees(head: ChunkedHead, *, tokens: int) -> Probed:
         raise
     except REFUSALS as error:
         return Probed(f"cannot take tree attention ({type(error).__name__})", None)
-    if not _is_right(head, forest, packed):
+    if not _is_right(head, forest, session, packed):
         return Probed("gives other numbers with tree attention", None)
     return Probed(None, _hidden_span(head.model, session.windows_seen))
 
 
-def _is_right(head: ChunkedHead, forest: Forest, packed: list[Tensor]) -> bool:
+def _is_right(head: ChunkedHead, forest: Forest, session: TreeSessionHF, packed: list[Tensor]) -> bool:
+    is_exact = head.model.dtype == torch.float32  # what was packed is in float32 already
     try:
         with widened(head.model):
-            exact = forest.plain_logits(head)
-            if not _is_right_in_float32(head, forest, exact):
+            exact, together = forest.plain_logits(head), forest.plain_logits(head, in_one_batch=True)
+            wide = session if is_exact else TreeSessionHF(head, forest.slots, forest.entries)
+            found = packed if is_exact else forest.packed_logits(wide)
+            if not _is_right_in_float32(forest, wide, found, together=together, exact=exact):
                 return False
     except torch.OutOfMemoryError:
         raise
     except REFUSALS:
         # Weights that are kept elsewhere, or in another form, cannot be widened: the run's dtype must do.
-        exact = forest.plain_logits(head)
-    noise = _medians(forest, forest.plain_logits(head, in_one_batch=True), exact).amax()
-    limit = NOISE * noise + max(TOLERANCE, torch.finfo(head.model.dtype).eps)
+        exact, is_exact = forest.plain_logits(head), False
+    if not is_exact:
+        together = forest.plain_logits(head, in_one_batch=True)
+    limit = NOISE * _medians(forest, together, exact).amax() + max(TOLERANCE, torch.finfo(head.model.dtype).eps)
     return bool((_medians(forest, packed, exact) <= limit).all())
 
 
-def _is_right_in_float32(head: ChunkedHead, forest: Forest, exact: list[Tensor]) -> bool:
-    session = TreeSessionHF(head, forest.slots, forest.entries)
-    spread = torch.cat(_distances(forest.plain_logits(head, in_one_batch=True), exact)).amax()
-    limit = TOLERANCE + SPREAD * spread
-    if not bool((torch.cat(_distances(forest.packed_logits(session), exact)) <= limit).all()):
+def _is_right_in_float32(
+    forest: Forest, session: TreeSessionHF, packed: list[Tensor], *, together: list[Tensor], exact: list[Tensor]
+) -> bool:
+    """`session` holds the forest's histories, as `packed` was computed; `together` and `exact` are plain."""
+    limit = TOLERANCE + SPREAD * torch.cat(_distances(together, exact)).amax()
+    if not bool((torch.cat(_distances(packed, exact)) <= limit).all()):
         return False
     for batch in forest.wrong:
         (distances,) = _distances([session.forward(batch)], exact[-1:])
