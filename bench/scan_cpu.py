@@ -1,18 +1,24 @@
 """What a user waits for on a CPU: `rote scan`, start to manifest, beside the paper-style search in the same run.
 
-    python bench/scan_cpu.py --library PATH --baseline PATH/paper_style.py [--model library_24m] [--rounds 3]
+    python bench/scan_cpu.py --library PATH --baseline PATH/paper_style.py [--model library_24m] [--quick]
 
-Three sets of windows (text that is not memorized, memorized text, a 95 % / 5 % mix), given to both sides as the same
-token ids (`--pairs`). The paper-style search runs at every batch size once, then at its best; all take turns, because a
-shared machine is faster in some minutes than in others. A ratio is the median over the rounds.
+Three sets of windows (text that is not memorized, memorized text, a 95 % / 5 % mix), given to all as the same token
+ids. Every side is a program: it starts Python, loads the model and ends. So is the paper-style search, at its best
+batch. They take turns, because a shared machine is faster in some minutes than in others; a number is the median over
+the rounds.
 
-A command also starts Python, loads and hashes the model: that is measured once with a single window and reported. Rates
-are of whole commands, start included, and once more without the time of a single window. The reference and the sides
-compared with it take the first `--few` windows of each set; the others take all.
+How many windows. A scan pays once for its start and for its audit: about a hundred windows below the screen's floor are
+searched and sampled, whether there are 200 of them or 20,000. At 200 windows these two would be the result. So the
+default options and `verbatim` alone get `--size` windows of ordinary text (a book has thousands), and `near` half of
+them; the first two take one turn, being long. What is slow takes part of the windows: near without the screen `--few`,
+and the reference `--fewest`, from which its time for as many windows as the other side had is taken: its start, and so
+many times what a window took. Memorized text and the mix go through all sides whole.
+
+Two rates of everything: of whole programs, start included on both sides, and without the start. The start is that of a
+scan of a single window, and for the reference what it took beside searching.
 """
 
 import argparse
-import importlib.util
 import json
 import os
 import statistics
@@ -20,24 +26,58 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 import environment
-from engine_cpu import run_paper, window_sets
-from rote.models.hf import load
+from engine_cpu import mixed, read
+from rote.models.hf import HuggingFaceModel, load
 from rote.types import Window
 
 SIDES: dict[str, list[str]] = {
+    "verbatim": ["--measures", "verbatim"],
     "default": [],
     "default_without_estimate": ["--estimate", "none"],
-    "verbatim": ["--measures", "verbatim"],
     "near": ["--measures", "near", "--estimate", "none"],
     "near_screen_off": ["--measures", "near", "--screen", "off", "--estimate", "none"],
 }
+USUAL_SIDES = ["verbatim", "default", "near", "near_screen_off"]
+LONG_SIDES = {"verbatim", "default", "default_without_estimate"}
+CONTROLS = ("wizard_of_oz", "heart_of_darkness", "call_of_the_wild", "pride_and_prejudice")
+KNOWN = ("alice", "peter_pan")
+
+
+class Took(NamedTuple):
+    """One program: seconds from its start to its end, those of its start, and its windows."""
+
+    seconds: float
+    start: float
+    windows: int
+
+    @property
+    def each(self) -> float:
+        """Seconds a window, the start left out."""
+        return max(self.seconds - self.start, 1e-9) / self.windows
+
+    def seconds_for(self, windows: int) -> float:
+        return self.start + windows * self.each
+
+
+def window_sets(model: HuggingFaceModel, library: Path, size: int, known: int) -> dict[str, list[Window]]:
+    texts = library / "texts"
+    each = -(-size // len(CONTROLS))
+    fresh = [
+        window for name in CONTROLS for window in read(model, texts / f"control/{name}.txt", 58_000 // each)[:each]
+    ][:size]
+    memorized = [
+        window
+        for name in KNOWN
+        for window in read(model, texts / f"target/{name}.txt", 2400)[: -(-known // len(KNOWN))]
+    ]
+    ordinary = fresh[:: max(1, len(fresh) // (5 * known))][: 5 * known]
+    return {"not_memorized": fresh, "memorized": memorized, "mix_95_5": mixed(ordinary, memorized)}
 
 
 def write_pairs(windows: list[Window], path: Path) -> None:
@@ -45,71 +85,87 @@ def write_pairs(windows: list[Window], path: Path) -> None:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
 
 
-def command(model: Path, pairs: Path, flags: list[str], threads: int) -> float:
-    """Seconds from the start of the process to its end, which is after the manifest."""
-    with tempfile.TemporaryDirectory() as folder:
-        words = ["scan", "--model", str(model), "--pairs", str(pairs), "--out", f"{folder}/run", *flags]
+def spread(windows: list[Window], count: int) -> list[Window]:
+    """So many of the windows, from all of the text."""
+    return windows[:: max(1, len(windows) // count)][:count]
+
+
+class Programs:
+    """Runs `rote scan` and the reference on windows, each as a process of its own."""
+
+    def __init__(self, chosen: argparse.Namespace, folder: Path) -> None:
+        self._chosen, self._pairs = chosen, folder / "pairs.jsonl"
+        self._model = chosen.library / chosen.model
+
+    def scan(self, windows: list[Window], flags: list[str], *, start: float = 0.0) -> Took:
+        write_pairs(windows, self._pairs)
+        with tempfile.TemporaryDirectory() as folder:
+            out = Path(folder) / "run"
+            words = ["--model", str(self._model), "--pairs", str(self._pairs), "--out", str(out), *flags]
+            seconds, _ = self._timed(["-m", "rote", "scan", *words])
+            assert (out / "manifest.json").exists()
+        return Took(seconds, start, len(windows))
+
+    def reference(self, windows: list[Window], batch: int) -> Took:
+        write_pairs(windows, self._pairs)
+        program = Path(__file__).with_name("paper_style_cpu.py")
+        words = ["--baseline", self._chosen.baseline, "--model", self._model, "--pairs", self._pairs, "--batch", batch]
+        seconds, printed = self._timed([str(program), *map(str, words)])
+        return Took(seconds, seconds - json.loads(printed)["seconds_searching"], len(windows))
+
+    def _timed(self, words: list[str]) -> tuple[float, str]:
+        threads = {"OMP_NUM_THREADS": str(self._chosen.threads)}
         start = time.perf_counter()
-        subprocess.run(
-            [sys.executable, "-m", "rote", *words],
-            check=True,
-            capture_output=True,
-            env=os.environ | {"OMP_NUM_THREADS": str(threads)},
-        )
-        seconds = time.perf_counter() - start
-        assert (Path(folder) / "run" / "manifest.json").exists()
-    return seconds
+        done = subprocess.run([sys.executable, *words], check=True, capture_output=True, env=os.environ | threads)
+        return time.perf_counter() - start, done.stdout.decode()
 
 
-def paper_style(path: Path) -> Callable[..., Any]:
-    spec = importlib.util.spec_from_file_location("paper_style", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.search  # type: ignore[no-any-return]
-
-
-def compare(
-    chosen: argparse.Namespace, search: Any, model: Any, windows: list[Window], pairs: Path, *, start: float
-) -> dict[str, Any]:
-    folder, few = chosen.library / chosen.model, windows[: chosen.few]
-    batches = {batch: run_paper(search, model, few[: 2 * batch], batch) for batch in chosen.batches}
+def compare(chosen: argparse.Namespace, programs: Programs, windows: list[Window], *, start: float) -> dict[str, Any]:
+    """All sides on one set of windows. Sets that are not larger than `--few` go through all sides whole."""
+    is_long = len(windows) > chosen.few
+    parts = dict.fromkeys(SIDES, windows)
+    if is_long:
+        parts |= {"near": spread(windows, len(windows) // 2), "near_screen_off": spread(windows, chosen.few)}
+    part = spread(windows, chosen.fewest)
+    batches = {batch: 1 / programs.reference(spread(part, max(2 * batch, 8)), batch).each for batch in chosen.batches}
     best = max(batches, key=batches.__getitem__)
-    rounds, without_start = [], []
-    for _ in range(chosen.rounds):
-        rates, bare = {}, {}
+    taken: dict[str, list[Took]] = {name: [] for name in [*chosen.sides, "paper_style"]}
+    for turn in range(chosen.rounds):
         for name in chosen.sides:
-            given = few if name.startswith("near") else windows
-            write_pairs(given, pairs)
-            seconds = command(folder, pairs, SIDES[name], chosen.threads)
-            rates[name], bare[name] = len(given) / seconds, len(given) / max(seconds - start, 1e-9)
-        rates["paper_style"] = run_paper(search, model, few, best)
-        rounds.append(rates)
-        without_start.append({name: rate / rates["paper_style"] for name, rate in bare.items()} | {"rates": bare})
-        print(rates, bare, flush=True)
-    names = [name for name in rounds[0] if name != "paper_style"]
+            if turn == 0 or not (is_long and name in LONG_SIDES):
+                taken[name].append(programs.scan(parts[name], SIDES[name], start=start))
+        taken["paper_style"].append(programs.reference(part, best))
+        print({name: took[-1] for name, took in taken.items()}, flush=True)
     return {
-        "windows": len(windows),
-        "windows_of_the_reference": len(few),
-        "without_start_windows_per_second": {
-            name: statistics.median(one["rates"][name] for one in without_start) for name in names
-        },
-        "without_start_ratio_to_paper_style": {
-            name: statistics.median(one[name] for one in without_start) for name in names
-        },
         "paper_style_windows_per_second_by_batch": batches,
         "paper_style_best_batch": best,
-        "windows_per_second": {name: statistics.median(one[name] for one in rounds) for name in rounds[0]},
+        **summary(taken),
+        "rounds": {name: [took._asdict() for took in several] for name, several in taken.items()},
+    }
+
+
+def summary(taken: dict[str, list[Took]]) -> dict[str, Any]:
+    """Rates and ratios; a side is compared with the reference of the same round at the side's number of windows."""
+    reference = taken["paper_style"]
+    sides = [name for name in taken if name != "paper_style"]
+    pairs = {name: list(zip(taken[name], reference, strict=False)) for name in sides}
+    rates = {name: statistics.median(one.windows / one.seconds for one in took) for name, took in taken.items()}
+    without = {name: statistics.median(1 / one.each for one in took) for name, took in taken.items()}
+    defaults = [name for name in sides if name.startswith("default") and "verbatim" in sides]
+    return {
+        "windows": {name: took[0].windows for name, took in taken.items()},
+        "seconds_of_the_start": {name: took[0].start for name, took in taken.items()},
+        "windows_per_second": rates,
+        "without_start_windows_per_second": without,
         "ratio_to_paper_style": {
-            name: statistics.median(one[name] / one["paper_style"] for one in rounds) for name in names
+            name: statistics.median(other.seconds_for(one.windows) / one.seconds for one, other in pairs[name])
+            for name in sides
         },
-        "default_share_of_verbatim": {
-            name: statistics.median(one[name] / one["verbatim"] for one in rounds)
-            for name in names
-            if name.startswith("default") and "verbatim" in names
+        "without_start_ratio_to_paper_style": {
+            name: statistics.median(other.each / one.each for one, other in pairs[name]) for name in sides
         },
-        "rounds": rounds,
+        "default_share_of_verbatim": {name: rates[name] / rates["verbatim"] for name in defaults},
+        "without_start_default_share_of_verbatim": {name: without[name] / without["verbatim"] for name in defaults},
     }
 
 
@@ -118,27 +174,31 @@ def main() -> None:
     parser.add_argument("--library", type=Path, required=True)
     parser.add_argument("--baseline", type=Path, required=True)
     parser.add_argument("--model", default="library_24m")
-    parser.add_argument("--size", type=int, default=1000, help="windows of ordinary text")
-    parser.add_argument("--few", type=int, default=120, help="windows of the reference")
-    parser.add_argument("--batches", type=int, nargs="+", default=[2, 4, 8, 20])
+    parser.add_argument("--size", type=int, default=2000, help="windows of ordinary text")
+    parser.add_argument("--few", type=int, default=240, help="of these for near without the screen")
+    parser.add_argument("--fewest", type=int, default=60, help="windows of the reference")
+    parser.add_argument("--known", type=int, default=40, help="windows of memorized text")
+    parser.add_argument("--batches", type=int, nargs="+", default=[4, 8, 20])
     parser.add_argument("--sets", nargs="+", default=["not_memorized", "memorized", "mix_95_5"])
-    parser.add_argument("--sides", nargs="+", choices=list(SIDES), default=list(SIDES))
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--sides", nargs="+", choices=list(SIDES), default=USUAL_SIDES)
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--quick", action="store_true", help="one round on about half of the windows")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--out", type=Path, default=environment.RESULTS)
+    if "--quick" in sys.argv:
+        parser.set_defaults(size=1000, few=160, fewest=40, known=24, batches=[4, 8], rounds=1)
     chosen = parser.parse_args()
     torch.set_num_threads(chosen.threads)
-    search = paper_style(chosen.baseline)
     model = load(str(chosen.library / chosen.model), dtype="float32", device="cpu")
-    results: dict[str, Any] = {"model": chosen.model, "rounds": chosen.rounds}
-    sets = window_sets(model, chosen.library, chosen.size)
-    with tempfile.TemporaryDirectory() as folder, torch.inference_mode():
-        pairs = Path(folder) / "pairs.jsonl"
-        write_pairs(sets["not_memorized"][:1], pairs)
-        results["seconds_of_a_single_window"] = command(chosen.library / chosen.model, pairs, [], chosen.threads)
+    results: dict[str, Any] = {"model": chosen.model, "most_rounds": chosen.rounds}
+    sets = window_sets(model, chosen.library, chosen.size, chosen.known)
+    del model
+    with tempfile.TemporaryDirectory() as folder:
+        programs = Programs(chosen, Path(folder))
+        single = [programs.scan(sets["not_memorized"][:1], []) for _ in range(2)]
+        results["seconds_of_a_single_window"] = start = min(one.seconds for one in single)
         for name in chosen.sets:
-            start = results["seconds_of_a_single_window"]
-            results[name] = compare(chosen, search, model, sets[name], pairs, start=start)
+            results[name] = compare(chosen, programs, sets[name], start=start)
             environment.save("scan_cpu", results, chosen.out)
 
 
