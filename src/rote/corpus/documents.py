@@ -139,7 +139,7 @@ def _printable(name: str) -> str:
 
 def _readable_records(file: SourceFile) -> Iterator[Record]:
     has_text = False
-    with nullcontext(Path(file.path)) if file.url is None else fetched(file.url) as here:
+    with nullcontext(file.path) if file.url is None else fetched(file.url) as here:
         for record in read_records(here):
             has_text = has_text or bool(record.text.strip())
             yield record

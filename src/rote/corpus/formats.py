@@ -1,5 +1,6 @@
 """Readers: the records of one file. Text is kept exactly as written, newlines included; only a BOM is removed."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,16 +22,16 @@ class Record(NamedTuple):
     text: str
 
 
-def read_records(path: Path) -> Iterator[Record]:
+def read_records(path: str | Path) -> Iterator[Record]:
     """The documents in `path`, in file order. The ending decides the format (`SUFFIXES`); a folder is a dataset."""
-    suffix = path.suffix.lower()
-    if path.is_dir():
-        for position, (place, fields) in enumerate(dataset_rows(path), start=1):
+    suffix = os.path.splitext(path)[1].lower()
+    if os.path.isdir(path):
+        for position, (place, fields) in enumerate(dataset_rows(Path(path)), start=1):
             yield _record(fields.get("id"), fields["text"], place=place, position=position)
     elif suffix == ".parquet":
-        yield from _parquet_records(path)
+        yield from _parquet_records(Path(path))
     elif suffix == ".jsonl":
-        for number, place, fields in read_json_lines(path):
+        for number, place, fields in read_json_lines(Path(path)):
             yield _record(fields.get("id"), fields.get("text"), place=place, position=number)
     else:
         yield Record(None, read_plain_text(path))

@@ -9,7 +9,7 @@ from rote.files import open_regular, read_bytes
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
-def read_plain_text(path: Path) -> str:
+def read_plain_text(path: str | Path) -> str:
     try:
         content = read_bytes(path)
     except OSError as error:
@@ -35,7 +35,7 @@ def _mark(content: bytes) -> int:
     return len(BYTE_ORDER_MARK) if content.startswith(BYTE_ORDER_MARK) else 0
 
 
-def _decoded(content: bytes, path: Path, *, offset: int) -> str:
+def _decoded(content: bytes, path: str | Path, *, offset: int) -> str:
     """The text of bytes that begin at `offset` of the file."""
     try:
         text = content.decode("utf-8")

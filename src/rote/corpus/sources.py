@@ -2,9 +2,10 @@
 
 import glob
 import os
+import stat
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import NamedTuple
 
 from rote.corpus.formats import SUFFIXES
@@ -38,19 +39,24 @@ def find_files(sources: Sequence[str | Path]) -> list[SourceFile]:
                 continue
             # The same file through a link, or through two sources, is one text.
             here = os.path.abspath(file.path)
-            if not (os.path.isdir(here) and dataset_folders(Path(here))):
-                _require_regular(here)
             folder, name = os.path.split(here)
-            real = os.path.realpath(here) if os.path.islink(here) else os.path.join(real_folder(folder), name)
+            real = os.path.join(real_folder(folder), name) if _is_plain(here) else os.path.realpath(here)
             files.setdefault(real, SourceFile(here, file.relative))
     return list(files.values())
 
 
-def _require_regular(path: str) -> None:
+def _is_plain(path: str) -> bool:
+    """Whether it is a file itself, and no link to one or to a dataset; anything else is refused."""
     try:
-        require_regular(path)
+        if stat.S_ISREG(os.lstat(path).st_mode):
+            return True
+        if not (os.path.isdir(path) and dataset_folders(Path(path))):
+            require_regular(path)
+    except ValueError as error:  # a zero byte, half of a surrogate pair
+        raise TextError(f"{path!r} cannot be read: no file can have this name.") from error
     except OSError as error:
         raise TextError(f"{path} cannot be read: {error.strerror}.") from error
+    return False
 
 
 def _files_of(source: str | Path) -> Iterable[SourceFile]:
@@ -79,8 +85,9 @@ def _walk(folder: Path, *, base: Path) -> Iterator[SourceFile]:
         folders[:] = [name for name in folders if not name.startswith(".")]
         found += [os.path.join(parent, name) for name in names if _is_readable_name(name)]
     # By folder and then by name: a/z.txt comes before a-b/c.txt.
+    lead = os.path.join(base, "")
     for path in sorted(found, key=lambda path: path.split(os.sep)):
-        yield SourceFile(path, PurePath(os.path.relpath(path, base)).as_posix())
+        yield SourceFile(path, path[len(lead) :] if path.startswith(lead) else os.path.relpath(path, base))
 
 
 def _match(pattern: Path) -> Iterator[SourceFile]:

@@ -7,7 +7,6 @@ import hashlib
 import tempfile
 import weakref
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol
 
 from rote.corpus.plain import read_plain_text
@@ -37,7 +36,7 @@ class InFile:
     content_hash: str
 
     def read(self) -> str:
-        text = read_plain_text(Path(self.path))
+        text = read_plain_text(self.path)
         if hash_text(text) != self.content_hash:
             raise TextError(f"{self.path} was changed while it was scanned; run the same command again.")
         return text
