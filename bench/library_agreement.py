@@ -48,7 +48,7 @@ def first_pass(model: HuggingFaceModel, windows: list[Window]) -> list[Measured]
     """Verbatim scores and whole greedy answers, as a scan gets them."""
     score, greedy = ScoreStage(model, CONFIG), GreedyStage(model, CONFIG)
     passed: list[Measured] = []
-    for chunk in score.chunks(windows):
+    for chunk, _ in score.chunks(windows):
         scored = score.score(chunk)
         greedy.decode(scored)
         passed += scored

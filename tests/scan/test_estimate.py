@@ -1,6 +1,8 @@
 """Closing, refining and estimating after the search, from run options, against enumeration on table models."""
 
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,7 @@ from rote.explore import explorer
 from rote.models.base import Stored
 from rote.models.table import TableModel, TableSession
 from rote.scan import after_search as estimate
+from rote.scan import score
 from rote.scan.after_search import AfterSearch, Explorers, process
 from rote.scan.columns import ESTIMATE, NEAR
 from rote.scan.measured import Measured
@@ -216,6 +219,33 @@ def test_taking_turns_changes_nothing(slots: int, monkeypatch: pytest.MonkeyPatc
     assert turns, "the exploration took turns"
 
 
+@pytest.mark.parametrize("changes", [{}, {"screen": "auto", "screen_floor": 0.5}, {"measures": ("verbatim",)}], ids=str)
+def test_chunks_that_are_begun_ahead_change_nothing(changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first batch of a chunk is launched before the rows of the chunk before are made, as on a GPU."""
+    monkeypatch.setattr(score, "CPU_CHUNK", 5)
+    windows = random_windows(23, seed=8)
+    config = replace(CONFIG, **changes)
+    model = knowing_model(windows[::3], seed=2)
+
+    def rows(*, ahead: bool) -> dict[str, dict[str, object]]:
+        pipeline = Pipeline(model, config, decode=str)
+        pipeline.score.begins_ahead = ahead
+        list(islice(pipeline.run(windows[::-1]), 2))  # a run that is given up leaves nothing behind
+        return {found.row["window_id"]: found.row for found in pipeline.run(windows)}
+
+    begun: list[str] = []
+    launch = score.ScoreStage._launch
+
+    def noted(stage: score.ScoreStage, batch: Any, *, first_slot: int) -> Any:
+        begun.append(batch[0].window_id)
+        return launch(stage, batch, first_slot=first_slot)
+
+    expected = rows(ahead=False)
+    monkeypatch.setattr(score.ScoreStage, "_launch", noted)
+    assert rows(ahead=True) == expected
+    assert len(begun) >= 23 // 5 + 2
+
+
 class Tight(TableModel):
     """Has no memory for the states of more than two windows at once."""
 
@@ -223,10 +253,10 @@ class Tight(TableModel):
         session = super().open_tree(slots, entries, longest=longest)
         copy_in = session.copy_in
 
-        def checked(slot: int, stored: Stored) -> None:
+        def checked(into: Sequence[int], stored: Stored) -> None:
             if slots > 2:
                 raise torch.OutOfMemoryError("CUDA out of memory (pretended)")
-            copy_in(slot, stored)
+            copy_in(into, stored)
 
         session.copy_in = checked  # type: ignore[method-assign]
         return session

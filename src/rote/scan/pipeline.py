@@ -70,18 +70,20 @@ class Pipeline:
 
     def run(self, windows: Iterable[Window], *, search_all: bool = False) -> Iterator[MeasuredWindow]:
         """Every window once, as it is settled; with `search_all` none without a search."""
-        for chunk in self.score.chunks(windows):
+        for chunk, following in self.score.chunks(windows):
             scored = self.score.score(chunk)
             if "membership" in self.config.measures:
                 self.membership.score(scored)
             if "greedy" in self.config.measures:
                 self.greedy.decode(scored)
             if "near" not in self.config.measures:
+                self.score.begin(following)
                 yield from self.rows(scored)
                 continue
             hopeful, screened = self.screen.divide(scored, search_all=search_all)
-            yield from self.rows(self.search.settle_unsearched(screened))
             yield from self.rows(self.after_search.take(self.search.search(hopeful)))
+            self.score.begin(following)
+            yield from self.rows(self.search.settle_unsearched(screened))
         yield from self.rows(self.after_search.take(self.search.search(self.screen.rest())))
         yield from self.rows(self.after_search.take(self.search.drain()))
         yield from self.rows(self.after_search.flush())

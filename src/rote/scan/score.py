@@ -5,7 +5,7 @@ greedy decoding and the search go on from.
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -50,6 +50,9 @@ class ScoreStage:
         self._is_capped = config.is_capped
         self._batch = windows_per_forward(model, config)
         self._session: TreeSession | None = None
+        self._begun: Iterator[_Launched] | None = None
+        self.begins_ahead = model.device.type == "cuda" and not config.has_budget
+        """A host that is the device gains nothing by it, and a budget is not spent on what may not be asked for."""
         most = GPU_CHUNK if model.device.type == "cuda" else CPU_CHUNK
         # A chunk is begun whole: with a budget, no more windows than share a forward.
         self.chunk_windows = self._choose_chunk(min(most, self._batch) if config.has_budget else most)
@@ -62,17 +65,30 @@ class ScoreStage:
         fitting = int(free_memory(self._model.device) * CHUNK_SHARE) // each
         return max(1, min(most, fitting))
 
-    def chunks(self, windows: Iterable[Window]) -> Iterator[list[Window]]:
-        rest = iter(windows)
-        while chunk := list(islice(rest, self.chunk_windows)):
-            yield chunk
+    def chunks(self, windows: Iterable[Window]) -> Iterator[tuple[list[Window], list[Window]]]:
+        """Each chunk with the one that follows, if that may be begun before its turn."""
+        rest, self._begun = iter(windows), None
+        chunk = list(islice(rest, self.chunk_windows))
+        while chunk:
+            following = list(islice(rest, self.chunk_windows)) if self.begins_ahead else []
+            yield chunk, following
+            chunk = following or list(islice(rest, self.chunk_windows))
+
+    @torch.inference_mode()
+    def begin(self, windows: Sequence[Window]) -> None:
+        """Launch the first batch of the next chunk, for the device to do while the host makes rows. The chains of the
+        chunk before are needed no more."""
+        if windows:
+            launches = self._launches(windows)
+            self._begun = chain([next(launches)], launches)
 
     @torch.inference_mode()
     def score(self, windows: Sequence[Window]) -> list[Measured]:
         """One chunk. The host reads a batch while the device evaluates the next one."""
+        launches, self._begun = self._begun or self._launches(windows), None
         scored: list[Measured] = []
         before: _Launched | None = None
-        for launched in self._launches(windows):
+        for launched in launches:
             scored += self._read(before) if before is not None else ()
             before = launched
         return scored + (self._read(before) if before is not None else [])
