@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from rote.errors import RunError
+from rote.errors import ConfigError, RunError
 from rote.models.hf import load
 from rote.models.shared_prefix import PLAIN
 from rote.prior.verdicts import PriorVerdict
@@ -166,6 +166,14 @@ def test_a_scan_is_joined_by_window_with_its_share_of_merely_likely_windows(
 def test_every_window_of_a_scan_can_be_asked_for(place: Path, tmp_path: Path, scanned: Path) -> None:
     found = run(place, tmp_path / "out", text=(), run=str(scanned), every_window=True, limit=None)
     assert found.height == read_run(scanned).results.height == 5
+
+
+@pytest.mark.parametrize("tokens", [5, 7])
+def test_windows_of_a_scan_keep_their_prefixes(place: Path, tmp_path: Path, scanned: Path, tokens: int) -> None:
+    with pytest.raises(
+        ConfigError, match=f"prefix-tokens is {tokens}, .* prefixes of 6 tokens; give --prefix-tokens 6"
+    ):
+        run(place, tmp_path / "out", text=(), run=str(scanned), prefix_tokens=tokens)
 
 
 def test_a_scan_of_another_model_is_refused(place: Path, tmp_path: Path, scanned: Path) -> None:

@@ -101,6 +101,13 @@ def test_shared_controls_are_told_and_whether_they_count(tmp_path: Path, view: R
     assert "No control window shares its passage with target texts." in sentences(none)
 
 
+def test_controls_that_are_all_left_out_separate_nothing(tmp_path: Path) -> None:
+    view = load_view(write_run(tmp_path / "run", books(2000), stride=200, shared_every=1))
+    assert "Every control window is left out, so nothing here separates memorized" in sentences(view)
+    counted = replace(view, population=population_of(view.results, counts_shared=True))
+    assert "show what the same model reaches" in sentences(counted)
+
+
 def test_a_sample_says_what_it_is_a_sample_of(tmp_path: Path, view: RunView) -> None:
     assert selection_words(view) == f"{integer(len(view.population))} windows"
     every = {"target": 700, "control": 211}

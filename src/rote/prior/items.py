@@ -14,7 +14,7 @@ from rote.corpus.pairs import TextPair, join_pairs, require_both_sides
 from rote.corpus.select import sample_key, select_windows, share_out
 from rote.corpus.spans import cut_spans, find_spans, read_spans
 from rote.corpus.windows import WindowOptions
-from rote.errors import RunError, TextError, WindowError
+from rote.errors import ConfigError, RunError, TextError, WindowError
 from rote.models.base import LanguageModel
 from rote.prior.options import AUTO_SPANS, PriorConfig
 from rote.store.columns import window_of
@@ -152,6 +152,13 @@ def _scanned(path: str, model: LanguageModel, config: PriorConfig) -> PriorItems
     if rows.is_empty():
         raise RunError(f"{path} has no extractable window at τ = {threshold:g}; use --every-window for all of them.")
     items = [_scanned_item(row, threshold) for row in rows.iter_rows(named=True)]
+    longest = max(len(item.window.prefix_ids) for item in items)
+    if config.prefix_tokens != longest:
+        # Else P(s|p) would be of another prefix than the scan's, and P(s) of prefixes of another length.
+        raise ConfigError(
+            f"prefix-tokens is {config.prefix_tokens}, but windows of {path} have prefixes of {longest} tokens; give "
+            f"--prefix-tokens {longest}, and further lengths with --prefix-lengths."
+        )
     return PriorItems(select_items(items, config), len(items))
 
 

@@ -9,7 +9,7 @@ from rote.report.brackets import account_words, bracket_of, narrower_words
 from rote.report.rates import CriterionRate
 from rote.report.view import RunView
 from rote.report.words import integer, listed, percent, plural, probability, unit_words
-from rote.stats.population import Flags
+from rote.stats.population import Population
 from rote.stats.recovery import recovery
 from rote.types import Split
 
@@ -46,7 +46,7 @@ def certainty(view: RunView, rates: list[CriterionRate]) -> tuple[Sentence, ...]
     target = next((entry for entry in rates if entry.split is Split.TARGET), None)
     if target is not None:
         sentences.append(Sentence(f"Intervals allow for overlapping windows: {unit_words(target.rate)}.", "interval"))
-    sentences.append(_control_sentence(population.is_control))
+    sentences.append(_control_sentence(population))
     sentences += _shared_sentences(view)
     short = sum(document.short_windows for document in view.documents)
     if short:
@@ -199,9 +199,8 @@ def _shared_sentences(view: RunView) -> list[Sentence]:
     ]
 
 
-def _control_sentence(is_control: Flags) -> Sentence:
-    if is_control.any():
+def _control_sentence(population: Population) -> Sentence:
+    if (population.is_control & population.is_rated).any():
         return Sentence("The control texts show what the same model reaches on text it was not trained on.", "control")
-    return Sentence(
-        "No control text was given, so nothing here separates memorized from merely predictable text.", "control"
-    )
+    lack = "Every control window is left out" if population.is_control.any() else "No control text was given"
+    return Sentence(f"{lack}, so nothing here separates memorized from merely predictable text.", "control")
