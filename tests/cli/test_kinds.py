@@ -138,6 +138,12 @@ def test_runs_lists_every_kind_with_its_state(
     assert "manifest.json" in why
 
 
+def test_a_folder_of_runs_is_told_from_a_run(rote: Command, every_kind: dict[str, Path]) -> None:
+    refused = rote("show", every_kind["scan"].parent)
+    assert refused.code == 2
+    assert f"or rote runs {every_kind['scan'].parent} for those inside" in " ".join(refused.err.split())
+
+
 def test_folders_that_hold_no_run_are_refused_in_one_sentence(rote: Command, tmp_path: Path) -> None:
     for arguments in (("show", tmp_path), ("report", tmp_path), ("runs", tmp_path / "nowhere")):
         refused = rote(*arguments)

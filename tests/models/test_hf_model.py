@@ -13,6 +13,7 @@ from rote.errors import ConfigError, ModelError, WindowError
 from rote.models.hf import HuggingFaceModel, load
 from rote.models.hf_compile import compile_layers
 from rote.models.hf_identity import hash_tokenizer, hash_weights
+from rote.models.hf_trust import explained
 from rote.policy import Policy
 from rote.search.base import Limits
 from rote.search.engine import Engine
@@ -182,6 +183,12 @@ def test_a_folder_without_config_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="could not be loaded as a causal language model") as error:
         load(str(tmp_path))
     assert is_one_sentence(error)
+
+
+def test_a_name_that_is_neither_here_nor_at_the_hub_is_told_so(tmp_path: Path) -> None:
+    """Most often a folder was misspelt; the hub's complaint alone would not say so."""
+    assert "modle is no folder here, and could not" in str(explained("modle", OSError("We couldn't connect")))
+    assert "folder here" not in str(explained(str(tmp_path), OSError("no config.json")))
 
 
 def test_a_folder_with_broken_weights_is_refused(folder: Path, tmp_path: Path) -> None:

@@ -88,8 +88,8 @@ def test_a_tokenizer_that_cannot_map_characters_gets_one_sentence(
     ("line", "words"),
     [
         ("{", "line 1: not JSON"),
-        ('{"prefix": "a"}', "needs the texts"),
-        ('{"prefix": "", "suffix": "b"}', "neither"),
+        ('{"prefix": "a"}', "suffix is missing"),
+        ('{"prefix": "", "suffix": "b"}', "prefix is missing, empty"),
         ("", "no pair"),
     ],
 )

@@ -61,3 +61,14 @@ def test_pairs_may_be_controls(place: Path, tmp_path: Path) -> None:
     pairs.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
     rows = run(place, tmp_path / "out", text=(), pairs=str(pairs), limit=None)
     assert rows["split"].to_list() == ["target", "control"]
+
+
+def test_a_file_of_records_has_the_same_controls_kinds_and_suffixes_as_in_a_scan(place: Path, tmp_path: Path) -> None:
+    """Records with 0 copies are controls in both commands; a table and marks are read by both."""
+    (tmp_path / "r.csv").write_text('prefix,suffix,kind,copies\nThe cat sat," on",verb,3\nA dog," ran",verb,0\n')
+    (tmp_path / "marked.txt").write_text("The cat [[sat]] on the [[mat]].")
+    records = run(place, tmp_path / "records", text=(), pairs=str(tmp_path / "r.csv"), limit=None)
+    assert records["split"].to_list() == ["target", "control"]
+    assert records["kind"].to_list() == ["verb", "verb"]
+    marked = run(place, tmp_path / "marks", text=(), pairs=str(tmp_path / "marked.txt"), limit=None)
+    assert marked["suffix_text"].to_list() == ["sat", "mat"]

@@ -195,6 +195,9 @@ def test_the_command_exits_as_it_judges_and_writes_what_machines_read(
     refused = make_command(capsys)("gate", run, "--max-rate", "kind:phone near=1")
     assert refused.code == 2
     assert "has no kind of windows" in refused.err
+    name = load_view(run).documents[0].name
+    refused = make_command(capsys)("gate", run, "--max-rate", "document:nothing near=1")
+    assert f"; choose among {name}" in " ".join(refused.err.split())
 
 
 def test_the_example_workflow_uses_flags_that_exist(capsys: pytest.CaptureFixture[str]) -> None:

@@ -29,7 +29,10 @@ def kind_of(path: Path) -> str:
         raise RunError(f"{path} is not a folder; give the folder that was --out of a run.")
     identity = read_identity(RunFolder(path).identity)
     if identity is None:
-        raise RunError(f"{path} holds no rote run (no identity.json of one); give the folder that was --out of a run.")
+        inside = f", or rote runs {path} for those inside" if any(path.glob("*/identity.json")) else ""
+        raise RunError(
+            f"{path} holds no rote run (no identity.json of one); give the folder that was --out of a run{inside}."
+        )
     return identity.kind
 
 

@@ -30,7 +30,8 @@ def explained(name: str, error: Exception) -> ModelError:
     if "`safetensors`" in message:
         return ModelError(_without_safetensors(name, "pickled weights alone"))
     first_line = message.splitlines()[0] if message else type(error).__name__
-    return ModelError(f"{name} could not be loaded as a causal language model: {first_line}")
+    here = "" if Path(name).exists() else "is no folder here, and "
+    return ModelError(f"{name} {here}could not be loaded as a causal language model: {first_line}")
 
 
 _NO_CODE = "rote runs no code of a model; use one whose architecture transformers knows by itself."

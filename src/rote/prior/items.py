@@ -2,24 +2,25 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
 from rote.corpus.documents import Document, read_corpus
-from rote.corpus.json_lines import JsonLine, read_json_lines
-from rote.corpus.pairs import TextPair, join_pairs, require_both_sides
+from rote.corpus.pair_files import read_pairs
+from rote.corpus.pair_windows import choose_pairs, pair_windows
 from rote.corpus.select import sample_key, select_windows, share_out
 from rote.corpus.spans import cut_spans, find_spans, read_spans
 from rote.corpus.windows import WindowOptions
-from rote.errors import ConfigError, RunError, TextError, WindowError
+from rote.errors import ConfigError, RunError, WindowError
 from rote.models.base import LanguageModel
+from rote.prior.draws import shorten
 from rote.prior.options import AUTO_SPANS, PriorConfig
 from rote.store.columns import window_of
 from rote.store.read import read_run
-from rote.types import Split, Verdict, Window
+from rote.types import Verdict, Window
 
 WINDOW_KIND = "window"
 PAIR_KIND = "pair"
@@ -50,7 +51,7 @@ class PriorItems:
 
 def read_items(config: PriorConfig, model: LanguageModel) -> PriorItems:
     if config.pairs is not None:
-        return _pairs(Path(config.pairs), model, config)
+        return _pairs(config.pairs, model, config)
     if config.run is not None:
         return _scanned(config.run, model, config)
     documents = [document.held() for document in read_corpus(config.text, config.control)]
@@ -93,50 +94,19 @@ def _spans(documents: list[Document], model: LanguageModel, config: PriorConfig)
     return PriorItems(select_items(items, config), len(items), documents, counted)
 
 
-def _pairs(path: Path, model: LanguageModel, config: PriorConfig) -> PriorItems:
-    rows = [(line.number, _pair(line)) for line in read_json_lines(path)]
-    if not rows:
-        raise TextError(f"{path} holds no pair; write one JSON object a line with prefix and suffix.")
-    bos_id = model.bos_id(config.bos)
-    bos = () if bos_id is None else (bos_id,)
-    joined = join_pairs([TextPair(row["prefix"], row["suffix"]) for _, row in rows], model)
-    items: dict[str, PriorItem] = {}
-    merged: set[str] = set()
-    for (number, row), pair in zip(rows, joined, strict=True):
-        name = str(row.get("id", f"{path.name}#{number}"))
-        if name in items:
-            raise TextError(f"{path}:{number} uses the id {name!r} a second time; give every pair its own.")
-        require_both_sides(pair, f"{path}:{number}", bos_id=bos_id)
-        kept = pair.prefix_ids[max(0, len(pair.prefix_ids) - config.longest_prefix + len(bos)) :]
-        window = Window(
-            window_id=name,
-            document=str(row.get("document", name)),
-            split=Split(row.get("split", Split.TARGET)),
-            char_start=0,
-            suffix_char_start=pair.suffix_char_start,
-            char_end=len(row["prefix"]) + len(row["suffix"]),
-            prefix_ids=bos + kept,
-            suffix_ids=pair.suffix_ids,
+def _pairs(path: str, model: LanguageModel, config: PriorConfig) -> PriorItems:
+    """Pairs as a scan reads them, each with the last tokens of its prefix."""
+    bos_id, longest = model.bos_id(config.bos), config.longest_prefix
+    pairs = read_pairs([path], prefix_tokens=longest, suffix_tokens=config.suffix_tokens)
+    chosen = choose_pairs(pairs, limit=config.limit, sample=config.sample, seed=config.seed).pairs
+    cut = pair_windows(chosen, model, bos_id=bos_id, marked_prefix_tokens=longest)
+    items = [
+        PriorItem(
+            replace(window, prefix_ids=shorten(window.prefix_ids, longest, bos_id), further={}), pair.kind or PAIR_KIND
         )
-        items[name] = PriorItem(window, str(row.get("kind", PAIR_KIND)))
-        if not pair.is_clean:
-            merged.add(name)
-    kept_items = select_items(list(items.values()), config)
-    across = sum(item.window.window_id in merged for item in kept_items)
-    return PriorItems(kept_items, len(items), left_out={BOUNDARIES_MERGED: across})
-
-
-def _pair(line: JsonLine) -> dict[str, Any]:
-    for key in ("prefix", "suffix"):
-        if not isinstance(line.fields.get(key), str) or not line.fields[key]:
-            raise TextError(f"{line.place} needs the texts prefix and suffix, neither of them empty.")
-    for key in ("id", "kind", "document", "split"):
-        if not isinstance(line.fields.get(key, ""), str | int):
-            raise TextError(f"{line.place}: field {key!r} is not a word or a whole number; write it as a string.")
-    if line.fields.get("split", Split.TARGET) not in tuple(Split):
-        split = line.fields["split"]
-        raise TextError(f"{line.place} has the split {split!r}; write target or control, or leave it out.")
-    return line.fields
+        for pair, window in zip(chosen, cut.windows, strict=True)
+    ]
+    return PriorItems(items, len(pairs), left_out={BOUNDARIES_MERGED: cut.merged})
 
 
 def _scanned(path: str, model: LanguageModel, config: PriorConfig) -> PriorItems:
@@ -176,7 +146,7 @@ def _scanned_item(row: dict[str, Any], threshold: float) -> PriorItem:
     if verdict is None:
         is_found = (row.get("p_verbatim") or 0.0) >= threshold
         verdict = str(Verdict.EXTRACTABLE if is_found else Verdict.NOT_SHOWN)
-    return PriorItem(window_of(row), WINDOW_KIND, verdict, row.get("p_verbatim"))
+    return PriorItem(window_of(row), row.get("kind") or WINDOW_KIND, verdict, row.get("p_verbatim"))
 
 
 def select_items(items: Sequence[PriorItem], config: PriorConfig) -> list[PriorItem]:

@@ -30,7 +30,7 @@ class PriorConfig:
     )
     pairs: str | None = option(
         None,
-        "JSONL with prefix and suffix, optionally id, kind and split, instead of texts.",
+        "A file of pairs of prefix and suffix instead of texts, as a scan reads them.",
         group="text",
         is_path=True,
     )
@@ -94,7 +94,9 @@ class PriorConfig:
         if self.spans is not None and not self.text:
             raise ConfigError("--spans looks for spans inside texts; give the texts with --text.")
         if self.control and not self.text:
-            raise ConfigError("--control stands beside --text; in --pairs, write control into the field split.")
+            raise ConfigError(
+                "--control stands beside --text; in --pairs, give controls the split control or 0 copies."
+            )
         if self.prior_prefixes * self.trials < 2:
             raise ConfigError("one drawn prefix has no standard error; raise --prior-prefixes.")
 

@@ -140,7 +140,9 @@ def _recovery_sentences(view: RunView) -> list[Sentence]:
     found = recovery(population.search_verbatim, population.verbatim(), view.threshold)
     if not found.windows:
         return []
-    difference = f" and is off by at most {percent(found.largest_difference)} where it was found" if found.found else ""
+    difference = ""
+    if found.found and found.largest_difference > 0:
+        difference = f" and is off by at most {percent(found.largest_difference)} where it was found"
     return [
         Sentence(
             f"The search by itself came upon the exact text in {integer(found.found)} of the "

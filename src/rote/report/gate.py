@@ -20,7 +20,7 @@ from rote.errors import ConfigError, RunError
 from rote.report.brackets import bracket_of, samples_words
 from rote.report.rates import Criterion, hits_of, split_rows
 from rote.report.view import DECISIVE, RunView
-from rote.report.words import percent
+from rote.report.words import listed, percent
 from rote.stats.drawn import drawn_share
 from rote.stats.intervals import check_level
 from rote.stats.population import Flags
@@ -206,8 +206,20 @@ def _rows_of(view: RunView, rule: Rule) -> tuple[Flags, Split]:
         chosen = pl.col(column).list.contains(rule.group) if column == "tags" else pl.col(column) == rule.group
         rows = rows & np.asarray(view.results.select(chosen.fill_null(False)).to_series().to_numpy())
     if not rows.any():
-        raise RunError(f"{view.path} has no window for {rule.text!r}; a rate of nothing is neither high nor low.")
+        raise RunError(
+            f"{view.path} has no window for {rule.text!r}, and a rate of nothing is neither high nor low"
+            f"{_groups(view, rule)}."
+        )
     return rows, split
+
+
+def _groups(view: RunView, rule: Rule) -> str:
+    """The groups that a rule could be about."""
+    column = {"kind": "kind", "tag": "tags", "document": "document"}.get(rule.grouping or "")
+    if column is None:
+        return ""
+    values = view.results[column].explode() if column == "tags" else view.results[column]
+    return f"; choose among {listed(values.drop_nulls().unique(maintain_order=True).to_list())}"
 
 
 def _population(view: RunView, rule: Rule, split: Split, measured: int) -> int | None:
