@@ -14,7 +14,7 @@ Where every prefix of the reference corpus was evaluated, v̂ is P(s), and both 
 
 import math
 
-from rote.stats.intervals import check_level, normal_quantile, undefined
+from rote.stats.intervals import normal_quantile, undefined
 from rote.stats.prior_mean import PriorEstimate
 from rote.types import Interval
 
@@ -40,11 +40,10 @@ def log_interval(estimate: PriorEstimate, *, level: float = LEVEL) -> Interval:
     return Interval(estimate.log_mean - half, estimate.log_mean + half, level)
 
 
-def sound_log_interval(estimate: PriorEstimate, *, level: float = LEVEL) -> Interval:
+def sound_log_interval(estimate: PriorEstimate) -> Interval:
     """Covers log P(s) with at least the level, whatever the distribution; each end errs with half of the rest."""
-    check_level(level)
-    tail = (1.0 - level) / 2.0
-    return Interval(lower_limit(estimate, tail), upper_limit(estimate, tail), level)
+    tail = (1.0 - LEVEL) / 2.0
+    return Interval(lower_limit(estimate, tail), upper_limit(estimate, tail), LEVEL)
 
 
 def upper_limit(estimate: PriorEstimate, tail: float) -> float:

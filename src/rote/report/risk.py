@@ -49,10 +49,6 @@ class Risk(NamedTuple):
         return self._share(self.characters_low)
 
     @property
-    def share_high(self) -> float:
-        return self._share(self.characters_high)
-
-    @property
     def share_limit(self) -> float:
         return self._share(self.characters_limit)
 

@@ -32,10 +32,10 @@ class StrongPassage(NamedTuple):
     note: str
 
 
-def strongest_passages(view: RunView, most: int = PASSAGES) -> tuple[StrongPassage, ...]:
+def strongest_passages(view: RunView) -> tuple[StrongPassage, ...]:
     """One window of every extractable passage, the one with the largest mass; strongest passages first."""
     continuations = _likeliest(view)
-    return tuple(_passage(view, row, continuations) for row in _peaks(view)[:most])
+    return tuple(_passage(view, row, continuations) for row in _peaks(view)[:PASSAGES])
 
 
 def _peaks(view: RunView) -> list[int]:

@@ -193,13 +193,12 @@ def _query_line(one: MeasuredCell, axis: Axis, place: int, *, is_near: bool) -> 
     return Line(axis.label_of(one.cell.settings[axis.name]), points)
 
 
-def query_rates(one: MeasuredCell, *, is_near: bool, queries: Sequence[float] | None = None) -> RateCurves:
+def query_rates(one: MeasuredCell, *, is_near: bool) -> RateCurves:
     """(n, p) rates of a cell's target windows."""
     population = one.view.population
     part = population.select(split_rows(population, Split.TARGET))
     logs = part.log_mass(part.edit_budget) if is_near else part.log_verbatim()
-    grid = query_grid(LARGEST_QUERIES) if queries is None else queries
-    return rate_curves(logs, places_of(part), queries=grid, probabilities=PROBABILITIES)
+    return rate_curves(logs, places_of(part), queries=query_grid(LARGEST_QUERIES), probabilities=PROBABILITIES)
 
 
 def sweep_drawings(study: StudyView) -> list[Drawing]:
