@@ -8,11 +8,15 @@ from itertools import islice
 import numpy as np
 import polars as pl
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor
 
-from rote.models.table import TableModel
-from rote.scan import score
+from rote.models.base import TreeBatch
+from rote.models.hf import HuggingFaceModel
+from rote.models.table import TableModel, TableSession
+from rote.scan import score, waiting_room
 from rote.scan.executor import with_minimum, without_minimum
 from rote.scan.measured import Measured
 from rote.scan.near import NearResult
@@ -22,7 +26,8 @@ from rote.scan.screen import DENSITY_NEAR_FLOOR, Screen, screen_of, with_sample
 from rote.scan.totals import screen_audit
 from rote.search.rating import rating_table, ratings
 from rote.types import StopReason, Verdict, Window
-from tests.scan.streams import CONFIG, knowing_model, passed, random_windows
+from tests.models.tiny import tiny_model
+from tests.scan.streams import CONFIG, knowing_model, make_window, passed, random_windows
 
 KNOWN, UNKNOWN = 6, 60
 WINDOWS = random_windows(KNOWN + UNKNOWN, seed=5)
@@ -283,3 +288,51 @@ def test_of_the_audit_those_with_the_smallest_keys_are_sampled() -> None:
     for item in undecided:
         assert (item.estimate is not None) == (keys[item.window.window_id] < 0.2)
         assert item.estimate is None or item.estimate.samples == config.screen_tickets
+
+
+def chains_evaluated(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Noted from here on: how many chains each forward evaluates."""
+    noted: list[int] = []
+    real = TableSession.forward_in_chunks
+
+    def watched(session: TableSession, batch: TreeBatch) -> Iterator[Tensor]:
+        noted.append(len(batch.prefix_lengths))
+        return real(session, batch)
+
+    monkeypatch.setattr(TableSession, "forward_in_chunks", watched)
+    return noted
+
+
+@pytest.mark.parametrize("least", [1, 5, 40, len(WINDOWS) + 1])
+def test_windows_that_waited_are_not_evaluated_again_and_have_the_same_rows(
+    least: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(score, "CPU_CHUNK", 7)
+    config = options(least=least)
+    evaluated = chains_evaluated(monkeypatch)
+    held = {item.row["window_id"]: item for item in Pipeline(MODEL, config, decode=str).run(WINDOWS)}
+    assert sum(evaluated) == len(WINDOWS)
+    evaluated.clear()
+    monkeypatch.setattr(waiting_room, "MEMORY_SHARE", 0.0)
+    again = {item.row["window_id"]: item for item in Pipeline(MODEL, config, decode=str).run(WINDOWS)}
+    assert sum(evaluated) > len(WINDOWS)
+    assert held == again
+
+
+def test_a_window_of_a_transformer_that_waited_has_the_row_of_one_that_did_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Keys and values are moved between sessions; numbers differ by rounding at most."""
+    model = HuggingFaceModel(tiny_model("llama"), None)
+    monkeypatch.setattr(score, "CPU_CHUNK", 3)
+    ids = torch.randint(4, model.vocab_size, (11, 12), generator=torch.Generator().manual_seed(3)).tolist()
+    windows = [make_window(number, row, prefix=6) for number, row in enumerate(ids)]
+    small = {"prefix_tokens": 6, "suffix_tokens": 6, "edit_budget": 1, "beam_width": 4, "estimate": "none"}
+    config = RunConfig(**small, screen="auto", screen_floor=1.0, screen_share=0.0, screen_least=8)  # type: ignore[arg-type]
+    held = {item.row["window_id"]: item.row for item in Pipeline(model, config, decode=str).run(windows)}
+    monkeypatch.setattr(waiting_room, "MEMORY_SHARE", 0.0)
+    for item in Pipeline(model, config, decode=str).run(windows):
+        row = held[item.row["window_id"]]
+        assert (row["stop_reason"], row["token_evals"]) == (item.row["stop_reason"], item.row["token_evals"])
+        assert row["mass_lower"] == pytest.approx(item.row["mass_lower"], rel=1e-4, abs=1e-12)
+        assert row["mass_upper"] == pytest.approx(item.row["mass_upper"], rel=1e-4, abs=1e-12)

@@ -23,6 +23,7 @@ from rote.scan.posthoc import PosthocStage
 from rote.scan.score import ScoreStage, windows_per_forward
 from rote.scan.screen import ScreenStage
 from rote.scan.self_check import VerifyStage
+from rote.scan.waiting_room import WaitingRoom
 from rote.types import Window
 
 
@@ -62,7 +63,8 @@ class Pipeline:
         self.score = ScoreStage(model, config)
         self.membership = MembershipStage(config, decode, batch_windows=windows_per_forward(model, config))
         self.greedy = GreedyStage(model, config)
-        self.screen = ScreenStage(config, audited=audited)
+        room = WaitingRoom(model, config) if "near" in config.measures else None
+        self.screen = ScreenStage(config, audited=audited, room=room)
         self.search = SearchStage(model, config)
         self.after_search = AfterSearch(model, config)
         self.verify = VerifyStage(model, config.policy)

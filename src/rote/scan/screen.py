@@ -19,6 +19,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from rote.scan.measured import Measured
 from rote.scan.options import RunConfig
+from rote.scan.waiting_room import WaitingRoom
 from rote.search.rating import ratings
 
 NEAR_FLOOR = 1e-4
@@ -94,6 +95,10 @@ class Minimum(Generic[Item]):
     def wait(self, key: float, window_id: str, item: Item) -> None:
         heapq.heappush(self._waiting, (-key, window_id, item))
 
+    @property
+    def waiting(self) -> list[Item]:
+        return [item for _, _, item in self._waiting]
+
     def given_up(self) -> list[Item]:
         """Windows that can no longer be among the smallest keys."""
         excess = len(self._waiting) - max(0, self._left)
@@ -113,9 +118,11 @@ class Divided(NamedTuple):
 
 
 class ScreenStage:
-    """Rates windows and divides them. `audited`: screened windows that earlier openings of the run have searched."""
+    """Rates windows and divides them. `audited`: screened windows that earlier openings of the run have searched.
+    `room`: where chains of windows that wait are kept; without one they are evaluated again."""
 
-    def __init__(self, config: RunConfig, *, audited: int = 0) -> None:
+    def __init__(self, config: RunConfig, *, audited: int = 0, room: WaitingRoom | None = None) -> None:
+        self._room = room
         self._screen, self._edit_budget = screen_of(config), config.edit_budget
         self._minimum = Minimum[Measured](config.screen_least - audited)
 
@@ -133,9 +140,14 @@ class ScreenStage:
                 self._minimum.draw()
                 hopeful.append(item)
             else:
-                item.chain = None  # by the time it is searched, others have taken its place
                 self._minimum.wait(key, item.window.window_id, item)
-        return Divided(hopeful, self._minimum.given_up())
+        settled = self._minimum.given_up()
+        if self._room is not None:
+            self._room.hold(self._minimum.waiting)
+        else:
+            for item in self._minimum.waiting:
+                item.chain = None  # by the time it is searched, others have taken its place
+        return Divided(hopeful, settled)
 
     def rest(self) -> list[Measured]:
         """The windows that complete the guaranteed minimum, once no other window will come."""

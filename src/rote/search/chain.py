@@ -99,7 +99,16 @@ def evaluate_chains(
 def take_over(
     chains: Sequence[tuple[int, Chain]], session: TreeSession, known: Kept, *, entries: Callable[[int], int]
 ) -> None:
-    """Slots of `session` begin with these chains, of as many `entries`, which others have evaluated."""
+    """Slots of `session` begin with these chains, of as many `entries`, which others have evaluated; what the policy
+    keeps after their tokens is known."""
+    copy_states(chains, session, entries=entries)
+    for place, chain in chains:
+        for ours, kept in zip(known, chain.kept, strict=True):
+            ours[place, : len(kept)] = kept
+
+
+def copy_states(chains: Sequence[tuple[int, Chain]], session: TreeSession, *, entries: Callable[[int], int]) -> None:
+    """What others have evaluated of these chains, in slots of `session`."""
 
     def kind(pair: tuple[int, Chain]) -> tuple[int, int]:
         return id(pair[1].session), entries(pair[0])
@@ -110,9 +119,6 @@ def take_over(
             del waiting[:TAKEN_TOGETHER]
             stored = some[0][1].session.copy_out([chain.slot for _, chain in some], entries(some[0][0]))
             session.copy_in([place for place, _ in some], stored)
-    for place, chain in chains:
-        for ours, kept in zip(known, chain.kept, strict=True):
-            ours[place, : len(kept)] = kept
 
 
 def _batch(pairs: Sequence[TokenPair], slots: Sequence[int], device: torch.device) -> TreeBatch:
