@@ -3,6 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
+from rote.report.control_threshold import with_threshold
 from rote.report.model_card import citation, markdown_safe, model_card
 from rote.report.rates import Criterion, rate_for, rates_by_criterion
 from rote.report.view import RunView
@@ -35,6 +36,13 @@ def test_card_says_what_the_screen_can_have_missed(view: RunView) -> None:
     assert "To check the screen" not in model_card(view)
 
 
+def test_card_says_where_a_threshold_comes_from_that_is_not_the_runs(view: RunView) -> None:
+    assert "after the scan" not in model_card(view)
+    card = model_card(with_threshold(view, "0.25"))
+    assert "near-verbatim, ε ≤ 5, p ≥ 0.25" in card
+    assert "τ was chosen as 0.25 after the scan." in card
+
+
 def test_card_has_every_option_that_decides_numbers(view: RunView) -> None:
     (line,) = (line for line in model_card(view).splitlines() if line.startswith("Options: "))
     told = line.removeprefix("Options: ").removesuffix(".").split(", ")
@@ -58,6 +66,7 @@ def test_names_cannot_break_code_spans_or_cells(view: RunView) -> None:
 def test_what_was_not_measured_has_no_row(view: RunView) -> None:
     bare = replace(view, population=replace(view.population, greedy_distance=None, mass_lower=None))
     card = model_card(bare)
+    assert "lower bounds" not in card
     assert "verbatim, p ≥ 0.001" in card
     assert "greedy, exact" not in card
     assert "near-verbatim, ε" not in card

@@ -33,7 +33,9 @@ def model_card(view: RunView) -> str:
             "",
             *([words] if (words := screen_words(view)) is not None else []),
             *limit_lines(view),
-            f"Near-verbatim rates are certified lower bounds. Run: {citation(view)}.",
+            *([] if view.chosen_threshold is None else [view.chosen_threshold.words]),
+            *(["Near-verbatim rates are certified lower bounds."] if view.population.mass_lower is not None else []),
+            f"Run: {citation(view)}.",
             *options_lines(view),
         ]
     )

@@ -80,9 +80,11 @@ class Bracket(NamedTuple):
     undecided: int
     """Searched, and certified to be neither."""
     undecided_at_most: int
+    """Of those that are no part of the screen's audit."""
     left_out: int
     """Not searched, because the screen left them out."""
     left_out_at_most: int
+    """Of these, and of the audited windows that stayed undecided."""
     is_sampled: bool
     """Whether anything that was sampled lowers `at_most`: if not, it is certified too."""
     samples: int
