@@ -49,8 +49,9 @@ def options(policy: Policy) -> SearchOptions:
 def measure(model: TreeModel, policy: Policy, pairs: list[Any], evals: dict[str, int]) -> dict[str, Any]:
     tasks = [SearchTask(key, prefix, suffix) for key, (prefix, suffix) in enumerate(pairs)]
     chosen = options(policy)
-    engine = Engine(model, chosen, slots=min(len(pairs), choose_slots(model, chosen, LIMITS)), limits=LIMITS)
-    seconds, searched = timed(model, lambda: sorted(engine.run(tasks), key=lambda outcome: outcome.key))
+    seconds, searched = search(model, chosen, tasks)
+    if model.device.type == "cuda":
+        torch.cuda.empty_cache()  # here all windows are searched before the first is explored
     spent = sum(outcome.token_evals for outcome in searched)
     results: dict[str, Any] = {
         "search": {"evals_per_second": spent / seconds},
@@ -79,7 +80,13 @@ def measure(model: TreeModel, policy: Policy, pairs: list[Any], evals: dict[str,
             "forwards": explorer.forwards - before,
             "evals_per_forward": spent / (explorer.forwards - before),
         }
+        del explorer
     return results
+
+
+def search(model: TreeModel, chosen: SearchOptions, tasks: list[SearchTask]) -> tuple[float, list[SearchOutcome]]:
+    engine = Engine(model, chosen, slots=min(len(tasks), choose_slots(model, chosen, LIMITS)), limits=LIMITS)
+    return timed(model, lambda: sorted(engine.run(tasks), key=lambda outcome: outcome.key))
 
 
 def run(explorer: Explorer, jobs: Iterator[ExploreTask[Any]]) -> list[Any]:
