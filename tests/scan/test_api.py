@@ -70,6 +70,17 @@ def test_saved_results_are_the_run_the_command_writes(
     assert results.save(saved) == saved, "saving twice changes nothing"
 
 
+def test_results_are_saved_with_their_texts_when_the_files_are_gone(
+    model: HuggingFaceModel, lab: TinyLab, tmp_path: Path
+) -> None:
+    text = tmp_path / "text.txt"
+    content = next(lab.files.targets.iterdir()).read_text(encoding="utf-8")
+    text.write_text(content, encoding="utf-8")
+    found = package.scan(model, package.read_windows(model, [text], config=CONFIG), CONFIG)
+    text.unlink()
+    assert pl.read_parquet(found.save(tmp_path / "saved") / "texts.parquet")["text"].to_list() == [content]
+
+
 def test_continuations_are_the_ones_a_run_keeps(results: Results, tmp_path: Path) -> None:
     saved = results.save(tmp_path / "saved")
     stored = pl.read_parquet(saved / "continuations.parquet").to_dicts()

@@ -24,7 +24,7 @@ from rote.scan.pipeline import MeasuredWindow
 from rote.scan.results import Results, Windows
 from rote.scan.run import check_fits, check_memory
 from rote.scan.screen import with_sample
-from rote.scan.source import cut_source, fitted, read_given
+from rote.scan.source import cut_source, fitted, held, read_given
 from rote.types import Window
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
@@ -59,7 +59,7 @@ def read_windows(
     chosen = _config(config, options | given, place="read_windows")
     opened = as_language_model(model)
     check_fits(opened, chosen)
-    return Windows(cut_source(read_given(chosen), opened, chosen), chosen)
+    return Windows(cut_source(held(read_given(chosen)), opened, chosen), chosen)
 
 
 def scan(

@@ -20,7 +20,7 @@ from rote.scan.shard import parse_shard
 from rote.store.merge import ByPlace, Order
 from rote.types import Split, Window
 
-Given = list[Document] | list[Pair]
+Given = Sequence[Document | Pair]
 """Texts or pairs as they were read."""
 
 
@@ -72,6 +72,11 @@ def read_given(config: RunConfig) -> Given:
     if config.pairs:
         return read_pairs(config.pairs, prefix_tokens=config.prefix_tokens, suffix_tokens=config.suffix_tokens)
     return read_corpus(config.text, config.control)
+
+
+def held(given: Given) -> Given:
+    """With all texts in memory, for whoever keeps them longer than their files are known to stay as they are."""
+    return [one.held() if isinstance(one, Document) else one for one in given]
 
 
 def cut_source(given: Given, model: LanguageModel, config: RunConfig) -> Source:
