@@ -76,19 +76,19 @@ def test_places_of_a_document_are_the_windows_of_these_ids(added: list[str], doc
     assert held.tolist() == [f"{document}@{start}" in added for start in starts]
 
 
-@given(rows=st.lists(places, max_size=12), odd=st.none() | any_id, has_places=st.booleans())
+@given(rows=st.lists(places, max_size=12), odd=st.none() | any_id, are_places=st.booleans())
 def test_keys_of_a_file_are_those_of_its_ids(
-    rows: list[tuple[str, int]], odd: str | None, has_places: bool, tmp_path_factory: pytest.TempPathFactory
+    rows: list[tuple[str, int]], odd: str | None, are_places: bool, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Windows of texts, a window whose id is no place (as of pairs), and tables without places."""
+    """Windows of texts, known by their places or by their names, and with a window that is no place (as of pairs)."""
     stored = [{"window_id": f"{name}@{start}", "document": name, "char_start": start} for name, start in rows]
-    stored += [] if odd is None else [{"window_id": odd, "document": "a", "char_start": 1}]
+    stored += [] if odd is None or are_places else [{"window_id": odd, "document": "a", "char_start": 1}]
     kinds = [Column("window_id", "text"), Column("document", "text"), Column("char_start", "int64")]
-    columns = tuple(kinds if has_places else kinds[:1])
+    columns = tuple(kinds if are_places else kinds[:1])
     path = tmp_path_factory.mktemp("part") / "part.parquet"
     write_table(path, [{one.name: row[one.name] for one in columns} for row in stored], columns, run_id="r")
     compact, plain = IdSet(), {str(row["window_id"]) for row in stored}
     with open_table(Path(path)) as file:
-        compact.add_keys(keys_of_file(file))
+        compact.add_keys(keys_of_file(file, are_places=are_places))
     asked = [*plain, *(f"{name}@{start}" for name in ("a", "b.txt") for start in range(4))]
     assert [one in compact for one in asked] == [one in plain for one in asked]

@@ -110,7 +110,7 @@ def open_session(config: RunConfig, identity: Mapping[str, Any], *, fresh: bool 
         continuations=continuations_schema(config),
         fresh=fresh,
         part_rows=config.part_windows,
-        stride=config.prefix_tokens + config.suffix_tokens if config.pairs else config.stride_chars,
+        stride=None if config.pairs else config.stride_chars,
     )
 
 

@@ -16,11 +16,9 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-KEY_COLUMNS = ("window_id", "document", "char_start")
 RECENT = 1 << 16
 """Keys that are held one by one before they join the intervals."""
 PLACE_BITS = 63
@@ -135,20 +133,16 @@ def _are_repeated(both: _Intervals, is_interval: NDArray[np.bool_]) -> NDArray[n
     return np.asarray(is_inside)
 
 
-def keys_of_file(file: pq.ParquetFile) -> Iterator[Keys]:
-    """The keys of all windows of a table, some at a time."""
-    columns = [name for name in KEY_COLUMNS if name in file.schema_arrow.names]
-    return map(_keys_of_rows, file.iter_batches(batch_size=RECENT, columns=columns))
+def keys_of_file(file: pq.ParquetFile, *, are_places: bool) -> Iterator[Keys]:
+    """The keys of all windows of a table, some at a time. Windows that are places, `<document>@<char_start>`, are known
+    without their names, which take longest to read."""
+    columns = ["document", "char_start"] if are_places else ["window_id"]
+    for rows in file.iter_batches(batch_size=RECENT, columns=columns):
+        yield _keys_of_places(rows) if are_places else _keys(map(_key, rows.column("window_id").to_pylist()))
 
 
-def _keys_of_rows(rows: pa.RecordBatch) -> Keys:
-    ids = rows.column("window_id")
-    if rows.num_columns < len(KEY_COLUMNS):
-        return _keys(map(_key, ids.to_pylist()))
+def _keys_of_places(rows: pa.RecordBatch) -> Keys:
     document, start = rows.column("document"), rows.column("char_start")
-    is_place = pc.equal(ids, pc.binary_join_element_wise(document, start.cast(pa.string()), "@"))
-    if not pc.all(is_place).as_py():
-        return _keys(map(_key, ids.to_pylist()))
     codes = document.dictionary_encode()
     zeros = _keys(_document_key(f"{name}@") for name in codes.dictionary.to_pylist())
     keys = zeros[:, codes.indices.to_numpy()]

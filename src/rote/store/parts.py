@@ -31,12 +31,14 @@ class Parts:
     """The parts of one run, of which this process is the only writer."""
 
     def __init__(
-        self, folder: RunFolder, run_id: str, schema: Schema, continuations: Schema | None, *, stride: int
+        self, folder: RunFolder, run_id: str, schema: Schema, continuations: Schema | None, *, stride: int | None
     ) -> None:
+        """`stride`: see `RunSession.open`."""
         self._folder, self._run_id = folder, run_id
         self._schema, self._continuations = schema, continuations
         self._next_number = 1
-        self.finished = IdSet(stride=stride)
+        self._are_places = stride is not None
+        self.finished = IdSet(stride=stride or 1)
         """Ids of the windows whose rows are safely on the disk."""
         self.dropped: list[str] = []
         """Parts found cut or damaged; their windows count as not finished."""
@@ -58,6 +60,9 @@ class Parts:
         self._write_files(self._next_number, results, continuations)
         self.finished.update(ids)
         self._next_number += 1
+
+    def keys_of(self, table: pq.ParquetFile) -> Iterator[Keys]:
+        return keys_of_file(table, are_places=self._are_places)
 
     def is_due(self, rows: int, *, least: int) -> bool:
         """Whether so many rows should be a part. Long runs write longer ones: all of them are read to resume, so ten
@@ -104,7 +109,7 @@ class Parts:
         if continuations is not None and self._continuations is not None:
             _require_columns(self._folder.path, continuations.schema_arrow, self._continuations)
         self._next_number = part.number + 1
-        return keys_of_file(results)
+        return self.keys_of(results)
 
     def _whole(self, path: Path) -> pq.ParquetFile | None:
         try:

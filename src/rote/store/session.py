@@ -21,7 +21,7 @@ from rote.errors import DamageError, RunError, StorageError
 from rote.store.atomic import sync_folder
 from rote.store.columns import Schema
 from rote.store.folder import RunFolder
-from rote.store.id_set import IdSet, keys_of_file
+from rote.store.id_set import IdSet
 from rote.store.identity import RunIdentity, read_identity, require_same_identity, write_identity
 from rote.store.lock import RunLock
 from rote.store.manifest import check_files, read_manifest, write_manifest
@@ -81,7 +81,7 @@ class RunSession:
         part_seconds: float = PART_SECONDS,
         clock: Callable[[], float] = time.monotonic,
         is_private: bool = False,
-        stride: int = 1,
+        stride: int | None = None,
         advice: str = CHOOSE_ANOTHER,
     ) -> Self:
         """Start the run at `path`, or resume it when it was made with the same identity and columns.
@@ -89,8 +89,8 @@ class RunSession:
         With `schema` it has rows, with `continuations` a second table of rows that belong to windows. Rows are
         written when there are `part_rows` of them (more in a long run), and with the first one that comes
         `part_seconds` after the last part. `fresh` starts over: it removes the files rote wrote there, never those of
-        others. A private run can be read by its owner alone. `stride` is how far apart windows usually begin: so far
-        apart, finished ones are held in few bytes. `advice` ends the sentence that refuses another identity.
+        others. A private run can be read by its owner alone. With a `stride` windows are named `<document>@<char_start>`:
+        so far apart, finished ones are held in few bytes. `advice` ends the sentence that refuses another identity.
         """
         folder = RunFolder(Path(path))
         folder.create()
@@ -119,8 +119,8 @@ class RunSession:
 
     def tables(self) -> list[Path]:
         """The tables of rows that are safely on the disk. They were checked when the session was opened."""
-        folder = self._folder
-        tables = [folder.results] if self.is_complete else [folder.part(one).results for one in folder.part_numbers()]
+        numbers = self._folder.part_numbers()
+        tables = [self._folder.results] if self.is_complete else [self._folder.part(one).results for one in numbers]
         return [table for table in tables if table.exists()]
 
     def finished_ids(self) -> set[str]:
@@ -273,12 +273,12 @@ class RunSession:
             folder.remove_work()
             self.is_complete = True
 
-    def _take_over(self, schema: Schema, continuations: Schema | None, stride: int) -> None:
+    def _take_over(self, schema: Schema, continuations: Schema | None, stride: int | None) -> None:
         self._schema = schema
         self._parts = Parts(self._folder, self.run_id, schema, continuations, stride=stride)
         if self.is_complete:
             with pq.ParquetFile(self._folder.results) as file:
-                self._parts.finished.add_keys(keys_of_file(file))
+                self._parts.finished.add_keys(self._parts.keys_of(file))
             return
         self._parts.take_over()
         with suppress(FileNotFoundError):
