@@ -89,7 +89,7 @@ class RunSession:
         With `schema` it has rows, with `continuations` a second table of rows that belong to windows. Rows are
         written when there are `part_rows` of them (more in a long run), and with the first one that comes
         `part_seconds` after the last part. `fresh` starts over: it removes the files rote wrote there, never those of
-        others. A private run can be read by its owner alone. With a `stride` windows are named `<document>@<char_start>`:
+        others. A private run can be read by its owner alone. With a `stride`, windows are `<document>@<char_start>`:
         so far apart, finished ones are held in few bytes. `advice` ends the sentence that refuses another identity.
         """
         folder = RunFolder(Path(path))
