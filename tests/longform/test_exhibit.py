@@ -121,7 +121,7 @@ def test_the_page_says_what_was_reproduced_from_which_prompt_and_what_the_contro
     assert "loopback-model gave back" in headline
     assert f"{100 * trial['nv_recall']:.1f}" in headline
     assert "book.txt" in headline
-    assert "2 of 2 control books failed phase 1." in page.text
+    assert "2\u00a0of\u00a02 control books failed phase 1." in page.text
     assert (
         "Measured against the control books, what the model wrote for this book has an nv-recall of 0\u00a0%"
         in page.text
