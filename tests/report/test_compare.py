@@ -102,6 +102,15 @@ def test_runs_of_different_edit_budgets_are_compared_within_the_smaller(tmp_path
     assert found[True, True] == both.sum()
 
 
+def test_greedy_answers_are_exact_in_every_table(tmp_path: Path) -> None:
+    small, large = pair(tmp_path)
+    rates, differences, *_ = scan_content([small, large]).tables
+    shares = {row[1]: row[3] for row in rates.rows if row[0] == "small, target"}
+    exact = percent(float(np.mean(small.population.greedy_distance[~small.population.is_control] == 0)))
+    assert shares["greedy, exact"] == exact
+    assert [row[2] for row in differences.rows if row[1] == "greedy, exact"] == [exact]
+
+
 def test_another_tokenizer_makes_other_windows(tmp_path: Path) -> None:
     small, large = pair(tmp_path)
     changed = large.results.with_columns(pl.col("suffix_ids").list.eval(pl.element() + 1))

@@ -9,7 +9,7 @@ from rote.report.comparison import Comparison, compare_runs, comparison_sentence
 from rote.report.content import Cells, Content
 from rote.report.control_threshold import at_one_threshold
 from rote.report.paired import paired_cells, paired_differences
-from rote.report.rates import CriterionRate, rates_by_criterion
+from rote.report.rates import Criterion, CriterionRate, rates_by_criterion
 from rote.report.separation import separation_cells, separation_row, separations
 from rote.report.summary import facts, summarise
 from rote.report.tables import books_by_model
@@ -21,7 +21,12 @@ from rote.types import Split
 if TYPE_CHECKING:  # a terminal does not wait for drawing
     from rote.report.drawing import Drawing
 
-CRITERIA = {"greedy": "greedy", "verbatim": "verbatim", "near": "near-verbatim", "not_ruled_out": "not ruled out"}
+CRITERIA = {
+    Criterion.GREEDY: "greedy, exact",
+    Criterion.VERBATIM: "verbatim",
+    Criterion.NEAR: "near-verbatim, ε ≤ {}",
+    Criterion.NOT_RULED_OUT: "not ruled out, ε ≤ {}",
+}
 LISTED_IN_MANIFEST = 50
 
 
@@ -80,18 +85,18 @@ def _numbers(view: RunView, rates: Sequence[CriterionRate]) -> dict[str, Any]:
 
 
 def _rates(rates: Sequence[tuple[RunView, list[CriterionRate]]]) -> Cells:
-    """Every model, split and criterion, ε at its largest."""
+    """Every model, split and criterion: greedy answers exact, as in every other table, ε at its largest elsewhere."""
     rows = [
         (
             f"{view.label}, {entry.split.value}",
-            CRITERIA[entry.criterion.value] + ("" if entry.edits is None else f", ε ≤ {entry.edits}"),
+            CRITERIA[entry.criterion].format(entry.edits),
             f"{integer(entry.hits)} of {integer(entry.rate.n)}",
             percent(entry.rate.value),
             interval_words(entry.rate.interval),
         )
         for view, found in rates
         for entry in found
-        if entry.edits in (None, view.population.edit_budget)
+        if entry.edits in (None, 0 if entry.criterion is Criterion.GREEDY else view.population.edit_budget)
     ]
     return Cells("rates", "Shares of windows", ("run", "criterion", "windows", "share", "95 % interval"), tuple(rows))
 
