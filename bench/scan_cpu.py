@@ -169,6 +169,26 @@ def summary(taken: dict[str, list[Took]]) -> dict[str, Any]:
     }
 
 
+TABLE = (
+    ("windows/s", "windows_per_second"),
+    ("over paper-style", "ratio_to_paper_style"),
+    ("share of verbatim alone", "default_share_of_verbatim"),
+    ("without start: windows/s", "without_start_windows_per_second"),
+    ("without start: over paper-style", "without_start_ratio_to_paper_style"),
+    ("without start: share of verbatim alone", "without_start_default_share_of_verbatim"),
+)
+
+
+def table(results: dict[str, Any], sets: list[str]) -> str:
+    """The rows of docs/performance.md that are about these results."""
+    return "\n".join(
+        f"| {text}, {side}: {words} | {value:.2f} | `{text}.{key}.{side}` |"
+        for text in sets
+        for words, key in TABLE
+        for side, value in results[text][key].items()
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--library", type=Path, required=True)
@@ -200,6 +220,7 @@ def main() -> None:
         for name in chosen.sets:
             results[name] = compare(chosen, programs, sets[name], start=start)
             environment.save("scan_cpu", results, chosen.out)
+    print(table(results, chosen.sets))
 
 
 if __name__ == "__main__":
