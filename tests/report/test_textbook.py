@@ -15,7 +15,7 @@ from rote.report.rates import Criterion
 from rote.report.risk import document_risks
 from rote.report.separation import FALSE_POSITIVE_RATES, separations
 from rote.report.tables import copies_rates
-from rote.report.view import Document, RunView
+from rote.report.view import DECISIVE, Document, RunView
 from rote.stats.population import population_of
 
 TAU = 0.5
@@ -52,7 +52,8 @@ def records(draw: st.DrawFn, *, least: int = 1, controls: bool = True) -> list[R
 
 def view_of(rows: list[Row]) -> RunView:
     frame = pl.DataFrame(rows, infer_schema_length=None, schema_overrides={"copies": pl.Int64, "kind": pl.String})
-    config = {"threshold": TAU, "edit_budget": 1, "distance": "levenshtein", "screen_tickets": 1}
+    own = {"threshold": TAU, "edit_budget": 1, "distance": "levenshtein", "screen_tickets": 1}
+    config = dict.fromkeys(DECISIVE) | own
     manifest = {"config": config, "model": {"name": "made up"}, "totals": {}}
     return RunView("made up", Path("made-up"), manifest, frame, None, (), population_of(frame), is_complete=True)
 
