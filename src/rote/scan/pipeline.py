@@ -72,6 +72,7 @@ class Pipeline:
 
     def run(self, windows: Iterable[Window], *, search_all: bool = False) -> Iterator[MeasuredWindow]:
         """Every window once, as it is settled; with `search_all` none without a search."""
+        self.screen.begin()
         for chunk, following in self.score.chunks(windows):
             scored = self.score.score(chunk)
             if "membership" in self.config.measures:

@@ -124,7 +124,12 @@ class ScreenStage:
     def __init__(self, config: RunConfig, *, audited: int = 0, room: WaitingRoom | None = None) -> None:
         self._room = room
         self._screen, self._edit_budget = screen_of(config), config.edit_budget
-        self._minimum = Minimum[Measured](config.screen_least - audited)
+        self._least = config.screen_least - audited
+        self.begin()
+
+    def begin(self) -> None:
+        """Nobody waits yet, also where windows of a run that was given up did."""
+        self._minimum = Minimum[Measured](self._least)
 
     def divide(self, scored: Sequence[Measured], *, search_all: bool = False) -> Divided:
         """Who is searched now, and who is settled now; with `search_all` nobody is settled without a search."""
