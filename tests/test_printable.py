@@ -24,6 +24,7 @@ ACTING = ("Cc", "Cs", "Zl", "Zp")
         ("half \ud83d", "half \\ud83d"),
         ("tag \U000e0041", "tag \\U000e0041"),
         ("\ufeffmark", "\\ufeffmark"),
+        ("a variant of 葛\U000e0100", "a variant of 葛\U000e0100"),
     ],
 )
 def test_what_acts_is_written_out(text: str, shown: str) -> None:

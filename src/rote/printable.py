@@ -3,10 +3,10 @@
 import re
 
 # Control and escape sequences, invisible and bidirectional marks, line separators, halves of surrogate pairs, tags.
-# Joiners (U+200C, U+200D) stay: several scripts are written with them.
+# Joiners (U+200C, U+200D) and variation selectors (U+E0100 to U+E01EF) stay: several scripts are written with them.
 _ACTING = re.compile(
     "[\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb"
-    "\U000e0000-\U000e0fff]"
+    "\U000e0000-\U000e00ff\U000e01f0-\U000e0fff]"
 )
 
 
