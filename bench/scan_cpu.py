@@ -20,6 +20,7 @@ scan of a single window, and for the reference what it took beside searching.
 
 import argparse
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -45,6 +46,8 @@ SIDES: dict[str, list[str]] = {
 }
 USUAL_SIDES = ["verbatim", "default", "near", "near_screen_off"]
 LONG_SIDES = {"verbatim", "default", "default_without_estimate"}
+LONGER_THAN_START = 1.2
+"""What a program must take, as a multiple of its start, for the rest of its time to be told."""
 CONTROLS = ("wizard_of_oz", "heart_of_darkness", "call_of_the_wild", "pride_and_prejudice")
 KNOWN = ("alice", "peter_pan")
 
@@ -58,8 +61,9 @@ class Took(NamedTuple):
 
     @property
     def each(self) -> float:
-        """Seconds a window, the start left out."""
-        return max(self.seconds - self.start, 1e-9) / self.windows
+        """Seconds a window, the start left out; unknown where there is little beside it."""
+        is_known = self.seconds > LONGER_THAN_START * self.start
+        return (self.seconds - self.start) / self.windows if is_known else math.nan
 
     def seconds_for(self, windows: int) -> float:
         return self.start + windows * self.each
@@ -152,7 +156,7 @@ def summary(taken: dict[str, list[Took]]) -> dict[str, Any]:
     rates = {name: statistics.median(one.windows / one.seconds for one in took) for name, took in taken.items()}
     without = {name: statistics.median(1 / one.each for one in took) for name, took in taken.items()}
     defaults = [name for name in sides if name.startswith("default") and "verbatim" in sides]
-    return {
+    told = {
         "windows": {name: took[0].windows for name, took in taken.items()},
         "seconds_of_the_start": {name: took[0].start for name, took in taken.items()},
         "windows_per_second": rates,
@@ -167,6 +171,7 @@ def summary(taken: dict[str, list[Took]]) -> dict[str, Any]:
         "default_share_of_verbatim": {name: rates[name] / rates["verbatim"] for name in defaults},
         "without_start_default_share_of_verbatim": {name: without[name] / without["verbatim"] for name in defaults},
     }
+    return {key: {name: value for name, value in row.items() if not math.isnan(value)} for key, row in told.items()}
 
 
 TABLE = (
