@@ -1,6 +1,6 @@
 """A scan of millions of windows: how soon it starts, whether memory and open files stay flat, how soon it resumes.
 
-    python bench/stream_scan.py [--windows 10000000] [--left 100000] [--seconds 60] [--folder F] [--out F]
+    PYTHONPATH=src:bench:. python bench/stream_scan.py [--windows 10000000] [--left 100000] [--seconds 60] [--out F]
 
 Synthetic texts of one megabyte each, a window every twenty characters, a table model: so what is measured is the scan's
 own machinery. The scan is opened, measures for some seconds and is stopped. Then rows are put into its folder, by the
@@ -15,7 +15,7 @@ import os
 import resource
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from multiprocessing import Process, Queue
@@ -24,51 +24,28 @@ from typing import Any
 
 import numpy as np
 import torch
+from tests.scan.letters import Letters
 
 from environment import environment, save
-from rote.models.base import ModelIdentity
-from rote.models.table import TableModel
 from rote.scan.manifest_sections import run_identity
 from rote.scan.options import RunConfig
 from rote.scan.run import open_session, scan_to_folder
 from rote.scan.screen import with_sample
 from rote.scan.source import cut_source, read_given
 from rote.store.read import read_run
-from rote.types import Encoding
 
-ALPHABET = "abcdefghijklmno "
 STRIDE = 20
 CHARACTERS = 1_000_000
 
 
-class Letters(TableModel):
-    """A table model whose tokens are letters."""
+class MoreLetters(Letters):
+    alphabet = "abcdefghijklmno "
 
-    name = "letters"
-    searches_trees = True
 
-    @property
-    def in_float32(self) -> "Letters":
-        return self
-
-    @property
-    def identity(self) -> ModelIdentity:
-        return ModelIdentity("letters", None, "0" * 64, "0" * 64, 0, "float32", "cpu")
-
-    def score_bytes_per_token(self) -> int:
-        return 8
-
-    def bos_id(self, rule: str) -> int | None:
-        return None
-
-    def encode_batch(self, texts: Sequence[str]) -> list[Encoding]:
-        place = {letter: number for number, letter in enumerate(ALPHABET)}
-        return [
-            Encoding([place[letter] for letter in text], [(at, at + 1) for at in range(len(text))]) for text in texts
-        ]
-
-    def decode(self, ids: Sequence[int]) -> str:
-        return "".join(ALPHABET[number] for number in ids)
+def more_letters() -> MoreLetters:
+    model = MoreLetters.random(0, vocab_size=len(MoreLetters.alphabet))
+    assert isinstance(model, MoreLetters)
+    return model
 
 
 class Enough(Exception):
@@ -112,7 +89,7 @@ def sample(done: int) -> dict[str, float]:
 def write_texts(folder: Path, windows: int) -> None:
     """As many characters as give so many starts; the last few of every text come out short."""
     folder.mkdir(parents=True, exist_ok=True)
-    generator, letters = np.random.default_rng(0), np.frombuffer(ALPHABET.encode(), np.uint8)
+    generator, letters = np.random.default_rng(0), np.frombuffer(MoreLetters.alphabet.encode(), np.uint8)
     for number, start in enumerate(range(0, windows * STRIDE, CHARACTERS)):
         size = min(CHARACTERS, windows * STRIDE - start)
         text = letters[generator.integers(0, len(letters), size)].tobytes()
@@ -141,7 +118,7 @@ def opened(folder: Path, seconds: float | None, results: "Queue[dict[str, Any]]"
     torch.set_num_threads(1)
     before, progress = sample(0), Sampling(seconds)
     with suppress(Enough):
-        scan_to_folder(config_of(folder), progress=progress, model=Letters.random(0, vocab_size=len(ALPHABET)))
+        scan_to_folder(config_of(folder), progress=progress, model=more_letters())
     results.put(
         {
             "resident_mib_before": before["resident_mib"],
@@ -159,7 +136,7 @@ def opened(folder: Path, seconds: float | None, results: "Queue[dict[str, Any]]"
 
 def fill(folder: Path, finished: int) -> None:
     """Rows like a measured one for the windows of the first texts, until so many are finished."""
-    config, model = config_of(folder), Letters.random(0, vocab_size=len(ALPHABET))
+    config, model = config_of(folder), more_letters()
     source = cut_source(read_given(config), model, config)
     config = with_sample(config, source.selection.most)
     (row,) = read_run(folder / "run").scan_results().head(1).collect().to_dicts()

@@ -14,6 +14,7 @@ ALPHABET = "abcdef "
 class Letters(TableModel):
     """Tokens are letters."""
 
+    alphabet = ALPHABET
     name = "letters"
     searches_trees = True
 
@@ -32,13 +33,13 @@ class Letters(TableModel):
         return None
 
     def encode_batch(self, texts: Sequence[str]) -> list[Encoding]:
-        place = {letter: number for number, letter in enumerate(ALPHABET)}
+        place = {letter: number for number, letter in enumerate(self.alphabet)}
         return [
             Encoding([place[letter] for letter in text], [(at, at + 1) for at in range(len(text))]) for text in texts
         ]
 
     def decode(self, ids: Sequence[int]) -> str:
-        return "".join(ALPHABET[number] for number in ids)
+        return "".join(self.alphabet[number] for number in ids)
 
 
 def letters() -> Letters:
