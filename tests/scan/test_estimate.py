@@ -240,10 +240,11 @@ def test_chunks_that_are_begun_ahead_change_nothing(changes: dict[str, Any], mon
         begun.append(batch[0].window_id)
         return launch(stage, batch, first_slot=first_slot)
 
-    expected = rows(ahead=False)
     monkeypatch.setattr(score.ScoreStage, "_launch", noted)
+    expected, launched = rows(ahead=False), len(begun)
     assert rows(ahead=True) == expected
-    assert len(begun) >= 23 // 5 + 2
+    if config.measures == ("verbatim",):  # whose rows are made behind the launch; the run that was given up had begun
+        assert len(begun) == 2 * launched + 1
 
 
 class Tight(TableModel):
