@@ -72,7 +72,8 @@ def task_lists(draw: st.DrawFn, vocabulary: int = 3) -> list[SearchTask]:
         prefix = draw(st.lists(st.integers(0, vocabulary - 1), min_size=1, max_size=6))
         suffix = draw(st.lists(st.integers(0, vocabulary - 1), min_size=1, max_size=6))
         probs = draw(st.lists(st.floats(0, 1), min_size=len(suffix), max_size=len(suffix)))
-        tasks.append(SearchTask(key, tuple(prefix), tuple(suffix), tuple(probs)))
+        wants_states = draw(st.booleans())
+        tasks.append(SearchTask(key, tuple(prefix), tuple(suffix), tuple(probs), wants_states=wants_states))
     return tasks
 
 
@@ -112,6 +113,7 @@ def test_engine_equals_reference_for_any_grouping(model, options, tasks, slots, 
     assert sorted(outcomes) == [task.key for task in tasks]
     for task in tasks:
         assert_same(outcomes[task.key], search(model, task, options))
+        assert (outcomes[task.key].states is not None) == task.wants_states
 
 
 @settings(max_examples=60, deadline=None)

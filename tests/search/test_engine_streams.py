@@ -172,6 +172,22 @@ def test_dead_entries_are_given_out_again() -> None:
     assert reach == [10, 11, 12, 13, 14]  # chain 7 + one ancestor per step + three newest
 
 
+def test_a_slot_that_keeps_all_gives_out_no_entry_twice_beside_one_that_does() -> None:
+    cache = TreeCache(2, 3, TreeCache.worst_case_entries(2, 6, 3), torch.device("cpu"))
+    cache.admit(torch.tensor([0, 1]), torch.tensor([2, 2]), torch.tensor([7, 7]))
+    alive, keeps_all = torch.ones(2, 3, dtype=torch.bool), torch.tensor([0, 1])
+    reach, given_out = [], []
+    for step in range(5):
+        positions = torch.tensor([2 + step, 2 + step])
+        first = torch.zeros(2, 3, dtype=torch.int64)
+        reach.append(cache.branch(first, alive, ~alive, positions, keeps_all=keeps_all).tolist())
+        given_out += cache.own_entry[1].tolist()
+        for slot in range(2):
+            cache.check_integrity(slot, prefix_length=2, step=step + 1, beams=3)
+    assert given_out == list(range(7, 22))
+    assert reach == [[10, 10], [11, 13], [12, 16], [13, 19], [14, 22]]
+
+
 def test_the_engine_takes_no_window_before_it_has_a_slot() -> None:
     """Five thousand windows through 40 slots: never more than 40 are taken and not yet returned."""
     slots, outstanding, most = 40, 0, 0

@@ -58,46 +58,64 @@ def assert_next_tokens(model: TreeModel, prefix: Path, paths: Sequence[Path], an
 def test_the_search_is_the_same_and_states_are_of_every_beam_above_the_frontier(model, options, tasks, slots) -> None:  # type: ignore[no-untyped-def]
     if options.policy.top_k is not None and options.policy.top_k > model.vocab_size:
         options = replace(options, policy=replace(options.policy, top_k=model.vocab_size))
-    plain = searched(model, tasks, options, slots)
-    kept = searched(model, tasks, replace(options, keep_states=True), slots)
-    for task, before, after in zip(tasks, plain, kept, strict=True):
-        assert before.states is None
-        assert after.bounds == before.bounds
-        assert after.token_evals == before.token_evals
-        states, frontier = after.states, after.frontier
-        assert states is not None
-        assert frontier is not None
-        assert all(tensor.shape[:2] == (1, len(states)) for tensors in states.stored.values() for tensor in tensors)
-        paths = [states.beams.path(beam) for beam in range(len(states.entries))]
-        assert len(set(paths)) == len(set(states.entries.tolist())) == len(paths)
-        assert states.entries[0] == len(task.prefix_ids) - 1
-        assert states.entries.max() < len(states)
-        assert set(range(task.chain_tokens, len(states))) <= set(states.entries.tolist()), "nothing is stored in vain"
-        for path, entry in zip(paths, states.entries.tolist(), strict=True):
-            is_on_chain = path == task.suffix_ids[: len(path)]
-            assert (entry == len(task.prefix_ids) + len(path) - 1) if is_on_chain else entry >= task.chain_tokens
-        above = {node.token_ids[:depth] for node in frontier for depth in range(len(node.token_ids))}
-        assert above <= set(paths)
+    plain = searched(model, [replace(task, wants_states=False) for task in tasks], options, slots)
+    some = searched(model, tasks, options, slots)
+    every = searched(model, tasks, replace(options, keep_states=True), slots)
+    assert all(before.states is None for before in plain)
+    for task, before, mixed, after in zip(tasks, plain, some, every, strict=True):
+        assert after.states is not None
+        assert (mixed.states is not None) == task.wants_states
+        assert_same_search(before, mixed)
+        assert_same_search(before, after)
+        for outcome in (mixed, after) if task.wants_states else (after,):
+            assert_states_of_every_beam(task, outcome)
+
+
+def assert_same_search(left: SearchOutcome, right: SearchOutcome) -> None:
+    """The same numbers, and the same nodes in the same order: what is sampled depends on it."""
+    assert left.bounds == right.bounds
+    assert left.token_evals == right.token_evals
+    assert left.frontier is not None
+    assert right.frontier is not None
+    assert list(left.frontier) == list(right.frontier)
+    for ours, theirs in zip(left.frontier.beams, right.frontier.beams, strict=True):
+        assert (ours == theirs).all()
+
+
+def assert_states_of_every_beam(task: SearchTask, outcome: SearchOutcome) -> None:
+    states, frontier = outcome.states, outcome.frontier
+    assert states is not None
+    assert frontier is not None
+    assert all(tensor.shape[:2] == (1, len(states)) for tensors in states.stored.values() for tensor in tensors)
+    paths = [states.beams.path(beam) for beam in range(len(states.entries))]
+    assert len(set(paths)) == len(set(states.entries.tolist())) == len(paths)
+    assert states.entries[0] == len(task.prefix_ids) - 1
+    assert states.entries.max() < len(states)
+    assert set(range(task.chain_tokens, len(states))) <= set(states.entries.tolist()), "nothing is stored in vain"
+    for path, entry in zip(paths, states.entries.tolist(), strict=True):
+        is_on_chain = path == task.suffix_ids[: len(path)]
+        assert (entry == len(task.prefix_ids) + len(path) - 1) if is_on_chain else entry >= task.chain_tokens
+    above = {node.token_ids[:depth] for node in frontier for depth in range(len(node.token_ids))}
+    assert above <= set(paths)
 
 
 @settings(max_examples=40, deadline=None)
-@given(model=models, tasks=task_lists())
-def test_going_on_from_the_frontier_costs_one_evaluation_a_node(model, tasks) -> None:  # type: ignore[no-untyped-def]
-    outcomes = searched(model, tasks, KEPT, 2)
+@given(model=models, tasks=task_lists(), options=st.sampled_from([PLAIN, KEPT]), slots=st.integers(1, 4))
+def test_going_on_from_the_frontier_costs_one_evaluation_a_node_with_states(model, tasks, options, slots) -> None:  # type: ignore[no-untyped-def]
+    outcomes = searched(model, tasks, options, slots)
     frontiers = [[node.token_ids for node in outcome.frontier or ()] for outcome in outcomes]
-    for has_states in (True, False):
-        asked = [
-            ExploreTask(task.key, task.prefix_ids, ask(outcome, paths), outcome.states if has_states else None)
-            for task, outcome, paths in zip(tasks, outcomes, frontiers, strict=True)
-        ]
-        found = answers(model, KEPT.policy, asked)
-        for task, paths in zip(tasks, frontiers, strict=True):
-            answer = found[task.key]
-            assert_next_tokens(model, task.prefix_ids, paths, answer, 1e-9)
-            everything = len({path[:depth] for path in paths for depth in range(1, len(path) + 1)})
-            assert answer.token_evals == (
-                len(set(paths)) if has_states else bool(paths) * len(task.prefix_ids) + everything
-            )
+    asked = [
+        ExploreTask(task.key, task.prefix_ids, ask(outcome, paths), outcome.states)
+        for task, outcome, paths in zip(tasks, outcomes, frontiers, strict=True)
+    ]
+    found = answers(model, options.policy, asked)
+    for task, outcome, paths in zip(tasks, outcomes, frontiers, strict=True):
+        answer = found[task.key]
+        assert_next_tokens(model, task.prefix_ids, paths, answer, 1e-9)
+        everything = len({path[:depth] for path in paths for depth in range(1, len(path) + 1)})
+        assert answer.token_evals == (
+            bool(paths) * len(task.prefix_ids) + everything if outcome.states is None else len(set(paths))
+        )
 
 
 @settings(max_examples=60, deadline=None)
@@ -127,7 +145,9 @@ def test_states_of_beams_that_died_survive_a_move_too(seed: int) -> None:
     model = TableModel.random(seed, vocab_size=4, spread=2.0)
     tasks = [SearchTask(place, (place % 4, 1), (3, 1, 2, 0, 1, 2)[: 2 + place % 5]) for place in range(12)]
     options = replace(KEPT, beam_width=2, negligible=0.1)
-    for task, outcome in zip(tasks, searched(model, tasks, options, 6), strict=True):
+    mixed = [replace(task, wants_states=task.key % 3 > 0) for task in tasks]
+    outcomes = searched(model, tasks, options, 6) + searched(model, mixed, replace(options, keep_states=False), 6)
+    for task, outcome in zip(tasks * 2, outcomes, strict=True):
         paths = [node.token_ids for node in outcome.frontier or ()]
         asked = ExploreTask(task.key, task.prefix_ids, ask(outcome, paths), outcome.states)
         answer = answers(model, options.policy, [asked])[task.key]

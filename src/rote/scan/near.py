@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from rote.models.base import TreeModel
 from rote.scan.measured import Measured
 from rote.scan.options import RunConfig
+from rote.scan.screen import is_sampled
 from rote.search.base import SearchOutcome, SearchTask
 from rote.search.engine import Engine
 from rote.search.sizing import choose_slots
@@ -73,7 +74,29 @@ class SearchStage:
         self._in_flight[self._count] = item
         probs = item.score.target_probs if self._options.rank_by == "rating" else None
         window = item.window
-        return SearchTask(self._count, window.prefix_ids, window.suffix_ids, probs, item.chain, window.window_id)
+        return SearchTask(
+            self._count,
+            window.prefix_ids,
+            window.suffix_ids,
+            probs,
+            item.chain,
+            window.window_id,
+            wants_states=self._is_gone_on_from(item),
+        )
+
+    def _is_gone_on_from(self, item: Measured) -> bool:
+        """Whether a window of the screen's audit will be sampled, on a device that takes long to evaluate it again: a GPU
+        evaluates a hundred windows in a moment and has better use for the memory. Only how many samples these windows
+        get does not depend on what was evaluated; others must get as many on every device."""
+        config, window_id = self._config, item.window.window_id
+        if self._model.device.type != "cpu" or config.estimate == "none" or not self._is_below_floor(item):
+            return False
+        assert item.rating is not None
+        return config.estimate == "all" or is_sampled(config, window_id, item.rating)
+
+    def _is_below_floor(self, item: Measured) -> bool:
+        assert item.rating is not None
+        return self._config.screen != "off" and item.rating < self._config.screen_floor
 
     def _settled(self, outcomes: Iterable[SearchOutcome]) -> Iterator[Measured]:
         for outcome in outcomes:
@@ -92,7 +115,7 @@ class SearchStage:
             stop_step=outcome.stop_step,
             token_evals=outcome.token_evals,
             rating=item.rating,
-            was_rated_below_floor=self._config.screen != "off" and item.rating < self._config.screen_floor,
+            was_rated_below_floor=self._is_below_floor(item),
             outcome=outcome,
         )
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 import torch
 
@@ -13,8 +14,9 @@ from rote.search.rating import rating_table
 from rote.search.scheduler import Slot
 
 
-def checked_tasks(tasks: Iterable[SearchTask], limits: Limits) -> Iterator[SearchTask]:
-    """The tasks as they come; one that does not fit the limits is an error that names it."""
+def checked_tasks(tasks: Iterable[SearchTask], options: SearchOptions, limits: Limits) -> Iterator[SearchTask]:
+    """The tasks as they come, all wanting their states where the options say so; one that does not fit the limits is an
+    error that names it."""
     for task in tasks:
         prefix, suffix = len(task.prefix_ids), len(task.suffix_ids)
         if not 1 <= prefix <= limits.prefix_tokens or not 1 <= suffix <= limits.suffix_tokens:
@@ -23,7 +25,8 @@ def checked_tasks(tasks: Iterable[SearchTask], limits: Limits) -> Iterator[Searc
                 f"{limits.prefix_tokens} + {limits.suffix_tokens} and needs at least 1 + 1."
             )
         assert task.target_probs is None or len(task.target_probs) == suffix, "one probability per suffix token"
-        yield task
+        assert options.record_frontier or not task.wants_states, "states are of use to a frontier only"
+        yield replace(task, wants_states=True) if options.keep_states else task
 
 
 def fresh_state(

@@ -41,7 +41,8 @@ class SearchOptions:
     record_frontier: bool
     """Return the banked nodes themselves, for estimates and refinement."""
     keep_states: bool
-    """Return with the frontier what the model computed above it, so that going on from it costs nothing twice."""
+    """Return with the frontier what the model computed above it, so that going on from it costs nothing twice: of every
+    window, not only of those whose tasks want it."""
 
     def __post_init__(self) -> None:
         if self.beam_width < 1:
@@ -92,6 +93,8 @@ class SearchTask:
     """Prefix and target, evaluated; without it the engine evaluates them when the window is admitted."""
     name: str = ""
     """What to call the window when something is wrong with it."""
+    wants_states: bool = False
+    """Whether somebody will go on from this search, and wants what the model computed above its frontier."""
 
     @property
     def pair(self) -> TokenPair:

@@ -4,7 +4,7 @@ A slot's memory is append-only in spirit: the chain (prefix and target), then on
 Each lane's ancestry is a row of booleans over entries. The verbatim lane walks along the chain and needs no entries of
 its own. An entry beyond the chain that no live lane descends from is free and is given out again, lowest first, so that
 the part of the memory in use stays short. Nothing is ever copied or reordered. Where somebody will go on from the
-search, nothing is given out again: entries are then in the order in which beams were evaluated.
+search of a window, its slot gives nothing out again: entries are then in the order in which beams were evaluated.
 """
 
 import torch
@@ -14,15 +14,13 @@ from torch import Tensor
 class TreeCache:
     """Ancestry of every lane of every slot. Entry numbers are places in the session's memory of that slot."""
 
-    def __init__(self, slots: int, lanes: int, entries: int, device: torch.device, *, keeps_all: bool = False) -> None:
+    def __init__(self, slots: int, lanes: int, entries: int, device: torch.device) -> None:
         self.ancestry = torch.zeros(slots, lanes, entries, dtype=torch.bool, device=device)
         self.entry_positions = torch.zeros(slots, entries, dtype=torch.int64, device=device)
         self.own_entry = torch.zeros(slots, lanes, dtype=torch.int64, device=device)
         self._order = torch.arange(entries, device=device)
-        self._keeps_all = keeps_all
-        self._chain_end = torch.zeros(slots, dtype=torch.int64, device=device)
-        self._next = torch.zeros(slots, dtype=torch.int64, device=device)
-        """The first entry never given out, where all are kept."""
+        self._held = torch.zeros(slots, dtype=torch.int64, device=device)
+        """Entries from the first on that are not given out again: the chain and, where all are kept, every beam's."""
 
     @staticmethod
     def worst_case_entries(prefix_tokens: int, suffix_tokens: int, lanes: int) -> int:
@@ -34,11 +32,13 @@ class TreeCache:
         self.ancestry.index_fill_(0, slots, False)
         self.ancestry[slots, 0] = self._order < prefix_lengths[:, None]
         self.entry_positions[slots] = self._order
-        self._chain_end[slots] = chain_lengths
-        self._next[slots] = chain_lengths
+        self._held[slots] = chain_lengths
 
-    def branch(self, parents: Tensor, alive: Tensor, is_verbatim: Tensor, positions: Tensor) -> Tensor:
+    def branch(
+        self, parents: Tensor, alive: Tensor, is_verbatim: Tensor, positions: Tensor, *, keeps_all: Tensor | None = None
+    ) -> Tensor:
         """Each live lane of the first slots now continues `parents` with a node of its own at `positions` [slots].
+        `keeps_all` [slots], 0 or 1: the slots that give no entry out again; None if every slot does.
 
         Returns, per slot, one past the highest entry in use.
         """
@@ -46,7 +46,7 @@ class TreeCache:
         ancestry = self.ancestry[:count].gather(1, parents[..., None].expand(-1, -1, self.ancestry.shape[2]))
         ancestry &= alive[..., None]
         lanes = torch.arange(parents.shape[1], device=parents.device)
-        free = self._never_used(lanes, alive & ~is_verbatim) if self._keeps_all else self._lowest_free(ancestry, lanes)
+        free = self._lowest_free(ancestry, lanes)
         # The verbatim node at position p is entry p of the chain. Others: lane q takes the q-th free entry.
         own = torch.where(is_verbatim, positions[:, None], free)
         slots = torch.arange(count, device=parents.device)[:, None]
@@ -58,24 +58,21 @@ class TreeCache:
             1, own, torch.where(alive, positions[:, None], held)
         )
         reach = (ancestry.any(1) * (self._order + 1)).amax(-1)
-        # Where all are kept, entries of beams that died are in use too: somebody will go on from them.
-        return torch.maximum(reach, self._next[:count]) if self._keeps_all else reach
+        if keeps_all is None:
+            return reach
+        # Lanes to be evaluated come first, so theirs are the lowest free entries.
+        self._held[:count] += (alive & ~is_verbatim).sum(-1) * keeps_all
+        # Entries of beams that died are in use too: somebody will go on from them.
+        return torch.maximum(reach, self._held[:count] * keeps_all)
 
     def _lowest_free(self, ancestry: Tensor, lanes: Tensor) -> Tensor:
-        """Per slot the lowest entries beyond the chain that no lane descends from, one per lane: a stable sort of
+        """Per slot the lowest entries that are not held and no lane descends from, one per lane: a stable sort of
         booleans puts free ones first."""
-        is_taken = ancestry.any(1) | (self._order < self._chain_end[: len(ancestry), None])
+        is_taken = ancestry.any(1) | (self._order < self._held[: len(ancestry), None])
         return is_taken.to(torch.uint8).sort(dim=-1, stable=True).indices[:, : len(lanes)]
 
-    def _never_used(self, lanes: Tensor, is_evaluated: Tensor) -> Tensor:
-        """The next entries, one per lane to be evaluated; these lanes come first, the others take none."""
-        count = len(is_evaluated)
-        fresh = self._next[:count, None] + lanes
-        self._next[:count] += is_evaluated.sum(-1)
-        return fresh
-
     def move(self, source: int, target: int) -> None:
-        for tensor in (self.ancestry, self.entry_positions, self.own_entry, self._chain_end, self._next):
+        for tensor in (self.ancestry, self.entry_positions, self.own_entry, self._held):
             tensor[target] = tensor[source]
 
     def check_integrity(self, slot: int, *, prefix_length: int, step: int, beams: int) -> None:

@@ -58,7 +58,7 @@ class Engine:
 
     def put(self, tasks: Iterable[SearchTask]) -> None:
         """More windows to search; each takes a slot as soon as one is free."""
-        self._queue.put(checked_tasks(tasks, self.limits))
+        self._queue.put(checked_tasks(tasks, self.options, self.limits))
 
     @torch.inference_mode()
     def step(self) -> Iterator[SearchOutcome]:

@@ -49,7 +49,7 @@ class Stream:
         self.device = setup.model.device
         limits, lanes = setup.limits, setup.options.lanes
         most_entries = TreeCache.worst_case_entries(limits.prefix_tokens, limits.suffix_tokens, lanes)
-        self.cache = TreeCache(slots, lanes, most_entries, self.device, keeps_all=setup.options.keep_states)
+        self.cache = TreeCache(slots, lanes, most_entries, self.device)
         self.shapes = Shapes.of(setup.model, Shape(slots, lanes, most_entries))
         self.session: TreeSession = setup.model.open_tree(
             slots, self.shapes.rounded_entries(first_entries), longest=limits.prefix_tokens + limits.suffix_tokens
@@ -91,8 +91,10 @@ class Stream:
         records = [self.frontiers[place] for place in finishing]
         stopped, going = self._read(set(finishing), *arrived) if (arrived := tallies.wait()) else ([], [])
         arrived_finals = finals.wait()
-        goes_ahead = not self.options.keep_states and len(self.scheduler.queue) >= len(finishing) + len(stopped)
-        failure = self._go_ahead([*finishing, *(place for place, _, _ in stopped)]) if goes_ahead else None
+        ended = [*finishing, *(place for place, _, _ in stopped)]
+        is_needed = any(self.scheduler.active[place].task.wants_states for place in ended)
+        goes_ahead = not is_needed and len(self.scheduler.queue) >= len(ended)
+        failure = self._go_ahead(ended) if goes_ahead else None
         for record in going:
             record.write()
         done = outcome.finished(outcome.Finals(*arrived_finals), slots, self.options, records) if finishing else []
@@ -101,7 +103,7 @@ class Stream:
             named = slot.task.name or slot.task.key
             require_numbers(result.unlisted, self.setup.model.dtype, what=f"continuations of window {named}")
             # One at a time: states are large, and whoever takes them may use them before the next.
-            complete = replace(result, states=self._states(place, result)) if self.options.keep_states else result
+            complete = replace(result, states=self._states(place, result)) if slot.task.wants_states else result
             if not goes_ahead:
                 self.scheduler.retire([place])
             yield complete
@@ -162,9 +164,12 @@ class Stream:
             eos_ids=self.setup.eos_ids,
             children=self.setup.children,
         )
-        (lengths,) = self._to_device(np.array([len(slot.task.prefix_ids) for slot in active]))
+        keeps_all = np.array([slot.task.wants_states for slot in active])
+        lengths, keeps = self._to_device(np.array([len(slot.task.prefix_ids) for slot in active]), keeps_all)
         positions = lengths + advanced.state.step - 1
-        reach = self.cache.branch(advanced.parents, advanced.alive, advanced.state.is_verbatim, positions)
+        asked = keeps if keeps_all.any() else None
+        is_verbatim = advanced.state.is_verbatim
+        reach = self.cache.branch(advanced.parents, advanced.alive, is_verbatim, positions, keeps_all=asked)
         self.state.follow(count, advanced.state)
         table = outcome.tally(advanced, reach)
         return (table, *Banked.of(advanced)) if self.options.record_frontier else (table,)
