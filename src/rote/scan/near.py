@@ -3,10 +3,12 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+import torch
+
 from rote.models.base import TreeModel
 from rote.scan.measured import Measured
 from rote.scan.options import RunConfig
-from rote.scan.screen import is_sampled
+from rote.scan.screen import is_below_floor, is_sampled
 from rote.search.base import SearchOutcome, SearchTask
 from rote.search.engine import Engine
 from rote.search.sizing import choose_slots
@@ -81,22 +83,8 @@ class SearchStage:
             probs,
             item.chain,
             window.window_id,
-            wants_states=self._is_gone_on_from(item),
+            wants_states=hands_over(item, self._config, self._model.device),
         )
-
-    def _is_gone_on_from(self, item: Measured) -> bool:
-        """Whether a window of the screen's audit will be sampled, on a device that takes long to evaluate it again: a GPU
-        evaluates a hundred windows in a moment and has better use for the memory. Only how many samples these windows
-        get does not depend on what was evaluated; others must get as many on every device."""
-        config, window_id = self._config, item.window.window_id
-        if self._model.device.type != "cpu" or config.estimate == "none" or not self._is_below_floor(item):
-            return False
-        assert item.rating is not None
-        return config.estimate == "all" or is_sampled(config, window_id, item.rating)
-
-    def _is_below_floor(self, item: Measured) -> bool:
-        assert item.rating is not None
-        return self._config.screen != "off" and item.rating < self._config.screen_floor
 
     def _settled(self, outcomes: Iterable[SearchOutcome]) -> Iterator[Measured]:
         for outcome in outcomes:
@@ -115,7 +103,7 @@ class SearchStage:
             stop_step=outcome.stop_step,
             token_evals=outcome.token_evals,
             rating=item.rating,
-            was_rated_below_floor=self._is_below_floor(item),
+            was_rated_below_floor=is_below_floor(self._config, item.rating),
             outcome=outcome,
         )
 
@@ -134,6 +122,20 @@ class SearchStage:
             was_rated_below_floor=True,
             outcome=None,
         )
+
+
+def hands_over(item: Measured, config: RunConfig, device: torch.device) -> bool:
+    """Whether the search of a window hands what it computed over to its samples, where it does not anyway
+    (`goes_on_long`): on a CPU, if the window is below the screen's floor and will be sampled. A GPU evaluates a hundred
+    windows again in a moment and has better use for the memory.
+
+    These windows get a fixed number of samples. How many others get depends on what their pilot evaluates, and must be
+    the same on every device.
+    """
+    assert item.rating is not None
+    if device.type != "cpu" or config.estimate == "none" or not is_below_floor(config, item.rating):
+        return False
+    return config.estimate == "all" or is_sampled(config, item.window.window_id, item.rating)
 
 
 def with_verbatim(bounds: Bounds, p_verbatim: float, p_upper: float | None = None) -> Bounds:

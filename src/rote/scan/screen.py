@@ -72,6 +72,11 @@ def with_sample(config: RunConfig, windows: int) -> RunConfig:
     return replace(config, screen_sampled=1.0 if is_small else SAMPLED / windows)
 
 
+def is_below_floor(config: RunConfig, rating: float) -> bool:
+    """Whether the screen would keep a window of this rating from the search; without a screen, none."""
+    return config.screen != "off" and rating < config.screen_floor
+
+
 def is_sampled(config: RunConfig, window_id: str, rating: float) -> bool:
     """Whether an audited window is among those that are sampled if their search does not decide them. Depends on its
     key alone, not on what was found."""
