@@ -38,7 +38,8 @@ FEW_WINDOWS = 8
 MOST_WINDOWS = 64
 MEMORY_SHARE = 0.5
 """Share of a device's free memory that explorations may take."""
-FIRST_ENTRIES = 512
+FIRST_ENTRIES = 1024
+"""Entries a CPU begins with: what the default samples of a window take. Those that are not used cost it nothing."""
 
 
 class Room(NamedTuple):

@@ -28,6 +28,8 @@ from rote.types import StopReason, Verdict
 
 BATCH_WINDOWS = 64
 """Searched windows held back at once; each holds its frontier (some megabytes) until it is processed."""
+CPU_BATCH_WINDOWS = 32
+"""The same on a CPU, which explores few windows at once and gains nothing from more that wait."""
 EVALS_PER_TICKET = 4
 """What a ticket costs on text that is not memorized, where most die early and share their first tokens."""
 FEWEST_EVALS = 64
@@ -38,8 +40,9 @@ HELD_SHARE = 0.05
 class AfterSearch:
     """Collects searched windows as they come and processes them in batches, so that they share forwards."""
 
-    def __init__(self, model: TreeModel, config: RunConfig, *, batch_windows: int = BATCH_WINDOWS) -> None:
-        self._config, self._batch, self._eos_ids = config, batch_windows, model.eos_ids
+    def __init__(self, model: TreeModel, config: RunConfig, *, batch_windows: int | None = None) -> None:
+        self._config, self._eos_ids = config, model.eos_ids
+        self._batch = batch_windows or (CPU_BATCH_WINDOWS if model.device.type == "cpu" else BATCH_WINDOWS)
         self._explorers = Explorers(model, config)
         self._waiting: list[Measured] = []
         self._held = 0
