@@ -42,11 +42,11 @@ class Layout:
         self._hidden_by_slot: dict[int | None, list[Tensor]] = {}
         self.live_counts = [count for count in batch.beam_counts if count]
         self.live_reaches = [
-            (slot, reach)
-            for slot, (count, reach) in enumerate(zip(batch.beam_counts, batch.reaches, strict=bool(batch.reaches)))
+            (row, reach)
+            for row, (count, reach) in enumerate(zip(batch.beam_counts, batch.reaches, strict=bool(batch.reaches)))
             if count
         ]
-        """(slot, entries in use) of every slot with beams, where the batch says it."""
+        """(row, entries in use) of every slot with beams, where the batch says it."""
         self.longest_chain = max(batch.prefix_lengths, default=0)
         self.chains_are_even = len(set(batch.prefix_lengths)) <= 1
         if not self.chains_are_even:
@@ -124,10 +124,16 @@ class Layout:
         if window not in self._hidden_by_slot:
             hidden = self.hidden(window, dtype)
             self._hidden_by_slot[window] = [
-                hidden[slot, 0, :count, :reach]
-                for count, (slot, reach) in zip(self.live_counts, self.live_reaches, strict=True)
+                hidden[row, 0, :count, :reach]
+                for count, (row, reach) in zip(self.live_counts, self.live_reaches, strict=True)
             ]
         return self._hidden_by_slot[window]
+
+    @cached_property
+    def slot_of_row(self) -> list[int]:
+        """The slot of every row of the ancestry, on the host: a CPU need not wait for it."""
+        rows = self.batch.rows
+        return list(range(self.slots)) if rows is None else rows.tolist()
 
     def chain_hidden(self, window: int | None, dtype: torch.dtype) -> Tensor:
         """The same for chains, causal. [1, 1, longest chain, longest chain]."""
@@ -192,10 +198,12 @@ class AttentionStyle:
         if groups > 1:
             query = query.reshape(key.shape[0], groups * length, -1)
             hidden = hidden.repeat(groups, 1)
-        scores = torch.bmm(query * self.scale(query), key.transpose(1, 2))
-        if self.softcap is not None:
-            scores = self._capped(scores)
-        mixed = torch.bmm(scores.add_(hidden).softmax(-1), value)
+        if self.softcap is None:
+            # Scaled and hidden by the product itself: two threads meet after every operation.
+            scores = torch.baddbmm(hidden, query, key.transpose(1, 2), alpha=self.scale(query))
+        else:
+            scores = self._capped(torch.bmm(query * self.scale(query), key.transpose(1, 2))).add_(hidden)
+        mixed = torch.bmm(scores.softmax(-1), value)
         return mixed if groups == 1 else mixed.reshape(heads, length, -1)
 
     def scale(self, query: Tensor) -> float:
@@ -222,12 +230,15 @@ def _in_use(memory: Tensor, layout: Layout) -> Tensor:
     return memory[slots[:, None], columns]
 
 
-def _in_use_by_slot(memory: Tensor, row: int, reach: int, layout: Layout) -> Tensor:
-    """The same for the slot of one row. [heads, columns, width]"""
-    columns, rows = layout.batch.columns, layout.batch.rows
-    held = memory[row if rows is None else rows[row]]
-    own = held[:reach] if columns is None else held.index_select(0, columns[row, :reach])
-    return own.transpose(0, 1)
+def _in_use_by_slot(memory: Tensor, layout: Layout) -> list[Tensor]:
+    """The same for every row with beams, as far as it is in use. [heads, columns, width] each"""
+    columns, slots = layout.batch.columns, layout.slot_of_row
+    if columns is None:
+        held = memory.transpose(1, 2).unbind(0)  # of all slots at once: Python takes its time for each
+        return [held[slots[row]].narrow(1, 0, reach) for row, reach in layout.live_reaches]
+    return [
+        memory[slots[row]].index_select(0, columns[row, :reach]).transpose(0, 1) for row, reach in layout.live_reaches
+    ]
 
 
 def attend_beams(query: Tensor, keys: Tensor, values: Tensor, layout: Layout, style: AttentionStyle) -> Tensor:
@@ -243,12 +254,10 @@ def attend_beams(query: Tensor, keys: Tensor, values: Tensor, layout: Layout, st
 def _attend_slot_by_slot(query: Tensor, keys: Tensor, values: Tensor, layout: Layout, style: AttentionStyle) -> Tensor:
     """Each slot over its own live lanes and entries: a CPU would pay for every padded one."""
     own = torch.split_with_sizes(query, layout.live_counts, 1)
+    key_of, value_of = (_in_use_by_slot(memory, layout) for memory in (keys, values))
     hidden = layout.hidden_by_slot(style.window, query.dtype)
-    parts = []
-    for place, (slot, reach) in enumerate(layout.live_reaches):
-        key, value = (_in_use_by_slot(memory, slot, reach, layout) for memory in (keys, values))
-        parts.append(style.attend_plainly(own[place], key, value, hidden[place]))
-    return torch.cat(parts, 1).transpose(0, 1)
+    mixed = [style.attend_plainly(*each) for each in zip(own, key_of, value_of, hidden, strict=True)]
+    return torch.cat(mixed, 1).transpose(0, 1)
 
 
 def _attend_rectangle(query: Tensor, keys: Tensor, values: Tensor, layout: Layout, style: AttentionStyle) -> Tensor:
