@@ -94,6 +94,10 @@ def main() -> None:
         for rows, columns in ((False, False), (True, False), (False, True)):
             batch = make_batch(120, 20, 640, share=0.02, memory_entries=768, rows=rows, columns=columns)
             print(json.dumps(compare(heads, key_heads, width, batch, 768, torch.bfloat16)), flush=True)
+    # More lanes than bits in a word, and groups of heads that put the lanes of one program into two words.
+    batch = make_batch(12, 128, 640, share=0.05, memory_entries=768)
+    for heads, key_heads in ((8, 8), (6, 2), (28, 4), (40, 8)):
+        print(json.dumps(compare(heads, key_heads, 64, batch, 768, torch.bfloat16)), flush=True)
     batch = make_batch(500, 1, 120, share=0.5, memory_entries=150, rows=True)
     print(json.dumps(compare(32, 32, 128, batch, 150, torch.bfloat16)), flush=True)
 

@@ -20,7 +20,7 @@ from rote.models.hf_attention import Layout
 from rote.models.hf_compile import compile_layers
 from rote.models.hf_graphs import FEW, MOST, STEP, RecordedLayout, RecordedSteps, Size, _Recorded, size_of
 from rote.models.hf_tree import TreeSessionHF
-from rote.models.tree_attention import Packing, Seen
+from rote.models.tree_attention import WORD, Packing, Seen
 from rote.scan.options import RunConfig
 from rote.scan.pipeline import Pipeline
 from rote.types import Split, Window
@@ -100,7 +100,7 @@ def test_a_recorded_layout_says_what_the_batch_says_and_the_rest_is_written_wher
         for row in range(count):
             live = int(expected.counts[row])
             assert seen.columns[row, :live].tolist() == expected.columns[row, :live].tolist()
-            assert seen.sees[row, 0, :live].all()
+            assert (seen.bits[row, 0, :live] == 1).all()
 
 
 def test_steps_without_chains_are_recorded_by_token_while_they_are_few() -> None:
@@ -158,8 +158,9 @@ def slow_attention(
     groups = query.shape[0] // keys.shape[2]
     for row, count in enumerate(packing.counts.tolist()):
         live, slot = int(seen.counts[row]), int(packing.slots[row])
-        for place in range(int(packing.starts[row]), int(packing.starts[row]) + count):
-            sees = seen.sees[row, int(packing.lanes[place]), :live]
+        for lane in range(count):
+            place = int(packing.starts[row]) + lane
+            sees = seen.bits[row, lane // WORD, :live] >> lane % WORD & 1 == 1
             entries = seen.columns[row, :live][sees]
             for head in range(query.shape[0]):
                 key, value = keys[slot, entries, head // groups], values[slot, entries, head // groups]

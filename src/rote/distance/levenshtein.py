@@ -39,8 +39,9 @@ class Levenshtein:
     def pad(self, suffixes: list[tuple[int, ...]], length: int, device: torch.device) -> Tensor:
         margin = self.half_width + 1
         padded = torch.full((len(suffixes), length + 2 * margin), -1, dtype=torch.int64)
+        filled = padded.numpy()
         for row, suffix in enumerate(suffixes):
-            padded[row, margin : margin + len(suffix)] = torch.tensor(suffix)
+            filled[row, margin : margin + len(suffix)] = suffix
         return padded.to(device)
 
     def advance(self, state: Tensor, tokens: Tensor, *, padded: Tensor, step: Tensor, length: Tensor) -> Advanced:

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from rote.models.hf_identity import ModelIdentity
 from rote.models.scoring import WindowScores
+from rote.models.tree_attention import Seen
 from rote.policy import Policy
 from rote.types import BosRule, Encoding
 
@@ -72,6 +73,7 @@ class TreeBatch:
     columns: Tensor | None = None  # [slots, entries in use] int64: the entry that each column is about
     rows: Tensor | None = None  # [rows] int64: the slot that each row of `ancestry` is about
     row_of: Tensor | None = None  # [beam queries] int64: the row of each, given with `rows`
+    live: Seen | None = None  # what `ancestry` says, listed for a GPU's kernel, where somebody has done so already
 
     def __post_init__(self) -> None:
         assert (self.rows is None) == (self.row_of is None), "rows of slots and of beams go together"
@@ -89,7 +91,7 @@ class TreeBatch:
         """The same forward with its tensors on `device`."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         moved = {name: value.to(device, non_blocking=True) for name, value in values.items() if torch.is_tensor(value)}
-        return replace(self, **moved)  # type: ignore[arg-type]
+        return replace(self, **moved, live=None)  # type: ignore[arg-type]
 
 
 Stored = Mapping[int, tuple[Tensor, ...]]

@@ -103,6 +103,8 @@ class Layout:
 
     def live_entries(self, window: int | None) -> tree_attention.Seen:
         """The entries that some lane looks at, for the kernel; once for all layers."""
+        if window is None and self.batch.live is not None:
+            return self.batch.live
         if window not in self._live:
             self._live[window] = tree_attention.live_entries(self.sees(window), self.batch.columns)
         return self._live[window]
@@ -117,7 +119,7 @@ class Layout:
         )
         starts, there, order = torch.split_with_sizes(packed, [len(counts)] * 3)
         longest = max(self.batch.beam_counts)
-        return tree_attention.Packing(starts, there, order if slots is None else slots, self.batch.lanes, longest)
+        return tree_attention.Packing(starts, there, order if slots is None else slots, longest)
 
     def hidden_by_slot(self, window: int | None, dtype: torch.dtype) -> list[Tensor]:
         """The same, cut to the live lanes and entries of every slot with beams. [lanes, entries] each."""

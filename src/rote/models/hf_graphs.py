@@ -17,7 +17,7 @@ from torch import Tensor
 
 from rote.models.base import TreeBatch
 from rote.models.hf_attention import Layout
-from rote.models.tree_attention import Packing, Seen, live_entries
+from rote.models.tree_attention import Packing, Seen, live_entries, words_for
 
 FEW = (32, 64, 128, 256, 384, 512)
 """Numbers of tokens that are recorded with a row for each token."""
@@ -53,18 +53,18 @@ class RecordedLayout(Layout):
     def __init__(self, batch: TreeBatch, size: Size, entries: int) -> None:
         device, self.batch = batch.slots.device, batch
         self.size, self.entries, self.beams = size, entries, size.tokens
-        self.tokens, self.positions, self._places, lanes = (
-            torch.zeros(size.tokens, dtype=torch.int64, device=device) for _ in range(4)
+        self.tokens, self.positions, self._places = (
+            torch.zeros(size.tokens, dtype=torch.int64, device=device) for _ in range(3)
         )
         starts, counts, slots, live = (torch.zeros(size.rows, dtype=torch.int64, device=device) for _ in range(4))
         width = -(-entries // ALIGNED) * ALIGNED
         self._seen = Seen(
-            torch.zeros(size.rows, width, dtype=torch.int64, device=device),
+            torch.zeros(size.rows, width, dtype=torch.int32, device=device),
             live,
-            torch.zeros(size.rows, size.lanes, width, dtype=torch.bool, device=device),
+            torch.zeros(size.rows, words_for(size.lanes), width, dtype=torch.int32, device=device),
         )
         self.order = torch.arange(size.tokens, device=device)
-        self.packing = Packing(starts, counts, slots, lanes, size.lanes)
+        self.packing = Packing(starts, counts, slots, size.lanes)
 
     def fill(self, layout: Layout) -> None:
         """Take over what a batch says."""
@@ -74,13 +74,13 @@ class RecordedLayout(Layout):
         self._places[:count].copy_(layout.rows(self.entries))
         self._places[count:].fill_(self.entries - 1)
         seen, packing = _by_token(layout) if self.size.lanes == 1 else (layout.live_entries(None), layout.packing)
-        for ours, theirs in zip(self.packing[:4], packing[:4], strict=True):
+        for ours, theirs in zip(self.packing[:3], packing[:3], strict=True):
             ours[: len(theirs)].copy_(theirs)
         self.packing.counts[len(packing.counts) :].zero_()
         rows, reach = seen.columns.shape
         self._seen.columns[:rows, :reach].copy_(seen.columns)
         self._seen.counts[:rows].copy_(seen.counts)
-        self._seen.sees[:rows, : seen.sees.shape[1], :reach].copy_(seen.sees)
+        self._seen.bits[:rows, : seen.bits.shape[1], :reach].copy_(seen.bits)
 
     def rows(self, entries: int) -> Tensor:
         return self._places
@@ -95,7 +95,7 @@ def _by_token(layout: Layout) -> tuple[Seen, Packing]:
     batch, rows = layout.batch, layout.beam_rows
     columns = None if batch.columns is None else batch.columns[rows]
     order = torch.arange(len(rows), device=rows.device)
-    packing = Packing(order, torch.ones_like(order), batch.slots, torch.zeros_like(order), 1)
+    packing = Packing(order, torch.ones_like(order), batch.slots, 1)
     return live_entries(layout.sees(None)[rows, batch.lanes][:, None], columns), packing
 
 

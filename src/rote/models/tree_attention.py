@@ -2,7 +2,9 @@
 
 A program serves one slot and one key-value head. It walks over the slot's live entries (those that some lane sees) in
 blocks and keeps a running softmax in float32. No key or value is padded, gathered or copied: live entries are addressed
-through a list of columns that is made once for all layers. `hf_attention` has the plain version, which judges this one.
+through a list of columns that is made once for all layers. Which query sees an entry is a bit of a word per entry: a
+byte for each pair would take as many loads as the keys and values do. `hf_attention` has the plain version, which
+judges this one.
 """
 
 import math
@@ -20,19 +22,20 @@ except ImportError:  # pragma: no cover: a machine without a GPU build of torch
 LARGEST_WIDTH = 256
 QUERY_BLOCKS = (16, 32)
 """Queries that a program may serve: few for greedy decoding, more for beams."""
-ENTRY_BLOCK = 64
-WARPS = 2
-STAGES = 2
+ENTRY_BLOCK = 32
+WARPS = 1
+STAGES = 3
+WORD = 32
 """The fastest of 108 combinations on an H200, for both kinds of work."""
 
 
 class Packing(NamedTuple):
-    """Where the queries of each row of the ancestry are, and which memory they look at; all on the device."""
+    """Where the queries of each row of the ancestry are, and which memory they look at; all on the device. The first
+    query of a row is lane 0, the next lane 1, and so on."""
 
     starts: Tensor  # [rows] int64: first packed query
     counts: Tensor  # [rows] int64
     slots: Tensor  # [rows] int64
-    lanes: Tensor  # [queries] int64: row of `sees` within the slot
     longest: int
     """Most queries of a slot."""
 
@@ -40,17 +43,30 @@ class Packing(NamedTuple):
 class Seen(NamedTuple):
     """The live entries of each row of the ancestry, packed to the front."""
 
-    columns: Tensor  # [rows, entries] int64: entries in the session's memory, live ones first
+    columns: Tensor  # [rows, entries] int32: entries in the session's memory, live ones first
     counts: Tensor  # [rows] int64: how many are live
-    sees: Tensor  # [rows, lanes, entries] bool, in the order of `columns`
+    bits: Tensor  # [rows, words, entries] int32, in the order of `columns`: bit b of word w is lane 32 w + b
 
 
 def live_entries(sees: Tensor, columns: Tensor | None) -> Seen:
     """What `sees` [rows, lanes, entries in use] is about: entry e, or `columns[:, e]` where that is given."""
-    is_live = sees.any(1)
+    bits = as_bits(sees)
+    is_live = (bits != 0).any(1)
     order = is_live.logical_not().to(torch.uint8).sort(dim=-1, stable=True).indices
-    packed = sees.gather(2, order[:, None].expand_as(sees))
-    return Seen(order if columns is None else columns.gather(1, order), is_live.sum(-1), packed)
+    packed = bits.gather(2, order[:, None].expand_as(bits))
+    found = order if columns is None else columns.gather(1, order)
+    return Seen(found.to(torch.int32), is_live.sum(-1), packed)
+
+
+def as_bits(sees: Tensor) -> Tensor:
+    """[rows, lanes, entries] bool → [rows, words, entries] int32"""
+    shifts = torch.arange(WORD, device=sees.device)[:, None]
+    words = [(part.long() << shifts[: part.shape[1]]).sum(1) for part in torch.split(sees, WORD, 1)]
+    return torch.stack(words, 1).to(torch.int32)  # a sum of 2³¹ or more becomes negative: the bits are the same
+
+
+def words_for(lanes: int) -> int:
+    return -(-lanes // WORD)
 
 
 def is_available(query: Tensor) -> bool:
@@ -79,21 +95,21 @@ def attend(query: Tensor, keys: Tensor, values: Tensor, seen: Seen, packing: Pac
         query,
         keys,
         values,
-        seen.sees.view(torch.uint8),
+        seen.bits,
         out,
         packing.starts,
         packing.counts,
         packing.slots,
-        packing.lanes,
         seen.columns,
         seen.counts,
         *query.stride(),
         *keys.stride(),
         *values.stride(),
-        *seen.sees.stride(),
+        *seen.bits.stride(),
         *out.stride(),
         seen.columns.stride(0),
         scale * math.log2(math.e),
+        seen.bits.shape[1],
         GROUPS=groups,
         WIDTH=width,
         VALUE_WIDTH=values.shape[-1],
@@ -112,15 +128,14 @@ def _define() -> Any:
 
     @triton.jit  # type: ignore[untyped-decorator]
     def kernel(  # type: ignore[no-untyped-def]
-        query_ptr, keys_ptr, values_ptr, sees_ptr, out_ptr, starts_ptr, counts_ptr, slots_ptr, lanes_ptr, columns_ptr,
-        live_ptr,
+        query_ptr, keys_ptr, values_ptr, bits_ptr, out_ptr, starts_ptr, counts_ptr, slots_ptr, columns_ptr, live_ptr,
         query_head, query_place, query_width,
         keys_slot, keys_entry, keys_head, keys_width,
         values_slot, values_entry, values_head, values_width,
-        sees_row, sees_lane, sees_entry,
+        bits_row, bits_word, bits_entry,
         out_place, out_head, out_width,
         columns_row,
-        scale,
+        scale, words,
         GROUPS: tl.constexpr, WIDTH: tl.constexpr, VALUE_WIDTH: tl.constexpr,
         QUERY_BLOCK: tl.constexpr, ENTRY_BLOCK: tl.constexpr, WIDTH_BLOCK: tl.constexpr, VALUE_BLOCK: tl.constexpr,
     ):  # fmt: skip
@@ -137,7 +152,8 @@ def _define() -> Any:
         is_query = queries < count * GROUPS
         places = start + queries // GROUPS
         heads = key_head * GROUPS + queries % GROUPS
-        lanes = tl.load(lanes_ptr + places, mask=is_query, other=0)
+        lanes = queries // GROUPS
+        first_word = first_query // GROUPS // 32
         wide = tl.arange(0, WIDTH_BLOCK)
         is_wide = wide < WIDTH
         value_wide = tl.arange(0, VALUE_BLOCK)
@@ -155,16 +171,17 @@ def _define() -> Any:
         own_keys = keys_ptr + slot * keys_slot + key_head * keys_head
         own_values = values_ptr + slot * values_slot + key_head * values_head
         own_columns = columns_ptr + row * columns_row
-        own_sees = sees_ptr + row * sees_row + lanes.to(tl.int32)[:, None] * sees_lane
+        own_bits = bits_ptr + row * bits_row + first_word * bits_word
         for first in range(0, live, ENTRY_BLOCK):
             places_live = first + tl.arange(0, ENTRY_BLOCK)
             is_live = places_live < live
-            entries = tl.load(own_columns + places_live, mask=is_live, other=0).to(tl.int32)
-            seen = tl.load(
-                own_sees + places_live[None, :] * sees_entry,
-                mask=is_query[:, None] & is_live[None, :],
-                other=0,
-            )
+            entries = tl.load(own_columns + places_live, mask=is_live, other=0)
+            word = tl.load(own_bits + places_live * bits_entry, mask=is_live, other=0)[None, :]
+            if QUERY_BLOCK % GROUPS:  # the lanes of a program may lie in two words
+                is_second = is_live & (first_word + 1 < words)
+                second = tl.load(own_bits + bits_word + places_live * bits_entry, mask=is_second, other=0)
+                word = tl.where((lanes // 32 > first_word)[:, None], second[None, :], word)
+            seen = (word >> (lanes % 32)[:, None]) & 1
             key = tl.load(
                 own_keys + entries[:, None] * keys_entry + wide[None, :] * keys_width,
                 mask=is_live[:, None] & is_wide[None, :],

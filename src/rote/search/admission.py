@@ -42,8 +42,9 @@ def fresh_state(
     is_verbatim[:, 0] = True
     target = torch.full((count, longest), -1, dtype=torch.int64)
     rating = torch.zeros(count, longest + 1 if options.rank_by == "rating" else 1, budget + 1).double()
+    filled = target.numpy()
     for row, slot in enumerate(slots):
-        target[row, : len(suffixes[row])] = torch.tensor(suffixes[row])
+        filled[row, : len(suffixes[row])] = suffixes[row]
         if options.rank_by == "rating" and slot.task.target_probs is not None:
             table = rating_table(slot.task.target_probs, budget)
             rating[row, : len(table)] = torch.from_numpy(table)

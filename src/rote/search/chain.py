@@ -33,7 +33,7 @@ class TokenPair(NamedTuple):
         return self.prefix_ids + self.suffix_ids[:-1]
 
 
-TAKEN_TOGETHER = 16
+TAKEN_TOGETHER = 32
 """Chains that are copied at once; for a moment their copy exists beside them."""
 
 
@@ -94,17 +94,6 @@ def evaluate_chains(
     flat = Kept(*(torch.cat(parts) for parts in zip(*kept, strict=True)))
     lengths = [len(pair.suffix_ids) for pair in pairs]
     return FirstForward(_padded(flat, lengths), _joined(scores) if policies else None)
-
-
-def take_over(
-    chains: Sequence[tuple[int, Chain]], session: TreeSession, known: Kept, *, entries: Callable[[int], int]
-) -> None:
-    """Slots of `session` begin with these chains, of as many `entries`, which others have evaluated; what the policy
-    keeps after their tokens is known."""
-    copy_states(chains, session, entries=entries)
-    for place, chain in chains:
-        for ours, kept in zip(known, chain.kept, strict=True):
-            ours[place, : len(kept)] = kept
 
 
 def copy_states(chains: Sequence[tuple[int, Chain]], session: TreeSession, *, entries: Callable[[int], int]) -> None:

@@ -5,10 +5,11 @@
 """
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from rote.distance.textbook import levenshtein_many
@@ -18,14 +19,13 @@ from rote.search.record import FrontierRecord
 from rote.search.scheduler import Slot
 from rote.types import Bounds, Continuation, StopReason
 
+COUNTS = 4
+"""The first numbers of a tally: living beams, whether the verbatim path is one, whether to stop, entries in use."""
+
 
 class Tally(NamedTuple):
-    """One slot after a step, as the host reads it."""
+    """One slot after a step, as the host reads it once its window has stopped."""
 
-    beams: float
-    has_verbatim: float
-    is_below_threshold: float
-    reach: float
     eos: float
     refuted: float
     bank: ByLeast
@@ -35,14 +35,14 @@ class Tally(NamedTuple):
     @classmethod
     def of(cls, row: list[float]) -> "Tally":
         """A row of the table that `tally` makes."""
-        beams, has_verbatim, is_below, reach, eos, refuted, *open_mass = row
+        eos, refuted, *open_mass = row[COUNTS:]
         third = len(open_mass) // 3
         bank, unlisted, left = (tuple(open_mass[first : first + third]) for first in (0, third, 2 * third))
-        return cls(beams, has_verbatim, is_below, reach, eos, refuted, bank, unlisted, left)
+        return cls(eos, refuted, bank, unlisted, left)
 
 
 def tally(advanced: Advance, reach: Tensor) -> Tensor:
-    """[slots, numbers in a `Tally`] float64; counts are far below 2⁵³, so nothing is rounded."""
+    """[slots, counts and numbers of a `Tally`] float64; counts are far below 2⁵³, so nothing is rounded."""
     state = advanced.state
     counts = [advanced.alive.sum(-1), state.is_verbatim.any(-1), advanced.is_below_threshold, reach]
     single = torch.stack([*(count.double() for count in counts), state.eos, state.refuted], -1)
@@ -88,12 +88,14 @@ def gather_finals(state: BeamState, accepted: Accepted, options: SearchOptions) 
 
 
 def stopped(
-    counted: Tally, state: BeamState, place: int, slot: Slot, options: SearchOptions, record: FrontierRecord
+    tallies: list[NDArray[Any]], place: int, slot: Slot, options: SearchOptions, record: FrontierRecord
 ) -> SearchOutcome:
-    """A window that ended before its last step: only upper bounds are certified."""
+    """A window that ended before its last step: only upper bounds are certified. `tallies` is the table of all slots
+    and, where frontiers are recorded, the fields of `Banked`."""
+    counted = Tally.of(tallies[0][place].tolist())
     if options.record_frontier:
-        left = slice(0, slot.beams)
-        record.leave(state.log_p[place, left].cpu().numpy(), state.least[place, left].cpu().numpy())
+        *_, log_p, least = (array[place, : slot.beams] for array in tallies)
+        record.leave(log_p, least)
     return SearchOutcome(
         key=slot.task.key,
         bounds=_bounds((0.0,) * (options.edit_budget + 1), counted.bank, counted.unlisted, counted.left),
@@ -112,40 +114,33 @@ def stopped(
     )
 
 
-def finished(
-    finals: Finals, slots: list[Slot], options: SearchOptions, records: list[FrontierRecord]
-) -> list[SearchOutcome]:
-    """Windows at their last step: every accepted child counts. `finals` is on the host by now."""
-    outcomes = []
-    for row, (slot, record) in enumerate(zip(slots, records, strict=True)):
-        eos, refuted, covered = finals.sums[row].tolist()
-        bank, unlisted = tuple(finals.bank[row].tolist()), tuple(finals.unlisted[row].tolist())
-        continuations = _continuations(finals, row, slot, options)
-        lower = tuple(finals.lower[row].tolist())
-        if options.distance == "none":
-            lower = tuple(
-                math.fsum(math.exp(c.log_p) for c in continuations if c.distance <= edits)
-                for edits in range(options.edit_budget + 1)
-            )
-        outcomes.append(
-            SearchOutcome(
-                key=slot.task.key,
-                bounds=_bounds(lower, bank, unlisted),
-                stop_reason=StopReason.FINISHED,
-                stop_step=len(slot.task.suffix_ids),
-                beams=slot.beams_alive,
-                token_evals=slot.token_evals,
-                covered=covered,
-                bank=bank,
-                beam_left=(0.0,) * len(bank),
-                unlisted=unlisted,
-                eos=eos,
-                refuted=refuted,
-                continuations=continuations if options.keep is None else continuations[: options.keep],
-                frontier=record.close(is_exact=options.is_exact) if options.record_frontier else None,
-            )
+def finished(finals: Finals, row: int, slot: Slot, options: SearchOptions, record: FrontierRecord) -> SearchOutcome:
+    """A window at its last step: every accepted child counts. `finals` is on the host by now."""
+    eos, refuted, covered = finals.sums[row].tolist()
+    bank, unlisted = tuple(finals.bank[row].tolist()), tuple(finals.unlisted[row].tolist())
+    continuations = _continuations(finals, row, slot, options)
+    lower = tuple(finals.lower[row].tolist())
+    if options.distance == "none":
+        lower = tuple(
+            math.fsum(math.exp(c.log_p) for c in continuations if c.distance <= edits)
+            for edits in range(options.edit_budget + 1)
         )
-    return outcomes
+    return SearchOutcome(
+        key=slot.task.key,
+        bounds=_bounds(lower, bank, unlisted),
+        stop_reason=StopReason.FINISHED,
+        stop_step=len(slot.task.suffix_ids),
+        beams=slot.beams_alive,
+        token_evals=slot.token_evals,
+        covered=covered,
+        bank=bank,
+        beam_left=(0.0,) * len(bank),
+        unlisted=unlisted,
+        eos=eos,
+        refuted=refuted,
+        continuations=continuations if options.keep is None else continuations[: options.keep],
+        frontier=record.close(is_exact=options.is_exact) if options.record_frontier else None,
+    )
 
 
 def _bounds(lower: tuple[float, ...], *open_parts: ByLeast) -> Bounds:

@@ -20,6 +20,8 @@ class Banked(NamedTuple):
     parents: Tensor  # [slots, lanes] int64: the lane that each of the next beams continues
     next_tokens: Tensor  # [slots, lanes] int64
     next_edits: Tensor  # [slots, lanes, width] int16
+    next_log_p: Tensor  # [slots, lanes] float64
+    next_least: Tensor  # [slots, lanes] int16
 
     @classmethod
     def of(cls, advanced: Advance) -> "Banked":
@@ -27,7 +29,14 @@ class Banked(NamedTuple):
         newest = (state.step - 1)[:, None, None].expand(-1, state.paths.shape[1], 1)
         next_tokens = state.paths.gather(2, newest)[..., 0]
         return cls(
-            advanced.banked, candidates.tokens, candidates.least, advanced.parents, next_tokens, advanced.state.edits
+            advanced.banked,
+            candidates.tokens,
+            candidates.least,
+            advanced.parents,
+            next_tokens,
+            state.edits,
+            state.log_p,
+            state.least,
         )
 
 
@@ -49,9 +58,9 @@ class FrontierRecord:
     def _living(self) -> int:
         return len(self._steps[-1][0])
 
-    def step(self, banked: list[NDArray[Any]], *, beams: int, evaluated: int) -> None:
-        """A step of this window (the fields of `Banked`, its row of each), after which this many beams live."""
-        log_p, tokens, least, parents, next_tokens, next_edits = banked
+    def step(self, banked: list[NDArray[Any]], place: int, *, beams: int, evaluated: int) -> None:
+        """A step of the window at this place (the fields of `Banked`), after which this many beams live."""
+        log_p, tokens, least, parents, next_tokens, next_edits, *_ = (array[place] for array in banked)
         (where,) = np.nonzero(log_p > -math.inf)
         kept = len(log_p) // len(parents)
         self._nodes.append((self._first + where // kept, tokens[where], log_p[where], least[where]))
@@ -87,18 +96,3 @@ class FrontierRecord:
             free += evaluated
             places.append(own)
         return np.concatenate(places)
-
-
-class Recording(NamedTuple):
-    """What a step says of a window and is not on its record yet; `banked` has the rows of all slots, or nothing."""
-
-    record: FrontierRecord
-    place: int
-    banked: list[NDArray[Any]]
-    beams: int
-    evaluated: int
-
-    def write(self) -> None:
-        if self.banked:
-            rows = [array[self.place] for array in self.banked]
-            self.record.step(rows, beams=self.beams, evaluated=self.evaluated)

@@ -2,13 +2,14 @@
 
 A step has two halves. `launch` queues everything on the device: the chains of new windows, the packed forward, the next
 beams, and a copy of the few numbers the host must know. `settle` waits for that copy, once, and ends what has ended; it
-launches the next step as soon as it can, so that the device does not wait for what the host writes down.
+launches the next step as soon as it can. Until then the device waits, so what the next step needs is prepared on the
+device before, and what this one said of every window is written down afterwards.
 """
 
-import math
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,25 +19,23 @@ from torch import Tensor
 from rote.models.base import TreeBatch, TreeSession
 from rote.models.memory import Handover, grown, ranges, together_to_device
 from rote.models.numbers import require_numbers
+from rote.models.tree_attention import Seen, live_entries
 from rote.policy import Kept, keep
 from rote.search import beam, outcome
 from rote.search.admission import fresh_state
 from rote.search.base import SearchOutcome, SearchTask
 from rote.search.cache import TreeCache
-from rote.search.chain import evaluate_chains, take_over
+from rote.search.chain import copy_states, evaluate_chains
 from rote.search.frontier import SearchedStates
-from rote.search.record import Banked, FrontierRecord, Recording
+from rote.search.known_paths import KnownPaths
+from rote.search.record import Banked, FrontierRecord
 from rote.search.scheduler import Scheduler, Slot
 from rote.search.setup import Setup
 from rote.search.shapes import Shape, Shapes
+from rote.search.steps import Arrived, Ended, Foreseen, Pending
 
-
-class Pending(NamedTuple):
-    """A step that was launched: which slots end by it, and what is on its way to the host."""
-
-    finishing: list[int]
-    finals: Handover
-    tallies: Handover
+MOST_UNWRITTEN = 4
+"""Steps that may wait to be written down; each holds some megabytes."""
 
 
 class Stream:
@@ -59,9 +58,12 @@ class Stream:
         self.frontiers = [self._record()] * slots
         self.reaches = [0] * slots
         self.chain_tokens = [0] * slots
-        self.known = self._nothing_kept(slots, limits.suffix_tokens)
-        """What the policy keeps after each node of the verbatim path. [slots, longest suffix, kept]"""
+        width = min(setup.children, self.options.max_children or setup.children)
+        self.known = KnownPaths(slots, limits.suffix_tokens, width, self.device)
+        self.prefix_tokens = torch.zeros(slots, dtype=torch.int64, device=self.device)
+        self.foreseen: Foreseen | None = None
         self.pending: Pending | None = None
+        self._unwritten: deque[Iterator[Ended]] = deque()
 
     def launch(self) -> bool:
         """Refill the slots and queue one step; False when no window is left."""
@@ -72,6 +74,9 @@ class Stream:
             return False
         if admitted:
             self._admit(admitted)
+        is_foreseen = self.foreseen is not None and len(self.foreseen.kept.unlisted) == len(self.scheduler.active)
+        if moves or admitted or not is_foreseen:
+            self.foreseen = Foreseen(self.known.next(self.state, len(self.scheduler.active)), None)
         kept = self._forward()
         active = self.scheduler.active
         finishing = [place for place, slot in enumerate(active) if slot.is_at_last_step]
@@ -87,28 +92,40 @@ class Stream:
         assert self.pending is not None, "settle follows launch"
         finishing, finals, tallies = self.pending
         self.pending = None
-        slots = [self.scheduler.active[place] for place in finishing]
-        records = [self.frontiers[place] for place in finishing]
-        stopped, going = self._read(set(finishing), *arrived) if (arrived := tallies.wait()) else ([], [])
-        arrived_finals = finals.wait()
-        ended = [*finishing, *(place for place, _, _ in stopped)]
-        is_needed = any(self.scheduler.active[place].task.wants_states for place in ended)
+        active, frontiers = self.scheduler.active.copy(), self.frontiers.copy()
+        arrived = [tensor.numpy() for tensor in tallies.wait()]
+        going, stopping = self._count(arrived[0][:, : outcome.COUNTS], set(finishing)) if arrived else ([], [])
+        step = Arrived(active, frontiers, finishing, going, stopping, arrived, finals.wait())
+        ended = finishing + stopping
+        is_needed = any(active[place].task.wants_states for place in ended)
         goes_ahead = not is_needed and len(self.scheduler.queue) >= len(ended)
         failure = self._go_ahead(ended) if goes_ahead else None
-        for record in going:
-            record.write()
-        done = outcome.finished(outcome.Finals(*arrived_finals), slots, self.options, records) if finishing else []
-        for place, slot, result in [*zip(finishing, slots, done, strict=True), *stopped]:
-            # Logits that are not numbers have made the ledger NaN.
-            named = slot.task.name or slot.task.key
-            require_numbers(result.unlisted, self.setup.model.dtype, what=f"continuations of window {named}")
-            # One at a time: states are large, and whoever takes them may use them before the next.
-            complete = replace(result, states=self._states(place, result)) if slot.task.wants_states else result
-            if not goes_ahead:
-                self.scheduler.retire([place])
-            yield complete
+        self._unwritten.append(step.written(self.options))
+        yield from self._write(keeps_places=not goes_ahead)
         if failure is not None:
             raise failure
+
+    def _write(self, *, keeps_places: bool) -> Iterator[SearchOutcome]:
+        """The windows that ended, the first ones first, until the device waits for us: the rest has time while it
+        works again. Those of this step may still hold their places."""
+        while self._unwritten:
+            for place, slot, result in self._unwritten[0]:
+                # Logits that are not numbers have made the ledger NaN.
+                named = slot.task.name or slot.task.key
+                require_numbers(result.unlisted, self.setup.model.dtype, what=f"continuations of window {named}")
+                # One at a time: states are large, and whoever takes them may use them before the next.
+                complete = replace(result, states=self._states(place, result)) if slot.task.wants_states else result
+                if keeps_places and len(self._unwritten) == 1:
+                    self.scheduler.retire([place])
+                yield complete
+                if len(self._unwritten) <= MOST_UNWRITTEN and self._is_waited_for:
+                    return
+            self._unwritten.popleft()
+
+    @property
+    def _is_waited_for(self) -> bool:
+        """Whether the device has done the next step already, and waits."""
+        return self.device.type == "cuda" and self.pending is not None and self.pending.has_arrived
 
     def _go_ahead(self, ended: list[int]) -> torch.OutOfMemoryError | None:
         """Launch the next step; what these slots held is not needed any more. A failure must wait for their results."""
@@ -127,35 +144,26 @@ class Stream:
         stored = self.session.copy_out([place], max(task.chain_tokens, int(entries.max()) + 1))
         return SearchedStates(frontier.beams, entries, stored)
 
-    def _read(
-        self, finishing: set[int], table: Tensor, *banked: Tensor
-    ) -> tuple[list[tuple[int, Slot, SearchOutcome]], list[Recording]]:
-        """The windows that stopped, and what is still to be recorded of those that go on."""
-        stopped: list[tuple[int, Slot, SearchOutcome]] = []
-        going: list[Recording] = []
-        recorded = [tensor.numpy() for tensor in banked]
+    def _count(self, table: NDArray[np.float64], finishing: set[int]) -> tuple[list[int], list[int]]:
+        """What the next step must know of every window; the places of those that go on, and of those that stop."""
+        going, stopping = [], []
         for place, (slot, row) in enumerate(zip(self.scheduler.active, table.tolist(), strict=True)):
-            counted = outcome.Tally.of(row)
-            self.reaches[place] = int(counted.reach)
+            beams, has_verbatim, is_below_threshold, self.reaches[place] = map(int, row)
             if place in finishing:
                 continue
             slot.step += 1
-            slot.beams, slot.has_verbatim = int(counted.beams), bool(counted.has_verbatim)
-            record = Recording(self.frontiers[place], place, recorded, slot.beams, slot.to_evaluate)
-            if slot.beams == 0 or counted.is_below_threshold:
-                record.write()
-                result = outcome.stopped(counted, self.state, place, slot, self.options, self.frontiers[place])
-                stopped.append((place, slot, result))
+            slot.beams, slot.has_verbatim = beams, bool(has_verbatim)
+            if beams == 0 or is_below_threshold:
+                stopping.append(place)
             else:
-                going.append(record)
-                slot.beams_alive += slot.beams
+                going.append(place)
+                slot.beams_alive += beams
                 slot.token_evals += slot.to_evaluate
-        return stopped, going
+        return going, stopping
 
     def _advance(self, kept: Kept) -> tuple[Tensor, ...]:
         """The next beams of every slot; what the host must know of them. Slots at their last step come along."""
-        active = self.scheduler.active
-        count = len(active)
+        count = len(self.scheduler.active)
         advanced = beam.advance(
             self.state.take(slice(0, count)),
             kept,
@@ -164,15 +172,18 @@ class Stream:
             eos_ids=self.setup.eos_ids,
             children=self.setup.children,
         )
-        keeps_all = np.array([slot.task.wants_states for slot in active])
-        lengths, keeps = self._to_device(np.array([len(slot.task.prefix_ids) for slot in active]), keeps_all)
-        positions = lengths + advanced.state.step - 1
-        asked = keeps if keeps_all.any() else None
+        positions = self.prefix_tokens[:count] + advanced.state.step - 1
         is_verbatim = advanced.state.is_verbatim
-        reach = self.cache.branch(advanced.parents, advanced.alive, is_verbatim, positions, keeps_all=asked)
+        reach = self.cache.branch(advanced.parents, advanced.alive, is_verbatim, positions, keeps_all=self._keeping())
         self.state.follow(count, advanced.state)
+        self.foreseen = Foreseen(self.known.next(self.state, count), self._live_entries())
         table = outcome.tally(advanced, reach)
         return (table, *Banked.of(advanced)) if self.options.record_frontier else (table,)
+
+    def _keeping(self) -> Tensor | None:
+        """Which slots give no entry out again, because somebody will go on from their search; None if all do."""
+        keeps_all = np.array([slot.task.wants_states for slot in self.scheduler.active])
+        return self._to_device(keeps_all)[0] if keeps_all.any() else None
 
     def _finals(self, finishing: list[int], kept: Kept) -> outcome.Finals:
         (places,) = self._to_device(np.array(finishing))
@@ -187,9 +198,8 @@ class Stream:
     def _forward(self) -> Kept:
         """The kept tokens of every lane of every active slot: live beams are evaluated, verbatim paths are known."""
         active = self.scheduler.active
-        kept = self._nothing_kept(len(active), self.options.lanes)
-        if any(slot.has_verbatim for slot in active):
-            self._fill_in_verbatim(kept)
+        assert self.foreseen is not None
+        kept = self.foreseen.kept
         if any(slot.to_evaluate for slot in active):
             batch = self._batch()
             self._make_room(batch.ancestry.shape[-1])
@@ -199,22 +209,15 @@ class Stream:
                 ours[batch.slots, batch.lanes] = theirs
         return kept
 
-    def _nothing_kept(self, rows: int, columns: int) -> Kept:
-        width = min(self.setup.children, self.options.max_children or self.setup.children)
-        return Kept(
-            torch.zeros(rows, columns, width, dtype=torch.int64, device=self.device),
-            torch.full((rows, columns, width), -math.inf, dtype=torch.float64, device=self.device),
-            torch.zeros(rows, columns, dtype=torch.float64, device=self.device),
-        )
-
-    def _fill_in_verbatim(self, kept: Kept) -> None:
-        """Verbatim lanes take their next tokens from the chain."""
+    def _live_entries(self) -> Seen | None:
+        """What all beams see, listed before it is known how far their entries reach: no slot can need more than one
+        for each lane beyond those it has."""
+        if self.device.type != "cuda":
+            return None
         count = len(self.scheduler.active)
-        is_verbatim, slots = self.state.is_verbatim[:count], torch.arange(count, device=self.device)
-        for ours, known in zip(kept, self.known, strict=True):
-            said = known[slots, self.state.step[:count]]  # [slots, …]
-            where = is_verbatim.view(*is_verbatim.shape, *(1,) * (ours.dim() - 2))
-            torch.where(where, said[:, None], ours, out=ours)
+        reach = max(map(max, self.reaches[:count], self.chain_tokens[:count])) + self.options.lanes
+        rows, lanes, entries = self.shapes.rounded(count, self.options.lanes, reach)
+        return live_entries(self.cache.ancestry[:rows, :lanes, : min(entries, self.session.entries)], None)
 
     def _make_room(self, entries: int) -> None:
         if self.session.entries < entries:
@@ -227,17 +230,15 @@ class Stream:
         """The packed forward of this step."""
         active = self.scheduler.active
         counts = [slot.to_evaluate for slot in active]
-        slots, lanes, prefix_tokens = self._to_device(
-            np.repeat(np.arange(len(active)), counts),
-            ranges(counts),
-            np.array([len(slot.task.prefix_ids) for slot in active]),
-        )
+        slots, lanes = self._to_device(np.repeat(np.arange(len(active)), counts), ranges(counts))
         depth = self.state.step[slots]
         reaches = self.reaches[: len(active)]
         rows, width, reach = self.shapes.rounded(len(active), max(counts), max(reaches))
+        assert self.foreseen is not None
+        live = self.foreseen.live
         return TreeBatch(
             token_ids=self.state.paths[slots, lanes, depth - 1],
-            positions=prefix_tokens[slots] + depth - 1,
+            positions=self.prefix_tokens[slots] + depth - 1,
             slots=slots,
             entries=self.cache.own_entry[slots, lanes],
             lanes=lanes,
@@ -247,6 +248,7 @@ class Stream:
             reaches=tuple(reaches),
             prefix_lengths=(),
             outputs=torch.arange(len(slots), device=self.device),
+            live=live if live is not None and live.columns.shape[1] >= max(reaches) else None,
         )
 
     def _to_device(self, *parts: NDArray[Any]) -> tuple[Tensor, ...]:
@@ -266,13 +268,15 @@ class Stream:
         )
         self.state.put(rows, self._fresh(slots))
         self.cache.admit(rows, prefixes, chains)
+        self.prefix_tokens[rows] = prefixes
         for place, slot in zip(places, slots, strict=True):
             self.frontiers[place] = self._record()
             self.reaches[place] = self.chain_tokens[place] = slot.task.chain_tokens
         self._make_room(max(self.reaches[place] for place in places))
         self._evaluate([place for place in places if self.scheduler.active[place].task.chain is None])
         evaluated = [(place, slot.task.chain) for place, slot in zip(places, slots, strict=True) if slot.task.chain]
-        take_over(evaluated, self.session, self.known, entries=lambda place: self.chain_tokens[place])
+        copy_states(evaluated, self.session, entries=self.chain_tokens.__getitem__)
+        self.known.take_over([(place, chain.kept) for place, chain in evaluated])
 
     def _evaluate(self, places: list[int]) -> None:
         """Windows that come without a chain: theirs are evaluated here."""
@@ -282,15 +286,14 @@ class Stream:
         first = evaluate_chains(self.session, pairs, places, self.options.listing, device=self.device)
         self.setup.counters.forwards += 1
         (rows,) = self._to_device(np.array(places))
-        for known, kept in zip(self.known, first.kept, strict=True):
-            known[rows, : kept.shape[1]] = kept
+        self.known.put(rows, first.kept)
 
     def _move(self, source: int, target: int) -> None:
         self.state.put(slice(target, target + 1), self.state.take(slice(source, source + 1)))
         self.cache.move(source, target)
         self.session.move(source, target, max(self.reaches[source], self.chain_tokens[source]))
-        for known in self.known:
-            known[target] = known[source]
+        self.known.move(source, target)
+        self.prefix_tokens[target] = self.prefix_tokens[source]
         self.frontiers[target] = self.frontiers[source]
         self.reaches[target] = self.reaches[source]
         self.chain_tokens[target] = self.chain_tokens[source]
