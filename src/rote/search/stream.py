@@ -74,11 +74,10 @@ class Stream:
             return False
         if admitted:
             self._admit(admitted)
-        is_foreseen = self.foreseen is not None and len(self.foreseen.kept.unlisted) == len(self.scheduler.active)
-        if moves or admitted or not is_foreseen:
-            self.foreseen = Foreseen(self.known.next(self.state, len(self.scheduler.active)), None)
-        kept = self._forward()
         active = self.scheduler.active
+        if moves or admitted or self.foreseen is None or len(self.foreseen.kept.unlisted) != len(active):
+            self.foreseen = Foreseen(self.known.next(self.state, len(active)), None)
+        kept = self._forward(self.foreseen.kept)
         finishing = [place for place, slot in enumerate(active) if slot.is_at_last_step]
         finals = Handover(self._finals(finishing, kept) if finishing else ())
         goes_on = len(finishing) < len(active)
@@ -97,8 +96,8 @@ class Stream:
         going, stopping = self._count(arrived[0][:, : outcome.COUNTS], set(finishing)) if arrived else ([], [])
         step = Arrived(active, frontiers, finishing, going, stopping, arrived, finals.wait())
         ended = finishing + stopping
-        is_needed = any(active[place].task.wants_states for place in ended)
-        goes_ahead = not is_needed and len(self.scheduler.queue) >= len(ended)
+        wants_states = any(active[place].task.wants_states for place in ended)
+        goes_ahead = not wants_states and len(self.scheduler.queue) >= len(ended)
         failure = self._go_ahead(ended) if goes_ahead else None
         self._unwritten.append(step.written(self.options))
         yield from self._write(keeps_places=not goes_ahead)
@@ -195,11 +194,9 @@ class Stream:
     def _record(self) -> FrontierRecord:
         return FrontierRecord(self.setup.viability.initial(torch.device("cpu")).numpy())
 
-    def _forward(self) -> Kept:
+    def _forward(self, kept: Kept) -> Kept:
         """The kept tokens of every lane of every active slot: live beams are evaluated, verbatim paths are known."""
         active = self.scheduler.active
-        assert self.foreseen is not None
-        kept = self.foreseen.kept
         if any(slot.to_evaluate for slot in active):
             batch = self._batch()
             self._make_room(batch.ancestry.shape[-1])
@@ -209,10 +206,14 @@ class Stream:
                 ours[batch.slots, batch.lanes] = theirs
         return kept
 
+    @property
+    def _has_kernel(self) -> bool:
+        return self.device.type == "cuda"
+
     def _live_entries(self) -> Seen | None:
         """What all beams see, listed before it is known how far their entries reach: no slot can need more than one
         for each lane beyond those it has."""
-        if self.device.type != "cuda":
+        if not self._has_kernel:
             return None
         count = len(self.scheduler.active)
         reach = max(map(max, self.reaches[:count], self.chain_tokens[:count])) + self.options.lanes
@@ -234,8 +235,7 @@ class Stream:
         depth = self.state.step[slots]
         reaches = self.reaches[: len(active)]
         rows, width, reach = self.shapes.rounded(len(active), max(counts), max(reaches))
-        assert self.foreseen is not None
-        live = self.foreseen.live
+        live = self.foreseen.live if self.foreseen is not None else None
         return TreeBatch(
             token_ids=self.state.paths[slots, lanes, depth - 1],
             positions=self.prefix_tokens[slots] + depth - 1,

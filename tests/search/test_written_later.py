@@ -1,0 +1,130 @@
+"""What the engine prepares before it knows of a step, and writes down after the next was launched: nothing changes."""
+
+from collections.abc import Iterator
+from itertools import cycle
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rote.models.base import TreeBatch
+from rote.models.table import TableModel
+from rote.models.tree_attention import WORD, Seen, as_bits, live_entries
+from rote.search import stream
+from rote.search.base import SearchOptions, SearchOutcome, SearchTask
+from rote.search.engine import Engine
+from rote.search.reference import search
+from rote.search.stream import Stream
+from tests.search.test_engine_equals_reference import LIMITS, PLAIN, all_options, assert_same, models
+from tests.search.test_engine_streams import MODEL, WatchedModel, all_at_once, assert_all_right, many_tasks
+
+
+@pytest.fixture
+def patch() -> Iterator[pytest.MonkeyPatch]:
+    with pytest.MonkeyPatch.context() as patch:
+        yield patch
+
+
+def hurry(patch: pytest.MonkeyPatch, answers: list[bool]) -> None:
+    """A device that has done its next step whenever these say so."""
+    said = cycle(answers)
+    patch.setattr(Stream, "_is_waited_for", property(lambda self: self.pending is not None and next(said)))
+
+
+@settings(max_examples=40)
+@given(
+    model=models,
+    options=all_options(),
+    seed=st.integers(0, 99),
+    slots=st.integers(1, 5),
+    answers=st.lists(st.booleans(), min_size=1, max_size=6),
+)
+def test_outcomes_do_not_depend_on_when_they_are_written_down(
+    model: TableModel, options: SearchOptions, seed: int, slots: int, answers: list[bool]
+) -> None:
+    tasks = [task for task in many_tasks(30, seed=seed) if max(*task.prefix_ids, *task.suffix_ids) < model.vocab_size]
+    with pytest.MonkeyPatch.context() as patch:
+        hurry(patch, answers)
+        engine = Engine(model, options, slots=slots, limits=LIMITS)
+        outcomes = {outcome.key: outcome for outcome in all_at_once(engine, tasks)}
+    assert sorted(outcomes) == sorted(task.key for task in tasks)
+    for task in tasks:
+        assert_same(outcomes[task.key], search(model, task, options))
+
+
+def test_a_device_that_always_waits_is_served_before_windows_are_handed_out(patch: pytest.MonkeyPatch) -> None:
+    hurry(patch, [True])
+    tasks = many_tasks(60)
+    engine = Engine(MODEL, PLAIN, slots=6, limits=LIMITS)
+    engine.put(tasks)
+    outcomes, waiting = list[SearchOutcome](), list[int]()
+    while engine.waiting or engine.in_flight:
+        outcomes += engine.step()
+        assert engine._stream is not None
+        waiting.append(len(engine._stream._unwritten))
+    assert_all_right(outcomes, tasks)
+    assert max(waiting) == stream.MOST_UNWRITTEN, "as many steps wait as may, and no more"
+    assert waiting[-1] == 0
+
+
+@settings(max_examples=30)
+@given(failing=st.sets(st.integers(0, 60), max_size=4), answers=st.lists(st.booleans(), min_size=1, max_size=4))
+def test_out_of_memory_loses_nothing_of_what_waits_to_be_written_down(failing: set[int], answers: list[bool]) -> None:
+    calls = 0
+
+    def watch(batch: TreeBatch | None) -> None:
+        nonlocal calls
+        calls += 1
+        if calls - 1 in failing:
+            raise torch.OutOfMemoryError("CUDA out of memory (pretended)")
+
+    tasks = many_tasks(40)
+    with pytest.MonkeyPatch.context() as patch:
+        hurry(patch, answers)
+        engine = Engine(WatchedModel(MODEL, watch=watch), PLAIN, slots=16, limits=LIMITS)
+        assert_all_right(list(all_at_once(engine, tasks)), tasks)
+
+
+@settings(max_examples=30)
+@given(model=models, options=all_options(), seed=st.integers(0, 99), slots=st.integers(1, 5))
+def test_what_is_listed_ahead_is_what_the_ancestry_says(
+    model: TableModel, options: SearchOptions, seed: int, slots: int
+) -> None:
+    listed = 0
+
+    def watch(batch: TreeBatch | None) -> None:
+        nonlocal listed
+        if batch is not None and batch.live is not None:
+            listed += 1
+            rows = len(batch.ancestry)
+            assert as_sets(batch.live, rows) == as_sets(live_entries(batch.ancestry, None), rows)
+
+    tasks: list[SearchTask] = [
+        task for task in many_tasks(12, seed=seed) if max(*task.prefix_ids, *task.suffix_ids) < model.vocab_size
+    ]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Stream, "_has_kernel", True)
+        outcomes = list(
+            all_at_once(Engine(WatchedModel(model, watch=watch), options, slots=slots, limits=LIMITS), tasks)
+        )
+    for outcome in outcomes:
+        assert_same(outcome, search(model, next(task for task in tasks if task.key == outcome.key), options))
+    if max((outcome.stop_step for outcome in outcomes), default=0) > 3 and slots == 1:
+        assert listed, "a window that goes on alone is foreseen"
+
+
+def as_sets(seen: Seen, rows: int) -> list[set[tuple[int, ...]]]:
+    """For every row, its live entries and who sees them."""
+    return [
+        {(int(seen.columns[row, place]), *seen.bits[row, :, place].tolist()) for place in range(int(seen.counts[row]))}
+        for row in range(rows)
+    ]
+
+
+@given(st.integers(1, 3), st.integers(1, 70), st.integers(1, 9), st.integers(0, 2**31))
+def test_bits_say_who_sees_what(rows: int, lanes: int, entries: int, seed: int) -> None:
+    sees = torch.rand(rows, lanes, entries, generator=torch.Generator().manual_seed(seed)) < 0.5
+    bits = as_bits(sees)
+    for lane in range(lanes):
+        assert torch.equal(bits[:, lane // WORD] >> lane % WORD & 1 == 1, sees[:, lane])
