@@ -97,8 +97,8 @@ def test_what_is_listed_ahead_is_what_the_ancestry_says(
         nonlocal listed
         if batch is not None and batch.live is not None:
             listed += 1
-            rows = len(batch.ancestry)
-            assert as_sets(batch.live, rows) == as_sets(live_entries(batch.ancestry, None), rows)
+            lanes = max(batch.beam_counts)
+            assert as_sets(batch.live, lanes) == as_sets(live_entries(batch.ancestry, None), lanes)
 
     tasks: list[SearchTask] = [
         task for task in many_tasks(12, seed=seed) if max(*task.prefix_ids, *task.suffix_ids) < model.vocab_size
@@ -114,12 +114,11 @@ def test_what_is_listed_ahead_is_what_the_ancestry_says(
         assert listed, "a window that goes on alone is foreseen"
 
 
-def as_sets(seen: Seen, rows: int) -> list[set[tuple[int, ...]]]:
-    """For every row, its live entries and who sees them."""
-    return [
-        {(int(seen.columns[row, place]), *seen.bits[row, :, place].tolist()) for place in range(int(seen.counts[row]))}
-        for row in range(rows)
-    ]
+def as_sets(seen: Seen, lanes: int) -> list[set[tuple[int, int]]]:
+    """For every row, the entries that the first lanes see, and which of them do."""
+    seen_by = (seen.bits[:, 0] & (1 << lanes) - 1).tolist()
+    listed = zip(seen.columns.tolist(), seen_by, seen.counts.tolist(), strict=True)
+    return [{(entry, who) for entry, who in zip(row[:live], bits, strict=False) if who} for row, bits, live in listed]
 
 
 @given(st.integers(1, 3), st.integers(1, 70), st.integers(1, 9), st.integers(0, 2**31))

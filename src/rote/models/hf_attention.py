@@ -40,13 +40,6 @@ class Layout:
         self._hidden: dict[int | None, Tensor] = {}
         self._chain_hidden: dict[int | None, Tensor] = {}
         self._hidden_by_slot: dict[int | None, list[Tensor]] = {}
-        self.live_counts = [count for count in batch.beam_counts if count]
-        self.live_reaches = [
-            (row, reach)
-            for row, (count, reach) in enumerate(zip(batch.beam_counts, batch.reaches, strict=bool(batch.reaches)))
-            if count
-        ]
-        """(row, entries in use) of every slot with beams, where the batch says it."""
         self.longest_chain = max(batch.prefix_lengths, default=0)
         self.chains_are_even = len(set(batch.prefix_lengths)) <= 1
         if not self.chains_are_even:
@@ -58,6 +51,16 @@ class Layout:
             self._chain_places = to_device(places, batch.slots.device)
             self._chain_tokens = to_device(tokens, batch.slots.device)
             """Where the packed tokens are in the padded rectangle, flattened."""
+
+    @cached_property
+    def live_counts(self) -> list[int]:
+        return [count for count in self.batch.beam_counts if count]
+
+    @cached_property
+    def live_reaches(self) -> list[tuple[int, int]]:
+        """(row, entries in use) of every slot with beams, where the batch says it."""
+        held = zip(self.batch.beam_counts, self.batch.reaches, strict=bool(self.batch.reaches))
+        return [(row, reach) for row, (count, reach) in enumerate(held) if count]
 
     def as_rectangle(self, packed: Tensor) -> Tensor:
         """Packed chains [heads, tokens, width] → [chains, heads, longest, width]; no copy where lengths agree."""

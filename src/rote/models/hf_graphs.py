@@ -65,6 +65,8 @@ class RecordedLayout(Layout):
         )
         self.order = torch.arange(size.tokens, device=device)
         self.packing = Packing(starts, counts, slots, size.lanes)
+        self._packed: tuple[int, ...] = ()
+        """Beams of every slot as `packing` has them; nothing where tokens have rows of their own."""
 
     def fill(self, layout: Layout) -> None:
         """Take over what a batch says."""
@@ -72,15 +74,20 @@ class RecordedLayout(Layout):
         self.tokens[:count].copy_(batch.token_ids)
         self.positions[:count].copy_(batch.positions)
         self._places[:count].copy_(layout.rows(self.entries))
-        self._places[count:].fill_(self.entries - 1)
-        seen, packing = _by_token(layout) if self.size.lanes == 1 else (layout.live_entries(None), layout.packing)
-        for ours, theirs in zip(self.packing[:3], packing[:3], strict=True):
-            ours[: len(theirs)].copy_(theirs)
-        self.packing.counts[len(packing.counts) :].zero_()
+        if self.size.lanes == 1 or batch.rows is not None or batch.beam_counts != self._packed:
+            self._places[count:].fill_(self.entries - 1)
+            self._pack(_packing_by_token(layout) if self.size.lanes == 1 else layout.packing)
+            self._packed = batch.beam_counts if self.size.lanes > 1 and batch.rows is None else ()
+        seen = _seen_by_token(layout) if self.size.lanes == 1 else layout.live_entries(None)
         rows, reach = seen.columns.shape
         self._seen.columns[:rows, :reach].copy_(seen.columns)
         self._seen.counts[:rows].copy_(seen.counts)
         self._seen.bits[:rows, : seen.bits.shape[1], :reach].copy_(seen.bits)
+
+    def _pack(self, packing: Packing) -> None:
+        for ours, theirs in zip(self.packing[:3], packing[:3], strict=True):
+            ours[: len(theirs)].copy_(theirs)
+        self.packing.counts[len(packing.counts) :].zero_()
 
     def rows(self, entries: int) -> Tensor:
         return self._places
@@ -90,13 +97,16 @@ class RecordedLayout(Layout):
         return self._seen
 
 
-def _by_token(layout: Layout) -> tuple[Seen, Packing]:
+def _seen_by_token(layout: Layout) -> Seen:
     """What every token sees, each in a row of its own."""
     batch, rows = layout.batch, layout.beam_rows
     columns = None if batch.columns is None else batch.columns[rows]
-    order = torch.arange(len(rows), device=rows.device)
-    packing = Packing(order, torch.ones_like(order), batch.slots, 1)
-    return live_entries(layout.sees(None)[rows, batch.lanes][:, None], columns), packing
+    return live_entries(layout.sees(None)[rows, batch.lanes][:, None], columns)
+
+
+def _packing_by_token(layout: Layout) -> Packing:
+    order = torch.arange(len(layout.batch.token_ids), device=layout.batch.slots.device)
+    return Packing(order, torch.ones_like(order), layout.batch.slots, 1)
 
 
 Evaluate = Callable[[RecordedLayout], Tensor]

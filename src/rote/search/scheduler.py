@@ -5,7 +5,7 @@ whose window ends is refilled in place; only when no window is left does the las
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -78,6 +78,26 @@ class Scheduler:
     @property
     def in_flight(self) -> list[SearchTask]:
         return [slot.task for place, slot in enumerate(self.active) if place not in self._free]
+
+    def count(
+        self, beams: Sequence[int], has_verbatim: Sequence[int], stops: Sequence[int], *, finishing: set[int]
+    ) -> tuple[list[int], list[int]]:
+        """All windows but those that finish have taken a step and have so many beams; the places of those that go on,
+        and of those that stop: without beams, or because they shall."""
+        going: list[int] = []
+        stopping: list[int] = []
+        for place, slot in enumerate(self.active):
+            if place in finishing:
+                continue
+            slot.step += 1
+            slot.beams, slot.has_verbatim = beams[place], bool(has_verbatim[place])
+            if slot.beams == 0 or stops[place]:
+                stopping.append(place)
+                continue
+            going.append(place)
+            slot.beams_alive += slot.beams
+            slot.token_evals += slot.to_evaluate
+        return going, stopping
 
     def retire(self, ended: Iterable[int]) -> None:
         """The windows at these places have ended; the next `refill` gives their slots away."""

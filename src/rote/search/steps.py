@@ -25,6 +25,8 @@ class Foreseen(NamedTuple):
     """What is known of the next step before the host knows of this one, if the same windows take it."""
 
     kept: Kept
+    tokens: Tensor  # [slots, lanes] int64: the newest of every beam
+    positions: Tensor  # [slots] int64: where these tokens are in their sequences
     live: Seen | None
     """What all beams see, for the kernel of a GPU."""
 

@@ -63,6 +63,8 @@ class Stream:
         self.prefix_tokens = torch.zeros(slots, dtype=torch.int64, device=self.device)
         self.foreseen: Foreseen | None = None
         self.pending: Pending | None = None
+        self._counts, self._beams = list[int](), tuple[Tensor, ...]()
+        """Beams of each slot in the last forward; the slots and the lanes of all of them."""
         self._unwritten: deque[Iterator[Ended]] = deque()
 
     def launch(self) -> bool:
@@ -76,7 +78,7 @@ class Stream:
             self._admit(admitted)
         active = self.scheduler.active
         if moves or admitted or self.foreseen is None or len(self.foreseen.kept.unlisted) != len(active):
-            self.foreseen = Foreseen(self.known.next(self.state, len(active)), None)
+            self.foreseen = self._foresee(None)
         kept = self._forward(self.foreseen.kept)
         finishing = [place for place, slot in enumerate(active) if slot.is_at_last_step]
         finals = Handover(self._finals(finishing, kept) if finishing else ())
@@ -93,7 +95,7 @@ class Stream:
         self.pending = None
         active, frontiers = self.scheduler.active.copy(), self.frontiers.copy()
         arrived = [tensor.numpy() for tensor in tallies.wait()]
-        going, stopping = self._count(arrived[0][:, : outcome.COUNTS], set(finishing)) if arrived else ([], [])
+        going, stopping = self._count(arrived[0][:, : outcome.COUNTS], finishing) if arrived else ([], [])
         step = Arrived(active, frontiers, finishing, going, stopping, arrived, finals.wait())
         ended = finishing + stopping
         wants_states = any(active[place].task.wants_states for place in ended)
@@ -103,6 +105,11 @@ class Stream:
         yield from self._write(keeps_places=not goes_ahead)
         if failure is not None:
             raise failure
+
+    def _count(self, table: NDArray[np.float64], finishing: list[int]) -> tuple[list[int], list[int]]:
+        """What the next step must know of every window; the places of those that go on, and of those that stop."""
+        *counts, self.reaches[: len(table)] = table.T.astype(np.int64).tolist()
+        return self.scheduler.count(*counts, finishing=set(finishing))
 
     def _write(self, *, keeps_places: bool) -> Iterator[SearchOutcome]:
         """The windows that ended, the first ones first, until the device waits for us: the rest has time while it
@@ -143,23 +150,6 @@ class Stream:
         stored = self.session.copy_out([place], max(task.chain_tokens, int(entries.max()) + 1))
         return SearchedStates(frontier.beams, entries, stored)
 
-    def _count(self, table: NDArray[np.float64], finishing: set[int]) -> tuple[list[int], list[int]]:
-        """What the next step must know of every window; the places of those that go on, and of those that stop."""
-        going, stopping = [], []
-        for place, (slot, row) in enumerate(zip(self.scheduler.active, table.tolist(), strict=True)):
-            beams, has_verbatim, is_below_threshold, self.reaches[place] = map(int, row)
-            if place in finishing:
-                continue
-            slot.step += 1
-            slot.beams, slot.has_verbatim = beams, bool(has_verbatim)
-            if beams == 0 or is_below_threshold:
-                stopping.append(place)
-            else:
-                going.append(place)
-                slot.beams_alive += beams
-                slot.token_evals += slot.to_evaluate
-        return going, stopping
-
     def _advance(self, kept: Kept) -> tuple[Tensor, ...]:
         """The next beams of every slot; what the host must know of them. Slots at their last step come along."""
         count = len(self.scheduler.active)
@@ -175,7 +165,7 @@ class Stream:
         is_verbatim = advanced.state.is_verbatim
         reach = self.cache.branch(advanced.parents, advanced.alive, is_verbatim, positions, keeps_all=self._keeping())
         self.state.follow(count, advanced.state)
-        self.foreseen = Foreseen(self.known.next(self.state, count), self._live_entries())
+        self.foreseen = self._foresee(self._live_entries())
         table = outcome.tally(advanced, reach)
         return (table, *Banked.of(advanced)) if self.options.record_frontier else (table,)
 
@@ -206,6 +196,12 @@ class Stream:
                 ours[batch.slots, batch.lanes] = theirs
         return kept
 
+    def _foresee(self, live: Seen | None) -> Foreseen:
+        count, state = len(self.scheduler.active), self.state
+        newest = (state.step[:count] - 1).clamp(min=0)
+        tokens = state.paths[:count].gather(2, newest[:, None, None].expand(-1, self.options.lanes, 1))[..., 0]
+        return Foreseen(self.known.next(state, count), tokens, self.prefix_tokens[:count] + newest, live)
+
     @property
     def _has_kernel(self) -> bool:
         return self.device.type == "cuda"
@@ -231,14 +227,17 @@ class Stream:
         """The packed forward of this step."""
         active = self.scheduler.active
         counts = [slot.to_evaluate for slot in active]
-        slots, lanes = self._to_device(np.repeat(np.arange(len(active)), counts), ranges(counts))
-        depth = self.state.step[slots]
+        if counts != self._counts:
+            self._counts = counts
+            self._beams = self._to_device(np.repeat(np.arange(len(active)), counts), ranges(counts))
+        slots, lanes = self._beams
         reaches = self.reaches[: len(active)]
         rows, width, reach = self.shapes.rounded(len(active), max(counts), max(reaches))
-        live = self.foreseen.live if self.foreseen is not None else None
+        assert self.foreseen is not None
+        live = self.foreseen.live
         return TreeBatch(
-            token_ids=self.state.paths[slots, lanes, depth - 1],
-            positions=self.prefix_tokens[slots] + depth - 1,
+            token_ids=self.foreseen.tokens[slots, lanes],
+            positions=self.foreseen.positions[slots],
             slots=slots,
             entries=self.cache.own_entry[slots, lanes],
             lanes=lanes,
