@@ -356,3 +356,25 @@ def test_states_that_do_not_fit_halve_the_slots_and_lose_nothing() -> None:
     expected = {item.window.window_id: item.estimate for item in processed(model, items, config)}
     found = {item.window.window_id: item.estimate for item in processed(tight, items, config, slots=6)}
     assert found == expected
+
+
+def test_windows_that_wait_at_the_end_get_the_memory_of_what_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a GPU: what was scored and searched is let go before the last windows are explored, and opened again."""
+    model, config = TableModel.random(3, vocab_size=4, spread=1.5), config_of()
+    seen: list[tuple[object, object]] = []
+    flush = AfterSearch.flush
+
+    def watched(stage: AfterSearch) -> Any:
+        seen.append((pipeline.score._session, pipeline.search.engine._stream))
+        return flush(stage)
+
+    def rows() -> pl.DataFrame:
+        return pl.DataFrame([measured.row for measured in pipeline.run(WINDOWS)])
+
+    pipeline = Pipeline(model, config, decode=str)
+    expected = rows()
+    monkeypatch.setattr(AfterSearch, "wants_memory", property(lambda stage: len(stage._waiting) > 1))
+    monkeypatch.setattr(AfterSearch, "flush", watched)
+    for _ in range(2):
+        assert_same_rows(rows(), expected)
+    assert seen == [(None, None)] * 2

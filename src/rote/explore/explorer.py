@@ -35,7 +35,7 @@ LANES = 128
 """Most nodes of one window in one forward."""
 FEW_WINDOWS = 8
 """Windows that a CPU explores at once, and for which a device must have room before entries are made more."""
-MOST_WINDOWS = 64
+MOST_WINDOWS = 128
 MEMORY_SHARE = 0.5
 """Share of a device's free memory that explorations may take."""
 FIRST_ENTRIES = 1024

@@ -8,6 +8,8 @@ import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+import torch
+
 from rote.explore.ball import Ball
 from rote.explore.base import Exploration, ExploreTask
 from rote.explore.closure import close_tails
@@ -26,8 +28,11 @@ from rote.search.rating import rating_table
 from rote.search.sizing import free_memory
 from rote.types import StopReason, Verdict
 
-BATCH_WINDOWS = 64
-"""Searched windows held back at once; each holds its frontier (some megabytes) until it is processed."""
+BATCH_WINDOWS = 128
+"""Searched windows held back at once; each holds its frontier (some megabytes) until it is processed. More than the
+screen's audit has at least: these come last, and their forwards are short of windows rather than of memory."""
+MANY_WINDOWS = 16
+"""Windows that wait at the end of a run for which a GPU's memory is cleared."""
 CPU_BATCH_WINDOWS = 32
 """The same on a CPU, which explores few windows at once and gains nothing from more that wait."""
 EVALS_PER_TICKET = 4
@@ -44,6 +49,7 @@ class AfterSearch:
         self._config, self._eos_ids = config, model.eos_ids
         self._batch = batch_windows or (CPU_BATCH_WINDOWS if model.device.type == "cpu" else BATCH_WINDOWS)
         self._explorers = Explorers(model, config)
+        self._is_cuda = model.device.type == "cuda"
         self._waiting: list[Measured] = []
         self._held = 0
         self._most_held = HELD_SHARE * free_memory(model.device)
@@ -58,6 +64,17 @@ class AfterSearch:
             self._held += _states_of(item)
             if len(self._waiting) >= self._batch or self._held >= self._most_held:
                 yield from self.flush()
+
+    @property
+    def wants_memory(self) -> bool:
+        """Whether so many windows wait that they should have the memory of what is done: a GPU explores as many at once
+        as fit, and a forward of few takes nearly as long as one of many."""
+        return self._is_cuda and len(self._waiting) >= MANY_WINDOWS
+
+    def take_memory(self) -> None:
+        """The next windows are explored with as much memory as there is by then."""
+        self._explorers.close()
+        torch.cuda.empty_cache()
 
     def flush(self) -> Iterator[Measured]:
         """Process what is waiting; to be called once more at the end."""
@@ -110,6 +127,9 @@ class Explorers:
             slots = self._slots or room.slots
             self._open = Explorer(self._model, self._config.policy, slots=slots, limits=limits, entries=room.entries)
         return self._open
+
+    def close(self) -> None:
+        self._open = None
 
     def halve(self) -> bool:
         """Half as many windows at once from now on; False when there is but one."""

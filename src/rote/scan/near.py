@@ -65,6 +65,11 @@ class SearchStage:
         while self._in_flight:
             yield from self._settled(self.engine.step())
 
+    def release(self) -> None:
+        """Let go of the search's memory, for whoever comes after it."""
+        if self._engine is not None:
+            self._engine.release()
+
     def settle_unsearched(self, screened: Iterable[Measured]) -> Iterator[Measured]:
         """Windows that the screen kept from the search: certified is what the first forward says."""
         for item in screened:

@@ -89,6 +89,10 @@ class Pipeline:
             yield from self.rows(self.search.settle_unsearched(screened))
         yield from self.rows(self.after_search.take(self.search.search(self.screen.rest())))
         yield from self.rows(self.after_search.take(self.search.drain()))
+        if self.after_search.wants_memory:
+            self.score.release()
+            self.search.release()
+            self.after_search.take_memory()
         yield from self.rows(self.after_search.flush())
 
     @property

@@ -74,6 +74,10 @@ class ScoreStage:
             yield chunk, following
             chunk = following or list(islice(rest, self.chunk_windows))
 
+    def release(self) -> None:
+        """Let go of the chains of the last chunk; the next one opens their memory again."""
+        self._session = None
+
     @torch.inference_mode()
     def begin(self, windows: Sequence[Window]) -> None:
         """Launch the first batch of the next chunk, for the device to do while the host makes rows. The chains of the

@@ -73,6 +73,11 @@ class Engine:
         self._give_up()
         self.slots = slots_after_failure(self.model, self.options, self.limits, self.slots)
 
+    def release(self) -> None:
+        """Let go of the memory of all slots; the next window opens them again. Nothing may be in flight."""
+        assert not self.in_flight, "a window in flight needs its memory"
+        self._stream = None
+
     def run(self, tasks: Iterable[SearchTask]) -> Iterator[SearchOutcome]:
         """Outcomes in the order in which windows end. A window is taken when there is a slot for it, not before."""
         source = iter(tasks)
