@@ -103,7 +103,8 @@ def _made(size: str, name: str, share: float, windows: int) -> object:
         # What greedy answers take beside their layers is taken for the host's.
         rest = host if stage == "greedy" else beside
         stages[stage] = dict(forwards=work.forwards, tokens=work.tokens, layer_seconds=layers, seconds=layers + rest)
-    return BENCH.Run(size, name, shape, scan, sum(stage["seconds"] for stage in stages.values()), stages, Slots(37, 37))
+    seconds = sum(seconds_of(work, shape, COSTS) for work in work_of(scan, slots=Slots(37, 37), costs=COSTS))
+    return BENCH.Run(size, name, shape, scan, seconds, stages, Slots(37, 37))
 
 
 def test_sizes_are_those_that_scans_are_made_with() -> None:

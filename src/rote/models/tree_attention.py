@@ -25,8 +25,9 @@ QUERY_BLOCKS = (16, 32)
 ENTRY_BLOCK = 32
 WARPS = 1
 STAGES = 3
+"""The fastest of 13 combinations on an H200, for beams and for greedy steps."""
 WORD = 32
-"""The fastest of 108 combinations on an H200, for both kinds of work."""
+"""Lanes in a word of `Seen.bits`."""
 
 
 class Packing(NamedTuple):
@@ -153,7 +154,7 @@ def _define() -> Any:
         places = start + queries // GROUPS
         heads = key_head * GROUPS + queries % GROUPS
         lanes = queries // GROUPS
-        first_word = first_query // GROUPS // 32
+        first_word = first_query // GROUPS // 32  # WORD
         wide = tl.arange(0, WIDTH_BLOCK)
         is_wide = wide < WIDTH
         value_wide = tl.arange(0, VALUE_BLOCK)
