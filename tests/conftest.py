@@ -5,6 +5,8 @@ for.
 """
 
 import os
+import signal
+import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -26,6 +28,14 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile("rote_ci" if os.environ.get("CI") else "rote")
     # Two workers on two cores: more threads would only wait for each other.
     torch.set_num_threads(1)
+    hear_signals()
+
+
+def hear_signals() -> None:
+    """A shell lets what it runs in the background ignore Ctrl-C, nohup hang-ups; so would every program we start."""
+    for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+        if signal.getsignal(number) is signal.SIG_IGN and threading.current_thread() is threading.main_thread():
+            signal.signal(number, usual)
 
 
 @pytest.fixture(scope="session")
