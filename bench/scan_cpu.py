@@ -75,11 +75,8 @@ def window_sets(model: HuggingFaceModel, library: Path, size: int, known: int) -
     fresh = [
         window for name in CONTROLS for window in read(model, texts / f"control/{name}.txt", 58_000 // each)[:each]
     ][:size]
-    memorized = [
-        window
-        for name in KNOWN
-        for window in read(model, texts / f"target/{name}.txt", 2400)[: -(-known // len(KNOWN))]
-    ]
+    own = -(-known // len(KNOWN))
+    memorized = [window for name in KNOWN for window in read(model, texts / f"target/{name}.txt", 58_000 // own)[:own]]
     ordinary = fresh[:: max(1, len(fresh) // (5 * known))][: 5 * known]
     return {"not_memorized": fresh, "memorized": memorized, "mix_95_5": mixed(ordinary, memorized)}
 
