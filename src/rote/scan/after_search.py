@@ -29,12 +29,12 @@ from rote.search.sizing import free_memory
 from rote.types import StopReason, Verdict
 
 BATCH_WINDOWS = 128
-"""Searched windows held back at once; each holds its frontier (some megabytes) until it is processed. More than the
-screen's audit has at least: these come last, and their forwards are short of windows rather than of memory."""
-MANY_WINDOWS = 16
-"""Windows that wait at the end of a run for which a GPU's memory is cleared."""
+"""Searched windows held back at once; each holds its frontier (some megabytes) until it is processed. All that a screen
+audits at least can wait together for the end."""
 CPU_BATCH_WINDOWS = 32
 """The same on a CPU, which explores few windows at once and gains nothing from more that wait."""
+MANY_WINDOWS = 16
+"""Windows that wait at the end of a run for which a GPU's memory is cleared."""
 EVALS_PER_TICKET = 4
 """What a ticket costs on text that is not memorized, where most die early and share their first tokens."""
 FEWEST_EVALS = 64
