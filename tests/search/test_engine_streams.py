@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import count
 
 import pytest
 import torch
@@ -264,21 +265,23 @@ def test_out_of_memory_while_opening_a_session_is_survived_too() -> None:
     assert engine.slots == 2
 
 
+def failing_at(failing: set[int]) -> WatchedModel:
+    """The n-th forward or move runs out of memory, for these n: moves happen after windows have ended."""
+    calls = count()
+
+    def watch(batch: TreeBatch | None) -> None:
+        if next(calls) in failing:
+            raise torch.OutOfMemoryError("CUDA out of memory (pretended)")
+
+    return WatchedModel(MODEL, watch=watch)
+
+
 @settings(max_examples=40)
 @given(failing=st.sets(st.integers(0, 60), max_size=4), all_wait=st.booleans())
 def test_out_of_memory_at_any_moment_loses_and_repeats_nothing(failing: set[int], all_wait: bool) -> None:
-    """The n-th forward or move fails, for any few n: moves happen after windows have ended. Where all windows wait from
-    the beginning, forwards are launched before those that have ended are handed out."""
-    calls = 0
-
-    def watch(batch: TreeBatch | None) -> None:
-        nonlocal calls
-        calls += 1
-        if calls - 1 in failing:
-            raise torch.OutOfMemoryError("CUDA out of memory (pretended)")
-
+    """Where all windows wait from the beginning, forwards are launched before those that have ended are handed out."""
     tasks = many_tasks(40 if all_wait else 20)
-    engine = Engine(WatchedModel(MODEL, watch=watch), PLAIN, slots=16, limits=LIMITS)
+    engine = Engine(failing_at(failing), PLAIN, slots=16, limits=LIMITS)
     assert_all_right(list(all_at_once(engine, tasks) if all_wait else engine.run(tasks)), tasks)
 
 

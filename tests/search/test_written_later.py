@@ -1,6 +1,7 @@
 """What the engine prepares before it knows of a step, and writes down after the next was launched: nothing changes."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import cycle
 
 import pytest
@@ -17,7 +18,14 @@ from rote.search.engine import Engine
 from rote.search.reference import search
 from rote.search.stream import Stream
 from tests.search.test_engine_equals_reference import LIMITS, PLAIN, all_options, assert_same, models
-from tests.search.test_engine_streams import MODEL, WatchedModel, all_at_once, assert_all_right, many_tasks
+from tests.search.test_engine_streams import (
+    MODEL,
+    WatchedModel,
+    all_at_once,
+    assert_all_right,
+    failing_at,
+    many_tasks,
+)
 
 
 @pytest.fixture
@@ -71,47 +79,55 @@ def test_a_device_that_always_waits_is_served_before_windows_are_handed_out(patc
 @settings(max_examples=30)
 @given(failing=st.sets(st.integers(0, 60), max_size=4), answers=st.lists(st.booleans(), min_size=1, max_size=4))
 def test_out_of_memory_loses_nothing_of_what_waits_to_be_written_down(failing: set[int], answers: list[bool]) -> None:
-    calls = 0
-
-    def watch(batch: TreeBatch | None) -> None:
-        nonlocal calls
-        calls += 1
-        if calls - 1 in failing:
-            raise torch.OutOfMemoryError("CUDA out of memory (pretended)")
-
     tasks = many_tasks(40)
     with pytest.MonkeyPatch.context() as patch:
         hurry(patch, answers)
-        engine = Engine(WatchedModel(MODEL, watch=watch), PLAIN, slots=16, limits=LIMITS)
+        engine = Engine(failing_at(failing), PLAIN, slots=16, limits=LIMITS)
         assert_all_right(list(all_at_once(engine, tasks)), tasks)
 
 
 @settings(max_examples=30)
-@given(model=models, options=all_options(), seed=st.integers(0, 99), slots=st.integers(1, 5))
+@given(
+    model=models,
+    options=all_options(),
+    seed=st.integers(0, 99),
+    slots=st.integers(1, 5),
+    first_entries=st.sampled_from([None, 8]),
+)
 def test_what_is_listed_ahead_is_what_the_ancestry_says(
-    model: TableModel, options: SearchOptions, seed: int, slots: int
+    model: TableModel, options: SearchOptions, seed: int, slots: int, first_entries: int | None
 ) -> None:
-    listed = 0
-
-    def watch(batch: TreeBatch | None) -> None:
-        nonlocal listed
-        if batch is not None and batch.live is not None:
-            listed += 1
-            lanes = max(batch.beam_counts)
-            assert as_sets(batch.live, lanes) == as_sets(live_entries(batch.ancestry, None), lanes)
-
-    tasks: list[SearchTask] = [
-        task for task in many_tasks(12, seed=seed) if max(*task.prefix_ids, *task.suffix_ids) < model.vocab_size
-    ]
+    """Also where a session grows: what was listed before it did is listed again."""
+    tasks = [task for task in many_tasks(12, seed=seed) if max(*task.prefix_ids, *task.suffix_ids) < model.vocab_size]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Stream, "_has_kernel", True)
-        outcomes = list(
-            all_at_once(Engine(WatchedModel(model, watch=watch), options, slots=slots, limits=LIMITS), tasks)
-        )
+        watched = WatchedModel(model, watch=assert_live_entries)
+        watched.first_entries = first_entries
+        outcomes = list(all_at_once(Engine(watched, options, slots=slots, limits=LIMITS), tasks))
     for outcome in outcomes:
         assert_same(outcome, search(model, next(task for task in tasks if task.key == outcome.key), options))
-    if max((outcome.stop_step for outcome in outcomes), default=0) > 3 and slots == 1:
-        assert listed, "a window that goes on alone is foreseen"
+
+
+def assert_live_entries(batch: TreeBatch | None) -> None:
+    if batch is not None and batch.live is not None:
+        lanes = max(batch.beam_counts)
+        assert as_sets(batch.live, lanes) == as_sets(live_entries(batch.ancestry, None), lanes)
+
+
+@pytest.mark.parametrize(("first_entries", "expected"), [(None, {True}), (8, {True, False})])
+def test_windows_that_go_on_are_listed_ahead_unless_their_memory_grows(
+    patch: pytest.MonkeyPatch, first_entries: int | None, expected: set[bool]
+) -> None:
+    """The chain is not foreseen; all steps are, as far as there was memory to list."""
+    patch.setattr(Stream, "_has_kernel", True)
+    listed: list[bool] = []
+    watched = WatchedModel(MODEL, watch=lambda batch: listed.append(batch is not None and batch.live is not None))
+    watched.first_entries = first_entries
+    task = SearchTask(0, (1, 2, 3), (1, 2, 3, 4, 1, 2))
+    options = replace(PLAIN, threshold=None, beam_width=4, edit_budget=4)
+    (outcome,) = Engine(watched, options, slots=1, limits=LIMITS).run([task])
+    assert_same(outcome, search(MODEL, task, options))
+    assert set(listed[1:]) == expected
 
 
 def as_sets(seen: Seen, lanes: int) -> list[set[tuple[int, int]]]:
