@@ -42,7 +42,7 @@ class Run(NamedTuple):
 
 class Source(NamedTuple):
     device: str
-    measured_at: str
+    days: str
     runs: list[Run]
 
 
@@ -58,7 +58,8 @@ def read_source() -> Source:
         for size in sorted(found, key=lambda size: int(size[:-1]))
         for name, share in shares.items()
     ]
-    return Source(scaling["environment"]["device"], scaling["environment"]["measured_at"], runs)
+    days = sorted({found["environment"]["measured_at"][:10] for found in (scaling, seven)})
+    return Source(scaling["environment"]["device"], " and ".join(days), runs)
 
 
 def _run(size: str, name: str, found: dict[str, Any], share: float) -> Run:
@@ -152,8 +153,8 @@ def constants_text(source: Source, costs: Costs) -> str:
     return (
         '"""Written by bench/scaling_model.py from what was measured; not to be changed by hand."""\n\n'
         "from rote.scan.prediction import Costs\n\n"
-        'MEASURED_IN = "bench/results/scaling_gpu.json"\n'
-        f'MEASURED_ON = "{source.device}, {source.measured_at[:10]}, shapes {sizes}"\n'
+        'MEASURED_IN = "bench/results/scaling_gpu.json and scan_gpu_7b.json"\n'
+        f'MEASURED_ON = "{source.device}, {source.days}, shapes {sizes}"\n'
         f"COSTS = Costs(\n{lines})\n"
     )
 

@@ -2,8 +2,8 @@
 
 from rote.scan.prediction import Costs
 
-MEASURED_IN = "bench/results/scaling_gpu.json"
-MEASURED_ON = "NVIDIA H200, 2026-11-15, shapes 7b, 13b, 34b, 70b"
+MEASURED_IN = "bench/results/scaling_gpu.json and scan_gpu_7b.json"
+MEASURED_ON = "NVIDIA H200, 2026-11-15 and 2026-11-16, shapes 7b, 13b, 34b, 70b"
 COSTS = Costs(
     operations_per_second=658980413693576.6,
     per_layer=0.00047753391657853056,
