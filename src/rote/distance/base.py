@@ -5,8 +5,10 @@ after each token, a lower bound on the distance of every completion of length T.
 budget has no completion in the ball and may be dropped without losing mass.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -46,6 +48,14 @@ class Viability(Protocol):
     def final_distance(self, state: Tensor) -> Tensor:
         """Distance to the target after T tokens; exact when it is within the budget. [...] int16."""
         ...
+
+
+def padded_rows(suffixes: Sequence[Sequence[int]], length: int, *, margin: int = 0) -> Tensor:
+    """Suffixes of at most `length` tokens as rows, −1 around them. [suffixes, margin + length + margin] int64"""
+    rows = np.full((len(suffixes), length + 2 * margin), -1, dtype=np.int64)
+    for row, suffix in zip(rows, suffixes, strict=True):
+        row[margin : margin + len(suffix)] = suffix
+    return torch.from_numpy(rows)
 
 
 class OneNumber:

@@ -3,17 +3,14 @@
 import torch
 from torch import Tensor
 
-from rote.distance.base import Advanced, OneNumber
+from rote.distance.base import Advanced, OneNumber, padded_rows
 
 
 class Hamming(OneNumber):
     """Viability by mismatch count; exact by nature, so there is no published variant."""
 
     def pad(self, suffixes: list[tuple[int, ...]], length: int, device: torch.device) -> Tensor:
-        padded = torch.full((len(suffixes), length), -1, dtype=torch.int64)
-        for row, suffix in enumerate(suffixes):
-            padded[row, : len(suffix)] = torch.tensor(suffix)
-        return padded.to(device)
+        return padded_rows(suffixes, length).to(device)
 
     def advance(self, state: Tensor, tokens: Tensor, *, padded: Tensor, step: Tensor, length: Tensor) -> Advanced:
         target = padded.gather(1, (step - 1)[:, None])  # [slots, 1]

@@ -12,7 +12,7 @@ exact:     both sequences have length T, so from cell (t, j) at least |j − t| 
 import torch
 from torch import Tensor
 
-from rote.distance.base import UNREACHABLE, Advanced
+from rote.distance.base import UNREACHABLE, Advanced, padded_rows
 from rote.types import ViabilityName
 
 
@@ -38,11 +38,7 @@ class Levenshtein:
 
     def pad(self, suffixes: list[tuple[int, ...]], length: int, device: torch.device) -> Tensor:
         margin = self.half_width + 1
-        padded = torch.full((len(suffixes), length + 2 * margin), -1, dtype=torch.int64)
-        filled = padded.numpy()
-        for row, suffix in enumerate(suffixes):
-            filled[row, margin : margin + len(suffix)] = suffix
-        return padded.to(device)
+        return padded_rows(suffixes, length, margin=margin).to(device)
 
     def advance(self, state: Tensor, tokens: Tensor, *, padded: Tensor, step: Tensor, length: Tensor) -> Advanced:
         offsets = self._offsets(state.device)

@@ -7,6 +7,7 @@ from dataclasses import replace
 import torch
 
 from rote.distance import Viability
+from rote.distance.base import padded_rows
 from rote.errors import WindowError
 from rote.search.base import Limits, SearchOptions, SearchTask
 from rote.search.beam import BeamState
@@ -40,11 +41,8 @@ def fresh_state(
     log_p[:, 0] = 0.0
     is_verbatim = torch.zeros(count, lanes, dtype=torch.bool)
     is_verbatim[:, 0] = True
-    target = torch.full((count, longest), -1, dtype=torch.int64)
     rating = torch.zeros(count, longest + 1 if options.rank_by == "rating" else 1, budget + 1).double()
-    filled = target.numpy()
     for row, slot in enumerate(slots):
-        filled[row, : len(suffixes[row])] = suffixes[row]
         if options.rank_by == "rating" and slot.task.target_probs is not None:
             table = rating_table(slot.task.target_probs, budget)
             rating[row, : len(table)] = torch.from_numpy(table)
@@ -57,7 +55,7 @@ def fresh_state(
         is_verbatim=is_verbatim,
         step=torch.zeros(count, dtype=torch.int64),
         length=torch.tensor([len(suffix) for suffix in suffixes]),
-        target=target,
+        target=padded_rows(suffixes, longest),
         padded=viability.pad(suffixes, longest, host),
         rating=rating,
         bank=torch.zeros(count, budget + 1, dtype=torch.float64),
