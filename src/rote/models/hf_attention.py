@@ -86,9 +86,8 @@ class Layout:
         """
         if window not in self._hidden:
             allowed = self.sees(window)
-            if not self.is_rectangular:
-                # Padding lanes attend to something, so that no row of the softmax is empty.
-                allowed = allowed | ~allowed.any(-1, keepdim=True)
+            # Padding and wrong guesses see nothing; they attend to something, so that no row of the softmax is empty.
+            allowed = allowed | ~allowed.any(-1, keepdim=True)
             self._hidden[window] = _minus_infinity_outside(allowed, dtype)[:, None]
         return self._hidden[window]
 

@@ -18,6 +18,8 @@ class TreeCache:
         self.ancestry = torch.zeros(slots, lanes, entries, dtype=torch.bool, device=device)
         self.entry_positions = torch.zeros(slots, entries, dtype=torch.int64, device=device)
         self.own_entry = torch.zeros(slots, lanes, dtype=torch.int64, device=device)
+        self.free_entry = torch.zeros(slots, lanes, dtype=torch.int64, device=device)
+        """Where a lane may write: its own entry if it is to be evaluated, else one that nobody sees."""
         self._order = torch.arange(entries, device=device)
         self._held = torch.zeros(slots, dtype=torch.int64, device=device)
         """Entries from the first on that are not given out again: the chain and, where all are kept, every beam's."""
@@ -52,7 +54,7 @@ class TreeCache:
         slots = torch.arange(count, device=parents.device)[:, None]
         ancestry[slots, lanes, own] |= alive
         self.ancestry[:count] = ancestry
-        self.own_entry[:count] = own
+        self.own_entry[:count], self.free_entry[:count] = own, free
         held = self.entry_positions[:count].gather(1, own)
         self.entry_positions[:count] = self.entry_positions[:count].scatter(
             1, own, torch.where(alive, positions[:, None], held)
@@ -72,7 +74,7 @@ class TreeCache:
         return is_taken.to(torch.uint8).sort(dim=-1, stable=True).indices[:, : len(lanes)]
 
     def move(self, source: int, target: int) -> None:
-        for tensor in (self.ancestry, self.entry_positions, self.own_entry, self._held):
+        for tensor in (self.ancestry, self.entry_positions, self.own_entry, self.free_entry, self._held):
             tensor[target] = tensor[source]
 
     def check_integrity(self, slot: int, *, prefix_length: int, step: int, beams: int) -> None:

@@ -14,6 +14,8 @@ class Counters:
     """What an engine did so far, for benches and for whoever asks about memory."""
 
     forwards: int = 0
+    wrong_guesses: int = 0
+    """Forwards that nobody had a use for (`rote.search.forwards`)."""
     peak_entries: int = 0
     session_entries: int = 0
 

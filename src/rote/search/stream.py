@@ -16,16 +16,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rote.models.base import TreeBatch, TreeSession
-from rote.models.memory import Handover, grown, ranges, together_to_device
+from rote.models.base import TreeSession
+from rote.models.memory import Handover, together_to_device
 from rote.models.numbers import require_numbers
 from rote.models.tree_attention import Seen, live_entries
-from rote.policy import Kept, keep
+from rote.policy import Kept
 from rote.search import beam, outcome
 from rote.search.admission import fresh_state
 from rote.search.base import SearchOutcome, SearchTask
 from rote.search.cache import TreeCache
 from rote.search.chain import copy_states, evaluate_chains
+from rote.search.forwards import Forwards
 from rote.search.frontier import SearchedStates
 from rote.search.known_paths import KnownPaths
 from rote.search.record import Banked, FrontierRecord
@@ -53,6 +54,7 @@ class Stream:
         self.session: TreeSession = setup.model.open_tree(
             slots, self.shapes.rounded_entries(first_entries), longest=limits.prefix_tokens + limits.suffix_tokens
         )
+        self.forwards = Forwards(setup, self.session, self.cache, self.shapes)
         filler = Slot(SearchTask(0, (0,), (0,) * limits.suffix_tokens))
         self.state = self._fresh([filler] * slots)
         self.frontiers = [self._record()] * slots
@@ -63,8 +65,6 @@ class Stream:
         self.prefix_tokens = torch.zeros(slots, dtype=torch.int64, device=self.device)
         self.foreseen: Foreseen | None = None
         self.pending: Pending | None = None
-        self._counts, self._beams = list[int](), tuple[Tensor, ...]()
-        """Beams of each slot in the last forward; the slots and the lanes of all of them."""
         self._unwritten: deque[Iterator[Ended]] = deque()
 
     def launch(self) -> bool:
@@ -77,14 +77,19 @@ class Stream:
         if admitted:
             self._admit(admitted)
         active = self.scheduler.active
+        if moves or admitted:
+            self.forwards.forget()
         if moves or admitted or self.foreseen is None or len(self.foreseen.kept.unlisted) != len(active):
             self.foreseen = self._foresee(None)
-        kept = self._forward(self.foreseen.kept)
+        counts = [slot.to_evaluate for slot in active]
+        kept = self.forwards.fill(self.foreseen, counts, self.reaches[: len(active)])
         finishing = [place for place, slot in enumerate(active) if slot.is_at_last_step]
         finals = Handover(self._finals(finishing, kept) if finishing else ())
         goes_on = len(finishing) < len(active)
         tallies = Handover(self._advance(kept) if goes_on else ())
         self.pending = Pending(finishing, finals, tallies)
+        if not finishing:
+            self.forwards.guess(self.foreseen, counts, self._most_reaches())
         return True
 
     def settle(self) -> Iterator[SearchOutcome]:
@@ -184,18 +189,6 @@ class Stream:
     def _record(self) -> FrontierRecord:
         return FrontierRecord(self.setup.viability.initial(torch.device("cpu")).numpy())
 
-    def _forward(self, kept: Kept) -> Kept:
-        """The kept tokens of every lane of every active slot: live beams are evaluated, verbatim paths are known."""
-        active = self.scheduler.active
-        if any(slot.to_evaluate for slot in active):
-            batch = self._batch()
-            self._make_room(batch.ancestry.shape[-1])
-            listed = keep(self.session.forward(batch), self.options.policy, cap=self.options.max_children)
-            self.setup.counters.forwards += 1
-            for ours, theirs in zip(kept, listed, strict=True):
-                ours[batch.slots, batch.lanes] = theirs
-        return kept
-
     def _foresee(self, live: Seen | None) -> Foreseen:
         count, state = len(self.scheduler.active), self.state
         newest = (state.step[:count] - 1).clamp(min=0)
@@ -207,48 +200,19 @@ class Stream:
         return self.device.type == "cuda"
 
     def _live_entries(self) -> Seen | None:
-        """What all beams see, listed before it is known how far their entries reach: no slot can need more than one
-        for each lane beyond those it has."""
+        """What all beams see, listed before it is known how far their entries reach."""
         if not self._has_kernel:
             return None
         count = len(self.scheduler.active)
-        reach = max(map(max, self.reaches[:count], self.chain_tokens[:count])) + self.options.lanes
-        rows, lanes, entries = self.shapes.rounded(count, self.options.lanes, reach)
+        rows, lanes, entries = self.shapes.rounded(count, self.options.lanes, max(self._most_reaches()))
         return live_entries(self.cache.ancestry[:rows, :lanes, : min(entries, self.session.entries)], None)
 
-    def _make_room(self, entries: int) -> None:
-        if self.session.entries < entries:
-            self.session.grow(self.shapes.rounded_entries(grown(self.session.entries, entries)))
-        counters = self.setup.counters
-        counters.peak_entries = max(counters.peak_entries, entries)
-        counters.session_entries = self.session.entries
-
-    def _batch(self) -> TreeBatch:
-        """The packed forward of this step."""
-        active = self.scheduler.active
-        counts = [slot.to_evaluate for slot in active]
-        if counts != self._counts:
-            self._counts = counts
-            self._beams = self._to_device(np.repeat(np.arange(len(active)), counts), ranges(counts))
-        slots, lanes = self._beams
-        reaches = self.reaches[: len(active)]
-        rows, width, reach = self.shapes.rounded(len(active), max(counts), max(reaches))
-        assert self.foreseen is not None
-        live = self.foreseen.live
-        return TreeBatch(
-            token_ids=self.foreseen.tokens[slots, lanes],
-            positions=self.foreseen.positions[slots],
-            slots=slots,
-            entries=self.cache.own_entry[slots, lanes],
-            lanes=lanes,
-            ancestry=self.cache.ancestry[:rows, :width, :reach],
-            entry_positions=self.cache.entry_positions[:rows, :reach],
-            beam_counts=tuple(counts),
-            reaches=tuple(reaches),
-            prefix_lengths=(),
-            outputs=torch.arange(len(slots), device=self.device),
-            live=live if live is not None and live.columns.shape[1] >= max(reaches) else None,
-        )
+    def _most_reaches(self) -> list[int]:
+        """How far the entries of every slot can reach after the step whose end the host does not know yet: none can
+        need more than one for each lane beyond those it has."""
+        count, lanes = len(self.scheduler.active), self.options.lanes
+        held = zip(self.reaches[:count], self.chain_tokens[:count], strict=True)
+        return [max(reach, chain) + lanes for reach, chain in held]
 
     def _to_device(self, *parts: NDArray[Any]) -> tuple[Tensor, ...]:
         return together_to_device([part.astype(np.int64, copy=False) for part in parts], self.device)
@@ -271,7 +235,7 @@ class Stream:
         for place, slot in zip(places, slots, strict=True):
             self.frontiers[place] = self._record()
             self.reaches[place] = self.chain_tokens[place] = slot.task.chain_tokens
-        self._make_room(max(self.reaches[place] for place in places))
+        self.forwards.make_room(max(self.reaches[place] for place in places))
         self._evaluate([place for place in places if self.scheduler.active[place].task.chain is None])
         evaluated = [(place, slot.task.chain) for place, slot in zip(places, slots, strict=True) if slot.task.chain]
         copy_states(evaluated, self.session, entries=self.chain_tokens.__getitem__)
