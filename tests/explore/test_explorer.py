@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rote.errors import ConfigError, WindowError
 from rote.explore import explorer as exploring
 from rote.explore.ball import ENDED, Ball
-from rote.explore.base import Answer, Exploration, ExploreTask
+from rote.explore.base import Answer, Exploration, ExploreTask, begun
 from rote.explore.explorer import FEW_WINDOWS, LANES, MEMORY_SHARE, MOST_WINDOWS, Explorer
 from rote.explore.sampling import Rolled, Tickets, Walks
 from rote.explore.tree import Tree
@@ -44,6 +44,21 @@ def assert_next_tokens(model: TableModel, paths: Sequence[Path], answer: Answer)
         expected = keep(model.next_logits([[*PREFIX, *path]]), POLICY)
         assert answer.token_ids[row].tolist() == expected.token_ids[0].tolist()
         assert answer.log_probs[row] == pytest.approx(expected.log_probs[0].numpy())
+
+
+def test_an_exploration_that_has_begun_has_made_its_first_request_and_ends_alike() -> None:
+    model, asked = TableModel.random(3, vocab_size=4), [[(1,), (2, 0)], [(1, 2)]]
+    made: list[str] = []
+
+    def watched() -> Exploration[Any]:
+        made.append("request")
+        return (yield from ask(*asked))
+
+    early = begun(watched())
+    assert made == ["request"]
+    for ours, theirs in zip(explored(model, early), explored(model, ask(*asked)), strict=True):
+        assert all(np.array_equal(*pair) for pair in zip(ours, theirs, strict=True))
+    assert explored(model, begun(ask())) == explored(model, ask()) == [], "one that asks for nothing has its result"
 
 
 paths = st.lists(st.integers(0, 3), min_size=0, max_size=5).map(tuple)

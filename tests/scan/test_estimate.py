@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from rote.explore import explorer
 from rote.explore.base import Exploration
+from rote.explore.explorer import SHARE_AT_THE_END, Room, choose_room
 from rote.explore.open_mass import OpenMass
 from rote.explore.residual import estimate_open
 from rote.models.base import Stored
@@ -371,10 +372,18 @@ def test_windows_that_wait_at_the_end_get_the_memory_of_what_is_done(monkeypatch
     def rows() -> pl.DataFrame:
         return pl.DataFrame([measured.row for measured in pipeline.run(WINDOWS)])
 
+    def chosen(*given: Any, share: float, **named: Any) -> Room:
+        shares.append(share)
+        return choose_room(*given, share=share, **named)
+
     pipeline = Pipeline(model, config, decode=str)
     expected = rows()
+    shares: list[float] = []
+    monkeypatch.setattr(after_search, "choose_room", chosen)
     monkeypatch.setattr(AfterSearch, "wants_memory", property(lambda stage: len(stage._waiting) > 1))
     monkeypatch.setattr(AfterSearch, "flush", watched)
     for _ in range(2):
         assert_same_rows(rows(), expected)
     assert seen == [(None, None)] * 2
+    assert shares == [SHARE_AT_THE_END] * 2
+    assert pipeline.after_search._explorers._open is None, "and what they took is let go in turn"

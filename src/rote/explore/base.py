@@ -41,6 +41,29 @@ Exploration = Generator[Request, Answer, Result]
 """One window's wishes: yields requests, receives answers, returns its result."""
 
 
+def begun(exploration: Exploration[Result]) -> Exploration[Result]:
+    """The same exploration, its first request made now instead of when it is asked for."""
+    try:
+        request = next(exploration)
+    except StopIteration as end:
+        return _ended(end.value)
+    return _going_on(request, exploration)
+
+
+def _ended(result: Result) -> Exploration[Result]:
+    return result
+    yield
+
+
+def _going_on(request: Request, exploration: Exploration[Result]) -> Exploration[Result]:
+    while True:
+        answer = yield request
+        try:
+            request = exploration.send(answer)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+
+
 @dataclass(frozen=True, slots=True)
 class ExploreTask(Generic[Result]):
     """A window to explore. `key` comes back with the result."""

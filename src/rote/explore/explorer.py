@@ -38,6 +38,8 @@ FEW_WINDOWS = 8
 MOST_WINDOWS = 128
 MEMORY_SHARE = 0.5
 """Share of a device's free memory that explorations may take."""
+SHARE_AT_THE_END = 0.8
+"""The same where nobody else will take any: forwards take the rest."""
 FIRST_ENTRIES = 1024
 """Entries a CPU begins with: what the default samples of a window take. Those that are not used cost it nothing."""
 
@@ -49,10 +51,10 @@ class Room(NamedTuple):
     entries: int
 
 
-def choose_room(model: TreeModel, limits: Limits, *, evaluations: int) -> Room:
+def choose_room(model: TreeModel, limits: Limits, *, evaluations: int, share: float = MEMORY_SHARE) -> Room:
     """For windows of at most this many evaluations each: none is forgotten, if the device's memory allows it."""
     is_cuda = model.device.type == "cuda"
-    fitting = int(free_memory(model.device) * MEMORY_SHARE) // model.tree_bytes_per_entry()
+    fitting = int(free_memory(model.device) * share) // model.tree_bytes_per_entry()
     always = 2 * (limits.prefix_tokens + limits.suffix_tokens)
     entries = max(LANES, min(evaluations, fitting // FEW_WINDOWS - always))
     slots = min(MOST_WINDOWS if is_cuda else FEW_WINDOWS, fitting // (always + entries))

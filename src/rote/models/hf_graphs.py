@@ -5,10 +5,11 @@ waits. A CUDA graph asks for all of them at once. What differs from step to step
 kernels read: tokens, positions, where to write, what to see. A forward takes the least recorded size that holds it;
 tokens that fill it up see nothing, and write to a place of the memory that nobody reads.
 
-A size is recorded after it has run once in the plain way, so that every kernel is loaded by then. Whatever cannot be
-recorded runs in the plain way from then on.
+A size is recorded once it has run a few times in the plain way: recording takes as long as two forwards, and most sizes
+of a short exploration come once or twice. Whatever cannot be recorded runs in the plain way from then on.
 """
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -24,6 +25,8 @@ FEW = (32, 64, 128, 256, 384, 512)
 STEP = 64
 """Larger numbers are rounded up to a multiple of this, and tokens keep the rows of their slots."""
 MOST = 4096
+PLAIN_RUNS = 3
+"""Forwards of a size before it is recorded."""
 ALIGNED = 64
 """Rows of what is seen begin at multiples of this, which kernels read faster."""
 
@@ -123,7 +126,7 @@ class RecordedSteps:
     """The recorded forwards of one session."""
 
     def __init__(self) -> None:
-        self._ran_plainly: set[Size] = set()
+        self._ran_plainly: Counter[Size] = Counter()
         self._steps: dict[Size, _Recorded] = {}
         self._pool: Any = None
         self.cannot = False
@@ -134,8 +137,8 @@ class RecordedSteps:
 
     def states(self, layout: Layout, size: Size, entries: int, evaluate: Evaluate) -> Tensor | None:
         """States of the batch's outputs; None where it must run in the plain way. `evaluate` is what is recorded."""
-        if size not in self._ran_plainly:
-            self._ran_plainly.add(size)
+        if self._ran_plainly[size] < PLAIN_RUNS:
+            self._ran_plainly[size] += 1
             return None
         if size not in self._steps:
             made = RecordedLayout(layout.batch, size, entries)

@@ -5,15 +5,16 @@ estimate are kept apart: closing and refining move bounds; the estimate never do
 """
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 
 import torch
 
 from rote.explore.ball import Ball
-from rote.explore.base import Exploration, ExploreTask
+from rote.explore.base import Exploration, ExploreTask, begun
 from rote.explore.closure import close_tails
-from rote.explore.explorer import Explorer, OutOfSlots, choose_room
+from rote.explore.explorer import MEMORY_SHARE, SHARE_AT_THE_END, Explorer, OutOfSlots, choose_room
 from rote.explore.montecarlo import window_generator
 from rote.explore.open_mass import OpenMass
 from rote.explore.refinement import RefineOptions, refine
@@ -51,6 +52,8 @@ class AfterSearch:
         self._explorers = Explorers(model, config)
         self._is_cuda = model.device.type == "cuda"
         self._waiting: list[Measured] = []
+        self._begun: dict[int, Exploration[Measured]] = {}
+        """By place among those that wait."""
         self._held = 0
         self._most_held = HELD_SHARE * free_memory(model.device)
 
@@ -65,6 +68,11 @@ class AfterSearch:
             if len(self._waiting) >= self._batch or self._held >= self._most_held:
                 yield from self.flush()
 
+    def prepare(self) -> None:
+        """Let those that wait make up their minds, while the host has nothing else to do."""
+        for place in range(len(self._begun), len(self._waiting)):
+            self._begun[place] = begun(_explore(self._waiting[place], self._config, self._eos_ids))
+
     @property
     def wants_memory(self) -> bool:
         """Whether so many windows wait that they should have the memory of what is done: a GPU explores as many at once
@@ -72,15 +80,20 @@ class AfterSearch:
         return self._is_cuda and len(self._waiting) >= MANY_WINDOWS
 
     def take_memory(self) -> None:
-        """The next windows are explored with as much memory as there is by then."""
-        self._explorers.close()
+        """The last windows are explored with as much memory as there is by then."""
+        self._explorers.close(share=SHARE_AT_THE_END)
         torch.cuda.empty_cache()
+
+    def release(self) -> None:
+        """Let go of the memory of explorations; the next ones open it again."""
+        self._explorers.close()
 
     def flush(self) -> Iterator[Measured]:
         """Process what is waiting; to be called once more at the end."""
         waiting, self._waiting, self._held = self._waiting, [], 0
+        explorations, self._begun = self._begun, {}
         if waiting:
-            yield from process(waiting, self._config, self._explorers, self._eos_ids)
+            yield from process(waiting, self._config, self._explorers, self._eos_ids, explorations)
 
 
 def _is_wanted(item: Measured, config: RunConfig) -> bool:
@@ -115,7 +128,7 @@ class Explorers:
     def __init__(self, model: TreeModel, config: RunConfig, *, slots: int | None = None) -> None:
         self._model, self._config, self._slots = model, config, slots
         self._open: Explorer | None = None
-        self._entries = 0
+        self._entries, self._share = 0, MEMORY_SHARE
 
     def holding(self, entries: int) -> Explorer:
         """One whose windows may hold so many nodes each."""
@@ -123,13 +136,14 @@ class Explorers:
             self._open = None  # what it has taken is free again
             self._entries = 1 << (entries - 1).bit_length()
             limits = self._config.limits
-            room = choose_room(self._model, limits, evaluations=self._entries)
+            room = choose_room(self._model, limits, evaluations=self._entries, share=self._share)
             slots = self._slots or room.slots
             self._open = Explorer(self._model, self._config.policy, slots=slots, limits=limits, entries=room.entries)
         return self._open
 
-    def close(self) -> None:
-        self._open = None
+    def close(self, *, share: float = MEMORY_SHARE) -> None:
+        """What it has taken is free again; the next one takes this share of what is free by then."""
+        self._open, self._share = None, share
 
     def halve(self) -> bool:
         """Half as many windows at once from now on; False when there is but one."""
@@ -139,15 +153,27 @@ class Explorers:
 
 
 def process(
-    searched: Iterable[Measured], config: RunConfig, explorers: Explorers, eos_ids: frozenset[int]
+    searched: Iterable[Measured],
+    config: RunConfig,
+    explorers: Explorers,
+    eos_ids: frozenset[int],
+    begun_before: Mapping[int, Exploration[Measured]] = MappingProxyType({}),
 ) -> Iterator[Measured]:
-    """Every searched window once, in the order in which they end. Running out of memory halves the slots: windows that
-    had not ended start again, with the same samples."""
-    left = dict(enumerate(searched))
+    """Every searched window once, in the order in which they end; those that have begun by their places. Running out of
+    memory halves the slots: windows that had not ended start again, with the same samples."""
+    left, explorations = dict(enumerate(searched)), dict(begun_before)
+
+    def task(key: int, item: Measured) -> ExploreTask[Measured]:
+        assert item.near is not None
+        assert item.near.outcome is not None
+        exploration = explorations.pop(key, None) or _explore(item, config, eos_ids)
+        window = item.window
+        return ExploreTask(key, window.prefix_ids, exploration, item.near.outcome.states, window.window_id)
+
     while left:
         explorer = explorers.holding(max(_entries(item, config) for item in left.values()))
         try:
-            for key, item in explorer.run(_task(key, item, config, eos_ids) for key, item in left.copy().items()):
+            for key, item in explorer.run(task(*each) for each in left.copy().items()):
                 del left[key]
                 yield item
         except OutOfSlots:
@@ -168,17 +194,10 @@ def _entries(item: Measured, config: RunConfig) -> int:
     return max(held + evaluations, 2 * held)
 
 
-def _task(key: int, item: Measured, config: RunConfig, eos_ids: frozenset[int]) -> ExploreTask[Measured]:
+def _explore(item: Measured, config: RunConfig, eos_ids: frozenset[int]) -> Exploration[Measured]:
     assert item.near is not None
     assert item.near.outcome is not None
-    outcome = item.near.outcome
-    window, exploration = item.window, _explore(item, item.near, outcome, config, eos_ids)
-    return ExploreTask(key, window.prefix_ids, exploration, outcome.states, window.window_id)
-
-
-def _explore(
-    item: Measured, near: NearResult, outcome: SearchOutcome, config: RunConfig, eos_ids: frozenset[int]
-) -> Exploration[Measured]:
+    near, outcome = item.near, item.near.outcome
     pool = open_mass(item.window.suffix_ids, outcome, config, eos_ids)
     probs = item.score.target_probs
     token_evals = 0

@@ -86,6 +86,7 @@ class Pipeline:
             hopeful, screened = self.screen.divide(scored, search_all=search_all)
             yield from self.rows(self.after_search.take(self.search.search(hopeful)))
             self.score.begin(following)
+            self.after_search.prepare()
             yield from self.rows(self.search.settle_unsearched(screened))
         yield from self.rows(self.after_search.take(self.search.search(self.screen.rest())))
         yield from self.rows(self.after_search.take(self.search.drain()))
@@ -94,6 +95,7 @@ class Pipeline:
             self.search.release()
             self.after_search.take_memory()
         yield from self.rows(self.after_search.flush())
+        self.after_search.release()
 
     @property
     def facts(self) -> Facts:

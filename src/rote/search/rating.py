@@ -18,26 +18,26 @@ FAILURES_PER_EDIT = 2
 def rating_table(target_probs: Sequence[float], edit_budget: int) -> NDArray[np.float64]:
     """[T + 1, budget + 1]: log rating of a beam of t tokens with e edits left: t+1 … T fail at most 2·e times."""
     length = len(target_probs)
-    failures = FAILURES_PER_EDIT * edit_budget
-    exactly = np.zeros(failures + 1)
+    exactly = np.zeros(FAILURES_PER_EDIT * edit_budget + 1)
     exactly[0] = 1.0
-    table = np.zeros((length + 1, edit_budget + 1))
+    of_step = np.zeros((length, len(exactly)))
+    success = np.clip(target_probs, FLOOR, 1.0)
     for step in range(length - 1, -1, -1):
-        success = min(max(target_probs[step], FLOOR), 1.0)
-        shifted = np.concatenate([[0.0], exactly[:-1]])
-        exactly = exactly * success + shifted * (1 - success)
-        within = exactly.cumsum()[::FAILURES_PER_EDIT]
-        with np.errstate(divide="ignore"):
-            table[step] = np.log(np.minimum(within, 1.0))
-    return table
+        failed = exactly[:-1] * (1 - success[step])
+        exactly *= success[step]
+        exactly[1:] += failed
+        of_step[step] = exactly
+    within = np.minimum(of_step.cumsum(1)[:, ::FAILURES_PER_EDIT], 1.0)
+    with np.errstate(divide="ignore"):
+        return np.vstack([np.log(within), np.zeros(edit_budget + 1)])
 
 
 def ratings(target_probs: Sequence[Sequence[float]], edit_budget: int) -> NDArray[np.float64]:
     """The rating of whole windows: that at most 2ε of their tokens fail. [windows]"""
     longest = max(map(len, target_probs), default=0)
-    success = np.ones((len(target_probs), longest))  # a trial that cannot fail changes nothing
-    for row, probs in enumerate(target_probs):
-        success[row, : len(probs)] = np.clip(probs, FLOOR, 1.0)
+    # A trial that cannot fail changes nothing.
+    padded = [(*probs, *(1.0,) * (longest - len(probs))) for probs in target_probs]
+    success = np.clip(np.array(padded).reshape(len(padded), longest), FLOOR, 1.0)
     exactly = np.zeros((len(target_probs), FAILURES_PER_EDIT * edit_budget + 1))
     exactly[:, 0] = 1.0
     for step in range(longest):
