@@ -4,7 +4,6 @@ greedy decoding and the search go on from.
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any, NamedTuple
 
@@ -141,15 +140,16 @@ class ScoreStage:
     def _read(self, launched: "_Launched") -> list[Measured]:
         assert self._session is not None
         windows, slots, kept, _ = launched
-        numbers = launched.numbers(self._server_lists, is_capped=self._is_capped)
-        for window, own in zip(windows, numbers, strict=True):
-            require_numbers([own.model_log_probs.sum()], self._model.dtype, what=f"window {window.window_id}")
+        scores = launched.scores(self._model.eos_ids, self._server_lists, is_capped=self._is_capped)
+        for score in scores:
+            require_numbers([score.model_log_p], self._model.dtype, what=f"window {score.window.window_id}")
+        listed = [Kept(*rows) for rows in zip(*(tensor.unbind(0) for tensor in kept), strict=True)]
+        lengths = [len(window.suffix_ids) for window in windows]
+        if min(lengths) < len(kept.unlisted[0]):
+            listed = [Kept(*(own[:length] for own in rows)) for rows, length in zip(listed, lengths, strict=True)]
+        session = self._session
         return [
-            Measured(
-                _verbatim_score(window, numbers[row], self._model.eos_ids),
-                Chain(self._session, slot, Kept(*(tensor[row, : len(window.suffix_ids)] for tensor in kept))),
-            )
-            for row, (window, slot) in enumerate(zip(windows, slots, strict=True))
+            Measured(score, Chain(session, slot, own)) for score, slot, own in zip(scores, slots, listed, strict=True)
         ]
 
     def _halve(self, error: Exception, window: Window) -> None:
@@ -161,19 +161,6 @@ class ScoreStage:
         self._batch = min(self._batch, self.chunk_windows) // 2 or 1
 
 
-@dataclass(frozen=True, slots=True)
-class _Numbers:
-    """One window's part of a first forward, on the host."""
-
-    log_probs: NDArray[np.float64]  # [policies, suffix]
-    ranks: NDArray[np.int64]  # [suffix]
-    model_log_probs: NDArray[np.float64]  # [suffix]
-    standard_scores: NDArray[np.float64]  # [suffix], or nothing
-    first_choices: NDArray[np.int64]  # [suffix]
-    first_choice_log_probs: NDArray[np.float64]  # [suffix]
-    unlisted: NDArray[np.float64] | None  # [suffix], where a server's list is shorter than the policy's
-
-
 class _Launched(NamedTuple):
     """A batch on the device, its numbers on their way to the host."""
 
@@ -182,22 +169,49 @@ class _Launched(NamedTuple):
     kept: Kept
     arriving: Handover
 
-    def numbers(self, server_lists: int | None, *, is_capped: bool) -> list[_Numbers]:
+    def scores(self, eos_ids: frozenset[int], server_lists: int | None, *, is_capped: bool) -> list[VerbatimScore]:
         """`server_lists`: tokens that a server names for each place. Beyond them no rank is known and, where
         `is_capped`, no probability."""
         lengths = [len(window.suffix_ids) for window in self.windows]
-        ends = np.cumsum(lengths)[:-1]
         log_probs, ranks, model_log_probs, standard, *padded = (tensor.numpy() for tensor in self.arriving.wait())
         choices, choice_log_probs, listed, unlisted = (_unpadded(rows, lengths) for rows in padded)
         # The search adds up the listed numbers; so does p_z, wherever the target is listed.
         log_probs[0] = np.where(np.isfinite(listed) | is_capped, listed, log_probs[0])
         known_ranks = ranks if server_lists is None else np.minimum(ranks, server_lists)
-        columns = [
-            np.split(log_probs, ends, axis=1),
-            *(np.split(array, ends) for array in (known_ranks, model_log_probs, standard, choices, choice_log_probs)),
-            np.split(unlisted, ends) if is_capped else [None] * len(lengths),
-        ]
-        return [_Numbers(*parts) for parts in zip(*columns, strict=True)]
+        sums = [_sums(own, lengths) for own in (*log_probs, model_log_probs)]
+        log_p, model_log_p = list(zip(*sums[:-1], strict=True)), sums[-1]
+        most = _most(log_probs[0], unlisted, lengths) if is_capped else [None] * len(lengths)
+        # A generation stops at an end-of-text token, so no continuation of T tokens has one before its end.
+        can_be = [eos_ids.isdisjoint(window.suffix_ids[:-1]) for window in self.windows]
+        impossible = (-math.inf,) * len(log_probs)
+        columns = (
+            self.windows,
+            [own if possible else impossible for own, possible in zip(log_p, can_be, strict=True)],
+            _by_window(np.exp(log_probs[0]), lengths),
+            _by_window(known_ranks, lengths),
+            model_log_p,
+            _by_window(choices, lengths),
+            _by_window(choice_log_probs, lengths),
+            _by_window(model_log_probs, lengths),
+            _by_window(standard, lengths) if len(standard) else [()] * len(lengths),
+            [own if possible else None for own, possible in zip(most, can_be, strict=True)],
+        )
+        return [VerbatimScore(*own) for own in zip(*columns, strict=True)]
+
+
+def _by_window(flat: NDArray[Any], lengths: Sequence[int]) -> list[tuple[Any, ...]]:
+    """The numbers of each window; those of all of them come one after the other."""
+    values = iter(flat.tolist())
+    return [tuple(islice(values, length)) for length in lengths]
+
+
+def _sums(flat: NDArray[np.float64], lengths: Sequence[int]) -> list[float]:
+    """Of each window's numbers, summed from first to last, as the search does."""
+    places = np.arange(max(lengths))
+    rows = np.zeros((len(lengths), len(places)))
+    rows[places < np.array(lengths)[:, None]] = flat
+    summed: list[float] = rows.cumsum(1)[:, -1].tolist()
+    return summed
 
 
 def _listed_log_probs(kept: Kept, pairs: Sequence[TokenPair]) -> Tensor:
@@ -208,31 +222,16 @@ def _listed_log_probs(kept: Kept, pairs: Sequence[TokenPair]) -> Tensor:
 
 
 def _unpadded(rows: NDArray[Any], lengths: Sequence[int]) -> NDArray[Any]:
+    if min(lengths) == rows.shape[1]:
+        return rows.reshape(-1)
     return np.concatenate([row[:length] for row, length in zip(rows, lengths, strict=True)])
 
 
-def _verbatim_score(window: Window, numbers: _Numbers, eos_ids: frozenset[int]) -> VerbatimScore:
-    # Summed from first to last, as the search does.
-    log_p = np.cumsum(numbers.log_probs, axis=1)[:, -1]
-    # A generation stops at an end-of-text token, so no continuation of T tokens has one before its end.
-    can_be_generated = eos_ids.isdisjoint(window.suffix_ids[:-1])
-    return VerbatimScore(
-        window,
-        tuple(log_p.tolist()) if can_be_generated else (-math.inf,) * len(log_p),
-        tuple(np.exp(numbers.log_probs[0]).tolist()),
-        tuple(numbers.ranks.tolist()),
-        float(numbers.model_log_probs.sum()),
-        tuple(numbers.first_choices.tolist()),
-        tuple(numbers.first_choice_log_probs.tolist()),
-        tuple(numbers.model_log_probs.tolist()),
-        tuple(numbers.standard_scores.tolist()),
-        _most(numbers) if can_be_generated else None,
-    )
-
-
-def _most(numbers: _Numbers) -> float | None:
+def _most(log_probs: NDArray[np.float64], unlisted: NDArray[np.float64], lengths: Sequence[int]) -> list[float]:
     """What p_z can be at most where a server's list is short: the lower bound, and all that its path left unlisted."""
-    if numbers.unlisted is None:
-        return None
-    reached = np.exp(np.concatenate([[0.0], np.cumsum(numbers.log_probs[0])]))  # of each beginning of the target
-    return min(1.0, float(reached[-1] + (reached[:-1] * numbers.unlisted).sum()))
+    ends = np.cumsum(lengths)[:-1]
+    most = []
+    for own, left in zip(np.split(log_probs, ends), np.split(unlisted, ends), strict=True):
+        reached = np.exp(np.concatenate([[0.0], np.cumsum(own)]))  # of each beginning of the target
+        most.append(min(1.0, float(reached[-1] + (reached[:-1] * left).sum())))
+    return most

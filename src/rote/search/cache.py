@@ -73,9 +73,10 @@ class TreeCache:
         is_taken = ancestry.any(1) | (self._order < self._held[: len(ancestry), None])
         return is_taken.to(torch.uint8).sort(dim=-1, stable=True).indices[:, : len(lanes)]
 
-    def move(self, source: int, target: int) -> None:
+    def move(self, sources: Tensor, targets: Tensor) -> None:
+        """No slot is both a source and a target."""
         for tensor in (self.ancestry, self.entry_positions, self.own_entry, self.free_entry, self._held):
-            tensor[target] = tensor[source]
+            tensor[targets] = tensor[sources]
 
     def check_integrity(self, slot: int, *, prefix_length: int, step: int, beams: int) -> None:
         """Every live lane sees its prefix, then exactly one entry per step, ending in an entry of its own."""

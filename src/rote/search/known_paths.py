@@ -32,9 +32,9 @@ class KnownPaths:
             slots = to_device(torch.tensor([slot for slot, _ in alike]), self._device)
             self.put(slots, Kept(*map(torch.stack, zip(*(kept for _, kept in alike), strict=True))))
 
-    def move(self, source: int, target: int) -> None:
+    def move(self, sources: Tensor, targets: Tensor) -> None:
         for known in self.kept:
-            known[target] = known[source]
+            known[targets] = known[sources]
 
     def next(self, state: BeamState, count: int) -> Kept:
         """What is kept after every lane of the first slots as far as it is known: lanes on a verbatim path."""

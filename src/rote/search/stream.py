@@ -7,7 +7,7 @@ device before, and what this one said of every window is written down afterwards
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -30,7 +30,7 @@ from rote.search.forwards import Forwards
 from rote.search.frontier import SearchedStates
 from rote.search.known_paths import KnownPaths
 from rote.search.record import Banked, FrontierRecord
-from rote.search.scheduler import Scheduler, Slot
+from rote.search.scheduler import Move, Scheduler, Slot
 from rote.search.setup import Setup
 from rote.search.shapes import Shape, Shapes
 from rote.search.steps import Arrived, Ended, Foreseen, Pending
@@ -70,8 +70,8 @@ class Stream:
     def launch(self) -> bool:
         """Refill the slots and queue one step; False when no window is left."""
         moves, admitted = self.scheduler.refill()
-        for move in moves:
-            self._move(move.source, move.target)
+        if moves:
+            self._move(moves)
         if not self.scheduler.active:
             return False
         if admitted:
@@ -251,12 +251,19 @@ class Stream:
         (rows,) = self._to_device(np.array(places))
         self.known.put(rows, first.kept)
 
-    def _move(self, source: int, target: int) -> None:
-        self.state.put(slice(target, target + 1), self.state.take(slice(source, source + 1)))
-        self.cache.move(source, target)
-        self.session.move(source, target, max(self.reaches[source], self.chain_tokens[source]))
-        self.known.move(source, target)
-        self.prefix_tokens[target] = self.prefix_tokens[source]
-        self.frontiers[target] = self.frontiers[source]
-        self.reaches[target] = self.reaches[source]
-        self.chain_tokens[target] = self.chain_tokens[source]
+    def _move(self, moves: Sequence[Move]) -> None:
+        """All at once. A window that moves on from a place it has just come to goes there from where it was."""
+        origins: dict[int, int] = {}
+        for source, target in moves:
+            origins[target] = origins.pop(source, source)
+        places = np.array([[*origins.values()], [*origins]])
+        sources, targets = self._to_device(*places)
+        self.state.put(targets, self.state.take(sources))
+        self.cache.move(sources, targets)
+        self.known.move(sources, targets)
+        self.prefix_tokens[targets] = self.prefix_tokens[sources]
+        for target, source in origins.items():
+            self.session.move(source, target, max(self.reaches[source], self.chain_tokens[source]))
+            self.frontiers[target] = self.frontiers[source]
+            self.reaches[target] = self.reaches[source]
+            self.chain_tokens[target] = self.chain_tokens[source]
