@@ -3,8 +3,8 @@
     PYTHONPATH=src:bench python bench/scaling_model.py && python bench/tables.py
 
 Reads bench/results/scaling_gpu.json and scan_gpu_7b.json; writes src/rote/scan/measured_costs.py and
-bench/results/scaling_predictions.json. Each stage of each run is one equation of the fit. Runs as wholes then say how
-much of what a forward takes beside its products is left: those of 7B are newer than the stages of the others.
+bench/results/scaling_predictions.json. Each stage of each run is one equation of the fit. Runs as wholes then say what
+a forward takes beside its products with their build: those of 7B are newer than the others.
 """
 
 import json
@@ -38,6 +38,11 @@ class Run(NamedTuple):
     stages: dict[str, dict[str, float]]
     slots: Slots
     """Those it had: chosen at first, and kept."""
+
+
+def is_of_newer_build(run: Run) -> bool:
+    """7B was measured again when attention and host had become faster; larger shapes were not."""
+    return run.size == "7b"
 
 
 class Source(NamedTuple):
@@ -87,11 +92,25 @@ def fit(runs: list[Run]) -> Costs:
     row, forward = _solved(equations)
     host = [run.stages["greedy"]["seconds"] - run.stages["greedy"]["layer_seconds"] for run in ordinary]
     window = sum(host) / sum(run.scan.windows for run in ordinary)
-    return _calibrated(Costs(1 / operation, layer, row, forward, window, greedy, audited), runs)
+    return Costs(1 / operation, layer, row, forward, window, greedy, audited)
 
 
-def _calibrated(costs: Costs, runs: list[Run]) -> Costs:
-    """One factor on what a forward takes whatever its size, with which whole runs come out best."""
+class Builds(NamedTuple):
+    """What a scan costs with the build that `rote plan` speaks of, and with the one that measured the larger shapes."""
+
+    newer: Costs
+    older: Costs
+
+
+def costs_of(runs: list[Run]) -> Builds:
+    fitted = fit(runs)
+    newer = [run for run in runs if is_of_newer_build(run)]
+    older = [run for run in runs if not is_of_newer_build(run)]
+    return Builds(calibrated(fitted, newer), calibrated(fitted, older))
+
+
+def calibrated(costs: Costs, runs: list[Run]) -> Costs:
+    """One factor on what a forward takes whatever its size, with which whole runs of one build come out best."""
 
     def scaled(factor: float) -> Costs:
         return replace(costs, per_layer=factor * costs.per_layer, per_forward=factor * costs.per_forward)
@@ -124,18 +143,19 @@ def _seconds(run: Run, costs: Costs) -> float:
     return sum(seconds_of(work, run.shape, costs) for work in work_of(run.scan, slots=run.slots, costs=costs))
 
 
-def predictions(source: Source, costs: Costs) -> dict[str, Any]:
-    """Measured runs beside what the constants say of them, and what a book costs."""
+def predictions(source: Source, builds: Builds) -> dict[str, Any]:
+    """Measured runs beside what the constants of their build say of them, and what a book costs with the newer one."""
     measured: dict[str, Any] = {}
     for run in source.runs:
-        found, told = run.scan.windows / run.seconds, run.scan.windows / _seconds(run, costs)
+        of_build = builds.newer if is_of_newer_build(run) else builds.older
+        found, told = run.scan.windows / run.seconds, run.scan.windows / _seconds(run, of_build)
         values = {"layers": run.shape.layers, "measured": found, "predicted": told, "error": told / found - 1}
         measured.setdefault(run.size, {})[run.name] = values
     book = Scan(windows=BOOK_WINDOWS, memorized_share=BOOK_SHARE)
     books: dict[str, Any] = {}
     for size, counts in BOOKS.items():
         for gpus in counts:
-            told = predict(book, SHAPES[size], gpus=gpus, costs=costs)
+            told = predict(book, SHAPES[size], gpus=gpus, costs=builds.newer)
             books.setdefault(size, {})[str(gpus)] = {
                 "hours": told.seconds / 3600,
                 "gpu_hours": told.gpu_hours,
@@ -143,7 +163,8 @@ def predictions(source: Source, costs: Costs) -> dict[str, Any]:
                 "slots": told.slots,
                 "weights_gib_per_gpu": told.weights_bytes_per_gpu / 2**30,
             }
-    return {"device": source.device, "costs": asdict(costs), "runs": measured, "books": books}
+    costs = {"costs": asdict(builds.newer), "costs_of_the_older_build": asdict(builds.older)}
+    return {"device": source.device, **costs, "runs": measured, "books": books}
 
 
 def constants_text(source: Source, costs: Costs) -> str:
@@ -161,9 +182,9 @@ def constants_text(source: Source, costs: Costs) -> str:
 
 def main() -> None:
     source = read_source()
-    costs = fit(source.runs)
-    CONSTANTS.write_text(constants_text(source, costs), encoding="utf-8")
-    told = json.dumps(predictions(source, costs), indent=2) + "\n"
+    builds = costs_of(source.runs)
+    CONSTANTS.write_text(constants_text(source, builds.newer), encoding="utf-8")
+    told = json.dumps(predictions(source, builds), indent=2) + "\n"
     (RESULTS / "scaling_predictions.json").write_text(told, encoding="utf-8")
     print(told)
 
