@@ -9,7 +9,9 @@ import pytest
 
 from tests.scan.scans import Command, Outcome, TinyLab, make_command
 
-ROW = re.compile(r"^ *(?P<group>control: 0|\d+(?: of another edition)?) +\d+ +(?P<rates>\d+%.*)$", re.MULTILINE)
+ROW = re.compile(
+    r"^ *(?P<group>control: 0|\d+(?: of another edition)?) +(?P<windows>\d+) +(?P<rates>\d+%.*)$", re.MULTILINE
+)
 
 
 @pytest.fixture
@@ -33,5 +35,7 @@ def test_demo_tells_what_was_memorized_and_where_the_report_is(shown: Outcome, l
     assert list((page.parent / "figures").glob("*.svg"))
     results = pl.read_parquet(tmp_path / "demo" / "run" / "results.parquet")
     assert results.height == len(lab.model.targets) + len(lab.model.controls)
+    counted = sum(int(match["windows"]) for match in ROW.finditer(shown.out))
+    assert counted == results["shared_with"].is_null().sum(), "the table counts what rates count"
     manifest = json.loads((tmp_path / "demo" / "run" / "manifest.json").read_text(encoding="utf-8"))
     assert manifest["texts"]["prose-0064-00.txt"]["copies"] == 64

@@ -86,14 +86,15 @@ class _training_bar:
 
 
 def copies_table(run: Path, facts: dict[str, dict[str, Any]]) -> Table:
-    """Copies in training against the share of windows that come out, controls last."""
+    """Copies in training against the share of windows that come out, controls last: those that rates count, which share
+    no passage with a target."""
     import polars as pl
 
     from rote.store.read import read_run
 
     stored = read_run(run)
     threshold = float((stored.manifest or {})["config"]["threshold"])
-    results = stored.results.with_columns(
+    results = stored.results.filter(pl.col("shared_with").is_null()).with_columns(
         pl.col("document")
         .map_elements(lambda name: _group(facts.get(name.removeprefix("target/"))), return_dtype=pl.String)
         .alias("group")
