@@ -1,8 +1,7 @@
 """The engine as a machine: memory bookkeeping, streams of any length, running out of memory, limits."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from itertools import count
 
 import pytest
 import torch
@@ -10,83 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rote.errors import ConfigError, ModelError, WindowError
-from rote.models.base import Stored, TreeBatch, TreeSession
+from rote.models.base import TreeBatch
 from rote.models.table import TableModel
 from rote.search import sizing
 from rote.search.base import Limits, SearchOptions, SearchOutcome, SearchTask
 from rote.search.cache import TreeCache
 from rote.search.engine import Engine
-from rote.search.reference import search
 from rote.search.stream import Stream
+from tests.search.streams import MODEL, WatchedModel, all_at_once, assert_all_right, failing_at, many_tasks
 from tests.search.test_engine_equals_reference import LIMITS, PLAIN, all_options, assert_same, models, task_lists
-
-MODEL = TableModel.random(5, vocab_size=5, spread=2.0, eos_ids=frozenset({0}))
-
-
-def many_tasks(count: int, *, seed: int = 0) -> list[SearchTask]:
-    generator = torch.Generator().manual_seed(seed)
-    drawn = torch.randint(0, 5, (count, 12), generator=generator).tolist()
-    lengths = torch.randint(1, 7, (count, 2), generator=generator).tolist()
-    return [
-        SearchTask(key, tuple(row[:prefix]), tuple(row[6 : 6 + suffix]))
-        for key, (row, (prefix, suffix)) in enumerate(zip(drawn, lengths, strict=True))
-    ]
-
-
-class WatchedSession:
-    """Passes everything on to a table session and calls `watch` before each forward and move."""
-
-    def __init__(self, inner: TreeSession, watch: Callable[[TreeBatch | None], None]) -> None:
-        self._inner, self._watch = inner, watch
-
-    @property
-    def entries(self) -> int:
-        return self._inner.entries
-
-    def grow(self, entries: int) -> None:
-        self._inner.grow(entries)
-
-    def move(self, source: int, target: int, entries: int) -> None:
-        self._watch(None)
-        self._inner.move(source, target, entries)
-
-    def copy_out(self, slots: Sequence[int], entries: int) -> Stored:
-        return self._inner.copy_out(slots, entries)
-
-    def copy_in(self, slots: Sequence[int], stored: Stored) -> None:
-        self._inner.copy_in(slots, stored)
-
-    def forward_in_chunks(self, batch: TreeBatch) -> Iterator[torch.Tensor]:
-        self._watch(batch)
-        return self._inner.forward_in_chunks(batch)
-
-    def forward(self, batch: TreeBatch) -> torch.Tensor:
-        self._watch(batch)
-        return self._inner.forward(batch)
-
-
-class WatchedModel:
-    """A table model whose sessions are watched. `opening` may refuse a number of slots."""
-
-    max_positions: int | None = None
-    first_entries: int | None = None
-    """Open sessions with this little room instead of what was asked for."""
-
-    def __init__(
-        self,
-        inner: TableModel,
-        *,
-        watch: Callable[[TreeBatch | None], None] = lambda batch: None,
-        opening: Callable[[int], None] = lambda slots: None,
-    ) -> None:
-        self._inner, self._watch, self._opening = inner, watch, opening
-        self.vocab_size, self.eos_ids, self.device = inner.vocab_size, inner.eos_ids, inner.device
-        self.dtype = inner.dtype
-        self.next_logits, self.tree_bytes_per_entry = inner.next_logits, inner.tree_bytes_per_entry
-
-    def open_tree(self, slots: int, entries: int, *, longest: int | None = None) -> TreeSession:
-        self._opening(slots)
-        return WatchedSession(self._inner.open_tree(slots, self.first_entries or entries), self._watch)
 
 
 def assert_batch_is_sound(batch: TreeBatch | None) -> None:
@@ -224,10 +155,7 @@ def test_a_session_that_starts_too_small_is_grown() -> None:
     model.first_entries = 1
     options = replace(PLAIN, beam_width=6)
     tasks = many_tasks(20)
-    outcomes = list(Engine(model, options, slots=4, limits=LIMITS).run(tasks))
-    assert len(outcomes) == len(tasks)
-    for outcome in outcomes:
-        assert_same(outcome, search(MODEL, tasks[outcome.key], options))
+    assert_all_right(Engine(model, options, slots=4, limits=LIMITS).run(tasks), tasks, options)
 
 
 def refuse_more_than(most: int) -> Callable[[TreeBatch | None], None]:
@@ -238,12 +166,6 @@ def refuse_more_than(most: int) -> Callable[[TreeBatch | None], None]:
             raise torch.OutOfMemoryError("CUDA out of memory (pretended)")
 
     return watch
-
-
-def assert_all_right(outcomes: list[SearchOutcome], tasks: list[SearchTask]) -> None:
-    assert sorted(outcome.key for outcome in outcomes) == [task.key for task in tasks]
-    for outcome in outcomes:
-        assert_same(outcome, search(MODEL, tasks[outcome.key], PLAIN))
 
 
 @pytest.mark.parametrize("most", [1, 2, 3, 5])
@@ -265,17 +187,6 @@ def test_out_of_memory_while_opening_a_session_is_survived_too() -> None:
     assert engine.slots == 2
 
 
-def failing_at(failing: set[int]) -> WatchedModel:
-    """The n-th forward or move runs out of memory, for these n: moves happen after windows have ended."""
-    calls = count()
-
-    def watch(batch: TreeBatch | None) -> None:
-        if next(calls) in failing:
-            raise torch.OutOfMemoryError("CUDA out of memory (pretended)")
-
-    return WatchedModel(MODEL, watch=watch)
-
-
 @settings(max_examples=40)
 @given(failing=st.sets(st.integers(0, 60), max_size=4), all_wait=st.booleans())
 def test_out_of_memory_at_any_moment_loses_and_repeats_nothing(failing: set[int], all_wait: bool) -> None:
@@ -283,12 +194,6 @@ def test_out_of_memory_at_any_moment_loses_and_repeats_nothing(failing: set[int]
     tasks = many_tasks(40 if all_wait else 20)
     engine = Engine(failing_at(failing), PLAIN, slots=16, limits=LIMITS)
     assert_all_right(list(all_at_once(engine, tasks) if all_wait else engine.run(tasks)), tasks)
-
-
-def all_at_once(engine: Engine, tasks: list[SearchTask]) -> Iterator[SearchOutcome]:
-    engine.put(tasks)
-    while engine.waiting or engine.in_flight:
-        yield from engine.step()
 
 
 def test_the_next_forward_is_launched_before_windows_that_ended_are_handed_out() -> None:

@@ -17,15 +17,16 @@ from rote.search.base import SearchOptions, SearchOutcome, SearchTask
 from rote.search.engine import Engine
 from rote.search.reference import search
 from rote.search.stream import Stream
-from tests.search.test_engine_equals_reference import LIMITS, PLAIN, all_options, assert_same, models
-from tests.search.test_engine_streams import (
+from tests.search.streams import (
     MODEL,
     WatchedModel,
     all_at_once,
     assert_all_right,
     failing_at,
     many_tasks,
+    tasks_for,
 )
+from tests.search.test_engine_equals_reference import LIMITS, PLAIN, all_options, assert_same, models
 
 
 @pytest.fixture
@@ -51,14 +52,11 @@ def hurry(patch: pytest.MonkeyPatch, answers: list[bool]) -> None:
 def test_outcomes_do_not_depend_on_when_they_are_written_down(
     model: TableModel, options: SearchOptions, seed: int, slots: int, answers: list[bool]
 ) -> None:
-    tasks = [task for task in many_tasks(30, seed=seed) if max(*task.prefix_ids, *task.suffix_ids) < model.vocab_size]
+    tasks = tasks_for(model, 30, seed=seed)
     with pytest.MonkeyPatch.context() as patch:
         hurry(patch, answers)
         engine = Engine(model, options, slots=slots, limits=LIMITS)
-        outcomes = {outcome.key: outcome for outcome in all_at_once(engine, tasks)}
-    assert sorted(outcomes) == sorted(task.key for task in tasks)
-    for task in tasks:
-        assert_same(outcomes[task.key], search(model, task, options))
+        assert_all_right(all_at_once(engine, tasks), tasks, options, model)
 
 
 def test_a_device_that_always_waits_is_served_before_windows_are_handed_out(patch: pytest.MonkeyPatch) -> None:
@@ -83,7 +81,7 @@ def test_out_of_memory_loses_nothing_of_what_waits_to_be_written_down(failing: s
     with pytest.MonkeyPatch.context() as patch:
         hurry(patch, answers)
         engine = Engine(failing_at(failing), PLAIN, slots=16, limits=LIMITS)
-        assert_all_right(list(all_at_once(engine, tasks)), tasks)
+        assert_all_right(all_at_once(engine, tasks), tasks)
 
 
 @settings(max_examples=30)
@@ -98,14 +96,12 @@ def test_what_is_listed_ahead_is_what_the_ancestry_says(
     model: TableModel, options: SearchOptions, seed: int, slots: int, first_entries: int | None
 ) -> None:
     """Also where a session grows: what was listed before it did is listed again."""
-    tasks = [task for task in many_tasks(12, seed=seed) if max(*task.prefix_ids, *task.suffix_ids) < model.vocab_size]
+    tasks, watched = tasks_for(model, 12, seed=seed), WatchedModel(model, watch=assert_live_entries)
+    watched.first_entries = first_entries
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Stream, "_has_kernel", True)
-        watched = WatchedModel(model, watch=assert_live_entries)
-        watched.first_entries = first_entries
-        outcomes = list(all_at_once(Engine(watched, options, slots=slots, limits=LIMITS), tasks))
-    for outcome in outcomes:
-        assert_same(outcome, search(model, next(task for task in tasks if task.key == outcome.key), options))
+        engine = Engine(watched, options, slots=slots, limits=LIMITS)
+        assert_all_right(all_at_once(engine, tasks), tasks, options, model)
 
 
 def assert_live_entries(batch: TreeBatch | None) -> None:
