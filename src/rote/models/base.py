@@ -100,7 +100,8 @@ Stored = Mapping[int, tuple[Tensor, ...]]
 
 
 class TreeSession(Protocol):
-    """The model's memory for a number of slots, with room for a number of entries in each."""
+    """The model's memory for a number of slots, with room for a number of entries in each. One that has the attribute
+    `takes_guesses`, and says True, is given beams that may turn out to see nothing (`rote.search.forwards`)."""
 
     @property
     def entries(self) -> int: ...

@@ -58,7 +58,7 @@ class Forwards:
         guess, self._guess = self._guess, None
         self._is_steady = counts == self._counts
         if any(counts):
-            self._make_room(counts, reaches)
+            self.make_room(self._shapes.rounded(len(counts), max(counts), max(reaches)).entries)
             listed = None if guess is None else guess.of(counts)
             if listed is None:
                 listed = self._evaluated(foreseen, counts, reaches)
@@ -91,9 +91,6 @@ class Forwards:
         counters = self._setup.counters
         counters.peak_entries = max(counters.peak_entries, entries)
         counters.session_entries = self._session.entries
-
-    def _make_room(self, counts: list[int], reaches: Sequence[int]) -> None:
-        self.make_room(self._shapes.rounded(len(counts), max(counts), max(reaches)).entries)
 
     def _evaluated(self, foreseen: Foreseen, counts: list[int], reaches: Sequence[int]) -> Kept:
         options = self._setup.options
