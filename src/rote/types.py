@@ -130,8 +130,9 @@ class Interval(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A sampled number, never a certified one: value, standard error (NaN where no spread was seen), interval, and the
-    one-sided limit that it stays below with the interval's confidence; what it cost.
+    """A sampled number, never a certified one: value, standard error (an upper estimate, taken from the interval),
+    interval, and the one-sided limit that it stays below with the interval's confidence; what it cost. Value and
+    standard error are NaN where the search did not list enough of the mass for an estimate of all of it.
 
     `hits` of the `samples` ended in the ball. They were drawn from `sampled_mass`; what is known without them is at
     most `base_mass`, so a mass of p or more asks for a mean chance to hit of (p − base_mass) / sampled_mass or more.
