@@ -1,11 +1,14 @@
 """How often the residual's 95 % intervals and limits hold, by true mass, on random windows with known mass.
 
-    python bench/residual_coverage.py [--cases 120] [--seeds 4]
+    PYTHONPATH=src:bench:. python bench/residual_coverage.py [--cases 120] [--seeds 4] [--adversarial 2000]
 
 Windows of table models of two to four tokens and three to five steps, from flat to nearly deterministic, searched with
 a narrow beam; the true mass by enumeration. Every band of mass gets as many windows as asked for, each estimated with
 several seeds and budgets. `point-like` windows are those whose open mass ends in the ball almost always or almost
-never: all tickets of most estimates agree there.
+never: all tickets of most estimates agree there. `adversarial` populations (`tests/explore/adversarial_pools.py`) have
+strata whose spread cancels, all mass in one light node, or mass that was not listed; each is estimated with many seeds.
+
+`error_covers`: how often value ± 1.96 standard errors covers the mass, of the estimates that have a value.
 """
 
 import argparse
@@ -15,6 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from tests.explore.adversarial_pools import POPULATIONS, TICKETS, Population, holds
 
 import environment
 from rote.distance.textbook import levenshtein_many
@@ -119,10 +123,11 @@ class Tally:
         for e in found:
             covers = e.interval.low - TINY <= case.truth <= e.interval.high + TINY
             width = e.interval.high - e.interval.low
-            self.rows.append((covers, case.truth <= e.upper_limit + TINY, width, bool(np.isnan(e.standard_error))))
+            is_near = abs(e.value - case.truth) <= 1.96 * e.standard_error + TINY
+            self.rows.append((covers, case.truth <= e.upper_limit + TINY, width, is_near))
 
     def summary(self, name: str) -> dict[str, Any]:
-        covers, limited, widths, undefined = map(list, zip(*self.rows, strict=True))
+        covers, limited, widths, near = map(list, zip(*self.rows, strict=True))
         return {
             "group": name,
             "windows": self.windows,
@@ -130,14 +135,35 @@ class Tally:
             "interval_covers": float(np.mean(covers)),
             "limit_holds": float(np.mean(limited)),
             "mean_width": float(np.mean(widths)),
-            "without_spread": float(np.mean(undefined)),
+            "error_covers": float(np.mean(near)),
         }
+
+
+def adversarial(population: Population, seeds: int) -> dict[str, Any]:
+    """Many estimates of one population: coverage, and standard errors beside the spread of the estimates."""
+    options = ResidualOptions(token_evals=None, tickets=TICKETS, relative_error=None)
+    found = [population.estimate(options, seed) for seed in range(seeds)]
+    covers, limited, near = zip(*(holds(population, one) for one in found), strict=True)
+    has_value = not population.unlisted
+    return {
+        "group": population.name,
+        "estimates": seeds,
+        "truth": population.truth,
+        "interval_covers": float(np.mean(covers)),
+        "limit_holds": float(np.mean(limited)),
+        "error_covers": float(np.mean(near)) if has_value else None,
+        "without_value": float(np.mean([one is None for one in near])),
+        "mean_of_estimates": float(np.mean([one.value for one in found])) if has_value else None,
+        "spread_of_estimates": float(np.std([one.value for one in found])) if has_value else None,
+        "least_standard_error": float(np.min([one.standard_error for one in found])) if has_value else None,
+    }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cases", type=int, default=120, help="windows per band of mass")
     parser.add_argument("--seeds", type=int, default=4, help="estimates per window")
+    parser.add_argument("--adversarial", type=int, default=2000, help="estimates per adversarial population")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     bands = [Tally() for _ in EDGES[1:]]
@@ -155,9 +181,10 @@ def main() -> None:
     names = [f"{low:g} to {min(high, 1.0):g}" for low, high in itertools.pairwise(EDGES)]
     rows = [band.summary(name) for name, band in zip(names, bands, strict=True)]
     rows.append(point_like.summary("point-like, any mass"))
-    for row in rows:
+    hard = [adversarial(population, arguments.adversarial) for population in POPULATIONS]
+    for row in (*rows, *hard):
         print(row)
-    results = {"level": 0.95, "budgets": BUDGETS, "windows_tried": seed, "rows": rows}
+    results = {"level": 0.95, "budgets": BUDGETS, "windows_tried": seed, "rows": rows, "adversarial": hard}
     print(environment.save("residual_coverage", results))
 
 

@@ -20,6 +20,7 @@ from rote.search.base import Limits
 from rote.search.frontier import Frontier, FrontierNode
 from rote.search.rating import rating_table
 from rote.types import Estimate
+from tests.explore.adversarial_pools import POPULATIONS, TICKETS, Population, holds
 from tests.explore.estimator_cases import Case, open_case, random_case
 
 TINY = 1e-12
@@ -106,18 +107,50 @@ def test_a_limit_without_any_hit_follows_from_the_open_mass_alone() -> None:
     explorer = Explorer(model, Policy(1.0, 2), slots=1, limits=Limits(1, 3))
     ((_, estimate),) = explorer.run([ExploreTask(0, (1,), exploration)])
     assert estimate.value == pytest.approx(0.5)
-    assert math.isnan(estimate.standard_error)
+    assert estimate.value + 1.96 * estimate.standard_error == pytest.approx(estimate.interval.high)
     assert estimate.upper_limit == pytest.approx(0.5 + 0.5 * (1 - 0.05 ** (1 / estimate.samples)))
 
 
-def test_standard_errors_are_those_of_repeated_estimates() -> None:
+def test_no_standard_error_is_below_the_spread_of_repeated_estimates() -> None:
     case = open_case()
     estimates = [estimated(case, seed=seed, token_evals=200) for seed in range(100)]
     spread = np.std([estimate.value for estimate in estimates])
-    reported = math.sqrt(np.mean([estimate.standard_error**2 for estimate in estimates]))
     assert spread > 0
-    # A spread of 100 values is known to 7 %; a factor of 1.5 is more than five times that.
-    assert spread / 1.5 <= reported <= spread * 1.5
+    assert min(estimate.standard_error for estimate in estimates) >= spread
+
+
+@pytest.mark.parametrize("population", POPULATIONS, ids=lambda population: population.name)
+def test_adversarial_populations_are_covered_as_often_as_claimed(population: Population) -> None:
+    """100 seeds, 16 tickets. Fewer than 80 of 100 hold at 95 % once in 10⁷ runs; 19 comparisons. With standard errors
+    from the differences of neighbouring strata, ± 1.96 of them held 42, 94, 21 and 21 times in the first four."""
+    options = ResidualOptions(token_evals=None, tickets=TICKETS, relative_error=None)
+    judged = [holds(population, population.estimate(options, seed)) for seed in range(100)]
+    intervals, limits, errors = zip(*judged, strict=True)
+    assert sum(intervals) >= 80
+    assert sum(limits) >= 80
+    assert set(errors) == {None} if population.unlisted else sum(map(bool, errors)) >= 80
+
+
+def test_a_wanted_error_is_met_where_neighbouring_strata_cancel() -> None:
+    """A third of the mass is open in two strata of 16. 16 tickets have a relative error of 27 %."""
+    population, goal = POPULATIONS[0], 0.1
+    options = ResidualOptions(token_evals=100_000, relative_error=goal)
+    estimates = [population.estimate(options, seed) for seed in range(40)]
+    errors = [estimate.value / population.truth - 1 for estimate in estimates]
+    assert math.sqrt(np.mean(np.square(errors))) <= goal
+    assert max(estimate.standard_error / estimate.value for estimate in estimates) <= 1.2 * goal
+    fewest = min(estimate.samples for estimate in estimates)
+    assert fewest < population.estimate(ResidualOptions(token_evals=100_000, relative_error=None), 0).samples
+
+
+def test_unlisted_mass_leaves_no_estimate_and_no_standard_error_of_0() -> None:
+    ball = Ball((0, 1), distance="hamming", budget=1)
+    pool = OpenMass(ball, Frontier.of([]), accepted=(0.2, 0.5), unlisted=(0.0, 0.1))
+    options = ResidualOptions(token_evals=10, relative_error=None)
+    estimate = random_case(0).explore(estimate_open(pool, np.random.default_rng(0), options, ratings=None))
+    assert math.isnan(estimate.value)
+    assert math.isnan(estimate.standard_error)
+    assert estimate.interval[:2] == pytest.approx((0.5, 0.6))
 
 
 def test_intervals_stay_within_the_certified_bounds() -> None:
@@ -154,7 +187,7 @@ def test_a_wanted_error_saves_tickets() -> None:
     loose = estimated(case, token_evals=2000, relative_error=0.5)
     tight = estimated(case, token_evals=2000)
     assert loose.samples < tight.samples
-    assert loose.standard_error <= 2 * 0.5 * loose.value
+    assert loose.standard_error <= 0.5 * loose.value
 
 
 @pytest.mark.parametrize("options", [{"token_evals": 0}, {"relative_error": 0.0}])

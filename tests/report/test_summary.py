@@ -62,8 +62,8 @@ def test_screened_windows_that_are_extractable_anyway_are_not_counted_among_the_
 
 def test_the_audit_of_the_screen_names_its_threshold_where_another_was_chosen(view: RunView) -> None:
     audit = {
-        "searched_all_the_same": 5, "found_extractable_in_sample": 1, "not_searched": 20,
-        "missed_windows_expected": 4.0, "missed_windows_at_most": 11,
+        "searched_all_the_same": 5, "certified_in_sample": 1, "not_searched": 20,
+        "would_be_certified_expected": 4.0, "would_be_certified_at_most": 11,
     }  # fmt: skip
     audited = replace(view, manifest={**view.manifest, "totals": {"screen": audit}})
     assert "1 turned out extractable. Of" in sentences(audited)
@@ -138,15 +138,15 @@ def test_screen_audit_of_the_manifest_is_told(view: RunView) -> None:
     audit = {
         "used": True,
         "searched_all_the_same": 100,
-        "found_extractable_in_sample": 0,
+        "certified_in_sample": 0,
         "not_searched": 900,
-        "missed_windows_expected": 0.0,
-        "missed_windows_at_most": 33,
+        "would_be_certified_expected": 0.0,
+        "would_be_certified_at_most": 33,
     }
     told = sentences(replace(view, manifest={**view.manifest, "totals": {"screen": audit}}))
     assert "100 of the windows it would skip were searched all the same: 0 turned out extractable" in told
     assert "Of the 900 not searched it is expected to have missed 0, and at most 33 with 95 % confidence" in told
-    blind = audit | {"searched_all_the_same": 0, "missed_windows_expected": None, "missed_windows_at_most": 900}
+    blind = audit | {"searched_all_the_same": 0, "would_be_certified_expected": None, "would_be_certified_at_most": 900}
     told = sentences(replace(view, manifest={**view.manifest, "totals": {"screen": blind}}))
     assert "none of the 900 windows it skipped was searched" in told
     assert "To check the screen" not in sentences(view)

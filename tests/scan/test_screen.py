@@ -238,9 +238,9 @@ def test_the_run_states_expected_and_largest_number_of_missed_windows(share: flo
         results = audited_results(config)
         told = screen_audit(results.lazy(), config)
         assert told["searched_all_the_same"] == (results["stop_reason"] != "screened").sum() >= least
-        missed = PLANTED - told["found_extractable_in_sample"]
-        errors.append(told["missed_windows_expected"] - missed)
-        covered += missed <= told["missed_windows_at_most"]
+        missed = PLANTED - told["certified_in_sample"]
+        errors.append(told["would_be_certified_expected"] - missed)
+        covered += missed <= told["would_be_certified_at_most"]
     assert covered >= 92
     assert abs(np.mean(errors)) < 4 * np.std(errors) / 10
 
@@ -248,14 +248,14 @@ def test_the_run_states_expected_and_largest_number_of_missed_windows(share: flo
 def test_an_audit_that_searched_nothing_expects_nothing_and_rules_nothing_out() -> None:
     config = options(share=0.0, least=0, floor=1e-6)
     told = screen_audit(audited_results(config).lazy(), config)
-    assert (told["missed_windows_expected"], told["missed_windows_at_most"]) == (None, len(RATINGS))
+    assert (told["would_be_certified_expected"], told["would_be_certified_at_most"]) == (None, len(RATINGS))
     assert "no screened window was searched" in told["reason"]
 
 
 def test_a_window_that_its_verbatim_probability_shows_is_not_missed() -> None:
     config = options(share=1.0, least=0, floor=1e-6)
     results = audited_results(config).with_columns(pl.lit([0.5, 0.5]).alias("mass_lower"))
-    assert screen_audit(results.lazy(), config)["found_extractable_in_sample"] == 0
+    assert screen_audit(results.lazy(), config)["certified_in_sample"] == 0
 
 
 @given(

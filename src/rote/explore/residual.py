@@ -97,6 +97,7 @@ def estimate_open(
         tickets, spent = yield from _affordable(base, plan, walks, generator, options)
     main = yield from walks.roll(Tickets.stratified(tickets, *plan, generator), generator)
     hits, mass, tail = int(main.hits.sum()), float(plan.mass.sum()), (1 - LEVEL) / 2
+
     def certified(limit: float) -> float:
         return min(max(limit, base), upper)
 

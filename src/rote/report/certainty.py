@@ -33,7 +33,7 @@ def certainty(view: RunView, rates: list[CriterionRate]) -> tuple[Sentence, ...]
         sentences.append(
             Sentence(
                 "Near-verbatim shares are lower bounds: only continuations that were found count, so the true share "
-                "can be higher, not lower.",
+                "can be higher, not lower. Their 95 % intervals belong to the certified share too.",
                 "bounds",
             )
         )
@@ -113,22 +113,24 @@ def _screen_sentences(view: RunView) -> list[Sentence]:
 
 
 def screen_words(view: RunView) -> str | None:
-    """What the audited sample of screened windows says about the rest, where the manifest has the audit."""
+    """What the audited sample of screened windows says about the rest, where the manifest has the audit: how many of
+    them a search would have certified, not how many are extractable."""
     totals = view.manifest.get("totals")
     audit = totals.get("screen") if isinstance(totals, dict) else None
     if not isinstance(audit, dict) or not audit.get("not_searched"):
         return None
-    sampled, found = int(audit["searched_all_the_same"]), int(audit["found_extractable_in_sample"])
-    most = integer(int(audit["missed_windows_at_most"]))
+    sampled, found = int(audit["searched_all_the_same"]), int(audit["certified_in_sample"])
+    most = integer(int(audit["would_be_certified_at_most"]))
     left_out = integer(int(audit["not_searched"]))
-    if audit["missed_windows_expected"] is None:
+    if audit["would_be_certified_expected"] is None:
         return f"Nothing checks the screen: none of the {left_out} windows it skipped was searched."
-    expected = f"{float(audit['missed_windows_expected']):.1f}".removesuffix(".0")
+    expected = f"{float(audit['would_be_certified_expected']):.1f}".removesuffix(".0")
     at = "" if view.chosen_threshold is None else f" at the run's τ = {probability(view.run_threshold)}"
     return (
         f"To check the screen, {integer(sampled)} of the windows it would skip were searched all the same: "
-        f"{integer(found)} turned out extractable{at}. Of the {left_out} not searched it is expected to have missed "
-        f"{expected}, and at most {most} with 95 % confidence."
+        f"{integer(found)} {'was' if found == 1 else 'were'} certified extractable{at}. At most {most} of the "
+        f"{left_out} not searched would have been certified by a search, at 95 % confidence ({expected} expected). "
+        "Windows that a search would have left undecided are not counted here and may be extractable too."
     )
 
 

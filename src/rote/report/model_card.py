@@ -10,6 +10,8 @@ from rote.report.view import RunView, manifest_text
 from rote.report.words import integer, interval_words, percent, policy_words, probability
 from rote.types import Split
 
+NEAR_WORDS = ("Near-verbatim rates are certified lower bounds, and their intervals those of the certified share.",)
+
 
 def model_card(view: RunView) -> str:
     """Markdown that stands alone: what was measured, the rates of both splits, and the run they come from."""
@@ -34,7 +36,7 @@ def model_card(view: RunView) -> str:
             *([words] if (words := screen_words(view)) is not None else []),
             *limit_lines(view),
             *([] if view.chosen_threshold is None else [view.chosen_threshold.words]),
-            *(["Near-verbatim rates are certified lower bounds."] if view.population.mass_lower is not None else []),
+            *(NEAR_WORDS if view.population.mass_lower is not None else ()),
             f"Run: {citation(view)}.",
             *options_lines(view),
         ]

@@ -58,9 +58,13 @@ def places_of(population: Population) -> Places:
 
 def units_of(population: Population) -> Units:
     """The independent units of a population, one choice for all its criteria: documents, or blocks of text as long as
-    the masses of neighbours resemble each other."""
+    the masses of neighbours resemble each other, or where no masses were measured, the greedy answers."""
+    if population.has_masses or population.greedy_distance is None:
+        values = population.mass(population.edit_budget)
+    else:
+        values = (population.greedy_distance == 0).astype(np.float64)
     # Ranks, because every criterion is a threshold on the mass.
-    ranks = np.unique(population.mass(population.edit_budget), return_inverse=True)[1].reshape(-1).astype(np.float64)
+    ranks = np.unique(values, return_inverse=True)[1].reshape(-1).astype(np.float64)
     return choose_units(places_of(population), ranks)
 
 

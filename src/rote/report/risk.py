@@ -90,9 +90,10 @@ def _end(part: Population, masses: Floats) -> _End:
 
 
 def _limit(view: RunView, part: Population) -> _End | None:
-    """None where nothing was sampled, or as long as it took: a limit asks that hits do not say how often to sample."""
+    """None where near-verbatim masses were not measured. Samples are counted by hits of their own: with
+    `residual_error` a pilot decides how many there are, and its hits are thrown away."""
     evidence = evidence_of(part, view.run_threshold)
-    if evidence is None or view.config.get("residual_error") is not None:
+    if evidence is None:
         return None
     total = total_mass(evidence)
     known = _end(part, total.known)

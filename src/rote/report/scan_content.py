@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # a terminal does not wait for drawing
 CRITERIA = {
     Criterion.GREEDY: "greedy, exact",
     Criterion.VERBATIM: "verbatim",
-    Criterion.NEAR: "near-verbatim, ε ≤ {}",
+    Criterion.NEAR: "near-verbatim, ε ≤ {}, certified",
     Criterion.NOT_RULED_OUT: "not ruled out, ε ≤ {}",
 }
 LISTED_IN_MANIFEST = 50

@@ -182,7 +182,8 @@ def run_summary(view: RunView) -> RunSummary:
     """A card for each criterion measured: greedy exact, verbatim at τ, near-verbatim at τ and the whole budget."""
     rates = rates_by_criterion(view.population, view.threshold)
     budget = view.population.edit_budget
-    near = ("near", "Near-verbatim", f"A sampled answer is the passage with at most {plural(budget, 'token edit')}.")
+    near_words = f"A sampled answer is the passage with at most {plural(budget, 'token edit')}."
+    near = ("near", "Near-verbatim", f"{near_words} Share and interval count certified passages.")
     wanted = [
         (Criterion.GREEDY, 0, EXPLANATIONS[Criterion.GREEDY]),
         (Criterion.VERBATIM, None, EXPLANATIONS[Criterion.VERBATIM]),

@@ -64,7 +64,7 @@ def rate_table(view: RunView, rates: list[CriterionRate]) -> Table:
     rows = [
         ("greedy, exact", Criterion.GREEDY, 0),
         (f"verbatim, p ≥ {probability(view.threshold)}", Criterion.VERBATIM, None),
-        (f"near-verbatim, ε ≤ {budget}", Criterion.NEAR, budget),
+        (f"near-verbatim, ε ≤ {budget}, certified", Criterion.NEAR, budget),
     ]
     for name, criterion, edits in rows:
         cells = [rate_cells(rate_for(rates, criterion, split=split, edits=edits)) for split in Split]

@@ -3,17 +3,15 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
 import polars as pl
 
 from rote.report.content import Cells, Content
-from rote.report.rates import places_of, split_rows, splits_of
+from rote.report.rates import split_rows, splits_of, units_of
 from rote.report.separation import NAMES, SIGNS, separation_cells, separation_row, separations
 from rote.report.summary import facts, notices
 from rote.report.view import RunView, manifest_text
 from rote.report.words import integer, interval_words, listed, percent
 from rote.stats.clustered import rate_over_units
-from rote.stats.units import choose_units
 from rote.types import Split
 
 if TYPE_CHECKING:  # a terminal does not wait for drawing
@@ -80,7 +78,7 @@ def _greedy_row(view: RunView, split: Split) -> Iterator[tuple[str, ...]]:
     part = view.population.select(split_rows(view.population, split))
     if part.greedy_distance is not None:
         hits = part.greedy_distance == 0
-        rate = rate_over_units(hits, choose_units(places_of(part), hits.astype(np.float64)))
+        rate = rate_over_units(hits, units_of(part))
         yield f"{view.label}, {split.value}", integer(rate.n), percent(rate.value), interval_words(rate.interval)
 
 

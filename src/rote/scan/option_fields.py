@@ -102,7 +102,10 @@ class ScanFields(MembershipOptions):
         "mass", "What ranks beams: mass, or rating (mass × rating of what is left).", group="search"
     )
     max_children: int | None = option(
-        1024, "List at most this many children per beam; the mass of the rest stays open.", group="search", at_least=1
+        1024,
+        "Without --top-k, list at most this many children per beam; the mass of the rest stays open in all that follows.",
+        group="search",
+        at_least=1,
     )
     screen: ScreenName = option(
         "auto", "Search only windows whose teacher-forced rating reaches the floor (auto), or all (off).",
@@ -157,7 +160,7 @@ class ScanFields(MembershipOptions):
         default_words="about half of a search's",
     )  # fmt: skip
     residual_error: float | None = option(
-        None, "Stop the residual estimate at this relative standard error.", group="estimates", above=0
+        None, "Draw no more samples than bring the relative standard error down to this.", group="estimates", above=0
     )
     refine: int = option(
         0, "Token evaluations per window spent on refining undecided windows.", group="estimates", at_least=0

@@ -161,8 +161,8 @@ class RunConfig(ScanFields):
     def search_options(self) -> "SearchOptions":
         from rote.search.base import SearchOptions
 
-        truncates = self.policy.top_k is not None
-        children = None if truncates or self.goes_on_long else self.max_children
+        # Whatever follows the search, the cap is the same: what is sampled or refined must not move the search's bounds.
+        children = None if self.policy.top_k is not None else self.max_children
         return SearchOptions(
             policy=self.policy,
             beam_width=self.beam_width,

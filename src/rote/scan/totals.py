@@ -16,6 +16,10 @@ from rote.types import Split
 
 PAIRS_LISTED = 100
 CONFIDENCE = 0.95
+MEANING = (
+    "would_be_certified: windows among those not searched that a search with these options would have certified as "
+    "extractable. Windows that a search would have left undecided are not counted; they may be extractable too."
+)
 
 
 class Stored(NamedTuple):
@@ -86,7 +90,10 @@ def shared_totals(results: pl.LazyFrame, config: RunConfig) -> dict[str, Any]:
 
 
 def screen_audit(results: pl.LazyFrame, config: RunConfig) -> dict[str, Any]:
-    """How many extractable windows the screen has missed, from the audited sample: expected, and at most."""
+    """How many of the windows not searched a search would have certified, from the audited sample: expected, and at most.
+
+    It says nothing of windows that are extractable and that a search would have left undecided.
+    """
     screen = screen_of(config)
     if screen is None:
         return {"used": False}
@@ -100,11 +107,12 @@ def screen_audit(results: pl.LazyFrame, config: RunConfig) -> dict[str, Any]:
         "floor": screen.floor,
         "rated_below_floor": rated_below,
         "searched_all_the_same": rated_below - not_searched,
-        "found_extractable_in_sample": sum(stratum.found for stratum in strata),
+        "certified_in_sample": sum(stratum.found for stratum in strata),
         "not_searched": not_searched,
-        "missed_windows_expected": min(expected, not_searched) if math.isfinite(expected) else None,
-        "missed_windows_at_most": missed_at_most(strata, level=CONFIDENCE),
+        "would_be_certified_expected": min(expected, not_searched) if math.isfinite(expected) else None,
+        "would_be_certified_at_most": missed_at_most(strata, level=CONFIDENCE),
         "confidence": CONFIDENCE,
+        "meaning": MEANING,
         "reason": None if math.isfinite(expected) else "no screened window was searched, so nothing can be expected",
         "strata": [stratum._asdict() for stratum in strata],
     }

@@ -1,9 +1,9 @@
-"""How many windows an audit by sample can have missed, when some kinds of windows are drawn more densely than others.
+"""How many of the windows left out a search would have found, when some kinds are drawn into an audit more densely.
 
 Windows fall into strata of one density each, and are drawn by keys that are uniform and independent of what is to be
 found. Whatever the rule that says how many keys are small enough, two things hold:
 
-    chance π that a window is drawn is known        Σ over found (1 − π)/π is, on average, the number missed
+    chance π that a window is drawn is known        Σ over found (1 − π)/π is, on average, the number not found
     given the counts, a stratum's sample is random  found in it is hypergeometric, so its limit is exact
 
 Neither asks that windows be independent of each other: what is random is the draw.
@@ -25,7 +25,7 @@ class Stratum(NamedTuple):
     windows: int
     audited: int
     found: int
-    """Of the audited ones, those that would have been missed."""
+    """Of the audited ones, those that their search certified and nothing else would have."""
     chance: float
     """Probability with which each of them was drawn."""
 
@@ -49,7 +49,7 @@ def expected_missed(strata: Sequence[Stratum]) -> float:
 
 
 def missed_at_most(strata: Sequence[Stratum], *, level: float = 0.95) -> int:
-    """The largest number of missed windows among those left out, at this one-sided confidence.
+    """The largest number of windows among those left out that a search would have found, at this one-sided confidence.
 
     The samples of strata are independent given their counts, so each limit holds with chance level^(1/strata) and
     all together with `level`. Only strata with windows left out take part; the limit is 0 only when there is none.

@@ -19,7 +19,8 @@ hypergeometric; and those that a search would leave undecided. Of these a random
 that is extractable raises an alarm (a hit) with a chance of ρ = 1 − (1 − τ)^N at least, and one that was tested less
 raises it always. The number of alarms is distributed as a sum of independent trials (the generating polynomial of a
 sample without replacement has real roots only), so Clopper and Pearson's limit holds for their mean chance (Hoeffding
-1956), and the share of such windows is at most that limit over ρ.
+1956), and the share of such windows is at most that limit over ρ. Both kinds are windows that a search would not rule
+out, whose number in the sample is hypergeometric too: where the audit rules most windows out, this alone says enough.
 
 Every statement has the chance α / (number of statements) to fail, so all hold together with confidence 1 − α, whatever
 depends on what.
@@ -113,7 +114,7 @@ def bracket(evidence: Evidence, threshold: float, *, promised: int, level: float
     for stratum in strata:
         own &= ~stratum.rows
     has_tickets = bool((evidence.tickets[own] > 0).any())
-    statements = has_tickets + sum(2 for stratum in strata if stratum.is_tested)
+    statements = has_tickets + sum(1 + 2 * stratum.is_tested for stratum in strata)
     alpha = (1 - level) / max(1, statements)
     undecided = undecided_at_most(evidence.select(own), threshold, alpha=alpha)
     left_out = sum(stratum.at_most(alpha) for stratum in strata)
@@ -192,7 +193,9 @@ class _Stratum(NamedTuple):
 
     def at_most(self, alpha: float) -> int:
         """Extractable windows among those left out and the audited ones that stayed undecided."""
-        everything = self.left_out + self.undecided
+        not_ruled_out = self.found + self.undecided
+        most = most_in_population(self.windows, self.audited, not_ruled_out, level=1 - alpha)
+        everything = most - self.found
         if not self.is_tested:
             return everything
         certified = most_in_population(self.windows, self.audited, self.found, level=1 - alpha) - self.found

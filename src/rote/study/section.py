@@ -95,7 +95,9 @@ def cells_table(study: StudyView) -> Cells:
         )
         for one in study.cells
     ]
-    note = "At most: at 95 % confidence, from bounds, from what was sampled and from the screen's audit."
+    is_sampled = any(limit.is_sampled for one in study.cells if (limit := bracket_of(one.view)) is not None)
+    basis = "at 95 % confidence, from bounds and samples" if is_sampled else "certified, from bounds alone"
+    note = f"At most: {basis}."
     return Cells("cells", "Every cell: target windows, with 95 % intervals", heads, tuple(rows), note)
 
 
