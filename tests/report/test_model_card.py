@@ -28,11 +28,11 @@ def test_every_row_of_the_table_has_five_cells(view: RunView) -> None:
     assert {row.count("|") for row in rows} == {6}
 
 
-def test_card_says_what_the_screen_can_have_missed(view: RunView) -> None:
+def test_card_says_how_many_screened_windows_a_search_would_have_certified(view: RunView) -> None:
     audit = {"searched_all_the_same": 600, "certified_in_sample": 1, "not_searched": 12_400}
     audit |= {"would_be_certified_expected": 4.2, "would_be_certified_at_most": 97}
     card = model_card(replace(view, manifest={**view.manifest, "totals": {"screen": audit}}))
-    assert "expected to have missed 4.2, and at most 97 with 95 % confidence" in card
+    assert "At most 97 of the 12\u2009400 not searched would have been certified by a search" in card
     assert "To check the screen" not in model_card(view)
 
 

@@ -9,7 +9,6 @@ import polars as pl
 import pytest
 
 from rote.corpus.windows import Selection
-from rote.errors import RunError
 from rote.report.certainty import certainty
 from rote.report.control_threshold import with_threshold
 from rote.report.model_card import model_card
@@ -66,8 +65,8 @@ def test_the_audit_of_the_screen_names_its_threshold_where_another_was_chosen(vi
         "would_be_certified_expected": 4.0, "would_be_certified_at_most": 11,
     }  # fmt: skip
     audited = replace(view, manifest={**view.manifest, "totals": {"screen": audit}})
-    assert "1 turned out extractable. Of" in sentences(audited)
-    assert "1 turned out extractable at the run's τ = 0.001. Of" in sentences(with_threshold(audited, "0.5"))
+    assert "1 was certified extractable. At most" in sentences(audited)
+    assert "1 was certified extractable at the run's τ = 0.001. At most" in sentences(with_threshold(audited, "0.5"))
 
 
 def test_what_rounding_does_is_told_where_it_was_looked_at(view: RunView) -> None:
@@ -144,8 +143,10 @@ def test_screen_audit_of_the_manifest_is_told(view: RunView) -> None:
         "would_be_certified_at_most": 33,
     }
     told = sentences(replace(view, manifest={**view.manifest, "totals": {"screen": audit}}))
-    assert "100 of the windows it would skip were searched all the same: 0 turned out extractable" in told
-    assert "Of the 900 not searched it is expected to have missed 0, and at most 33 with 95 % confidence" in told
+    assert "100 of the windows it would skip were searched all the same: 0 were certified extractable" in told
+    assert "At most 33 of the 900 not searched would have been certified by a search, at 95 % confidence" in told
+    assert "left undecided are not counted here and may be extractable too" in told
+    assert "missed" not in told
     blind = audit | {"searched_all_the_same": 0, "would_be_certified_expected": None, "would_be_certified_at_most": 900}
     told = sentences(replace(view, manifest={**view.manifest, "totals": {"screen": blind}}))
     assert "none of the 900 windows it skipped was searched" in told
@@ -194,10 +195,16 @@ def test_title_names_every_run(view: RunView) -> None:
     assert len(summarise([view, other]).runs) == 2
 
 
-def test_a_run_of_greedy_answers_alone_is_refused_with_what_to_do(tmp_path: Path) -> None:
+def test_a_run_of_greedy_answers_alone_has_the_greedy_rate(tmp_path: Path) -> None:
     view = load_view(write_run(tmp_path / "run", books(2000)[:1], stride=200, measures=("greedy",)))
-    with pytest.raises(RunError, match="--measures verbatim,near"):
-        summarise([view])
+    assert [card.criterion for card in summarise([view]).cards] == ["greedy"]
+
+
+def test_the_near_verbatim_interval_is_said_to_be_that_of_the_certified_share(view: RunView) -> None:
+    (near,) = (card for card in summarise([view]).cards if card.criterion == "near")
+    assert "Share and interval count certified passages." in near.explanation
+    assert "Their 95 % intervals belong to the certified share too." in sentences(view)
+    assert "their intervals those of the certified share" in model_card(view)
 
 
 @pytest.mark.parametrize(

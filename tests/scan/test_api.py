@@ -146,3 +146,12 @@ def test_bad_options_are_refused_as_by_the_command(model: HuggingFaceModel, lab:
         package.read_windows(model, [lab.files.targets], config=package.RunConfig(top_k=10_000))
     with pytest.raises(RoteError, match="does not exist"):
         package.read_windows(model, ["nowhere.txt"])
+
+
+def test_a_scan_of_greedy_answers_alone_has_rates(lab: TinyLab, model: HuggingFaceModel) -> None:
+    config = replace(CONFIG, measures=("greedy",))
+    windows = package.read_windows(model, [lab.files.targets], control=[lab.files.controls], config=config)
+    rates = package.scan(model, windows, config).rates()
+    assert set(rates["criterion"]) == {"greedy"}
+    assert set(rates["split"]) == {"target", "control"}
+    assert (rates["rate"] == rates["hits"] / rates["windows"]).all()

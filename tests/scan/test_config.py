@@ -250,9 +250,9 @@ def test_a_budget_within_which_everything_lies_is_refused() -> None:
     assert RunConfig(suffix_tokens=5, edit_budget=5, measures=("verbatim",)).edit_budget == 5
 
 
-def test_all_children_are_listed_when_top_k_bounds_them_or_the_frontier_is_wanted() -> None:
+@pytest.mark.parametrize("then", [{}, {"residual": 5}, {"refine": 5}, {"closure": 5}, {"estimate": "none"}])
+def test_the_cap_on_listed_children_holds_without_top_k_whatever_follows_the_search(then: dict[str, Any]) -> None:
     assert RunConfig().search_options().max_children is None
-    assert RunConfig(top_k=None, top_p=0.9).search_options().max_children == 1024
-    with_frontier = RunConfig(top_k=None, top_p=0.9, residual=5).search_options()
-    assert with_frontier.max_children is None
-    assert with_frontier.record_frontier
+    options = RunConfig(top_k=None, top_p=0.9, **then).search_options()
+    assert options.max_children == 1024
+    assert options.record_frontier == (then != {"estimate": "none"})

@@ -230,7 +230,7 @@ def audited_results(config: RunConfig) -> pl.DataFrame:
 
 
 @pytest.mark.parametrize(("share", "least"), [(0.1, 0), (0.0, 100), (0.05, 100)])
-def test_the_run_states_expected_and_largest_number_of_missed_windows(share: float, least: int) -> None:
+def test_the_run_states_how_many_windows_a_search_would_have_certified(share: float, least: int) -> None:
     """Deterministic: 100 seeds. As a plain share, misses that lie near the floor would count twice or more."""
     errors, covered = [], 0
     for seed in range(100):

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from populations import KINDS, THRESHOLD, Kind, drawn_population
+from scipy.stats import hypergeom
 
 from rote.stats.brackets import FAMILY, Bracket, Evidence, bracket, undecided_at_most
 from rote.stats.narrowing import FACTORS, Narrowing, narrowing
@@ -69,6 +70,24 @@ def test_audited_windows_without_tickets_are_alarms() -> None:
     searched = [1.0] * 40 + [0.0] * 10
     evidence = evidence_of([0.0] * size, [0.9] * size, density=[1.0] * size, is_searched=searched)
     assert bracket(evidence, 0.001, promised=128).at_most == size
+
+
+def test_an_audit_that_decides_every_window_limits_those_left_out() -> None:
+    """100 of 1,000 screened windows were searched and all ruled out; how many of the others need not be, by scipy."""
+    upper = [1e-4] * 100 + [1.0] * 900
+    searched = [1.0] * 100 + [0.0] * 900
+    evidence = evidence_of([0.0] * 1000, upper, density=[1.0] * 1000, is_searched=searched)
+    found = bracket(evidence, 0.001, promised=128)
+    assert (found.certified, found.undecided, found.left_out) == (0, 0, 900)
+    assert found.at_most == max(most for most in range(900) if hypergeom.cdf(0, 1000, most, 100) > 0.05)
+    assert found.is_sampled
+
+
+def test_an_audit_that_decides_most_windows_needs_no_samples_of_the_rest() -> None:
+    upper = [1e-4] * 99 + [1.0] * 901
+    searched = [1.0] * 100 + [0.0] * 900
+    evidence = evidence_of([0.0] * 1000, upper, density=[1.0] * 1000, is_searched=searched)
+    assert bracket(evidence, 0.001, promised=128).at_most < 60
 
 
 def test_a_window_that_p_z_alone_shows_is_not_one_that_the_screen_missed() -> None:

@@ -73,7 +73,8 @@ def account_words(found: Bracket) -> str:
         manner = f"by samples of what was searched, at {100 * found.level:g} % confidence for all of it together"
     advice = ""
     if found.is_sampled and 2 * found.left_out_at_most > found.at_most - found.certified:
-        advice = " Most of that is what the screen left out; more samples of its audit (--screen-sampled) lower it."
+        more = "more samples of its audit (--screen-sampled)" if found.samples else "a larger audit (--screen-share)"
+        advice = f" Most of that is what the screen left out; {more} lower{'' if found.samples else 's'} it."
     return (
         f"Of {plural(found.windows, 'target window')}, {', '.join(parts)}; at most {integer(found.at_most)} in all are "
         f"extractable, {manner}.{advice}"

@@ -103,7 +103,7 @@ class ScanFields(MembershipOptions):
     )
     max_children: int | None = option(
         1024,
-        "Without --top-k, list at most this many children per beam; the mass of the rest stays open in all that follows.",
+        "Without --top-k, list at most this many children per beam; the mass of the rest stays open to the end.",
         group="search",
         at_least=1,
     )

@@ -161,7 +161,7 @@ class RunConfig(ScanFields):
     def search_options(self) -> "SearchOptions":
         from rote.search.base import SearchOptions
 
-        # Whatever follows the search, the cap is the same: what is sampled or refined must not move the search's bounds.
+        # The cap does not depend on what follows the search: a sampled option must not move certified bounds.
         children = None if self.policy.top_k is not None else self.max_children
         return SearchOptions(
             policy=self.policy,

@@ -90,7 +90,7 @@ def shared_totals(results: pl.LazyFrame, config: RunConfig) -> dict[str, Any]:
 
 
 def screen_audit(results: pl.LazyFrame, config: RunConfig) -> dict[str, Any]:
-    """How many of the windows not searched a search would have certified, from the audited sample: expected, and at most.
+    """How many of the windows not searched a search would have certified: expected and at most, from those audited.
 
     It says nothing of windows that are extractable and that a search would have left undecided.
     """
