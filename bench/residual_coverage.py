@@ -1,6 +1,6 @@
 """How often the residual's 95 % intervals and limits hold, by true mass, on random windows with known mass.
 
-    PYTHONPATH=src:bench:. python bench/residual_coverage.py [--cases 120] [--seeds 4] [--adversarial 2000]
+    python bench/residual_coverage.py [--cases 120] [--seeds 4] [--adversarial 2000]
 
 Windows of table models of two to four tokens and three to five steps, from flat to nearly deterministic, searched with
 a narrow beam; the true mass by enumeration. Every band of mass gets as many windows as asked for, each estimated with
@@ -13,12 +13,13 @@ strata whose spread cancels, all mass in one light node, or mass that was not li
 
 import argparse
 import itertools
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from tests.explore.adversarial_pools import POPULATIONS, TICKETS, Population, holds
 
 import environment
 from rote.distance.textbook import levenshtein_many
@@ -33,6 +34,9 @@ from rote.search import reference
 from rote.search.base import Limits, SearchOptions, SearchTask
 from rote.search.rating import rating_table
 from rote.types import Estimate
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+from tests.explore.adversarial_pools import POPULATIONS, TICKETS, Population, holds
 
 EDGES = (1e-10, 1e-8, 1e-6, 1e-4, 1e-3, 1e-2, 0.1, 0.5, 0.9, 1.0 + 1e-9)
 BUDGETS = (30, 100, 500)

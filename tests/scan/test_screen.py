@@ -241,6 +241,7 @@ def test_the_run_states_how_many_windows_a_search_would_have_certified(share: fl
         missed = PLANTED - told["certified_in_sample"]
         errors.append(told["would_be_certified_expected"] - missed)
         covered += missed <= told["would_be_certified_at_most"]
+        assert "Windows that a search would have left undecided are not counted" in told["meaning"]
     assert covered >= 92
     assert abs(np.mean(errors)) < 4 * np.std(errors) / 10
 

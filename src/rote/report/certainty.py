@@ -117,8 +117,8 @@ def screen_words(view: RunView) -> str | None:
     them a search would have certified, not how many are extractable."""
     totals = view.manifest.get("totals")
     audit = totals.get("screen") if isinstance(totals, dict) else None
-    if not isinstance(audit, dict) or not audit.get("not_searched"):
-        return None
+    if not isinstance(audit, dict) or not audit.get("not_searched") or "would_be_certified_at_most" not in audit:
+        return None  # no audit, or that of an earlier version, which called these windows missed
     sampled, found = int(audit["searched_all_the_same"]), int(audit["certified_in_sample"])
     most = integer(int(audit["would_be_certified_at_most"]))
     left_out = integer(int(audit["not_searched"]))
