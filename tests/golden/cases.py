@@ -43,10 +43,14 @@ LETTERS: dict[str, Any] = {
     "threshold": 0.01, "slots": 4, "batch_windows": 4, "screen": "off", "estimate": "none",
 }  # fmt: skip
 """Options of a scan of the letter model: nothing is sampled, every window is searched."""
+SCREENED: dict[str, Any] = {
+    "screen": "auto", "screen_floor": 0.3, "stride_chars": 7, "threshold": 0.02, "beam_width": 4, "screen_least": 3,
+    "screen_share": 0.1,
+}  # fmt: skip
 COMMAND: dict[str, Any] = {
     "prefix_tokens": 4, "suffix_tokens": 6, "stride_chars": 64, "top_k": 10, "beam_width": 6, "edit_budget": 2,
-    "threshold": 0.05, "slots": 4, "batch_windows": 4, "screen_least": 2, "screen_floor": 1e-7, "estimate": "none",
-    "device": "cpu", "limit": 12,
+    "threshold": 0.3, "slots": 4, "batch_windows": 4, "screen_least": 2, "screen_floor": 1e-7, "estimate": "none",
+    "device": "cpu", "limit": 16,
 }  # fmt: skip
 """Options of a scan of the word model by a command."""
 PLACES = ("document", "split", "char_start", "suffix_char_start", "char_end", "prefix_ids", "suffix_ids")
@@ -98,6 +102,26 @@ class Bench:
         """A scan of the word model by the command, which several cases read."""
         return self.scan_by_command("run", verify=True, self_check=2, sweep="k=3,t=0.7")
 
+    @cached_property
+    def records(self) -> Any:
+        """Results of pairs from every kind of file."""
+        places = ("prefix_tokens", "suffix_tokens", "stride_chars")
+        given = {name: value for name, value in LETTERS.items() if name not in places}
+        return self.scan_in_memory(self.letters, {"pairs": list(map(str, record_files(self)))}, given)
+
+    @cached_property
+    def records_run(self) -> Path:
+        return Path(self.records.save(self.path("records")))
+
+    @cached_property
+    def screened(self) -> Any:
+        """Results of which some windows were screened out."""
+        return self.scan_letters(**SCREENED)
+
+    @cached_property
+    def screened_run(self) -> Path:
+        return Path(self.screened.save(self.path("screened")))
+
     def scan_letters(self, **changes: Any) -> Any:
         return self.scan_in_memory(self.letters, self.letter_texts, LETTERS | changes)
 
@@ -118,9 +142,9 @@ def succeeded(name: str, *arguments: object) -> Outcome:
     return outcome
 
 
-def shown(run: Path) -> Any:
+def shown(run: Path, *arguments: str) -> Any:
     """The numbers of `show --json`; what they are filed under may be the name of a model's folder."""
-    (content,) = json.loads(succeeded("show", run, "--json").out)
+    (content,) = json.loads(succeeded("show", run, "--json", *arguments).out)
     return {"kind": content["kind"], "numbers": list(content["numbers"].values())}
 
 
@@ -201,13 +225,13 @@ def _plain_field(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else str(value) if isinstance(value, str) else value
 
 
-def _record_files(bench: Bench) -> list[Path]:
+def record_files(bench: Bench) -> list[Path]:
     """Pairs in every kind of file, with what they say about themselves."""
     texts = {"known": KNOWN, "half": HALF_KNOWN, "unknown": UNKNOWN}
     copies = {"known": 8, "half": 2, "unknown": 0}
     records = [
         {
-            "id": f"{name}-{start}", "prefix": text[start : start + 6], "suffix": text[start + 6 : start + 11 + start % 3],
+            "id": f"{name}-{start}", "prefix": text[start : start + 6], "suffix": text[start + 6 :][: 5 + start % 3],
             "copies": copies[name], "kind": ("phone", "name")[start % 2], "tags": ["all", f"from-{name}"],
         }
         for name, text in texts.items()
@@ -225,13 +249,10 @@ def _record_files(bench: Bench) -> list[Path]:
 @case()
 def pairs_and_records(bench: Bench) -> Values:
     """Pairs from four kinds of files: windows, measures, rates by copies, kinds and tags."""
-    given = {name: LETTERS[name] for name in LETTERS if name not in ("prefix_tokens", "suffix_tokens", "stride_chars")}
-    results = bench.scan_in_memory(bench.letters, {"pairs": list(map(str, _record_files(bench)))}, given)
-    saved = results.save(bench.path("pairs-run"))
     return {
-        "rows": table(results.to_polars().to_dicts()),
-        "rates": table(results.rates().to_dicts()),
-        "shown": shown(saved),
+        "rows": table(bench.records.to_polars().to_dicts()),
+        "rates": table(bench.records.rates().to_dicts()),
+        "shown": shown(bench.records_run),
     }
 
 
@@ -358,18 +379,14 @@ def closure_refinement_and_verification(bench: Bench) -> Values:
 @case()
 def screen(bench: Bench) -> Values:
     """Ratings below the floor are not searched, except those of the audit; its windows are drawn by the seed."""
-    given = {"screen": "auto", "screen_floor": 0.3, "stride_chars": 7, "threshold": 0.02, "beam_width": 4}
-    results = bench.scan_letters(**given, screen_least=2, screen_share=0.3)
-    saved = results.save(bench.path("screened"))
-    manifest = package.read_run(saved).manifest
+    sampled = bench.scan_letters(**SCREENED, estimate="auto", screen_tickets=64)
+    manifest = package.read_run(bench.screened_run).manifest
     assert manifest is not None
     return {
-        "rows": rows_of(results),
-        "sampled audit": rows_of(
-            bench.scan_letters(**given, screen_least=3, estimate="auto", screen_tickets=64), sampled="masses"
-        ),
+        "rows": rows_of(bench.screened),
+        "sampled audit": rows_of(sampled, sampled="masses"),
         "totals": manifest["totals"],
-        "shown": shown(saved),
+        "shown": shown(bench.screened_run),
     }
 
 
@@ -512,27 +529,33 @@ def export(bench: Bench) -> Values:
 @case(NETWORK)
 def gates(bench: Bench) -> Values:
     """Rates within limits, beyond them, and neither, with their exit codes; increases over a baseline."""
-    rules = {
-        "pass": ["--max-rate", "verbatim=1"],
-        "fail": ["--max-rate", "near=0.1", "--max-rate", "verbatim=0.9"],
-        "of each": ["--max-rate", "near=0.99", "--max-rate", "greedy=0.5", "--confidence", "0.8"],
-        "of a baseline": ["--baseline", bench.scan_by_command("cold", temperature=0.5), "--max-increase", "0.05"],
+    less = bench.scan_by_command("less", model=bench.plain_word_model)
+    rules: dict[str, tuple[Path, list[object]]] = {
+        "pass": (bench.run, ["--max-rate", "verbatim=1"]),
+        "fail": (bench.run, ["--max-rate", "near=0.1", "--max-rate", "verbatim=0.9"]),
+        "of each": (bench.run, ["--max-rate", "near=0.99", "--max-rate", "greedy=0.5", "--confidence", "0.8"]),
+        "undecided": (bench.screened_run, ["--max-rate", "near=0.9"]),
+        "of a kind": (bench.records_run, ["--max-rate", "kind:phone verbatim=0.3", "--max-rate", "tag:all near=0.99"]),
+        "of a baseline": (bench.run, ["--baseline", less, "--max-increase", "0.05", "--max-increase", "verbatim=0.9"]),
     }
     found: Values = {}
-    for name, arguments in rules.items():
-        path = bench.path("gate.json")
-        code = command("gate", bench.run, *arguments, "--json", path).code
+    for name, (run, arguments) in rules.items():
+        path = bench.path(f"gate-{name.replace(' ', '-')}.json")
+        ended = command("gate", run, *arguments, "--json", path)
+        assert path.exists(), ended.err
         judged = json.loads(path.read_text(encoding="utf-8"))
-        found[name] = {"code": code, "judged": pruned(judged, "run", "baseline", "words", "model")}
+        found[name] = {"code": ended.code, "judged": pruned(judged, "run", "baseline", "words", "model")}
     return found
 
 
 @case(NETWORK)
 def reading_at_another_threshold(bench: Bench) -> Values:
-    """The same run at another τ."""
-    arguments = ("show", bench.run, "--json", "--threshold", "0.3")
-    (content,) = json.loads(succeeded(*arguments).out)
-    return {"numbers": list(content["numbers"].values())}
+    """The same run at another τ, given or found on controls, and within a number of queries."""
+    return {
+        "given": shown(bench.run, "--threshold", "0.7"),
+        "of controls": shown(bench.screened_run, "--threshold", "from-control=0.2"),
+        "queries": shown(bench.run, "--queries", "3", "--probability", "0.5"),
+    }
 
 
 @case(NETWORK)
@@ -632,15 +655,24 @@ def prior(bench: Bench) -> Values:
     generic = bench.text("prior/generic.txt", "\n".join(letters(f"generic {number}", 24) for number in range(5)))
     given = PRIOR | {"prior_text": str(reference), "generic": str(generic)}
     scanned = bench.scan_letters(stride_chars=40).save(bench.path("scan-for-prior"))
-    pairs = bench.text(
-        "prior/pairs.jsonl", json.dumps({"id": "a", "prefix": KNOWN[10:15], "suffix": KNOWN[15:19]})
-    )  # fmt: skip
+    cut = [
+        {"id": str(start), "prefix": KNOWN[start : start + 5], "suffix": KNOWN[start + 5 :][:4]} for start in (10, 9)
+    ]
+    pairs = bench.text("prior/pairs.jsonl", "\n".join(map(json.dumps, cut)))
+    long = bench.text("prior/long.txt", letters("long reference", 1500))
+    named = bench.text("prior/named.txt", f"{KNOWN} call 959-481-5012 or write to ada@example.org {UNKNOWN}")
+    # Suffixes so short that most prefixes carry the estimate, as an interval needs.
+    drawn = {
+        "prior_text": str(long), "prior_prefixes": 600, "stride_chars": 1, "suffix_tokens": 1, "seed": 7,
+        "least_ratio": 2.0,
+    }  # fmt: skip
     variants: dict[str, dict[str, Any]] = {
         "texts": dict(bench.letter_texts),
         "policy": dict(bench.letter_texts) | {"temperature": 0.8, "top_k": 6, "least_probability": 0.05},
-        "pairs": {"pairs": str(pairs), "least_ratio": 3.0},
+        "pairs": {"pairs": str(pairs), "least_ratio": 3000.0},
+        "spans": {"text": [str(named)], "spans": "auto", "least_ratio": 2.0},
         "run": {"run": str(scanned), "prefix_tokens": 6},
-        "drawn": dict(bench.letter_texts) | {"prior_prefixes": 12, "stride_chars": 3, "seed": 7, "least_ratio": 2.0},
+        "drawn": dict(bench.letter_texts) | drawn,
     }
     found: Values = {}
     for name, changes in variants.items():
@@ -656,7 +688,7 @@ def prior(bench: Bench) -> Values:
 @case()
 def prior_interrupted(bench: Bench) -> Values:
     """A prior run whose model fails once, and which goes on."""
-    reference = bench.text("prior/long.txt", letters("long reference", 400))
+    reference = bench.text("prior/other.txt", letters("other reference", 400))
     given = options(PRIOR | bench.letter_texts | {"prior_text": str(reference), "least_ratio": 2.0})
     before = bench.letters.calls
     whole = package.prior(bench.letters, out=bench.path("prior-whole"), **given)
@@ -711,9 +743,14 @@ def recall(bench: Bench) -> Values:
         "gaps": " ".join((*words[:60], *extra[:2], *words[62:140], *extra[2:30], *words[150:])),
         "moved": " ".join((*words[130:], *extra[:9], *words[:130])),
         "duplicated": " ".join((*words[:120], *extra[:5], *words[:120])),
+        "fragments": " ".join(extra[place] if place % 12 < 2 else word for place, word in enumerate(words[:160])),
+        "shifted fragments": " ".join(
+            f"{word} {word}x" if place % 15 == 0 else word for place, word in enumerate(words)
+        ),
         "nothing": " ".join(extra[:50]),
         "short": " ".join((*words[5:30], *extra[:40])),
-        "case and marks": ", ".join(word.upper() for word in words[:130]) + ".",
+        "quotes and blanks": "\n“" + "  ".join(words[:130]) + "”\n",
+        "upper case": " ".join(words[:130]).upper(),
     }
     found: Values = {name: pruned(package.nv_recall(book, text).record(), "passes") for name, text in texts.items()}
     found["no repeated passes"] = pruned(
@@ -733,7 +770,7 @@ def study(bench: Bench) -> Values:
         {name: value for name, value in COMMAND.items() if name != "limit"}
         | {
             "model": str(bench.word_model), "text": list(map(str, bench.word_texts["text"])),
-            "control": list(map(str, bench.word_texts["control"])), "beam_width": [1, 4], "sample": 10,
+            "control": list(map(str, bench.word_texts["control"])), "temperature": [0.7, 1.3], "sample": 14,
         }
     )  # fmt: skip
     file = bench.text("study.yaml", yaml.safe_dump(given))
@@ -743,10 +780,9 @@ def study(bench: Bench) -> Values:
     return {
         "cells": [rows_of(package.read_run(cell), names_only=("token_evals",)) for cell in cells],
         "tables": {
-            path.stem: csv_table(path, names_only=("cell", "model", "token_evals"))
+            path.stem: csv_table(path, names_only=("cell", "model", "evals a window"))
             for path in sorted(bench.path("study").glob("report/tables/*.csv"))
         },
-        "shown": shown(bench.path("study")),
     }
 
 

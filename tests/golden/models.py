@@ -1,8 +1,8 @@
 """Models of the golden cases, and the texts they know. Their numbers do not depend on the machine.
 
 `LetterModel` is a user's own model: a table of logits by history. `write_word_model` writes a Hugging Face folder whose
-logits after a word are nearly a row of a table, so that commands have a model too. `jitter` moves every logit by that much at
-most: with it the cases must give the same values, or they would not on another machine either.
+logits after a word are nearly a row of a table, so that commands have a model too. `jitter` moves every logit by that
+much at most: with it the cases must give the same values, or they would not on another machine either.
 """
 
 import hashlib

@@ -1,7 +1,7 @@
 """Every measure and product gives the values that it gave when `values/` was written.
 
-A failure says that numbers changed. If they should have, `python -m tests.golden.generate CASE` writes them anew, and the
-commit says why; a rename belongs into `names.py`.
+A failure says that numbers changed. If they should have, `python -m tests.golden.generate CASE` writes them anew, and
+the commit says why; a rename belongs into `names.py`.
 """
 
 import copy
