@@ -34,7 +34,7 @@ from tests.golden.models import (
     uniform,
     write_word_model,
 )
-from tests.golden.names import Outcome, command, flags, options, package
+from tests.golden.names import Outcome, command, flags, name_today, options, package
 
 Values = dict[str, Any]
 
@@ -142,9 +142,9 @@ def succeeded(name: str, *arguments: object) -> Outcome:
     return outcome
 
 
-def shown(run: Path, *arguments: str) -> Any:
+def shown(run: Path, **asked: Any) -> Any:
     """The numbers of `show --json`; what they are filed under may be the name of a model's folder."""
-    (content,) = json.loads(succeeded("show", run, "--json", *arguments).out)
+    (content,) = json.loads(succeeded("show", run, *flags({"json": True} | asked)).out)
     return {"kind": content["kind"], "numbers": list(content["numbers"].values())}
 
 
@@ -217,7 +217,9 @@ def windows_of_documents(bench: Bench) -> Values:
         given = options(LETTERS | changes) | options(bench.letter_texts)
         windows = package.read_windows(bench.letters, **given)
         fields = ("window_id", *PLACES)
-        found[name] = table([{field: _plain_field(getattr(window, field)) for field in fields} for window in windows])
+        found[name] = table(
+            [{field: _plain_field(getattr(window, name_today(field))) for field in fields} for window in windows]
+        )
     return found
 
 
@@ -512,7 +514,7 @@ def export(bench: Bench) -> Values:
     for kind in ("results", "continuations"):
         for form in ("csv", "jsonl"):
             path = bench.path(f"exported-{kind}.{form}")
-            succeeded("export", bench.run, "--format", form, "--table", kind, "--out", path)
+            succeeded("export", bench.run, *flags({"format": form, "table": kind, "out": path}))
             rows = (
                 csv_table(path)
                 if form == "csv"
@@ -530,18 +532,18 @@ def export(bench: Bench) -> Values:
 def gates(bench: Bench) -> Values:
     """Rates within limits, beyond them, and neither, with their exit codes; increases over a baseline."""
     less = bench.scan_by_command("less", model=bench.plain_word_model)
-    rules: dict[str, tuple[Path, list[object]]] = {
-        "pass": (bench.run, ["--max-rate", "verbatim=1"]),
-        "fail": (bench.run, ["--max-rate", "near=0.1", "--max-rate", "verbatim=0.9"]),
-        "of each": (bench.run, ["--max-rate", "near=0.99", "--max-rate", "greedy=0.5", "--confidence", "0.8"]),
-        "undecided": (bench.screened_run, ["--max-rate", "near=0.9"]),
-        "of a kind": (bench.records_run, ["--max-rate", "kind:phone verbatim=0.3", "--max-rate", "tag:all near=0.99"]),
-        "of a baseline": (bench.run, ["--baseline", less, "--max-increase", "0.05", "--max-increase", "verbatim=0.9"]),
+    rules: dict[str, tuple[Path, dict[str, Any]]] = {
+        "pass": (bench.run, {"max_rate": "verbatim=1"}),
+        "fail": (bench.run, {"max_rate": ["near=0.1", "verbatim=0.9"]}),
+        "of each": (bench.run, {"max_rate": ["near=0.99", "greedy=0.5"], "confidence": 0.8}),
+        "undecided": (bench.screened_run, {"max_rate": "near=0.9"}),
+        "of a kind": (bench.records_run, {"max_rate": ["kind:phone verbatim=0.3", "tag:all near=0.99"]}),
+        "of a baseline": (bench.run, {"baseline": less, "max_increase": ["0.05", "verbatim=0.9"]}),
     }
     found: Values = {}
-    for name, (run, arguments) in rules.items():
+    for name, (run, given) in rules.items():
         path = bench.path(f"gate-{name.replace(' ', '-')}.json")
-        ended = command("gate", run, *arguments, "--json", path)
+        ended = command("gate", run, *flags(given | {"json": path}))
         assert path.exists(), ended.err
         judged = json.loads(path.read_text(encoding="utf-8"))
         found[name] = {"code": ended.code, "judged": pruned(judged, "run", "baseline", "words", "model")}
@@ -552,9 +554,9 @@ def gates(bench: Bench) -> Values:
 def reading_at_another_threshold(bench: Bench) -> Values:
     """The same run at another τ, given or found on controls, and within a number of queries."""
     return {
-        "given": shown(bench.run, "--threshold", "0.7"),
-        "of controls": shown(bench.screened_run, "--threshold", "from-control=0.2"),
-        "queries": shown(bench.run, "--queries", "3", "--probability", "0.5"),
+        "given": shown(bench.run, threshold=0.7),
+        "of controls": shown(bench.screened_run, threshold="from-control=0.2"),
+        "queries": shown(bench.run, queries=3, probability=0.5),
     }
 
 
@@ -758,7 +760,7 @@ def recall(bench: Bench) -> Values:
     )
     path, run = bench.text("recall/book.txt", book), bench.path("recall")
     generation, numbers = bench.text("recall/generation.txt", texts["gaps"]), bench.path("recall.json")
-    succeeded("recall", "--book", path, "--generation", generation, "--json", numbers, "--out", run)
+    succeeded("recall", *flags({"book": path, "generation": generation, "json": numbers, "out": run}))
     found["by command"] = pruned(json.loads(numbers.read_text(encoding="utf-8")), "passes")
     return found
 
@@ -774,7 +776,7 @@ def study(bench: Bench) -> Values:
         }
     )  # fmt: skip
     file = bench.text("study.yaml", yaml.safe_dump(given))
-    succeeded("study", file, "--out", bench.path("study"))
+    succeeded("study", file, *flags({"out": bench.path("study")}))
     cells = sorted(bench.path("study").glob("cells/*"))
     assert len(cells) == 2
     return {
@@ -801,6 +803,6 @@ def extraction_challenge(bench: Bench) -> Values:
     }  # fmt: skip
     succeeded("scan", *flags(given))
     guesses = bench.path("challenge/guesses.csv")
-    succeeded("export", bench.path("challenge/run"), "--challenge", guesses)
+    succeeded("export", bench.path("challenge/run"), *flags({"challenge": guesses}))
     run = package.read_run(bench.path("challenge/run"))
     return {"rows": rows_of(run, names_only=("token_evals",)), "guesses": csv_table(guesses)}

@@ -13,38 +13,39 @@ from typing import Any, NamedTuple
 import rote as package
 from rote.cli.main import main
 
-__all__ = ["Outcome", "command", "flags", "golden_name", "options", "package"]
-
 OPTIONS = {
-    "bos": "bos",
+    "baseline": "baseline",
     "batch_windows": "batch_windows",
     "beam_width": "beam_width",
     "bleu_threshold": "bleu_threshold",
+    "book": "book",
+    "challenge": "challenge",
     "closure": "closure",
+    "confidence": "confidence",
     "control": "control",
-    "curve": "curve",
     "device": "device",
     "distance": "distance",
     "edit_budget": "edit_budget",
     "estimate": "estimate",
-    "every_window": "every_window",
     "first_max_tokens": "first_max_tokens",
+    "format": "format",
+    "generation": "generation",
     "generic": "generic",
     "greedy": "greedy",
+    "json": "json",
     "keep": "keep",
-    "keep_shared": "keep_shared",
     "least_probability": "least_probability",
     "least_ratio": "least_ratio",
     "limit": "limit",
     "max_children": "max_children",
     "max_evals": "max_evals",
+    "max_increase": "max_increase",
+    "max_rate": "max_rate",
     "max_tokens": "max_tokens",
     "max_turns": "max_turns",
     "measures": "measures",
     "min_k": "min_k",
     "model": "model",
-    "montecarlo_samples": "montecarlo_samples",
-    "montecarlo_windows": "montecarlo_windows",
     "negligible": "negligible",
     "out": "out",
     "pairs": "pairs",
@@ -56,6 +57,8 @@ OPTIONS = {
     "prefix_words": "prefix_words",
     "prior_prefixes": "prior_prefixes",
     "prior_text": "prior_text",
+    "probability": "probability",
+    "queries": "queries",
     "rank": "rank",
     "reference_model": "reference_model",
     "refine": "refine",
@@ -82,6 +85,7 @@ OPTIONS = {
     "suffix_room": "suffix_room",
     "suffix_tokens": "suffix_tokens",
     "sweep": "sweep",
+    "table": "table",
     "target_words": "target_words",
     "temperature": "temperature",
     "text": "text",
@@ -92,9 +96,11 @@ OPTIONS = {
     "verify": "verify",
     "viability": "viability",
     "whole_documents": "whole_documents",
-    "window": "window",
 }
 """Options: Python keywords, YAML keys, and flags (`top_k` is `--top-k`)."""
+
+COMMANDS: dict[str, str] = {}
+"""Commands that have another name today. Those not listed are unchanged."""
 
 COLUMNS: dict[str, str | None] = {}
 """Columns, and keys of JSON, that have another name today; None: removed on purpose. Those not listed are unchanged."""
@@ -112,6 +118,11 @@ _GOLDEN_WORDS = {today: golden for golden, today in WORDS.items()}
 def golden_name(name: str) -> str:
     """The name in the committed files of a column or key of today."""
     return _GOLDEN_COLUMNS.get(name, name)
+
+
+def name_today(name: str) -> str:
+    """The name today of a column in the committed files."""
+    return COLUMNS.get(name) or name
 
 
 def golden_word(word: str) -> str:
@@ -150,7 +161,7 @@ def command(name: str, *arguments: object) -> Outcome:
     code: Any = 0
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:
-            main([name, *map(str, arguments)])
+            main([COMMANDS.get(name, name), *map(str, arguments)])
         except SystemExit as ended:
             code = ended.code or 0
     return Outcome(code, out.getvalue(), err.getvalue())
