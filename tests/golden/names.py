@@ -13,6 +13,10 @@ from typing import Any, NamedTuple
 import rote as package
 from rote.cli.main import main
 
+__all__ = [
+    "ADDED", "COLUMNS", "Outcome", "command", "flags", "golden_name", "golden_word", "name_today", "options", "package",
+]  # fmt: skip
+
 OPTIONS = {
     "baseline": "baseline",
     "batch_windows": "batch_windows",
