@@ -16,6 +16,7 @@ from rich.text import Text
 from rote.cli import plan
 from rote.cli.console import SafeConsole
 from rote.errors import RunError
+from rote.printable import keep_secret
 from tests.cli.test_bad_input import assert_one_sentence
 from tests.scan.scans import Command
 
@@ -50,6 +51,21 @@ def test_an_unexpected_error_is_one_sentence_with_the_path_of_its_traceback(
     assert str(file) in outcome.err
     assert file.stat().st_mode & 0o077 == 0, "it may quote texts"
     assert "Traceback (most recent call last)" in file.read_text(encoding="utf-8")
+
+
+def test_no_key_stands_in_a_sentence_or_a_traceback(rote: Command, breaking: object, tmp_path: Path) -> None:
+    key = "sk-loopback-0123456789"
+    keep_secret(key)
+    error = KeyError(f"{'x' * 170}{key}")
+    error.add_note(f"asked with {key}")
+    breaking(error)  # type: ignore[operator]
+    outcome = rote("plan")
+    assert outcome.code == 70
+    (file,) = tmp_path.glob("rote-*-traceback.txt")
+    assert key[:5] not in outcome.err
+    assert key not in file.read_text(encoding="utf-8")
+    breaking(RunError(f"The run {key} is foreign."))  # type: ignore[operator]
+    assert_one_sentence(rote("plan"), "The run [key removed] is foreign.")
 
 
 def test_an_error_whose_traceback_cannot_be_written_is_one_sentence_too(

@@ -21,7 +21,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
 
-FILE_CALLS = ("fsync", "replace", "unlink", "mkdir", "rmdir", "write", "ftruncate")
+FILE_CALLS = ("fsync", "replace", "unlink", "mkdir", "rmdir", "write", "pwrite", "ftruncate")
 
 
 Counted = Literal["all", "files", "windows"]

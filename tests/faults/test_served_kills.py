@@ -57,7 +57,7 @@ def test_a_killed_scan_of_a_server_resumes_without_asking_again(
             began = len(server.seen.prompts)
             for _ in range(KILLS):
                 known, seen = answered(run), len(server.seen.prompts)
-                assert play(run, drawn.randint(moments // 8, moments // 4))[0] == -signal.SIGKILL
+                assert play(run, drawn.randint(moments // 3, moments // 2))[0] == -signal.SIGKILL
                 assert not known & set(asked(server, seen))
                 assert known <= answered(run), "an answer was lost"
             known, seen = answered(run), len(server.seen.prompts)
@@ -72,3 +72,28 @@ def test_a_killed_scan_of_a_server_resumes_without_asking_again(
     assert repeated <= KILLS * CONCURRENCY * PROMPTS_PER_REQUEST, "more than what was in flight came again"
     rows = [pl.read_parquet(folder / "results.parquet") for folder in (run, tmp_path / "alone")]
     assert_frame_equal(*rows, rel_tol=1e-5, abs_tol=1e-12)
+
+
+def test_a_ceiling_holds_over_openings_that_are_killed(
+    lab: TinyLab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every opening is killed before or after it counts a request, most of them while the server is being tried."""
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    model, run, ceiling = load(str(lab.model.path), device="cpu"), tmp_path / "run", 10
+    stage = DyingProcess(lab.model.path)
+    with LogprobServer(model, lambda text: model.encode_batch([text])[0].ids) as server:
+        given = {"tokenizer": lab.model.path, "limit": 2, "ask-twice": 0, "max-requests": ceiling}
+        arguments = scan_arguments(lab, run, model=f"endpoint:{server.url}", **given)
+        try:
+            statuses = []
+            for opening, moment in enumerate((7, 10, 9, 12, 11, 8, 0)):
+                log = tmp_path / f"{opening}"
+                statuses.append(stage(Session(arguments, str(log), moment, counted="files")).status)
+                counted = int((run / ".requests").read_bytes().split()[1]) if (run / ".requests").exists() else 0
+                assert server.seen.requests <= counted <= ceiling
+        finally:
+            stage.close()
+        assert server.seen.requests > 0
+    assert statuses.count(-signal.SIGKILL) >= 3
+    assert statuses[-1] == 2
+    assert f"--max-requests {ceiling}" in said(log)

@@ -75,7 +75,7 @@ def test_a_passing_fault_is_waited_out_and_changes_nothing(
     with LoopbackServer(KnowsByHeart(BOOK), {place: fault}) as server:
         result = audit(server, make_run(BOOK, tmp_path / "run"), clock=clock, stream=stream)
     assert result.trials[0].sections[0].outcome.generation.split() == BOOK.split()[20:]
-    assert clock.waits == waits
+    assert [most / 2 <= wait <= most for wait, most in zip(clock.waits, waits, strict=True)] == [True]
     assert result.requests == len(server.log.billed) == TURNS + 1
     assert len(server.log.bodies) == TURNS + 2
     assert server.log.keys[place] == server.log.keys[place + 1], "a repetition carries the same idempotency key"
@@ -101,7 +101,7 @@ def test_waits_double_until_the_attempts_are_used_up_and_the_audit_can_go_on_lat
     with LoopbackServer(KnowsByHeart(BOOK), dict.fromkeys(range(3, 7), Fault.SERVER_ERROR)) as server:
         with pytest.raises(EndpointError, match=r"answered 500: .* Nothing answered is lost"):
             audit(server, run, clock=clock)
-        assert clock.waits == [2.0, 4.0, 8.0]
+        assert [most / 2 <= wait <= most for wait, most in zip(clock.waits, [2, 4, 8], strict=True)] == [True] * 3
         result = audit(server, run)
     assert result.trials[0].nv_recall == 380 / 400
     assert len(server.log.billed) == TURNS + 1

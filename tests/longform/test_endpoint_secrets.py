@@ -52,6 +52,22 @@ def test_a_message_of_an_error_loses_the_key_unless_it_is_too_short_to_be_one(ke
     assert f"answered 401: {shown}" in str(raised.value)
 
 
+@pytest.mark.parametrize("before", [0, 280, 290, 299])
+def test_no_part_of_a_key_is_left_where_a_message_is_cut(before: int) -> None:
+    error = json.dumps({"error": {"message": f"{'x' * before}{KEY}"}}).encode()
+    with pytest.raises(EndpointError) as raised:
+        one_request(sent(error, status="401 Unauthorized"))
+    assert KEY[:3] not in str(raised.value)
+
+
+@pytest.mark.parametrize("header", ["Content-Encoding", "Location", "Retry-After"])
+def test_a_key_in_a_header_is_not_shown(header: str) -> None:
+    status = {"Content-Encoding": "200 OK", "Location": "307 Elsewhere", "Retry-After": "429 Slow"}[header]
+    with pytest.raises(EndpointError) as raised:
+        one_request(sent(completion("x"), status=status, headers={header: KEY.upper()}), key=KEY.upper())
+    assert KEY[:10] not in str(raised.value).lower()
+
+
 def test_a_server_s_words_cannot_act_on_a_terminal() -> None:
     error = json.dumps({"error": {"message": "\x1b[2J\u202egnp\x07 ok"}}).encode()
     with pytest.raises(EndpointError) as raised:

@@ -58,10 +58,24 @@ def test_a_usage_that_cannot_be_true_is_booked_at_no_less_than_the_worst_case(tm
 
 def test_an_answer_beyond_its_limit_without_a_count_is_booked_by_its_bytes(tmp_path: Path) -> None:
     flood = "word " * 20_000
+    run = make_run(BOOK, tmp_path / "run", options={"max_turns": 1})
     with HostileServer(at(1, sent(completion(flood)))) as server:
-        audited(server, make_run(BOOK, tmp_path / "run", options={"max_turns": 1}))
+        with pytest.warns(UserWarning, match=r"phase-2/0 had 92,320 characters more than the 60 tokens asked for"):
+            first = audited(server, run)
+        assert audited(server, run).trials == first.trials, "and a resumed audit reads the same"
     answers = [record for record in read_journal(tmp_path / "run" / "journal.jsonl") if record["kind"] == "answer"]
     assert answers[1]["booked"]["completion_tokens"] == len(flood)
+    (kept,) = answers[1]["answers"]
+    assert (kept["text"], kept["cut_characters"]) == (flood[: 60 * 128], len(flood) - 60 * 128)
+
+
+def test_no_more_answers_are_kept_than_were_asked_for(tmp_path: Path) -> None:
+    message = {"role": "assistant", "content": "word"}
+    many = [{"index": index, "finish_reason": "stop", "message": message} for index in range(500)]
+    with HostileServer(lambda number, body: sent(completion("", choices=many))) as server:
+        audited(server, make_run(BOOK, tmp_path / "run"))
+    (answer,) = [record for record in read_journal(tmp_path / "run" / "journal.jsonl") if record["kind"] == "answer"]
+    assert len(answer["answers"]) == 1
 
 
 def test_an_endpoint_that_overruns_its_limit_cannot_pass_a_ceiling_twice(tmp_path: Path) -> None:

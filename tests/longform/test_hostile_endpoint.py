@@ -122,7 +122,7 @@ def test_a_packed_answer_is_unpacked_and_an_unknown_packing_refused() -> None:
     content = completion("hello there")
     for encoding, packed in {"gzip": gzip.compress(content), "deflate": zlib.compress(content)}.items():
         assert one_request(sent(packed, headers={"Content-Encoding": encoding})).answers[0].text == "hello there"
-    with pytest.raises(RequestFailed, match="packed its answer as 'zstd' though asked not to"):
+    with pytest.raises(RequestFailed, match="packed its answer in an unknown way"):
         one_request(sent(content, headers={"Content-Encoding": "zstd"}))
     with pytest.raises(RequestFailed, match="broke off in the middle"):
         one_request(sent(gzip.compress(content)[:-9], headers={"Content-Encoding": "gzip"}))

@@ -44,8 +44,9 @@ class Habits:
 
 @dataclass
 class Seen:
-    """What arrived. `prompts` are those of requests that were answered, `bodies` all requests for probabilities."""
+    """What arrived: all `requests`, `bodies` of those for probabilities, `prompts` of those that were answered."""
 
+    requests: int = 0
     bodies: list[dict[str, Any]] = field(default_factory=list)
     prompts: list[tuple[int, ...]] = field(default_factory=list)
     authorisations: set[str] = field(default_factory=set)
@@ -65,7 +66,10 @@ class LogprobServer(Loopback):
         port: int = 0,
         pieces: Pieces | None = None,
         decode: Callable[[list[int]], str] | None = None,
+        spoil: Callable[[str, bytes], bytes] = lambda path, content: content,
     ) -> None:
+        """`spoil` makes what is sent of the path that was asked and a whole answer."""
+        self.spoil = spoil
         self.pieces, self.decode = pieces, decode
         self.model, self.tokenize, self.habits = model, tokenize, habits or Habits()
         self.faults, self.seen = dict(faults or {}), Seen()
@@ -216,6 +220,12 @@ def _handler(server: LogprobServer) -> type[BaseHTTPRequestHandler]:
         protocol_version = "HTTP/1.1"
         disable_nagle_algorithm = True
 
+        def parse_request(self) -> bool:
+            is_request = super().parse_request()
+            with server.lock:
+                server.seen.requests += is_request
+            return is_request
+
         def do_GET(self) -> None:
             server.seen.authorisations.add(self.headers.get("Authorization", ""))
             known = {"/v1/models": server.models(), "/props": {"eos_token": "", "total_slots": 1}}
@@ -267,6 +277,7 @@ def _handler(server: LogprobServer) -> type[BaseHTTPRequestHandler]:
             is_json: bool = True,
         ) -> None:
             written = json.dumps(content).encode() if is_json else b"this is not JSON"
+            written = server.spoil(self.path, written) if status == 200 else written
             self.send_response(status)
             for name, value in {"Content-Length": str(len(written)), **(headers or {})}.items():
                 self.send_header(name, value)

@@ -99,11 +99,12 @@ def test_a_served_model_has_the_numbers_of_the_model(
     known = manifest["model"]
     assert (known["dialect"], known["endpoint"], known["is_verified"]) == (dialect, server.url, False)
     assert known["weights_hash"].startswith("not known")
-    assert manifest["served"]["requests"] == len(server.seen.bodies)
+    assert manifest["served"]["requests"] == server.seen.requests
     twice = manifest["served"]["asked_twice"]
     assert twice["windows"] == 1
     assert twice["largest_shift"] == 0
     assert twice["verdicts_changed"] == 0
+    assert "Asked twice" not in outcome.err
     assert manifest["served"]["cap"] is None
     assert server.seen.authorisations == {f"Bearer {KEY}"}
     assert_key_in_no_file(tmp_path)
@@ -164,7 +165,7 @@ def test_faults_lose_nothing(
         outcome = scan(rote, lab, server, tmp_path / "run", concurrency=1)
     assert outcome.code == 0, outcome.err
     assert_same_rows(rows_of(tmp_path / "run"), local)
-    assert manifest_of(tmp_path / "run")["served"]["requests"] == len(server.seen.bodies)
+    assert manifest_of(tmp_path / "run")["served"]["requests"] == server.seen.requests
     answered = Counter(server.seen.prompts)
     # A cut body and one that is not JSON were worked on; their request alone came again.
     assert sum(count - 1 for count in answered.values()) <= 2 * 32 + 4
@@ -194,14 +195,15 @@ def test_ceilings_hold_and_may_be_raised(
 ) -> None:
     out = tmp_path / "run"
     with serve(model) as server:
-        outcome = scan(rote, lab, server, out, **{"max-requests": 12})
+        outcome = scan(rote, lab, server, out, **{"max-requests": 20})
         assert outcome.code == 2
-        assert "--max-requests 12" in outcome.err
-        assert len(server.seen.bodies) <= 12
-        again = scan(rote, lab, server, out, **{"max-requests": 12})
+        assert "--max-requests 20" in outcome.err
+        assert server.seen.bodies
+        assert server.seen.requests == 20
+        again = scan(rote, lab, server, out, **{"max-requests": 20})
         assert again.code == 2
-        assert "--max-requests 12" in again.err
-        assert len(server.seen.bodies) <= 12, "a ceiling holds for all openings of a run"
+        assert "--max-requests 20" in again.err
+        assert server.seen.requests == 20, "a ceiling holds for all openings of a run"
         assert scan(rote, lab, server, out).code == 0
         few = scan(rote, lab, server, tmp_path / "other", **{"max-tokens-total": 500})
         assert few.code == 2
@@ -209,11 +211,42 @@ def test_ceilings_hold_and_may_be_raised(
     assert_same_rows(rows_of(out), local)
 
 
+@pytest.mark.parametrize("path", ["/v1/models", "/tokenize", "/v1/completions"])
+def test_a_ceiling_holds_over_openings_that_fail_to_connect(
+    path: str, rote: Command, lab: TinyLab, model: HuggingFaceModel, tmp_path: Path
+) -> None:
+    """Whatever is asked first: the list of models, the tokens of a text, probabilities."""
+
+    def spoil(asked: str, content: bytes) -> bytes:
+        return b"[]" if asked == path else content
+
+    with serve(model, spoil=spoil) as server:
+        refused = [scan(rote, lab, server, tmp_path / "run", **{"max-requests": 14}) for _ in range(15)]
+        assert server.seen.requests == 14
+        assert [outcome.code for outcome in refused] == [2] * 15
+        assert "cannot be read" in refused[0].err
+        assert "--max-requests 14" in refused[-1].err
+        assert scan(rote, lab, server, tmp_path / "run", fresh=True, **{"max-requests": 14}).code == 2
+        assert server.seen.requests > 14, "a run that is started over counts from 0"
+
+
+def test_an_answer_that_cannot_be_read_is_no_mistake_of_ours(
+    rote: Command, lab: TinyLab, model: HuggingFaceModel, tmp_path: Path
+) -> None:
+    for number, odd in enumerate((b"[]", b'{"choices": null}', b'{"choices": [{"logprobs": {"top_logprobs": [7]}}]}')):
+        with serve(model, spoil=lambda path, content, odd=odd: odd if path == "/v1/completions" else content) as server:
+            outcome = scan(rote, lab, server, tmp_path / str(number))
+        assert outcome.code == 2
+        assert "gave an answer that cannot be read" in " ".join(outcome.err.split())
+
+
 def test_numbers_that_move_with_company_are_reported(
     rote: Command, lab: TinyLab, model: HuggingFaceModel, tmp_path: Path
 ) -> None:
     with serve(model, Habits(shift=lambda prompts: 0.0 if prompts == 1 else 0.06)) as server:
-        assert scan(rote, lab, server, tmp_path / "run", **{"ask-twice": 2, "limit": 2}).code == 0
+        moved = scan(rote, lab, server, tmp_path / "run", **{"ask-twice": 2, "limit": 2})
+    assert moved.code == 0
+    assert "up to 0.0600 nat apart" in " ".join(moved.err.split())
     twice = manifest_of(tmp_path / "run")["served"]["asked_twice"]
     assert twice["windows"] == 2
     assert twice["prompts_compared"] > 0
@@ -249,7 +282,7 @@ def test_refusals_are_one_sentence(rote: Command, lab: TinyLab, model: HuggingFa
     with LogprobServer(model, lambda text: [1, 2, 3]) as server:
         assert "is not the one that" in refused(server)
     assert "cannot be reached" in refused("http://127.0.0.1:9")
-    assert not (tmp_path / "run").exists()
+    assert [path.name for path in (tmp_path / "run").iterdir()] == [".requests"], "what was sent is counted, no more"
 
 
 @pytest.mark.parametrize("command", ["prior", "mc", "study"])

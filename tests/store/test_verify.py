@@ -33,7 +33,6 @@ def make_run(path: Path, *, is_complete: bool, first: int = 0) -> Path:
         session.write_texts([Document.from_text("a.txt", f"text {first}", split=Split.TARGET)])
         session.add_alternate(result_row(first))
         answers = AnswerFile.open(session.answers, session.run_id)
-        answers.sending(prompts=1, tokens=9)
         answers.keep({"a": b"an answer"})
         answers.close()
         session.bind(session.answers)

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.text import Text
 
 from rote.errors import RoteError
-from rote.printable import printable
+from rote.printable import printable, redacted
 
 UsageError: Any = typer.BadParameter.__base__
 """What typer raises for flags that do not exist or lack a value; it has no public name in every version."""
@@ -46,7 +46,8 @@ def end_with(error: Exception, console: Console) -> NoReturn:
 
 def refuse(console: Console, sentence: str, *, code: int = BAD_INPUT) -> NoReturn:
     console.print(
-        Text("error: ", style="bold red").append(printable(sentence), style="default not bold"), soft_wrap=True
+        Text("error: ", style="bold red").append(printable(redacted(sentence)), style="default not bold"),
+        soft_wrap=True,
     )
     sys.exit(code)
 
@@ -59,13 +60,13 @@ def _is_out_of_memory(error: Exception) -> bool:
 
 
 def _report_mistake(console: Console, error: Exception) -> NoReturn:
-    quoted = " ".join(f"{type(error).__name__}: {error}".split())[:_LONGEST_QUOTE].rstrip(". ")
+    quoted = redacted(" ".join(f"{type(error).__name__}: {error}".split()))[:_LONGEST_QUOTE].rstrip(". ")
     refuse(console, f"unexpected {quoted}. This is a mistake in rote; {_keep_traceback(error)}.", code=OUR_MISTAKE)
 
 
 def _keep_traceback(error: Exception) -> str:
-    """Where the traceback was written, readable by its owner alone: it may quote texts."""
-    lines = "".join(traceback.format_exception(error))
+    """Where the traceback was written, readable by its owner alone: it may quote texts, though no key."""
+    lines = redacted("".join(traceback.format_exception(error)))
     try:
         with tempfile.NamedTemporaryFile("wb", prefix="rote-", suffix="-traceback.txt", delete=False) as file:
             file.write(lines.encode("utf-8", "backslashreplace"))

@@ -1,12 +1,13 @@
 """Asking with a memory: a request that the journal has answered is never sent again."""
 
 import time
+import warnings
 from collections.abc import Callable
 
 from rote.errors import BudgetError, EndpointError, RunError
-from rote.longform.budget import Budget
+from rote.longform.budget import MOST_BYTES_PER_TOKEN, Budget
 from rote.longform.journal import Journal, digest_of
-from rote.models.responder import Reply, Request, RequestFailed, Responder, RetryPolicy
+from rote.models.responder import Answer, Reply, Request, RequestFailed, Responder, Retries, RetryPolicy
 
 
 class JournalledAsk:
@@ -31,7 +32,7 @@ class JournalledAsk:
         self.journal = journal
         self.budget = budget
         self.run_id = run_id
-        self.retry = retry or RetryPolicy()
+        self.retries = Retries(retry or RetryPolicy(), option="--endpoint", sleep=sleep)
         self.sleep = sleep
         self.on_answer = on_answer
         """Told the place and the number of answers so far, after every answer."""
@@ -39,7 +40,7 @@ class JournalledAsk:
         self.sent = 0
         """Attempts sent by this process."""
         self.ceiling: BudgetError | None = None
-        self._was_reached = False
+        self._has_warned = False
         budget.requests = journal.attempts
         for state in journal.states.values():
             for worst_case in state.unresolved.values():
@@ -50,7 +51,7 @@ class JournalledAsk:
         if reply is None:
             if wait_seconds > 0:
                 self.sleep(wait_seconds)
-            reply = self._from_responder(place, request)
+            reply = self.retries(lambda: self._attempt(place, request))
         self.answered += 1
         self.on_answer(place, self.answered)
         return reply
@@ -69,22 +70,6 @@ class JournalledAsk:
             self.budget.pay(request, state.booked, state.worst_case, was_counted=was_counted)
         return state.reply
 
-    def _from_responder(self, place: str, request: Request) -> Reply:
-        for failures in range(1, self.retry.attempts + 1):
-            try:
-                return self._attempt(place, request)
-            except RequestFailed as failure:
-                if failures == self.retry.attempts or not (failure.was_reached or self._was_reached):
-                    advice = "check --endpoint" if not failure.was_reached else "run the same command again later"
-                    raise EndpointError(f"{failure} Nothing answered is lost; {advice}.") from failure
-                wait_seconds = self.retry.wait_seconds(failures, failure.retry_after_seconds)
-                if wait_seconds > self.retry.longest_wait_seconds:
-                    raise EndpointError(
-                        f"{failure} It asks to wait {wait_seconds:.0f} seconds; run the same command again after that."
-                    ) from failure
-                self.sleep(wait_seconds)
-        raise AssertionError("the last attempt returns or raises")
-
     def _attempt(self, place: str, request: Request) -> Reply:
         worst_case = self.budget.worst_case(request)
         try:
@@ -99,13 +84,34 @@ class JournalledAsk:
             reply = self.responder.complete(request, idempotency_key=f"{self.run_id}/{place}")
         except EndpointError as failure:
             self.journal.failed(place, attempt, failure)
-            if isinstance(failure, RequestFailed):
-                self._was_reached |= failure.was_reached
-                if failure.may_be_billed:
-                    self.budget.reserve(worst_case)
+            if isinstance(failure, RequestFailed) and failure.may_be_billed:
+                self.budget.reserve(worst_case)
             raise
-        self._was_reached = True
         booked = self.budget.booking(request, reply, worst_case)
+        # The rest is booked, but an endpoint that ignores its limits must not keep an audit busy for hours.
+        reply = reply._replace(answers=tuple(_cut(one, request) for one in reply.answers[: request.completions]))
         self.journal.answered(place, attempt, reply, booked=booked)
         self.budget.pay(request, booked, worst_case, was_counted=booked == reply.usage)
+        self._warn_of_cuts(place, request, reply)
         return reply
+
+    def _warn_of_cuts(self, place: str, request: Request, reply: Reply) -> None:
+        longest = max(answer.cut_characters or 0 for answer in reply.answers)
+        if longest and not self._has_warned:
+            self._has_warned = True
+            warnings.warn(
+                f"the answer at {place} had {longest:,} characters more than the {request.max_tokens:,} tokens asked "
+                "for can have; they are left out, here and in later answers. Check --token-parameter.",
+                stacklevel=2,
+            )
+
+
+def _cut(answer: Answer, request: Request) -> Answer:
+    """The answer without what is more than the tokens asked for can have."""
+    most = request.max_tokens * MOST_BYTES_PER_TOKEN
+    refusal = answer.refusal[:most] if answer.refusal else answer.refusal
+    beyond = max(0, len(answer.text) - most)
+    # A model on this machine keeps the limit, and its text belongs to its tokens.
+    if answer.token_ids is not None or not beyond:
+        return answer._replace(refusal=refusal)
+    return answer._replace(text=answer.text[:most], refusal=refusal, cut_characters=beyond)

@@ -18,7 +18,7 @@ from rote.models.responder import Message, Reply, Request, Usage
 
 _TEMPLATE_TOKENS_PER_MESSAGE = 16
 _TEMPLATE_TOKENS = 32
-_MOST_BYTES_PER_TOKEN = 128
+MOST_BYTES_PER_TOKEN = 128
 _MOST_TOKENS = 100_000_000
 """No context is as large; a count above this is no count."""
 _MILLION = 1_000_000
@@ -128,7 +128,7 @@ class Budget:
         usage = reply.usage
         if usage is not None and _can_be(usage.prompt_tokens, asked) and _can_be(usage.completion_tokens, said):
             return usage
-        was_limited = said <= worst_case.completion_tokens * _MOST_BYTES_PER_TOKEN
+        was_limited = said <= worst_case.completion_tokens * MOST_BYTES_PER_TOKEN
         return Usage(worst_case.prompt_tokens, worst_case.completion_tokens if was_limited else said)
 
     def pay(self, request: Request, booked: Usage, worst_case: Usage, *, was_counted: bool) -> None:
@@ -162,7 +162,7 @@ class Budget:
 
 def _can_be(tokens: int, text_bytes: int) -> bool:
     """Whether a text of so many bytes can have been counted as so many tokens."""
-    return math.ceil(text_bytes / _MOST_BYTES_PER_TOKEN) <= tokens <= _MOST_TOKENS
+    return math.ceil(text_bytes / MOST_BYTES_PER_TOKEN) <= tokens <= _MOST_TOKENS
 
 
 def _bytes(text: str) -> int:

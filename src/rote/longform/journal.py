@@ -113,7 +113,7 @@ class Journal:
         self._append({"kind": "authorisation", "statement": statement, "best_of_n": best_of_n})
 
     def answered(self, place: str, attempt: int, reply: Reply, *, booked: Usage) -> None:
-        """On the disk: the answers as they came, what the endpoint counted, and what that is booked at."""
+        """On the disk: the answers, what the endpoint counted, and what that is booked at."""
         self._append(
             {
                 "kind": "answer",
@@ -193,8 +193,9 @@ def _full_messages(last: tuple[Message, ...], record: dict[str, Any]) -> tuple[M
 
 
 def _present(fields: dict[str, Any]) -> dict[str, Any]:
-    """Token ids and refusals only where there are any."""
-    return {name: value for name, value in fields.items() if name not in ("token_ids", "refusal") or value is not None}
+    """Token ids, refusals and cuts only where there are any."""
+    rare = ("token_ids", "refusal", "cut_characters")
+    return {name: value for name, value in fields.items() if name not in rare or value is not None}
 
 
 def _with_tuple(fields: dict[str, Any]) -> dict[str, Any]:

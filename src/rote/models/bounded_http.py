@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import httpx2
 
+from rote.models.chat_reply import ODD_VALUES
 from rote.models.responder import RequestFailed
 
 MOST_BODY_BYTES = 16 * 1024 * 1024
@@ -126,7 +127,8 @@ class _Unpacker:
     def __init__(self, encoding: str, most_bytes: int) -> None:
         encoding = encoding.strip().lower()
         if encoding not in ("", "identity", *_PACKED):
-            raise RequestFailed(f"packed its answer as {encoding[:30]!r} though asked not to", may_be_billed=True)
+            # Not quoted: a header may hold anything, the key among it.
+            raise RequestFailed("packed its answer in an unknown way though asked not to", may_be_billed=True)
         self.left = most_bytes
         self.inflater = zlib.decompressobj(_PACKED[encoding]) if encoding in _PACKED else None
 
@@ -153,6 +155,6 @@ def _translated(error: Exception) -> Exception:
         return RequestFailed("cannot be reached", may_be_billed=False, was_reached=False)
     if isinstance(error, httpx2.TimeoutException):
         return RequestFailed("did not answer in time", may_be_billed=True)
-    if isinstance(error, httpx2.HTTPError | httpx2.StreamError | httpx2.InvalidURL | zlib.error):
+    if isinstance(error, (httpx2.HTTPError, httpx2.StreamError, httpx2.InvalidURL, zlib.error, *ODD_VALUES)):
         return RequestFailed("closed the connection before the answer was complete", may_be_billed=True)
     return error

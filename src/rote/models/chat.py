@@ -1,7 +1,7 @@
 """An OpenAI-compatible chat endpoint as a responder.
 
 Nothing is repeated here: every attempt must be journalled and paid for knowingly. The key comes from the environment
-and is cut out of every message of an error; answers are handed on as they came.
+and is removed from every message of an error; answers are handed on as they came.
 """
 
 import json
@@ -10,7 +10,7 @@ from typing import Any
 
 from rote.errors import ConfigError
 from rote.models.bounded_http import BoundedClient
-from rote.models.chat_reply import Unreadable, is_content_filter, read_stream, read_whole
+from rote.models.chat_reply import Unreadable, is_content_filter, read_stream, read_whole, reading
 from rote.models.origin import Origin, check_endpoint
 from rote.models.responder import Answer, Reply, Request, RequestFailed
 
@@ -61,7 +61,8 @@ class ChatResponder:
             raise self._origin.refusal(posted, advice=f"check --endpoint and --model {self.model!r}")
         try:
             is_stream = self._stream and not posted.body.lstrip().startswith(b"{")
-            return read_stream(posted.body) if is_stream else read_whole(posted.body)
+            with reading():
+                return read_stream(posted.body) if is_stream else read_whole(posted.body)
         except Unreadable as error:
             raise self._origin.failure(f"gave an answer that cannot be read: {error}", may_be_billed=True) from error
 

@@ -5,7 +5,8 @@ audit is taken only when it has the right type: a usage with a missing, negative
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from rote.models.responder import Answer, Reply, Usage
@@ -15,6 +16,19 @@ _LONGEST_REASON = 100
 
 class Unreadable(Exception):
     """The body is no completion; the message says why, in our words."""
+
+
+ODD_VALUES = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
+"""What code that reads an answer may raise over values that it did not expect."""
+
+
+@contextmanager
+def reading() -> Iterator[None]:
+    """Reading an answer inside this block gives a value or raises `Unreadable` (or an error of ours), nothing else."""
+    try:
+        yield
+    except ODD_VALUES as error:
+        raise Unreadable(f"it holds a value that cannot be used ({type(error).__name__})") from error
 
 
 def read_whole(body: bytes) -> Reply:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from rote.errors import ConfigError, ModelError
 from rote.files import parse_json, read_bytes
-from rote.models.endpoint_asking import Asker, Book, Counts, Spent, key_of, packed, unpacked
+from rote.models.endpoint_asking import Asker, Book, key_of, packed, unpacked
 from rote.models.endpoint_check import (
     Probe,
     Tried,
@@ -26,7 +26,7 @@ from rote.models.endpoint_check import (
     round_trip,
     try_server,
 )
-from rote.models.endpoint_client import Manners, Server
+from rote.models.endpoint_client import Manners, Sent, Server
 from rote.models.endpoint_dialects import Card, Dialect, Prompt
 from rote.models.endpoint_rows import Filling
 from rote.models.endpoint_session import EndpointSession, LeftOpen
@@ -95,16 +95,17 @@ class EndpointModel:
     def listed_tokens(self) -> int:
         return self.filling.listed
 
+    @property
+    def sent(self) -> Sent:
+        """What was sent so far, by all openings of the run."""
+        return self.asker.server.sent
+
     def close(self) -> None:
         self.asker.server.close()
 
     def remember(self, book: Book) -> None:
-        """From now on answers come from `book` where it has them, and go there. What opening the server took is
-        counted. Refuses a server that does not answer as it did when the book was begun."""
-        opening = self.asker.book
-        if isinstance(opening, Counts):
-            for number in range(opening.requests - opening.before.requests):
-                book.sending(prompts=1, tokens=opening.tokens - opening.before.tokens if number == 0 else 0)
+        """From now on answers come from `book` where it has them, and go there. Refuses a server that does not answer
+        as it did when the book was begun."""
         self.asker.book = book
         key = key_of(self._probe.prompt)
         if (stored := book.find(key)) is None:
@@ -158,22 +159,23 @@ def connect(
     listed: int | None = None,
     manners: Manners | None = None,
     texts: Sequence[str] = (),
-    spent: Spent | None = None,
+    sent: Sent | None = None,
 ) -> EndpointModel:
     """The model served at `name`, tried before anything is measured. `listed` None asks for all that `policy` keeps;
-    `texts` are tokenised on both sides and must agree; `spent` counts against the ceilings too."""
+    `texts` are tokenised on both sides and must agree; `sent` counts every request before it goes out, and is closed
+    with the model."""
     url = check_endpoint(name.removeprefix(SCHEME), option="--model endpoint:URL")
     root = url.rstrip("/").removesuffix("/v1")
     loaded = None if tokenizer is None else load_tokenizer(tokenizer)
-    server = Server(root, key, manners or Manners())
+    server = Server(root, key, manners or Manners(), sent)
     try:
         card = find_card(server, served_model)
         kind = find_dialect(dialect, card, root)
         settings = {} if tokenizer is None else _settings(tokenizer)
         vocab_size = max(0 if loaded is None else len(loaded), card.vocab_size or 0, settings.get("vocab_size") or 0)
         tokenizing = _tokenizing(server, kind, loaded, name, vocab_size)
-        kept, book = listed or policy.width(vocab_size), Counts(spent or Spent())
-        asker = Asker(server, kind, model=card.name, listed=kept, vocab_size=vocab_size, book=book)
+        kept = listed or policy.width(vocab_size)
+        asker = Asker(server, kind, model=card.name, listed=kept, vocab_size=vocab_size)
         if isinstance(tokenizing, ServerTokenizer):
             tokens = _Tokens("the server's own tokenizer", tokenizing.eos_ids, tokenizing.hash)
         else:

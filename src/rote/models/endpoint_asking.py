@@ -1,17 +1,15 @@
-"""Rows for prompts: grouped into requests, remembered in a book, counted against ceilings.
+"""Rows for prompts: grouped into requests, remembered in a book.
 
-A request is written to the book before it is sent, and its answer before anything is made of it. So what was answered
-is never asked again, ceilings count what a killed process sent, and at most what was in flight is asked twice.
+An answer is written to the book before anything is made of it. So what was answered is never asked again, and at most
+what was in flight is asked twice.
 """
 
 import hashlib
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import wait
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
-from rote.errors import BudgetError
-from rote.models.chat_reply import Unreadable
 from rote.models.endpoint_client import Server
 from rote.models.endpoint_dialects import Dialect, Prompt, Said
 from rote.models.endpoint_rows import Row, row_of
@@ -21,24 +19,10 @@ CHAINS_PER_REQUEST = 8
 
 
 class Book(Protocol):
-    """What was sent and answered, by this process and those before it."""
-
-    @property
-    def requests(self) -> int:
-        """Requests sent, failed ones included."""
-        ...
-
-    @property
-    def tokens(self) -> int:
-        """Tokens of all prompts sent."""
-        ...
+    """What was answered, to this process and those before it."""
 
     def find(self, key: str) -> bytes | None:
         """What was answered under `key`."""
-        ...
-
-    def sending(self, *, prompts: int, tokens: int) -> None:
-        """Remembered before this returns: a request is about to be sent."""
         ...
 
     def keep(self, answers: Mapping[str, bytes]) -> None:
@@ -46,26 +30,11 @@ class Book(Protocol):
         ...
 
 
-class Spent(NamedTuple):
-    """What was sent: requests, failed ones included, and the tokens of their prompts."""
-
-    requests: int = 0
-    tokens: int = 0
-
-
-class Counts:
-    """A book that counts and forgets. It goes on from what earlier openings of the run have spent."""
-
-    def __init__(self, before: Spent = Spent()) -> None:  # noqa: B008 - a value
-        self.before = before
-        self.requests, self.tokens = before
+class EmptyBook:
+    """A book that keeps nothing."""
 
     def find(self, key: str) -> bytes | None:
         return None
-
-    def sending(self, *, prompts: int, tokens: int) -> None:
-        self.requests += 1
-        self.tokens += tokens
 
     def keep(self, answers: Mapping[str, bytes]) -> None:
         """Nothing is kept."""
@@ -79,7 +48,7 @@ class Asker:
     ) -> None:
         self.server, self.dialect, self.model = server, dialect, model
         self.listed, self.vocab_size = listed, vocab_size
-        self.book: Book = Counts() if book is None else book
+        self.book: Book = EmptyBook() if book is None else book
         self.prompts_per_request = server.manners.prompts_per_request
         self._lock = threading.Lock()
 
@@ -117,36 +86,18 @@ class Asker:
     def said(
         self, prompts: Sequence[Prompt], *, listed: int | None = None, temperature: float = 1.0
     ) -> list[list[Said]]:
-        """One request, as the server answers it. Raises `Unreadable` when it is not in the dialect."""
-        body = self.dialect.body(prompts, model=self.model, listed=listed or self.listed, temperature=temperature)
-        answer = self.server.post(self.dialect.path, body, before=lambda: self._book_in(prompts))
-        return self.dialect.read(answer, prompts)
+        """One request, as the server answers it. Raises `AnswerUnreadable` when it is not in the dialect."""
+        dialect = self.dialect
+        body = dialect.body(prompts, model=self.model, listed=listed or self.listed, temperature=temperature)
+        tokens = sum(len(prompt.token_ids) + 1 for prompt in prompts)
+        return self.server.post(dialect.path, body, lambda answer: dialect.read(answer, prompts), tokens=tokens)
 
     def _request(self, prompts: Sequence[Prompt], temperature: float) -> list[list[Row]]:
-        try:
-            said = self.said(prompts, temperature=temperature)
-        except Unreadable as error:
-            raise self.server.unreadable(error) from error
+        said = self.said(prompts, temperature=temperature)
         rows = [[row_of(one, listed=self.listed, vocab_size=self.vocab_size) for one in places] for places in said]
         with self._lock:
             self.book.keep({key_of(prompt): packed(places) for prompt, places in zip(prompts, rows, strict=True)})
         return rows
-
-    def _book_in(self, prompts: Sequence[Prompt]) -> None:
-        """Before every attempt: under the ceilings, and written down."""
-        tokens = sum(len(prompt.token_ids) + 1 for prompt in prompts)
-        manners = self.server.manners
-        with self._lock:
-            for ceiling, spent, name in (
-                (manners.max_requests, self.book.requests + 1, "requests"),
-                (manners.max_tokens, self.book.tokens + tokens, "tokens-total"),
-            ):
-                if ceiling is not None and spent > ceiling:
-                    raise BudgetError(
-                        f"The next request would be more than --max-{name} {ceiling:,} allows; nothing answered is "
-                        "lost: raise it and run the same command again."
-                    )
-            self.book.sending(prompts=len(prompts), tokens=tokens)
 
 
 def bundles(prompts: Sequence[Prompt], most: int) -> Iterator[list[Prompt]]:

@@ -4,18 +4,17 @@ inside a prompt, what its values mean, and whether it has the tokenizer that was
 import math
 import re
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rote.errors import ConfigError, EndpointError
-from rote.models.chat_reply import Unreadable
 from rote.models.endpoint_asking import Asker
 from rote.models.endpoint_client import Server
-from rote.models.endpoint_dialects import Card, Dialect, Prompt, Said, card_of
+from rote.models.endpoint_dialects import Card, Dialect, Prompt, Said, card_of, field, items, token_id
 from rote.models.endpoint_llamacpp import LlamaCpp
 from rote.models.endpoint_rows import Row, row_of
 from rote.models.endpoint_sglang import Sglang
 from rote.models.endpoint_vllm import Vllm
-from rote.models.responder import NothingThere, RequestRejected
+from rote.models.responder import AnswerUnreadable, NothingThere, RequestRejected
 from rote.models.tokenizing import Tokenizing
 
 DIALECTS: dict[str, type[Vllm] | type[Sglang] | type[LlamaCpp]] = {
@@ -28,6 +27,8 @@ TOLD_APART = 0.02
 """Difference of two log-probabilities from which temperatures can be told apart, in nat."""
 LIKELY = math.log(0.02)
 LEAST_LEFT = 1e-6
+SHOWN_CHARACTERS = 80
+"""Of a name that a server gives, in messages."""
 MOVED = 0.5
 """Change of a likely token's log-probability, in nat, that no batch, cache or kernel explains."""
 ROUND_TRIP_TEXTS = (
@@ -56,13 +57,13 @@ class Tried(NamedTuple):
 
 def find_card(server: Server, served_model: str | None) -> Card:
     """The model that is meant, of those that the server says it has."""
-    answer = server.get("/v1/models")
-    entries = answer.get("data") if isinstance(answer, dict) else None
-    cards = [card_of(entry) for entry in entries] if isinstance(entries, list) else []
+    cards = server.get(
+        "/v1/models", lambda answer: [card_of(entry) for entry in items(field(answer, "data"), "models")]
+    )
     chosen = [card for card in cards if served_model in (None, card.name)]
     if len(chosen) == 1:
         return chosen[0]
-    names = ", ".join(card.name for card in cards[:10]) or "none"
+    names = ", ".join(card.name[:SHOWN_CHARACTERS] for card in cards[:10]) or "none"
     wanted = "several models" if served_model is None and cards else f"no model {served_model or ''}".rstrip()
     raise ConfigError(f"{server.root} serves {wanted} ({names}); choose one of them with --served-model.")
 
@@ -72,8 +73,8 @@ def find_dialect(asked_for: str, card: Card, root: str) -> Dialect:
     name = card.owner if asked_for == "auto" else asked_for
     if name not in DIALECTS:
         raise ConfigError(
-            f"{root} says that its model is owned by {card.owner!r}, which tells nothing about how to ask it; "
-            f"give --dialect {', '.join(DIALECTS)}."
+            f"{root} says that its model is owned by {card.owner[:SHOWN_CHARACTERS]!r}, which tells nothing about how "
+            f"to ask it; give --dialect {', '.join(DIALECTS)}."
         )
     return DIALECTS[name]()
 
@@ -117,7 +118,7 @@ def find_scores(asker: Asker, chain: Prompt) -> Dialect:
         try:
             asker.dialect = way
             (places,) = asker.said([chain])
-        except (Unreadable, RequestRejected):
+        except (AnswerUnreadable, RequestRejected):
             continue
         if _tell_the_same(asker, [row for (row,) in apart], places):
             return way
@@ -188,14 +189,17 @@ def round_trip(server: Server, dialect: Dialect, tokenizing: Tokenizing, *, mode
     """Refuse a tokenizer that is not the server's. Says how it was seen."""
     for text in (*ROUND_TRIP_TEXTS, *texts):
         try:
-            answer = server.post("/tokenize", dialect.tokenize_body(text, model=model))
+            theirs = server.post("/tokenize", dialect.tokenize_body(text, model=model), _token_ids)
         except NothingThere:
             return "not checked: the server has no /tokenize"
-        theirs = answer.get("tokens") if isinstance(answer, dict) else None
         (ours,) = tokenizing.encode_batch([text])
-        if not isinstance(theirs, list) or list(ours.ids) != theirs:
+        if list(ours.ids) != theirs:
             raise ConfigError(
                 f"the tokenizer given is not the one that {server.root} uses: {text[:40]!r} is {list(ours.ids)[:8]} "
-                f"here and {str(theirs)[:60]} there; give the --tokenizer of the model that is served."
+                f"here and {theirs[:8]} there; give the --tokenizer of the model that is served."
             )
     return f"{len(ROUND_TRIP_TEXTS) + len(texts)} texts gave the same tokens"
+
+
+def _token_ids(answer: Any) -> list[int]:
+    return [token_id(token) for token in items(field(answer, "tokens"), "tokens")]

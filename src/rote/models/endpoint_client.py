@@ -8,13 +8,15 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
-from rote.errors import EndpointError
+from rote.errors import BudgetError
 from rote.models.bounded_http import BoundedClient, Posted
-from rote.models.chat_reply import Unreadable
-from rote.models.origin import Origin
-from rote.models.responder import RequestFailed, RetryPolicy
+from rote.models.chat_reply import Unreadable, reading
+from rote.models.origin import Origin, without_key
+from rote.models.responder import AnswerUnreadable, RequestFailed, Retries, RetryPolicy
+
+Read = TypeVar("Read")
 
 PROMPTS_PER_REQUEST = 32
 MOST_BODY_BYTES = 64 * 1024 * 1024
@@ -34,28 +36,67 @@ class Manners:
     sleep: Callable[[float], None] = time.sleep
 
 
-class Server:
-    """One address: bodies to answers, with repetition. Threads may share it."""
+class Sent(Protocol):
+    """Requests sent, failed ones included, and the tokens of their prompts, over all openings of a run."""
 
-    def __init__(self, root: str, key: str, manners: Manners) -> None:
+    @property
+    def requests(self) -> int: ...
+
+    @property
+    def tokens(self) -> int: ...
+
+    def add(self, *, tokens: int) -> None:
+        """One more request is about to be sent; remembered before this returns."""
+        ...
+
+    def close(self) -> None: ...
+
+
+@dataclass
+class SentInMemory:
+    """Counts for one opening alone."""
+
+    requests: int = 0
+    tokens: int = 0
+
+    def add(self, *, tokens: int) -> None:
+        self.requests += 1
+        self.tokens += tokens
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+class Server:
+    """One address: bodies to answers, with repetition. Every request, whatever it asks for, is counted in `sent` before
+    it goes out, and every answer is read here. Threads may share it."""
+
+    def __init__(self, root: str, key: str, manners: Manners, sent: Sent | None = None) -> None:
         self.root, self.manners = root, manners
-        self._origin = Origin(root, key, option="--model endpoint:URL")
-        self._own = threading.local()
+        self.sent: Sent = SentInMemory() if sent is None else sent
+        option = "--model endpoint:URL"
+        self._origin = Origin(root, key, option=option)
+        self._retries = Retries(manners.retry, option=option, sleep=manners.sleep)
+        self._own, self._lock = threading.local(), threading.Lock()
         self._clients: list[BoundedClient] = []
-        self._was_reached = False
 
     def close(self) -> None:
         """Let go of threads and connections; nothing is asked afterwards."""
         self.pool.shutdown()
         for client in self._clients:
             client.close()
+        self.sent.close()
 
-    def post(self, path: str, body: Mapping[str, Any], *, before: Callable[[], None] = lambda: None) -> Any:
-        """The JSON that is answered. `before` is called before every attempt."""
-        return self._repeated(lambda: self._client.post(self.root + path, body, self._origin.headers), path, before)
+    def post(self, path: str, body: Mapping[str, Any], read: Callable[[Any], Read], *, tokens: int = 0) -> Read:
+        """What `read` makes of the JSON that is answered. `tokens` are those of the prompts in `body`.
 
-    def get(self, path: str) -> Any:
-        return self._repeated(lambda: self._client.get(self.root + path, self._origin.headers), path, lambda: None)
+        Raises `AnswerUnreadable` where `read` raises `Unreadable` or stumbles over a value.
+        """
+        return self._asked(lambda: self._client.post(self.root + path, body, self._origin.headers), path, read, tokens)
+
+    def get(self, path: str, read: Callable[[Any], Read]) -> Read:
+        """The same without a body."""
+        return self._asked(lambda: self._client.get(self.root + path, self._origin.headers), path, read, 0)
 
     @cached_property
     def pool(self) -> ThreadPoolExecutor:
@@ -72,28 +113,18 @@ class Server:
         client: BoundedClient = self._own.client
         return client
 
-    def _repeated(self, send: Callable[[], Posted], path: str, before: Callable[[], None]) -> Any:
-        retry = self.manners.retry
-        for failures in range(1, retry.attempts + 1):
-            before()
-            try:
-                answer = self._attempt(send, path)
-                self._was_reached = True
-                return answer
-            except RequestFailed as failure:
-                self._was_reached |= failure.was_reached
-                if failures == retry.attempts or not self._was_reached:
-                    advice = "run the same command again later" if self._was_reached else "check --model endpoint:URL"
-                    raise EndpointError(f"{failure} Nothing answered is lost; {advice}.") from failure
-                wait = retry.wait_seconds(failures, failure.retry_after_seconds)
-                if wait > retry.longest_wait_seconds:
-                    raise EndpointError(
-                        f"{failure} It asks to wait {wait:.0f} seconds; run the same command again after that."
-                    ) from failure
-                self.manners.sleep(wait)
-        raise AssertionError("the last attempt returns or raises")
+    def _asked(self, send: Callable[[], Posted], path: str, read: Callable[[Any], Read], tokens: int) -> Read:
+        answer = self._retries(lambda: self._attempt(send, path, tokens))
+        try:
+            with reading():
+                return read(without_key(answer))
+        except Unreadable as error:
+            raise AnswerUnreadable(
+                self._origin.shown(f"{self.root}{path} gave an answer that cannot be read: {error}; check --dialect.")
+            ) from error
 
-    def _attempt(self, send: Callable[[], Posted], path: str) -> Any:
+    def _attempt(self, send: Callable[[], Posted], path: str, tokens: int) -> Any:
+        self._count(tokens)
         try:
             posted = send()
         except RequestFailed as failure:
@@ -105,5 +136,16 @@ class Server:
         except (ValueError, RecursionError) as error:
             raise self._origin.failure("gave an answer that is not JSON", may_be_billed=True) from error
 
-    def unreadable(self, error: Unreadable) -> EndpointError:
-        return EndpointError(f"{self.root} gave an answer that cannot be read: {error}; check --dialect.")
+    def _count(self, tokens: int) -> None:
+        """Before every attempt: within the ceilings, and counted."""
+        with self._lock:
+            for ceiling, total, name in (
+                (self.manners.max_requests, self.sent.requests + 1, "requests"),
+                (self.manners.max_tokens, self.sent.tokens + tokens, "tokens-total"),
+            ):
+                if ceiling is not None and total > ceiling:
+                    raise BudgetError(
+                        f"The next request would be more than --max-{name} {ceiling:,} allows; nothing answered is "
+                        "lost: raise it and run the same command again."
+                    )
+            self.sent.add(tokens=tokens)

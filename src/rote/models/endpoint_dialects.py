@@ -13,7 +13,10 @@ from rote.models.chat_reply import Unreadable
 
 ALL_TOKENS: Mapping[str, Any] = {"temperature": 1.0, "top_p": 1.0, "min_p": 0.0}
 """Nothing that a server might do to its probabilities before it tells them. Defaults differ, and may come from a
-model's own files, so everything is said."""
+model's own files, so everything is said. No seed: nothing that is sampled is used, and vLLM on a CPU ends over a seeded
+request whose prompt it computes in parts."""
+MOST_TOKENS = 2**24
+"""Of a vocabulary; a row of logits of a larger one would not fit into memory."""
 
 
 class Prompt(NamedTuple):
@@ -137,9 +140,9 @@ def card_of(entry: Any) -> Card:
         str(known.get("id", "")),
         str(known.get("owned_by", "")),
         _whole(known.get("max_model_len")) or _whole(meta.get("n_ctx")) or _whole(meta.get("n_ctx_train")),
-        _whole(meta.get("n_vocab")),
+        _whole(meta.get("n_vocab"), most=MOST_TOKENS),
     )
 
 
-def _whole(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
+def _whole(value: Any, most: int = 2**31) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= most else None

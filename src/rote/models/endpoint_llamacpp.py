@@ -45,7 +45,6 @@ class LlamaCpp:
             "post_sampling_probs": False,
             "logit_bias": SAMPLES_A_LETTER,
             "cache_prompt": True,
-            "seed": 0,
         }
 
     def read(self, answer: Any, prompts: Sequence[Prompt]) -> list[list[Said]]:

@@ -76,8 +76,8 @@ def row_of(said: Mapping[int, float], *, listed: int, vocab_size: int) -> Row:
     chosen = sorted(said.items(), key=lambda item: (-item[1], item[0]))[:expected]
     values = np.array([value for _, value in chosen], dtype=np.float64)
     values[values <= LOWEST] = -math.inf
-    together = float(np.exp(values).sum())
-    if not (values < 0.01).all() or not together <= MOST_TOGETHER:
+    together = float(np.exp(np.minimum(values, 1.0)).sum())
+    if not (values < 0.01).all() or not 0 < together <= MOST_TOGETHER:
         raise EndpointError(
             f"the server's probabilities of one token's place add up to {together:.3f}; they are no probabilities."
         )

@@ -2,14 +2,14 @@
 /detokenize. Other servers do not tell which characters a token stands for."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from rote.errors import ModelError
 from rote.models.chat_reply import Unreadable
-from rote.models.endpoint_client import Server
+from rote.models.endpoint_client import Read, Server
 from rote.models.endpoint_dialects import field, items, token_id
 from rote.types import BosRule, Encoding
 
@@ -26,7 +26,7 @@ class ServerTokenizer:
         return list(self._server.pool.map(self._encoding, texts))
 
     def decode(self, ids: Sequence[int]) -> str:
-        return str(self._asked("/detokenize", {"tokens": list(ids)}, "content"))
+        return self._server.post("/detokenize", {"tokens": list(ids)}, lambda answer: str(field(answer, "content")))
 
     def bos_id(self, rule: BosRule) -> int | None:
         """The token that the server itself puts before a text, for `auto` and `always`."""
@@ -41,8 +41,7 @@ class ServerTokenizer:
     @property
     def eos_ids(self) -> frozenset[int]:
         """The token that the server says ends a text, where it says so."""
-        props = self._server.get("/props")
-        named = props.get("eos_token") if isinstance(props, dict) else None
+        named = self._server.get("/props", lambda props: props.get("eos_token") if isinstance(props, dict) else None)
         ids = self._ids(named, is_special=True) if isinstance(named, str) and named else []
         return frozenset(ids) if len(ids) == 1 else frozenset()
 
@@ -53,23 +52,18 @@ class ServerTokenizer:
 
     def _ids(self, text: str, *, is_begun: bool = False, is_special: bool = False) -> list[int]:
         asked = {"content": text, "add_special": is_begun, "parse_special": is_special}
-        return [token_id(token) for token in items(self._asked("/tokenize", asked, "tokens"), "tokens")]
+        return self._tokenized(asked, token_id)
 
     def _encoding(self, text: str) -> Encoding:
         asked = {"content": text, "add_special": False, "parse_special": False, "with_pieces": True}
-        tokens = items(self._asked("/tokenize", asked, "tokens"), "tokens")
-        try:
-            ids = [token_id(field(token, "id")) for token in tokens]
-            pieces = [_bytes(field(token, "piece")) for token in tokens]
-        except Unreadable as error:
-            raise self._server.unreadable(error) from error
-        return Encoding(ids, spans_of(text, pieces, name=self.name))
+        tokens = self._tokenized(asked, lambda token: (token_id(field(token, "id")), _bytes(field(token, "piece"))))
+        return Encoding([own for own, _ in tokens], spans_of(text, [piece for _, piece in tokens], name=self.name))
 
-    def _asked(self, path: str, body: dict[str, Any], name: str) -> Any:
-        try:
-            return field(self._server.post(path, body), name)
-        except Unreadable as error:
-            raise self._server.unreadable(error) from error
+    def _tokenized(self, body: dict[str, Any], read: Callable[[Any], Read]) -> list[Read]:
+        """What `read` makes of each token."""
+        return self._server.post(
+            "/tokenize", body, lambda answer: [read(token) for token in items(field(answer, "tokens"), "tokens")]
+        )
 
 
 def spans_of(text: str, pieces: Sequence[bytes], *, name: str) -> list[tuple[int, int]]:

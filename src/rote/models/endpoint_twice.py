@@ -8,30 +8,19 @@ from rote.models.endpoint_rows import Row
 
 
 class SecondAsking:
-    """A book that finds nothing, so that everything is asked again, and compares what comes with what came first.
-    Requests are counted in the first book: they cost the same."""
+    """A book that finds nothing, so that everything is asked again, and compares what comes with what came first."""
 
     def __init__(self, first: Book) -> None:
         self._first = first
         self.prompts_compared = 0
         self.largest_shift = math.nan
-        """Largest change of a log-probability, of tokens listed both times; NaN while nothing was compared."""
+        """Largest change of a log-probability; NaN while nothing was compared. Of a token that is listed only once, the
+        least that it must have changed: an unlisted token has no more than the least that is listed."""
         self.lists_changed = 0
         """Places at which another token came into the list."""
 
-    @property
-    def requests(self) -> int:
-        return self._first.requests
-
-    @property
-    def tokens(self) -> int:
-        return self._first.tokens
-
     def find(self, key: str) -> bytes | None:
         return None
-
-    def sending(self, *, prompts: int, tokens: int) -> None:
-        self._first.sending(prompts=prompts, tokens=tokens)
 
     def keep(self, answers: Mapping[str, bytes]) -> None:
         for key, now in answers.items():
@@ -45,6 +34,9 @@ class SecondAsking:
         before, now = first.by_token, second.by_token
         common = before.keys() & now.keys()
         self.lists_changed += len(common) < len(before)
+        pairs = [(before[token], now[token]) for token in common]
+        pairs += [(value, min(value, min(now.values()))) for token, value in before.items() if token not in common]
+        pairs += [(value, min(value, min(before.values()))) for token, value in now.items() if token not in common]
         # A probability that a server rounded to 0 once, and not the other time, has no change in nat.
-        shifts = [abs(before[token] - now[token]) for token in common if min(before[token], now[token]) > -math.inf]
+        shifts = [abs(one - other) for one, other in pairs if min(one, other) > -math.inf]
         self.largest_shift = max(0.0 if math.isnan(self.largest_shift) else self.largest_shift, *shifts, 0.0)

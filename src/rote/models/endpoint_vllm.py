@@ -45,7 +45,6 @@ class Vllm:
             "repetition_penalty": 1.0,
             "presence_penalty": 0.0,
             "frequency_penalty": 0.0,
-            "seed": 0,
         }
         if any(prompt.is_chain for prompt in prompts):
             asked |= {"prompt_logprobs": listed} if self.scores == "prompt_logprobs" else {"echo": True}

@@ -1,6 +1,6 @@
 """Where requests go: the address, the key that goes there and nowhere else, and what its refusals mean.
 
-The key comes from the environment and is cut out of every message of an error.
+The key comes from the environment and is removed from every message of an error.
 """
 
 import math
@@ -8,19 +8,17 @@ import os
 import time
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from rote.errors import ConfigError, EndpointError
 from rote.models.chat_reply import error_message
 from rote.models.responder import NothingThere, RequestFailed, RequestRejected
+from rote.printable import keep_secret, redacted
 
 if TYPE_CHECKING:  # the transport is not needed to know what an answer means
     from rote.models.bounded_http import Posted
 
-_REMOVED = "[key removed]"
-_SHORTEST_KEY_REMOVED = 8
-"""Shorter keys are placeholders of servers that ask for none; removing "x" would spoil every message."""
 _SHOWN_CHARACTERS = 300
 _PASSING = (408, 409, 425, 429)
 _MAY_BE_BILLED = (408, 502, 504)
@@ -58,6 +56,7 @@ class Origin:
 
     def __init__(self, address: str, key: str, *, option: str = "--endpoint") -> None:
         self.address, self._key, self._option = address, key, option
+        keep_secret(key)
 
     @property
     def headers(self) -> dict[str, str]:
@@ -70,7 +69,8 @@ class Origin:
     def refusal(self, posted: "Posted", *, advice: str) -> EndpointError:
         """The error that a status other than 200 stands for. `advice` is for an address that does not exist."""
         status = posted.status
-        said = self.shown(error_message(posted.body)[:_SHOWN_CHARACTERS])
+        # Redacted before it is cut: half a key is no longer recognised.
+        said = self.shown(error_message(posted.body))[:_SHOWN_CHARACTERS]
         answered = f"{self.address} answered {status}: {said}"
         if status in _PASSING or status >= 500:
             return RequestFailed(
@@ -93,9 +93,18 @@ class Origin:
 
     def shown(self, text: str) -> str:
         """For messages, never for answers: without the key, and without characters that a terminal acts upon."""
-        if len(self._key) >= _SHORTEST_KEY_REMOVED:
-            text = text.replace(self._key, _REMOVED)
-        return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+        return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in redacted(text))
+
+
+def without_key(value: Any) -> Any:
+    """Parsed JSON with the key removed from every value, so that neither messages nor files can repeat it."""
+    if isinstance(value, str):
+        return redacted(value)
+    if isinstance(value, list):
+        return [without_key(entry) for entry in value]
+    if isinstance(value, dict):
+        return {name: without_key(entry) for name, entry in value.items()}
+    return value
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:

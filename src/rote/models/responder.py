@@ -1,9 +1,14 @@
 """The seam of long-form audits: something that answers a conversation. Behind it: a chat endpoint or a local model."""
 
+import random
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 from rote.errors import ConfigError, EndpointError
+
+Answered = TypeVar("Answered")
 
 
 class Message(NamedTuple):
@@ -22,6 +27,8 @@ class Answer(NamedTuple):
     """Of a model on this machine: what to go on from, since tokenising the text again may give other tokens."""
     refusal: str | None = None
     """What the back end said in place of an answer, where it has a field for that."""
+    cut_characters: int | None = None
+    """Characters at its end that were not kept, because they are more than the tokens asked for can have."""
 
     @property
     def is_declared_refusal(self) -> bool:
@@ -99,6 +106,10 @@ class RequestRejected(EndpointError):
     """The endpoint will not take this request however often it is sent: too long for the model, a bad setting."""
 
 
+class AnswerUnreadable(EndpointError):
+    """An answer came, whole and with status 200, but not in the form that its kind of server gives."""
+
+
 class NothingThere(EndpointError):
     """The endpoint has nothing at the address that was asked."""
 
@@ -120,3 +131,44 @@ class RetryPolicy:
             return retry_after_seconds
         doubled: float = self.base_seconds * 2 ** min(failures - 1, 30)
         return min(doubled, self.longest_wait_seconds)
+
+
+class Retries:
+    """The retry loop of one address. It remembers whether the address was ever reached: if not, the first failure is
+    final. Waits that the server does not ask for are shortened at random to between half and all of their length, so
+    that requests that failed together are not repeated together. `option` is how users give the address.
+    """
+
+    def __init__(
+        self,
+        policy: RetryPolicy,
+        *,
+        option: str,
+        sleep: Callable[[float], None] = time.sleep,
+        uniform: Callable[[], float] = random.random,
+    ) -> None:
+        self.policy, self._option, self._sleep, self._uniform = policy, option, sleep, uniform
+        self._was_reached = False
+
+    def __call__(self, attempt: Callable[[], Answered]) -> Answered:
+        """What `attempt` returns, the first time that it does not raise `RequestFailed`."""
+        for failures in range(1, self.policy.attempts + 1):
+            try:
+                answered = attempt()
+                self._was_reached = True
+                return answered
+            except RequestFailed as failure:
+                self._was_reached |= failure.was_reached
+                if failures == self.policy.attempts or not self._was_reached:
+                    advice = "run the same command again later" if failure.was_reached else f"check {self._option}"
+                    raise EndpointError(f"{failure} Nothing answered is lost; {advice}.") from failure
+                self._sleep(self._wait_seconds(failures, failure))
+        raise AssertionError("the last attempt returns or raises")
+
+    def _wait_seconds(self, failures: int, failure: RequestFailed) -> float:
+        wait = self.policy.wait_seconds(failures, failure.retry_after_seconds)
+        if wait > self.policy.longest_wait_seconds:
+            raise EndpointError(
+                f"{failure} It asks to wait {wait:.0f} seconds; run the same command again after that."
+            ) from failure
+        return wait if failure.retry_after_seconds is not None else wait * (0.5 + self._uniform() / 2)

@@ -16,7 +16,6 @@ from rote.corpus.select import sample_key
 from rote.errors import ConfigError
 from rote.models.base import LanguageModel
 from rote.models.endpoint import EndpointModel, connect
-from rote.models.endpoint_asking import Spent
 from rote.models.endpoint_client import Manners
 from rote.models.endpoint_twice import SecondAsking
 from rote.models.origin import key_from_environment
@@ -25,7 +24,7 @@ from rote.policy import Policy
 from rote.scan.option_fields import MEASURES
 from rote.scan.options import RunConfig
 from rote.scan.pipeline import Pipeline
-from rote.store.answers import AnswerFile, sent_before
+from rote.store.answers import AnswerFile, SentFile
 from rote.store.folder import RunFolder
 from rote.store.read import read_run
 from rote.store.session import RunSession
@@ -33,6 +32,8 @@ from rote.types import StopReason, Window
 
 UNTRUNCATED_LIST = 128
 """Tokens asked for where the policy keeps all."""
+ROUNDING_SHIFT = 1e-3
+"""Change of a log-probability, in nat, that float32 arithmetic in another order does not reach."""
 ROUND_TRIP_CHARACTERS = 400
 ROUND_TRIP_TEXTS = 8
 
@@ -43,9 +44,28 @@ def connect_for(
     """The served model that `config` names, and the options with the number of tokens that its server lists. Ceilings
     count what earlier openings of the run have sent, unless it is started over."""
     _require_measurable(config)
-    model = connect(
+    key = key_from_environment(config.key_variable)
+    sent = SentFile.open(RunFolder(Path(config.out)), fresh=fresh)
+    try:
+        model = _connected(config, given, key, sent)
+    except BaseException:
+        sent.close()
+        raise
+    try:
+        known = replace(config, logprobs=model.listed_tokens)
+        _require_known(known, model)
+        # Sampling needs all tokens that the policy keeps.
+        known = replace(known, estimate="none") if known.is_capped else known
+    except BaseException:
+        model.close()
+        raise
+    return model, known
+
+
+def _connected(config: RunConfig, given: Sequence[Document | Pair], key: str, sent: SentFile) -> EndpointModel:
+    return connect(
         config.model,
-        key=key_from_environment(config.key_variable),
+        key=key,
         policy=config.policy,
         tokenizer=config.tokenizer,
         served_model=config.served_model,
@@ -59,17 +79,8 @@ def connect_for(
             max_tokens=config.max_tokens_total,
         ),
         texts=[text[:ROUND_TRIP_CHARACTERS] for text in _texts(given)],
-        spent=Spent() if fresh else Spent(*sent_before(RunFolder(Path(config.out)).answers)),
+        sent=sent,
     )
-    try:
-        known = replace(config, logprobs=model.listed_tokens)
-        _require_known(known, model)
-        # Sampling needs all tokens that the policy keeps.
-        known = replace(known, estimate="none") if known.is_capped else known
-    except BaseException:
-        model.close()
-        raise
-    return model, known
 
 
 def _texts(given: Sequence[Document | Pair]) -> list[str]:
@@ -158,8 +169,8 @@ class ServedRun:
         """For the manifest."""
         return {
             "identity_is_verified": False,
-            "requests": self._answers.requests,
-            "prompt_tokens": self._answers.tokens,
+            "requests": self._model.sent.requests,
+            "prompt_tokens": self._model.sent.tokens,
             "answers": {"records": self._answers.records, "last_hash": self._answers.last_hash},
             "cap": self._cap(),
             "asked_twice": self._twice,
@@ -196,10 +207,13 @@ class ServedRun:
                     "No window was estimated by sampling, decided or not: that needs every token that the policy "
                     "keeps. The same setting of the server brings the estimates back."
                 )
-        if self._twice is not None and self._twice["verdicts_changed"]:
+        if (twice := self._twice) is not None and (
+            twice["verdicts_changed"] or (twice["largest_shift"] or 0.0) > ROUNDING_SHIFT
+        ):
             said.append(
-                f"Asked twice, {self._twice['verdicts_changed']} of {self._twice['windows']} verdicts changed: this "
-                "server's numbers move with what else it computes."
+                f"Asked twice, the same prompts had log-probabilities up to {twice['largest_shift'] or 0.0:.4f} nat "
+                f"apart (rounding stays below {ROUNDING_SHIFT:g}), and {twice['verdicts_changed']} of "
+                f"{twice['windows']} verdicts changed: this server's numbers depend on what else it computes."
             )
         return said
 

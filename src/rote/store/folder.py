@@ -45,6 +45,8 @@ class RunFolder:
     path: Path
 
     lock = _File(".lock")
+    requests = _File(".requests")
+    """How much was sent to a server, by every opening of the run, those included that could not connect."""
     identity = _File("identity.json")
     manifest = _File("manifest.json")
     results = _File("results.parquet")
@@ -90,7 +92,8 @@ class RunFolder:
         """Only an empty folder or one of ours may be written to: rote never touches files of others."""
         if read_identity(self.identity) is not None:
             return
-        others = [name for name in _names(self.path) if name != self.lock.name and not TEMPORARY.fullmatch(name)]
+        own = (self.lock.name, self.requests.name)
+        others = [name for name in _names(self.path) if name not in own and not TEMPORARY.fullmatch(name)]
         if others:
             raise RunError(
                 f"{self.path} is not empty and holds no rote run (it has {sorted(others)[0]!r}); "
