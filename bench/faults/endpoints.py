@@ -1,12 +1,16 @@
-"""A campaign against endpoints: audits of servers that break, lie and attack, resumed until the server has recovered.
+"""A campaign against endpoints: audits and scans of servers that break, lie and attack, resumed until they recover.
 
-    python bench/faults/endpoints.py [--cases 600] [--seed 0]
+    python bench/faults/endpoints.py [--cases 600] [--scans 600] [--seed 0]
 
 Every case is an audit of an invented book over a loopback server whose first answers are drawn from the acts below;
 then it is honest. The audit is run again until it ends. Counted are cases in which: the audit could not be finished
 once the server was honest (wedged); an error was no sentence of ours (traceback); a ceiling was passed by more than the
 one request in flight; the key was written, or sent elsewhere; a finished audit changed when it was run again; or a
 request was not given up in time. Everything is written below a temporary folder.
+
+Every scan opens a served model again and again: the first openings meet one odd answer each, or end at once in the
+middle of a request, and then the server is honest. Counted are the same findings, and cases in which the count in the
+run folder is not what arrived at the server.
 """
 
 import argparse
@@ -15,8 +19,10 @@ import random
 import sys
 import tempfile
 import time
+import warnings
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,6 +37,11 @@ from rote.longform.budget import Ceilings  # noqa: E402
 from rote.longform.loop import Stop  # noqa: E402
 from rote.longform.run import AuditResult, AuditRun, run_audit  # noqa: E402
 from rote.models.chat import ChatResponder  # noqa: E402
+from rote.models.endpoint import connect  # noqa: E402
+from rote.models.table import TableModel  # noqa: E402
+from rote.policy import Policy  # noqa: E402
+from rote.store.answers import SentFile  # noqa: E402
+from rote.store.folder import RunFolder  # noqa: E402
 from tests.longform.audits import KEY, invented_book, make_run  # noqa: E402
 from tests.loopback.brains import KnowsByHeart  # noqa: E402
 from tests.loopback.hostile import (  # noqa: E402
@@ -45,6 +56,9 @@ from tests.loopback.hostile import (  # noqa: E402
     silent,
     trickling,
 )
+from tests.loopback.logprobs import Habits  # noqa: E402
+from tests.loopback.odd import spoiled  # noqa: E402
+from tests.models.served import DIALECTS, quick, serving, word_folder  # noqa: E402
 
 BOOK = invented_book(220)
 TIMEOUT_SECONDS = 0.4
@@ -80,7 +94,7 @@ class Case:
         self.acts.append(name)
         prompt = sum(len(message["content"].split()) for message in body["messages"])
         if name in ("flood", "flood_uncounted"):
-            text = f"{text} " * 200
+            text = f"{text} " * self.rng.choice([200, 10_000])
         self.works.append(prompt + len(text.split()))
         usage = {"prompt_tokens": prompt, "completion_tokens": len(text.split())}
         return ACTS[name](self, text, usage) if name in ACTS else self.answer(text, usage)
@@ -234,7 +248,9 @@ def _audited(case: Case, run: AuditRun, server: HostileServer) -> AuditResult:
     sent_before, started = len(server.bodies), time.monotonic()
     responder = ChatResponder(server.url, "hostile", key=KEY, stream=case.stream, timeout_seconds=TIMEOUT_SECONDS)
     try:
-        return run_audit(run, responder)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what is left out of a flood is said
+            return run_audit(run, responder)
     finally:
         responder.close()
         requests = len(server.bodies) - sent_before
@@ -260,7 +276,88 @@ def _check_ceilings(case: Case) -> None:
         case.findings.append("ceiling of tokens passed by more than one request")
 
 
-def campaign(cases: int, seed: int) -> dict[str, Any]:
+TABLE = TableModel.random(5, vocab_size=9)
+HOSTILE_OPENINGS = 5
+
+
+class Killed(BaseException):
+    """An opening ends here, as if its process had been killed: nothing is tidied up but what the kernel closes."""
+
+
+def run_scan(seed: int, folder: Path) -> list[str]:
+    """What is wrong with the openings of one run of a served model."""
+    rng, findings = random.Random(seed), list[str]()
+    ceiling, place = rng.choice([4, 10, 25, 60]), RunFolder(folder / f"scan-{seed}")
+    policy, tokenizer = Policy(1.0, 4), str(word_folder(folder, TABLE.vocab_size))
+    answers, chosen = 0, 0
+
+    def spoil(path: str, content: bytes) -> bytes:
+        nonlocal answers
+        answers += 1
+        return spoiled(content, rng, KEY)[1] if answers == chosen else content
+
+    with serving(TABLE, Habits(dialect=rng.choice(DIALECTS)), spoil=spoil) as server:
+        for opening in range(HOSTILE_OPENINGS + 1):
+            is_honest = opening == HOSTILE_OPENINGS
+            answers, chosen = 0, 0 if is_honest else rng.randint(1, 8)
+            sent = SentFile.open(place)
+            killed_at = rng.randint(1, 8) if not is_honest and rng.random() < 0.4 else None
+            try:
+                model = connect(
+                    f"endpoint:{server.url}",
+                    key=KEY,
+                    policy=policy,
+                    tokenizer=tokenizer,
+                    manners=quick(max_requests=ceiling),
+                    sent=sent if killed_at is None else _Dying(sent, killed_at),
+                )
+                with closing(model):
+                    model.next_logits([[1, 2], [3, 4]])
+            except (BudgetError, Killed):
+                pass
+            except RoteError as error:
+                if KEY in str(error) or not str(error).isprintable():
+                    findings.append(f"sentence: {error}")
+                if is_honest:
+                    findings.append(f"wedged: {error}")
+            except Exception as error:
+                findings.append(f"traceback: {error!r}")
+            finally:
+                sent.close()
+        counted = SentFile.open(place)
+        counted.close()
+        if server.seen.requests > ceiling:
+            findings.append("ceiling of requests passed")
+        if not server.seen.requests <= counted.requests <= ceiling:
+            findings.append("count is not what was sent")
+    return findings
+
+
+class _Dying:
+    """Counts, and ends the opening right after a count that is on the disk."""
+
+    def __init__(self, sent: SentFile, moment: int) -> None:
+        self._sent, self._moment = sent, moment
+
+    @property
+    def requests(self) -> int:
+        return self._sent.requests
+
+    @property
+    def tokens(self) -> int:
+        return self._sent.tokens
+
+    def add(self, *, tokens: int) -> None:
+        self._sent.add(tokens=tokens)
+        self._moment -= 1
+        if not self._moment:
+            raise Killed
+
+    def close(self) -> None:
+        self._sent.close()
+
+
+def campaign(cases: int, seed: int, scans: int = 0) -> dict[str, Any]:
     acts: Counter[str] = Counter()
     findings: Counter[str] = Counter()
     examples: list[str] = []
@@ -272,8 +369,13 @@ def campaign(cases: int, seed: int) -> dict[str, Any]:
             findings.update(finding.split(":")[0] for finding in case.findings)
             examples += [f"seed {number}: {finding}" for finding in case.findings]
             runs, requests = runs + case.runs, requests + len(case.works)
+        for number in range(seed, seed + scans):
+            found = run_scan(number, Path(folder))
+            findings.update(finding.split(":")[0] for finding in found)
+            examples += [f"scan, seed {number}: {finding}" for finding in found]
     return {
         "cases": cases,
+        "scans": scans,
         "seed": seed,
         "runs": runs,
         "requests": requests,
@@ -287,9 +389,10 @@ def campaign(cases: int, seed: int) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cases", type=int, default=600)
+    parser.add_argument("--scans", type=int, default=600)
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
-    results = campaign(arguments.cases, arguments.seed)
+    results = campaign(arguments.cases, arguments.seed, arguments.scans)
     print(results)
     print(environment.save("faults_endpoints", results))
 

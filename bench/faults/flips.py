@@ -44,9 +44,10 @@ class Run(NamedTuple):
         return not self.name.startswith("unfinished")
 
     def files(self) -> list[Path]:
-        """Every file that the run is made of. The lock holds nothing, and reports are made again at will."""
+        """Every file that the run is made of. The lock holds nothing, the count of requests is read by openings alone,
+        and reports are made again at will."""
         found = sorted(path.relative_to(self.path) for path in self.path.rglob("*") if path.is_file())
-        return [path for path in found if path.name != ".lock" and path.parts[0] != "report"]
+        return [path for path in found if path.name not in (".lock", ".requests") and path.parts[0] != "report"]
 
 
 class Fault(NamedTuple):

@@ -43,6 +43,12 @@ def test_every_kind_of_run_is_in_the_campaign(monkeypatch: pytest.MonkeyPatch) -
     assert {name.removeprefix("unfinished ") for name in kinds} >= set(SECTIONS) - {"study_montecarlo"}
 
 
+def test_no_endpoint_breaks_an_audit_or_the_opening_of_a_scan(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = load("endpoints", monkeypatch).campaign(cases=8, seed=1, scans=20)
+    assert found["examples"] == []
+    assert found["hostile_requests"] >= 8
+
+
 @pytest.mark.slow
 def test_no_kill_loses_or_repeats_anything(lab: TinyLab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kills = load("kills", monkeypatch)
