@@ -1,12 +1,15 @@
 """Adapters are merged, told apart and refused in one sentence; so are weights that were quantised."""
 
 import json
+import shutil
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from rote.errors import ConfigError, ModelError
 from rote.models import adapters, hf_weights, model_folder
@@ -77,6 +80,76 @@ def test_what_is_no_adapter_is_refused(base: Path, tmp_path: Path, files: dict[s
         (tmp_path / name).write_text(content)
     with pytest.raises(ModelError, match=words):
         load(str(base), adapter=str(tmp_path), dtype="float32", device="cpu")
+
+
+def rewritten(adapter: Path, folder: Path, change: Callable[[str, torch.Tensor], tuple[str, torch.Tensor]]) -> Path:
+    """A copy of the adapter in `folder`, with every tensor's name and values changed."""
+    shutil.copytree(adapter, folder)
+    tensors = load_file(folder / "adapter_model.safetensors")
+    save_file(dict(change(*item) for item in tensors.items()), folder / "adapter_model.safetensors")
+    return folder
+
+
+UNFIT: dict[str, tuple[Callable[[str, torch.Tensor], tuple[str, torch.Tensor]], str]] = {
+    "tensors of a layer that is not there": (
+        lambda name, tensor: (name.replace("layers.1", "layers.7"), tensor),
+        r"names 4 tensors \(base_model\.model\.model\.layers\.7\..*\) that the model does not have",
+    ),
+    "tensors of another model": (
+        lambda name, tensor: (name.replace("self_attn", "attention"), tensor),
+        "names 8 tensors .* that the model does not have; give the model that the adapter was trained on",
+    ),
+    "matrices of zeros": (
+        lambda name, tensor: (name, tensor * ("lora_B" not in name)),
+        "changes none of the model's weights in float32",
+    ),
+}
+
+
+@needs_peft
+@pytest.mark.parametrize("kind", UNFIT)
+def test_an_adapter_that_would_leave_the_base_model_is_refused(
+    base: Path, adapter: tuple[Path, torch.Tensor], tmp_path: Path, kind: str
+) -> None:
+    change, words = UNFIT[kind]
+    folder = rewritten(adapter[0], tmp_path / "adapter", change)
+    for name, given in ((str(base), str(folder)), (str(folder), None)):
+        with pytest.raises(ModelError, match=words) as refused:
+            load(name, adapter=given, dtype="float32", device="cpu")
+        assert "\n" not in str(refused.value)
+
+
+@needs_peft
+def test_an_adapter_without_all_of_its_tensors_is_refused(
+    base: Path, adapter: tuple[Path, torch.Tensor], tmp_path: Path
+) -> None:
+    folder = shutil.copytree(adapter[0], tmp_path / "adapter")
+    tensors = load_file(folder / "adapter_model.safetensors")
+    kept = {name: tensor for name, tensor in tensors.items() if "layers.1" not in name}
+    save_file(kept, folder / "adapter_model.safetensors")
+    with pytest.raises(ModelError, match=r"lacks 4 tensors \(.*layers\.1\..*\) that its settings call for"):
+        load(str(base), adapter=str(folder), dtype="float32", device="cpu")
+
+
+@needs_peft
+def test_a_change_of_a_single_weight_by_one_step_is_a_change(base: Path) -> None:
+    model = load(str(base), dtype="float32", device="cpu").model
+    before = adapters._norms(model)
+    weight = model.get_input_embeddings().weight
+    with torch.no_grad():
+        weight[0, 0] = torch.nextafter(weight[0, 0], torch.tensor(torch.inf))
+    assert adapters._norms(model) != before
+
+
+@needs_peft
+def test_an_adapter_beside_the_weights_of_a_model_is_refused(
+    base: Path, adapter: tuple[Path, torch.Tensor], tmp_path: Path
+) -> None:
+    """The library would attach it without a word about tensors that do not fit."""
+    folder = shutil.copytree(base, tmp_path / "both")
+    shutil.copytree(adapter[0], folder, dirs_exist_ok=True)
+    with pytest.raises(ModelError, match="brings an adapter along; put the adapter into a folder of its own"):
+        load(str(folder), dtype="float32", device="cpu")
 
 
 def test_without_peft_a_sentence_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

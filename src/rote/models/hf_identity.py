@@ -109,18 +109,18 @@ def hash_weights(model: Any) -> str:
     digest = hashlib.sha256()
     for name, tensor in sorted(model.state_dict(keep_vars=True).items()):
         digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
-        for part in _plain_parts(whole(tensor)):
+        for part in plain_parts(whole(tensor)):
             digest.update(part.cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
 
 
-def _plain_parts(tensor: Tensor) -> Iterator[Tensor]:
+def plain_parts(tensor: Tensor) -> Iterator[Tensor]:
     """A tensor's numbers. Quantised ones are tensors of their own kind that hold others: packed weights, scales."""
     if not hasattr(tensor, "__tensor_flatten__"):
         yield tensor
         return
     for name in tensor.__tensor_flatten__()[0]:
-        yield from _plain_parts(getattr(tensor, name))
+        yield from plain_parts(getattr(tensor, name))
 
 
 def hash_tokenizer(tokenizer: Any) -> str:

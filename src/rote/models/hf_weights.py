@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from rote.errors import ModelError
-from rote.models.adapters import adapter_folder, base_of, hash_adapter, merged
+from rote.models.adapters import adapter_folder, base_of, hash_adapter, merged, refuse_embedded_adapter
 from rote.models.hf_trust import explained, refuse_what_would_run_code
-from rote.models.model_folder import local_folder
+from rote.models.model_folder import ADAPTER, local_folder
 
 if TYPE_CHECKING:
     from rote.models.ranks import Ranks
@@ -51,6 +51,7 @@ def load_weights(wanted: Wanted, ranks: "Ranks | None" = None) -> Weights:
     name, adapter = base_of(wanted.name, wanted.adapter)
     folder = local_folder(name)
     if folder is not None:
+        refuse_embedded_adapter(name, is_embedded=(folder / ADAPTER).exists())
         refuse_what_would_run_code(name, folder)
     added = None if adapter is None else adapter_folder(adapter)
     source = str(folder or name)
@@ -98,6 +99,7 @@ def _read(wanted: Wanted, source: str, ranks: "Ranks | None") -> Any:
         raise _missing_library(wanted, source, error) from error
     except Exception as error:  # whatever libraries make of a damaged folder
         raise explained(wanted.name, error) from error
+    refuse_embedded_adapter(wanted.name, is_embedded=getattr(model, "_hf_peft_config_loaded", False))
     if report["missing_keys"]:
         # The library fills what is missing with random numbers and goes on.
         missing = sorted(report["missing_keys"])
