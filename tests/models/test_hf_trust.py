@@ -11,6 +11,7 @@ import torch
 from rote.errors import ModelError
 from rote.models.hf import load
 from rote.models.hf_trust import explained
+from rote.models.model_folder import weight_shapes
 from tests.models.tiny import tiny_model, tiny_tokenizer
 
 CODE = """
@@ -119,6 +120,58 @@ def test_pickles_beside_good_weights_are_left_alone(folder: Path) -> None:
     torch.save(Malicious(marker), folder / "training_args.bin")
     assert load(str(folder)).vocab_size == 258
     assert not marker.exists()
+
+
+def with_index(folder: Path, named: str, *, index: str = "model.safetensors.index.json") -> None:
+    """The weights of the folder in a shard, and an index that names another file for one of them."""
+    (folder / "model.safetensors").rename(folder / "model-00001-of-00001.safetensors")
+    names = list(weight_shapes(folder / "model-00001-of-00001.safetensors"))
+    shards = dict.fromkeys(names, "model-00001-of-00001.safetensors")
+    (folder / index).write_text(json.dumps({"metadata": {}, "weight_map": shards | {names[0]: named}}))
+
+
+@pytest.mark.parametrize("index", ["model.safetensors.index.json", "other.safetensors.index.json"])
+def test_an_index_that_names_pickled_weights_is_refused_unread(folder: Path, index: str) -> None:
+    with_index(folder, "pytorch_model.bin", index=index)
+    change(folder / "config.json", transformers_weights=index)
+    marker = folder.parent / "ran"
+    torch.save(Malicious(marker), folder / "pytorch_model.bin")
+    assert_refused(folder, f"{index} has an entry for pickled weights ('pytorch_model.bin')", "writes safetensors")
+    assert not marker.exists()
+
+
+@pytest.mark.parametrize("named", ["../other/model.safetensors", "/tmp/model.safetensors", "in/model.safetensors"])
+def test_an_index_that_points_out_of_its_folder_is_refused_unread(folder: Path, saved: Path, named: str) -> None:
+    shutil.copytree(saved, folder.parent / "other")
+    with_index(folder, named)
+    assert_refused(folder, f"takes weights from '{named}', which is not the name of a file in its folder")
+
+
+@pytest.mark.parametrize("named", ["adapter_model.bin", "../other/model.safetensors"])
+def test_settings_that_name_other_weights_are_refused_unread(folder: Path, named: str) -> None:
+    change(folder / "config.json", transformers_weights=named)
+    assert_refused(folder, "config.json", f"'{named}'")
+
+
+@pytest.mark.parametrize("content", ["{}", "[]", "{", '{"weight_map": 3}'])
+def test_an_index_that_is_none_is_refused(folder: Path, content: str) -> None:
+    (folder / "model.safetensors.index.json").write_text(content)
+    assert_refused(folder, "model.safetensors.index.json cannot be read as an index of weights")
+
+
+def test_weights_in_shards_are_loaded(folder: Path) -> None:
+    with_index(folder, "model-00001-of-00001.safetensors")
+    assert load(str(folder)).vocab_size == 258
+
+
+def test_no_refusal_says_how_to_switch_the_protection_off() -> None:
+    theirs = (
+        "Weights only load failed. This file can still be loaded: (1) Re-running `torch.load` with `weights_only` set "
+        "to `False` will likely succeed, but it can result in arbitrary code execution."
+    )
+    ours = str(explained("somebody/model", RuntimeError(theirs)))
+    assert "pickled weights" in ours
+    assert "weights_only" not in ours
 
 
 def test_what_the_library_says_of_a_hub_model_with_pickled_weights_becomes_our_sentence() -> None:

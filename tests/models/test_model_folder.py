@@ -11,7 +11,7 @@ import pytest
 from rote.errors import ModelError
 from rote.models.hf import load
 from rote.models.model_folder import count_weights, local_folder
-from tests.models.tiny import tiny_model, tiny_tokenizer
+from tests.models.tiny import CONFIGS, tiny_model, tiny_tokenizer
 
 
 @pytest.fixture(scope="module")
@@ -76,6 +76,59 @@ def test_a_folder_that_cannot_be_a_model_is_refused(folder: Path, name: str) -> 
     with pytest.raises(ModelError) as refused:
         load(str(folder), device="cpu")
     assert words in str(refused.value)
+
+
+DESCRIBED = {
+    "a config of defaults alone": (
+        {"model_type": "llama"},
+        "describes a model of 6,738,415,616 weights, but the folder holds at most 32,032: model.embed_tokens.weight is "
+        "[32000, 4096] in the configuration and [258, 32] in the files",
+    ),
+    "defaults and packed weights": (
+        {"model_type": "llama", "quantization_config": {"quant_method": "gptq", "bits": 4}},
+        "describes a model of 6,738,415,616 weights, but the folder holds at most",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DESCRIBED)
+def test_weights_that_the_folder_does_not_hold_are_never_allocated(
+    folder: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "transformers.AutoModelForCausalLM.from_pretrained", lambda *_, **__: pytest.fail("the model was built")
+    )
+    config, words = DESCRIBED[name]
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    with pytest.raises(ModelError) as refused:
+        load(str(folder), device="cpu")
+    assert words in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("size", "value", "first"), [("intermediate_size", 24, "gate_proj"), ("vocab_size", 99, "embed")]
+)
+def test_a_config_of_a_smaller_model_is_refused_by_the_weights_that_differ(
+    folder: Path, size: str, value: int, first: str
+) -> None:
+    set_field(size, value)(folder)
+    with pytest.raises(ModelError, match=rf"config\.json does not fit the weights: \S*{first}\S* is \[{value}, 32\]"):
+        load(str(folder), device="cpu")
+
+
+def test_weights_that_the_config_has_no_place_for_are_told_of(folder: Path) -> None:
+    set_field("num_hidden_layers", 1)(folder)
+    with pytest.warns(
+        UserWarning, match=r"holds 9 tensors that its config\.json has no place for \(model\.layers\.1\."
+    ):
+        load(str(folder), device="cpu")
+
+
+@pytest.mark.parametrize("architecture", CONFIGS)
+def test_every_architecture_is_described_by_its_own_config(tmp_path: Path, architecture: str) -> None:
+    """Weights are saved under other names and in other shapes than they are held; none is refused for it."""
+    tiny_model(architecture).save_pretrained(tmp_path)
+    load(str(tmp_path), device="cpu", needs_tokenizer=False)
 
 
 def test_a_tokenizer_larger_than_the_model_is_refused(tmp_path: Path) -> None:

@@ -1,9 +1,12 @@
 """Weights of a Hugging Face model on their devices: from a folder or hub id, with or without adapter or ranks."""
 
+import math
 import os
 import re
+import warnings
 from dataclasses import dataclass
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -11,7 +14,7 @@ import torch
 from rote.errors import ModelError
 from rote.models.adapters import adapter_folder, base_of, hash_adapter, merged, refuse_embedded_adapter
 from rote.models.hf_trust import explained, refuse_what_would_run_code
-from rote.models.model_folder import ADAPTER, local_folder
+from rote.models.model_folder import ADAPTER, CONFIG, local_folder, weight_shapes
 
 if TYPE_CHECKING:
     from rote.models.ranks import Ranks
@@ -19,6 +22,8 @@ if TYPE_CHECKING:
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 LIBRARIES = {"gptq": "gptqmodel", "awq": "gptqmodel", "quanto": "optimum-quanto"}
 """What to install for weights that were quantised by a method, where the library is not called like the method."""
+_MOST_NAMED = 2
+_OWN_CONFIG = "Give the config.json that belongs to the weights."
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +86,9 @@ def _read(wanted: Wanted, source: str, ranks: "Ranks | None") -> Any:
     from transformers import AutoModelForCausalLM
 
     place = ranks.device if ranks is not None else device_of(wanted.device)
+    described = _described(wanted, source)
+    if described is not None:
+        described.require_room()
     # Or a hub would be asked to convert what is pickled, and the result taken from whoever did so.
     os.environ.setdefault("DISABLE_SAFETENSORS_CONVERSION", "1")
     placement = _placement(wanted.device, ranks)
@@ -98,6 +106,8 @@ def _read(wanted: Wanted, source: str, ranks: "Ranks | None") -> Any:
     except ImportError as error:
         raise _missing_library(wanted, source, error) from error
     except Exception as error:  # whatever libraries make of a damaged folder
+        if described is not None and "mismatched" in str(error) and (differences := described.differences()):
+            raise ModelError(f"{described.config} does not fit the weights: {differences}. {_OWN_CONFIG}") from error
         raise explained(wanted.name, error) from error
     refuse_embedded_adapter(wanted.name, is_embedded=getattr(model, "_hf_peft_config_loaded", False))
     if report["missing_keys"]:
@@ -106,7 +116,70 @@ def _read(wanted: Wanted, source: str, ranks: "Ranks | None") -> Any:
         raise ModelError(
             f"{wanted.name} lacks {len(missing)} of its weights ({missing[0]} …). Use a complete causal language model."
         )
+    if report["unexpected_keys"]:
+        unused = sorted(report["unexpected_keys"])
+        warnings.warn(
+            f"{wanted.name} holds {len(unused)} tensors that its config.json has no place for ({unused[0]} …); the "
+            "model is measured without them.",
+            stacklevel=2,
+        )
     return model
+
+
+@dataclass(frozen=True, slots=True)
+class _Described:
+    """The model that a folder's configuration describes, beside the weights that the folder holds."""
+
+    config: Path
+    shapes: dict[str, tuple[int, ...]]
+    """Of the parameters, tied ones once."""
+    held: dict[str, tuple[int, ...]]
+    """Of the tensors in the folder's files, by their headers."""
+    room: int
+    """The most parameters that the files can hold."""
+
+    def require_room(self) -> None:
+        """Raise a ModelError before memory is taken for weights that the folder does not hold.
+
+        The library would allocate them and fill them with random numbers first.
+        """
+        wanted = sum(map(math.prod, self.shapes.values()))
+        if wanted > self.room:
+            raise ModelError(
+                f"{self.config} describes a model of {wanted:,} weights, but the folder holds at most {self.room:,}: "
+                f"{self.differences()}. {_OWN_CONFIG}"
+            )
+
+    def differences(self) -> str:
+        """The first parameters that are in no file, or there in another shape."""
+        other = [
+            f"{name} is {list(shape)} in the configuration and {list(self.held[name])} in the files"
+            for name, shape in self.shapes.items()
+            if self.held.get(name, shape) != shape
+        ]
+        absent = [f"{name} is in no file" for name in self.shapes if name not in self.held]
+        return ", ".join((other + absent)[:_MOST_NAMED])
+
+
+def _described(wanted: Wanted, source: str) -> _Described | None:
+    """None for a hub id, and where the library has more to say about the folder."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    files = sorted(Path(source).glob("*.safetensors"))
+    if not files:
+        return None
+    held = {name: shape for file in files for name, shape in weight_shapes(file).items()}
+    try:
+        config = AutoConfig.from_pretrained(source, **library_options(wanted))
+        with torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
+    except Exception:  # the same happens when the library loads the model, and is explained there
+        return None
+    shapes = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
+    room = sum(map(math.prod, held.values()))
+    if getattr(config, "quantization_config", None) is not None:
+        room = 8 * sum(file.stat().st_size for file in files)  # packed, at least a bit for each
+    return _Described(Path(source) / CONFIG, shapes, held, room)
 
 
 def _missing_library(wanted: Wanted, source: str, error: ImportError) -> ModelError:

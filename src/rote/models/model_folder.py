@@ -111,12 +111,17 @@ def _check_weights(path: Path, config: Mapping[str, Any]) -> None:
 
 def count_weights(path: Path) -> int:
     """Numbers in a safetensors file, by its header."""
+    return sum(map(math.prod, weight_shapes(path).values()))
+
+
+def weight_shapes(path: Path) -> dict[str, tuple[int, ...]]:
+    """The shape of every tensor of a safetensors file, by its header."""
     try:
         length = int.from_bytes(read_bytes(path, most=8), "little")
         if length > _LARGEST_HEADER:
             raise ValueError("its header is too long")
         header = parse_json(read_bytes(path, most=8 + length)[8:])
-        return sum(math.prod(entry["shape"]) for name, entry in header.items() if name != "__metadata__")
+        return {name: tuple(map(int, entry["shape"])) for name, entry in header.items() if name != "__metadata__"}
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise ModelError(f"{path} cannot be read as safetensors ({error}); give a complete model folder.") from error
 
