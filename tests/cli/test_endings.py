@@ -1,8 +1,10 @@
 """How commands end: one sentence and an exit code, whatever happened; nothing printed acts on the terminal."""
 
+import errno
 import io
 import os
 import re
+import resource
 import subprocess
 import sys
 import warnings
@@ -18,6 +20,7 @@ from rote.cli.console import SafeConsole
 from rote.errors import RunError
 from rote.printable import keep_secret
 from tests.cli.test_bad_input import assert_one_sentence
+from tests.models.tiny import tiny_model, tiny_tokenizer
 from tests.scan.scans import Command
 
 HOSTILE = "evil \x1b[31m[bold]red[/bold]\x07 \u202etxt.exe\r\n\x9b2J"
@@ -154,3 +157,59 @@ def test_a_name_that_no_file_can_have_is_refused_in_a_sentence(rote: Command, co
     assert outcome.code == 2
     assert_one_sentence(outcome)
     assert "unexpected" not in outcome.err
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        OSError(errno.ENOMEM, "Cannot allocate memory"),
+        ImportError("libtorch_cpu.so: failed to map segment from shared object"),
+        RuntimeError("can't start new thread"),
+        RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes."),
+    ],
+    ids=lambda error: f"{type(error).__name__} {error}",
+)
+def test_want_of_memory_is_one_sentence(rote: Command, breaking: object, error: Exception) -> None:
+    breaking(error)  # type: ignore[operator]
+    assert_one_sentence(rote("plan"), "the memory is used up")
+
+
+def test_a_tight_address_space_is_refused_before_libraries_are_imported() -> None:
+    """Some of them abort, and some never return."""
+    limit = 2 << 30
+    done = subprocess.run(
+        [sys.executable, "-m", "rote", "plan"],
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: this process may reserve 2.0 GiB of addresses (ulimit -v)")
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("given", [("-OO", ""), ("-B", "2")], ids=["flag", "environment"])
+def test_stripped_docstrings_leave_help_and_loading_as_they_are(tmp_path: Path, given: tuple[str, str]) -> None:
+    flag, value = given
+    tiny_model("llama", vocab_size=258).save_pretrained(tmp_path / "model")
+    tiny_tokenizer().save_pretrained(tmp_path / "model")
+    (tmp_path / "text.txt").write_text("It was a bright cold day in April. " * 5)
+    environment = {**os.environ, "PYTHONOPTIMIZE": value}
+
+    def run(*arguments: str) -> str:
+        done = subprocess.run(
+            [sys.executable, flag, "-m", "rote", *arguments],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    assert "Measure how much of the texts the model can reproduce" in run("--help")
+    model, text, out = (str(tmp_path / name) for name in ("model", "text.txt", "out"))
+    lengths = ("--prefix-tokens", "8", "--suffix-tokens", "8", "--limit", "2", "--device", "cpu")
+    assert "Results:" in run("scan", "--model", model, "--text", text, "--out", out, *lengths)

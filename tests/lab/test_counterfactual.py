@@ -1,5 +1,7 @@
 """The counterfactual design: who holds what, exactly; resume; and the test-sized study end to end."""
 
+import os
+import signal
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -143,6 +145,18 @@ def test_an_interrupted_study_goes_on_with_the_same_numbers(tmp_path: Path, monk
     resumed = run_counterfactual(MINIATURE, tmp_path / "out", cache_dir=tmp_path / "two", processes=1)
     assert len(calls) == 5
     assert resumed.cells == whole.cells
+
+
+def killed(*_: object) -> study.Scores:
+    """What a worker does when the system ends it."""
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError
+
+
+def test_a_killed_worker_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(study, "measure_model", killed)
+    with pytest.raises(RunError, match=r"was killed from outside, .* with fewer --processes: finished models are kept"):
+        run_counterfactual(MINIATURE, tmp_path / "out", cache_dir=tmp_path / "cache", processes=2)
 
 
 @pytest.mark.slow

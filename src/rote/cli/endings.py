@@ -23,6 +23,7 @@ UsageError: Any = typer.BadParameter.__base__
 """What typer raises for flags that do not exist or lack a value; it has no public name in every version."""
 BAD_INPUT, OUR_MISTAKE = 2, 70
 _LONGEST_QUOTE = 200
+_OUT_OF_MEMORY = ("allocate memory", "out of memory", "failed to map segment", "can't start new thread")
 ABOUT_A_NAME = frozenset({errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.EROFS})
 """What the system says of paths that a user gave, wherever they are first looked at."""
 
@@ -53,10 +54,10 @@ def refuse(console: Console, sentence: str, *, code: int = BAD_INPUT) -> NoRetur
 
 
 def _is_out_of_memory(error: Exception) -> bool:
-    """NumPy raises MemoryError; torch raises a RuntimeError that only its words tell from others."""
-    words = str(error).lower()
-    is_torch = isinstance(error, RuntimeError) and ("allocate memory" in words or "out of memory" in words)
-    return isinstance(error, MemoryError) or is_torch
+    """NumPy raises MemoryError; torch, the loader of libraries and the start of a thread are told by their words."""
+    if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
+        return True
+    return isinstance(error, RuntimeError | ImportError) and any(part in str(error).lower() for part in _OUT_OF_MEMORY)
 
 
 def _report_mistake(console: Console, error: Exception) -> NoReturn:

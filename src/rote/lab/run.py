@@ -9,6 +9,7 @@ import multiprocessing
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -155,6 +156,11 @@ def _measure_all(
         try:
             for future in as_completed(futures):
                 yield futures[future], future.result()
+        except BrokenProcessPool as error:
+            raise RunError(
+                "a process that trained models was killed from outside, perhaps for want of memory; run the same "
+                "command again, with fewer --processes: finished models are kept."
+            ) from error
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
