@@ -99,18 +99,21 @@ def test_beam_continuation_gives_back_the_book_too(
     assert nv_recall >= 0.8
 
 
-def test_a_local_model_from_the_command_line(tmp_path: Path, learned: Learned) -> None:
+@pytest.mark.parametrize("context", [(), ("--context-tokens", "100")], ids=["default", "given"])
+def test_a_local_model_from_the_command_line(tmp_path: Path, learned: Learned, context: tuple[str, ...]) -> None:
     (tmp_path / "book.txt").write_text(learned.book, encoding="utf-8")
     app = typer.Typer()
     app.command()(audit_command)
     arguments = ["--model", str(learned.path), "--book", str(tmp_path / "book.txt"), "--out", str(tmp_path / "run")]
-    arguments += ["--style", "text", "--device", "cpu", "--context-tokens", "100", "--max-tokens", "64"]
+    arguments += ["--style", "text", "--device", "cpu", *context, "--max-tokens", "64"]
     arguments += ["--prefix-words", "20", "--target-words", "20", "--max-turns", "3"]
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 0, result.output
     manifest = json.loads((tmp_path / "run" / "manifest.json").read_text(encoding="utf-8"))
     assert manifest["nv_recall"]["0"] > 0.3
-    assert manifest["model"]["context_tokens"] == 100
+    assert manifest["model"]["context_tokens"] == (100 if context else 128)
+    hint = "context: 128 tokens, all that the model takes; where it was trained on shorter sequences, a smaller "
+    assert (hint in result.output) == (not context)
     assert len(manifest["model"]["weights_hash"]) == 64
 
 

@@ -25,8 +25,16 @@ def audit(command: AuditCommand, options: AuditOptions) -> None:
             on_answer=lambda place, answered: say(f"{answered:,} answers, now after {place}"),
         )
     console = make_console()
-    for line in (*terminal_lines(read_audit(command.out)), f"{plural(result.sent, 'request')} sent by this process"):
+    folder = read_audit(command.out)
+    for line in (*terminal_lines(folder), f"{plural(result.sent, 'request')} sent by this process"):
         console.print(line)
+    if command.endpoint is None and command.context_tokens is None:
+        tokens = folder.manifest["model"]["context_tokens"]
+        console.print(
+            f"context: {'without limit' if tokens is None else f'{tokens:,} tokens, all that the model takes'}; "
+            "where it was trained on shorter sequences, a smaller --context-tokens can recover more",
+            soft_wrap=True,
+        )
     paths = write_exhibit(command.out)
     for path in (paths.page, paths.bundle):
         console.print(str(path), soft_wrap=True)

@@ -44,8 +44,8 @@ class AuditCommand(Settled):
     price_output: float | None = option(None, "Price of a million completion tokens.", group="budget", at_least=0)
     beams: int = option(1, "Beam width of a local model.", group="machine", at_least=1)
     context_tokens: int | None = option(
-        None, "Tokens of a local model's context to use, prompt and answer.", group="machine", at_least=1,
-        default_words="what the model takes",
+        None, "Tokens of a local model's context to use, prompt and answer; at best the length it was trained on.",
+        group="machine", at_least=1, default_words="what the model takes",
     )  # fmt: skip
     device: str = like(Common, "device", help="Device of a local model.")
 
