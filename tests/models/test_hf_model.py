@@ -200,12 +200,22 @@ def test_a_folder_with_broken_weights_is_refused(folder: Path, tmp_path: Path) -
     assert is_one_sentence(error)
 
 
-def test_a_model_without_some_of_its_weights_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        ({}, r"but the folder holds at most [\d,]+: lm_head\.weight is in no file"),
+        ({"other.weight": torch.zeros(64, 32)}, r"lacks 1 of its weights \(lm_head\.weight"),
+    ],
+    ids=["fewer", "another"],
+)
+def test_a_model_without_some_of_its_weights_is_refused(
+    tmp_path: Path, other: dict[str, torch.Tensor], words: str
+) -> None:
     """The library would fill the gap with random numbers."""
     model = tiny_model("llama")
     weights = {name: tensor for name, tensor in model.state_dict().items() if name != "lm_head.weight"}
-    model.save_pretrained(tmp_path, state_dict=weights)
-    with pytest.raises(ModelError, match=r"lacks 1 of its weights \(lm_head\.weight") as error:
+    model.save_pretrained(tmp_path, state_dict=weights | other)
+    with pytest.raises(ModelError, match=words) as error:
         load(str(tmp_path), needs_tokenizer=False)
     assert is_one_sentence(error)
 

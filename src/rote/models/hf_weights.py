@@ -23,7 +23,7 @@ DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.
 LIBRARIES = {"gptq": "gptqmodel", "awq": "gptqmodel", "quanto": "optimum-quanto"}
 """What to install for weights that were quantised by a method, where the library is not called like the method."""
 _MOST_NAMED = 2
-_OWN_CONFIG = "Give the config.json that belongs to the weights."
+_OWN_CONFIG = "Give a complete folder, with the config.json that belongs to its weights."
 
 
 @dataclass(frozen=True, slots=True)
