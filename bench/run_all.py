@@ -18,6 +18,7 @@ ALONE = (
     ["help_time.py"],
     ["prior_coverage.py"],
     ["prior_settled.py"],
+    ["interval_coverage.py"],
     ["endpoint_cost.py"],
 )
 WITH_LIBRARY = (

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from rote.errors import ConfigError
 from rote.stats.clustered import rate_over_units, rate_with_clusters
-from rote.stats.intervals import RateMethod, wilson_interval
+from rote.stats.intervals import RateMethod, exact_interval, wilson_interval
 from rote.stats.units import Places, UnitKind, block_units, document_units
 
 STRIDE, OVERLAP = 20, 20
@@ -47,11 +47,10 @@ def test_known_inflation_is_the_simulated_one() -> None:
 
 
 def test_clustered_intervals_match_the_known_inflation_and_cover_where_naive_ones_fail() -> None:
-    """400 books of 2,000 windows, in blocks of four windows, which understate the variance by a twelfth.
+    """400 books of 2,000 windows, in blocks of four windows; the twelfth of the variance that they miss is made up for.
 
-    6,000 other books gave: design effect 13.6 ± 2.8 (truth 14.57, a twelfth less is 13.35), coverage 0.946 and for
-    naive intervals 0.395. Every band below is more than five standard errors of 400 books away from those, so a false
-    alarm is rarer than one in a million.
+    6,000 other books gave a design effect of 14.8 ± 3.1 (truth 14.57), and naive intervals covered 0.395. 1,000 other
+    books gave coverage 0.968: 0.885 is more than five standard errors of 400 books below 0.95, a false alarm below 1e-6.
     """
     generator = np.random.default_rng(23)
     units = block_units(places_of_book(2000))
@@ -64,8 +63,8 @@ def test_clustered_intervals_match_the_known_inflation_and_cover_where_naive_one
         covered += answer.interval.low <= 0.5 <= answer.interval.high
         naive_covered += naive.low <= 0.5 <= naive.high
         width_ratios.append((answer.interval.high - answer.interval.low) / (naive.high - naive.low))
-    assert np.mean(effects) == pytest.approx(true_inflation(2000) * 11 / 12, rel=0.1)
-    assert 0.885 <= covered / 400 <= 0.995
+    assert np.mean(effects) == pytest.approx(true_inflation(2000), rel=0.1)
+    assert covered / 400 >= 0.885
     assert naive_covered / 400 <= 0.55
     # Fewer effective windows by 13 or so widen the interval by about √13 = 3.7.
     assert min(width_ratios) > 2.0
@@ -133,7 +132,7 @@ def test_interval_holds_the_share_and_is_never_narrower_than_the_naive_one(
 ) -> None:
     documents, starts, hits = zip(*windows, strict=True)
     answer = rate_with_clusters(hits, documents, starts, window_chars=50)
-    naive = wilson_interval(sum(hits), len(hits))
+    naive = exact_interval(sum(hits), len(hits))
     assert answer.n == len(hits)
     assert answer.value == sum(hits) / len(hits)
     if answer.interval.is_defined:
@@ -146,20 +145,36 @@ def test_interval_holds_the_share_and_is_never_narrower_than_the_naive_one(
         assert math.isnan(answer.design_effect)
 
 
+def test_rare_memorized_documents_of_very_different_sizes_are_covered() -> None:
+    """100 documents, 2 % of the windows hit, in documents that agree by one half: small hit documents say little about
+    the large ones. 1,000 other runs gave coverage 0.988, and 0.85 when the spread was that of the documents hit: fewer
+    than 0.90 of 300 has a chance below 1e-4 where 0.95 is true, and it is seeded."""
+    generator = np.random.default_rng(31)
+    covered = 0
+    for _ in range(300):
+        sizes = np.maximum(1, np.round(20 * np.exp(generator.normal(0.0, 1.5, 100)))).astype(np.int64)
+        ids = np.repeat(np.arange(100), sizes)
+        hits = generator.random(ids.size) < generator.beta(0.02, 0.98, size=100)[ids]
+        units = document_units(Places.of(ids, np.zeros(ids.size, dtype=np.int64), window_chars=1))
+        interval = rate_over_units(hits, units).interval
+        covered += interval.low <= 0.02 <= interval.high
+    assert covered / 300 >= 0.90
+
+
 @given(st.integers(2, 40), st.integers(1, 10), st.booleans())
 def test_no_hits_or_only_hits_count_every_document_once(documents: int, windows_each: int, is_hit: bool) -> None:
     ids = np.repeat(np.arange(documents), windows_each)
     answer = rate_with_clusters([is_hit] * ids.size, ids, np.zeros(ids.size), window_chars=1, kind=UnitKind.DOCUMENT)
-    once = wilson_interval(documents if is_hit else 0, documents)
+    once = exact_interval(documents if is_hit else 0, documents)
     assert answer.interval[:2] == pytest.approx(once[:2], abs=1e-12)
 
 
-def test_one_window_per_document_is_plain_wilson() -> None:
+def test_one_window_per_document_is_the_exact_interval() -> None:
     hits = np.arange(60) % 7 == 0
     answer = rate_with_clusters(hits, np.arange(60), np.zeros(60), window_chars=100)
     assert answer.method is RateMethod.BY_DOCUMENT
     assert answer.design_effect == 1.0
-    assert answer.interval[:2] == pytest.approx(wilson_interval(int(hits.sum()), 60)[:2])
+    assert answer.interval[:2] == pytest.approx(exact_interval(int(hits.sum()), 60)[:2])
 
 
 def test_swapping_hits_and_misses_mirrors_the_interval() -> None:

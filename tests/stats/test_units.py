@@ -8,7 +8,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rote.errors import ConfigError
-from rote.stats.units import Places, UnitKind, Units, block_units, choose_units, correlated_windows, document_units
+from rote.stats.units import (
+    MOST_STRETCHES,
+    Places,
+    UnitKind,
+    Units,
+    block_units,
+    choose_units,
+    correlated_windows,
+    document_units,
+    long_units,
+    stretch_units,
+)
 
 
 def members(units: Units) -> list[list[int]]:
@@ -68,15 +79,46 @@ def test_blocks_hold_the_windows_that_begin_within_them() -> None:
         assert starts_line[run[-1]] - starts_line[first] < 200
 
 
-def test_documents_sandwich_equals_the_textbook_formula() -> None:
+def test_variance_over_documents_is_the_jackknife_that_leaves_out_one_document_at_a_time() -> None:
     generator = np.random.default_rng(3)
     documents = generator.integers(0, 7, size=60)
     values = generator.random(60)
     units = document_units(Places.of(documents, np.zeros(60, dtype=np.int64), window_chars=1))
     groups = np.unique(documents)
-    residuals = [math.fsum(values[documents == group] - values.mean()) for group in groups]
-    textbook = groups.size / (groups.size - 1) * math.fsum(r * r for r in residuals) / 60**2
-    assert units.variance_of_mean(values) == pytest.approx(textbook, rel=1e-12)
+    without = [float(values[documents != group].mean()) - float(values.mean()) for group in groups]
+    jackknife = (groups.size - 1) / groups.size * math.fsum(each * each for each in without)
+    assert units.variance_of_mean(values) == pytest.approx(jackknife, rel=1e-12)
+
+
+def test_degrees_of_freedom_are_those_of_equal_documents_that_weigh_as_much() -> None:
+    def degrees(*sizes: int) -> float:
+        ids = np.repeat(np.arange(len(sizes)), sizes)
+        return document_units(Places.of(ids, np.zeros(ids.size, dtype=np.int64), window_chars=1)).degrees
+
+    assert degrees(5, 5, 5, 5) == pytest.approx(3.0)
+    assert degrees(8, 4, 4) == pytest.approx(16**2 / 96 - 1)
+    assert degrees(1000, 1, 1) == 1.0, "one document is nearly everything: no fewer than one"
+
+
+def test_a_book_is_cut_into_few_long_stretches_that_hold_every_window_once() -> None:
+    units = stretch_units(book(2000))
+    assert (units.drawn, units.is_disjoint) == (MOST_STRETCHES, True)
+    assert sorted(np.concatenate(members(units)).tolist()) == list(range(2000))
+    assert units.sizes.max() - units.sizes.min() <= 20
+    assert not block_units(book(2000)).is_disjoint
+    assert stretch_units(book(20)).drawn == 1, "two stretches of four windows each do not fit"
+
+
+@pytest.mark.parametrize(
+    ("documents", "windows_each", "expected"),
+    [(1, 500, UnitKind.BLOCK), (3, 500, UnitKind.BLOCK), (10, 500, UnitKind.DOCUMENT), (5, 1, UnitKind.DOCUMENT)],
+)
+def test_differences_are_of_many_documents_or_of_long_stretches(
+    documents: int, windows_each: int, expected: UnitKind
+) -> None:
+    names = np.repeat(np.arange(documents), windows_each)
+    starts = np.tile(np.arange(windows_each) * 20, documents)
+    assert long_units(Places.of(names, starts, window_chars=400)).kind is expected
 
 
 @pytest.mark.parametrize("kind", [UnitKind.DOCUMENT, UnitKind.BLOCK])
@@ -93,16 +135,8 @@ def test_closed_form_is_what_a_naive_bootstrap_loop_tends_to(kind: UnitKind) -> 
         naive.append(np.concatenate(pooled).mean())
     # The closed form carries the factor drawn/(drawn − 1) that makes the plain bootstrap variance unbiased.
     unbiased = np.std(naive) * math.sqrt(units.drawn / (units.drawn - 1))
-    assert unbiased == pytest.approx(math.sqrt(units.variance_of_mean(smooth)), rel=0.08)
-
-
-def test_bootstrap_means_are_seeded_and_centre_on_the_mean() -> None:
-    values = np.random.default_rng(0).random(400)
-    units = block_units(book(400))
-    draws = [units.bootstrap_means(values, resamples=500, generator=np.random.default_rng(5)) for _ in range(2)]
-    assert np.array_equal(draws[0], draws[1])
-    # Five standard errors of the centre, with a little room for the blocks at the seam: false alarm below 1e-6.
-    assert abs(draws[0].mean() - values.mean()) < 5 * draws[0].std() / math.sqrt(500) + 1e-3
+    closed_form = units.variance_of_mean(smooth) * (1.0 - units.missed)
+    assert unbiased == pytest.approx(math.sqrt(closed_form), rel=0.08)
 
 
 def test_single_window_units_have_no_possible_inflation() -> None:

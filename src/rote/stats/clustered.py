@@ -3,13 +3,15 @@
 Overlapping windows repeat each other's evidence, so a plain interval is too narrow. Here the unit of evidence is a
 document, or a block of text (see `rote.stats.units`).
 
-**Rates.** With estimated design effect d = variance/(share·(1 − share)/n), the interval is Wilson's with n/d windows
-in place of n and Student's quantile in place of the normal one (the adjustment Korn and Graubard made to the exact
-interval). Three rules keep it honest:
+**Rates.** With estimated design effect d = variance/(share·(1 − share)/n), the interval is Clopper and Pearson's with
+n/d windows in place of n, fewer still where Student's quantile is larger than the normal one (Korn and Graubard).
+Three rules keep it honest:
 
-- d is at least 1, so that a lucky estimate never claims more evidence than n independent windows;
-- Student's degrees of freedom are the units that hold the rarer outcome, because a variance carried by three units is
-  known no better than three numbers allow, however many empty units surround them;
+- d is at least 1, so that a lucky estimate never claims more evidence than n independent windows, and at least what
+  the windows' agreement inside documents implies for documents of these sizes: a few hits in small documents say
+  nothing about the spread that a large one would bring;
+- Student's degrees of freedom are at most the units that hold the rarer outcome, because a variance carried by three
+  units is known no better than three numbers allow, however many empty units surround them;
 - d never needs to exceed its value when all windows of a unit agree, which is known without estimation. At 0 or n
   hits nothing can be estimated and this largest d is used: each unit then counts once, and the interval keeps a
   positive width.
@@ -26,8 +28,8 @@ from rote.stats.intervals import (
     Rate,
     RateMethod,
     check_level,
+    exact_share_interval,
     normal_quantile,
-    score_interval,
     student_quantile,
     undefined,
 )
@@ -67,28 +69,38 @@ def rate_over_units(hits: ArrayLike, units: Units, *, level: float = 0.95) -> Ra
     if units.drawn < 2:
         interval, effect = undefined(_too_few(units), level=level), math.nan
     else:
-        effect, spread = _spread_of_rate(outcome, units, level=level)
-        interval = score_interval(share, spread, level=level)
+        effect, effective = _evidence(outcome, units, level=level)
+        interval = exact_share_interval(share, effective, level=level)
     return Rate(share, interval, n, METHOD_OF_KIND[units.kind], units.drawn, effect)
 
 
-class _Spread(NamedTuple):
+class _Evidence(NamedTuple):
     design_effect: float
-    spread: float
-    """Quantile² × design effect / n, what the score interval takes."""
+    effective: float
+    """Independent windows that would say as much, fewer where the design effect itself is known badly."""
 
 
-def _spread_of_rate(outcome: FloatArray, units: Units, *, level: float) -> _Spread:
+def _evidence(outcome: FloatArray, units: Units, *, level: float) -> _Evidence:
     """The three rules of the module's docstring."""
     n, share = outcome.size, float(outcome.mean())
     largest = units.largest_design_effect()
-    ceiling = normal_quantile(level) ** 2 * largest / n
     if share in (0.0, 1.0):
-        return _Spread(largest, ceiling)
-    estimated = max(1.0, units.variance_of_mean(outcome) * n / (share * (1.0 - share)))
-    degrees = min(units.drawn - 1, _units_with_rarer_outcome(outcome, units))
-    spread = student_quantile(level, degrees) ** 2 * estimated / n
-    return _Spread(min(estimated, largest), min(spread, ceiling))
+        return _Evidence(largest, n / largest)
+    implied = 1.0 + (largest - 1.0) * _agreement(outcome, units)
+    estimated = max(1.0, implied, units.variance_of_mean(outcome) * n / (share * (1.0 - share)))
+    degrees = min(units.degrees, _units_with_rarer_outcome(outcome, units))
+    fewer = (normal_quantile(level) / student_quantile(level, degrees)) ** 2
+    return _Evidence(min(estimated, largest), max(n / estimated * fewer, n / largest))
+
+
+def _agreement(outcome: FloatArray, units: Units) -> float:
+    """The correlation of two windows of a document (Fleiss and Cuzick), at least 0; 0 for sliding blocks."""
+    n, share, count = outcome.size, float(outcome.mean()), units.sizes.size
+    if not units.is_disjoint or n == count:
+        return 0.0
+    hits, sizes = units.sums(outcome), units.sizes.astype(np.float64)
+    within = float((hits * (sizes - hits) / sizes).sum())
+    return max(0.0, 1.0 - within / ((n - count) * share * (1.0 - share)))
 
 
 def _units_with_rarer_outcome(outcome: FloatArray, units: Units) -> int:

@@ -19,13 +19,13 @@ class RateMethod(StrEnum):
     WILSON = "wilson"
     """Score interval, windows independent."""
     EXACT = "exact"
-    """Clopper–Pearson, windows independent: covers at least the level, for any rate."""
+    """Clopper–Pearson, windows independent: covers at least the level, whatever the rate."""
     BY_WINDOW = "by_window"
-    """Resampled window by window, as if independent, because their places were not given."""
+    """Windows are taken as independent, because their places were not given."""
     BY_DOCUMENT = "by_document"
-    """Score interval with the effective number of windows; documents are the independent units."""
+    """Documents are the independent units: the interval is about other texts like these."""
     BY_BLOCK = "by_block"
-    """Score interval with the effective number of windows; stretches of text are the independent units."""
+    """Stretches of text are the independent units: the interval is about other passages of these texts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +65,16 @@ def student_quantile(level: float, degrees: float) -> float:
     return float(-special.stdtrit(degrees, (1.0 - level) / 2.0))
 
 
-def score_interval(share: float, spread: float, *, level: float) -> Interval:
-    """All p with (share − p)² ≤ spread · p(1 − p): Wilson's interval where spread = quantile²/windows.
+def wilson_interval(successes: int, trials: int, *, level: float = 0.95) -> Interval:
+    """Wilson's score interval: all p with (share − p)² ≤ quantile²/trials · p(1 − p); NaN when there are no trials.
 
-    The width is positive for a share of 0 or 1, because the variance is taken at p, not at the share.
+    It covers the level on average over p, and less for some p close to 0 or 1.
     """
+    check_level(level)
+    _check_counts(successes, trials)
+    if trials == 0:
+        return undefined("no windows, so no rate", level=level)
+    share, spread = successes / trials, normal_quantile(level) ** 2 / trials
     centre = (share + spread / 2.0) / (1.0 + spread)
     half = math.sqrt(spread * share * (1.0 - share) + spread * spread / 4.0) / (1.0 + spread)
     # At a share of 0 or 1 the end is exact in real arithmetic; rounding must not move it off the share.
@@ -78,29 +83,28 @@ def score_interval(share: float, spread: float, *, level: float) -> Interval:
     return Interval(low, high, level)
 
 
-def wilson_interval(successes: int, trials: int, *, level: float = 0.95) -> Interval:
-    """Wilson's score interval; NaN with a reason when there are no trials."""
-    check_level(level)
-    _check_counts(successes, trials)
-    if trials == 0:
-        return undefined("no windows, so no rate", level=level)
-    return score_interval(successes / trials, normal_quantile(level) ** 2 / trials, level=level)
-
-
 def exact_interval(successes: int, trials: int, *, level: float = 0.95) -> Interval:
     """The Clopper–Pearson interval: each binomial tail at its ends is (1 − level)/2; NaN when there are no trials."""
     check_level(level)
     _check_counts(successes, trials)
     if trials == 0:
         return undefined("no windows, so no rate", level=level)
-    tail = (1.0 - level) / 2.0
-    misses = trials - successes
-    low = 0.0 if successes == 0 else float(special.betaincinv(successes, misses + 1, tail))
-    high = 1.0 if misses == 0 else float(special.betainccinv(successes + 1, misses, tail))
+    return _clopper_pearson(successes, trials, level=level)
+
+
+def exact_share_interval(share: float, effective: float, *, level: float) -> Interval:
+    """Clopper and Pearson's interval of a share that says as much as `effective` trials, a whole number or not."""
+    return _clopper_pearson(effective if share == 1.0 else share * effective, effective, level=level)
+
+
+def _clopper_pearson(successes: float, trials: float, *, level: float) -> Interval:
+    tail, misses = (1.0 - level) / 2.0, trials - successes
+    low = 0.0 if successes <= 0 else float(special.betaincinv(successes, misses + 1.0, tail))
+    high = 1.0 if misses <= 0 else float(special.betainccinv(successes + 1.0, misses, tail))
     return Interval(low, high, level)
 
 
-def rate(successes: int, trials: int, *, level: float = 0.95, method: RateMethod = RateMethod.WILSON) -> Rate:
+def rate(successes: int, trials: int, *, level: float = 0.95, method: RateMethod = RateMethod.EXACT) -> Rate:
     """The share of independent windows that succeed, with its interval."""
     if method not in (RateMethod.WILSON, RateMethod.EXACT):
         raise ConfigError(f"Method {method} needs documents and positions; call rate_with_clusters.")

@@ -77,7 +77,8 @@ def separation(
         return Separation(auc, undefined("one side is a single unit, so no spread can be seen", level=level))
     if not variance > 0:
         return Separation(auc, undefined("all units agree, so no spread can be seen", level=level))
-    reach = student_quantile(level, units - 1) * math.sqrt(variance)
+    degrees = min(units_of_positives.degrees, units_of_negatives.degrees)
+    reach = student_quantile(level, degrees) * math.sqrt(variance)
     return Separation(auc, Interval(max(0.0, auc - reach), min(1.0, auc + reach), level))
 
 

@@ -3,7 +3,8 @@
 Windows that share characters or a document rise and fall together. Both remedies rest on the same picture: put the
 windows in order on a line, cut or slide *units* over it, and let the unit sums vary. A document is a unit; inside a
 book a unit is a block of characters, slid over the text in small steps (the moving-block bootstrap, wrapped round the
-end so that every window is in equally many blocks).
+end so that every window is in equally many blocks). Differences of two runs use a few long stretches instead: they are
+disjoint, and a dependence that reaches further than was estimated still ends inside them.
 """
 
 import math
@@ -20,7 +21,8 @@ IntArray = NDArray[np.int64]
 
 BLOCK_WINDOWS = 4
 """Default block length in windows. Correlation that reaches one window makes blocks of b windows understate the
-variance by about 1/(3b): a third at b = 1, a twelfth at b = 4."""
+variance by about 1/(3b), a third at b = 1 and a twelfth at b = 4; `Units.missed` makes up for it."""
+MOST_MISSED = 0.5
 FEWEST_BLOCKS = 10
 """The default block shrinks, down to one window, rather than leave fewer blocks than this."""
 QUIET_LAGS = 5
@@ -28,6 +30,9 @@ STARTS_PER_WINDOW = 32
 """Block starts are this dense, so that the answer hardly depends on where the first block begins."""
 MANY_DOCUMENTS = 10
 """From here on documents are the units even where blocks would be more numerous."""
+MOST_STRETCHES = 6
+"""Long stretches that a text is cut into. Student's quantile of five degrees of freedom is 2.57 instead of 1.96, the
+price of not having to know how far dependence reaches."""
 
 
 class UnitKind(StrEnum):
@@ -60,10 +65,10 @@ class Places:
 
 @dataclass(frozen=True, eq=False)
 class Units:
-    """Runs of windows that are resampled together.
+    """Runs of windows that vary together.
 
-    Unit c holds the windows `order[firsts[c]:ends[c]]`, indices past the end wrapping round. A resample draws `drawn`
-    units with replacement: all documents' number, or as many blocks as cover the text once.
+    Unit c holds the windows `order[firsts[c]:ends[c]]`, indices past the end wrapping round. `drawn` of them make up
+    the text: all documents, or as many blocks as cover it once.
     """
 
     kind: UnitKind
@@ -72,10 +77,25 @@ class Units:
     ends: IntArray
     drawn: int
     block_chars: int | None = None
+    missed: float = 0.0
+    """The share of the variance that blocks of this length miss, because neighbours across a cut are alike."""
 
     @property
     def sizes(self) -> IntArray:
         return self.ends - self.firsts
+
+    @property
+    def is_disjoint(self) -> bool:
+        """Whether no window is in two units: documents and long stretches, not sliding blocks."""
+        return bool(np.all(self.firsts[1:] >= self.ends[:-1])) and int(self.sizes.sum()) == self.order.size
+
+    @property
+    def degrees(self) -> float:
+        """Student's degrees of freedom: units of equal size that would weigh as much as these, minus 1; at least 1."""
+        if not self.is_disjoint:
+            return max(1.0, self.drawn - 1.0)
+        sizes = self.sizes.astype(np.float64)
+        return max(1.0, float(sizes.sum() ** 2 / (sizes**2).sum()) - 1.0)
 
     def sums(self, values: FloatArray) -> FloatArray:
         """The sum of `values` over each unit."""
@@ -86,30 +106,23 @@ class Units:
     def variance_of_mean(self, values: FloatArray) -> float:
         """The variance of the mean of `values` when units, not windows, are independent; NaN below two units.
 
-        Linearised ratio of unit sums to unit sizes, times drawn/(drawn − 1). For documents this is the cluster-robust
-        sandwich; for blocks it is what the moving-block bootstrap tends to with ever more resamples, free of the
-        noise of a finite number of them.
+        Of disjoint units it is the jackknife over units, which does not understate where their sizes differ. For sliding
+        blocks it is what the moving-block bootstrap tends to with ever more resamples: the linearised ratio of unit
+        sums to unit sizes, times drawn/(drawn − 1).
         """
         if self.drawn < 2:
             return float("nan")
         residual = self.sums(values - values.mean())
+        if self.is_disjoint:
+            without = residual / (self.order.size - self.sizes)
+            return float((without**2).sum()) * (self.drawn - 1) / self.drawn / (1.0 - self.missed)
         per_draw = float(np.mean(residual**2)) / float(np.mean(self.sizes)) ** 2
-        return per_draw / (self.drawn - 1)
+        return per_draw / (self.drawn - 1) / (1.0 - self.missed)
 
     def largest_design_effect(self) -> float:
         """The variance inflation if all windows of a unit always agreed: mean square size over mean size, ≥ 1."""
         sizes = self.sizes.astype(np.float64)
         return max(1.0, float(np.mean(sizes**2) / np.mean(sizes)))
-
-    def bootstrap_means(self, values: FloatArray, *, resamples: int, generator: np.random.Generator) -> FloatArray:
-        """Means of `values` over `resamples` draws of units with replacement."""
-        sums, sizes = self.sums(values), self.sizes
-        means = np.empty(resamples)
-        # A row at a time keeps memory at one draw, whatever the number of documents.
-        for row in range(resamples):
-            chosen = generator.integers(0, sums.size, size=self.drawn)
-            means[row] = sums[chosen].sum() / sizes[chosen].sum()
-        return means
 
 
 def choose_units(
@@ -117,8 +130,9 @@ def choose_units(
 ) -> Units:
     """Documents if there are many of them or no more blocks than documents; otherwise blocks.
 
-    `kind` decides instead when given, and a given `block_chars` asks for blocks. Documents as units speak about texts
-    like these; blocks speak about these texts. Blocks grow with the reach of the correlation seen in `values`.
+    `kind` decides instead when given, and a given `block_chars` asks for blocks. With documents as units an interval is
+    about other texts like these; with blocks it is about other passages of these texts. Blocks grow with the reach of
+    the correlation seen in `values`.
     """
     if len(places) == 0:
         raise ConfigError("There are no windows to group; scan at least one.")
@@ -130,6 +144,25 @@ def choose_units(
     documents = document_units(places)
     wants_documents = documents.drawn >= min(MANY_DOCUMENTS, max(2, blocks.drawn))
     return documents if wants_documents else blocks
+
+
+def long_units(places: Places, values: FloatArray | None = None) -> Units:
+    """Documents if there are many of them or no more stretches than documents; otherwise a few long stretches."""
+    if len(places) == 0:
+        raise ConfigError("There are no windows to group; scan at least one.")
+    documents, stretches = document_units(places), stretch_units(places, values)
+    return documents if documents.drawn >= min(MANY_DOCUMENTS, max(2, stretches.drawn)) else stretches
+
+
+def stretch_units(places: Places, values: FloatArray | None = None) -> Units:
+    """The texts end to end in at most MOST_STRETCHES equal stretches, each at least BLOCK_WINDOWS windows long."""
+    positions, length = _end_to_end(places)
+    count = max(1, min(MOST_STRETCHES, length // (BLOCK_WINDOWS * places.window_chars)))
+    order = np.argsort(positions, kind="stable").astype(np.int64)
+    edges = np.searchsorted(positions[order] * count, np.arange(count + 1) * length).astype(np.int64)
+    held = edges[1:] > edges[:-1]
+    missed = _missed(_reach_chars(places, positions, values), length / count)
+    return Units(UnitKind.BLOCK, order, edges[:-1][held], edges[1:][held], int(held.sum()), length // count, missed)
 
 
 def document_units(places: Places) -> Units:
@@ -154,9 +187,9 @@ def block_units(places: Places, values: FloatArray | None = None, *, block_chars
             "overlapping windows would count as independent. Choose longer blocks."
         )
     positions, length = _end_to_end(places)
+    reach = _reach_chars(places, positions, values)
     if block_chars is None:
-        reach = 1 if values is None else correlated_windows(values, positions // places.window_chars)
-        shrunk = min(BLOCK_WINDOWS * reach * places.window_chars, length // FEWEST_BLOCKS)
+        shrunk = min(BLOCK_WINDOWS * reach, length // FEWEST_BLOCKS)
         block_chars = max(places.window_chars, shrunk)
     order = np.argsort(positions, kind="stable").astype(np.int64)
     line = positions[order]
@@ -168,7 +201,17 @@ def block_units(places: Places, values: FloatArray | None = None, *, block_chars
     # Empty blocks (a sparse sample of windows) hold no evidence: they are neither drawn nor counted.
     held = ends > firsts
     drawn = int(length * float(held.mean()) / block_chars + 1e-9)
-    return Units(UnitKind.BLOCK, order, firsts[held], ends[held], drawn=drawn, block_chars=block_chars)
+    return Units(UnitKind.BLOCK, order, firsts[held], ends[held], drawn, block_chars, _missed(reach, block_chars))
+
+
+def _reach_chars(places: Places, positions: IntArray, values: FloatArray | None) -> int:
+    """How many characters correlation reaches: a window, or more if `values` show it."""
+    reach = 1 if values is None else correlated_windows(values, positions // places.window_chars)
+    return reach * places.window_chars
+
+
+def _missed(reach_chars: int, block_chars: float) -> float:
+    return min(MOST_MISSED, reach_chars / (3.0 * block_chars))
 
 
 def correlated_windows(values: FloatArray, cells: IntArray) -> int:

@@ -11,7 +11,7 @@ from rote.report.figures.sweeps import policy_queries
 from rote.report.rates import Criterion, places_of, rate_for, split_rows
 from rote.report.sweeps import PROBABILITIES, policy_rates
 from rote.stats.curves import RateCurves, query_grid, rate_curves
-from rote.stats.intervals import wilson_interval
+from rote.stats.intervals import exact_interval
 from rote.study.grid import Axis
 from rote.study.study_folder import MeasuredCell, StudyView
 from rote.types import Split
@@ -230,7 +230,7 @@ def convergence_drawings(sampled: Mapping[str, Sequence[Mapping[str, Any]]]) -> 
 def _convergence(row: Mapping[str, Any]) -> Panel:
     points = []
     for hits, samples in zip(row["hits"], row["samples"], strict=True):
-        interval = wilson_interval(hits, samples)
+        interval = exact_interval(hits, samples)
         points.append(Point(float(samples), hits / samples, interval.low, interval.high))
     level = Level("certified bounds", row["mass_lower"], row["mass_upper"])
     panel = Panel(row["window_id"], "near-verbatim mass", (Line("sampled", tuple(points)),), (level,), is_share=False)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rote.report.content import Cells, Content, Section
 from rote.report.words import integer, listed, plural, probability
-from rote.stats.intervals import wilson_interval
+from rote.stats.intervals import exact_interval
 from rote.store.read import read_run
 from rote.study.run import SAMPLED_KIND
 
@@ -44,7 +44,7 @@ def read(paths: Sequence[Path]) -> Content:
 
 def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
     hits, samples = row["hits"][-1], row["samples"][-1]
-    interval = wilson_interval(hits, samples)
+    interval = exact_interval(hits, samples)
     return (
         row["window_id"],
         integer(samples),
