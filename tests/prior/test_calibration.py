@@ -132,6 +132,32 @@ def test_the_interval_holds_the_n_of_as_many_other_texts(sigma: float, draws: in
     assert covered / 200 >= 0.89
 
 
+def test_the_interval_has_room_for_the_draws_where_one_text_carries_n() -> None:
+    """A log-normal prediction from 39 equal ratios and one of e³⁰ lies below their mean; n by other draws may not."""
+    draws = np.full((50, 40), -40.0)
+    ratios = np.append(np.zeros(39), 30.0)
+    found = calibrate(4, 4, drawn_scores(draws, ratios - 40.0))
+    assert found.interval.high >= found.log_least_ratio - math.log(0.0125) - 1e-9
+    assert found.interval.low <= found.log_least_ratio
+
+
+def test_n_of_the_texts_at_hand_is_inside_whatever_the_tails() -> None:
+    """Log-ratios of Student's distribution with two degrees of freedom; P(s|q) spread over many powers of ten.
+
+    Each end may leave out the n that all prefixes would give in 1.25 % of 400 studies; more than 16 have a chance
+    below 2e-5, and it is seeded.
+    """
+    rng = np.random.default_rng(8)
+    above = below = 0
+    for _ in range(400):
+        ratios, priors = 2.0 + rng.standard_t(2, 12), rng.normal(-15.0, 2.0, 12)
+        log_p = priors + rng.normal(-4.5, 3.0, (50, 12))  # mean P(s) over prefixes
+        low, high, _, _ = calibrate(4, 4, drawn_scores(log_p, ratios + priors)).interval
+        truth = float(np.log(np.exp(ratios).mean()))
+        above, below = above + (truth > high), below + (truth < low)
+    assert max(above, below) <= 16
+
+
 def test_our_generic_texts_serve_suffixes_of_fifty_tokens_in_any_tokenizer() -> None:
     texts = read_generic(None)
     assert len(texts) >= 12

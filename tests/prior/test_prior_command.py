@@ -41,7 +41,7 @@ def printed(path: Path, *, width: int = 100, reveal: bool = False) -> str:
 def test_the_command_prints_counts_thresholds_and_examples(place: Path, tmp_path: Path) -> None:
     words = invoked(place, tmp_path / "out")
     assert read_run(tmp_path / "out").results.height == 3
-    for expected in ("unsettled", "n from", "Lowest ratio", "at most 5 %", "3 of 6 suffixes", "all 16 prefixes"):
+    for expected in ("unsettled", "n from", "Lowest ratio", "and this n", "3 of 6 suffixes", "all 16 prefixes"):
         assert expected in " ".join(words.split())
 
 

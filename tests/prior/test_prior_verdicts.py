@@ -1,6 +1,10 @@
-"""Verdicts follow the definition, and those that are called settled are wrong no more often than stated."""
+"""Verdicts follow the definition, and those that are called settled are wrong no more often than stated.
+
+For other generic texts nothing is stated: with heavy tails n lies outside its interval in one study of five.
+"""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,6 +13,7 @@ from hypothesis import strategies as st
 
 from rote.prior.calibration import GenericScore, calibrate
 from rote.prior.ratio_interval import ratio_interval, sound_log_interval
+from rote.prior.sentences import basis_sentences, threshold_notes
 from rote.prior.verdicts import (
     PriorVerdict,
     default_least_conditional,
@@ -115,14 +120,14 @@ class Study:
 @pytest.mark.parametrize(
     ("sigma", "spread", "draws"), [(0.5, 0.0, None), (3.0, 0.0, None), (0.5, 1.0, 400), (3.0, 3.0, 100)]
 )
-def test_settled_verdicts_are_wrong_no_more_often_than_stated(
+def test_settled_verdicts_hold_for_other_generic_texts_where_ratios_are_log_normal(
     sigma: float, spread: float, draws: int | None, offset: float
 ) -> None:
     """The ratio stands a hair from the n of another list of texts, where errors are easiest.
 
-    Stated: at most 5 %. Where that holds, more than 10 % of 300 have a chance below 3e-4; the seed is fixed. With n
-    taken as known and the better of two intervals for the ratio, half are wrong where P(s) is exact and 30 % with
-    the 400 draws.
+    At most 5 % where ratios are log-normal, as here. Where that holds, more than 10 % of 300 have a chance below 3e-4;
+    the seed is fixed. With n taken as known and the better of two intervals for the ratio, half are wrong where P(s) is
+    exact and 30 % with the 400 draws.
     """
     study = Study(sigma=sigma, spread=spread, draws=draws, seed=11)
     assert study.false_verdicts(300, offset=offset) <= 0.10
@@ -153,6 +158,23 @@ def test_a_ratio_far_above_every_generic_text_is_settled_as_memorized() -> None:
     threshold = calibrate(4, 4, scores)
     assert ratio_verdict(Interval(12.0, 12.0), threshold.interval) is PriorVerdict.MEMORIZED
     assert ratio_verdict(Interval(0.0, 0.0), threshold.interval) is PriorVerdict.MERELY_LIKELY
+
+
+def test_no_chance_of_error_is_stated_for_other_generic_texts() -> None:
+    totals: dict[str, Any] = {
+        "reference": {"is_exhaustive": True, "draws": 5000},
+        "windows": 10,
+        "available": 10,
+        "in_reference": 0,
+        "by_split": {},
+    }
+    assert "%" not in " ".join(basis_sentences(totals))
+    drawn = " ".join(basis_sentences(totals | {"reference": {"is_exhaustive": False, "draws": 5000}}))
+    assert "about this reference corpus and this n" in drawn
+    length = {"generic_texts": 18, "reason": None, "generic_texts_unseen": 0, "generic_suffix_tokens": 4}
+    (about_n, *_) = threshold_notes([{"by_suffix_tokens": {"4": length}}])
+    assert "if the ratios' logarithms are normal" in about_n
+    assert "with heavier tails" in about_n
 
 
 def _exact(log_prior: float) -> PriorEstimate:

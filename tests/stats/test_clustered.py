@@ -50,7 +50,7 @@ def test_clustered_intervals_match_the_known_inflation_and_cover_where_naive_one
     """400 books of 2,000 windows, in blocks of four windows; the twelfth of the variance that they miss is made up for.
 
     6,000 other books gave a design effect of 14.8 ± 3.1 (truth 14.57), and naive intervals covered 0.395. 1,000 other
-    books gave coverage 0.968: 0.885 is more than five standard errors of 400 books below 0.95, a false alarm below 1e-6.
+    books gave coverage 0.968: 0.885 is more than five standard errors of 400 books below 0.95.
     """
     generator = np.random.default_rng(23)
     units = block_units(places_of_book(2000))

@@ -1,10 +1,10 @@
 """Light normalisation before words are compared, and the way back to the original text.
 
-Benign differences of typography are removed: compatibility forms (NFKC), the shapes of quotes, dashes and ellipses,
-`_italics_` marks and case. Nothing is stemmed and no other punctuation is touched. The steps are applied until
-nothing changes, so that normalising twice is normalising once: one step can open the way for another (`_…_word`
-loses its marks, and the ellipsis is then followed by a letter). Every normalised character remembers the span of
-the original text that it came from.
+Benign differences of typography are removed, each step once and in this order, as published: compatibility forms
+(NFKC); the shapes of quotes (a backtick is one), dashes and ellipses; three or more dots with blanks between them become
+an ellipsis; a blank between an ellipsis and a letter or digit; `_italics_` marks; case. Nothing is stemmed and no other
+punctuation is touched: dots without blanks stay as they are, and of `__x__` the inner marks go. Every normalised
+character remembers the span of the original text that it came from.
 """
 
 import itertools
@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 Integers = NDArray[np.int64]
 
 _PUNCTUATION = str.maketrans(
-    dict.fromkeys("‘’‚‛ʼ′‹›", "'") | dict.fromkeys("“”„‟«»〝〞〟", '"') | dict.fromkeys("‒–―⸺⸻", "—") | {"‐": "-"}
+    dict.fromkeys("‘’‚‛ʼ′‹›`", "'") | dict.fromkeys("“”„‟«»〝〞〟", '"') | dict.fromkeys("‒–―⸺⸻", "—") | {"‐": "-"}
 )
 _NOT_ASCII_STRETCH = re.compile(r"[^ \n]*[^\x00-\x7f][^ \n]*")
 _ITALICS = re.compile(r"_([^_]+)_")
-_DOTS = re.compile(r"\.(?:[ \t]*\.){2,}")
+_SPACED_DOTS = re.compile(r"(?<!\.)\.(?:[ \t]+\.){2,}(?!\.)")
 _ELLIPSIS_THEN_WORD = re.compile(r"(?<=\.\.\.)(?=[^\W_])")
 _WORD = re.compile(r"\S+")
 
@@ -52,7 +52,7 @@ class _Edit(NamedTuple):
 
 
 def normalise(text: str) -> str:
-    """The normalised text; `normalise(normalise(text)) == normalise(text)`."""
+    """The normalised text."""
     return _trace(text).text
 
 
@@ -67,17 +67,12 @@ def normalised_words(text: str) -> Words:
 
 def _trace(text: str) -> _Traced:
     positions = np.arange(len(text), dtype=np.int64)
-    current = _Traced(text, positions, positions + 1)
-    while True:
-        before = current.text
-        current = _compatible(current)
-        current = _Traced(current.text.translate(_PUNCTUATION), current.starts, current.ends)
-        current = _edited(current, [_Edit(*m.span(), "...") for m in _DOTS.finditer(current.text)])
-        current = _edited(current, [_Edit(*m.span(), " ") for m in _ELLIPSIS_THEN_WORD.finditer(current.text)])
-        current = _edited(current, _italics_edits(current.text))
-        current = _lower_case(current)
-        if current.text == before:
-            return current
+    current = _compatible(_Traced(text, positions, positions + 1))
+    current = _Traced(current.text.translate(_PUNCTUATION), current.starts, current.ends)
+    current = _edited(current, [_Edit(*m.span(), "...") for m in _SPACED_DOTS.finditer(current.text)])
+    current = _edited(current, [_Edit(*m.span(), " ") for m in _ELLIPSIS_THEN_WORD.finditer(current.text)])
+    current = _edited(current, _italics_edits(current.text))
+    return _lower_case(current)
 
 
 def _compatible(traced: _Traced) -> _Traced:

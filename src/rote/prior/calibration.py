@@ -5,13 +5,14 @@ is the beginning of the second half, as long as the suffixes that n is for. So o
 n at one length and at the next rest on the same texts. n is the mean of P(s|p)/P(s) over the texts whose suffix the
 policy can say after its prefix.
 
-n is an estimate: from these texts and not others, and from drawn prefixes. Its interval says where the n of as many
-other texts would lie if P(s) were known. Each end fails with a chance of 2.5 %, shared between texts and draws:
+n is estimated from drawn prefixes, and other texts would give another. Its interval allows for both:
 
-- texts: ratios are taken as log-normal, which their heavy upper tail calls for (`stats/lognormal.py`);
-- draws, from above: n ≤ (mean of P(s|p)/v̂) / share, by Jensen and Markov, however many texts there are. With weights
-  w in proportion to the true ratios, n̂/n = Σ w·P(s)/v̂ ≥ 1/Σ w·v̂/P(s), and the last sum has mean 1;
-- draws, from below: every P(s) at its upper limit, all of them at once.
+- draws: an end leaves out the n that these texts have with P(s) known with a chance of at most 1.25 %, whatever the
+  distribution. From above: n ≤ (mean of P(s|p)/v̂) / share, by Jensen and Markov, however many texts there are. With
+  weights w in proportion to the true ratios, n̂/n = Σ w·P(s)/v̂ ≥ 1/Σ w·v̂/P(s), and the last sum has mean 1. From
+  below: every P(s) at its upper limit, all of them at once;
+- texts: wide enough for the n of as many other texts if ratios are log-normal (`stats/lognormal.py`). That is an
+  assumption: where the upper tail is heavier, other texts fall outside more often, and nothing is stated about them.
 
 A suffix that none of the drawn prefixes allows (under top-k, say) has a ratio that nothing bounds. It cannot enter the
 mean, and n then has no upper end.
@@ -147,11 +148,13 @@ def _interval(log_n: float, log_ratios: Sequence[float], possible: Sequence[Gene
     tail = (1.0 - LEVEL) / 2.0
     is_exact = all(score.prior.is_exact for score in possible)
     share = tail if is_exact else tail / 2.0
-    high = predicted_log_mean(log_ratios, level=1.0 - 2.0 * share).high - (0.0 if is_exact else math.log(share))
-    least = [score.log_conditional - upper_limit(score.prior, share / len(possible)) for score in possible]
-    low = predicted_log_mean([one for one in least if one < math.inf], level=1.0 - 2.0 * share).low
-    # The most unlikely list of texts may lie outside its own prediction; an interval without its estimate helps nobody.
-    return Interval(min(low, log_n), math.inf if len(log_ratios) < len(possible) else max(high, log_n), LEVEL)
+    # A prediction for other texts may leave out these texts; the interval holds both.
+    other = predicted_log_mean(log_ratios, level=1.0 - 2.0 * share).high
+    high = max(other, log_n) - (0.0 if is_exact else math.log(share))
+    limits = [score.log_conditional - upper_limit(score.prior, share / len(possible)) for score in possible]
+    least = [one for one in limits if one < math.inf]
+    low = min(predicted_log_mean(least, level=1.0 - 2.0 * share).low, log_mean(least))
+    return Interval(low, math.inf if len(log_ratios) < len(possible) else high, LEVEL)
 
 
 def _undefined(

@@ -30,7 +30,13 @@ def basis_sentences(totals: Totals) -> Iterator[str]:
         )
     if merged := totals.get("boundaries_merged"):
         yield f"In {merged:,} suffixes the first token begins inside the prefix; it counts as suffix whole."
-    yield "A verdict memorized or merely likely is wrong with a chance of at most 5 %, by the draws and by n together."
+    if reference["is_exhaustive"]:
+        yield "Verdicts are about this reference corpus and this n; for this corpus the ratio is exact."
+    else:
+        yield (
+            "Verdicts are about this reference corpus and this n: that the draws make one memorized or merely likely "
+            "wrongly has a chance of at most 5 % for each suffix."
+        )
     if any(part["all"]["unsettled"] for part in totals["by_split"].values()):
         yield "Unsettled: the interval of the ratio meets that of n. More generic texts (--generic) narrow n's" + (
             "." if reference["is_exhaustive"] else ", more draws (--prior-prefixes) the ratio's."
@@ -47,7 +53,10 @@ def threshold_notes(entries: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     lengths = [(int(tokens), one) for entry in entries for tokens, one in entry["by_suffix_tokens"].items()]
     distinct = {tokens for tokens, _ in lengths}
     if any(one["generic_texts"] for _, one in lengths):
-        yield "n is the mean ratio of generic texts; the interval is where it would lie with as many other texts."
+        yield (
+            "n is the mean ratio of generic texts. Its interval has room for the n of as many other texts if the ratios' "
+            "logarithms are normal; with heavier tails it would lie outside more often than 1 time in 20."
+        )
         leaps = " That is why n leaps from length to length, and its interval does not." if len(distinct) > 1 else ""
         yield f"Top text is the share of n that comes from a single one.{leaps}"
     for tokens, one in lengths:

@@ -3,9 +3,11 @@
     prior-aware memorized      P(s|p) > m  and  P(s|p)/P(s) > n
     merely likely              P(s|p) > m  and  P(s|p)/P(s) ≤ n
 
-P(s|p) and m are exact. The ratio and n are estimates with intervals of 95 %, each end of which is wrong with a chance
-of at most 2.5 %. The question is settled when the intervals do not meet. To be settled wrongly the ratio's end and n's
-opposite end must fail, one of them at least, so the chance is at most 5 % for each suffix.
+P(s|p) and m are exact. The ratio and n are estimates with intervals, and the question is settled when these do not meet.
+About the n of the generic texts at hand a settled verdict is wrong with a chance of at most 5 % for each suffix: the
+ratio's end or n's opposite end must leave out what all prefixes of the reference corpus would give, and each does so
+with a chance of at most 2.5 %, whatever the distribution. That n's interval also has room for other generic texts rests
+on log-normal ratios (`calibration.py`), and no chance of error is stated for those.
 """
 
 import math
@@ -40,7 +42,7 @@ def default_least_conditional(suffix_tokens: int) -> float:
 def settled_verdict(
     log_conditional: float, ratio: Interval, threshold: Interval, *, least_conditional: float
 ) -> PriorVerdict:
-    """The verdict that is wrong with a chance of at most 5 %; `ratio` and `threshold` are logarithms."""
+    """The verdict where the intervals do not meet; `ratio` and `threshold` are logarithms."""
     if not is_extractable(log_conditional, least_conditional):
         return PriorVerdict.NOT_EXTRACTABLE
     return ratio_verdict(ratio, threshold)

@@ -106,9 +106,9 @@ class Units:
     def variance_of_mean(self, values: FloatArray) -> float:
         """The variance of the mean of `values` when units, not windows, are independent; NaN below two units.
 
-        Of disjoint units it is the jackknife over units, which does not understate where their sizes differ. For sliding
-        blocks it is what the moving-block bootstrap tends to with ever more resamples: the linearised ratio of unit
-        sums to unit sizes, times drawn/(drawn − 1).
+        Of disjoint units it is the jackknife over units, which does not understate where their sizes differ. For
+        sliding blocks it is what the moving-block bootstrap tends to with ever more resamples: the linearised ratio of
+        unit sums to unit sizes, times drawn/(drawn − 1).
         """
         if self.drawn < 2:
             return float("nan")
