@@ -130,6 +130,8 @@ def test_comparing_scans_gives_paired_differences(
     stricter = rote.scan(model, windows, threshold=0.5)
     for table in (results.compare(stricter), stricter.compare(results)):
         assert table["threshold"].unique().to_list() == [0.5], "below it the second scan may have stopped"
+        assert table["difference"].to_list() == [0.0] * len(table), "one model differs from itself nowhere"
+        assert set(table["criterion"]) == {"greedy", "verbatim", "near"}
 
 
 def test_scans_of_other_windows_are_not_compared(model: LanguageModel, lab: TinyLab, results: rote.Results) -> None:

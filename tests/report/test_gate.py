@@ -207,3 +207,14 @@ def test_the_example_workflow_uses_flags_that_exist(capsys: pytest.CaptureFixtur
     for words in map(str.split, commands):
         told = make_command(capsys)(words[1], "--help").out
         assert {word for word in words if word.startswith("--")} <= set(re.findall(r"--[a-z-]+", told))
+
+
+def test_greedy_answers_count_when_they_are_exact_as_in_every_table(tmp_path: Path) -> None:
+    view = load_view(write_run(tmp_path / "run", books(3000), seed=1, stride=50))
+    distances = view.population.greedy_distance
+    assert distances is not None
+    targets = distances[~view.population.is_control]
+    exact, near = float(np.mean(targets == 0)), float(np.mean(targets <= 5))
+    assert exact < near
+    (found,) = judge(view, [parse_rule(f"greedy={exact}")]).findings
+    assert (found.low, found.high, found.outcome) == (exact, exact, Outcome.PASS)

@@ -1,5 +1,6 @@
 """Models on the same windows: differences, their table, and which windows each adds, judged by plain counting."""
 
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -8,13 +9,16 @@ import polars as pl
 import pytest
 
 from rote.report.build import build_report
+from rote.report.compare_drawings import comparison_drawings
 from rote.report.comparison import Comparison, compare_runs
+from rote.report.control_threshold import at_one_threshold
 from rote.report.figures.models import difference_forest, windows_by_models
 from rote.report.html.render import render_page
 from rote.report.paired import compare_table, paired_cells, paired_differences, shared_windows
 from rote.report.tables import books_by_model
 from rote.report.view import RunView, load_view
 from rote.stats.compare import Outcomes, compare_rates
+from rote.stats.population import population_of
 from tests.report.synthetic_run import Book, books, prose, write_run
 
 
@@ -59,12 +63,61 @@ def test_every_pair_is_compared_over_the_same_targets(views: list[RunView], comp
     assert row.interval.low <= row.difference <= row.interval.high
 
 
-def test_the_mean_mass_needs_no_threshold(views: list[RunView], comparison: Comparison) -> None:
-    row = next(row for row in paired_differences(comparison, 0.001) if row.quantity == "mean_mass")
-    means = [view.results.filter(pl.col("split") == "target")["mass_lower"].list.last().mean() for view in views[:2]]
-    assert (row.found.first, row.found.second) == pytest.approx(means)
-    again = next(row for row in paired_differences(comparison, 0.5) if row.quantity == "mean_mass")
-    assert again.found == row.found
+def test_the_mean_mass_counts_what_reaches_the_threshold(views: list[RunView], comparison: Comparison) -> None:
+    row = next(row for row in paired_differences(comparison, 0.2) if row.quantity == "mean_mass")
+    masses = [
+        view.results.filter(pl.col("split") == "target")["mass_lower"].list.last().to_numpy() for view in views[:2]
+    ]
+    assert (row.found.first, row.found.second) == pytest.approx([float((m * (m >= 0.2)).mean()) for m in masses])
+
+
+def cut_at(view: RunView, threshold: float) -> RunView:
+    """The same model scanned with a larger τ: where it is out of reach the search stops, and p_z alone is known."""
+    is_out_of_reach = pl.col("mass_lower").list.last() < threshold
+    only_verbatim = pl.concat_list([pl.col("p_verbatim")] * 6)
+    results = view.results.with_columns(
+        mass_lower=pl.when(is_out_of_reach).then(only_verbatim).otherwise("mass_lower"),
+        stop_reason=pl.when(is_out_of_reach)
+        .then(pl.lit("below_threshold"))
+        .otherwise(pl.col("stop_reason").cast(pl.String)),
+    )
+    config = {**view.config, "threshold": threshold}
+    manifest = {**view.manifest, "config": config}
+    return replace(view, label="again", results=results, population=population_of(results), manifest=manifest)
+
+
+def test_one_model_differs_from_itself_nowhere_whatever_the_thresholds(views: list[RunView]) -> None:
+    again = cut_at(views[0], 0.2)
+    below = again.population.mass(5) < views[0].population.mass(5)
+    assert below.sum() > 20, "the searches that stopped have smaller bounds"
+    alike = at_one_threshold([views[0], again])
+    rows = paired_differences(compare_runs(alike), alike[0].threshold)
+    assert {row.quantity for row in rows} == {"greedy", "verbatim", "near", "mean_mass"}
+    assert [row.found.difference for row in rows] == [0.0] * len(rows)
+    assert all(np.isnan(row.found.p_value) and not row.found.interval.is_defined for row in rows)
+    mean_mass = next(
+        drawing for drawing in comparison_drawings(alike, compare_runs(alike)) if "mean-mass" in drawing.name
+    )
+    first, second = (line.get_ydata() for line in mean_mass.figure.axes[0].get_lines())
+    assert list(first) == list(second)
+    assert "no threshold" not in mean_mass.caption
+
+
+def test_curves_of_models_are_dashed_where_windows_were_not_searched_for(views: list[RunView]) -> None:
+    again = cut_at(views[0], 0.2)
+    (queries,) = (one for one in comparison_drawings([again], compare_runs([again])) if one.name == "queries-by-model")
+    exact, near = queries.figure.axes
+    assert {line.get_linestyle() for line in exact.get_lines()} == {"-"}
+    solid, dashed = near.get_lines()[:2]
+    # At p = 0.5 a mass of 0.2 takes log 0.5 / log 0.8 = 3.1 queries.
+    assert (solid.get_linestyle(), max(solid.get_xdata()) <= 3.1) == ("-", True)
+    assert (dashed.get_linestyle(), max(dashed.get_xdata())) == ("--", 1e6)
+
+
+def test_the_table_says_what_its_intervals_are_about(comparison: Comparison) -> None:
+    (cells,) = paired_cells(paired_differences(comparison, 0.001))
+    assert "about other passages of these texts" in cells.note
+    assert "resample" not in cells.note
 
 
 def test_p_values_are_corrected_for_the_number_of_questions(comparison: Comparison) -> None:

@@ -54,8 +54,8 @@ def threshold_notes(entries: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     distinct = {tokens for tokens, _ in lengths}
     if any(one["generic_texts"] for _, one in lengths):
         yield (
-            "n is the mean ratio of generic texts. Its interval has room for the n of as many other texts if the ratios' "
-            "logarithms are normal; with heavier tails it would lie outside more often than 1 time in 20."
+            "n is the mean ratio of generic texts. Its interval has room for the n of as many other texts if the "
+            "ratios' logarithms are normal; with heavier tails it would lie outside more often than 1 time in 20."
         )
         leaps = " That is why n leaps from length to length, and its interval does not." if len(distinct) > 1 else ""
         yield f"Top text is the share of n that comes from a single one.{leaps}"

@@ -3,7 +3,7 @@
     prior-aware memorized      P(s|p) > m  and  P(s|p)/P(s) > n
     merely likely              P(s|p) > m  and  P(s|p)/P(s) ≤ n
 
-P(s|p) and m are exact. The ratio and n are estimates with intervals, and the question is settled when these do not meet.
+P(s|p) and m are exact. The ratio and n are estimates with intervals; the question is settled when these do not meet.
 About the n of the generic texts at hand a settled verdict is wrong with a chance of at most 5 % for each suffix: the
 ratio's end or n's opposite end must leave out what all prefixes of the reference corpus would give, and each does so
 with a chance of at most 2.5 %, whatever the distribution. That n's interval also has room for other generic texts rests

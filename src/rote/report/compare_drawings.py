@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from rote.report.comparison import Comparison
+from rote.report.comparison import Comparison, counted_mass
 from rote.report.drawing import Drawing
 from rote.report.figures.masses import gain_curves
 from rote.report.figures.models import (
@@ -19,7 +19,7 @@ from rote.report.figures.overlays import Line, Point
 from rote.report.figures.search import BeamWidthSeries, beam_width_sweep
 from rote.report.figures.shells import verbatim_share_by_model
 from rote.report.paired import paired_differences, shared_windows
-from rote.report.queries import curves_of
+from rote.report.queries import curves_of, most_queries, searched_down_to
 from rote.report.rates import Criterion, rates_by_criterion, split_rows
 from rote.report.view import RunView
 from rote.stats.curves import MassKind, query_grid
@@ -41,7 +41,8 @@ def comparison_drawings(views: Sequence[RunView], comparison: Comparison) -> lis
     largest = min(view.population.edit_budget for view in views)
     every = paired_differences(comparison, threshold)
     rows = [row for row in every if row.quantity != "near" or row.edits == largest]
-    caption = "Difference of the models on the same target windows, with 95 % intervals that resample documents."
+    caption = "Difference of the models on the same target windows, with 95 % intervals over documents or long stretches "
+        "of text."
     forest = Drawing("differences", caption, difference_forest(rows), "interval", is_wide=True)
     caption = "Target windows by the models they are extractable from: from one alone, from some, from all."
     shared = windows_by_models(comparison.labels, shared_windows(comparison, threshold))
@@ -79,10 +80,16 @@ def _masses(views: Sequence[RunView]) -> Iterator[Drawing]:
         return
     threshold = views[0].threshold
     lines = [
-        Line(view.label, tuple(Point(edits, float(part.mass(edits).mean())) for edits in range(part.edit_budget + 1)))
+        Line(
+            view.label,
+            tuple(
+                Point(edits, float(counted_mass(part, edits, threshold).mean()))
+                for edits in range(part.edit_budget + 1)
+            ),
+        )
         for view, part in near
     ]
-    caption = "Mean near-verbatim mass of the target windows by number of edits: no threshold is involved."
+    caption = "Mean near-verbatim mass of the target windows by number of edits; a mass below τ counts as 0."
     yield Drawing("mean-mass-by-model", caption, mean_mass_by_model(lines), "near")
     sized = sorted(near, key=lambda pair: pair[0].manifest["model"].get("parameters") or 0)
     shares = [
@@ -92,7 +99,10 @@ def _masses(views: Sequence[RunView]) -> Iterator[Drawing]:
     caption = "The verbatim share of the mass of extractable windows, smallest model first."
     yield Drawing("verbatim-share-by-model", caption, verbatim_share_by_model(shares, threshold=threshold), "shell")
     gains = [(view.label, part.verbatim(), part.mass(part.edit_budget)) for view, part in near]
-    caption = "How much probability near-verbatim continuations add, model over model."
+    caption = (
+        "How much probability near-verbatim continuations add, model over model; of all windows (dashed) at least "
+        "this, because searches end where τ cannot be reached."
+    )
     yield Drawing("mass-gain-by-model", caption, gain_curves(gains, threshold=threshold), "gain")
 
 
@@ -109,11 +119,15 @@ def _queries(views: Sequence[RunView]) -> Drawing:
             part = view.population.select(split_rows(view.population, split))
             for curves in curves_of(part, queries=grid, probabilities=[SHOWN_PROBABILITY]) if len(part) else ():
                 points = [Point(n, rate.value) for n, rate in zip(grid, curves.curves[0].rates, strict=True)]
-                own = panels.setdefault(curves.mass_kind, [])
-                own.append(rate_line(view.label, points, is_control=split is Split.CONTROL))
+                line = rate_line(view.label, points, is_control=split is Split.CONTROL)
+                if curves.mass_kind is MassKind.LOWER_BOUND:
+                    line = line._replace(
+                        solid_to=most_queries(searched_down_to(part, view.threshold), SHOWN_PROBABILITY)
+                    )
+                panels.setdefault(curves.mass_kind, []).append(line)
     caption = (
         f"Share of windows that come out at least once with probability {SHOWN_PROBABILITY:g} within n queries; "
-        "controls in grey."
+        "controls in grey. Dashed: masses below τ count there, for which not every window was searched."
     )
     figure = queries_by_model([(PANEL_NAMES[kind], _controls_last(lines)) for kind, lines in panels.items()])
     return Drawing("queries-by-model", caption, figure, "queries", is_wide=True)

@@ -11,7 +11,7 @@ from rote.report.rates import places_of, split_rows
 from rote.report.view import RunView
 from rote.report.words import integer, percent, plural
 from rote.stats.compare import Outcomes, compare_rates
-from rote.stats.population import Flags, Population, extractable_by_all, population_of, promotion
+from rote.stats.population import Flags, Floats, Population, extractable_by_all, population_of, promotion
 from rote.types import Split
 
 PLACE_KEY = ["split", "document", "char_start", "suffix_char_start", "char_end"]
@@ -58,6 +58,13 @@ def rated_targets(aligned: Sequence[Population]) -> Flags:
 def common_budget(populations: Sequence[Population]) -> int:
     """The most edits that all of them allow; 0 where one knows the exact text alone."""
     return min(population.edit_budget for population in populations)
+
+
+def counted_mass(population: Population, edits: int, threshold: float) -> Floats:
+    """The mass within `edits` edits where it reaches τ, else 0: searches stop where τ can no longer be reached, so that
+    bounds below it depend on the τ of the run and not on the model alone."""
+    mass = population.mass(edits)
+    return np.where(mass >= threshold, mass, 0.0)
 
 
 def difference_words(first: str, other: str, *, common: int, windows: int) -> str:

@@ -5,7 +5,7 @@ cannot be told when the bracket holds the limit inside. All rules of a gate toge
 
     near=0.01                   of the target windows, at most 1 % are extractable within the run's ε
     kind:phone verbatim=0       of the records of this kind, none is extractable word for word
-    split:control greedy=0.001  of the controls
+    split:control greedy=0.001  of the controls, at most 0.1 % have a greedy answer that is the target exactly
 """
 
 import math
@@ -185,9 +185,8 @@ def _counts(view: RunView, rule: Rule, rows: Flags, split: Split, *, level: floa
         if found is None:
             raise RunError(f"{view.path} has no near-verbatim masses; scan with --measures near.")
         return found.certified, found.at_most
-    # Greedy answers are compared within the run's ε also where no near-verbatim mass was measured.
-    edits = 0 if rule.criterion is Criterion.VERBATIM else int(view.config["edit_budget"])
-    hits = hits_of(view.population, rule.criterion, edits=edits, threshold=view.threshold)
+    # Greedy answers count when they are exact, as in every table.
+    hits = hits_of(view.population, rule.criterion, edits=0, threshold=view.threshold)
     if hits is None:
         raise RunError(
             f"{view.path} did not measure {rule.criterion.value}; scan with --measures {rule.criterion.value}."

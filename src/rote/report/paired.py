@@ -8,21 +8,23 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from rote.report.comparison import Comparison, common_budget, rated_targets
+from rote.report.comparison import Comparison, common_budget, counted_mass, rated_targets
 from rote.report.content import Cells
 from rote.report.rates import Criterion, hits_of, places_of
 from rote.report.words import integer
 from rote.stats import compare as statistics
 from rote.stats.compare import Outcomes, compare_means, compare_rates
+from rote.stats.intervals import RateMethod
 from rote.stats.multiplicity import holm
 from rote.stats.population import Population
 
 MEAN_MASS = "mean_mass"
-NAMES = {"greedy": "greedy, exact", "verbatim": "verbatim", "near": "near-verbatim", MEAN_MASS: "mean mass"}
+NAMES = {"greedy": "greedy, exact", "verbatim": "verbatim", "near": "near-verbatim", MEAN_MASS: "mean mass from τ on"}
 
 
 class Paired(NamedTuple):
-    """Second minus first over the same target windows, for one criterion (a share) or the mean mass."""
+    """Second minus first over the same target windows, for one criterion (a share) or the mean mass, of which windows
+    below τ have none."""
 
     first: str
     second: str
@@ -66,7 +68,7 @@ def _pair(first: tuple[str, Population], second: tuple[str, Population], thresho
         if len(outcomes) == 2:
             shown = None if criterion is Criterion.VERBATIM else edits
             yield row(criterion.value, shown, compare_rates(*outcomes, places=places))
-    masses = [Outcomes.of(ids, population.mass(budget)) for population in populations]
+    masses = [Outcomes.of(ids, counted_mass(population, budget, threshold)) for population in populations]
     yield row(MEAN_MASS, budget, compare_means(masses[0], masses[1], places=places))
 
 
@@ -116,10 +118,17 @@ def paired_cells(rows: Sequence[Paired]) -> list[Cells]:
         for row in shown
     )
     note = (
-        "Differences are in percentage points, second minus first, over the target windows; intervals resample "
-        "documents or stretches of text. compare.csv has every ε, with p-values."
+        "Differences are in percentage points, second minus first, over the target windows; a mass below τ counts as "
+        f"0. {_about(rows)} compare.csv has every ε, with p-values."
     )
     return [Cells("differences", "Paired differences", heads, cells, note)] if cells else []
+
+
+def _about(rows: Sequence[Paired]) -> str:
+    """What the intervals are about: texts like these where documents are the units, otherwise these texts."""
+    if all(row.found.method is RateMethod.BY_DOCUMENT for row in rows):
+        return "Intervals take documents as independent: they are about other texts like these."
+    return "Intervals take long stretches of text as independent: they are about other passages of these texts."
 
 
 def _interval(row: Paired) -> str:

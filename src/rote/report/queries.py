@@ -61,7 +61,7 @@ def query_numbers(
         for curves in curves_of(part, queries=queries, probabilities=probabilities) if len(part) else ():
             is_exact = curves.mass_kind is MassKind.EXACT
             for curve in curves.curves:
-                most = _most_queries(None if is_exact else floor, curve.p)
+                most = most_queries(None if is_exact else floor, curve.p)
                 entries += [
                     {
                         "split": split.value,
@@ -77,7 +77,7 @@ def query_numbers(
     return entries
 
 
-def _most_queries(floor: float | None, p: float) -> float:
+def most_queries(floor: float | None, p: float) -> float:
     """Queries up to which only masses of `floor` and more count."""
     return np.inf if floor is None else float(queries_needed(floor, p, whole=False))
 
@@ -107,7 +107,7 @@ def _table(
     for curves in curves_of(population, queries=queries, probabilities=probabilities):
         for curve in curves.curves:
             marked = floor is not None and curves.mass_kind is MassKind.LOWER_BOUND
-            most = _most_queries(floor if marked else None, curve.p)
+            most = most_queries(floor if marked else None, curve.p)
             shares = [f"{percent(rate.value)} ({interval_words(rate.interval)})" for rate in curve.rates]
             cells = [share + ("*" if n > most else "") for share, n in zip(shares, curve.queries, strict=True)]
             limit = percent(curves.worst_case.value) + ("*" if marked else "")

@@ -67,8 +67,12 @@ def unit_words(rate: Rate) -> str:
     """What the interval took as independent, as the end of a sentence."""
     if rate.units is None:
         return "each window counted as independent"
-    noun = "documents" if rate.method is RateMethod.BY_DOCUMENT else "stretches of text"
-    return f"{integer(rate.units)} {noun} counted as independent"
+    if rate.method is RateMethod.BY_DOCUMENT:
+        return f"{integer(rate.units)} documents counted as independent, so they are about other texts like these"
+    return (
+        f"{integer(rate.units)} stretches of text counted as independent, so they are about other passages of these "
+        "texts, not about other texts"
+    )
 
 
 def plural(count: int, noun: str) -> str:

@@ -79,7 +79,8 @@ def _compared(first: "Population", second: "Population", threshold: float) -> "l
     from rote.report.rates import Criterion
 
     rows = []
-    for criterion in Criterion:
+    # Not what a search could not rule out: that is about the searches, which stop by τ, and not about the models.
+    for criterion in (Criterion.GREEDY, Criterion.VERBATIM, Criterion.NEAR):
         budget = 0 if criterion is Criterion.VERBATIM else min(first.edit_budget, second.edit_budget)
         for edits in range(budget + 1):
             row = _difference(first, second, criterion, edits, threshold)

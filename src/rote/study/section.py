@@ -127,8 +127,9 @@ def pairs_table(study: StudyView, pairs: Sequence[PairedCells]) -> list[Cells]:
     ]
     note = (
         f"Windows are pairs where their targets share at least {study.config.overlap:g} of the characters of either; "
-        "differences in percentage points with 95 % intervals over documents or blocks; no interval where they all "
-        "differ by the same amount or are fewer than two."
+        "differences in percentage points with 95 % intervals over documents (about other texts like these) or, of "
+        "fewer than ten, over long stretches (about other passages of these texts); no interval where they all differ "
+        "by the same amount or are fewer than two."
     )
     return [Cells("pairs", "One setting changed, on the same windows", heads, tuple(rows), note)] if rows else []
 

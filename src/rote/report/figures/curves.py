@@ -75,8 +75,7 @@ def _draw_panel(
     axes.axhline(limit, color=colour, linewidth=0.9, linestyle=":", label="any n")
     if control is not None:
         middle = control.curves[min(1, len(control.curves) - 1)]
-        values = [rate.value for rate in middle.rates]
-        axes.plot(middle.queries, values, color=SOFT, linewidth=1.4, label=f"control, p = {middle.p:g}")
+        _draw_curve(axes, middle, floor, label=f"control, p = {middle.p:g}", look={"color": SOFT, "linewidth": 1.4})
     if greedy_rate is not None:
         axes.axhline(greedy_rate, color=INK, linewidth=1, linestyle="-.", label="greedy, one query")
     if floor is not None:

@@ -21,7 +21,7 @@ def rates_by_model(near: Sequence[Line], greedy: Sequence[Line]) -> Figure:
 
 
 def mean_mass_by_model(lines: Sequence[Line]) -> Figure:
-    """Mean near-verbatim mass of the target windows against ε, a line a model: no threshold is involved."""
+    """Mean near-verbatim mass of the target windows against ε, a line a model; masses below τ are counted as 0."""
     return overlay([Panel("", "mean mass, at least", tuple(lines))], Setting("edits allowed, ε"))
 
 

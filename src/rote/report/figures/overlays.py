@@ -1,5 +1,6 @@
 """Lines over one setting, several panels side by side: sweeps and studies. Marks have intervals; curves have bands."""
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -41,6 +42,8 @@ class Line(NamedTuple):
     points: tuple[Point, ...]
     is_control: bool = False
     """Controls have one colour in every figure."""
+    solid_to: float = math.inf
+    """Beyond this place a curve is dashed: what it shows there is a bound that was not searched for."""
 
 
 class Level(NamedTuple):
@@ -150,7 +153,11 @@ def _draw_line(axes: Axes, line: Line, number: int, setting: Setting, *, beside:
     high = np.array([np.nan if point.high is None else point.high for point in line.points])
     style = "" if not setting.is_ordered else "-" if number < len(SERIES) else "--"
     if is_curve:
-        axes.plot(places, values, color=colour, linestyle=style, label=line.label)
+        solid = int((places <= line.solid_to).sum())
+        axes.plot(places[:solid], values[:solid], color=colour, linestyle=style, label=line.label)
+        if solid < len(places):
+            beyond = slice(max(solid - 1, 0), None)
+            axes.plot(places[beyond], values[beyond], color=colour, linestyle=":" if style == "--" else "--")
         if beside <= BANDS_AT_ONCE:
             axes.fill_between(places, low, high, color=colour, alpha=0.15, linewidth=0)
         else:
