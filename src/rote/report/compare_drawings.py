@@ -41,8 +41,10 @@ def comparison_drawings(views: Sequence[RunView], comparison: Comparison) -> lis
     largest = min(view.population.edit_budget for view in views)
     every = paired_differences(comparison, threshold)
     rows = [row for row in every if row.quantity != "near" or row.edits == largest]
-    caption = "Difference of the models on the same target windows, with 95 % intervals over documents or long stretches "
-        "of text."
+    caption = (
+        "Difference of the models on the same target windows, with 95 % intervals over documents or long stretches of "
+        "text."
+    )
     forest = Drawing("differences", caption, difference_forest(rows), "interval", is_wide=True)
     caption = "Target windows by the models they are extractable from: from one alone, from some, from all."
     shared = windows_by_models(comparison.labels, shared_windows(comparison, threshold))
