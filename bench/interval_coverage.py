@@ -8,7 +8,9 @@ windows with a common effect, of equal or of very different sizes. A run without
 differs, has an interval of a rate and none of a difference; the second says so and is counted apart.
 
 `is_within_assumptions` is false where one text is shorter than 40 of the passages that are memorized together, or has
-fewer than three of them to be hit: those rows show what happens.
+fewer than three of them to be hit: those rows show what happens. This line, and the number of stretches, were chosen by
+looking at draws from another seed (5), where texts of 25 passages were covered in 0.92 to 0.93; the rows of texts of
+exactly 40 passages were added afterwards and played no part in the choice.
 """
 
 import math
@@ -37,7 +39,7 @@ def main() -> None:
 
 
 def row(name: str, about: str, is_within: bool, study: Study) -> dict[str, Any]:
-    covered, given = coverage(study, STUDIES, seed=5)
+    covered, given = coverage(study, STUDIES, seed=29)
     found = {
         "interval_of": name,
         "population": about,
@@ -70,6 +72,13 @@ def populations() -> Iterator[tuple[str, str, bool, Study]]:
         for windows in (400, 2000, 6000):
             about = f"one text, {windows} windows, passages of {reach}, the models equally good"
             yield "difference", about, fits(windows, reach, 0.3), difference_on_a_book(windows, reach, 0.3, 0.3)
+    for share in (0.3, 0.1):
+        about = f"one text, 4000 windows, passages of 5, {share:.0%} hit"
+        yield "rate", about, fits(4000, 5, share), rate_of_a_book(4000, 5, share)
+        about = f"one text, 4000 windows, passages of 5, the models equally good at {share:.0%}"
+        yield "difference", about, fits(4000, 5, share), difference_on_a_book(4000, 5, share, share)
+    about = "one text, 4000 windows, passages of 5, 10% against 30%"
+    yield "difference", about, fits(4000, 5, 0.1), difference_on_a_book(4000, 5, 0.1, 0.3)
     for windows, first, second in ((2000, 0.1, 0.3), (6000, 0.1, 0.3), (6000, 0.01, 0.02)):
         about = f"one text, {windows} windows, passages of 4, {first:.0%} against {second:.0%}"
         yield "difference", about, fits(windows, 4, first), difference_on_a_book(windows, 4, first, second)
