@@ -9,8 +9,8 @@ differs, has an interval of a rate and none of a difference; the second says so 
 
 `is_within_assumptions` is false where one text is shorter than 40 of the passages that are memorized together, or has
 fewer than three of them to be hit: those rows show what happens. This line, and the number of stretches, were chosen by
-looking at draws from another seed (5), where texts of 25 passages were covered in 0.92 to 0.93; the rows of texts of
-exactly 40 passages were added afterwards and played no part in the choice.
+looking at draws from another seed (5); the rows of texts of exactly 40 passages were added afterwards and played no
+part in the choice. A coverage from 1,000 studies has a standard error of 0.007.
 """
 
 import math
