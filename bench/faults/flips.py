@@ -92,9 +92,16 @@ def faults(run: Run, flips: int, rng: random.Random) -> Iterator[Fault]:
         yield Fault("file emptied", file, b"")
         if (run.twin / file).exists() and (run.twin / file).read_bytes() != (run.path / file).read_bytes():
             yield Fault("file of another run", file, (run.twin / file).read_bytes())
-        # Without a part, or without its manifest, a run is what it was before that was written.
-        if run.is_complete and file != Path("manifest.json"):
+        if _is_missed(run, file):
             yield Fault("file removed", file, None)
+
+
+def _is_missed(run: Run, file: Path) -> bool:
+    """Not missed: what an unfinished run had not written yet, and the manifest of a run without rows, which is
+    unfinished without it."""
+    if file == Path("manifest.json"):
+        return (run.path / "results.parquet").exists()
+    return run.is_complete or file.parts[0] in ("parts", "parts.json")
 
 
 def outcomes(run: Run, fault: Fault) -> Iterator[Outcome]:

@@ -17,8 +17,10 @@ from rich.text import Text
 
 from rote.cli import plan
 from rote.cli.console import SafeConsole
+from rote.cli.endings import ABOUT_A_DEVICE
 from rote.errors import RunError
 from rote.printable import keep_secret
+from rote.store.answers import AnswerFile
 from rote.store.read import read_run
 from tests.cli.test_bad_input import assert_one_sentence
 from tests.models.tiny import tiny_model, tiny_tokenizer
@@ -70,6 +72,40 @@ def test_no_key_stands_in_a_sentence_or_a_traceback(rote: Command, breaking: obj
     assert key not in file.read_text(encoding="utf-8")
     breaking(RunError(f"The run {key} is foreign."))  # type: ignore[operator]
     assert_one_sentence(rote("plan"), "The run [key removed] is foreign.")
+
+
+@pytest.mark.parametrize("error", [OSError(errno.EIO, "Input/output error"), OSError(errno.EIO, "no", "a/run/x")])
+def test_a_device_that_fails_is_one_sentence(rote: Command, breaking: object, error: OSError) -> None:
+    breaking(error)  # type: ignore[operator]
+    outcome = rote("plan")
+    assert_one_sentence(
+        outcome, f"{error.filename or 'a file'} cannot be read or written: {str(error.strerror).lower()}"
+    )
+
+
+@pytest.mark.parametrize("call", ["close", "fsync"])
+def test_answers_and_locks_that_cannot_be_closed_are_an_error_of_the_device(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    """Such an error says errno EIO, which ends a command with a sentence, and no descriptor is left open."""
+    answers, original = AnswerFile.open(tmp_path / "answers.jsonl", "run"), os.close
+    closed = []
+
+    def fail(descriptor: int) -> None:
+        if call == "close":
+            original(descriptor)
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    def note(descriptor: int) -> None:
+        closed.append(descriptor)
+        original(descriptor)
+
+    monkeypatch.setattr(os, "close", note)
+    monkeypatch.setattr(os, call, fail)
+    with pytest.raises(OSError, match="Input/output error") as raised:
+        answers.close()
+    assert raised.value.errno in ABOUT_A_DEVICE
+    assert call == "close" or len(closed) == 1
 
 
 def test_an_error_whose_traceback_cannot_be_written_is_one_sentence_too(

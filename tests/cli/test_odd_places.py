@@ -29,6 +29,19 @@ def test_a_run_folder_may_have_any_name(lab: TinyLab, rote: Command, tmp_path: P
     assert {"results.csv", "report", "manifest.json"} <= set(os.listdir(run))
 
 
+@pytest.mark.parametrize("name", ["runs:2", "file:run"])
+def test_a_relative_path_with_a_colon_is_no_address(
+    lab: TinyLab, rote: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    outcome = rote(*scan_arguments(lab, name, limit=3))
+    assert outcome.code == 0, outcome.err
+    for command in (["show"], ["export", "--format", "csv"], ["verify-run"], ["runs"]):
+        outcome = rote(command[0], name, *command[1:])
+        assert outcome.code == 0, outcome.err
+    assert os.listdir(tmp_path) == [name]
+
+
 def test_the_home_folder_is_meant_by_its_sign(
     lab: TinyLab, rote: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -63,10 +76,11 @@ def test_what_is_no_file_is_never_replaced(lab: TinyLab, rote: Command, tmp_path
     assert rote(*small(lab, run)).code == 0
     os.mkfifo(special)
     (tmp_path / "link").symlink_to(special)
-    for out in (special, tmp_path / "link", "/dev/null"):
+    words = {special: "is a device, pipe or socket", "/dev/null": "is a device", tmp_path / "link": "is a link"}
+    for out, reason in words.items():
         outcome = rote("export", run, "--format", "csv", "--out", out)
         assert outcome.code == 2
-        assert "is a device, pipe or socket" in outcome.err
+        assert reason in outcome.err
     assert stat.S_ISFIFO(special.stat().st_mode)
     assert (tmp_path / "link").is_symlink()
 

@@ -169,6 +169,23 @@ def test_an_array_with_a_damaged_header_is_refused(tmp_path: Path, header: bytes
         read_pairs([path])
 
 
+class Malicious:
+    """What a pickle can do when it is read."""
+
+    def __init__(self, marker: Path) -> None:
+        self.marker = marker
+
+    def __reduce__(self) -> tuple[object, tuple[object, ...]]:
+        return Path.touch, (self.marker,)
+
+
+def test_a_pickled_array_is_refused_unread(tmp_path: Path) -> None:
+    np.save(tmp_path / "ids.npy", np.array([Malicious(tmp_path / "run")], dtype=object), allow_pickle=True)
+    with pytest.raises(TextError, match=r"ids\.npy cannot be read as a numpy array"):
+        read_pairs([tmp_path / "ids.npy"])
+    assert not (tmp_path / "run").exists()
+
+
 def test_an_archive_or_a_pipe_that_is_called_an_array_is_refused(tmp_path: Path) -> None:
     np.savez(tmp_path / "packed.npz", ids=np.zeros((3, 2), dtype=np.uint16))
     (tmp_path / "packed.npz").rename(tmp_path / "packed.npy")

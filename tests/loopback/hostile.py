@@ -53,10 +53,11 @@ def _handler(server: HostileServer) -> type[socketserver.BaseRequestHandler]:
                     return
                 received += piece
             head, body = received.split(b"\r\n\r\n", 1)
-            length = int(head.lower().split(b"content-length:")[1].split(b"\r\n")[0])
+            lengths = head.lower().split(b"content-length:")[1:]
+            length = int(lengths[0].split(b"\r\n")[0]) if lengths else 0
             while len(body) < length:
                 body += self.request.recv(65536)
-            act = server.admit(head, json.loads(body))
+            act = server.admit(head, json.loads(body or b"{}"))
             self.request.settimeout(20)
             act(self.request, server.bodies[-1] | {"closing": server.closing})
 

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rote.errors import BudgetError, DamageError, EndpointError, RunError, StorageError
+from rote.models.endpoint import connect
 from rote.models.endpoint_asking import CHAINS_PER_REQUEST, bundles, key_of, packed
 from rote.models.endpoint_check import largest_change
 from rote.models.endpoint_client import Manners
@@ -24,9 +25,10 @@ from rote.models.table import TableModel
 from rote.policy import Policy
 from rote.store.answers import AnswerFile, SentFile
 from rote.store.folder import RunFolder
+from tests.loopback.hostile import HostileServer, sent
 from tests.loopback.logprobs import Habits
 from tests.loopback.server import Fault
-from tests.models.served import KEY, open_served, quick, serving
+from tests.models.served import KEY, open_served, quick, serving, word_folder
 
 POLICY = Policy(1.0, 4)
 TABLE = TableModel.random(5, vocab_size=9)
@@ -314,3 +316,14 @@ def test_waits_are_shortened_at_random_unless_the_server_asks_for_them() -> None
 
     assert retries(attempt) == "answered"
     assert waits == [1.0, 4.0, 3.0]
+
+
+@pytest.mark.parametrize("status", ["301 Moved", "302 Found", "307 Temporary Redirect", "308 Permanent Redirect"])
+def test_the_key_of_a_scan_follows_no_redirect(tmp_path: Path, status: str) -> None:
+    with HostileServer(lambda number, body: sent(b"{}")) as elsewhere:
+        act = sent(b"", status=status, headers={"Location": f"{elsewhere.url}/models"})
+        words = str(word_folder(tmp_path, 5))
+        with HostileServer(lambda number, body: act) as server, pytest.raises(EndpointError, match="another address"):
+            connect(f"endpoint:{server.url}", key=KEY, policy=POLICY, tokenizer=words, manners=quick())
+        assert server.authorisations
+        assert elsewhere.bodies == []

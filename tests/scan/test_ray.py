@@ -2,6 +2,7 @@
 
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -46,6 +47,17 @@ def cluster() -> Iterator[str]:
         address = ray.get_runtime_context().gcs_address
         assert address.startswith("127.")
         yield address
+
+
+def test_a_cluster_of_ones_own_has_a_token_and_stays_on_the_loopback_interface(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("RAY_AUTH_TOKEN", raising=False)
+    options = ray_executor._own(RunConfig(executor="ray"), str(tmp_path))
+    assert re.fullmatch("[0-9a-f]{64}", os.environ.pop("RAY_AUTH_TOKEN"))
+    assert options["_node_ip_address"] == ("127.0.0.2" if sys.platform == "linux" else None)
+    assert options["include_dashboard"] is False
+    assert options["_temp_dir"] == str(tmp_path)
 
 
 @pytest.fixture(scope="module")

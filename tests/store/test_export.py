@@ -245,13 +245,17 @@ def test_no_text_is_a_formula_unless_asked_for(tmp_path: Path, text: str) -> Non
     assert (kept[0]["text"], kept[0]["window_id"]) == (text, "=0")
 
 
-def test_an_export_follows_links_and_refuses_what_is_no_file(tmp_path: Path) -> None:
+def test_an_export_refuses_links_and_what_is_no_file(tmp_path: Path) -> None:
+    """A run folder that came from somebody else may hold a link in the place of results.csv."""
     scan(tmp_path / "run", INDICES)
-    (tmp_path / "real").mkdir()
-    (tmp_path / "link.csv").symlink_to(tmp_path / "real" / "table.csv")
-    export_run(tmp_path / "run", format="csv", out=tmp_path / "link.csv")
-    assert (tmp_path / "link.csv").is_symlink()
-    assert len((tmp_path / "real" / "table.csv").read_text().splitlines()) == 4
+    (tmp_path / "mine").write_text("mine")
+    for target in (tmp_path / "mine", tmp_path / "nothing"):
+        (tmp_path / "run" / "results.csv").unlink(missing_ok=True)
+        (tmp_path / "run" / "results.csv").symlink_to(target)
+        with pytest.raises(StorageError, match=r"results\.csv is a link"):
+            export_run(tmp_path / "run", format="csv")
+    assert (tmp_path / "mine").read_text() == "mine"
+    assert not (tmp_path / "nothing").exists()
     os.mkfifo(tmp_path / "pipe")
     for special in (tmp_path / "pipe", Path("/dev/null")):
         before = special.stat().st_mode
@@ -260,10 +264,10 @@ def test_an_export_follows_links_and_refuses_what_is_no_file(tmp_path: Path) -> 
         assert special.stat().st_mode == before
 
 
-def test_an_export_keeps_the_permissions_of_the_file_it_replaces(tmp_path: Path) -> None:
+def test_an_export_is_its_owners_alone_whatever_it_replaces(tmp_path: Path) -> None:
     scan(tmp_path / "run", INDICES)
     out = tmp_path / "out.csv"
-    out.touch(0o640)
-    out.chmod(0o640)
+    out.touch()
+    out.chmod(0o666)
     export_run(tmp_path / "run", format="csv", out=out)
-    assert stat.S_IMODE(out.stat().st_mode) == 0o640
+    assert stat.S_IMODE(out.stat().st_mode) == 0o600

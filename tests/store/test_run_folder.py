@@ -2,6 +2,7 @@
 
 import os
 import signal
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -12,8 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from run_samples import IDENTITY, MANIFEST, open_session, scan, window_id, write_part
 
-from rote.errors import RunError
+from rote.errors import RunError, StorageError
+from rote.store.answers import AnswerFile
+from rote.store.export import export_run
 from rote.store.identity import differences
+from rote.store.listing import list_runs
 from rote.store.lock import RunLock
 from rote.store.read import read_run
 
@@ -108,11 +112,75 @@ def test_fresh_removes_what_rote_wrote_and_nothing_else(tmp_path: Path) -> None:
         ".lock",
         "identity.json",
         "notes.txt",
+        "parts.json",
         "parts/continuations-000000.parquet",
         "parts/part-000000.parquet",
         "report/notes.md",
     ]
     assert read_run(tmp_path).identity == changed(top_k=1)
+
+
+LINKED = [
+    ".lock",
+    "identity.json",
+    "parts",
+    "parts.json",
+    "results.csv",
+    "report",
+    "report/index.html",
+    "blocks",
+    "x/y",
+]
+
+
+@pytest.mark.parametrize("fresh", [False, True])
+@pytest.mark.parametrize("name", LINKED)
+def test_a_link_inside_a_run_folder_is_refused_and_leads_nowhere(tmp_path: Path, name: str, fresh: bool) -> None:
+    """Of a folder that came from somebody else: what is behind a link stays as it is."""
+    run, outside = tmp_path / "run", tmp_path / "outside"
+    open_session(run).close()
+    place = run / name
+    place.parent.mkdir(exist_ok=True)
+    place.rename(outside) if place.exists() else outside.write_text("mine")
+    place.symlink_to(outside)
+    before = {path: path.read_bytes() for path in [outside, *outside.rglob("*")] if path.is_file()}
+    with pytest.raises(StorageError, match=f"{name} is a link"):
+        open_session(run, fresh=fresh)
+    assert before == {path: path.read_bytes() for path in before}
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
+def test_files_and_folders_of_a_run_are_their_owners_alone(tmp_path: Path, umask: int) -> None:
+    before = os.umask(umask)
+    try:
+        with open_session(tmp_path / "unfinished") as session:
+            write_part(session, 0)
+            session.write_block("block", [], ())
+            AnswerFile.open(session.answers, session.run_id).close()
+        scan(tmp_path / "complete", [0, 1])
+    finally:
+        os.umask(before)
+    for run in (tmp_path / "unfinished", tmp_path / "complete"):
+        for path in (run, *run.rglob("*")):
+            assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600), path
+
+
+def test_answers_that_others_could_read_are_the_owners_alone_when_they_are_opened(tmp_path: Path) -> None:
+    (tmp_path / "answers.jsonl").touch()
+    (tmp_path / "answers.jsonl").chmod(0o666)
+    AnswerFile.open(tmp_path / "answers.jsonl", "run").close()
+    assert stat.S_IMODE((tmp_path / "answers.jsonl").stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("name", ["runs:2", "file:run", "s3:bucket", "http:x/y", "a:b:c"])
+def test_a_path_with_a_colon_is_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert scan(Path(name), [1, 0]) == [0, 1]
+    run = read_run(name)
+    assert run.results["window_id"].to_list() == [window_id(1), window_id(0)]
+    assert run.continuations is not None
+    assert export_run(name, format="csv").rows == 2
+    assert [(one.name, one.rows) for one in list_runs(tmp_path)] == [(name, 2)]
 
 
 def test_path_that_is_a_file_is_refused(tmp_path: Path) -> None:

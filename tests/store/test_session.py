@@ -100,11 +100,11 @@ class SignalAt:
 
 
 @pytest.mark.parametrize("number", STOPPING)
-@pytest.mark.parametrize("step", range(1, 7))
+@pytest.mark.parametrize("step", range(1, 10))
 def test_a_signal_while_a_part_is_written_waits_until_it_is(
     tmp_path: Path, number: signal.Signals, step: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two files, each flushed, renamed, and its folder flushed: the signal comes at every one of the six steps."""
+    """Two files and their list, each flushed, renamed, and its folder flushed: the signal comes at every step."""
     left = [step]
     with open_session(tmp_path) as session:
         add(session, 0, 1)
@@ -117,7 +117,7 @@ def test_a_signal_while_a_part_is_written_waits_until_it_is(
                     session.flush()
         finally:
             signal.signal(number, before)
-        assert left == [step - 6]
+        assert left == [step - 9]
         assert parts_of(tmp_path) == [[window_id(0), window_id(1)]]
         assert session.finished_ids() == {window_id(0), window_id(1)}
 
@@ -200,7 +200,7 @@ def test_texts_are_written_once_and_again_when_damaged(tmp_path: Path) -> None:
 def test_a_run_can_be_opened_again_and_completed_again(tmp_path: Path) -> None:
     (tmp_path / "journal").write_text("one")
     for content in ("one", "two"):
-        with RunSession.open(tmp_path / "run", kind="audit", identity=IDENTITY, is_private=True) as session:
+        with RunSession.open(tmp_path / "run", kind="audit", identity=IDENTITY) as session:
             session.reopen()
             (tmp_path / "run" / "journal").write_text(content)
             session.complete(MANIFEST, files=[tmp_path / "run" / "journal"])

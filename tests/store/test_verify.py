@@ -5,6 +5,8 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,6 +16,9 @@ from rote.corpus.documents import Document
 from rote.errors import DamageError, RunError
 from rote.store.answers import AnswerFile
 from rote.store.export import export_run
+from rote.store.identity import read_identity
+from rote.store.listing import list_runs
+from rote.store.manifest import read_manifest, write_manifest
 from rote.store.read import read_run
 from rote.store.verify import verify_run
 from rote.types import Split
@@ -22,6 +27,7 @@ FURTHER = ("texts.parquet", "alternates.parquet", "answers.jsonl")
 COMPLETE = ("identity.json", "manifest.json", "results.parquet", "continuations.parquet", *FURTHER)
 UNFINISHED = (
     "identity.json",
+    "parts.json",
     *FURTHER,
     *(f"parts/{table}-{number:06d}.parquet" for table in ("part", "continuations") for number in range(3)),
 )
@@ -108,6 +114,68 @@ def test_a_missing_file_is_named(tmp_path: Path, name: str) -> None:
         read_run(run)
 
 
+@pytest.mark.parametrize("name", [name for name in UNFINISHED if name.startswith("parts")])
+def test_a_part_that_is_missing_is_named_and_measured_again(tmp_path: Path, name: str) -> None:
+    run = make_run(tmp_path / "run", is_complete=False)
+    (run / name).unlink()
+    for read in (verify_run, read_run):
+        with pytest.raises(DamageError, match=f"{Path(name).name} .*missing"):
+            read(run)
+    if name == "parts.json":
+        open_session(run).close()
+        assert read_run(run).results.height == 4
+        return
+    dropped = Path(name).name.replace("continuations", "part")
+    with pytest.warns(UserWarning, match=f"{dropped} was damaged or is missing"):
+        open_session(run).close()
+    assert read_run(run).results.height == (4 if "000000" in name else 2)
+
+
+@pytest.mark.parametrize("pattern", ["*", "part-*", "continuations-*", "*-000002.parquet"])
+def test_many_parts_that_are_missing_are_noticed(tmp_path: Path, pattern: str) -> None:
+    run = make_run(tmp_path / "run", is_complete=False)
+    for path in (run / "parts").glob(pattern):
+        path.unlink()
+    with pytest.raises(DamageError, match=r"parts/.*missing"):
+        verify_run(run)
+    with pytest.warns(UserWarning, match="is missing; its windows are measured again"):
+        open_session(run).close()
+    assert read_run(run).results.height == (2 if "2" in pattern else 0)
+
+
+def test_a_finished_run_without_its_manifest_is_told_from_an_unfinished_one(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", is_complete=True)
+    (run / "manifest.json").unlink()
+    before = {path: path.read_bytes() for path in run.iterdir()}
+    for read in (verify_run, read_run, open_session):
+        with pytest.raises(RunError, match=r"its manifest\.json is missing"):
+            read(run)  # type: ignore[operator]
+    (listed,) = list_runs(tmp_path)
+    assert (listed.state, "manifest.json is missing" in str(listed.reason)) == ("unreadable", True)
+    assert before == {path: path.read_bytes() for path in run.iterdir()}
+    with open_session(run, fresh=True) as session:
+        assert session.finished_ids() == set()
+
+
+@pytest.mark.parametrize("kind", [pa.float64(), pa.string()])
+@pytest.mark.parametrize("column", ["token_evals", "char_start"])
+def test_a_column_of_another_type_is_refused_by_every_reader(tmp_path: Path, column: str, kind: pa.DataType) -> None:
+    """Hashes show change, not authorship: somebody may write tables and a manifest of his own."""
+    run = make_run(tmp_path / "run", is_complete=True)
+    table = pq.read_table(run / "results.parquet")
+    index = table.column_names.index(column)
+    pq.write_table(table.set_column(index, column, table.column(column).cast(kind)), run / "results.parquet")
+    manifest = read_manifest(run / "manifest.json")
+    assert manifest is not None
+    files = [run / name for name in manifest.pop("files")]
+    identity = read_identity(run / "identity.json")
+    assert identity is not None
+    write_manifest(run / "manifest.json", manifest, identity, files)
+    for read in (read_run, lambda path: export_run(path, format="csv")):
+        with pytest.raises(RunError, match=f"its column {column} holds {kind}, not int64"):
+            read(run)
+
+
 @pytest.mark.parametrize("name", COMPLETE)
 def test_a_file_of_another_complete_run_is_refused(tmp_path: Path, name: str) -> None:
     run, other = (make_run(tmp_path / path, is_complete=True, first=first) for path, first in (("a", 0), ("b", 9)))
@@ -169,7 +237,7 @@ def test_an_empty_or_cut_manifest_does_not_complete_a_run(tmp_path: Path, conten
 
 def test_a_run_of_an_earlier_format_is_refused_in_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "identity.json").write_text('{"rote_run": 1, "identity": {}}')
-    with pytest.raises(RunError, match=r"another run format \(1, here 2\); read it with that rote"):
+    with pytest.raises(RunError, match=r"another run format \(1, here 2; see identity\.json\); read it with that rote"):
         read_run(tmp_path)
 
 

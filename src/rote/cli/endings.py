@@ -1,6 +1,7 @@
 """How a command ends: what is printed, and with which exit code.
 
 0    done
+1    nobody reads standard output any more; a verdict of `rote gate`
 2    something the user gave cannot work: one sentence says what, with which value, and what to do
 70   a mistake in rote: one sentence, and the path of a file with the traceback
 130  stopped by Ctrl-C
@@ -16,6 +17,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from rote.cli.console import OutputError
 from rote.errors import RoteError
 from rote.printable import printable, redacted
 
@@ -26,10 +28,27 @@ _LONGEST_QUOTE = 200
 _OUT_OF_MEMORY = ("allocate memory", "out of memory", "failed to map segment", "can't start new thread")
 ABOUT_A_NAME = frozenset({errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.EROFS})
 """What the system says of paths that a user gave, wherever they are first looked at."""
+ABOUT_A_DEVICE = frozenset(
+    {
+        errno.EIO,
+        errno.ENOSPC,
+        errno.EDQUOT,
+        errno.EFBIG,
+        errno.ESTALE,
+        errno.ENODEV,
+        errno.ENXIO,
+        errno.EMFILE,
+        errno.ENFILE,
+    }
+)
+"""What the system says when it cannot read, write or close a file, whoever opened it."""
+READER_LEFT = 1
 
 
 def end_with(error: Exception, console: Console) -> NoReturn:
     """Print one sentence for an error and exit with its code."""
+    if isinstance(error, OutputError) and error.has_no_reader:
+        sys.exit(READER_LEFT)
     if isinstance(error, RoteError):
         refuse(console, str(error))
     if isinstance(error, UsageError):
@@ -42,6 +61,11 @@ def end_with(error: Exception, console: Console) -> NoReturn:
     if isinstance(error, OSError) and error.errno in ABOUT_A_NAME and error.filename is not None:
         name = str(error.filename)[:_LONGEST_QUOTE]
         refuse(console, f"{name} cannot be used: {str(error.strerror).lower()}; give another path.")
+    if isinstance(error, OSError) and error.errno in ABOUT_A_DEVICE:
+        name = "a file" if error.filename is None else str(error.filename)[:_LONGEST_QUOTE]
+        refuse(
+            console, f"{name} cannot be read or written: {str(error.strerror).lower()}; mend that, then run it again."
+        )
     _report_mistake(console, error)
 
 

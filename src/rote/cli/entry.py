@@ -2,6 +2,7 @@
 
 import os
 import sys
+from contextlib import suppress
 
 from rote.cli.stopping import stopping_signals
 
@@ -12,6 +13,7 @@ LEAST_ADDRESS_SPACE = 4 << 30
 def main() -> None:
     _keep_docstrings()
     _require_address_space()
+    fill_standard_descriptors()
     if int(os.environ.get("RANK") or 0) > 0:
         # Started by torchrun or by rank 0, to hold a share of rank 0's model.
         from rote.models.hf_ranks import follow
@@ -45,3 +47,12 @@ def _require_address_space() -> None:
             file=sys.stderr,
         )
         sys.exit(2)
+
+
+def fill_standard_descriptors() -> None:
+    """A closed standard stream leads nowhere from here on: the next file opened would have its number, and what a
+    library prints would be written into that file."""
+    with suppress(OSError):
+        while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+            os.set_inheritable(descriptor, True)
+        os.close(descriptor)

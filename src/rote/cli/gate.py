@@ -5,7 +5,7 @@ from pathlib import Path
 
 import typer
 
-from rote.cli.console import make_console
+from rote.cli.console import OutputError, make_console
 from rote.cli.flags import command
 from rote.options import Settled, option, required
 
@@ -44,10 +44,6 @@ def gate(options: GateOptions) -> None:
     view = load_view(options.run)
     baseline = None if options.baseline is None else load_view(options.baseline)
     judgement = judge(view, rules, baseline=baseline, confidence=options.confidence)
-    console = make_console()
-    for finding in judgement.findings:
-        words = f"{finding.outcome.value.replace('_', ' '):<12} {finding.words}"
-        console.print(words, soft_wrap=not console.is_terminal)
     contents = {
         options.json: as_json(view, judgement, baseline=baseline).encode() + b"\n",
         options.junit: as_junit(view, judgement),
@@ -56,4 +52,12 @@ def gate(options: GateOptions) -> None:
         if path is not None:
             with atomic_file(path) as file:
                 file.write(content)
+    console = make_console()
+    try:
+        for finding in judgement.findings:
+            words = f"{finding.outcome.value.replace('_', ' '):<12} {finding.words}"
+            console.print(words, soft_wrap=not console.is_terminal)
+    except OutputError as error:
+        # The exit code is the judgement, whoever listens.
+        make_console(stderr=True).print(f"warning: {error}", soft_wrap=True)
     raise typer.Exit(EXIT_CODES[judgement.outcome])

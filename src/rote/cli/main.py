@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 from rote.cli.audit import audit
-from rote.cli.console import make_console
+from rote.cli.console import make_console, standard_streams
 from rote.cli.demo import demo
 from rote.cli.endings import end_with
 from rote.cli.export import export
@@ -114,11 +114,13 @@ LIST_FLAGS = {
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command and exit. `rote.cli.entry` is the entry point of the console script."""
     given = spread_lists(list(sys.argv[1:] if arguments is None else arguments))
-    console = make_console(stderr=True)
-    with stopping_signals() as asked, warnings.catch_warnings():
+    with standard_streams(), stopping_signals() as asked, warnings.catch_warnings():
+        console = make_console(stderr=True)
         warnings.showwarning = lambda message, *_, **__: console.print(f"warning: {message}", soft_wrap=True)
         try:
-            sys.exit(app(args=given or ["--help"], standalone_mode=False) or 0)
+            code = app(args=given or ["--help"], standalone_mode=False) or 0
+            sys.stdout.flush()
+            sys.exit(code)
         except Exception as error:
             if asked.number is not None:
                 # What somebody made of the interruption is no news.

@@ -31,12 +31,16 @@ class ReportOptions(Settled):
 @command(ReportOptions)
 def report(options: ReportOptions) -> None:
     """Write a self-contained page of one run or several, with its figures (SVG, PNG) and tables (CSV)."""
+    from rote.store.atomic import refuse_link
+
     runs, out = options.runs, options.out
     if out is None and len(runs) > 1:
         raise ConfigError(
             f"{len(runs)} runs were given, so their report belongs to none of them; say where with --out."
         )
     asked = Asked(threshold=options.threshold)
+    if out is None:
+        refuse_link(runs[0] / "report")
     written = write_report(runs, out if out is not None else runs[0] / "report", asked)
     console = make_console()
     console.print(Text(str(written.page), style="bold"), soft_wrap=True)
@@ -51,6 +55,7 @@ def write_report(runs: tuple[Path, ...], out: Path, asked: Asked = NOTHING_FURTH
     from rote.cli.kinds import by_kind, section_of
     from rote.report.content import Link
     from rote.report.content_page import write_page
+    from rote.store.atomic import make_folder
 
     if not runs:
         raise ConfigError("No run was given; name at least one folder that was --out of a run.")
@@ -66,6 +71,7 @@ def write_report(runs: tuple[Path, ...], out: Path, asked: Asked = NOTHING_FURTH
     for kind, paths in groups.items():
         content, write = sections[kind].read(paths), sections[kind].write
         if write is not None:
+            make_folder(out / kind, inside=out)
             own = write(paths, out / kind, asked)
             link = Link("The whole report, with its texts", own.page.relative_to(out).as_posix())
             content = replace(content, links=(*content.links, link))

@@ -44,7 +44,8 @@ def _parquet_records(path: Path) -> Iterator[Record]:
     position = 0
     try:
         require_regular(path)
-        with pq.ParquetFile(path) as file:
+        # Absolute: Arrow takes a relative path with a colon for a URI.
+        with pq.ParquetFile(path.absolute()) as file:
             names = file.schema_arrow.names
             if "text" not in names:
                 raise TextError(f"{path} has no column 'text' (it has {', '.join(names)}); rename the text column.")

@@ -23,7 +23,7 @@ from typing import Any
 from rote.errors import RunError, StorageError
 from rote.files import read_bytes
 from rote.models.responder import Answer, Message, Reply, Request, RequestFailed, RequestRejected, Usage
-from rote.store.atomic import sync_folder
+from rote.store.atomic import open_in_place, sync_folder
 from rote.store.hash_chain import BrokenChain, first_hash, linked_line, links, whole_lines
 
 
@@ -68,7 +68,7 @@ class Journal:
         """The journal of the run at `path`, created if there is none, cut to its last whole line."""
         content = whole_lines(_content(path))
         try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+            descriptor = open_in_place(path, os.O_APPEND)
         except OSError as error:
             raise StorageError(f"Cannot write the journal {path}: {error.strerror}; choose another --out.") from error
         try:

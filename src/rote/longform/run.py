@@ -26,7 +26,7 @@ from rote.longform.journal import Journal
 from rote.longform.options import AuditOptions
 from rote.longform.sections import cut_sections
 from rote.models.responder import Responder, RetryPolicy
-from rote.store.atomic import atomic_file, write_json
+from rote.store.atomic import atomic_file, make_folder, write_json
 from rote.store.manifest import build_manifest
 from rote.store.session import RunSession
 
@@ -108,9 +108,7 @@ def run_audit(
     started = time.monotonic()
     run.check()
     budget = Budget(run.prices, run.ceilings)
-    with RunSession.open(
-        run.out, kind="audit", identity=run.identity(), is_private=True, advice=PAID_ANSWERS
-    ) as session:
+    with RunSession.open(run.out, kind="audit", identity=run.identity(), advice=PAID_ANSWERS) as session:
         session.reopen()
         journal = Journal.open(run.out / JOURNAL, session.run_id)
         try:
@@ -134,7 +132,7 @@ def run_audit(
 
 def _write_files(run: AuditRun, result: AuditResult) -> list[Path]:
     """What was found, and the texts it was found in; afterwards these are all files of the audit."""
-    (run.out / "generations").mkdir(exist_ok=True)
+    make_folder(run.out / "generations", inside=run.out)
     texts = {BOOK: run.book.text}
     texts |= {control_name(number): control.text for number, control in enumerate(run.controls)}
     for trial in result.trials:
@@ -144,12 +142,12 @@ def _write_files(run: AuditRun, result: AuditResult) -> list[Path]:
             else:
                 texts[generation_name(trial.number, number)] = section.outcome.generation
     for name, text in texts.items():
-        with atomic_file(run.out / name, is_private=True) as file:
+        with atomic_file(run.out / name) as file:
             file.write(text.encode("utf-8", "backslashreplace"))
     trials = [trial.record() for trial in result.trials]
     controls = [control.record() for control in result.controls]
     findings = {"trials": trials, "spread": spread(trials), "controls": controls}
-    write_json(run.out / FINDINGS, findings, is_private=True)
+    write_json(run.out / FINDINGS, findings)
     return [run.out / name for name in (JOURNAL, FINDINGS, *texts)]
 
 

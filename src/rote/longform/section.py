@@ -38,7 +38,7 @@ from rote.report.figures.style import save_bytes
 from rote.report.html.render import PageFigure
 from rote.report.html.templates import rendered
 from rote.report.words import integer, listed
-from rote.store.atomic import atomic_file
+from rote.store.atomic import atomic_file, make_folder
 
 HTML = Path(__file__).parent / "html"
 README = """This is the exhibit of an audit by rote {version}, run {run_id}.
@@ -76,9 +76,9 @@ def write_exhibit(run: Path, out: Path | None = None) -> ExhibitPaths:
     }
     paths = ExhibitPaths(folder / "index.html", folder / "exhibit.zip", tuple(figures))
     try:
-        (folder / "figures").mkdir(parents=True, exist_ok=True)
+        make_folder(folder / "figures", inside=run if out is None else out)
         for path, content in {**figures, paths.page: page, paths.bundle: _bundle(audit, page)}.items():
-            with atomic_file(path, is_private=True) as file:
+            with atomic_file(path) as file:
                 file.write(content)
     except OSError as error:
         raise StorageError(f"Cannot write the exhibit to {folder}: {error.strerror or error}.") from error
@@ -159,7 +159,10 @@ def write(runs: Sequence[Path], out: Path, asked: Asked) -> Written:
     if len(runs) == 1:
         paths = write_exhibit(runs[0], out)
         return Written(paths.page, (*paths.figures, paths.bundle))
-    exhibits = [write_exhibit(run, out / f"exhibit-{number}") for number, run in enumerate(runs, 1)]
+    folders = [out / f"exhibit-{number}" for number in range(1, len(runs) + 1)]
+    for folder in folders:
+        make_folder(folder, inside=out)
+    exhibits = [write_exhibit(run, folder) for run, folder in zip(runs, folders, strict=True)]
     links = tuple(
         Link(f"The exhibit of {run.name}", paths.page.relative_to(out).as_posix())
         for run, paths in zip(runs, exhibits, strict=True)

@@ -25,7 +25,7 @@ from rote.report.sweeps import sweep_table
 from rote.report.tables import copies_table, documents_table, rates_table
 from rote.report.view import RunView, load_view, told_apart
 from rote.report.without_masses import content_without_masses
-from rote.store.atomic import atomic_file
+from rote.store.atomic import atomic_file, make_folder
 from rote.store.export import inert_text
 
 OWN_FIGURE = re.compile(
@@ -62,6 +62,8 @@ def build_report(run_paths: Sequence[Path], out: Path, *, threshold: str | None 
     comparison = compare_runs(views) if len(views) > 1 else None
     drawings = draw_all(views, comparison)
     try:
+        for name in ("figures", "tables"):
+            make_folder(out / name, inside=out)
         figures, page_figures = write_figures(drawings, out / "figures")
         tables = write_tables(views, comparison, out / "tables")
         page = out / "index.html"
@@ -79,7 +81,6 @@ def build_report(run_paths: Sequence[Path], out: Path, *, threshold: str | None 
 
 def write_figures(drawings: Sequence[Drawing], folder: Path) -> tuple[tuple[Path, ...], list[PageFigure]]:
     """Each drawing as SVG and PNG; the SVG bytes are also handed to the page."""
-    folder.mkdir(parents=True, exist_ok=True)
     for path in folder.iterdir():
         # An earlier report of other runs may have had figures that this one does not; only names of ours go.
         if OWN_FIGURE.fullmatch(path.name):
@@ -103,7 +104,6 @@ def write_tables(views: Sequence[RunView], comparison: Comparison | None, folder
     """rates.csv, documents.csv, copies.csv where copies are known, groups.csv where records have kinds or tags,
     policies.csv of a sweep, posthoc.csv where continuations were judged afterwards, membership.csv of such scores,
     risk.csv of documents of several windows."""
-    folder.mkdir(parents=True, exist_ok=True)
     paired = [] if comparison is None else paired_differences(comparison, views[0].threshold)
     tables: dict[str, pl.DataFrame | None] = {
         "compare": compare_table(paired),

@@ -10,8 +10,12 @@ from rote.report.words import THIN_SPACE
 
 
 def contents_json(contents: Sequence[Content]) -> str:
-    """A list with one entry a run. What is undefined is null."""
-    return json.dumps([_plain(_entry(content)) for content in contents], indent=2, ensure_ascii=False, allow_nan=False)
+    """A list with one entry a run. What is undefined is null.
+
+    All of it is ASCII: standard output may have any encoding, and lead to a terminal that acts on U+0080 to U+009F.
+    """
+    text = json.dumps([_plain(_entry(content)) for content in contents], indent=2, ensure_ascii=True, allow_nan=False)
+    return text.replace("\x7f", "\\u007f")
 
 
 def _entry(content: Content) -> dict[str, Any]:

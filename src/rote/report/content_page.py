@@ -14,7 +14,7 @@ from rote.report.html.glossary import FURTHER, GLOSSARY, Definition
 from rote.report.html.render import PageFigure
 from rote.report.html.templates import rendered
 from rote.report.words import listed
-from rote.store.atomic import atomic_file
+from rote.store.atomic import atomic_file, make_folder
 from rote.store.export import inert_text
 
 ROWS_SHOWN = 200
@@ -73,7 +73,7 @@ def _run_ids(content: Content) -> list[tuple[str, str]]:
 def write_files(files: dict[Path, bytes], out: Path) -> None:
     try:
         for path, content in files.items():
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(path.parent, inside=out)
             with atomic_file(path) as file:
                 file.write(content)
     except OSError as error:

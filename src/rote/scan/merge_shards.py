@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import polars as pl
-import pyarrow.parquet as pq
 
 from rote.corpus.documents import Document
 from rote.errors import RunError
@@ -25,7 +24,7 @@ from rote.store.folder import RunFolder
 from rote.store.identity import differences
 from rote.store.manifest import build_manifest
 from rote.store.merge import ByPlace, Order, stored_ids
-from rote.store.parquet_tables import read_table
+from rote.store.parquet_tables import open_parquet, read_table
 from rote.store.progress import Progress
 from rote.store.read import StoredRun, read_run
 from rote.types import Split, StopReason
@@ -159,7 +158,7 @@ def _rows_with_continuations(run: StoredRun) -> Iterator[tuple[Row, list[Row]]]:
 
 def _rows(files: Sequence[Path]) -> Iterator[Row]:
     for path in files:
-        with pq.ParquetFile(path) as file:
+        with open_parquet(path) as file:
             for batch in file.iter_batches(batch_size=1024):
                 yield from batch.to_pylist()
 

@@ -56,7 +56,9 @@ def stored_so_far(session: RunSession, config: RunConfig) -> Stored:
 
 
 def _audited_in(table: Path) -> int:
-    rows = pl.read_parquet(table, columns=["was_screened", "stop_reason"], glob=False, hive_partitioning=False)
+    rows = pl.read_parquet(
+        table.absolute(), columns=["was_screened", "stop_reason"], glob=False, hive_partitioning=False
+    )
     return rows.filter(pl.col("was_screened") & (pl.col("stop_reason") != "screened")).height
 
 

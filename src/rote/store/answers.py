@@ -24,7 +24,7 @@ from typing import Any, BinaryIO
 
 from rote.errors import DamageError, RunError, StorageError
 from rote.files import require_regular
-from rote.store.atomic import sync_folder
+from rote.store.atomic import open_in_place, sync_folder
 from rote.store.folder import RunFolder
 from rote.store.hash_chain import BrokenChain, Link, first_hash, link_of, linked_line, without_end
 
@@ -127,7 +127,7 @@ class AnswerFile:
     def open(cls, path: Path, run_id: str) -> "AnswerFile":
         """The answers of the run at `path`, created if there are none, cut to the last whole line."""
         try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+            descriptor = open_in_place(path, os.O_APPEND)
         except OSError as error:
             raise _not_written(path, error) from error
         try:
@@ -146,8 +146,10 @@ class AnswerFile:
         return answers
 
     def close(self) -> None:
-        os.fsync(self._descriptor)
-        os.close(self._descriptor)
+        try:
+            os.fsync(self._descriptor)
+        finally:
+            os.close(self._descriptor)
 
     def find(self, key: str) -> bytes | None:
         place = self._places.get(key)

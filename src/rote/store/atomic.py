@@ -1,4 +1,4 @@
-"""Files that are either there and whole, or not there at all, whatever happens while they are written."""
+"""How rote creates files and folders: whole or not at all, for their owner alone, and never through a link."""
 
 import json
 import math
@@ -13,27 +13,26 @@ from typing import Any, BinaryIO
 from rote.errors import StorageError
 
 TEMPORARY = re.compile(r"\.(?P<target>.+)\.(?P<process>\d+)\.rote-tmp", re.DOTALL)
-PRIVATE = 0o600
+OWNER_FILE, OWNER_FOLDER = 0o600, 0o700
+"""Permissions, which no umask widens: files hold texts and answers."""
 
 
 @contextmanager
-def atomic_file(path: Path, *, is_private: bool = False) -> Iterator[BinaryIO]:
+def atomic_file(path: Path) -> Iterator[BinaryIO]:
     """A file to write to. On a clean exit its bytes are on the disk under `path`; otherwise `path` is untouched.
 
-    A link stays a link: what it leads to is replaced. Only a regular file is replaced, and it keeps its permissions.
-    A private file can be read by its owner alone.
+    Its owner alone can read it, whatever the umask and whatever it replaces. Only a regular file is replaced.
     """
     temporary: Path | None = None
     try:
-        target = Path(os.path.realpath(path))
-        mode = PRIVATE if is_private else _mode_of(target)
-        temporary = target.with_name(f".{target.name}.{os.getpid()}.rote-tmp")
-        with _created(temporary, mode) as file:
+        _require_replaceable(path)
+        temporary = path.with_name(f".{path.name}.{os.getpid()}.rote-tmp")
+        with _created(temporary) as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        os.replace(temporary, target)
-        sync_folder(target.parent)
+        os.replace(temporary, path)
+        sync_folder(path.parent)
     except BaseException as error:
         if temporary is not None:
             with suppress(OSError):
@@ -46,24 +45,59 @@ def atomic_file(path: Path, *, is_private: bool = False) -> Iterator[BinaryIO]:
         raise
 
 
-def _mode_of(target: Path) -> int | None:
-    """Permissions of the file to replace; None when there is none. What is no regular file is refused."""
+def _require_replaceable(path: Path) -> None:
+    refuse_link(path)
     try:
-        mode = os.stat(target).st_mode
+        mode = os.lstat(path).st_mode
     except FileNotFoundError:
-        return None
+        return
     if not stat.S_ISREG(mode):
         kind = "a folder" if stat.S_ISDIR(mode) else "a device, pipe or socket"
-        raise StorageError(f"{target} is {kind}, not a file; give the name of a file to write.")
-    return stat.S_IMODE(mode)
+        raise StorageError(f"{path} is {kind}, not a file; give the name of a file to write.")
 
 
-def _created(path: Path, mode: int | None) -> BinaryIO:
-    """A new file for reading and writing, nobody else's to read before its permissions are set."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o666 if mode is None else PRIVATE)
-    if mode is not None:
-        os.fchmod(descriptor, mode)
+def refuse_link(path: Path) -> None:
+    """A link in a folder that came from elsewhere would lead writes to any file of the user."""
+    if path.is_symlink():
+        raise StorageError(f"{path} is a link, and rote writes through none; take it away, or write elsewhere.")
+
+
+def _created(path: Path) -> BinaryIO:
+    """A new file for reading and writing. One that a killed process of the same number left is removed."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+    try:
+        descriptor = os.open(path, flags, OWNER_FILE)
+    except FileExistsError:
+        os.unlink(path)
+        descriptor = os.open(path, flags, OWNER_FILE)
     return os.fdopen(descriptor, "w+b")
+
+
+def open_in_place(path: Path, flags: int = 0) -> int:
+    """A descriptor of the file at `path` for reading and writing; it is created if need be.
+
+    Afterwards its owner alone can read it. A link is an OSError.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | flags, OWNER_FILE)
+    try:
+        if stat.S_IMODE(os.fstat(descriptor).st_mode) & ~OWNER_FILE:
+            os.fchmod(descriptor, OWNER_FILE)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def make_folder(path: Path, *, inside: Path) -> None:
+    """Make `path` and every folder on the way from `inside`, for their owner alone; none of them may be a link.
+
+    `inside` is a folder that the user named: it is made too, and may be a link.
+    """
+    inside.mkdir(OWNER_FOLDER, parents=True, exist_ok=True)
+    for name in path.relative_to(inside).parts:
+        inside /= name
+        refuse_link(inside)
+        inside.mkdir(OWNER_FOLDER, exist_ok=True)
 
 
 def sync_folder(folder: Path) -> None:
@@ -75,9 +109,9 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def write_json(path: Path, value: Mapping[str, Any], *, is_private: bool = False) -> None:
+def write_json(path: Path, value: Mapping[str, Any]) -> None:
     """Write `value` atomically as JSON, keys in their own order, non-finite numbers as in `plain_json`."""
-    with atomic_file(path, is_private=is_private) as file:
+    with atomic_file(path) as file:
         file.write(json_bytes(value))
 
 

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from rote.errors import ConfigError, RunError
 from rote.store.atomic import atomic_file, plain_json
+from rote.store.parquet_tables import open_parquet
 from rote.store.read import StoredRun, read_run
 from rote.types import ExportFormat, ExportTable
 
@@ -58,7 +58,8 @@ def export_run(
     rows = 0
     with atomic_file(target) as file:
         if format == "csv":
-            file.write((",".join(pq.read_schema(files[0]).names) + "\n").encode())
+            with open_parquet(files[0]) as first:
+                file.write((",".join(first.schema_arrow.names) + "\n").encode())
         for batch in _batches(files):
             lines = (_csv_line(row, inert=inert) if format == "csv" else _json_line(row) for row in batch)
             file.write("".join(lines).encode())
@@ -77,7 +78,7 @@ def _files(run: StoredRun, table: ExportTable) -> tuple[Path, ...]:
 def _batches(files: tuple[Path, ...]) -> Iterator[list[dict[str, Any]]]:
     for path in files:
         try:
-            with pq.ParquetFile(path) as file:
+            with open_parquet(path) as file:
                 for batch in file.iter_batches(batch_size=ROWS_PER_BATCH):
                     yield batch.to_pylist()
         except FileNotFoundError as error:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rote.errors import RunError
-from rote.store.atomic import TEMPORARY, sync_folder
+from rote.store.atomic import TEMPORARY, make_folder, refuse_link, sync_folder
 from rote.store.identity import read_identity
 
 PART_NAME = re.compile(r"(part|continuations)-(?P<number>\d{6,})\.parquet")
@@ -56,6 +56,8 @@ class RunFolder:
     answers = _File("answers.jsonl")
     """What a server was asked and answered, in the run of a served model."""
     parts = _File("parts")
+    part_list = _File("parts.json")
+    """Which parts an unfinished run has."""
     blocks = _File("blocks")
 
     @property
@@ -81,8 +83,9 @@ class RunFolder:
     def create(self) -> None:
         """Make the folder, or raise a RunError when it is a file, cannot be made, or holds something foreign."""
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
+            make_folder(self.path, inside=self.path)
             self.refuse_foreign()
+            self.refuse_links()
         except OSError as error:
             raise RunError(
                 f"Cannot use {self.path} as a run folder: {error.strerror}; choose another with --out."
@@ -100,12 +103,32 @@ class RunFolder:
                 "choose another folder with --out."
             )
 
+    def refuse_links(self) -> None:
+        """What is written to or removed from a run folder is inside of it, also when it came from somebody else."""
+        for folder, below, names in os.walk(self.path):
+            for path in (Path(folder, name) for name in (*below, *names)):
+                refuse_link(path)
+
+    @property
+    def has_lost_its_manifest(self) -> bool:
+        """Parts are removed after the manifest was written: finished tables without either had one."""
+        return self.results.exists() and not self.parts.exists() and not self.manifest.exists()
+
+    def lost_manifest(self) -> RunError:
+        return RunError(
+            f"{self.path} holds the tables of a finished run, but its manifest.json is missing, and nothing else says "
+            "whether they are as they were written. Restore manifest.json from a copy, choose another folder with "
+            "--out, or start over with --fresh."
+        )
+
     def clear(self) -> None:
         """Remove what rote wrote, but for the lock and the identity; files of others stay.
 
         The manifest goes first and results before continuations, so that a crash leaves a smaller run, never a
         wrong one.
         """
+        # An unfinished run, should this be interrupted: not one that lost its manifest.
+        make_folder(self.parts, inside=self.path)
         self.manifest.unlink(missing_ok=True)
         sync_folder(self.path)
         for path in (*self.tables, *self._report_files(), *(self.path / name for name in EXPORT_NAMES)):
@@ -117,6 +140,7 @@ class RunFolder:
 
     def remove_work(self) -> None:
         """Remove parts, blocks and temporary files: what only an unfinished run needs."""
+        self.part_list.unlink(missing_ok=True)
         for number in self.part_numbers():
             self.remove_part(number)
         for path in self.block_files():

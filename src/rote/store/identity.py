@@ -31,9 +31,9 @@ class RunIdentity(NamedTuple):
         return cls(kind, uuid.uuid4().hex, dict(values))
 
 
-def write_identity(path: Path, identity: RunIdentity, *, is_private: bool = False) -> None:
+def write_identity(path: Path, identity: RunIdentity) -> None:
     content = {FORMAT_KEY: FORMAT, "kind": identity.kind, "run_id": identity.run_id, "identity": identity.values}
-    write_sealed_json(path, content, is_private=is_private)
+    write_sealed_json(path, content)
 
 
 def read_identity(path: Path) -> RunIdentity | None:
@@ -58,7 +58,8 @@ def _refuse_other_format(path: Path) -> None:
         raise RunError(f"{path.parent} holds no rote run (its {path.name} is something else); choose another folder.")
     if stored[FORMAT_KEY] != FORMAT:
         raise RunError(
-            f"{path.parent} was made by a rote with another run format ({stored[FORMAT_KEY]}, here {FORMAT}); "
+            f"{path.parent} was made by a rote with another run format ({stored[FORMAT_KEY]}, here {FORMAT}; "
+            f"see {path.name}); "
             "read it with that rote, or measure again into another folder with --out."
         )
 

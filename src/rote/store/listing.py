@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from rote.errors import RunError
 from rote.store.folder import RunFolder
 from rote.store.identity import read_identity
 from rote.store.manifest import read_manifest
+from rote.store.parquet_tables import stored_rows
 
 UNKNOWN = "–"
 HASH_SHOWN = 8
@@ -53,6 +53,8 @@ def _listed(path: Path, place: Path) -> ListedRun:
     folder, name = RunFolder(path), path.relative_to(place).as_posix()
     try:
         identity, manifest = read_identity(folder.identity), read_manifest(folder.manifest)
+        if manifest is None and folder.has_lost_its_manifest:
+            raise folder.lost_manifest()
     except RunError as error:
         return ListedRun(name, UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN, "unreadable", None, str(error))
     assert identity is not None
@@ -91,6 +93,6 @@ def _text(known: Mapping[str, Any]) -> str:
 def _rows(folder: RunFolder) -> int | None:
     files = [folder.results] if folder.results.exists() else [folder.part(n).results for n in folder.part_numbers()]
     try:
-        return sum(pq.read_metadata(file).num_rows for file in files if file.exists()) if files else None
+        return sum(stored_rows(file) for file in files if file.exists()) if files else None
     except (OSError, pa.ArrowException):
         return None

@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from rote.errors import RunError
+from rote.store.atomic import open_in_place
 
 
 class RunLock:
@@ -20,7 +21,7 @@ class RunLock:
     def acquire(cls, path: Path) -> "RunLock":
         """Take the lock on `path` or raise a RunError that names the process that has it."""
         try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+            descriptor = open_in_place(path)
         except OSError as error:
             raise RunError(
                 f"Cannot write into {path.parent}: {error.strerror}; choose another folder with --out."

@@ -63,16 +63,14 @@ def versions() -> dict[str, str]:
     return found
 
 
-def write_manifest(
-    path: Path, content: Mapping[str, Any], identity: RunIdentity, files: Iterable[Path], *, is_private: bool = False
-) -> None:
+def write_manifest(path: Path, content: Mapping[str, Any], identity: RunIdentity, files: Iterable[Path]) -> None:
     """Write atomically, with `files` (inside the manifest's folder) bound by size and hash."""
     bound = {
         file.relative_to(path.parent).as_posix(): {"bytes": file.stat().st_size, "sha256": hash_file(file)}
         for file in files
     }
     head = {FORMAT_KEY: FORMAT, "kind": identity.kind, "run_id": identity.run_id}
-    write_sealed_json(path, {**head, **content, "files": bound}, is_private=is_private)
+    write_sealed_json(path, {**head, **content, "files": bound})
 
 
 def read_manifest(path: Path) -> dict[str, Any] | None:

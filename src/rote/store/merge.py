@@ -7,12 +7,11 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from rote.errors import DamageError, RunError
 from rote.store.atomic import atomic_file
-from rote.store.parquet_tables import parquet_writer, read_table
+from rote.store.parquet_tables import open_parquet, parquet_writer, read_table, stored_rows
 
 ROWS_PER_CHUNK = 32_768
 MOST_CHARACTERS = 1 << 40
@@ -36,7 +35,7 @@ class ByPlace:
 
     def places(self, path: Path) -> NDArray[np.int64]:
         """The place of every window of a part among all that documents could have."""
-        with pq.ParquetFile(path) as file:
+        with open_parquet(path) as file:
             table = file.read(columns=["document", "char_start"])
         # A part is of few documents, a run perhaps of a million.
         documents = table.column("document").combine_chunks().dictionary_encode()
@@ -114,7 +113,7 @@ def merge_parts(
     plan: MergePlan, parts: Sequence[Path], target: Path, *, schema: pa.Schema, rows_per_chunk: int = ROWS_PER_CHUNK
 ) -> int:
     """Write the rows of `parts` to `target`, windows in the plan's order, `rank` rising inside one; count them."""
-    total = sum(pq.read_metadata(path).num_rows for path in parts)
+    total = sum(stored_rows(path) for path in parts)
     # A window may have many continuations: bound the rows of a chunk, not its windows.
     windows_per_chunk = max(1, rows_per_chunk * plan.windows // max(total, plan.windows, 1))
     sort_keys = [("position", "ascending")] + [("rank", "ascending")] * ("rank" in schema.names)
@@ -147,7 +146,7 @@ def _read(path: Path) -> pa.Table:
 
 def stored_ids(path: Path) -> pa.Array:
     """The window ids of a table, in its order."""
-    with pq.ParquetFile(path) as file:
+    with open_parquet(path) as file:
         column = file.read(columns=["window_id"]).column("window_id")
     return pa.concat_arrays([pa.array([], type=pa.string()), *column.chunks])
 

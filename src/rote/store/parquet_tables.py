@@ -67,6 +67,17 @@ def open_table(path: Path, *, run_id: str | None = None) -> pq.ParquetFile:
         return _checked(io.BytesIO(read_bytes(path)), path, run_id)
 
 
+def open_parquet(path: Path) -> pq.ParquetFile:
+    """The file at `path`, as it is. Absolute: Arrow takes a relative path with a colon for a URI."""
+    return pq.ParquetFile(path.absolute())
+
+
+def stored_rows(path: Path) -> int:
+    """The number of rows at `path`, by its footer."""
+    with open_parquet(path) as file:
+        return int(file.metadata.num_rows)
+
+
 @contextmanager
 def _readable(path: Path) -> Iterator[None]:
     try:

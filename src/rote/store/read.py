@@ -11,7 +11,10 @@ from typing import Any
 import polars as pl
 
 from rote.errors import RunError
-from rote.store.verify import keeps_continuations, verify_run
+from rote.store.columns import COST_COLUMNS, WINDOW_COLUMNS
+from rote.store.parquet_tables import open_parquet
+from rote.store.schema import arrow_schema
+from rote.store.verify import verify_run
 
 
 @dataclass(frozen=True)
@@ -55,10 +58,9 @@ class StoredRun:
 
 def read_run(path: str | Path) -> StoredRun:
     """The run at `path`. Of an unfinished one, the windows that are finished; RunError when it is no run with rows."""
-    folder, identity, manifest, parts, _ = verify_run(path)
-    has_second = keeps_continuations(folder)
+    folder, identity, manifest, parts, keeps_continuations, _ = verify_run(path)
     results = [part.results for part in parts]
-    continuations = [part.continuations for part in parts] if has_second else None
+    continuations = [part.continuations for part in parts] if keeps_continuations else None
     has_texts = folder.texts.exists()
     if manifest is not None:
         listed = manifest["files"]
@@ -67,6 +69,8 @@ def read_run(path: str | Path) -> StoredRun:
         has_texts = folder.texts.name in listed
     if not results:
         raise RunError(_without_rows(path, identity.kind, is_complete=manifest is not None))
+    for file in results:
+        _require_kinds(file)
     return StoredRun(
         path=folder.path,
         kind=identity.kind,
@@ -77,6 +81,17 @@ def read_run(path: str | Path) -> StoredRun:
         continuation_files=None if continuations is None else tuple(continuations),
         texts_file=folder.texts if has_texts else None,
     )
+
+
+def _require_kinds(file: Path) -> None:
+    """The columns that every kind of run may have hold what they are declared to: sums over them are numbers."""
+    kinds = arrow_schema((*WINDOW_COLUMNS, *COST_COLUMNS))
+    with open_parquet(file) as table:
+        stored = table.schema_arrow
+    for name in set(kinds.names) & set(stored.names):
+        found, declared = stored.field(name).type, kinds.field(name).type
+        if found != declared:
+            raise RunError(f"{file} was not written by rote: its column {name} holds {found}, not {declared}.")
 
 
 def _without_rows(path: str | Path, kind: str, *, is_complete: bool) -> str:
@@ -93,5 +108,5 @@ def _collected(frame: pl.LazyFrame) -> pl.DataFrame:
 
 
 def _scan(files: tuple[Path, ...]) -> pl.LazyFrame:
-    # glob=False: a folder name may hold brackets or stars.
-    return pl.scan_parquet(list(files), glob=False, hive_partitioning=False)
+    # glob=False: a folder name may hold brackets or stars. Absolute: one with a colon is taken for a URI.
+    return pl.scan_parquet([file.absolute() for file in files], glob=False, hive_partitioning=False)

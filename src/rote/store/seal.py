@@ -54,9 +54,9 @@ def hash_file(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def write_sealed_json(path: Path, value: Mapping[str, Any], *, is_private: bool = False) -> None:
+def write_sealed_json(path: Path, value: Mapping[str, Any]) -> None:
     """Write atomically, the seal as the last entry."""
-    with atomic_file(path, is_private=is_private) as file:
+    with atomic_file(path) as file:
         file.write(json_bytes({**value, SEAL_KEY: OPEN_SEAL}))
         seal(file)
 

@@ -15,10 +15,8 @@ from types import TracebackType
 from typing import Any, Self
 from weakref import WeakSet
 
-import pyarrow.parquet as pq
-
 from rote.errors import DamageError, RunError, StorageError
-from rote.store.atomic import sync_folder
+from rote.store.atomic import make_folder, sync_folder
 from rote.store.columns import Schema
 from rote.store.folder import RunFolder
 from rote.store.id_set import IdSet
@@ -26,7 +24,7 @@ from rote.store.identity import RunIdentity, read_identity, require_same_identit
 from rote.store.lock import RunLock
 from rote.store.manifest import check_files, read_manifest, write_manifest
 from rote.store.merge import Order, stored_ids
-from rote.store.parquet_tables import check_table, read_table, write_table
+from rote.store.parquet_tables import check_table, open_parquet, read_table, write_table
 from rote.store.parts import Parts, Row
 from rote.store.signals import held_back
 from rote.store.texts import Text, write_texts
@@ -51,11 +49,9 @@ class RunSession:
         part_rows: int,
         part_seconds: float,
         clock: Callable[[], float],
-        is_private: bool,
     ) -> None:
         self._folder, self._lock = folder, lock
         self._part_rows, self._part_seconds, self._clock = part_rows, part_seconds, clock
-        self._is_private = is_private
         self._identity: RunIdentity
         self._parts: Parts | None = None
         self._schema: Schema | None = None
@@ -80,7 +76,6 @@ class RunSession:
         part_rows: int = PART_ROWS,
         part_seconds: float = PART_SECONDS,
         clock: Callable[[], float] = time.monotonic,
-        is_private: bool = False,
         stride: int | None = None,
         advice: str = CHOOSE_ANOTHER,
     ) -> Self:
@@ -89,13 +84,13 @@ class RunSession:
         With `schema` it has rows, with `continuations` a second table of rows that belong to windows. Rows are
         written when there are `part_rows` of them (more in a long run), and with the first one that comes
         `part_seconds` after the last part. `fresh` starts over: it removes the files rote wrote there, never those of
-        others. A private run can be read by its owner alone. With a `stride`, windows are `<document>@<char_start>`:
+        others. With a `stride`, windows are `<document>@<char_start>`:
         so far apart, finished ones are held in few bytes. `advice` ends the sentence that refuses another identity.
         """
         folder = RunFolder(Path(path))
         folder.create()
         lock = RunLock.acquire(folder.lock)
-        session = cls(folder, lock, part_rows=part_rows, part_seconds=part_seconds, clock=clock, is_private=is_private)
+        session = cls(folder, lock, part_rows=part_rows, part_seconds=part_seconds, clock=clock)
         try:
             session._claim(RunIdentity.new(kind, identity), fresh=fresh, advice=advice)
             if schema is not None:
@@ -173,7 +168,7 @@ class RunSession:
 
     def write_block(self, name: str, rows: Iterable[Row], schema: Schema) -> None:
         """Keep intermediate rows until the run is complete; afterwards `read_block` gives them."""
-        self._folder.blocks.mkdir(exist_ok=True)
+        make_folder(self._folder.blocks, inside=self.path)
         write_table(self._folder.block(name), rows, schema, run_id=self.run_id)
 
     def read_block(self, name: str) -> list[dict[str, Any]] | None:
@@ -221,7 +216,7 @@ class RunSession:
         if self._parts is not None:
             bound += self._parts.merge(order)
         try:
-            write_manifest(self._folder.manifest, manifest, self._identity, bound, is_private=self._is_private)
+            write_manifest(self._folder.manifest, manifest, self._identity, bound)
         except OSError as error:
             raise StorageError(f"Cannot complete {self.path}: {error.strerror or error}; run it again.") from error
         self.is_complete = True
@@ -266,7 +261,7 @@ class RunSession:
         self._identity = now if stored is None or fresh else stored
         folder.remove_temporaries()
         if self._identity is now:
-            write_identity(folder.identity, now, is_private=self._is_private)
+            write_identity(folder.identity, now)
         manifest = read_manifest(folder.manifest)
         if manifest is not None:
             check_files(folder.manifest, manifest, self._identity, known=folder.tables)
@@ -277,16 +272,20 @@ class RunSession:
         self._schema = schema
         self._parts = Parts(self._folder, self.run_id, schema, continuations, stride=stride)
         if self.is_complete:
-            with pq.ParquetFile(self._folder.results) as file:
+            with open_parquet(self._folder.results) as file:
                 self._parts.finished.add_keys(self._parts.keys_of(file))
             return
+        if self._folder.has_lost_its_manifest:
+            raise self._folder.lost_manifest()
         self._parts.take_over()
         with suppress(FileNotFoundError):
             rows = read_table(self._folder.alternates, run_id=self.run_id).to_pylist()
             self._alternates = {row["window_id"]: row for row in rows}
         if self._parts.dropped:
             names = ", ".join(self._parts.dropped)
-            warnings.warn(f"{self.path}: {names} was damaged; its windows are measured again.", stacklevel=4)
+            warnings.warn(
+                f"{self.path}: {names} was damaged or is missing; its windows are measured again.", stacklevel=4
+            )
 
     def _require_new(self, window_id: str) -> None:
         if window_id in self.finished or window_id in self._pending_ids:

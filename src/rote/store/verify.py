@@ -10,6 +10,10 @@ from rote.store.folder import Part, RunFolder
 from rote.store.identity import RunIdentity, read_identity
 from rote.store.manifest import check_files, read_manifest
 from rote.store.parquet_tables import check_table
+from rote.store.parts import read_part_list
+from rote.store.seal import damaged
+
+RESUME = "run the same command again to measure its windows anew"
 
 
 class Verified(NamedTuple):
@@ -20,6 +24,8 @@ class Verified(NamedTuple):
     manifest: dict[str, Any] | None
     parts: tuple[Part, ...]
     """Of an unfinished run: the parts that count."""
+    keeps_continuations: bool
+    """Of an unfinished run: whether its parts have continuations."""
     checked: tuple[str, ...]
     """One line a file: its name and what it is known by."""
 
@@ -37,29 +43,46 @@ def verify_run(path: str | Path) -> Verified:
         check_files(folder.manifest, manifest, identity, known=folder.tables)
         files = manifest["files"].items()
         listed = (f"{name}: {bound['bytes']:,} bytes, sha256 {bound['sha256']}" for name, bound in files)
-        return Verified(folder, identity, manifest, (), ("manifest.json: sealed", *listed))
+        return Verified(folder, identity, manifest, (), False, ("manifest.json: sealed", *listed))
     try:
-        parts = tuple(part for part in map(folder.part, folder.part_numbers()) if _counts(folder, part))
-        lines = ("identity.json: sealed", *_check_tables(folder, identity, parts))
-    except FileNotFoundError as error:
+        unfinished = _verify_unfinished(folder, identity)
+    except (FileNotFoundError, RunError) as error:
+        # Parts go when a run is completed: some may have been gone before they were read.
+        if folder.manifest.exists():
+            return verify_run(path)
+        if isinstance(error, RunError):
+            raise
         raise RunError(f"{path} was completed while it was read; read it again.") from error
-    # Parts go when a run is completed: some may have been gone before they were listed.
-    return verify_run(path) if folder.manifest.exists() else Verified(folder, identity, None, parts, lines)
+    return verify_run(path) if folder.manifest.exists() else unfinished
 
 
-def keeps_continuations(folder: RunFolder) -> bool:
-    """Whether an unfinished run does: its part 0, written when it starts, says so by its files."""
-    return folder.part(0).continuations.exists()
+def _verify_unfinished(folder: RunFolder, identity: RunIdentity) -> Verified:
+    if folder.has_lost_its_manifest:
+        raise folder.lost_manifest()
+    # Before the parts are looked for: those that are written meanwhile are not in it.
+    listed = read_part_list(folder.part_list, run_id=identity.run_id)
+    numbers = folder.part_numbers()
+    if listed is None and any(numbers):
+        raise damaged(folder.part_list, "it is missing")
+    keeps = folder.part(0).continuations.exists() if listed is None else listed.keeps_continuations
+    parts = tuple(part for part in map(folder.part, numbers) if all(file.exists() for file in _files(part, keeps)))
+    whole = {part.number for part in parts}
+    for number in () if listed is None else listed.numbers:
+        if number not in whole:
+            missing = next(file for file in _files(folder.part(number), keeps) if not file.exists())
+            raise damaged(missing, "it is missing", advice=RESUME)
+    tables = [file for part in parts for file in _files(part, keeps)]
+    sealed = [folder.identity] if listed is None else [folder.identity, folder.part_list]
+    lines = (*(f"{file.name}: sealed" for file in sealed), *_check_tables(folder, identity, tables))
+    return Verified(folder, identity, None, parts, keeps, lines)
 
 
-def _counts(folder: RunFolder, part: Part) -> bool:
-    """A part that is being written has its continuations only, and none of its windows counts yet."""
-    return part.results.exists() and (part.continuations.exists() or not keeps_continuations(folder))
+def _files(part: Part, keeps_continuations: bool) -> tuple[Path, ...]:
+    """A part counts when all of these are there: one that is being written has its continuations only."""
+    return (part.results, part.continuations) if keeps_continuations else (part.results,)
 
 
-def _check_tables(folder: RunFolder, identity: RunIdentity, parts: tuple[Part, ...]) -> Iterator[str]:
-    has_second = keeps_continuations(folder)
-    files = [file for part in parts for file in ((part.results, part.continuations) if has_second else (part.results,))]
+def _check_tables(folder: RunFolder, identity: RunIdentity, files: list[Path]) -> Iterator[str]:
     single = [file for file in (folder.texts, folder.alternates) if file.exists()]
     for file in [*files, *folder.block_files(), *single]:
         rows = check_table(file, run_id=identity.run_id)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rote.errors import RunError
+from rote.store.atomic import make_folder
 from rote.store.manifest import build_manifest, read_manifest
 from rote.store.parts import Row
 from rote.store.seal import hash_file
@@ -72,6 +73,7 @@ def run_study(
     ) as session:
         if session.is_complete:
             return StudyResult(session.path, was_complete=True, measured=0)
+        make_folder(out / "cells", inside=out)
         finished, sampled = session.finished_ids(), []
         base = () if sample_windows is None else base_cells(plan.axes, plan.cells)
         for number, cell in enumerate(plan.cells, start=1):
@@ -155,6 +157,7 @@ def _sample(plan: Plan, cell: Cell, out: Path, sample_windows: SampleWindows, te
     """The manifest of a cell's sampled windows, which are sampled unless they were before."""
     run = _manifest(cell_folder(out, cell) / "manifest.json")["run_id"]
     folder, identity = sampled_folder(out, cell), {"run": run, "sampling": dict(plan.sampling)}
+    make_folder(folder.parent, inside=out)
     with RunSession.open(folder, kind=SAMPLED_KIND, identity=identity, schema=SAMPLED_COLUMNS, fresh=fresh) as session:
         if not session.is_complete:
             tell(f"sampling windows of {cell.name}")
