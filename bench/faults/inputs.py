@@ -1,6 +1,6 @@
 """A campaign against bad input: readers, options, configuration files and model folders, drawn to break them.
 
-    python bench/faults/inputs.py [--cases 2400] [--seed 0] [--areas readers,gguf,…] [--name faults_inputs]
+    python bench/faults/inputs.py [--cases 2400] [--seed 0] [--areas readers,model_folders,…] [--name faults_inputs]
 
 Each case runs in this process, through the command's own entry point where a command can be run without a model.
 Counted are cases that ended in an exception that is no sentence of ours, or with exit code 70 (traceback); that took
@@ -30,7 +30,6 @@ sys.path[:0] = [str(HERE.parent), str(HERE.parent.parent), str(HERE.parent.paren
 import environment  # noqa: E402, I001
 import input_arrays  # noqa: E402
 import input_files  # noqa: E402
-import input_gguf  # noqa: E402
 import input_models  # noqa: E402
 import input_options  # noqa: E402
 import input_products  # noqa: E402
@@ -59,10 +58,9 @@ AREAS: dict[str, Callable[["Case"], None]] = {
     "endpoints": input_products.name_endpoints,
     "adapters": input_products.load_adapters,
     "challenges": input_products.export_guesses,
-    "gguf": input_gguf.load_file,
 }
 
-EXTRAS = {"datasets": "datasets", "adapters": "peft", "gguf": "llama_cpp"}
+EXTRAS = {"datasets": "datasets", "adapters": "peft"}
 """Areas that need a package which is not always there."""
 INSTALLED = tuple(area for area in AREAS if area not in EXTRAS or find_spec(EXTRAS[area]) is not None)
 

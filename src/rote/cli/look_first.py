@@ -6,7 +6,7 @@ from collections.abc import Sequence
 def look_first(*, model: str, texts: Sequence[str] = ()) -> None:
     """Refuse texts and model folders that are not there or are no plain files. Reads no text and no weights."""
     from rote.corpus.sources import find_files
-    from rote.models.model_folder import is_gguf, local_folder, require_gguf
+    from rote.models.model_folder import local_folder
 
     find_files(texts)
-    require_gguf(model) if is_gguf(model) else local_folder(model)
+    local_folder(model)

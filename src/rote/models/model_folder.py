@@ -23,19 +23,6 @@ _LIMITS = {
 """Sizes beyond these are mistakes, and building a model of such a size would not end."""
 
 
-def is_gguf(name: str) -> bool:
-    """Whether a model's name means a .gguf file."""
-    return name.lower().endswith(".gguf")
-
-
-def require_gguf(name: str) -> Path:
-    """The file that the name of a .gguf model means."""
-    path = Path(name).expanduser()
-    if not path.is_file():
-        raise ModelError(f"there is no file {name}. Give a .gguf file, a model folder or a hub id.")
-    return path
-
-
 def local_folder(name: str) -> Path | None:
     """The folder that a model's name means, looked at; None when it is a hub id."""
     path = os.path.expanduser(name)

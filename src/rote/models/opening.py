@@ -1,4 +1,4 @@
-"""Whatever a user calls a model, as a `LanguageModel`: a name, a file, an object of Hugging Face or of their own."""
+"""Whatever a user calls a model, as a `LanguageModel`: a name, an object of Hugging Face or of their own."""
 
 from pathlib import Path
 from typing import Any
@@ -7,9 +7,7 @@ import torch
 
 from rote.errors import ModelError
 from rote.models.base import LanguageModel
-from rote.models.gguf import GgufModel
 from rote.models.hf import HuggingFaceModel, load
-from rote.models.model_folder import is_gguf
 from rote.models.own import OwnModel
 
 
@@ -22,15 +20,11 @@ def open_model(
     adapter: str | None = None,
     tensor_parallel: int | None = None,
 ) -> LanguageModel:
-    """The model of a folder, a hub id or a .gguf file."""
-    if is_gguf(name):
-        if adapter is not None or tensor_parallel is not None:
-            raise ModelError(f"{name} is a GGUF file; --adapter and --tensor-parallel are for folders and hub ids.")
-        return GgufModel(name, device=device)
+    """The model of a folder or a hub id."""
     if name.startswith("endpoint:"):
         raise ModelError(
             f"{name} is a server, which lists its most likely tokens only; nothing but `rote scan --model {name}` "
-            "measures it, so give a model folder, hub id or .gguf file here."
+            "measures it, so give a model folder or hub id here."
         )
     if name.startswith(("http://", "https://")):
         raise ModelError(f"{name} is an address; if a server answers there, give --model endpoint:{name}.")
@@ -39,7 +33,7 @@ def open_model(
 
 def as_language_model(given: Any, tokenizer: Any = None) -> LanguageModel:
     """`given` as it is where it can be measured already; otherwise opened by its name or wrapped."""
-    if isinstance(given, HuggingFaceModel | OwnModel | GgufModel):
+    if isinstance(given, HuggingFaceModel | OwnModel):
         return given
     if isinstance(given, str | Path):
         return open_model(str(given))

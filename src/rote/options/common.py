@@ -10,7 +10,7 @@ from rote.types import BosRule, DtypeName
 class Common:
     """What is measured, under which policy, on which machine."""
 
-    model: str = option("", "Model folder, hub id or .gguf file.", group="text", default_words="")
+    model: str = option("", "Model folder or hub id.", group="text", default_words="")
     revision: str | None = option(None, "Revision of a hub model.", group="text")
     adapter: str | None = option(
         None, "Folder of a PEFT adapter, merged into the model before anything is measured.", group="text", is_path=True

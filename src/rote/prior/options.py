@@ -19,7 +19,7 @@ AUTO_SPANS = "auto"
 class PriorConfig:
     """What to score (exactly one of text, pairs, run), against which reference corpus, and with which thresholds."""
 
-    model: str = required("Model folder, hub id or .gguf file.", group="text")
+    model: str = required("Model folder or hub id.", group="text")
     prior_text: tuple[str, ...] = required(
         "Reference corpus the prefixes are drawn from: files, folders or globs.", group="text"
     )

@@ -29,8 +29,8 @@ class ScanFields(MembershipOptions):
     model: str = like(
         Common,
         "model",
-        help="Model folder, hub id, .gguf file, or endpoint:URL of a server; checkpoints by commas or as a glob, each "
-        "with a run folder in --out.",
+        help="Model folder, hub id, or endpoint:URL of a server; checkpoints by commas or as a glob, each with a run "
+        "folder in --out.",
     )
     text: tuple[str, ...] = like(Common, "text")
     control: tuple[str, ...] = option((), "Control texts the model cannot have seen, like --text.", group="text")

@@ -56,7 +56,7 @@ class RayExecutor:
         if not config.model or isinstance(model, OwnModel):
             raise ConfigError(
                 f"Ray workers open a model by its name, but {model.name} is an object of this process; "
-                "leave executor='ray' out, or scan a folder, hub id or .gguf file."
+                "leave executor='ray' out, or scan a folder or hub id."
             )
         self._config, self._tell = config, tell
         self._model, self._share = model.identity.told_apart_by, -(-windows // config.workers)
