@@ -4,7 +4,7 @@ BIN := .venv/bin
 
 NUMERIC := tests/distance tests/models tests/search tests/explore tests/scan tests/prior tests/stats tests/test_policy.py
 # Processes that are killed, and machines: what they test is no arithmetic.
-NOT_NUMERIC := $(addprefix --ignore=tests/scan/test_,ray.py ranks.py interruptions.py shards.py)
+NOT_NUMERIC := $(addprefix --ignore=tests/scan/test_,ray.py interruptions.py shards.py)
 
 .PHONY: demo test test-plain-cpu check bench format clean chromium pictures
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from rote.errors import ConfigError, ModelError
+from rote.errors import ModelError
 from rote.models import adapters, hf_weights, model_folder
 from rote.models.hf import load
 from rote.models.hf_identity import hash_weights, quantization_of
@@ -222,14 +222,3 @@ def test_how_weights_were_quantised_is_part_of_what_a_model_is() -> None:
     assert quantization_of(model) is None
     model.config.quantization_config = {"quant_method": "gptq", "bits": 4}
     assert quantization_of(model) == '{"bits": 4, "quant_method": "gptq"}'
-
-
-@pytest.mark.parametrize("is_named", [True, False])
-def test_an_adapter_is_not_merged_into_shards_of_weights(
-    base: Path, adapter: tuple[Path, torch.Tensor], is_named: bool
-) -> None:
-    """Given as --adapter, or as the folder of an adapter that names its base."""
-    folder = str(adapter[0])
-    name, given = (str(base), folder) if is_named else (folder, None)
-    with pytest.raises(ConfigError, match=f"the adapter {folder} cannot be merged into a model over several ranks"):
-        load(name, adapter=given, dtype="float32", device="cpu", tensor_parallel=2)

@@ -84,7 +84,6 @@ CHANGED: dict[str, Any] = {
     "min_k": 0.5,
     "reference_model": "n",
     "adapter": "o",
-    "tensor_parallel": 2,
     "tokenizer": "folder",
     "served_model": "served",
     "dialect": "sglang",
@@ -180,7 +179,7 @@ ASKING = {
 }  # fmt: skip
 BUDGETS = {"max_seconds", "max_evals"}
 WORKERS = {"executor", "workers", "gpus_per_worker", "address"}
-MACHINE = {"compile", "device", "slots", "batch_windows", "part_windows", "self_check", "tensor_parallel"}
+MACHINE = {"compile", "device", "slots", "batch_windows", "part_windows", "self_check"}
 CANNOT_CHANGE_NUMBERS = MACHINE | ASKING | BUDGETS | WORKERS
 KEPT_AS_CONTENT = {"out", "text", "control", "pairs", "model", "reference_model", "tokenizer", "shard", "adapter"}
 """Where the run is kept; texts, models, adapter and tokenizer enter the identity by their hashes, not by their names,

@@ -50,7 +50,6 @@ def test_checkpoints_of_one_name_are_told_apart_by_their_parents() -> None:
     ("options", "words"),
     [
         ({"model": "nowhere/step-*"}, "matches no folder"),
-        ({"model": "a,b", "tensor_parallel": 2}, "one model at a time"),
         ({"model": "../final,./final"}, "cannot be told apart"),
     ],
 )

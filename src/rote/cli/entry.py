@@ -14,11 +14,6 @@ def main() -> None:
     _keep_docstrings()
     _require_address_space()
     fill_standard_descriptors()
-    if int(os.environ.get("RANK") or 0) > 0:
-        # Started by torchrun or by rank 0, to hold a share of rank 0's model.
-        from rote.models.hf_ranks import follow
-
-        return follow()
     with stopping_signals():
         from rote.cli.main import main as run
 

@@ -104,7 +104,7 @@ def _prediction_table(told: "Prediction", options: PlanOptions, size: str) -> Ta
     table.add_column("predicted", justify="right")
     table.add_row("token evaluations", _count(told.token_evals))
     table.add_row("forwards", _count(told.forwards))
-    table.add_row("GPUs that hold one copy (--tensor-parallel)", str(told.gpus_per_model))
+    table.add_row("GPUs that hold one copy", str(told.gpus_per_model))
     table.add_row("copies, each with a share of the windows (--shard)", str(told.copies))
     table.add_row("windows searched at once (slots) per copy", str(told.slots))
     table.add_row("weights per GPU", f"{told.weights_bytes_per_gpu / 2**30:,.1f} GiB")

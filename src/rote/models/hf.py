@@ -133,7 +133,7 @@ class HuggingFaceModel(Tokenizing):
         tokens = max(longest or USUAL_TOKENS, USUAL_TOKENS)
         tokens = tokens if self.max_positions is None else min(tokens, self.max_positions)
         if tokens not in self._probed:
-            self._probe(tokens)
+            self._probed[tokens] = probe_trees(self._head, tokens=tokens)
         fault = self._probed[tokens].why_not(longest)
         if fault is not None and fault not in self._faults:
             self._faults.add(fault)
@@ -144,17 +144,11 @@ class HuggingFaceModel(Tokenizing):
             )
         return fault is None
 
-    def _probe(self, tokens: int) -> None:
-        self._probed[tokens] = probe_trees(self._head, tokens=tokens)
-
     def open_tree(self, slots: int, entries: int, *, longest: int | None = None) -> TreeSession:
-        return self._open(slots, entries, as_tree=self._takes_trees(longest))
-
-    def _open(self, slots: int, entries: int, *, as_tree: bool) -> TreeSession:
-        return (TreeSessionHF if as_tree else RecomputeSession)(self._head, slots, entries)
+        return (TreeSessionHF if self._takes_trees(longest) else RecomputeSession)(self._head, slots, entries)
 
     def tree_bytes_per_entry(self) -> int:
-        """On the device that has most of the layers, for the heads that this process has."""
+        """On the device that has most of the layers."""
         if not self._takes_trees(USUAL_TOKENS):
             return 8
         config = self.model.config.get_text_config()
@@ -164,19 +158,13 @@ class HuggingFaceModel(Tokenizing):
         if getattr(config, "kv_lora_rank", None):
             # Latent attention: keys and values come out of the layer at widths of their own.
             both = config.qk_nope_head_dim + config.qk_rope_head_dim + config.v_head_dim
-        heads = -(-heads // self._shards)
         return int(most_layers_together(self.model) * heads * both * self.dtype.itemsize)
 
     def score_bytes_per_token(self) -> int:
         """Memory that a token of a teacher-forced batch takes: hidden states and a layer's products, thrice each."""
         config = self.model.config.get_text_config()
         inner = getattr(config, "intermediate_size", None) or 4 * config.hidden_size
-        return int(3 * (config.hidden_size + inner // self._shards) * self.dtype.itemsize)
-
-    @property
-    def _shards(self) -> int:
-        """How many processes share every layer."""
-        return getattr(self.model, "_tp_size", None) or 1
+        return int(3 * (config.hidden_size + inner) * self.dtype.itemsize)
 
     @cached_property
     def in_float32(self) -> "HuggingFaceModel":
@@ -200,21 +188,15 @@ def load(
     device: str = "auto",
     needs_tokenizer: bool = True,
     adapter: str | None = None,
-    tensor_parallel: int | None = None,
 ) -> HuggingFaceModel:
     """Load a model folder or hub id. Offline mode (HF_HUB_OFFLINE) is honoured by the library itself."""
-    from rote.models import hf_ranks
-
     wanted = Wanted(name, revision, dtype, device, adapter)
-    ranks = hf_ranks.start_for(wanted, tensor_parallel)
-    weights = load_weights(wanted, ranks)
+    weights = load_weights(wanted)
     tokenizer = _tokenizer(wanted, weights) if needs_tokenizer else None
     commit = getattr(weights.model.config, "_commit_hash", None)
-    known: dict[str, Any] = {"name": name, "revision": revision or commit, "adapter_hash": weights.adapter_hash}
-    if ranks is None:
-        loaded = HuggingFaceModel(weights.model, tokenizer, **known)
-    else:
-        loaded = hf_ranks.RankedModel(weights.model, tokenizer, ranks, **known)
+    loaded = HuggingFaceModel(
+        weights.model, tokenizer, name=name, revision=revision or commit, adapter_hash=weights.adapter_hash
+    )
     if tokenizer is not None:
         check_tokenizer(name, tokenizer, loaded.vocab_size)
     return loaded

@@ -14,7 +14,6 @@ from typing import Any
 import torch
 
 from rote.errors import ModelError
-from rote.models.hf_identity import is_sharded
 
 FEW_TOKENS = 1024
 """Forwards of fewer tokens run plain layers: there the host takes longer than the device."""
@@ -25,8 +24,6 @@ def compile_layers(model: Any, *, backend: str = "inductor") -> None:
     layers = _layers(model)
     if layers is None:
         raise ModelError(f"--compile does not know the layers of {type(model).__name__}. Leave it off.")
-    if is_sharded(model):
-        raise ModelError("--compile on is not for a model over several ranks. Leave it off.")
     torch._dynamo.config.cache_size_limit = max(64, torch._dynamo.config.cache_size_limit)
     for module in model.modules():
         if isinstance(number := getattr(module, "layer_idx", None), int):
@@ -54,8 +51,8 @@ def as_fast_as_can_be(model: Any, tokens: int) -> Iterator[None]:
 
 
 def is_in_one_place(model: Any) -> bool:
-    """Whether one device of one process has all of the model."""
-    return len({weight.device for weight in model.parameters()}) == 1 and not is_sharded(model)
+    """Whether one device has all of the model."""
+    return len({weight.device for weight in model.parameters()}) == 1
 
 
 def most_layers_together(model: Any) -> int:

@@ -14,8 +14,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rote.models.hf_identity import whole
-
 CHUNK_ELEMENTS = {"cpu": 1 << 21, "cuda": 1 << 27}
 """Logits computed at once: small enough for the CPU's cache, large enough to keep a GPU busy."""
 PROBE_IDS = ((3, 1, 4, 1, 5, 9, 2, 6),)
@@ -80,12 +78,11 @@ class Projection:
     """states [rows, width] → [rows, vocab] float32: the weights as they are, their products summed in float32."""
 
     def __init__(self, layer: torch.nn.Linear) -> None:
-        # Of a model over several processes each has all of the head: logits are then made without asking the others.
-        weight = whole(layer.weight)
+        weight = layer.weight.detach()
         self._returns_float32 = returns_float32(weight)
         # Without such a product half-precision weights are widened once: by block at every call takes longer.
         self._weight = weight if self._returns_float32 else weight.float()
-        self._bias = None if layer.bias is None else whole(layer.bias).float()
+        self._bias = None if layer.bias is None else layer.bias.detach().float()
 
     def __call__(self, states: Tensor) -> Tensor:
         weight = self._weight

@@ -9,8 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rote.models.numbers import is_spread
-
 NOT_DECIDING = {"transformers_version", "dtype", "torch_dtype", "quantization_config", "use_cache", "name_or_path"}
 """Settings that change no number, or are a part of the identity by themselves."""
 
@@ -34,12 +32,10 @@ class ModelIdentity:
     settings: str | None = field(default=None, kw_only=True)
     """What decides beside the weights what is computed (heads, rotary angles, norms, special tokens), in JSON; None for
     a model without such settings."""
-    ranks: int = field(default=1, kw_only=True)
-    """Processes that held the model together."""
 
     @property
     def told_apart_by(self) -> dict[str, Any]:
-        """What makes two models the same model, wherever they lie and whoever holds them."""
+        """What makes two models the same model, wherever they lie."""
         known = {name: getattr(self, name) for name in ("weights_hash", "tokenizer_hash", "dtype")}
         further = {"adapter_hash": self.adapter_hash, "quantization": self.quantization}
         if self.settings is not None:
@@ -61,7 +57,6 @@ def identity_of(
         adapter_hash=adapter_hash,
         quantization=quantization_of(model),
         settings=settings_of(model),
-        ranks=getattr(model, "_tp_size", None) or 1,
     )
 
 
@@ -88,28 +83,13 @@ def _deciding(value: Any) -> Any:
     return {name: entry for name, entry in kept.items() if not name.startswith("_")}
 
 
-def is_sharded(model: Any) -> bool:
-    """Whether weights are spread over processes."""
-    return any(map(is_spread, model.parameters()))
-
-
-def whole(tensor: Any) -> Tensor:
-    """A weight as it is on disk. Every process that has a shard of it must ask at the same time."""
-    if not is_spread(tensor):
-        own: Tensor = tensor.detach()
-        return own
-    with torch.inference_mode(False), torch.no_grad():  # sharded tensors cannot be looked at in inference mode
-        together: Tensor = tensor.full_tensor()
-        return together
-
-
 def hash_weights(model: Any) -> str:
     """SHA-256 over names, shapes and bytes of all weights as loaded: equal weights, equal hash, however stored, and
-    however many devices or processes hold them."""
+    however many devices hold them."""
     digest = hashlib.sha256()
     for name, tensor in sorted(model.state_dict(keep_vars=True).items()):
         digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
-        for part in plain_parts(whole(tensor)):
+        for part in plain_parts(tensor.detach()):
             digest.update(part.cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
 

@@ -1,4 +1,4 @@
-"""Weights of a Hugging Face model on their devices: from a folder or hub id, with or without adapter or ranks."""
+"""Weights of a Hugging Face model on their devices: from a folder or hub id, with or without adapter."""
 
 import math
 import os
@@ -7,7 +7,7 @@ import warnings
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -15,9 +15,6 @@ from rote.errors import ModelError
 from rote.models.adapters import adapter_folder, base_of, hash_adapter, merged, refuse_embedded_adapter
 from rote.models.hf_trust import explained, refuse_what_would_run_code
 from rote.models.model_folder import ADAPTER, CONFIG, local_folder, weight_shapes
-
-if TYPE_CHECKING:
-    from rote.models.ranks import Ranks
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 LIBRARIES = {"gptq": "gptqmodel", "awq": "gptqmodel", "quanto": "optimum-quanto"}
@@ -28,7 +25,7 @@ _OWN_CONFIG = "Give a complete folder, with the config.json that belongs to its 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A model as a user names it; everything a process needs to load it."""
+    """A model as a user names it; everything needed to load it."""
 
     name: str
     revision: str | None
@@ -47,8 +44,8 @@ class Weights(NamedTuple):
     adapter_hash: str | None
 
 
-def load_weights(wanted: Wanted, ranks: "Ranks | None" = None) -> Weights:
-    """The model with every weight it needs, its adapter merged; this rank's shard of it where there are several."""
+def load_weights(wanted: Wanted) -> Weights:
+    """The model with every weight it needs, its adapter merged."""
     from transformers.utils import logging
 
     logging.disable_progress_bar()
@@ -60,7 +57,7 @@ def load_weights(wanted: Wanted, ranks: "Ranks | None" = None) -> Weights:
         refuse_what_would_run_code(name, folder)
     added = None if adapter is None else adapter_folder(adapter)
     source = str(folder or name)
-    model = _read(wanted, source, ranks)
+    model = _read(wanted, source)
     if added is None:
         return Weights(model, source, source, None)
     has_tokenizer = (added / "tokenizer_config.json").exists()
@@ -71,27 +68,16 @@ def library_options(wanted: Wanted) -> dict[str, Any]:
     return {"revision": wanted.revision, "trust_remote_code": False}
 
 
-def config_of(wanted: Wanted, source: str | None = None) -> Any:
-    """The settings of a model, without its weights."""
-    from transformers import AutoConfig
-
-    folder = local_folder(wanted.name) if source is None else None
-    try:
-        return AutoConfig.from_pretrained(source or str(folder or wanted.name), **library_options(wanted))
-    except Exception as error:  # whatever libraries make of a damaged folder
-        raise explained(wanted.name, error) from error
-
-
-def _read(wanted: Wanted, source: str, ranks: "Ranks | None") -> Any:
+def _read(wanted: Wanted, source: str) -> Any:
     from transformers import AutoModelForCausalLM
 
-    place = ranks.device if ranks is not None else device_of(wanted.device)
+    place = device_of(wanted.device)
     described = _described(wanted, source)
     if described is not None:
         described.require_room()
     # Or a hub would be asked to convert what is pickled, and the result taken from whoever did so.
     os.environ.setdefault("DISABLE_SAFETENSORS_CONVERSION", "1")
-    placement = _placement(wanted.device, ranks)
+    placement = _placement(wanted.device)
     try:
         model, report = AutoModelForCausalLM.from_pretrained(
             source,
@@ -184,7 +170,13 @@ def _described(wanted: Wanted, source: str) -> _Described | None:
 
 def _missing_library(wanted: Wanted, source: str, error: ImportError) -> ModelError:
     """Quantised weights that need a library of their own, said with its name."""
-    settings = getattr(config_of(wanted, source), "quantization_config", None)
+    from transformers import AutoConfig
+
+    try:
+        config = AutoConfig.from_pretrained(source, **library_options(wanted))
+    except Exception as unread:  # whatever libraries make of a damaged folder
+        return explained(wanted.name, unread)
+    settings = getattr(config, "quantization_config", None)
     method = settings.get("quant_method") if isinstance(settings, dict) else None
     if method is None:
         return explained(wanted.name, error)
@@ -209,12 +201,8 @@ def device_of(device: str) -> torch.device:
     return chosen
 
 
-def _placement(device: str, ranks: "Ranks | None") -> dict[str, Any]:
-    """Shards over ranks; `--device map` lets the library spread a large model over what there is; or one device."""
-    if ranks is not None:
-        from transformers.distributed import DistributedConfig
-
-        return {"distributed_config": DistributedConfig(tp_size=ranks.size)}
+def _placement(device: str) -> dict[str, Any]:
+    """`--device map` lets the library spread a large model over what there is; otherwise one device."""
     if device != "map":
         return {}
     if find_spec("accelerate") is None:

@@ -6,7 +6,6 @@ reads anyway, and are refused there by name; no forward waits for a check.
 """
 
 import math
-import sys
 from collections.abc import Iterable
 from typing import Any
 
@@ -28,19 +27,12 @@ def check_weights(model: Any, name: str) -> None:
     for layer, weight in model.named_parameters():
         if weight.is_meta or not weight.is_floating_point() or not weight.numel():
             continue
-        own = weight.to_local() if is_spread(weight) else weight.detach()  # every process looks at its own
-        extremes = torch.stack(torch.aminmax(own)) if own.numel() else own
+        extremes = torch.stack(torch.aminmax(weight.detach()))
         if not bool(extremes.isfinite().all()):
             raise ModelError(
                 f"{name} has weights that are not numbers (NaN or infinity): {layer} in {_name(weight.dtype)}. "
                 f"{_advice(weight.dtype)}"
             )
-
-
-def is_spread(tensor: Any) -> bool:
-    """Whether processes hold parts of a tensor. Whoever made such a one has imported its kind, which takes long."""
-    kinds = sys.modules.get("torch.distributed.tensor")
-    return kinds is not None and isinstance(tensor, kinds.DTensor)
 
 
 def _name(dtype: torch.dtype) -> str:

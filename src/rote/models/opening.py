@@ -18,7 +18,6 @@ def open_model(
     dtype: str = "auto",
     device: str = "auto",
     adapter: str | None = None,
-    tensor_parallel: int | None = None,
 ) -> LanguageModel:
     """The model of a folder or a hub id."""
     if name.startswith("endpoint:"):
@@ -28,7 +27,7 @@ def open_model(
         )
     if name.startswith(("http://", "https://")):
         raise ModelError(f"{name} is an address; if a server answers there, give --model endpoint:{name}.")
-    return load(name, revision=revision, dtype=dtype, device=device, adapter=adapter, tensor_parallel=tensor_parallel)
+    return load(name, revision=revision, dtype=dtype, device=device, adapter=adapter)
 
 
 def as_language_model(given: Any, tokenizer: Any = None) -> LanguageModel:

@@ -51,10 +51,6 @@ class Common:
         None, "Keep the smallest set of tokens whose mass reaches this (nucleus).", group="policy", above=0, at_most=1
     )
     device: str = option("auto", "auto, cpu, cuda, cuda:N, or map to spread a model over devices.", group="machine")
-    tensor_parallel: int | None = option(
-        None, "Spread every layer over N GPUs of this machine, one process each. Under torchrun: all its processes.",
-        group="machine", at_least=1, default_words="1",
-    )  # fmt: skip
     dtype: DtypeName = option("auto", "Number format of the weights.", group="machine")
     batch_windows: int = option(32, "Windows per teacher-forced pass.", group="machine", at_least=1)
     key_variable: str = option(

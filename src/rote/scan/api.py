@@ -35,7 +35,7 @@ def load_model(model: Any, *, tokenizer: Any = None, **options: Any) -> Language
     """A model to measure: by folder or hub id with its tokenizer, a Hugging Face model in memory with the `tokenizer`
     given, or an object of your own with `vocab_size` and `next_logits` (docs/own-models.md).
 
-    `options` of the first kind: `revision`, `dtype`, `device`, `adapter`, `tensor_parallel`, as for `rote scan`.
+    `options` of the first kind: `revision`, `dtype`, `device`, `adapter`, as for `rote scan`.
     """
     if isinstance(model, str | os.PathLike):
         return open_model(os.fspath(model), **options)

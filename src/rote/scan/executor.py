@@ -95,7 +95,7 @@ def compiles(model: HuggingFaceModel, config: RunConfig, windows: int) -> bool:
     if config.compile != "auto":
         return config.compile == "on"
     operations = 2.0 * (model.identity.parameters or 0) * windows * sum(config.limits)
-    return model.device.type == "cuda" and model.identity.ranks == 1 and operations > LONG_SCAN
+    return model.device.type == "cuda" and operations > LONG_SCAN
 
 
 def without_minimum(config: RunConfig) -> RunConfig:

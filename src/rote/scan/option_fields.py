@@ -174,7 +174,6 @@ class ScanFields(MembershipOptions):
         default_words="no limit",
     )  # fmt: skip
     device: str = like(Common, "device")
-    tensor_parallel: int | None = like(Common, "tensor_parallel")
     dtype: DtypeName = like(Common, "dtype")
     slots: int | None = option(
         None, "Windows searched at once.", group="machine", at_least=1, default_words="by the free memory"

@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # `rote scan --help` reads the fields and does not wait for t
 
 
 NOT_OF_THE_IDENTITY = frozenset({
-    "out", "text", "control", "pairs", "model", "reference_model", "adapter", "device", "tensor_parallel", "slots",
+    "out", "text", "control", "pairs", "model", "reference_model", "adapter", "device", "slots",
     "batch_windows", "part_windows", "self_check", "max_seconds", "max_evals", "compile", "shard", "tokenizer",
     "concurrency", "ask_twice", "key_variable", "attempts", "timeout_seconds", "max_requests", "max_tokens_total",
     "executor", "workers", "gpus_per_worker", "address",
@@ -73,7 +73,7 @@ class RunConfig(ScanFields):
         """What is said about weights means nothing where a server has them."""
         if self.executor == "ray":
             raise ConfigError(f"{self.model} is a server, and asks for no workers; leave --executor ray out.")
-        for name in ("revision", "adapter", "tensor_parallel"):
+        for name in ("revision", "adapter"):
             if (value := getattr(self, name)) is not None:
                 raise ConfigError(
                     f"{name.replace('_', '-')} is {value}, but {self.model} is a server, which has chosen its weights "
@@ -127,7 +127,7 @@ class RunConfig(ScanFields):
     @property
     def loading(self) -> dict[str, Any]:
         """How its model is loaded."""
-        return {name: getattr(self, name) for name in ("revision", "dtype", "device", "adapter", "tensor_parallel")}
+        return {name: getattr(self, name) for name in ("revision", "dtype", "device", "adapter")}
 
     @property
     def is_served(self) -> bool:

@@ -36,7 +36,7 @@ RATES_LISTED = 8
 
 def on_driver(config: RunConfig) -> RunConfig:
     """The options with which the driver opens the model, for its tokenizer and its identity, as workers hold it."""
-    return replace(_on_worker(config), device="cpu", tensor_parallel=None)
+    return replace(_on_worker(config), device="cpu")
 
 
 def _on_worker(config: RunConfig) -> RunConfig:

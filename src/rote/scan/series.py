@@ -16,8 +16,6 @@ def runs_of(config: RunConfig) -> list[RunConfig]:
     models = [config.model] if config.is_served else models_named(config.model)
     if models == [config.model]:
         return [config]
-    if config.tensor_parallel is not None:
-        raise ConfigError("tensor-parallel takes one model at a time; scan the checkpoints one after another.")
     return [
         replace(config, model=model, out=str(Path(config.out) / folder))
         for model, folder in zip(models, _folders(models), strict=True)
