@@ -178,9 +178,9 @@ def merge_folders(case: Any) -> None:
 
 def plan_sizes(case: Any) -> None:
     rng = case.rng
-    arguments = ["--model-size", rng.choice(["7b", "13b", "70b", rng.choice(SIZES)])]
-    flags = ["--gpus", "--gpu-memory", "--windows", "--memorized-share", "--prefix-tokens", "--beam-width", "--dialect"]
-    for flag in rng.sample(flags, k=rng.randrange(3)):
+    arguments: list[str] = []
+    flags = ["--devices", "--pilot", "--mass", "--samples", "--prefix-tokens", "--beam-width", "--dialect"]
+    for flag in rng.sample(flags, k=rng.randrange(4)):
         arguments += [flag, rng.choice(VALUES).replace("\0", "")]
     case.what = repr(arguments)
     case.is_refused = case.command("plan", *arguments) == 2

@@ -1,18 +1,22 @@
-"""`rote plan`: what a measurement costs before it is made. Needs no model."""
+"""`rote plan`: what a measurement costs before it is made; with a model and a text, by a pilot on this device."""
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from rich.table import Table
 
 from rote.cli.console import make_console
 from rote.cli.flags import command
-from rote.options import Settled, like, option
-from rote.scan.option_fields import DialectName
+from rote.cli.look_first import look_first
+from rote.cli.progress import make_progress
+from rote.options import Settled, option
 from rote.scan.options import RunConfig
-from rote.scan.prediction import Prediction
 from rote.stats import planning, served_cost
+
+if TYPE_CHECKING:
+    from rote.scan.pilot import Extrapolation
 
 MISS_CHANCES = (0.005, 0.05, 0.5)
 ERRORS = (0.5, 0.1, 0.01)
@@ -27,91 +31,50 @@ class PlanOptions(Settled):
     samples: tuple[int, ...] = option(
         (3_000, 100_000), "Monte Carlo samples to price; may be repeated.", group="estimates", at_least=1
     )
-    model_size: str | None = option(
-        None, "Predict a scan of a model of this size on GPUs: 7b, 8b, 13b, 34b, 70b or 405b.", group="machine"
+    devices: int = option(1, "Devices that share the windows of the scan.", group="machine", at_least=1)
+    pilot: int = option(
+        300,
+        "Windows that are measured and timed here, where --model and --text are given.",
+        group="machine",
+        at_least=1,
     )
-    gpus: int = option(1, "GPUs of that scan.", group="machine", at_least=1)
-    gpu_memory: float = option(139.0, "Memory of a GPU in GiB.", group="machine", above=0)
-    windows: int = option(27_000, "Windows of that scan; a novel has about 27,000.", group="text", at_least=1)
-    memorized_share: float = option(
-        0.05, "Share of its windows that are memorized and searched to full depth.", group="text",
-        at_least=0, at_most=1,
-    )  # fmt: skip
-    prefix_tokens: int = like(RunConfig, "prefix_tokens")
-    suffix_tokens: int = like(RunConfig, "suffix_tokens")
-    beam_width: int = like(RunConfig, "beam_width")
-    threshold: float = like(RunConfig, "threshold")
     endpoint: bool = option(False, "Also what a served model costs: requests and tokens.", group="endpoint")
-    dialect: DialectName = like(RunConfig, "dialect", help="Kind of server; auto means vllm.")
 
 
-@command(PlanOptions)
-def plan(options: PlanOptions) -> None:
-    """Sample sizes, queries and token evaluations for a measurement; with --model-size, what a scan takes on GPUs."""
-    if options.model_size is not None:
-        print_prediction(options, options.model_size)
-        return
-    prefix, suffix, width = options.prefix_tokens, options.suffix_tokens, options.beam_width
+@command(RunConfig, PlanOptions)
+def plan(config: RunConfig, options: PlanOptions) -> None:
+    """Sample sizes, queries and token evaluations for a measurement. With the options of a scan (--model, --text, …)
+    also its time: a random sample of its windows is measured on this device and scaled up."""
     console = make_console()
     console.print(_samples_table(options.mass))
     console.print(_queries_table(options.mass))
-    console.print(_evals_table(prefix, suffix, width, options.samples))
-    console.print(_limits_table(options.threshold, suffix, width))
+    console.print(_evals_table(config.prefix_tokens, config.suffix_tokens, config.beam_width, options.samples))
+    console.print(_limits_table(config.threshold, config.suffix_tokens, config.beam_width))
     if options.endpoint:
-        console.print(_served_table(options))
+        console.print(_served_table(config))
+    if config.model:
+        look_first(model="" if config.is_served else config.model, texts=(*config.text, *config.control))
+        from rote.scan.pilot import run_pilot
 
-
-def print_prediction(options: PlanOptions, size: str) -> None:
-    """What a scan of a model of this size takes, and on which measurement that rests."""
-    from rote.scan.measured_costs import COSTS, MEASURED_IN, MEASURED_ON
-    from rote.scan.model_shapes import shape_named
-    from rote.scan.prediction import Scan, predict
-
-    scan = Scan(
-        windows=options.windows,
-        memorized_share=options.memorized_share,
-        prefix_tokens=options.prefix_tokens,
-        suffix_tokens=options.suffix_tokens,
-        beam_width=options.beam_width,
-    )
-    memory = int(options.gpu_memory * 2**30)
-    told = predict(scan, shape_named(size), gpus=options.gpus, costs=COSTS, gpu_bytes=memory)
-    console = make_console()
-    console.print(_prediction_table(told, options, size))
-    for words in _rests_on(told, options, f"{MEASURED_IN} ({MEASURED_ON})"):
-        console.print(words, soft_wrap=True)
-
-
-def _rests_on(told: "Prediction", options: PlanOptions, measurement: str) -> Iterator[str]:
-    """What a reader must know of a prediction, in sentences."""
-    from rote.scan.prediction import PLAIN_LAYERS
-
-    yield f"Predicted from {measurement}, bf16, compiled layers."
-    if told.gpus_per_model > 1:
-        yield (
-            "Layers over several GPUs were not measured. They are not compiled, which is assumed to take "
-            f"{PLAIN_LAYERS:g} times as long, as on one GPU at 7B shape; sums over GPUs are assumed to move 300 GB/s."
+        with make_progress() as progress:
+            found = run_pilot(config, pilot_windows=options.pilot, progress=progress)
+        console.print(_extrapolation_table(found, options.devices))
+        console.print(
+            f"Extrapolated from {found.pilot_windows:,} random windows, measured in {found.pilot_seconds:.1f} s on "
+            f"{found.device} after a warm-up; loading and compiling are not counted.",
+            soft_wrap=True,
         )
-    if left := options.gpus - told.gpus_per_model * told.copies:
-        yield f"{left} of the {options.gpus} GPUs {'is' if left == 1 else 'are'} not used."
 
 
-def _prediction_table(told: "Prediction", options: PlanOptions, size: str) -> Table:
-    share, gpus = f"{options.memorized_share:.0%}", f"{options.gpus} GPU{'s' * (options.gpus > 1)}"
-    title = f"A scan of {options.windows:,} windows, {share} memorized, {size} on {gpus}"
-    table = Table(title=title, title_justify="left", box=None)
+def _extrapolation_table(found: "Extrapolation", devices: int) -> Table:
+    of = f"{devices:,} devices" if devices > 1 else "one device"
+    table = Table(title=f"A scan of {found.windows:,} windows on {of}", title_justify="left", box=None)
     table.add_column("what")
-    table.add_column("predicted", justify="right")
-    table.add_row("token evaluations", _count(told.token_evals))
-    table.add_row("forwards", _count(told.forwards))
-    table.add_row("GPUs that hold one copy", str(told.gpus_per_model))
-    table.add_row("copies, each with a share of the windows (--shard)", str(told.copies))
-    table.add_row("windows searched at once (slots) per copy", str(told.slots))
-    table.add_row("weights per GPU", f"{told.weights_bytes_per_gpu / 2**30:,.1f} GiB")
-    table.add_row("slots per GPU, at their peak", f"{told.slots_bytes_per_gpu / 2**30:,.1f} GiB")
-    table.add_row("windows per second", f"{options.windows / told.seconds:,.1f}")
-    table.add_row("hours, loading not counted", f"{told.seconds / 3600:,.2f}")
-    table.add_row("GPU hours", f"{told.gpu_hours:,.2f}")
+    table.add_column(f"extrapolated from {found.pilot_windows:,} windows", justify="right")
+    table.add_row("token evaluations", _count(found.token_evals))
+    table.add_row("windows per second and device", f"{found.windows_per_second:,.3g}")
+    table.add_row("time", str(timedelta(seconds=math.ceil(found.seconds(devices)))))
+    table.add_row("device hours (GPU hours on GPUs)", f"{found.device_seconds / 3600:,.3g}")
     return table
 
 
@@ -178,20 +141,20 @@ def _limits_table(threshold: float, suffix: int, width: int) -> Table:
     return table
 
 
-def _served_table(options: PlanOptions) -> Table:
+def _served_table(config: RunConfig) -> Table:
     from rote.models.endpoint_asking import CHAINS_PER_REQUEST
     from rote.models.endpoint_client import PROMPTS_PER_REQUEST
 
-    dialect = "vllm" if options.dialect == "auto" else options.dialect
+    dialect = "vllm" if config.dialect == "auto" else config.dialect
     costs = served_cost.costs_of(
-        options.prefix_tokens,
-        options.suffix_tokens,
-        beam_width=options.beam_width,
+        config.prefix_tokens,
+        config.suffix_tokens,
+        beam_width=config.beam_width,
         dialect=dialect,
         per_request=PROMPTS_PER_REQUEST,
         chains_per_request=CHAINS_PER_REQUEST,
     )
-    title = f"A window of a served model ({dialect}, {options.prefix_tokens} + {options.suffix_tokens} tokens)"
+    title = f"A window of a served model ({dialect}, {config.prefix_tokens} + {config.suffix_tokens} tokens)"
     table = Table(title=title, title_justify="left", box=None)
     table.add_column("measure")
     for name in ("requests", "prompts", "tokens sent", "computed with a cache"):
