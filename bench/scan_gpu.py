@@ -22,7 +22,7 @@ import scripted
 from rote.models.hf_compile import compile_layers
 from rote.scan.options import RunConfig
 from rote.scan.pipeline import Pipeline
-from rote.scan.screen import with_sample
+from rote.scan.screen import with_audit
 from rote.types import Split, Window
 
 SHAPES = {
@@ -178,7 +178,7 @@ def main() -> None:
         if name not in chosen.only:
             continue
         consume(Pipeline(model, config, decode=str).run(windows(600, share)))  # kernels are compiled once per process
-        results[name] = run(model, with_sample(config, count), count, share)
+        results[name] = run(model, with_audit(config, count), count, share)
         results[name]["share_of_matmul"] = results[name]["token_evals_per_second"] * per_token / peak
         print(json.dumps({name: results[name]}), flush=True)
         torch.cuda.empty_cache()

@@ -19,7 +19,7 @@ from rote.models.hf import HuggingFaceModel, load
 from rote.models.hf_compile import compile_layers
 from rote.scan.options import RunConfig
 from rote.scan.pipeline import Pipeline
-from rote.scan.screen import with_sample
+from rote.scan.screen import with_audit
 from rote.types import Split, Window
 
 
@@ -56,7 +56,7 @@ def main() -> None:
     name = Path(chosen.model).name
     results: dict[str, Any] = {"model": name, "dtype": chosen.dtype, "texts": [path.name for path in chosen.text]}
     configs = {
-        "default": with_sample(RunConfig(keep=3), len(windows)),
+        "default": with_audit(RunConfig(keep=3), len(windows)),
         "verbatim": RunConfig(keep=3, measures=("verbatim",)),
     }
     for label, config in configs.items():

@@ -30,7 +30,7 @@ from environment import environment, save
 from rote.scan.manifest_sections import run_identity
 from rote.scan.options import RunConfig
 from rote.scan.run import open_session, scan_to_folder
-from rote.scan.screen import with_sample
+from rote.scan.screen import with_audit
 from rote.scan.source import cut_source, read_given
 from rote.store.read import read_run
 
@@ -138,7 +138,7 @@ def fill(folder: Path, finished: int) -> None:
     """Rows like a measured one for the windows of the first texts, until so many are finished."""
     config, model = config_of(folder), more_letters()
     source = cut_source(read_given(config), model, config)
-    config = with_sample(config, source.selection.most)
+    config = with_audit(config, source.selection.most)
     (row,) = read_run(folder / "run").scan_results().head(1).collect().to_dicts()
     with open_session(config, run_identity(model, source, config)) as session:
         left = finished - len(session.finished)

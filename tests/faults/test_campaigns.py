@@ -34,7 +34,7 @@ def test_no_fault_of_a_file_is_silent(lab: TinyLab, tmp_path: Path, monkeypatch:
     assert found["faults"]["bit flipped"] == 48
     assert found["by_kind"].keys() == set(KINDS)
     assert found["readings"]["refused by name"] >= sum(found["faults"].values())
-    assert {"alternates.parquet", "answers.jsonl", "journal.jsonl"} <= set(found["files"])
+    assert {"answers.jsonl", "journal.jsonl"} <= set(found["files"])
 
 
 def test_every_kind_of_run_is_in_the_campaign(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,9 +49,9 @@ def knowing_model(known: Sequence[Window], *, seed: int = 0, eos_ids: frozenset[
     return TableModel(torch.randn(512, VOCABULARY, generator=generator) * 3, explicit=explicit, eos_ids=eos_ids)
 
 
-def passed(model: TableModel, windows: Iterable[Window], config: RunConfig, *, audited: int = 0) -> Iterator[Measured]:
+def passed(model: TableModel, windows: Iterable[Window], config: RunConfig) -> Iterator[Measured]:
     """Windows through the pipeline as they are settled, with all that the stages learned."""
-    pipeline = Pipeline(model, config, decode=str, audited=audited)
+    pipeline = Pipeline(model, config, decode=str)
     settled: list[Measured] = []
     rows = pipeline.rows
 

@@ -236,7 +236,7 @@ def pretended_actor(*, is_lost: bool) -> Any:
     """Measures at once, or is on a machine that is gone."""
     facts = WorkerFacts("here", 1, "cpu", slots=1, chunk_windows=3)
 
-    def measure(windows: list[Any], *, search_all: bool) -> Promised:
+    def measure(windows: list[Any]) -> Promised:
         rows = [MeasuredWindow({"window_id": window.window_id}, []) for window in windows]
         return Promised(None if is_lost else Answer(rows, facts, 1.0))
 
@@ -248,5 +248,5 @@ def test_workers_that_never_come_hold_up_nothing(config: RunConfig) -> None:
     """The run ends when its windows are settled, though two of three workers were never heard of."""
     windows, actors = random_windows(10), [pretended_actor(is_lost=number > 0) for number in range(3)]
     dealing = RayExecutor(load(config.model, device="cpu"), on_ray(config, Path("run"), workers=3), windows=10)
-    measured = dealing._measure(PretendedRay(), actors, windows, search_all=False)
+    measured = dealing._measure(PretendedRay(), actors, windows)
     assert [one.row["window_id"] for one in measured] == [window.window_id for window in windows]

@@ -1,33 +1,25 @@
 """The screen: what is searched, what is not, and an audit that depends on nothing but windows, ratings and seed."""
 
 import random
-from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from itertools import islice
 
 import numpy as np
 import polars as pl
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
 
-from rote.models.base import TreeBatch
-from rote.models.hf import HuggingFaceModel
-from rote.models.table import TableModel, TableSession
-from rote.scan import score, waiting_room
-from rote.scan.executor import with_minimum, without_minimum
+from rote.models.table import TableModel
+from rote.scan import score
 from rote.scan.measured import Measured
 from rote.scan.near import NearResult
 from rote.scan.options import RunConfig
-from rote.scan.pipeline import MeasuredWindow, Pipeline
-from rote.scan.screen import DENSITY_NEAR_FLOOR, Screen, screen_of, with_sample
+from rote.scan.pipeline import Pipeline
+from rote.scan.screen import DENSITY_NEAR_FLOOR, Screen, screen_of, with_audit
 from rote.scan.totals import screen_audit
 from rote.search.rating import rating_table, ratings
 from rote.types import StopReason, Verdict, Window
-from tests.models.tiny import tiny_model
-from tests.scan.streams import CONFIG, knowing_model, make_window, passed, random_windows
+from tests.scan.streams import CONFIG, knowing_model, passed, random_windows
 
 KNOWN, UNKNOWN = 6, 60
 WINDOWS = random_windows(KNOWN + UNKNOWN, seed=5)
@@ -37,8 +29,9 @@ FLOOR = 0.9
 
 
 def options(*, share: float = 0.0, least: int = 5, seed: int = 0, floor: float = FLOOR) -> RunConfig:
+    """Of a run of `WINDOWS`."""
     screened = replace(CONFIG, screen="auto", screen_floor=floor, screen_share=share, screen_least=least)
-    return replace(screened, seed=seed, estimate="none")
+    return with_audit(replace(screened, seed=seed, estimate="none"), len(WINDOWS))
 
 
 def near_of(item: Measured) -> NearResult:
@@ -46,9 +39,9 @@ def near_of(item: Measured) -> NearResult:
     return item.near
 
 
-def measure(windows: list[Window], config: RunConfig, *, audited: int = 0) -> list[Measured]:
+def measure(windows: list[Window], config: RunConfig) -> list[Measured]:
     """Results in the order in which they leave."""
-    found = list(passed(MODEL, windows, config, audited=audited))
+    found = list(passed(MODEL, windows, config))
     assert sorted(item.window.window_id for item in found) == sorted(window.window_id for window in windows)
     return found
 
@@ -88,14 +81,13 @@ def test_a_screened_window_keeps_its_verbatim_probability_and_claims_no_more() -
 
 
 def expected_audit(items: list[Measured], config: RunConfig) -> set[str]:
-    """The definition: the `least` smallest keys, and every key below `share`."""
+    """The definition: every key below the share."""
     screen = screen_of(config)
     assert screen is not None
     keys = {
         item.window.window_id: screen.key(item.window.window_id, near_of(item).rating) for item in below_floor(items)
     }
-    ordered = sorted(keys, key=lambda name: keys[name])
-    return set(ordered[: config.screen_least]) | {name for name in ordered if keys[name] < config.screen_share}
+    return {name for name, key in keys.items() if key < config.screen_share}
 
 
 @settings(max_examples=20, deadline=None)
@@ -113,7 +105,19 @@ def test_the_audit_is_its_definition_whatever_the_order_and_the_slots(
     shuffled = random.Random(order).sample(WINDOWS, len(WINDOWS))
     items = measure(shuffled, config)
     assert audit_of(items) == expected_audit(items, config)
-    assert len(audit_of(items)) >= min(least, len(below_floor(items)))
+    assert least < len(WINDOWS) or audit_of(items) == {item.window.window_id for item in below_floor(items)}
+
+
+@pytest.mark.parametrize(
+    ("share", "least", "windows", "expected"),
+    [(0.045, 100, 1_000, 0.1), (0.045, 100, 10_000, 0.045), (0.0, 5, 4, 1.0), (0.2, 0, 10, 0.2), (0.0, 0, 0, 0.0)],
+)
+def test_the_audited_share_is_at_least_the_minimum_among_the_windows_of_the_run(
+    share: float, least: int, windows: int, expected: float
+) -> None:
+    settled = with_audit(RunConfig(screen_share=share, screen_least=least), windows)
+    assert settled.screen_share == expected
+    assert with_audit(settled, windows) == settled, "the options in a manifest mean the same run"
 
 
 @settings(max_examples=20, deadline=None)
@@ -128,23 +132,17 @@ def test_workers_that_see_a_chunk_each_draw_the_audit_of_the_whole_run(
 ) -> None:
     """The rows, too, are those of one process that saw all windows, whatever the order and the chunks."""
     config = options(share=share, least=least)
-    pipeline = Pipeline(MODEL, without_minimum(config), decode=str)
-
-    def measure(windows: Iterable[Window], *, search_all: bool = False) -> Iterator[MeasuredWindow]:
-        rest = iter(windows)
-        while given := list(islice(rest, chunk)):
-            yield from pipeline.run(given, search_all=search_all)
-
+    pipeline = Pipeline(MODEL, config, decode=str)
     shuffled = random.Random(order).sample(WINDOWS, len(WINDOWS))
-    rows = {one.row["window_id"]: one for one in with_minimum(measure, shuffled, config, audited=0)}
-    whole = {one.row["window_id"]: one for one in Pipeline(MODEL, config, decode=str).run(WINDOWS)}
+    chunks = [shuffled[first : first + chunk] for first in range(0, len(shuffled), chunk)]
+    rows = {one.row["window_id"]: one.row for given in chunks for one in pipeline.run(given)}
+    whole = {one.row["window_id"]: one.row for one in Pipeline(MODEL, config, decode=str).run(WINDOWS)}
     assert rows.keys() == whole.keys()
-    for window_id, one in rows.items():
-        expected = whole[window_id].row
-        assert one.row.keys() == expected.keys()
+    for window_id, row in rows.items():
+        expected = whole[window_id]
+        assert row.keys() == expected.keys()
         for name, value in expected.items():
-            assert one.row[name] == (pytest.approx(value) if isinstance(value, float) else value), name
-        assert one.unsearched is None or one.unsearched["stop_reason"] == StopReason.SCREENED
+            assert row[name] == (pytest.approx(value) if isinstance(value, float) else value), name
 
 
 def test_another_seed_draws_another_audit() -> None:
@@ -160,7 +158,7 @@ def test_the_audit_survives_resuming(cuts: list[int], share: float) -> None:
     kept: dict[str, Measured] = {}
     for cut in [*cuts, None]:
         missing = [window for window in WINDOWS if window.window_id not in kept]
-        finished = measure(missing, config, audited=sum(map(is_audited, kept.values())))[:cut]
+        finished = measure(missing, config)[:cut]
         kept |= {item.window.window_id: item for item in finished}
     assert kept.keys() == whole.keys()
     for window_id, item in kept.items():
@@ -175,8 +173,8 @@ def test_the_floor_can_let_everything_through_or_nothing(floor: float) -> None:
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3])
-def test_what_waits_for_the_audit_is_bounded(share: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Screened windows leave at once, whatever share of them is drawn; only the guaranteed minimum may wait."""
+def test_screened_windows_leave_with_their_chunk(share: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever share of them is drawn, and whatever minimum was asked for."""
     monkeypatch.setattr(score, "CPU_CHUNK", 4)
     taken = left = most_held = 0
 
@@ -190,12 +188,12 @@ def test_what_waits_for_the_audit_is_bounded(share: float, monkeypatch: pytest.M
     for _ in passed(MODEL, stream(), options(share=share, least=5)):
         left += 1
     assert left == 600
-    assert most_held <= 5 + 4 + 4 + 4 + 1
+    assert most_held <= 4 + 4 + 4 + 1
 
 
 def test_windows_near_the_floor_are_drawn_more_densely() -> None:
     """Deterministic: 4,000 ids at a share of 5 %, four times as many near the floor as far below it."""
-    screen = Screen(floor=1e-6, audit_share=0.05, audit_least=0, seed=0)
+    screen = Screen(floor=1e-6, audit_share=0.05, seed=0)
     drawn = {
         rating: sum(screen.key(f"book.txt@{number}", rating) < 0.05 for number in range(4000))
         for rating in (5e-7, 1e-30)
@@ -214,8 +212,7 @@ def audited_results(config: RunConfig) -> pl.DataFrame:
     screen = screen_of(config)
     assert screen is not None
     keys = [screen.key(f"w{number}", rating) for number, rating in enumerate(RATINGS)]
-    smallest = sorted(keys)[: config.screen_least]
-    is_audited = [key < config.screen_share or key in smallest for key in keys]
+    is_audited = [key < config.screen_share for key in keys]
     return pl.DataFrame(
         {
             "window_id": [f"w{number}" for number in range(len(keys))],
@@ -234,10 +231,11 @@ def test_the_run_states_how_many_windows_a_search_would_have_certified(share: fl
     """Deterministic: 100 seeds. As a plain share, misses that lie near the floor would count twice or more."""
     errors, covered = [], 0
     for seed in range(100):
-        config = options(share=share, least=least, seed=seed, floor=1e-6)
+        config = replace(CONFIG, screen="auto", screen_floor=1e-6, screen_share=share, screen_least=least, seed=seed)
+        config = with_audit(config, len(RATINGS))
         results = audited_results(config)
         told = screen_audit(results.lazy(), config)
-        assert told["searched_all_the_same"] == (results["stop_reason"] != "screened").sum() >= least
+        assert told["searched_all_the_same"] == (results["stop_reason"] != "screened").sum() > 0
         missed = PLANTED - told["certified_in_sample"]
         errors.append(told["would_be_certified_expected"] - missed)
         covered += missed <= told["would_be_certified_at_most"]
@@ -270,11 +268,11 @@ def test_ratings_of_many_windows_are_those_of_each(probs: list[list[float]], bud
 
 @pytest.mark.parametrize(("windows", "share"), [(1, 1.0), (2_222, 1.0), (8_192, 100 / 8_192), (10**7, 1e-5)])
 def test_a_run_samples_about_a_hundred_windows_of_its_audit_whatever_its_size(windows: int, share: float) -> None:
-    assert with_sample(RunConfig(), windows).screen_sampled == share
+    assert with_audit(RunConfig(), windows).screen_sampled == share
 
 
 def test_a_share_that_was_asked_for_is_not_changed() -> None:
-    assert with_sample(RunConfig(screen_sampled=0.2), 1_000_000).screen_sampled == 0.2
+    assert with_audit(RunConfig(screen_sampled=0.2), 1_000_000).screen_sampled == 0.2
 
 
 def test_of_the_audit_those_with_the_smallest_keys_are_sampled() -> None:
@@ -289,51 +287,3 @@ def test_of_the_audit_those_with_the_smallest_keys_are_sampled() -> None:
     for item in undecided:
         assert (item.estimate is not None) == (keys[item.window.window_id] < 0.2)
         assert item.estimate is None or item.estimate.samples == config.screen_tickets
-
-
-def chains_evaluated(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Noted from here on: how many chains each forward evaluates."""
-    noted: list[int] = []
-    real = TableSession.forward_in_chunks
-
-    def watched(session: TableSession, batch: TreeBatch) -> Iterator[Tensor]:
-        noted.append(len(batch.prefix_lengths))
-        return real(session, batch)
-
-    monkeypatch.setattr(TableSession, "forward_in_chunks", watched)
-    return noted
-
-
-@pytest.mark.parametrize("least", [1, 5, 40, len(WINDOWS) + 1])
-def test_windows_that_waited_are_not_evaluated_again_and_have_the_same_rows(
-    least: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(score, "CPU_CHUNK", 7)
-    config = options(least=least)
-    evaluated = chains_evaluated(monkeypatch)
-    held = {item.row["window_id"]: item for item in Pipeline(MODEL, config, decode=str).run(WINDOWS)}
-    assert sum(evaluated) == len(WINDOWS)
-    evaluated.clear()
-    monkeypatch.setattr(waiting_room, "MEMORY_SHARE", 0.0)
-    again = {item.row["window_id"]: item for item in Pipeline(MODEL, config, decode=str).run(WINDOWS)}
-    assert sum(evaluated) > len(WINDOWS)
-    assert held == again
-
-
-def test_a_window_of_a_transformer_that_waited_has_the_row_of_one_that_did_not(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Keys and values are moved between sessions; numbers differ by rounding at most."""
-    model = HuggingFaceModel(tiny_model("llama"), None)
-    monkeypatch.setattr(score, "CPU_CHUNK", 3)
-    ids = torch.randint(4, model.vocab_size, (11, 12), generator=torch.Generator().manual_seed(3)).tolist()
-    windows = [make_window(number, row, prefix=6) for number, row in enumerate(ids)]
-    small = {"prefix_tokens": 6, "suffix_tokens": 6, "edit_budget": 1, "beam_width": 4, "estimate": "none"}
-    config = RunConfig(**small, screen="auto", screen_floor=1.0, screen_share=0.0, screen_least=8)  # type: ignore[arg-type]
-    held = {item.row["window_id"]: item.row for item in Pipeline(model, config, decode=str).run(windows)}
-    monkeypatch.setattr(waiting_room, "MEMORY_SHARE", 0.0)
-    for item in Pipeline(model, config, decode=str).run(windows):
-        row = held[item.row["window_id"]]
-        assert (row["stop_reason"], row["token_evals"]) == (item.row["stop_reason"], item.row["token_evals"])
-        assert row["mass_lower"] == pytest.approx(item.row["mass_lower"], rel=1e-4, abs=1e-12)
-        assert row["mass_upper"] == pytest.approx(item.row["mass_upper"], rel=1e-4, abs=1e-12)

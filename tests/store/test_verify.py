@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from run_samples import IDENTITY, MANIFEST, add, open_session, result_row, scan, window_id
+from run_samples import IDENTITY, MANIFEST, add, open_session, scan, window_id
 
 from rote.corpus.documents import Document
 from rote.errors import DamageError, RunError
@@ -23,7 +23,7 @@ from rote.store.read import read_run
 from rote.store.verify import verify_run
 from rote.types import Split
 
-FURTHER = ("texts.parquet", "alternates.parquet", "answers.jsonl")
+FURTHER = ("texts.parquet", "answers.jsonl")
 COMPLETE = ("identity.json", "manifest.json", "results.parquet", "continuations.parquet", *FURTHER)
 UNFINISHED = (
     "identity.json",
@@ -37,7 +37,6 @@ def make_run(path: Path, *, is_complete: bool, first: int = 0) -> Path:
     """Two parts of two windows; runs of equal identity differ in nothing but their run id and their rows."""
     with open_session(path, part_rows=2) as session:
         session.write_texts([Document.from_text("a.txt", f"text {first}", split=Split.TARGET)])
-        session.add_alternate(result_row(first))
         answers = AnswerFile.open(session.answers, session.run_id)
         answers.keep({"a": b"an answer"})
         answers.close()

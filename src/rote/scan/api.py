@@ -23,7 +23,7 @@ from rote.scan.options import RunConfig
 from rote.scan.pipeline import MeasuredWindow
 from rote.scan.results import Results, Windows
 from rote.scan.run import check_fits, check_memory
-from rote.scan.screen import with_sample
+from rote.scan.screen import with_audit
 from rote.scan.source import cut_source, fitted, held, read_given
 from rote.types import Window
 
@@ -101,7 +101,7 @@ class _Scanning:
     ) -> None:
         _require_windows(windows)
         self.windows = windows
-        self.config = with_sample(_scan_config(windows, config, options), len(windows))
+        self.config = with_audit(_scan_config(windows, config, options), len(windows))
         self.config.require_use()
         _require_measurable(self.config)
         self.model = as_language_model(model)

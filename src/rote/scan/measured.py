@@ -21,7 +21,7 @@ class Measured:
 
     score: VerbatimScore
     chain: Chain | None
-    """Its states on the device, as long as its chunk is the newest or `WaitingRoom` has them."""
+    """Its states on the device, as long as its chunk is the newest."""
     greedy: "GreedyResult | None" = None
     rating: float | None = None
     density: float | None = None

@@ -1,7 +1,6 @@
 """Shards into one run: the rows, the audited sample and the manifest of a scan that was never divided.
 
-Every shard searched the smallest keys among its own screened windows; those of the whole run are among them. The others
-get back the row they have without a search, which the shard kept.
+What a shard searches depends on each window, its rating and the options alone, so its rows are those of the run.
 """
 
 from collections import Counter
@@ -10,24 +9,20 @@ from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import polars as pl
-
 from rote.corpus.documents import Document
 from rote.errors import RunError
 from rote.options import build
 from rote.scan.options import RunConfig
 from rote.scan.run import open_session
-from rote.scan.screen import Minimum, Screen, screen_of
 from rote.scan.shard import Shard, parse_shard
 from rote.scan.totals import totals_of
-from rote.store.folder import RunFolder
 from rote.store.identity import differences
 from rote.store.manifest import build_manifest
 from rote.store.merge import ByPlace, Order, stored_ids
-from rote.store.parquet_tables import open_parquet, read_table
+from rote.store.parquet_tables import open_parquet
 from rote.store.progress import Progress
 from rote.store.read import StoredRun, read_run
-from rote.types import Split, StopReason
+from rote.types import Split
 
 Row = dict[str, Any]
 
@@ -57,10 +52,11 @@ def merge_shards(out: Path, folders: Sequence[Path], *, progress: Progress, comm
         session.write_texts(_documents(first.run))
         finished = session.finished
         progress.start(sum(shard.manifest["totals"]["windows"] for shard in shards), len(finished))
-        for row, continuations in merged_rows(shards, screen_of(config) if "near" in config.measures else None):
-            if row["window_id"] not in finished:
-                session.add(row, continuations)
-                progress.advance(1)
+        for shard in shards:
+            for row, continuations in _rows_with_continuations(shard.run):
+                if row["window_id"] not in finished:
+                    session.add(row, continuations)
+                    progress.advance(1)
         session.flush()
         with progress.phase("writing results"):
             manifest = _manifest(shards, config, totals_of(session.path, config), command_line)
@@ -99,49 +95,6 @@ def require_one_run(shards: Sequence[StoredShard]) -> list[StoredShard]:
         more = f" and {len(missing) - 8} more" if len(missing) > 8 else ""
         raise RunError(f"shard {', '.join(missing[:8])}{more} is missing; give the folders of all shards.")
     return [by_index[index] for index in sorted(by_index)]
-
-
-def merged_rows(shards: Sequence[StoredShard], screen: Screen | None) -> Iterator[tuple[Row, list[Row]]]:
-    """Every window's row and continuations, as the whole run has them."""
-    audited = set() if screen is None else minimum_of(shards, screen)
-    for shard in shards:
-        alternates = _alternates(shard)
-        for row, continuations in _rows_with_continuations(shard.run):
-            if screen is not None and _is_left_out(row, screen, audited):
-                if row["window_id"] not in alternates:
-                    raise RunError(f"{shard.run.path} lacks what {row['window_id']} is without its search; scan again.")
-                yield alternates[row["window_id"]], []
-            else:
-                yield row, continuations
-
-
-def minimum_of(shards: Sequence[StoredShard], screen: Screen) -> set[str]:
-    """The windows that the audit's guaranteed minimum draws in the whole run, beside those that its share draws."""
-    minimum = Minimum[str](screen.audit_least)
-    for shard in shards:
-        below = shard.run.scan_results().filter(pl.col("was_screened")).select("window_id", "screen_rating")
-        for window_id, rating in below.collect().iter_rows():
-            key = screen.key(window_id, rating)
-            if key < screen.audit_share:
-                minimum.draw()
-            else:
-                minimum.wait(key, window_id, window_id)
-            minimum.given_up()
-    return set(minimum.rest())
-
-
-def _is_left_out(row: Row, screen: Screen, audited: set[str]) -> bool:
-    """Searched by its shard, for a minimum that the whole run fills with smaller keys."""
-    is_searched = row["was_screened"] and row["stop_reason"] != StopReason.SCREENED
-    key = screen.key(row["window_id"], row["screen_rating"])
-    return is_searched and key >= screen.audit_share and row["window_id"] not in audited
-
-
-def _alternates(shard: StoredShard) -> dict[str, Row]:
-    path = RunFolder(shard.run.path).alternates
-    if path.name not in shard.manifest["files"]:
-        return {}
-    return {row["window_id"]: row for row in read_table(path, run_id=shard.run.run_id).to_pylist()}
 
 
 def _rows_with_continuations(run: StoredRun) -> Iterator[tuple[Row, list[Row]]]:

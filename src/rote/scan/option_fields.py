@@ -117,7 +117,7 @@ class ScanFields(MembershipOptions):
         at_least=0, at_most=1,
     )  # fmt: skip
     screen_least: int = option(
-        100, "At least this many screened windows are searched, if there are as many.", group="screen", at_least=0
+        100, "Raise that share to this many windows of the run, where it would be fewer.", group="screen", at_least=0
     )
     screen_tickets: int = option(
         128, "Samples of a screened window that was searched and not decided.", group="screen", at_least=1

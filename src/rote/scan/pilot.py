@@ -9,7 +9,7 @@ from rote.models.opening import open_model
 from rote.scan.executor import compile_where_it_pays
 from rote.scan.options import RunConfig
 from rote.scan.run import check_fits, scan_to_folder
-from rote.scan.screen import with_sample
+from rote.scan.screen import with_audit
 from rote.scan.source import cut_source, read_given
 from rote.store.progress import Progress
 from rote.store.read import read_run
@@ -60,10 +60,8 @@ def run_pilot(config: RunConfig, *, pilot_windows: int, progress: Progress) -> E
     _ = model.identity  # weights are hashed before they are compiled, which renames them
     compile_where_it_pays(model, config, windows=windows)
     pilot = replace(
-        # The audit keeps the share of screened windows that it has in the whole run.
-        with_sample(config, windows),
-        screen_share=min(1.0, max(config.screen_share, config.screen_least / windows)),
-        screen_least=0,
+        with_audit(config, windows),
+        screen_least=0,  # the audit keeps the share of screened windows that it has in the whole run
         limit=None,
         shard=None,
         executor="local",

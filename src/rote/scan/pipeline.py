@@ -4,7 +4,7 @@
 
 Windows come in chunks. The first forward of a window evaluates prefix and target once, as a chain; greedy decoding and
 the search go on from its keys and values. Rows leave in the order in which windows are settled. Memory is bounded by a
-chunk, the slots of the search and the few windows that wait for the audit's minimum, whatever the number of windows.
+chunk and the slots of the search, whatever the number of windows.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -23,7 +23,6 @@ from rote.scan.posthoc import PosthocStage
 from rote.scan.score import ScoreStage, windows_per_forward
 from rote.scan.screen import ScreenStage
 from rote.scan.self_check import VerifyStage
-from rote.scan.waiting_room import WaitingRoom
 from rote.types import Window
 
 
@@ -33,8 +32,6 @@ class MeasuredWindow:
 
     row: dict[str, Any]
     continuations: list[dict[str, Any]]
-    unsearched: dict[str, Any] | None = None
-    """The row it would have without its search, where a larger run may not want that (`rote.scan.executor`)."""
 
 
 class Facts(NamedTuple):
@@ -47,32 +44,23 @@ class Facts(NamedTuple):
 
 
 class Pipeline:
-    """Every measure that `config` asks for. `audited`: screened windows that earlier openings of the run searched."""
+    """Every measure that `config` asks for."""
 
-    def __init__(
-        self,
-        model: TreeModel,
-        config: RunConfig,
-        *,
-        decode: Callable[[tuple[int, ...]], str],
-        audited: int = 0,
-    ) -> None:
+    def __init__(self, model: TreeModel, config: RunConfig, *, decode: Callable[[tuple[int, ...]], str]) -> None:
         config.require_baseline()
         self.config, self.decode = config, decode
         self.measures = measures_of(config)
         self.score = ScoreStage(model, config)
         self.membership = MembershipStage(config, decode, batch_windows=windows_per_forward(model, config))
         self.greedy = GreedyStage(model, config)
-        room = WaitingRoom(model, config) if "near" in config.measures else None
-        self.screen = ScreenStage(config, audited=audited, room=room)
+        self.screen = ScreenStage(config)
         self.search = SearchStage(model, config)
         self.after_search = AfterSearch(model, config)
         self.verify = VerifyStage(model, config.policy)
         self.posthoc = PosthocStage(config, decode)
 
-    def run(self, windows: Iterable[Window], *, search_all: bool = False) -> Iterator[MeasuredWindow]:
-        """Every window once, as it is settled; with `search_all` none without a search."""
-        self.screen.begin()
+    def run(self, windows: Iterable[Window]) -> Iterator[MeasuredWindow]:
+        """Every window once, as it is settled."""
         for chunk, following in self.score.chunks(windows):
             scored = self.score.score(chunk)
             if "membership" in self.config.measures:
@@ -83,12 +71,11 @@ class Pipeline:
                 self.score.begin(following)
                 yield from self.rows(scored)
                 continue
-            hopeful, screened = self.screen.divide(scored, search_all=search_all)
+            hopeful, screened = self.screen.divide(scored)
             yield from self.rows(self.after_search.take(self.search.search(hopeful)))
             self.score.begin(following)
             self.after_search.prepare()
             yield from self.rows(self.search.settle_unsearched(screened))
-        yield from self.rows(self.after_search.take(self.search.search(self.screen.rest())))
         yield from self.rows(self.after_search.take(self.search.drain()))
         if self.after_search.wants_memory:
             self.score.release()

@@ -20,7 +20,6 @@ from typing import Any
 from rote.errors import ConfigError, ModelError, RoteError
 from rote.models.base import LanguageModel
 from rote.models.own import OwnModel
-from rote.scan.executor import with_minimum
 from rote.scan.options import RunConfig
 from rote.scan.pipeline import Facts, MeasuredWindow
 from rote.scan.ray_worker import Answer, Worker, WorkerFacts
@@ -66,13 +65,9 @@ class RayExecutor:
     def sections(self) -> dict[str, Any]:
         return {"workers": self._log.told()}
 
-    def run(self, windows: Iterable[Window], *, audited: int = 0) -> Iterator[MeasuredWindow]:
+    def run(self, windows: Iterable[Window]) -> Iterator[MeasuredWindow]:
         with _cluster(self._config) as ray, self._actors(ray) as actors:
-
-            def measure(windows: Iterable[Window], *, search_all: bool = False) -> Iterator[MeasuredWindow]:
-                return self._measure(ray, actors, windows, search_all=search_all)
-
-            yield from with_minimum(measure, windows, self._config, audited=audited)
+            yield from self._measure(ray, actors, windows)
 
     @contextmanager
     def _actors(self, ray: Any) -> Iterator[list[Any]]:
@@ -87,9 +82,7 @@ class RayExecutor:
             for actor in actors:
                 ray.kill(actor)
 
-    def _measure(
-        self, ray: Any, actors: Sequence[Any], windows: Iterable[Window], *, search_all: bool
-    ) -> Iterator[MeasuredWindow]:
+    def _measure(self, ray: Any, actors: Sequence[Any], windows: Iterable[Window]) -> Iterator[MeasuredWindow]:
         deal = Deal(windows)
         running: dict[Any, tuple[int, Chunk | None]] = {
             actor.prepare.remote(): (number, None) for number, actor in enumerate(actors)
@@ -109,7 +102,7 @@ class RayExecutor:
                 self._tell(self._log.rates())
             for worker, size in chunk_windows.items():
                 while (given := deal.chunk_for(worker, size)) is not None:
-                    running[actors[worker].measure.remote(given.windows, search_all=search_all)] = (worker, given)
+                    running[actors[worker].measure.remote(given.windows)] = (worker, given)
 
 
 @dataclass(eq=False, slots=True)

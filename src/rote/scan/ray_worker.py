@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from rote.errors import ModelError, RoteError
 from rote.models.base import LanguageModel
 from rote.models.opening import open_model
-from rote.scan.executor import compile_where_it_pays, without_minimum
+from rote.scan.executor import compile_where_it_pays
 from rote.scan.options import RunConfig
 from rote.scan.pipeline import MeasuredWindow, Pipeline
 from rote.search.sizing import choose_slots
@@ -44,7 +44,7 @@ class Answer(NamedTuple):
 
 
 class Worker:
-    """Measures `without_minimum`; `model` tells the run's model from others, `windows` is the share of a worker."""
+    """`model` tells the run's model from others, `windows` is the share of a worker."""
 
     def __init__(self, config: RunConfig, model: dict[str, Any], windows: int) -> None:
         self._config, self._expected, self._windows = config, model, windows
@@ -56,10 +56,10 @@ class Worker:
     def prepare(self) -> WorkerFacts:
         return self._open()[1]
 
-    def measure(self, windows: Sequence[Window], *, search_all: bool) -> Answer:
+    def measure(self, windows: Sequence[Window]) -> Answer:
         pipeline, facts = self._open()
         started = time.monotonic()
-        return Answer(list(pipeline.run(windows, search_all=search_all)), facts, time.monotonic() - started)
+        return Answer(list(pipeline.run(windows)), facts, time.monotonic() - started)
 
     def _open(self) -> tuple[Pipeline, WorkerFacts]:
         """Once a process: a worker that died and came back, perhaps elsewhere, is asked for its model again."""
@@ -71,7 +71,7 @@ class Worker:
                 raise ModelError(f"the worker on {socket.gethostname()} cannot open the model: {error}") from error
             self._require_same(model)
             compile_where_it_pays(model, config, windows=self._windows)
-            self._opened = Pipeline(model, without_minimum(config), decode=model.decode), _facts(model, config)
+            self._opened = Pipeline(model, config, decode=model.decode), _facts(model, config)
         return self._opened
 
     def _require_same(self, model: LanguageModel) -> None:

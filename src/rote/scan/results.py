@@ -13,7 +13,7 @@ from rote.scan.columns import facts_carried, measures_of, results_schema
 from rote.scan.manifest_sections import run_identity, texts_section
 from rote.scan.options import RunConfig
 from rote.scan.pipeline import Facts, MeasuredWindow
-from rote.scan.run import complete_scan, open_session, store
+from rote.scan.run import complete_scan, open_session
 from rote.scan.scanned import Scanned
 from rote.scan.source import Source
 from rote.types import Verdict, Window
@@ -114,7 +114,7 @@ class Results(Scanned):
             finished = session.finished_ids()
             for measured in self._measured:
                 if measured.row["window_id"] not in finished:
-                    store(measured, session)
+                    session.add(measured.row, measured.continuations)
             session.flush()
             complete_scan(
                 session,

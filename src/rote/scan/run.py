@@ -19,14 +19,14 @@ from rote.scan.columns import continuations_schema, facts_of, measures_of, resul
 from rote.scan.executor import NO_SECTIONS, compile_where_it_pays, executor_of
 from rote.scan.manifest_sections import device_section, run_identity, texts_section
 from rote.scan.options import RunConfig
-from rote.scan.pipeline import Facts, MeasuredWindow
+from rote.scan.pipeline import Facts
 from rote.scan.score import windows_per_forward
-from rote.scan.screen import with_sample
+from rote.scan.screen import with_audit
 from rote.scan.self_check import self_check
 from rote.scan.served import connect_for, remembering
 from rote.scan.source import Given, Source, cut_source, fitted, read_given
 from rote.scan.spending import Spending, of_finished
-from rote.scan.totals import stored_so_far, totals_of, windows_by_document, windows_by_split
+from rote.scan.totals import totals_of, windows_by_document, windows_by_split
 from rote.search.sizing import check_slots, choose_slots, require_fitting
 from rote.store.manifest import build_manifest
 from rote.store.progress import Progress
@@ -69,7 +69,7 @@ def scan_to_folder(
             source = cut_source(given, model, config)
         del given  # pairs are held as windows now
         windows = source.selection.most
-        config = with_sample(config, windows)
+        config = with_audit(config, windows)
         identity = run_identity(model, source, config)
         if config.executor == "local":
             check_memory(model, fitted(config, source.pairs), windows=windows)
@@ -169,10 +169,10 @@ class _Scan:
 
     def _measure(self) -> dict[str, float]:
         """All windows that are missing; how long it took."""
-        started, stored = time.monotonic(), stored_so_far(self.session, self.fitted)
+        started, stored = time.monotonic(), len(self.session.finished)
         windows = self.source.selection.most
-        self.progress.start(windows, stored.windows)
-        executor = executor_of(self.model, self.fitted, windows=windows - stored.windows, tell=self.progress.remark)
+        self.progress.start(windows, stored)
+        executor = executor_of(self.model, self.fitted, windows=windows - stored, tell=self.progress.remark)
         # Every opening goes through all starts, so that what comes out short is counted whole; finished windows are
         # passed over.
         missing = self.source.windows(self.tally, finished=self.session.finished)
@@ -180,13 +180,13 @@ class _Scan:
             missing = self.spending.draw(missing, self.session.finished_ids())
         # Workers are started for a window, not for the news that none is left.
         if (first := next(missing, None)) is not None:
-            for measured in executor.run(chain([first], missing), audited=stored.audited):
-                store(measured, self.session)
+            for measured in executor.run(chain([first], missing)):
+                self.session.add(measured.row, measured.continuations)
                 self.spending.note(measured.row)
                 self.progress.advance(1)
             self.facts, self.sections = executor.facts, executor.sections
         self.session.flush()
-        return {"measuring_seconds": time.monotonic() - started, "windows_resumed": stored.windows}
+        return {"measuring_seconds": time.monotonic() - started, "windows_resumed": stored}
 
     def _self_check(self) -> dict[str, Any] | None:
         config = self.fitted
@@ -210,12 +210,6 @@ class _Scan:
 def was_stopped(path: Path) -> bool:
     """Whether a budget ended the run before all its windows were measured."""
     return "stopped" in (read_run(path).manifest or {})
-
-
-def store(measured: MeasuredWindow, session: RunSession) -> None:
-    if measured.unsearched is not None:
-        session.add_alternate(measured.unsearched)
-    session.add(measured.row, measured.continuations)
 
 
 def complete_scan(

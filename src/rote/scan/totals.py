@@ -1,9 +1,8 @@
 """What a finished run adds up to: counts by split and verdict, token evaluations, and the audit of the screen."""
 
 import math
-from heapq import nsmallest
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import polars as pl
 
@@ -11,7 +10,6 @@ from rote.scan.options import RunConfig
 from rote.scan.screen import DENSITY_NEAR_FLOOR, NEAR_FLOOR, Screen, screen_of
 from rote.stats.audited import Stratum, expected_missed, missed_at_most
 from rote.store.read import read_run
-from rote.store.session import RunSession
 from rote.types import Split
 
 PAIRS_LISTED = 100
@@ -20,13 +18,6 @@ MEANING = (
     "would_be_certified: windows among those not searched that a search with these options would have certified as "
     "extractable. Windows that a search would have left undecided are not counted; they may be extractable too."
 )
-
-
-class Stored(NamedTuple):
-    """What a run holds so far: windows, and of them the screened ones that were searched all the same."""
-
-    windows: int
-    audited: int
 
 
 def totals_of(path: Path, config: RunConfig) -> dict[str, Any]:
@@ -47,19 +38,6 @@ def totals_of(path: Path, config: RunConfig) -> dict[str, Any]:
         totals["stop_reasons"] = _counts(results, "stop_reason")
         totals["screen"] = screen_audit(results, config)
     return totals
-
-
-def stored_so_far(session: RunSession, config: RunConfig) -> Stored:
-    """Counts of a run's rows, before it goes on."""
-    tables = session.tables() if "near" in config.measures else []
-    return Stored(len(session.finished), sum(map(_audited_in, tables)))
-
-
-def _audited_in(table: Path) -> int:
-    rows = pl.read_parquet(
-        table.absolute(), columns=["was_screened", "stop_reason"], glob=False, hive_partitioning=False
-    )
-    return rows.filter(pl.col("was_screened") & (pl.col("stop_reason") != "screened")).height
 
 
 def windows_by_split(path: Path) -> dict[Split, int]:
@@ -130,22 +108,10 @@ def _strata(below: pl.LazyFrame, screen: Screen, threshold: float) -> list[Strat
         windows=pl.len(), audited=is_audited.sum(), found=(is_audited & is_found).sum()
     )
     found = _collected(counted.sort("is_near"))
-    drawn_below = _largest_key_drawn(below, screen, audited=int(found["audited"].sum()))
     return [
-        Stratum(windows, audited, found, min(1.0, (DENSITY_NEAR_FLOOR if is_near else 1.0) * drawn_below))
+        Stratum(windows, audited, found, min(1.0, (DENSITY_NEAR_FLOOR if is_near else 1.0) * screen.audit_share))
         for is_near, windows, audited, found in found.iter_rows()
     ]
-
-
-def _largest_key_drawn(below: pl.LazyFrame, screen: Screen, *, audited: int) -> float:
-    """A key is drawn when it is below the share or among the `least` smallest; for a window that was drawn, either way,
-    this is: below the larger of the share and the smallest key that the minimum left out."""
-    if not screen.audit_least or audited > screen.audit_least:
-        # The smallest keys were drawn first, and all that the minimum left out of them by the share.
-        return screen.audit_share
-    rows = _collected(below.select("window_id", "screen_rating")).iter_rows()
-    smallest = nsmallest(screen.audit_least + 1, (screen.key(*row) for row in rows))
-    return max(screen.audit_share, smallest[-1]) if len(smallest) > screen.audit_least else math.inf
 
 
 def _counts(results: pl.LazyFrame, column: str) -> dict[str, int]:

@@ -52,7 +52,6 @@ class RunFolder:
     results = _File("results.parquet")
     continuations = _File("continuations.parquet")
     texts = _File("texts.parquet")
-    alternates = _File("alternates.parquet")
     answers = _File("answers.jsonl")
     """What a server was asked and answered, in the run of a served model."""
     parts = _File("parts")
@@ -63,7 +62,7 @@ class RunFolder:
     @property
     def tables(self) -> tuple[Path, ...]:
         """What a finished run may hold beside its manifest and identity, whatever its kind."""
-        return self.results, self.continuations, self.texts, self.alternates, self.answers
+        return self.results, self.continuations, self.texts, self.answers
 
     def part(self, number: int) -> Part:
         name = f"{number:06d}.parquet"

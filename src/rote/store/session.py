@@ -54,8 +54,6 @@ class RunSession:
         self._part_rows, self._part_seconds, self._clock = part_rows, part_seconds, clock
         self._identity: RunIdentity
         self._parts: Parts | None = None
-        self._schema: Schema | None = None
-        self._alternates: dict[str, Row] = {}
         self._pending: list[tuple[Row, Sequence[Row]]] = []
         self._written_at = clock()
         self._pending_ids: set[str] = set()
@@ -156,16 +154,6 @@ class RunSession:
             self._has_failed = False
             self._written_at = self._clock()
 
-    def add_alternate(self, row: Row) -> None:
-        """The row that a window has instead, should this run turn out to be part of a larger one.
-
-        To be added before the window's own row: so whoever finds that one finds this one too.
-        """
-        self._require_usable()
-        assert self._schema is not None, "this kind of run has no rows"
-        self._alternates[row["window_id"]] = row
-        write_table(self._folder.alternates, self._alternates.values(), self._schema, run_id=self.run_id)
-
     def write_block(self, name: str, rows: Iterable[Row], schema: Schema) -> None:
         """Keep intermediate rows until the run is complete; afterwards `read_block` gives them."""
         make_folder(self._folder.blocks, inside=self.path)
@@ -212,7 +200,7 @@ class RunSession:
         """
         self._require_usable()
         self.flush()
-        bound = [*self._bound, *files, *([self._folder.alternates] if self._alternates else [])]
+        bound = [*self._bound, *files]
         if self._parts is not None:
             bound += self._parts.merge(order)
         try:
@@ -269,7 +257,6 @@ class RunSession:
             self.is_complete = True
 
     def _take_over(self, schema: Schema, continuations: Schema | None, stride: int | None) -> None:
-        self._schema = schema
         self._parts = Parts(self._folder, self.run_id, schema, continuations, stride=stride)
         if self.is_complete:
             with open_parquet(self._folder.results) as file:
@@ -278,9 +265,6 @@ class RunSession:
         if self._folder.has_lost_its_manifest:
             raise self._folder.lost_manifest()
         self._parts.take_over()
-        with suppress(FileNotFoundError):
-            rows = read_table(self._folder.alternates, run_id=self.run_id).to_pylist()
-            self._alternates = {row["window_id"]: row for row in rows}
         if self._parts.dropped:
             names = ", ".join(self._parts.dropped)
             warnings.warn(

@@ -83,7 +83,7 @@ def _files(part: Part, keeps_continuations: bool) -> tuple[Path, ...]:
 
 
 def _check_tables(folder: RunFolder, identity: RunIdentity, files: list[Path]) -> Iterator[str]:
-    single = [file for file in (folder.texts, folder.alternates) if file.exists()]
+    single = [file for file in (folder.texts,) if file.exists()]
     for file in [*files, *folder.block_files(), *single]:
         rows = check_table(file, run_id=identity.run_id)
         yield f"{file.relative_to(folder.path).as_posix()}: sealed, {rows:,} rows"
