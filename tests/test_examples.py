@@ -1,13 +1,18 @@
 """Every example runs as its docstring says and prints what it promises."""
 
+import json
 import re
 import runpy
 import sys
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+import rote
 from tests.scan.scans import TinyLab
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -80,3 +85,38 @@ def test_records_by_copies_prints_a_rate_for_every_number_of_copies_and_every_ki
     assert sum(count for name, (_, count, *_) in rates.items() if "copies" in name) == 30 - shared
     assert rates["64 copies"][0] > rates["0 copies"][0]
     assert all(low <= share <= high for share, _, low, high in rates.values())
+
+
+def write_arrays(lab: TinyLab, folder: Path, rows: int, *, tokens: int = 12) -> list[list[int]]:
+    """Windows of the lab's passages as the challenge's arrays; the suffixes."""
+    model = rote.load_model(str(lab.model.path), device="cpu")
+    texts = [passage.text for passage in (*lab.model.targets, *lab.model.controls)]
+    encoded = [encoding.ids[: 2 * tokens] for encoding in model.encode_batch(texts)]
+    ids = np.array([window for window in encoded if len(window) == 2 * tokens][:rows], dtype=np.uint16)
+    np.save(folder / "val_prefix.npy", ids[:, :tokens])
+    np.save(folder / "val_suffix.npy", ids[:, tokens:])
+    suffixes: list[list[int]] = ids[:, tokens:].tolist()
+    return suffixes
+
+
+def test_extraction_challenge_writes_guesses_that_its_rules_score_alike(
+    lab: TinyLab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    suffixes = write_arrays(lab, tmp_path, 20)
+    arguments = [lab.model.path, tmp_path / "val_prefix.npy", "--out", tmp_path / "guesses.csv"]
+    run_example("extraction_challenge.py", arguments, monkeypatch)
+    rows = pl.read_csv(tmp_path / "guesses.csv")
+    assert rows.columns == ["Example ID", "Suffix Guess"]
+    right = [json.loads(guess) == suffixes[example] for example, guess in rows.iter_rows()]
+    assert len(right) == len(suffixes)
+    assert 0 < sum(right) < len(right)
+    assert right[0], "the surest guess is text that the model was trained on many times"
+    assert f"{sum(right) / 1000:.1%} of 1000 examples solved" in capsys.readouterr().out
+
+
+@given(st.lists(st.booleans(), max_size=30), st.integers(1, 5))
+def test_recall_counts_what_is_solved_before_the_last_allowed_error(are_right: list[bool], errors: int) -> None:
+    recall = runpy.run_path(str(EXAMPLES / "extraction_challenge.py"))["recall_at_errors"]
+    wrong = [place for place, is_right in enumerate(are_right) if not is_right]
+    end = wrong[errors - 1] if len(wrong) >= errors else len(are_right)
+    assert recall(are_right, errors=errors, examples=9) == pytest.approx(sum(are_right[:end]) / 9)

@@ -16,15 +16,12 @@ from tests.longform.test_audit_resume import Killed, kill_at_line, run_in_proces
 from tests.loopback.brains import KnowsByHeart
 from tests.loopback.logprobs import LogprobServer
 from tests.scan.scans import TinyLab, scan_arguments
-from tests.scan.test_challenge import scan as challenge_arguments
-from tests.scan.test_challenge import write_arrays
 
 from rote.cli.main import main as rote
 from rote.errors import RunError
 from rote.models.hf import load
 from rote.prior import estimate
 from rote.report.view import load_view
-from rote.scan.challenge import write_guesses
 from rote.store.export import export_run
 from rote.store.read import read_run
 from rote.store.session import RunSession
@@ -113,11 +110,6 @@ def _served(lab: TinyLab, out: Path) -> None:
         command(*scan_arguments(lab, out, model=f"endpoint:{server.url}", **given))
 
 
-def _challenge(lab: TinyLab, out: Path) -> None:
-    write_arrays(lab, out.parent, 8)
-    command(*challenge_arguments(lab, out.parent, out.name, "--measures", "greedy", "--greedy", "full"))
-
-
 def _audit(line: int | None) -> Maker:
     def make(lab: TinyLab, out: Path) -> None:
         with pytest.MonkeyPatch.context() as patch, contextlib.suppress(Killed):
@@ -134,10 +126,6 @@ def _python(path: Path) -> object:
 
 def _export(path: Path) -> None:
     export_run(path, format="jsonl", out=path.parent / "export.jsonl")
-
-
-def _guesses(path: Path) -> None:
-    write_guesses(path, path.parent / "guesses.csv")
 
 
 def unpacked(path: Path) -> dict[str, bytes]:
@@ -175,7 +163,6 @@ KINDS = {
     "merged run": Kind(_merged, None, SCANS),
     "served scan": Kind(_served, None, SCANS),
     "unfinished served scan": Kind(_served, 2, SCANS),
-    "challenge": Kind(_challenge, None, SCANS | {"guesses": _guesses}),
     "mc": Kind(every_kind.make_mc, None, SHOWN),
     "unfinished mc": Kind(every_kind.make_mc, 25, ROWS),
     "prior": Kind(every_kind.make_prior, None, SHOWN),

@@ -34,24 +34,6 @@ GROUPS = [
     "split:nothing",
     "\x1b:x",
 ]
-SIZES = [
-    "7b",
-    "8B",
-    "13b",
-    "405b",
-    "70 b",
-    "7",
-    "b",
-    "0b",
-    "-7b",
-    "7e9",
-    "1e400b",
-    "nanb",
-    "७b",
-    "9" * 400 + "b",
-    "7b7b",
-    "x" * 3000,
-]
 
 
 def read_studies(case: Any) -> None:
@@ -293,16 +275,3 @@ def _run(root: Path) -> Path:
     if not folder.exists():
         write_run(folder, books(2500)[:2], stride=60)
     return folder
-
-
-def export_guesses(case: Any) -> None:
-    """`rote export --challenge` of runs over no challenge, to odd places."""
-    rng = case.rng
-    out = rng.choice(
-        [case.folder / "g.csv", case.folder, "/dev/full", "/proc/x", case.folder / "a" / "b", "", "\x1b[31m"]
-    )
-    run = rng.choice([_run(case.folder.parent), case.folder, "/dev/null"])
-    further = rng.choice([[], [], ["--format", "csv"], ["--table", "x"], ["--out", str(out)]])
-    case.what = repr([str(run), str(out), *further])
-    case.is_refused = case.command("export", str(run), "--challenge", str(out), *further) == 2
-    case.expect(case.is_refused, "guesses of a run over no challenge")

@@ -57,7 +57,6 @@ AREAS: dict[str, Callable[["Case"], None]] = {
     "plans": input_products.plan_sizes,
     "endpoints": input_products.name_endpoints,
     "adapters": input_products.load_adapters,
-    "challenges": input_products.export_guesses,
 }
 
 EXTRAS = {"datasets": "datasets", "adapters": "peft"}
