@@ -53,7 +53,7 @@ def test_no_endpoint_breaks_an_audit_or_the_opening_of_a_scan(monkeypatch: pytes
 def test_no_kill_loses_or_repeats_anything(lab: TinyLab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kills = load("kills", monkeypatch)
     names = {"scan", "prior", "audit", "merge"}
-    wanted = {"each_step": 200, "random_cases": 4, "seed": 1, "state": tmp_path / "state.jsonl", "names": names}
+    wanted = {"each_step": 300, "random_cases": 4, "seed": 1, "state": tmp_path / "state.jsonl", "names": names}
     with kills.stage_of(lab, tmp_path, ()) as (stage, places):
         played = kills.run_campaign(stage, lab, tmp_path, places=places, **wanted)
         monkeypatch.setattr(kills.Campaign, "play", None)  # what the state file knows is not done again

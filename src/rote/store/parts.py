@@ -58,7 +58,8 @@ class Parts:
         )
         if 0 not in self._folder.part_numbers():
             self._write_files(0, [], [])
-        self._write_list()
+        if listed != set(self._folder.part_numbers()):
+            self._write_list()
 
     def write(self, results: Sequence[Row], continuations: Sequence[Row]) -> None:
         """Afterwards these windows are finished, whatever happens next. All of them or none: a part is one unit."""
