@@ -9,7 +9,7 @@ NOT_NUMERIC := $(addprefix --ignore=tests/scan/test_,ray.py interruptions.py sha
 .PHONY: demo test test-plain-cpu check bench format clean chromium pictures
 
 demo: .venv/.runtime
-	$(BIN)/rote demo
+	$(BIN)/byrote demo
 
 test: .venv/.dev chromium
 	$(BIN)/python -m pytest -n 2 --dist worksteal

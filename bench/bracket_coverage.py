@@ -19,8 +19,8 @@ from tests.scan.test_bracket import bracket_of_rows
 from tests.stats.populations import KINDS, THRESHOLD, drawn_population
 
 import environment
-from rote.scan.pipeline import Pipeline
-from rote.stats.brackets import Bracket, bracket
+from byrote.scan.pipeline import Pipeline
+from byrote.stats.limits import Bracket, bracket
 
 THRESHOLDS = (0.02, 0.1, 0.3)
 

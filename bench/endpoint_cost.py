@@ -1,4 +1,4 @@
-"""Requests and tokens per window of a served model: predicted by `rote plan --endpoint`, measured on a loopback server.
+"""Requests and tokens per window of a server: as `byrote plan --endpoint` predicts and as a loopback server counts.
 
     python bench/endpoint_cost.py
 
@@ -22,11 +22,11 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from tests.loopback.logprobs import Habits
 from tests.models.served import DIALECTS, KEY, serving, word_folder
 
-from rote.cli.main import main as rote
-from rote.models.endpoint_asking import CHAINS_PER_REQUEST
-from rote.models.endpoint_client import PROMPTS_PER_REQUEST
-from rote.models.table import TableModel
-from rote.stats.served_cost import costs_of
+from byrote.cli.main import main as byrote
+from byrote.models.served.client import PROMPTS_PER_REQUEST
+from byrote.models.served.rows import CHAINS_PER_REQUEST
+from byrote.models.table import TableModel
+from byrote.stats.planning import costs_of
 
 NAME = "endpoint_cost"
 WINDOWS = 64
@@ -98,7 +98,7 @@ def scan(url: str, folder: Path, *, edit_budget: int) -> None:
         "ask-twice": 0,
     }
     try:
-        rote(["scan", *(str(part) for name, value in arguments.items() for part in (f"--{name}", value))])
+        byrote(["scan", *(str(part) for name, value in arguments.items() for part in (f"--{name}", value))])
     except SystemExit as ended:
         if ended.code not in (0, None):
             raise

@@ -19,17 +19,17 @@ from typing import Any, NamedTuple
 import torch
 
 import environment
-from rote.corpus.documents import read_documents
-from rote.corpus.select import select_windows
-from rote.corpus.windows import WindowOptions
-from rote.models.hf import HuggingFaceModel, load
-from rote.models.hf_tree import TreeSessionHF
-from rote.scan.options import RunConfig
-from rote.scan.pipeline import Pipeline
-from rote.search.base import SearchTask
-from rote.search.engine import Engine
-from rote.search.sizing import choose_slots
-from rote.types import Split, Window
+from byrote.corpus.documents import read_documents
+from byrote.corpus.select import select_windows
+from byrote.corpus.windows import WindowOptions
+from byrote.models.hf.model import HuggingFaceModel, load
+from byrote.models.hf.tree import TreeSessionHF
+from byrote.scan.options import RunConfig
+from byrote.scan.pipeline import Pipeline
+from byrote.search.base import SearchTask
+from byrote.search.engine import Engine
+from byrote.search.sizing import choose_slots
+from byrote.types import Split, Window
 
 CONFIG = RunConfig(keep=0, measures=("near",), screen_least=0)
 LIMITS = CONFIG.limits

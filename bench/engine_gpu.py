@@ -21,14 +21,14 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 import environment
 import scripted
-from rote.models.hf import HuggingFaceModel
-from rote.models.hf_compile import compile_layers
-from rote.scan.options import RunConfig
-from rote.scan.pipeline import Pipeline
-from rote.search.base import Limits, SearchOptions, SearchTask
-from rote.search.engine import Engine
-from rote.search.sizing import bytes_per_slot
-from rote.types import Split, Window
+from byrote.models.hf.graphs import compile_layers
+from byrote.models.hf.model import HuggingFaceModel
+from byrote.scan.options import RunConfig
+from byrote.scan.pipeline import Pipeline
+from byrote.search.base import Limits, SearchOptions, SearchTask
+from byrote.search.engine import Engine
+from byrote.search.sizing import bytes_per_slot
+from byrote.types import Split, Window
 
 LIMITS = Limits(scripted.PREFIX, scripted.LENGTH)
 CONFIG = RunConfig(
@@ -148,7 +148,7 @@ def run_generate(model: Any, batch: int) -> float:
 
 def bookkeeping_share(model: HuggingFaceModel, pairs: list[Any], slots: int) -> float:
     """1 − (time in the model's forward) / (time of the whole run), by device events around each forward."""
-    from rote.models.hf_tree import TreeSessionHF
+    from byrote.models.hf.tree import TreeSessionHF
 
     events: list[tuple[Any, Any]] = []
     original = TreeSessionHF.forward

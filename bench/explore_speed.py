@@ -20,19 +20,19 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 import environment
 import scripted
-from rote.explore.ball import Ball
-from rote.explore.base import Exploration, ExploreTask
-from rote.explore.explorer import Explorer, choose_room
-from rote.explore.open_mass import OpenMass
-from rote.explore.refinement import RefineOptions, refine
-from rote.explore.residual import ResidualOptions, estimate_open
-from rote.models.base import TreeModel
-from rote.models.hf_compile import compile_layers
-from rote.models.table import TableModel
-from rote.policy import Policy
-from rote.search.base import Limits, SearchOptions, SearchOutcome, SearchTask
-from rote.search.engine import Engine
-from rote.search.sizing import choose_slots
+from byrote.explore.ball import Ball
+from byrote.explore.base import Exploration, ExploreTask
+from byrote.explore.explorer import Explorer, choose_room
+from byrote.explore.open_mass import OpenMass
+from byrote.explore.refinement import RefineOptions, refine
+from byrote.explore.residual import ResidualOptions, estimate_open
+from byrote.models.base import TreeModel
+from byrote.models.hf.graphs import compile_layers
+from byrote.models.table import TableModel
+from byrote.policy import Policy
+from byrote.search.base import Limits, SearchOptions, SearchOutcome, SearchTask
+from byrote.search.engine import Engine
+from byrote.search.sizing import choose_slots
 
 BUDGET = 5
 LIMITS = Limits(scripted.PREFIX, scripted.LENGTH)

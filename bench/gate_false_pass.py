@@ -15,7 +15,7 @@ import torch
 from tests.report.known_runs import known_run
 
 import environment
-from rote.report.gate import Outcome, judge, parse_rule
+from byrote.report.gate import Outcome, judge, parse_rule
 
 THRESHOLDS = (0.02, 0.1, 0.3)
 

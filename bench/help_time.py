@@ -1,4 +1,4 @@
-"""CPU seconds until `rote --help`, and the help of every command, has been printed, and what was imported for it.
+"""CPU seconds until `byrote --help`, and the help of every command, has been printed, and what was imported for it.
 
 python bench/help_time.py [--repeats 5]
 """
@@ -12,7 +12,7 @@ from typing import Any
 from typer.main import get_command
 
 import environment
-from rote.cli.main import app
+from byrote.cli.main import app
 
 HEAVY = ("torch", "transformers", "pyarrow", "polars", "matplotlib", "scipy")
 
@@ -25,7 +25,7 @@ def main() -> None:
     measured: dict[str, Any] = {}
     for command in commands:
         seconds = sorted(cpu_seconds([*command, "--help"]) for _ in range(repeats))
-        name = " ".join(["rote", *command, "--help"])
+        name = " ".join(["byrote", *command, "--help"])
         measured[name] = {"cpu_seconds": seconds[len(seconds) // 2], "heavy_imports": heavy([*command, "--help"])}
         print(name, measured[name])
     environment.save("help_time", {"repeats": repeats, "commands": measured})
@@ -34,7 +34,7 @@ def main() -> None:
 def cpu_seconds(arguments: list[str]) -> float:
     """User and system time of one process from start to end."""
     before = os.times()
-    subprocess.run([sys.executable, "-m", "rote", *arguments], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([sys.executable, "-m", "byrote", *arguments], check=True, stdout=subprocess.DEVNULL)
     after = os.times()
     return round(after.children_user + after.children_system - before.children_user - before.children_system, 2)
 
@@ -42,7 +42,7 @@ def cpu_seconds(arguments: list[str]) -> float:
 def heavy(arguments: list[str]) -> list[str]:
     """Packages among HEAVY that the help imports."""
     code = (
-        "import sys, rote.cli.main as main\n"
+        "import sys, byrote.cli.main as main\n"
         "try:\n    main.main(sys.argv[1:])\nexcept SystemExit:\n    pass\n"
         f"print([name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)"
     )

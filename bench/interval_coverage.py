@@ -22,10 +22,9 @@ from numpy.typing import NDArray
 from scipy import special
 
 import environment
-from rote.stats.clustered import rate_with_clusters
-from rote.stats.compare import Outcomes, compare_means
-from rote.stats.units import Places
-from rote.types import Interval
+from byrote.stats.clusters import Places, rate_with_clusters
+from byrote.stats.compare import Outcomes, compare_means
+from byrote.types import Interval
 
 STUDIES = 1000
 WINDOW, STRIDE = 400, 20

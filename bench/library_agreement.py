@@ -13,18 +13,18 @@ from pathlib import Path
 from typing import Any
 
 import environment
-from rote.corpus.documents import read_documents
-from rote.corpus.select import select_windows
-from rote.corpus.windows import WindowOptions
-from rote.models.hf import HuggingFaceModel, load
-from rote.scan.greedy import GreedyStage
-from rote.scan.measured import Measured
-from rote.scan.options import RunConfig
-from rote.scan.score import ScoreStage
-from rote.search.base import SearchOptions, SearchOutcome, SearchTask
-from rote.search.engine import Engine
-from rote.search.reference import search
-from rote.types import Split, Window
+from byrote.corpus.documents import read_documents
+from byrote.corpus.select import select_windows
+from byrote.corpus.windows import WindowOptions
+from byrote.models.hf.model import HuggingFaceModel, load
+from byrote.scan.decode import GreedyStage
+from byrote.scan.measured import Measured
+from byrote.scan.options import RunConfig
+from byrote.scan.score import ScoreStage
+from byrote.search.base import SearchOptions, SearchOutcome, SearchTask
+from byrote.search.engine import Engine
+from byrote.search.reference import search
+from byrote.types import Split, Window
 
 LIMITS = RunConfig().limits
 ROUNDING = 1e-5

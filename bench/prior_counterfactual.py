@@ -13,11 +13,10 @@ from dataclasses import asdict
 from pathlib import Path
 
 import environment
-from rote.lab.counterfactual import models_of
-from rote.lab.counterfactual_presets import PRESETS
-from rote.lab.run import level_means, run_counterfactual
-from rote.lab.section import read
-from rote.report.content_page import write_page
+from byrote.lab.counterfactual import PRESETS, models_of
+from byrote.lab.report import read
+from byrote.lab.run import level_means, run_counterfactual
+from byrote.report.page import write_page
 
 
 def main() -> None:

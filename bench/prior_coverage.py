@@ -11,8 +11,8 @@ import math
 import numpy as np
 
 import environment
-from rote.prior.ratio_interval import log_interval, sound_log_interval
-from rote.stats.prior_mean import PriorSums
+from byrote.prior.verdicts import log_interval, sound_log_interval
+from byrote.stats.prior_mean import PriorSums
 
 SIGMAS = (0.5, 1.0, 2.0, 3.0, 4.0)
 DRAWS = (200, 5000)

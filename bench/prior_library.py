@@ -20,18 +20,17 @@ from typing import Any
 import numpy as np
 
 import environment
-from rote.corpus.documents import Document, read_documents
-from rote.corpus.spans import TextSpan, cut_spans
-from rote.models.hf import HuggingFaceModel, load
-from rote.models.shared_prefix import PLAIN
-from rote.prior.calibration import generic_pairs, read_generic
-from rote.prior.draws import DrawnPrefixes, draw_prefixes
-from rote.prior.estimate import estimate_priors
-from rote.prior.measure import conditional_log_p
-from rote.prior.verdicts import PriorVerdict, default_least_conditional, point_verdict
-from rote.report.figures.style import INK, SERIES, house_style, new_figure, save_bytes
-from rote.stats.prior_mean import PriorEstimate, log_mean, log_ratio
-from rote.types import Split, Window
+from byrote.corpus.documents import Document, read_documents
+from byrote.corpus.spans import TextSpan, cut_spans
+from byrote.models.hf.model import HuggingFaceModel, load
+from byrote.models.shared_prefix import PLAIN
+from byrote.prior.calibration import generic_pairs, read_generic
+from byrote.prior.draws import DrawnPrefixes, draw_prefixes
+from byrote.prior.estimate import conditional_log_p, estimate_priors
+from byrote.prior.verdicts import PriorVerdict, default_least_conditional, point_verdict
+from byrote.report.figures.style import INK, SERIES, house_style, new_figure, save_bytes
+from byrote.stats.prior_mean import PriorEstimate, log_mean, log_ratio
+from byrote.types import Split, Window
 
 PREFIX_TOKENS = 24
 SUFFIX_TOKENS = 12

@@ -1,4 +1,4 @@
-"""How often a settled verdict of `rote prior` is wrong, and how often n's interval holds what it says.
+"""How often a settled verdict of `byrote prior` is wrong, and how often n's interval holds what it says.
 
     python bench/prior_settled.py
 
@@ -13,10 +13,9 @@ from collections.abc import Callable
 import numpy as np
 
 import environment
-from rote.prior.calibration import GenericScore, calibrate
-from rote.prior.ratio_interval import ratio_interval, sound_log_interval
-from rote.prior.verdicts import PriorVerdict, ratio_verdict
-from rote.stats.prior_mean import PriorEstimate, PriorSums
+from byrote.prior.calibration import GenericScore, calibrate
+from byrote.prior.verdicts import PriorVerdict, ratio_interval, ratio_verdict, sound_log_interval
+from byrote.stats.prior_mean import PriorEstimate, PriorSums
 
 STUDIES = 1000
 TEXTS = 18

@@ -14,8 +14,8 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 import environment
-from rote.models.hf import HuggingFaceModel
-from rote.models.shared_prefix import PLAIN, SharedPrefixScorer
+from byrote.models.hf.model import HuggingFaceModel
+from byrote.models.shared_prefix import PLAIN, SharedPrefixScorer
 
 PREFIX_TOKENS = 50
 VOCABULARY = 2048

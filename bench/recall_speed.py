@@ -19,8 +19,8 @@ from pathlib import Path
 import cydifflib
 import numpy as np
 
-from rote.corpus.normalise import normalised_words
-from rote.longform.blocks import matching_blocks
+from byrote.corpus.normalise import normalised_words
+from byrote.longform.matching import matching_blocks
 
 
 def invented_novel(words: int, *, seed: int, language_seed: int = 0) -> list[str]:
@@ -70,7 +70,7 @@ def compare(name: str, first: Sequence[str], second: Sequence[str]) -> dict[str,
         "words": [len(first), len(second)],
         "blocks": len(reference),
         "identical": blocks == reference,
-        "rote_seconds": round(seconds, 3),
+        "byrote_seconds": round(seconds, 3),
         "cydifflib_seconds": round(reference_seconds, 3),
         "times_faster": round(reference_seconds / seconds, 1),
     }

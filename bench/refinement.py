@@ -15,16 +15,16 @@ from typing import Any
 import numpy as np
 import torch
 
+from byrote.explore.base import ExploreTask
+from byrote.explore.explorer import Explorer
+from byrote.explore.refinement import TURNS, OrderName, Refined, RefineOptions, refine
+from byrote.models.hf.model import HuggingFaceModel
+from byrote.models.teacher_forcing import VerbatimScore
+from byrote.scan.options import RunConfig
+from byrote.search.base import SearchOptions, SearchOutcome
+from byrote.types import Bounds, Verdict
 from environment import save
 from residual_efficiency import Searched, library_windows, search_all
-from rote.explore.base import ExploreTask
-from rote.explore.explorer import Explorer
-from rote.explore.refinement import TURNS, OrderName, Refined, RefineOptions, refine
-from rote.models.hf import HuggingFaceModel
-from rote.models.teacher_forcing import VerbatimScore
-from rote.scan.options import RunConfig
-from rote.search.base import SearchOptions, SearchOutcome
-from rote.types import Bounds, Verdict
 
 QUERIES_AT_ONCE = 160
 THRESHOLDS = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 0.5, 0.9)

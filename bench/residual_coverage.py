@@ -22,18 +22,18 @@ import numpy as np
 import torch
 
 import environment
-from rote.distance.textbook import levenshtein_many
-from rote.explore.ball import Ball
-from rote.explore.base import ExploreTask
-from rote.explore.explorer import Explorer
-from rote.explore.open_mass import OpenMass
-from rote.explore.residual import ResidualOptions, estimate_open
-from rote.models.table import TableModel
-from rote.policy import Policy, keep
-from rote.search import reference
-from rote.search.base import Limits, SearchOptions, SearchTask
-from rote.search.rating import rating_table
-from rote.types import Estimate
+from byrote.distance.tokens import levenshtein_many
+from byrote.explore.ball import Ball
+from byrote.explore.base import ExploreTask
+from byrote.explore.explorer import Explorer
+from byrote.explore.open_mass import OpenMass
+from byrote.explore.residual import ResidualOptions, estimate_open
+from byrote.models.table import TableModel
+from byrote.policy import Policy, keep
+from byrote.search import reference
+from byrote.search.base import Limits, SearchOptions, SearchTask
+from byrote.search.screen_score import rating_table
+from byrote.types import Estimate
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from tests.explore.adversarial_pools import POPULATIONS, TICKETS, Population, holds

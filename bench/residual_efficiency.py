@@ -17,20 +17,20 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from byrote.explore.ball import Ball
+from byrote.explore.base import ExploreTask
+from byrote.explore.explorer import Explorer
+from byrote.explore.open_mass import OpenMass
+from byrote.explore.residual import ResidualOptions, estimate_open
+from byrote.models.hf.model import HuggingFaceModel, load
+from byrote.models.teacher_forcing import VerbatimScore, score_verbatim
+from byrote.scan.options import RunConfig
+from byrote.scan.source import cut_source, read_given
+from byrote.search.base import SearchOptions, SearchOutcome, SearchTask
+from byrote.search.engine import Engine
+from byrote.search.screen_score import rating_table
+from byrote.types import Estimate
 from environment import save
-from rote.explore.ball import Ball
-from rote.explore.base import ExploreTask
-from rote.explore.explorer import Explorer
-from rote.explore.open_mass import OpenMass
-from rote.explore.residual import ResidualOptions, estimate_open
-from rote.models.hf import HuggingFaceModel, load
-from rote.models.teacher_forcing import VerbatimScore, score_verbatim
-from rote.scan.options import RunConfig
-from rote.scan.source import cut_source, read_given
-from rote.search.base import SearchOptions, SearchOutcome, SearchTask
-from rote.search.engine import Engine
-from rote.search.rating import rating_table
-from rote.types import Estimate
 
 TEXTS = ("alice", "alice_other_edition", "peter_pan", "peter_pan_other_edition", "jekyll_hyde")
 LEAST, MOST = 1e-5, 0.5

@@ -1,4 +1,4 @@
-"""What a user waits for on a CPU: `rote scan`, start to manifest, beside the paper-style search in the same run.
+"""What a user waits for on a CPU: `byrote scan`, start to manifest, beside the paper-style search in the same run.
 
     python bench/scan_cpu.py --library PATH --baseline PATH/paper_style.py [--model library_24m] [--quick]
 
@@ -33,9 +33,9 @@ from typing import Any, NamedTuple
 import torch
 
 import environment
+from byrote.models.hf.model import HuggingFaceModel, load
+from byrote.types import Window
 from engine_cpu import mixed, read
-from rote.models.hf import HuggingFaceModel, load
-from rote.types import Window
 
 SIDES: dict[str, list[str]] = {
     "verbatim": ["--measures", "verbatim"],
@@ -92,7 +92,7 @@ def spread(windows: list[Window], count: int) -> list[Window]:
 
 
 class Programs:
-    """Runs `rote scan` and the reference on windows, each as a process of its own."""
+    """Runs `byrote scan` and the reference on windows, each as a process of its own."""
 
     def __init__(self, chosen: argparse.Namespace, folder: Path) -> None:
         self._chosen, self._pairs = chosen, folder / "pairs.jsonl"
@@ -103,7 +103,7 @@ class Programs:
         with tempfile.TemporaryDirectory() as folder:
             out = Path(folder) / "run"
             words = ["--model", str(self._model), "--pairs", str(self._pairs), "--out", str(out), *flags]
-            seconds, _ = self._timed(["-m", "rote", "scan", *words])
+            seconds, _ = self._timed(["-m", "byrote", "scan", *words])
             assert (out / "manifest.json").exists()
         return Took(seconds, start, len(windows))
 

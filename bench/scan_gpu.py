@@ -1,4 +1,4 @@
-"""What a scan does on one GPU, through the pipeline that `rote scan` runs, beside bare teacher forcing in the same run.
+"""A scan on one GPU, through the pipeline of `byrote scan`, beside bare teacher forcing in the same run.
 
     PYTHONPATH=src:bench python bench/scan_gpu.py [--shape 7b] [--layers N] [--windows N] [--out FOLDER]
 
@@ -19,11 +19,11 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 import environment
 import scripted
-from rote.models.hf_compile import compile_layers
-from rote.scan.options import RunConfig
-from rote.scan.pipeline import Pipeline
-from rote.scan.screen import with_audit
-from rote.types import Split, Window
+from byrote.models.hf.graphs import compile_layers
+from byrote.scan.options import RunConfig
+from byrote.scan.pipeline import Pipeline
+from byrote.scan.screen import with_audit
+from byrote.types import Split, Window
 
 SHAPES = {
     "7b": {"hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32, "num_attention_heads": 32},
@@ -71,7 +71,7 @@ def build(settings: dict[str, int], device: torch.device) -> LlamaForCausalLM:
 
 
 def teacher_forcing(model: Any, batch: int, rounds: int = 4) -> float:
-    """Windows per second of the plain forward with the head at the suffix, in float32 as rote reads it."""
+    """Windows per second of the plain forward with the head at the suffix, in float32 as byrote reads it."""
     ids = torch.randint(100, 2000, (batch, 100), device="cuda")
 
     def work() -> None:

@@ -1,4 +1,4 @@
-"""A real model on a GPU through the pipeline that `rote scan` runs: windows a second on text it does not know.
+"""A real model on a GPU through the pipeline that `byrote scan` runs: windows a second on text it does not know.
 
     PYTHONPATH=src:bench python bench/scan_library_gpu.py --model FOLDER --text FILE … [--stride 100] [--dtype bfloat16]
 
@@ -12,15 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import environment
-from rote.corpus.documents import read_documents
-from rote.corpus.select import select_windows
-from rote.corpus.windows import WindowOptions
-from rote.models.hf import HuggingFaceModel, load
-from rote.models.hf_compile import compile_layers
-from rote.scan.options import RunConfig
-from rote.scan.pipeline import Pipeline
-from rote.scan.screen import with_audit
-from rote.types import Split, Window
+from byrote.corpus.documents import read_documents
+from byrote.corpus.select import select_windows
+from byrote.corpus.windows import WindowOptions
+from byrote.models.hf.graphs import compile_layers
+from byrote.models.hf.model import HuggingFaceModel, load
+from byrote.scan.options import RunConfig
+from byrote.scan.pipeline import Pipeline
+from byrote.scan.screen import with_audit
+from byrote.types import Split, Window
 
 
 def run(model: HuggingFaceModel, windows: list[Window], config: RunConfig) -> dict[str, Any]:

@@ -12,13 +12,13 @@ from typing import Any
 import torch
 
 import environment
-from rote.corpus.documents import read_documents
-from rote.corpus.select import select_windows
-from rote.corpus.windows import WindowOptions
-from rote.models.hf import load
-from rote.scan.options import RunConfig
-from rote.scan.pipeline import Pipeline
-from rote.types import Split
+from byrote.corpus.documents import read_documents
+from byrote.corpus.select import select_windows
+from byrote.corpus.windows import WindowOptions
+from byrote.models.hf.model import load
+from byrote.scan.options import RunConfig
+from byrote.scan.pipeline import Pipeline
+from byrote.types import Split
 
 CONFIG = RunConfig(keep=0, measures=("near",), screen="off")
 

@@ -1,7 +1,7 @@
 """A causal model whose work is real and whose logits are scripted, so that a search's shape is known beforehand.
 
 The model computes everything, head included; then its logits are replaced by rows of a script chosen by the
-current token alone: behind a session for rote (`ScriptedModel`), in the forward for others (`Scripted`).
+current token alone: behind a session for byrote (`ScriptedModel`), in the forward for others (`Scripted`).
 
 A window's prefix ends in the first token of a chain. On a chain the next chain token has probability 0.9 and 39
 deviations share the rest; every deviation leads back to the chain. A chain either goes on to the end (the window lives)
@@ -15,8 +15,8 @@ from typing import Any
 
 import torch
 
-from rote.models.base import TreeBatch, TreeSession
-from rote.models.hf import HuggingFaceModel
+from byrote.models.base import TreeBatch, TreeSession
+from byrote.models.hf.model import HuggingFaceModel
 
 TOP = 40
 REGION = 2500
@@ -59,7 +59,7 @@ class Scripted(torch.nn.Module):
 
 
 class ScriptedModel(HuggingFaceModel):
-    """Everything through rote's own path; only what a session returns is replaced."""
+    """Everything through byrote's own path; only what a session returns is replaced."""
 
     def __init__(self, model: Any) -> None:
         super().__init__(model, None, name="scripted")

@@ -15,11 +15,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from byrote.models.table import TableModel
+from byrote.scan.options import RunConfig
+from byrote.search.base import SearchTask
+from byrote.search.engine import Engine
 from environment import environment, save
-from rote.models.table import TableModel
-from rote.scan.options import RunConfig
-from rote.search.base import SearchTask
-from rote.search.engine import Engine
 
 PREFIX, SUFFIX, VOCABULARY = 4, 6, 16
 CONFIG = RunConfig(

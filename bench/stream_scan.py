@@ -26,13 +26,13 @@ import numpy as np
 import torch
 from tests.scan.letters import Letters
 
+from byrote.scan.options import RunConfig
+from byrote.scan.run import open_session, scan_to_folder
+from byrote.scan.screen import with_audit
+from byrote.scan.source import cut_source, read_given
+from byrote.scan.totals import run_identity
+from byrote.store.read import read_run
 from environment import environment, save
-from rote.scan.manifest_sections import run_identity
-from rote.scan.options import RunConfig
-from rote.scan.run import open_session, scan_to_folder
-from rote.scan.screen import with_audit
-from rote.scan.source import cut_source, read_given
-from rote.store.read import read_run
 
 STRIDE = 20
 CHARACTERS = 1_000_000

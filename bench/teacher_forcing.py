@@ -11,8 +11,8 @@ from typing import Any
 import torch
 
 import environment
-from rote.models.hf import load
-from rote.policy import Policy
+from byrote.models.hf.model import load
+from byrote.policy import Policy
 
 ONE = [Policy(1.0, 40)]
 FIFTY = (

@@ -9,8 +9,9 @@ from typing import Any
 
 import torch
 
-from rote.models import hf_attention, tree_attention
-from rote.models.base import TreeBatch
+from byrote.models import tree_attention
+from byrote.models.base import TreeBatch
+from byrote.models.hf.model import attention as hf_attention
 
 
 def make_batch(

@@ -1,4 +1,4 @@
-"""Two builds of rote in turns: the same command on the same texts, start to manifest, on a CPU.
+"""Two builds of byrote in turns: the same command on the same texts, start to manifest, on a CPU.
 
     python bench/two_builds.py --before CHECKOUT --library PATH [--model library_24m] [--rounds 2] [--only mix_95_5 …]
 
@@ -38,7 +38,7 @@ def scan(source: Path, words: list[str]) -> tuple[float, int]:
     """Seconds of one command and the windows of its run."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "run"
-        command = [sys.executable, "-m", "rote", "scan", *words, "--stride-chars", str(STRIDE), "--out", str(out)]
+        command = [sys.executable, "-m", "byrote", "scan", *words, "--stride-chars", str(STRIDE), "--out", str(out)]
         start = time.perf_counter()
         subprocess.run(command, check=True, capture_output=True, env=os.environ | {"PYTHONPATH": str(source)})
         seconds = time.perf_counter() - start

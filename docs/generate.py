@@ -14,22 +14,22 @@ from typing import Any
 
 import yaml
 
-import rote
-from rote.prior.columns import JOINED_COLUMNS, PRIOR_COLUMNS, SWEEP_COLUMNS
-from rote.scan import columns as scan_columns
-from rote.scan.mc_run import COLUMNS as MC_COLUMNS
-from rote.scan.options import RunConfig
-from rote.store.columns import COST_COLUMNS, WINDOW_COLUMNS, Schema
-from rote.store.texts import TEXT_COLUMNS
+import byrote
+from byrote.prior.columns import JOINED_COLUMNS, PRIOR_COLUMNS, SWEEP_COLUMNS
+from byrote.scan import measures as scan_columns
+from byrote.scan.mc import COLUMNS as MC_COLUMNS
+from byrote.scan.options import RunConfig
+from byrote.store.columns import COST_COLUMNS, WINDOW_COLUMNS, Schema
+from byrote.store.tables import TEXT_COLUMNS
 
 FOLDER = Path(__file__).parent
-SOURCE = FOLDER.parent / "src" / "rote"
+SOURCE = FOLDER.parent / "src" / "byrote"
 GROUPS = {
     "Models and windows": ("load_model", "read_windows", "Windows", "Window"),
     "Scans": ("scan", "scan_rows", "Results", "RunConfig", "Policy"),
     "Run folders": ("read_run", "SavedRun", "AuditFolder"),
     "Other measurements": ("prior", "audit", "nv_recall"),
-    "Errors": ("RoteError", "errors"),
+    "Errors": ("ByroteError", "errors"),
     "Your own tests": ("testing",),
 }
 """Every public name once, in the order in which a reader needs them."""
@@ -37,8 +37,8 @@ EVERYTHING = RunConfig(sweep="k=10", posthoc="bleu")  # type: ignore[arg-type]
 """A scan with every column there can be; the metric and the policy stand for any."""
 API_HEAD = """# Python interface
 
-Everything public is in `rote`; `dir(rote)` lists it. Names are imported when they are first used. Mistakes raise a
-`rote.RoteError` with the sentence that the command line would print. This page is made from the docstrings by
+Everything public is in `byrote`; `dir(byrote)` lists it. Names are imported when they are first used. Mistakes raise a
+`byrote.ByroteError` with the sentence that the command line would print. This page is made from the docstrings by
 `docs/generate.py`.
 """
 COLUMNS_HEAD = """# Columns
@@ -52,11 +52,11 @@ are absent. Log-probabilities are natural logarithms, −inf for what cannot com
 
 def api() -> str:
     listed = [name for names in GROUPS.values() for name in names]
-    assert sorted(listed) == sorted(rote.__all__), set(listed) ^ set(rote.__all__)
+    assert sorted(listed) == sorted(byrote.__all__), set(listed) ^ set(byrote.__all__)
     parts = [API_HEAD]
     for heading, names in GROUPS.items():
         parts.append(f"## {heading}\n")
-        parts += [entry(f"rote.{name}", getattr(rote, name)) for name in names]
+        parts += [entry(f"byrote.{name}", getattr(byrote, name)) for name in names]
     return "\n".join(parts)
 
 
@@ -67,8 +67,8 @@ def entry(name: str, value: Any) -> str:
         body = words(value) if inner else f"```\n{inspect.getdoc(value)}\n```\n"
         return "\n".join([f"### `{name}`\n", body, *inner])
     if value is RunConfig:
-        # Its fields are what `rote scan --help` prints; a second list would only grow old.
-        return f"### `{name}`\n\n{words(value)}\n`rote scan --help` explains every one of them.\n"
+        # Its fields are what `byrote scan --help` prints; a second list would only grow old.
+        return f"### `{name}`\n\n{words(value)}\n`byrote scan --help` explains every one of them.\n"
     if inspect.isclass(value):
         return "\n".join([f"### `{name}`\n", words(value), *members(name, value)])
     return f"### `{name}`\n\n```python\n{signature(name, value)}\n```\n\n{words(value)}"
@@ -105,7 +105,7 @@ def _parameter(each: inspect.Parameter) -> str:
 
 def _type(annotation: Any) -> str:
     text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
-    return re.sub(r"\b(?:rote|collections|typing|pathlib|os|pl|pa|pd)(?:\.\w+)*\.(\w+)", r"\1", text).replace("'", "")
+    return re.sub(r"\b(?:byrote|collections|typing|pathlib|os|pl|pa|pd)(?:\.\w+)*\.(\w+)", r"\1", text).replace("'", "")
 
 
 def members(name: str, home: type) -> Iterator[str]:
@@ -125,7 +125,7 @@ def members(name: str, home: type) -> Iterator[str]:
 
 def _is_ours(home: type, member: str) -> bool:
     owner = next(base for base in home.__mro__ if member in vars(base))
-    return owner.__module__.startswith("rote.")
+    return owner.__module__.startswith("byrote.")
 
 
 def one_line(value: Any) -> str:
@@ -143,7 +143,7 @@ def columns() -> str:
         ("Scans with controls", scan_columns.SHARED_COLUMNS, scan["results"]),
         *((f"Scan: {measure.name}", measure.columns, scan["results"]) for measure in measures),
         ("`continuations.parquet` of a scan", scan_columns.CONTINUATIONS_SCHEMA, scan["continuations"]),
-        ("Samples of `rote mc`", MC_COLUMNS[len(WINDOW_COLUMNS) : -len(COST_COLUMNS)], scan["samples"]),
+        ("Samples of `byrote mc`", MC_COLUMNS[len(WINDOW_COLUMNS) : -len(COST_COLUMNS)], scan["samples"]),
         ("Priors", PRIOR_COLUMNS, prior["results"]),
         ("Priors at several prefix lengths", SWEEP_COLUMNS, prior["results"]),
         ("Priors of a scan", JOINED_COLUMNS, prior["results"]),

@@ -1,4 +1,4 @@
-"""The pictures of the README, taken in Chromium from the page of `rote demo`: `python docs/pictures.py demo/run`.
+"""The pictures of the README, taken in Chromium from the page of `byrote demo`: `python docs/pictures.py demo/run`.
 
 It prints the numbers that the README says about them.
 """

@@ -2,7 +2,7 @@
 
 The challenge (google-research/lm-extraction-benchmark) gives arrays of token ids, 50 of prefix and 50 of suffix, and
 takes a CSV file of guessed suffixes, the surest ones first. A guess must not know the answer, so it is the model's
-greedy answer; guesses are ordered by their probability. The score is the share of 1,000 examples that are solved before the
+greedy answer; guesses are ordered by their probability. The score is the share of 1,000 examples solved before the
 100th wrong guess. The challenge numbers the last 1,000 rows of its arrays from 0.
 """
 
@@ -11,7 +11,7 @@ import csv
 from collections.abc import Sequence
 from pathlib import Path
 
-import rote
+import byrote
 
 EXAMPLES, ERRORS = 1000, 100
 
@@ -32,9 +32,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     chosen = parser.parse_args()
 
-    model = rote.load_model(chosen.model)
-    windows = rote.read_windows(model, pairs=chosen.prefixes)
-    rows = list(rote.scan(model, windows, measures=("greedy",), greedy="full").to_polars().iter_rows(named=True))
+    model = byrote.load_model(chosen.model)
+    windows = byrote.read_windows(model, pairs=chosen.prefixes)
+    rows = list(byrote.scan(model, windows, measures=("greedy",), greedy="full").to_polars().iter_rows(named=True))
     first = max(0, len(rows) - EXAMPLES)
     guesses = [
         (row["greedy_log_p"], example, row["greedy_ids"], row["greedy_ids"] == row["suffix_ids"])

@@ -1,6 +1,6 @@
 """Measure a model of your own: `python examples/ngram_model.py TEXT… [--control OTHER…] [--order 4]`.
 
-An n-gram model of words is trained on the texts and scanned like any language model. All that rote needs of it is
+An n-gram model of words is trained on the texts and scanned like any language model. All that byrote needs of it is
 `vocab_size` and `next_log_probs`; `encode_batch` and `decode` let it cut windows from texts.
 """
 
@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-import rote
-import rote.testing
+import byrote
+import byrote.testing
 
 UNKNOWN = "<unknown>"
 WORD = re.compile(r"\w+|[^\w\s]")
@@ -68,11 +68,11 @@ def main() -> None:
     chosen = parser.parse_args()
 
     model = NGramModel([path.read_text(encoding="utf-8") for path in chosen.text], order=chosen.order)
-    rote.testing.check_model(model)
-    windows = rote.read_windows(
+    byrote.testing.check_model(model)
+    windows = byrote.read_windows(
         model, chosen.text, control=chosen.control, prefix_tokens=8, suffix_tokens=12, edit_budget=2, top_k=10
     )
-    frame = rote.scan(model, windows).to_polars()
+    frame = byrote.scan(model, windows).to_polars()
     for split in frame["split"].unique(maintain_order=True):
         part = frame.filter(frame["split"] == split)
         extractable = (part["verdict"] == "extractable").mean()

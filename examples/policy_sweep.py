@@ -6,9 +6,9 @@ One teacher-forced pass over the text serves all policies.
 import argparse
 import math
 
-import rote
-from rote.models.teacher_forcing import score_verbatim
-from rote.policy import Policy
+import byrote
+from byrote.models.teacher_forcing import score_verbatim
+from byrote.policy import Policy
 
 TOP_KS = (1, 10, 40, None)
 TEMPERATURES = (0.5, 1.0, 1.5)
@@ -22,8 +22,8 @@ def main() -> None:
     parser.add_argument("--threshold", type=float, default=0.001)
     chosen = parser.parse_args()
 
-    model = rote.load_model(chosen.model)
-    windows = rote.read_windows(model, chosen.text, config=rote.RunConfig(stride_chars=chosen.stride_chars))
+    model = byrote.load_model(chosen.model)
+    windows = byrote.read_windows(model, chosen.text, config=byrote.RunConfig(stride_chars=chosen.stride_chars))
     policies = [Policy(temperature, top_k) for top_k in TOP_KS for temperature in TEMPERATURES]
     scores = list(score_verbatim(model, windows, policies, batch_windows=32))
 

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-import rote
+import byrote
 
 
 def main() -> None:
@@ -12,7 +12,7 @@ def main() -> None:
     parser.add_argument("generation", type=Path, help="what the model wrote")
     chosen = parser.parse_args()
 
-    recall = rote.nv_recall(chosen.book.read_text(encoding="utf-8"), chosen.generation.read_text(encoding="utf-8"))
+    recall = byrote.nv_recall(chosen.book.read_text(encoding="utf-8"), chosen.generation.read_text(encoding="utf-8"))
     print(f"near-verbatim recall: {recall.nv_recall:.1%}")
 
 

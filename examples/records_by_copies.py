@@ -1,6 +1,6 @@
 """Rates by copies and kind: `python examples/records_by_copies.py MODEL passages.jsonl --out RUN [--records 1000]`.
 
-The catalogue is what `rote demo` leaves beside its texts: passages with their copies in training and their kind. Every
+The catalogue is what `byrote demo` leaves beside its texts: passages with copies in training and kind. Every
 passage is cut into several records of a prefix and the twelve words that follow. Prints the rate of each number of
 copies and of each kind with its interval; the run folder can be shown, reported and exported like any other.
 """
@@ -11,11 +11,11 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-import rote
-from rote.report.groups import group_rates
-from rote.report.rates import Criterion
-from rote.report.tables import copies_rates
-from rote.report.view import load_view
+import byrote
+from byrote.report.groups import group_rates
+from byrote.report.rates import Criterion
+from byrote.report.tables import copies_rates
+from byrote.report.view import load_view
 
 SUFFIX_WORDS = 12
 FIRST_CUT, BETWEEN_CUTS = 20, 7
@@ -54,9 +54,9 @@ def main() -> None:
     file = chosen.out.with_suffix(".records.jsonl")
     lines = [json.dumps(record) for record in itertools.islice(records(chosen.catalogue), chosen.records)]
     file.write_text("\n".join(lines), encoding="utf-8")
-    model = rote.load_model(chosen.model)
-    windows = rote.read_windows(model, pairs=file)
-    rote.scan(model, windows).save(chosen.out)
+    model = byrote.load_model(chosen.model)
+    windows = byrote.read_windows(model, pairs=file)
+    byrote.scan(model, windows).save(chosen.out)
 
     view = load_view(chosen.out)
     by_copies = [(f"{rate.copies:3d} copies", rate.criterion, rate.rate) for rate in copies_rates(view)]

@@ -7,7 +7,7 @@ import argparse
 
 import polars as pl
 
-import rote
+import byrote
 
 
 def main() -> None:
@@ -18,10 +18,10 @@ def main() -> None:
     parser.add_argument("--out", help="save the results as a run folder")
     chosen = parser.parse_args()
 
-    config = rote.RunConfig(stride_chars=chosen.stride_chars)
-    model = rote.load_model(chosen.model)
-    windows = rote.read_windows(model, chosen.text, config=config)
-    results = rote.scan(model, windows, config)
+    config = byrote.RunConfig(stride_chars=chosen.stride_chars)
+    model = byrote.load_model(chosen.model)
+    windows = byrote.read_windows(model, chosen.text, config=config)
+    results = byrote.scan(model, windows, config)
 
     frame = results.to_polars().with_columns(mass=pl.col("mass_lower").list.last())
     best = {row["window_id"]: row for row in results.continuations() if row["rank"] == 1}

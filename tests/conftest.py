@@ -1,7 +1,7 @@
 """Settings of the whole test suite: property tests without deadlines, the same examples in CI, one thread a process.
 
-The tiny model, the `rote` command and a browser are here for every room; what they need is imported when they are asked
-for.
+The tiny model, the `byrote` command and a browser are here for every room; what they need is imported
+when they are asked for.
 """
 
 import os
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from tests.scan.scans import Command, TinyLab
 
 # Shared cores make single examples slow at random; a property test is judged by what it finds.
-settings.register_profile("rote", deadline=None)
-settings.register_profile("rote_ci", deadline=None, derandomize=True, print_blob=True)
+settings.register_profile("byrote", deadline=None)
+settings.register_profile("byrote_ci", deadline=None, derandomize=True, print_blob=True)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    settings.load_profile("rote_ci" if os.environ.get("CI") else "rote")
+    settings.load_profile("byrote_ci" if os.environ.get("CI") else "byrote")
     # Two workers on two cores: more threads would only wait for each other.
     torch.set_num_threads(1)
     hear_signals()
@@ -46,7 +46,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> "TinyLab":
 
 
 @pytest.fixture
-def rote(capsys: pytest.CaptureFixture[str]) -> "Command":
+def byrote(capsys: pytest.CaptureFixture[str]) -> "Command":
     from tests.scan.scans import make_command
 
     return make_command(capsys)

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import torch
 
-from rote.models.base import CausalModel
-from rote.policy import Policy
+from byrote.models.base import CausalModel
+from byrote.policy import Policy
 
 
 def textbook_levenshtein(left: Sequence[int], right: Sequence[int]) -> int:

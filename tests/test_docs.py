@@ -11,14 +11,14 @@ import pytest
 import torch
 from typer.main import get_command
 
-import rote
-from rote.cli.main import app, main
-from rote.lab.prose import write_passages
-from rote.lab.tokenizer import train_tokenizer
-from rote.scan.options import RunConfig
+import byrote
+from byrote.cli.main import app, main
+from byrote.lab.prose import write_passages
+from byrote.lab.train import train_tokenizer
+from byrote.scan.options import RunConfig
 
 ROOT = Path(__file__).parent.parent
-SOURCE = ROOT / "src" / "rote"
+SOURCE = ROOT / "src" / "byrote"
 RESULTS = ROOT / "bench" / "results"
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
 
@@ -53,7 +53,7 @@ def rows_of(table: str) -> list[list[str]]:
 
 
 def commands() -> dict[str, Any]:
-    """The commands of `rote --help`, by name."""
+    """The commands of `byrote --help`, by name."""
     return dict(get_command(app).commands)  # type: ignore[attr-defined]
 
 
@@ -86,10 +86,10 @@ def test_nothing_is_left_to_be_filled_in(path: Path) -> None:
 def test_every_command_exists_with_the_options_it_is_shown_with(path: Path) -> None:
     known = commands()
     for code in code_of(path.read_text(encoding="utf-8")):
-        for name, arguments in re.findall(r"(?:^|\s|/)rote ([a-z][a-z-]*)\b([^#]*)", code):
-            assert name in known, f"{path.name} shows `rote {name}`; commands are {sorted(known)}"
+        for name, arguments in re.findall(r"(?:^|\s|/)byrote ([a-z][a-z-]*)\b([^#]*)", code):
+            assert name in known, f"{path.name} shows `byrote {name}`; commands are {sorted(known)}"
             unknown = set(re.findall(r"--[a-z][a-z-]*", arguments)) - flags_of(known[name])
-            assert not unknown, f"{path.name} gives `rote {name}` the unknown options {sorted(unknown)}"
+            assert not unknown, f"{path.name} gives `byrote {name}` the unknown options {sorted(unknown)}"
 
 
 @each_document_of_today
@@ -100,13 +100,15 @@ def test_every_option_named_is_an_option_of_some_command(path: Path) -> None:
 
 
 def test_the_readme_shows_every_command() -> None:
-    shown = {name for code in code_of(text_of("README.md")) for name in re.findall(r"(?:^|/)rote ([a-z][a-z-]*)", code)}
+    shown = {
+        name for code in code_of(text_of("README.md")) for name in re.findall(r"(?:^|/)byrote ([a-z][a-z-]*)", code)
+    }
     assert shown == set(commands())
 
 
 def test_the_readme_names_only_what_the_python_interface_has() -> None:
     (block,) = re.findall(r"^```python\n(.*?)^```", text_of("README.md"), re.MULTILINE | re.DOTALL)
-    assert set(re.findall(r"\brote\.(\w+)", block)) <= set(rote.__all__)
+    assert set(re.findall(r"\brote\.(\w+)", block)) <= set(byrote.__all__)
     compile(block, "README.md", "exec")
 
 
@@ -144,7 +146,7 @@ def test_the_commands_of_the_readme_run(desk: Path, tmp_path: Path, monkeypatch:
     for name in ("MODEL", "book.txt", "other.txt"):
         (tmp_path / name).symlink_to(desk / name)
     monkeypatch.chdir(tmp_path)
-    lines = [code for code in code_of(text_of("README.md")) if code.startswith(".venv/bin/rote ")]
+    lines = [code for code in code_of(text_of("README.md")) if code.startswith(".venv/bin/byrote ")]
     assert len(lines) == 5
     for line in lines:
         with pytest.raises(SystemExit) as ended:
@@ -184,18 +186,18 @@ def test_defaults_in_tables_are_those_of_a_run(document: str, column: int) -> No
 
 def test_the_file_map_of_the_readme_matches_the_tree() -> None:
     (block,) = (
-        block for block in re.findall(r"^```\n(.*?)^```", text_of("README.md"), re.M | re.S) if "src/rote/" in block
+        block for block in re.findall(r"^```\n(.*?)^```", text_of("README.md"), re.M | re.S) if "src/byrote/" in block
     )
-    outer, inner = block.split("src/rote/\n")
+    outer, inner = block.split("src/byrote/\n")
     for line in outer.splitlines():
         assert (ROOT / line.split()[0]).exists(), f"the file map names {line.split()[0]}"
     for line in inner.splitlines():
-        assert (SOURCE / line.split()[0]).exists(), f"the file map names src/rote/{line.split()[0]}"
+        assert (SOURCE / line.split()[0]).exists(), f"the file map names src/byrote/{line.split()[0]}"
     assert {line.split()[0].rstrip("/") for line in inner.splitlines()} >= rooms()
 
 
 def rooms() -> set[str]:
-    """Packages and modules of rote itself."""
+    """Packages and modules of byrote itself."""
     entries = [entry for entry in SOURCE.iterdir() if not entry.name.startswith("__")]
     return {entry.name for entry in entries if entry.suffix == ".py" or (entry / "__init__.py").exists()}
 

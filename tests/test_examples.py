@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import rote
+import byrote
 from tests.scan.scans import TinyLab
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -89,7 +89,7 @@ def test_records_by_copies_prints_a_rate_for_every_number_of_copies_and_every_ki
 
 def write_arrays(lab: TinyLab, folder: Path, rows: int, *, tokens: int = 12) -> list[list[int]]:
     """Windows of the lab's passages as the challenge's arrays; the suffixes."""
-    model = rote.load_model(str(lab.model.path), device="cpu")
+    model = byrote.load_model(str(lab.model.path), device="cpu")
     texts = [passage.text for passage in (*lab.model.targets, *lab.model.controls)]
     encoded = [encoding.ids[: 2 * tokens] for encoding in model.encode_batch(texts)]
     ids = np.array([window for window in encoded if len(window) == 2 * tokens][:rows], dtype=np.uint16)

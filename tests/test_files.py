@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rote.files import parse_json, read_bytes, require_regular
+from byrote.files import parse_json, read_bytes, require_regular
 
 
 def test_a_regular_file_is_read_whole_or_in_part_also_through_a_link(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from types import ModuleType
 
 import pytest
 
-import rote
+import byrote
 
 FOLDER = Path(__file__).parent.parent / "docs"
 
@@ -31,7 +31,7 @@ def test_a_generated_document_is_up_to_date(name: str) -> None:
 
 def test_the_interface_documents_every_public_name() -> None:
     text = (FOLDER / "api.md").read_text(encoding="utf-8")
-    assert [name for name in rote.__all__ if f"### `rote.{name}`\n" not in text] == []
+    assert [name for name in byrote.__all__ if f"### `byrote.{name}`\n" not in text] == []
 
 
 def test_no_words_are_kept_for_columns_that_are_gone() -> None:

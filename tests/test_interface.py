@@ -1,4 +1,4 @@
-"""`rote.*`: what is public, what results can be asked, runs read back, priors and audits from Python."""
+"""`byrote.*`: what is public, what results can be asked, runs read back, priors and audits from Python."""
 
 import math
 import sys
@@ -10,9 +10,9 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-import rote
-from rote.errors import ConfigError, RunError
-from rote.models.base import LanguageModel
+import byrote
+from byrote.errors import ConfigError, RunError
+from byrote.models.base import LanguageModel
 from tests.scan.scans import SMALL, TinyLab
 
 OPTIONS: dict[str, Any] = {name.replace("-", "_"): value for name, value in SMALL.items()} | {"limit": 10}
@@ -20,21 +20,21 @@ OPTIONS: dict[str, Any] = {name.replace("-", "_"): value for name, value in SMAL
 
 @pytest.fixture(scope="module")
 def model(lab: TinyLab) -> LanguageModel:
-    return rote.load_model(lab.model.path, device="cpu")
+    return byrote.load_model(lab.model.path, device="cpu")
 
 
 @pytest.fixture(scope="module")
-def windows(lab: TinyLab, model: LanguageModel) -> rote.Windows:
-    return rote.read_windows(model, lab.files.targets, control=lab.files.controls, **OPTIONS)
+def windows(lab: TinyLab, model: LanguageModel) -> byrote.Windows:
+    return byrote.read_windows(model, lab.files.targets, control=lab.files.controls, **OPTIONS)
 
 
 @pytest.fixture(scope="module")
-def results(model: LanguageModel, windows: rote.Windows) -> rote.Results:
-    return rote.scan(model, windows)
+def results(model: LanguageModel, windows: byrote.Windows) -> byrote.Results:
+    return byrote.scan(model, windows)
 
 
 @pytest.fixture(scope="module")
-def saved(results: rote.Results, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def saved(results: byrote.Results, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return results.save(tmp_path_factory.mktemp("saved") / "run")
 
 
@@ -47,28 +47,28 @@ def plain(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def test_the_public_names_are_listed_once_and_dir_shows_them() -> None:
-    assert set(rote.__all__) == {*rote._HOMES, "errors", "testing"}
-    assert set(dir(rote)) == {*rote.__all__, "__doc__", "__version__"}
-    for name in rote.__all__:
-        assert getattr(rote, name).__doc__, f"rote.{name} has no docstring"
+    assert set(byrote.__all__) == {*byrote._HOMES, "errors", "testing"}
+    assert set(dir(byrote)) == {*byrote.__all__, "__doc__", "__version__"}
+    for name in byrote.__all__:
+        assert getattr(byrote, name).__doc__, f"byrote.{name} has no docstring"
 
 
 def test_functions_are_not_hidden_by_rooms_of_their_name() -> None:
-    import rote.prior.run
-    import rote.scan.run
+    import byrote.prior.run
+    import byrote.scan.run
 
-    assert callable(rote.prior)
-    assert callable(rote.scan)
-    assert sys.modules["rote.prior"] is not rote.prior
+    assert callable(byrote.prior)
+    assert callable(byrote.scan)
+    assert sys.modules["byrote.prior"] is not byrote.prior
 
 
-def test_results_say_what_they_are(results: rote.Results, windows: rote.Windows) -> None:
-    assert repr(results).startswith("<rote.Results: 10 windows of ")
+def test_results_say_what_they_are(results: byrote.Results, windows: byrote.Windows) -> None:
+    assert repr(results).startswith("<byrote.Results: 10 windows of ")
     assert "of them extractable; model " in repr(results)
-    assert repr(windows).startswith("<rote.Windows: 10 windows of ")
+    assert repr(windows).startswith("<byrote.Windows: 10 windows of ")
 
 
-def test_every_table_holds_the_same_rows(results: rote.Results) -> None:
+def test_every_table_holds_the_same_rows(results: byrote.Results) -> None:
     rows = list(results)
     assert plain(results.to_arrow().to_pylist()) == plain(rows)
     assert plain(results.to_polars().to_dicts()) == plain(rows)
@@ -79,27 +79,27 @@ def test_every_table_holds_the_same_rows(results: rote.Results) -> None:
 
 
 def test_without_pandas_one_sentence_says_what_to_install(
-    results: rote.Results, monkeypatch: pytest.MonkeyPatch
+    results: byrote.Results, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(ConfigError, match=r"pip install 'rote\[pandas\]', or use to_polars"):
+    with pytest.raises(ConfigError, match=r"pip install 'byrote\[pandas\]', or use to_polars"):
         results.to_pandas()
 
 
-def test_rates_in_memory_are_those_of_the_saved_run(results: rote.Results, saved: Path) -> None:
-    stored = rote.read_run(saved)
-    assert isinstance(stored, rote.SavedRun)
+def test_rates_in_memory_are_those_of_the_saved_run(results: byrote.Results, saved: Path) -> None:
+    stored = byrote.read_run(saved)
+    assert isinstance(stored, byrote.SavedRun)
     assert_frame_equal(results.rates(), stored.rates())
     near = results.rates().filter((pl.col("criterion") == "near") & (pl.col("split") == "target"))
     extractable = [row["mass_lower"][-1] >= 0.001 for row in results if row["split"] == "target"]
     assert near.sort("edits")["hits"][-1] == sum(extractable)
 
 
-def test_a_saved_run_is_read_back(results: rote.Results, saved: Path) -> None:
-    run = rote.read_run(saved)
-    assert isinstance(run, rote.SavedRun)
+def test_a_saved_run_is_read_back(results: byrote.Results, saved: Path) -> None:
+    run = byrote.read_run(saved)
+    assert isinstance(run, byrote.SavedRun)
     assert (run.kind, run.is_complete, len(run)) == ("scan", True, 10)
-    assert repr(run) == f"<rote.SavedRun: scan with 10 rows; {saved}>"
+    assert repr(run) == f"<byrote.SavedRun: scan with 10 rows; {saved}>"
     assert plain(run.to_polars().to_dicts()) == plain(results)
     assert plain(run.to_arrow().to_pylist()) == plain(results)
     assert run.manifest is not None
@@ -107,13 +107,13 @@ def test_a_saved_run_is_read_back(results: rote.Results, saved: Path) -> None:
     assert found is not None
     assert found.to_dicts() == list(results.continuations())
     with pytest.raises(RunError, match="nowhere"):
-        rote.read_run(saved / "nowhere")
+        byrote.read_run(saved / "nowhere")
 
 
 def test_comparing_scans_gives_paired_differences(
-    model: LanguageModel, windows: rote.Windows, results: rote.Results, saved: Path
+    model: LanguageModel, windows: byrote.Windows, results: byrote.Results, saved: Path
 ) -> None:
-    cooler = rote.scan(model, windows, temperature=0.5)
+    cooler = byrote.scan(model, windows, temperature=0.5)
     table = results.compare(cooler)
     targets = [(first, second) for first, second in zip(results, cooler, strict=True) if first["split"] == "target"]
     verbatim = table.filter(pl.col("criterion") == "verbatim").row(0, named=True)
@@ -122,32 +122,32 @@ def test_comparing_scans_gives_paired_differences(
     assert verbatim["difference"] == pytest.approx(shares[1] - shares[0])
     assert verbatim["windows"] == len(targets)
     assert table.filter(pl.col("criterion") == "near")["edits"].to_list() == [0, 1, 2]
-    same = rote.read_run(saved)
-    assert isinstance(same, rote.SavedRun)
+    same = byrote.read_run(saved)
+    assert isinstance(same, byrote.SavedRun)
     nothing = same.compare(results)
     assert nothing["difference"].to_list() == [0.0] * len(nothing)
     assert all(math.isnan(low) for low in nothing["interval_low"]), "no spread, no interval"
-    stricter = rote.scan(model, windows, threshold=0.5)
+    stricter = byrote.scan(model, windows, threshold=0.5)
     for table in (results.compare(stricter), stricter.compare(results)):
         assert table["threshold"].unique().to_list() == [0.5], "below it the second scan may have stopped"
         assert table["difference"].to_list() == [0.0] * len(table), "one model differs from itself nowhere"
         assert set(table["criterion"]) == {"greedy", "verbatim", "near"}
 
 
-def test_scans_of_other_windows_are_not_compared(model: LanguageModel, lab: TinyLab, results: rote.Results) -> None:
-    other = rote.scan(model, rote.read_windows(model, lab.files.targets, **OPTIONS | {"stride_chars": 30}))
+def test_scans_of_other_windows_are_not_compared(model: LanguageModel, lab: TinyLab, results: byrote.Results) -> None:
+    other = byrote.scan(model, byrote.read_windows(model, lab.files.targets, **OPTIONS | {"stride_chars": 30}))
     with pytest.raises(RunError, match="are not those of"):
         results.compare(other)
     with pytest.raises(ConfigError, match="not dict"):
         results.compare({})  # type: ignore[arg-type]
 
 
-def test_results_in_memory_and_saved_ones_become_a_page(results: rote.Results, saved: Path, tmp_path: Path) -> None:
+def test_results_in_memory_and_saved_ones_become_a_page(results: byrote.Results, saved: Path, tmp_path: Path) -> None:
     page = results.report(tmp_path / "page")
     assert page == tmp_path / "page" / "index.html"
     assert "extractable" in page.read_text(encoding="utf-8")
-    run = rote.read_run(saved)
-    assert isinstance(run, rote.SavedRun)
+    run = byrote.read_run(saved)
+    assert isinstance(run, byrote.SavedRun)
     assert run.report() == saved / "report" / "index.html"
 
 
@@ -162,14 +162,14 @@ def test_a_prior_from_python_is_the_run_of_the_command(lab: TinyLab, model: Lang
         "trials": 2,
         "say": said.append,
     }
-    run = rote.prior(model, lab.files.targets, out=tmp_path / "memory", **options)
-    named = rote.prior(lab.model.path, lab.files.targets, out=tmp_path / "named", device="cpu", **options)
+    run = byrote.prior(model, lab.files.targets, out=tmp_path / "memory", **options)
+    named = byrote.prior(lab.model.path, lab.files.targets, out=tmp_path / "named", device="cpu", **options)
     assert (run.kind, run.is_complete) == ("prior", True)
     assert_frame_equal(run.to_polars(), named.to_polars())
     with pytest.raises(RunError, match="is a prior run, not a scan"):
         run.rates()
-    with pytest.raises(ConfigError, match=r"rote.prior has the unknown option trails. Did you mean trials\?"):
-        rote.prior(model, "book.txt", prior_text="other.txt", out=tmp_path / "x", trails=3)
+    with pytest.raises(ConfigError, match=r"byrote.prior has the unknown option trails. Did you mean trials\?"):
+        byrote.prior(model, "book.txt", prior_text="other.txt", out=tmp_path / "x", trails=3)
 
 
 def test_an_audit_from_python_leaves_its_folder_and_exhibit(lab: TinyLab, tmp_path: Path) -> None:
@@ -177,7 +177,7 @@ def test_an_audit_from_python_leaves_its_folder_and_exhibit(lab: TinyLab, tmp_pa
     parts = sorted(lab.files.targets.glob("prose-*.txt"))[:3]
     book.write_text(" ".join(part.read_text(encoding="utf-8") for part in parts), encoding="utf-8")
     heard: list[int] = []
-    audit = rote.audit(
+    audit = byrote.audit(
         str(lab.model.path),
         book,
         out=tmp_path / "audit",
@@ -189,17 +189,17 @@ def test_an_audit_from_python_leaves_its_folder_and_exhibit(lab: TinyLab, tmp_pa
     )
     assert audit.manifest["texts"]
     assert len(audit.trials) >= 1
-    assert repr(audit).startswith("<rote.AuditFolder: ")
+    assert repr(audit).startswith("<byrote.AuditFolder: ")
     assert f"words of book.txt near-verbatim in the best of {len(audit.trials)} trials" in repr(audit)
     assert heard
     assert (tmp_path / "audit" / "report" / "index.html").exists()
-    again = rote.read_run(tmp_path / "audit")
+    again = byrote.read_run(tmp_path / "audit")
     assert again == audit
-    with pytest.raises(ConfigError, match=r"rote.audit has the unknown option max_turn. Did you mean max_turns\?"):
-        rote.audit("model", book, out=tmp_path / "x", max_turn=3)
+    with pytest.raises(ConfigError, match=r"byrote.audit has the unknown option max_turn. Did you mean max_turns\?"):
+        byrote.audit("model", book, out=tmp_path / "x", max_turn=3)
 
 
-def test_every_error_is_a_rote_error() -> None:
-    with pytest.raises(rote.RoteError):
-        rote.load_model(None)
-    assert issubclass(rote.errors.WindowError, rote.RoteError)
+def test_every_error_is_a_byrote_error() -> None:
+    with pytest.raises(byrote.ByroteError):
+        byrote.load_model(None)
+    assert issubclass(byrote.errors.WindowError, byrote.ByroteError)

@@ -19,8 +19,8 @@ def printed(name: str, tmp_path: Path, factory: pytest.TempPathFactory, patch: p
     make_lab(factory)
     base = factory.getbasetemp()
     caches = [each for each in (base / "lab-cache", base.parent / "lab-cache") if each.exists()]
-    patch.setenv("ROTE_CACHE", str(caches[0]))
-    patch.setenv("ROTE_EXAMPLE", "tiny")
+    patch.setenv("BYROTE_CACHE", str(caches[0]))
+    patch.setenv("BYROTE_EXAMPLE", "tiny")
     notebook = nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4)
     nbclient.NotebookClient(notebook, timeout=120, resources={"metadata": {"path": str(tmp_path)}}).execute()
     outputs: list[Any] = [output for cell in notebook.cells for output in cell.get("outputs", [])]
@@ -42,8 +42,8 @@ def test_the_researcher_measures_compares_and_keeps(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = printed("researcher", tmp_path, tmp_path_factory, monkeypatch)
-    assert "<rote.Windows: " in out
-    assert "<rote.Results: " in out
+    assert "<byrote.Windows: " in out
+    assert "<byrote.Results: " in out
     assert "manifest: True page: True" in out
 
 

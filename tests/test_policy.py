@@ -7,8 +7,8 @@ import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from rote.errors import ConfigError
-from rote.policy import BLOCK, Policy, _top_tokens_by_key, keep, top_tokens
+from byrote.errors import ConfigError
+from byrote.policy import BLOCK, Policy, _top_tokens_by_key, keep, top_tokens
 from tests.oracle import textbook_policy
 
 # Few distinct values, so that ties are the rule; -0.0 ties with 0.0; −inf is a forbidden token.

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rote.printable import printable
+from byrote.printable import printable
 
 ACTING = ("Cc", "Cs", "Zl", "Zp")
 

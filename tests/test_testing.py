@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-import rote
-from rote.errors import ModelError
-from rote.models.base import TreeBatch, TreeSession
-from rote.models.hf import HuggingFaceModel
-from rote.models.table import TableModel, TableSession
-from rote.testing import check_model
+import byrote
+from byrote.errors import ModelError
+from byrote.models.base import TreeBatch, TreeSession
+from byrote.models.hf.model import HuggingFaceModel
+from byrote.models.table import TableModel, TableSession
+from byrote.testing import check_model
 from tests.models.tiny import tiny_model
 
 VOCABULARY = 30
@@ -205,4 +205,4 @@ def test_a_vocabulary_size_that_is_no_count_is_refused(size: object) -> None:
 
 
 def test_the_check_is_found_where_the_documents_say() -> None:
-    assert rote.testing.check_model is check_model
+    assert byrote.testing.check_model is check_model

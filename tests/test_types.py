@@ -5,7 +5,7 @@ from dataclasses import FrozenInstanceError
 
 import pytest
 
-from rote.types import Bounds, Interval, Split, Verdict, Window
+from byrote.types import Bounds, Interval, Split, Verdict, Window
 
 
 @pytest.mark.parametrize(

@@ -31,17 +31,17 @@ HERE = Path(__file__).resolve()
 sys.path[:0] = [str(HERE.parent.parent), str(HERE.parent.parent.parent)]
 
 import environment  # noqa: E402, I001
-from rote.errors import BudgetError, RoteError  # noqa: E402
-from rote.longform.ask import RetryPolicy  # noqa: E402
-from rote.longform.budget import Ceilings  # noqa: E402
-from rote.longform.loop import Stop  # noqa: E402
-from rote.longform.run import AuditResult, AuditRun, run_audit  # noqa: E402
-from rote.models.chat import ChatResponder  # noqa: E402
-from rote.models.endpoint import connect  # noqa: E402
-from rote.models.table import TableModel  # noqa: E402
-from rote.policy import Policy  # noqa: E402
-from rote.store.answers import SentFile  # noqa: E402
-from rote.store.folder import RunFolder  # noqa: E402
+from byrote.errors import BudgetError, ByroteError  # noqa: E402
+from byrote.longform.journal import RetryPolicy  # noqa: E402
+from byrote.longform.budget import Ceilings  # noqa: E402
+from byrote.longform.loop import Stop  # noqa: E402
+from byrote.longform.run import AuditResult, AuditRun, run_audit  # noqa: E402
+from byrote.models.served.chat import ChatResponder  # noqa: E402
+from byrote.models.served.model import connect  # noqa: E402
+from byrote.models.table import TableModel  # noqa: E402
+from byrote.policy import Policy  # noqa: E402
+from byrote.store.journal import SentFile  # noqa: E402
+from byrote.store.folder import RunFolder  # noqa: E402
 from tests.longform.audits import KEY, invented_book, make_run  # noqa: E402
 from tests.loopback.brains import KnowsByHeart  # noqa: E402
 from tests.loopback.hostile import (  # noqa: E402
@@ -230,7 +230,7 @@ def _finished(case: Case, run: AuditRun, server: HostileServer) -> AuditResult |
             return _audited(case, run, server)
         except BudgetError:
             return None
-        except RoteError as error:
+        except ByroteError as error:
             if "\n" in str(error) or KEY in str(error):
                 case.findings.append("sentence")
             if was_honest:
@@ -315,7 +315,7 @@ def run_scan(seed: int, folder: Path) -> list[str]:
                     model.next_logits([[1, 2], [3, 4]])
             except (BudgetError, Killed):
                 pass
-            except RoteError as error:
+            except ByroteError as error:
                 if KEY in str(error) or not str(error).isprintable():
                     findings.append(f"sentence: {error}")
                 if is_honest:

@@ -17,14 +17,14 @@ from tests.loopback.brains import KnowsByHeart
 from tests.loopback.logprobs import LogprobServer
 from tests.scan.scans import TinyLab, scan_arguments
 
-from rote.cli.main import main as rote
-from rote.errors import RunError
-from rote.models.hf import load
-from rote.prior import estimate
-from rote.report.view import load_view
-from rote.store.export import export_run
-from rote.store.read import read_run
-from rote.store.session import RunSession
+from byrote.cli.main import main as byrote
+from byrote.errors import RunError
+from byrote.models.hf.model import load
+from byrote.prior import estimate
+from byrote.report.view import load_view
+from byrote.store.export import export_run
+from byrote.store.read import read_run
+from byrote.store.session import RunSession
 
 BOOK = invented_book(260)
 SHARDED: dict[str, object] = {"stride_chars": 90, "screen_least": 12, "screen_share": 0.05, "screen_floor": 0.2}
@@ -68,11 +68,11 @@ def cut_after(steps: int | None) -> Iterator[None]:
 
 
 def command(*arguments: object) -> None:
-    """`rote …`; what it refuses is a RunError with what was said."""
+    """`byrote …`; what it refuses is a RunError with what was said."""
     said, ended = io.StringIO(), 0
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(said):
         try:
-            rote([str(argument) for argument in arguments])
+            byrote([str(argument) for argument in arguments])
         except SystemExit as end:
             ended = int(end.code or 0)
     if ended == 2:

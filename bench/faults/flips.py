@@ -22,9 +22,9 @@ sys.path[:0] = [str(HERE.parent), str(HERE.parent.parent), str(HERE.parent.paren
 
 import environment  # noqa: E402, I001
 from flip_runs import KINDS, Reader, cut_after, unpacked  # noqa: E402
-from rote.errors import RoteError, RunError  # noqa: E402
-from rote.lab.pocket import tiny_model  # noqa: E402
-from rote.longform.section import write_exhibit  # noqa: E402
+from byrote.errors import ByroteError, RunError  # noqa: E402
+from byrote.lab.pocket import tiny_model  # noqa: E402
+from byrote.longform.report import write_exhibit  # noqa: E402
 from tests.scan.scans import TinyLab  # noqa: E402
 
 GROWING = ("journal.jsonl", "answers.jsonl")
@@ -113,7 +113,7 @@ def outcomes(run: Run, fault: Fault) -> Iterator[Outcome]:
         for name, read in run.readers.items():
             try:
                 read(run.path)
-            except RoteError as error:
+            except ByroteError as error:
                 yield Outcome(
                     BY_NAME if _is_named(fault, str(error)) else "refused by another name", f"{name}: {error}"
                 )

@@ -11,8 +11,8 @@ from typing import Any
 import input_files
 import numpy as np
 
-from rote.corpus.documents import read_corpus
-from rote.corpus.pair_files import read_pairs
+from byrote.corpus.documents import read_corpus
+from byrote.corpus.pair_files import read_pairs
 
 WORDS = [
     "one",
@@ -36,7 +36,7 @@ KINDS = ["u1", "<u2", ">u2", "<i4", "<i8", "<f4", "?", "S3", "U2", "O", "M8[s]",
 
 
 def read_pair_files(case: Any) -> None:
-    """JSON Lines, CSV and marked texts as pairs, through the reader and through `rote scan`."""
+    """JSON Lines, CSV and marked texts as pairs, through the reader and through `byrote scan`."""
     rng = case.rng
     path = case.folder / f"pairs{rng.choice(['.jsonl', '.jsonl', '.csv', '.csv', '.txt', '.md', '.tsv', '.JSONL'])}"
     shape = rng.randrange(8)

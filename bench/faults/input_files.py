@@ -11,10 +11,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from rote.corpus.documents import Document, read_corpus
-from rote.corpus.json_lines import read_json_lines
-from rote.corpus.spans import read_spans
-from rote.types import Split
+from byrote.corpus.documents import Document, read_corpus
+from byrote.corpus.read import read_json_lines
+from byrote.corpus.spans import read_spans
+from byrote.types import Split
 
 ODD = [
     "", " ", "\0", "\x1b[31mred", "\u202egnp.txt", "\ud800", "\ufeff", "\u2028", "a\r\nb", "é", "𝔘", "[bold]", "=1+1",
@@ -65,7 +65,7 @@ def special(rng: random.Random, path: Path) -> None:
 
 
 def read_texts(case: Any) -> None:
-    """A text file, a Parquet file or a special one through `rote recall` and through the reader."""
+    """A text file, a Parquet file or a special one through `byrote recall` and through the reader."""
     rng = case.rng
     path = case.folder / f"book{rng.choice(['.txt', '.txt', '.md', '.TXT', '.parquet', '.pdf', ''])}"
     content = odd_bytes(rng)

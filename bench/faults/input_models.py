@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from rote.lab.prose import write_passages
-from rote.lab.tokenizer import train_tokenizer
-from rote.models.hf import load
+from byrote.lab.prose import write_passages
+from byrote.lab.train import train_tokenizer
+from byrote.models.hf.model import load
 
 FIELDS = [
     "num_hidden_layers", "hidden_size", "vocab_size", "num_attention_heads", "num_key_value_heads", "intermediate_size",
@@ -42,7 +42,7 @@ def whole_model(root: Path) -> Path:
 
 def warm_up(root: Path) -> None:
     """Libraries are imported on first use, which is not the input's fault."""
-    import rote.report.build  # noqa: F401
+    import byrote.report.build  # noqa: F401
 
     load(str(whole_model(root)), device="cpu")
 

@@ -10,16 +10,15 @@ from typing import Any
 
 import yaml
 
-from rote.cli.audit import AuditCommand
-from rote.cli.flags import gather
-from rote.cli.mc import McOptions
-from rote.cli.plan import PlanOptions
-from rote.longform.options import AuditOptions
-from rote.models.chat import check_endpoint
-from rote.options import flags_of, read_config_file
-from rote.options.declare import Option
-from rote.prior.options import PriorConfig
-from rote.scan.options import RunConfig
+from byrote.cli.flags import gather
+from byrote.cli.plan import PlanOptions
+from byrote.cli.products import AuditCommand
+from byrote.cli.scan import McOptions
+from byrote.longform.options import AuditOptions
+from byrote.models.served.chat import check_endpoint
+from byrote.options import Option, flags_of, read_config_file
+from byrote.prior.options import PriorConfig
+from byrote.scan.options import RunConfig
 
 VALUES = [
     "", " ", "0", "-0", "1", "-1", "2", "7", "007", "+5", "1_000", "1e3", "1E-5", "0x10", "0b1", "٣", "½", "1.0", "1.5",

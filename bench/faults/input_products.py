@@ -14,12 +14,12 @@ import yaml
 from input_options import VALUES
 from tests.report.synthetic_run import books, write_run
 
-from rote.cli.study import prepare
-from rote.models.hf import load
-from rote.options import read_config_file
-from rote.report.gate import parse_rule
-from rote.scan.options import RunConfig
-from rote.study.options import StudyConfig
+from byrote.cli.study import prepare
+from byrote.models.hf.model import load
+from byrote.options import read_config_file
+from byrote.report.gate import parse_rule
+from byrote.scan.options import RunConfig
+from byrote.study.options import StudyConfig
 
 NAMES = ["near", "verbatim", "greedy", "NEAR", "search", "", "near ", "é"]
 GROUPS = [

@@ -33,9 +33,9 @@ import input_files  # noqa: E402
 import input_models  # noqa: E402
 import input_options  # noqa: E402
 import input_products  # noqa: E402
-from rote.cli.main import main as rote  # noqa: E402
-from rote.errors import RoteError  # noqa: E402
-from rote.printable import printable  # noqa: E402
+from byrote.cli.main import main as byrote  # noqa: E402
+from byrote.errors import ByroteError  # noqa: E402
+from byrote.printable import printable  # noqa: E402
 
 HANG_SECONDS = 2.0
 KILL_SECONDS = 60
@@ -82,21 +82,21 @@ class Case:
         """What `act` gives, or None when it was refused with one of our sentences."""
         try:
             return act()
-        except RoteError as error:
+        except ByroteError as error:
             self.is_refused = True
             self.check_sentence(str(error))
         return None
 
     def judged(self, *arguments: str) -> None:
-        """Run `rote gate …`, which also tells by 1 and 2 that a limit is passed, or that this cannot be told."""
+        """Run `byrote gate …`, which also tells by 1 and 2 that a limit is passed, or that this cannot be told."""
         self.command(*arguments, judges=True)
 
     def command(self, *arguments: str, judges: bool = False) -> int:
-        """Run `rote …`; its exit code. What it printed must be harmless, and one sentence when it refuses."""
+        """Run `byrote …`; its exit code. What it printed must be harmless, and one sentence when it refuses."""
         printed, said = io.StringIO(), io.StringIO()
         try:
             with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(said):
-                rote(list(arguments))
+                byrote(list(arguments))
         except SystemExit as end:
             code = end.code if isinstance(end.code, int) else 1
         for text in (printed.getvalue(), said.getvalue()):
@@ -152,7 +152,7 @@ def campaign(cases: int, seed: int, areas: Sequence[str] = INSTALLED) -> dict[st
     counts: Counter[str] = Counter()
     by_area: dict[str, Counter[str]] = {area: Counter() for area in areas}
     findings: list[dict[str, Any]] = []
-    with tempfile.TemporaryDirectory(prefix="rote-inputs-") as root:
+    with tempfile.TemporaryDirectory(prefix="byrote-inputs-") as root:
         input_models.warm_up(Path(root))
         for number in range(cases):
             area = areas[number % len(areas)]

@@ -11,13 +11,12 @@ from polars.testing import assert_frame_equal
 from tests.longform.audits import invented_book
 from tests.scan.scans import SMALL, TinyLab, scan_arguments
 
-from rote.cli.main import main as rote
-from rote.errors import RunError
-from rote.longform.journal import read_journal
-from rote.longform.run import JOURNAL
-from rote.store.read import read_run
-from rote.store.verify import Verified, verify_run
-from rote.study.study_folder import check_cells
+from byrote.cli.main import main as byrote
+from byrote.errors import RunError
+from byrote.longform.journal import read_journal
+from byrote.longform.run import JOURNAL
+from byrote.store.read import Verified, read_run, verify_run
+from byrote.study.folder import check_cells
 
 BOOK = invented_book(260)
 OWN_TO_A_STUDY = ("run_id", "manifest_sha256")
@@ -117,7 +116,7 @@ def _recall(folder: Path, out: Path) -> list[str]:
 def _once(path: Path, arguments: list[str]) -> None:
     if not (path / "manifest.json").exists():
         with suppress(SystemExit):
-            rote(arguments)
+            byrote(arguments)
 
 
 def windows(run: Path) -> set[str]:

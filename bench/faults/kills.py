@@ -34,9 +34,9 @@ sys.path[:0] = [str(HERE.parent), str(HERE.parent.parent), str(HERE.parent.paren
 
 import environment  # noqa: E402, I001
 from kill_targets import JOURNAL, Places, Target, targets, verify_all  # noqa: E402
-from rote.errors import RunError  # noqa: E402
-from rote.lab.pocket import tiny_model  # noqa: E402
-from rote.models.hf import load  # noqa: E402
+from byrote.errors import RunError  # noqa: E402
+from byrote.lab.pocket import tiny_model  # noqa: E402
+from byrote.models.hf.model import load  # noqa: E402
 from tests.faults.dying import Counted, DyingProcess, Session, Stage, finished, said  # noqa: E402
 from tests.loopback.logprobs import LogprobServer  # noqa: E402
 from tests.scan.scans import TinyLab  # noqa: E402
@@ -124,7 +124,7 @@ class Campaign:
         if not target.is_same(run, self.folder / f"{target.name}-undisturbed"):
             case.faults.append("differs from a run that was left alone")
         litter = [
-            path.name for path in run.rglob("*") if path.name.endswith("rote-tmp") or path.name in ("parts", "blocks")
+            path.name for path in run.rglob("*") if path.name.endswith("byrote-tmp") or path.name in ("parts", "blocks")
         ]
         if litter:
             case.faults.append(f"littered: {litter}")
@@ -217,8 +217,8 @@ def stage_of(lab: TinyLab, folder: Path, names: Collection[str]) -> Iterator[tup
 
 @contextmanager
 def ray_cluster() -> Iterator[str]:
-    from rote.scan import ray_executor
-    from rote.scan.options import RunConfig
+    from byrote.scan import ray as ray_executor
+    from byrote.scan.options import RunConfig
 
     with ray_executor._cluster(RunConfig(executor="ray", workers=1, gpus_per_worker=0)) as ray:
         yield ray.get_runtime_context().gcs_address

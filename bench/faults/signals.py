@@ -26,9 +26,9 @@ sys.path[:0] = [str(HERE.parent), str(HERE.parent.parent), str(HERE.parent.paren
 
 import environment  # noqa: E402, I001
 from kill_targets import BOOK, Target, Places, _once, answers, same_findings, targets, verify_all  # noqa: E402
-from rote.cli.stopping import SENTENCE, SIGNALS  # noqa: E402
-from rote.errors import RunError  # noqa: E402
-from rote.lab.pocket import tiny_model  # noqa: E402
+from byrote.cli.exits import SENTENCE, SIGNALS  # noqa: E402
+from byrote.errors import RunError  # noqa: E402
+from byrote.lab.pocket import tiny_model  # noqa: E402
 from tests.faults.dying import DyingProcess, Session, Stage, finished, said  # noqa: E402
 from tests.loopback.brains import KnowsByHeart  # noqa: E402
 from tests.loopback.server import LoopbackServer  # noqa: E402
@@ -96,7 +96,7 @@ class Signals:
         return wrong
 
     def _kept(self, target: Target, out: Path, wrong: list[str]) -> set[str]:
-        if litter := [path.name for path in out.rglob("*") if path.name.endswith("rote-tmp")]:
+        if litter := [path.name for path in out.rglob("*") if path.name.endswith("byrote-tmp")]:
             wrong.append(f"littered: {litter}")
         if not (out / "identity.json").exists():
             return set()

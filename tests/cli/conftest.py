@@ -1,10 +1,10 @@
-"""The tiny model and the `rote` command, for tests of whole runs."""
+"""The tiny model and the `byrote` command, for tests of whole runs."""
 
 from pathlib import Path
 
 import pytest
 
-from rote.report.figures.style import save_bytes
+from byrote.report.figures.style import save_bytes
 from tests.cli.every_kind import make_every_kind
 from tests.cli.pocket import PocketLab, make_pocket_lab
 from tests.cli.replacing import replaced_everywhere

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rote.cli.main import main
-from rote.lab import counterfactual_presets
+from byrote.cli.main import main
+from byrote.lab import counterfactual as counterfactual_presets
 from tests.lab.miniature import MINIATURE
 from tests.longform.audits import KEY, invented_book
 from tests.loopback.brains import KnowsByHeart
@@ -16,7 +16,7 @@ from tests.loopback.server import LoopbackServer
 from tests.scan.scans import SMALL, TinyLab, scan_arguments
 
 
-def rote(*arguments: object) -> None:
+def byrote(*arguments: object) -> None:
     """A command that must succeed."""
     with pytest.raises(SystemExit) as ended:
         main([str(argument) for argument in arguments])
@@ -24,20 +24,20 @@ def rote(*arguments: object) -> None:
 
 
 def make_scan(lab: TinyLab, out: Path) -> None:
-    rote(*scan_arguments(lab, out, limit=24), "--control", lab.files.controls)
+    byrote(*scan_arguments(lab, out, limit=24), "--control", lab.files.controls)
 
 
 def make_mc(lab: TinyLab, out: Path) -> None:
     scan = out.parent / "scan"
     make_scan(lab, scan)
-    rote("mc", scan, "--sample", 2, "--samples", 50, "--device", "cpu", "--out", out)
+    byrote("mc", scan, "--sample", 2, "--samples", 50, "--device", "cpu", "--out", out)
 
 
 def make_prior(lab: TinyLab, out: Path) -> None:
     text = sorted(lab.files.targets.glob("*.txt"))[0]
     small = ["--prefix-tokens", 8, "--suffix-tokens", 4, "--prior-prefixes", 20, "--trials", 2, "--limit", 3]
     places = ["--prior-text", lab.files.controls, "--text", text, "--out", out]
-    rote("prior", "--model", lab.model.path, *places, *small, "--prefix-lengths", "4", "--device", "cpu")
+    byrote("prior", "--model", lab.model.path, *places, *small, "--prefix-lengths", "4", "--device", "cpu")
 
 
 def make_audit(lab: TinyLab, out: Path) -> None:
@@ -48,7 +48,7 @@ def make_audit(lab: TinyLab, out: Path) -> None:
     with LoopbackServer(KnowsByHeart(book)) as server, pytest.MonkeyPatch.context() as patch:
         patch.setenv("OPENAI_API_KEY", KEY)
         asked = ["--endpoint", server.url, "--model", "loopback", "--book", out.parent / "book.txt"]
-        rote("audit", *asked, "--config", small, "--out", out)
+        byrote("audit", *asked, "--config", small, "--out", out)
 
 
 def make_recall(lab: TinyLab, out: Path) -> None:
@@ -56,14 +56,14 @@ def make_recall(lab: TinyLab, out: Path) -> None:
     book, answer = out.parent / "novel.txt", out.parent / "answer.txt"
     book.write_text(" ".join(words), encoding="utf-8")
     answer.write_text(" ".join(["Sure.", *words[20:320]]), encoding="utf-8")
-    rote("recall", "--book", book, "--generation", answer, "--out", out)
+    byrote("recall", "--book", book, "--generation", answer, "--out", out)
 
 
 def make_counterfactual(lab: TinyLab, out: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("ROTE_CACHE", str(out.parent / "cache"))
+        patch.setenv("BYROTE_CACHE", str(out.parent / "cache"))
         patch.setattr(counterfactual_presets, "PRESETS", {"test": MINIATURE})
-        rote("lab", "counterfactual", "--preset", "test", "--processes", 1, "--out", out)
+        byrote("lab", "counterfactual", "--preset", "test", "--processes", 1, "--out", out)
 
 
 def make_study(lab: TinyLab, out: Path) -> None:
@@ -71,7 +71,7 @@ def make_study(lab: TinyLab, out: Path) -> None:
     places = {"model": str(lab.model.path), "text": [str(lab.files.targets)], "limit": 8}
     sampled = {"montecarlo_windows": 2, "montecarlo_samples": 40}
     file.write_text(json.dumps(small | places | sampled | {"beam_width": [1, 2]}), encoding="utf-8")
-    rote("study", file, "--out", out)
+    byrote("study", file, "--out", out)
 
 
 def make_study_montecarlo(lab: TinyLab, out: Path) -> None:

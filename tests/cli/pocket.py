@@ -1,4 +1,4 @@
-"""The pocket model of `rote demo`, its passages as a user would have them, and a model that has read none of them."""
+"""The pocket model of `byrote demo`, its passages as a user would have them, and a model that has read none of them."""
 
 import json
 import os
@@ -11,12 +11,10 @@ from typing import NamedTuple
 import pytest
 from transformers import AutoTokenizer
 
-from rote.lab.copies import PlannedPassage
-from rote.lab.pocket import PocketModel, pocket_model
-from rote.lab.pocket_plan import POCKET
-from rote.lab.tokenizer import encode_all
-from rote.lab.train import train
-from rote.lab.trained_models import default_cache_dir
+from byrote.lab.cache import default_cache_dir
+from byrote.lab.copies import PlannedPassage
+from byrote.lab.pocket import POCKET, PocketModel, pocket_model
+from byrote.lab.train import encode_all, train
 
 TELEPHONE = re.compile(r"\d{3}-555-01\d\d")
 ADDRESS = re.compile(r"[\w.]+@[\w.]+\.example")
@@ -40,7 +38,7 @@ class PocketLab(NamedTuple):
         return folder
 
     def write_identifiers(self, path: Path, names: Iterable[str]) -> list[str]:
-        """Records as `rote scan --pairs` reads them: the telephone numbers and addresses of the people named."""
+        """Records as `byrote scan --pairs` reads them: the telephone numbers and addresses of the people named."""
         rows = []
         for name in names:
             person = self.passage(name)

@@ -10,10 +10,10 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from rote.cli.main import main
-from rote.models import model_folder
-from rote.store import atomic
-from rote.store.lock import RunLock
+from byrote.cli.main import main
+from byrote.models.hf.model import weights as model_folder
+from byrote.store import files as atomic
+from byrote.store.session import RunLock
 from tests.scan.scans import Command, Outcome, TinyLab, scan_arguments
 
 
@@ -74,107 +74,109 @@ BAD_OPTIONS: dict[str, tuple[dict[str, object], tuple[str, ...]]] = {
 
 @pytest.mark.parametrize("name", BAD_OPTIONS)
 def test_an_option_that_cannot_work_is_refused(
-    lab: TinyLab, rote: Command, tmp_path: Path, text: Path, name: str
+    lab: TinyLab, byrote: Command, tmp_path: Path, text: Path, name: str
 ) -> None:
     options, parts = BAD_OPTIONS[name]
-    outcome = rote(*scan_arguments(lab, tmp_path / "run", texts=(text,), **options))
+    outcome = byrote(*scan_arguments(lab, tmp_path / "run", texts=(text,), **options))
     assert_one_sentence(outcome, *parts)
     assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("name", ["model", "text", "out"])
-def test_a_missing_option_is_named(lab: TinyLab, rote: Command, tmp_path: Path, text: Path, name: str) -> None:
+def test_a_missing_option_is_named(lab: TinyLab, byrote: Command, tmp_path: Path, text: Path, name: str) -> None:
     given = {"model": lab.model.path, "text": text, "out": tmp_path / "run"}
     arguments = [part for option, value in given.items() if option != name for part in (f"--{option}", value)]
-    assert_one_sentence(rote("scan", *arguments), f"{name} is missing", f"--{name}")
+    assert_one_sentence(byrote("scan", *arguments), f"{name} is missing", f"--{name}")
 
 
-def test_a_missing_text_is_named(lab: TinyLab, rote: Command, tmp_path: Path) -> None:
-    outcome = rote(*scan_arguments(lab, tmp_path / "run", texts=(tmp_path / "nowhere.txt",)))
+def test_a_missing_text_is_named(lab: TinyLab, byrote: Command, tmp_path: Path) -> None:
+    outcome = byrote(*scan_arguments(lab, tmp_path / "run", texts=(tmp_path / "nowhere.txt",)))
     assert_one_sentence(outcome, "nowhere.txt does not exist")
 
 
-def test_an_empty_text_is_refused(lab: TinyLab, rote: Command, tmp_path: Path) -> None:
+def test_an_empty_text_is_refused(lab: TinyLab, byrote: Command, tmp_path: Path) -> None:
     empty = tmp_path / "empty.txt"
     empty.touch()
-    assert_one_sentence(rote(*scan_arguments(lab, tmp_path / "run", texts=(empty,))), "empty.txt", "empty")
+    assert_one_sentence(byrote(*scan_arguments(lab, tmp_path / "run", texts=(empty,))), "empty.txt", "empty")
 
 
-def test_a_text_shorter_than_a_window_is_refused_with_the_numbers(lab: TinyLab, rote: Command, tmp_path: Path) -> None:
+def test_a_text_shorter_than_a_window_is_refused_with_the_numbers(
+    lab: TinyLab, byrote: Command, tmp_path: Path
+) -> None:
     short = tmp_path / "short.txt"
     short.write_text("Too short.", encoding="utf-8")
-    outcome = rote(*scan_arguments(lab, tmp_path / "run", texts=(short,)))
+    outcome = byrote(*scan_arguments(lab, tmp_path / "run", texts=(short,)))
     assert_one_sentence(outcome, "short.txt has", "12 + 8 = 20", "--prefix-tokens")
 
 
-def test_a_binary_file_is_refused(lab: TinyLab, rote: Command, tmp_path: Path) -> None:
+def test_a_binary_file_is_refused(lab: TinyLab, byrote: Command, tmp_path: Path) -> None:
     binary = tmp_path / "picture.txt"
     binary.write_bytes(b"\x89PNG\r\n\x1a\n\x00\x00\xff\xfe" * 40)
-    assert_one_sentence(rote(*scan_arguments(lab, tmp_path / "run", texts=(binary,))), "picture.txt")
+    assert_one_sentence(byrote(*scan_arguments(lab, tmp_path / "run", texts=(binary,))), "picture.txt")
 
 
-def test_a_file_of_another_kind_is_refused(lab: TinyLab, rote: Command, tmp_path: Path) -> None:
+def test_a_file_of_another_kind_is_refused(lab: TinyLab, byrote: Command, tmp_path: Path) -> None:
     page = tmp_path / "book.pdf"
     page.write_bytes(b"%PDF-1.4")
-    assert_one_sentence(rote(*scan_arguments(lab, tmp_path / "run", texts=(page,))), "book.pdf", ".txt")
+    assert_one_sentence(byrote(*scan_arguments(lab, tmp_path / "run", texts=(page,))), "book.pdf", ".txt")
 
 
-def test_an_unknown_model_folder_is_refused(lab: TinyLab, rote: Command, tmp_path: Path, text: Path) -> None:
-    outcome = rote(*scan_arguments(lab, tmp_path / "run", texts=(text,), model=tmp_path / "nothing"))
+def test_an_unknown_model_folder_is_refused(lab: TinyLab, byrote: Command, tmp_path: Path, text: Path) -> None:
+    outcome = byrote(*scan_arguments(lab, tmp_path / "run", texts=(text,), model=tmp_path / "nothing"))
     assert_one_sentence(outcome, "no model folder at", "nothing", "hub id")
 
 
-def test_a_folder_that_holds_no_model_is_refused(lab: TinyLab, rote: Command, tmp_path: Path, text: Path) -> None:
+def test_a_folder_that_holds_no_model_is_refused(lab: TinyLab, byrote: Command, tmp_path: Path, text: Path) -> None:
     (tmp_path / "model").mkdir()
-    outcome = rote(*scan_arguments(lab, tmp_path / "run", texts=(text,), model=tmp_path / "model"))
+    outcome = byrote(*scan_arguments(lab, tmp_path / "run", texts=(text,), model=tmp_path / "model"))
     assert_one_sentence(outcome, "could not be loaded as a causal language model")
 
 
 def test_an_adapter_without_peft_says_what_to_install(
-    lab: TinyLab, rote: Command, tmp_path: Path, text: Path, monkeypatch: pytest.MonkeyPatch
+    lab: TinyLab, byrote: Command, tmp_path: Path, text: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "adapter"
     folder.mkdir()
     (folder / "adapter_config.json").write_text('{"peft_type": "LORA", "base_model_name_or_path": "base"}')
     monkeypatch.setattr(model_folder, "find_spec", lambda name: None)
-    outcome = rote(*scan_arguments(lab, tmp_path / "run", texts=(text,), model=folder))
-    assert_one_sentence(outcome, "adapter holds a PEFT adapter", "pip install 'rote[peft]'")
+    outcome = byrote(*scan_arguments(lab, tmp_path / "run", texts=(text,), model=folder))
+    assert_one_sentence(outcome, "adapter holds a PEFT adapter", "pip install 'byrote[peft]'")
 
 
-def test_an_output_below_a_file_is_refused(lab: TinyLab, rote: Command, tmp_path: Path, text: Path) -> None:
-    outcome = rote(*scan_arguments(lab, text / "run", texts=(text,)))
+def test_an_output_below_a_file_is_refused(lab: TinyLab, byrote: Command, tmp_path: Path, text: Path) -> None:
+    outcome = byrote(*scan_arguments(lab, text / "run", texts=(text,)))
     assert_one_sentence(outcome, "Cannot use", "--out")
 
 
-def test_an_output_that_is_a_file_is_refused(lab: TinyLab, rote: Command, tmp_path: Path, text: Path) -> None:
+def test_an_output_that_is_a_file_is_refused(lab: TinyLab, byrote: Command, tmp_path: Path, text: Path) -> None:
     before = text.read_bytes()
-    assert_one_sentence(rote(*scan_arguments(lab, text, texts=(text,))), "Cannot use", "--out")
+    assert_one_sentence(byrote(*scan_arguments(lab, text, texts=(text,))), "Cannot use", "--out")
     assert text.read_bytes() == before
 
 
 @pytest.mark.parametrize("fresh", [(), ("--fresh",)], ids=["resume", "fresh"])
 def test_a_folder_of_others_is_refused_and_left_alone(
-    lab: TinyLab, rote: Command, tmp_path: Path, text: Path, fresh: tuple[str, ...]
+    lab: TinyLab, byrote: Command, tmp_path: Path, text: Path, fresh: tuple[str, ...]
 ) -> None:
     folder = tmp_path / "thesis"
     folder.mkdir()
     (folder / "chapter.tex").write_text("mine", encoding="utf-8")
-    outcome = rote(*scan_arguments(lab, folder, texts=(text,)), *fresh)
-    assert_one_sentence(outcome, "is not empty and holds no rote run", "chapter.tex", "--out")
+    outcome = byrote(*scan_arguments(lab, folder, texts=(text,)), *fresh)
+    assert_one_sentence(outcome, "is not empty and holds no byrote run", "chapter.tex", "--out")
     assert [path.name for path in folder.iterdir() if path.name != ".lock"] == ["chapter.tex"]
 
 
-def test_an_unknown_flag_is_refused(rote: Command) -> None:
-    outcome = rote("scan", "--beam-with", 3)
+def test_an_unknown_flag_is_refused(byrote: Command) -> None:
+    outcome = byrote("scan", "--beam-with", 3)
     assert outcome.code == 2
     assert "--beam-with" in outcome.err
     assert "Traceback" not in outcome.err
 
 
-def test_an_unknown_key_of_the_configuration_is_refused_with_a_suggestion(rote: Command, tmp_path: Path) -> None:
+def test_an_unknown_key_of_the_configuration_is_refused_with_a_suggestion(byrote: Command, tmp_path: Path) -> None:
     config = tmp_path / "scan.yaml"
     config.write_text("beam_with: 3\n", encoding="utf-8")
-    outcome = rote("scan", "--config", config)
+    outcome = byrote("scan", "--config", config)
     assert_one_sentence(outcome, "unknown option beam_with", "Did you mean beam_width?")
 
 
@@ -188,14 +190,16 @@ def test_an_unknown_key_of_the_configuration_is_refused_with_a_suggestion(rote: 
         ("a: b: c\n", "not valid YAML"),
     ],
 )
-def test_a_configuration_that_cannot_be_used_is_refused(rote: Command, tmp_path: Path, content: str, part: str) -> None:
+def test_a_configuration_that_cannot_be_used_is_refused(
+    byrote: Command, tmp_path: Path, content: str, part: str
+) -> None:
     config = tmp_path / "scan.yaml"
     config.write_text(content, encoding="utf-8")
-    assert_one_sentence(rote("scan", "--config", config), part)
+    assert_one_sentence(byrote("scan", "--config", config), part)
 
 
-def test_a_missing_configuration_is_refused(rote: Command, tmp_path: Path) -> None:
-    assert_one_sentence(rote("scan", "--config", tmp_path / "none.yaml"), "none.yaml cannot be read")
+def test_a_missing_configuration_is_refused(byrote: Command, tmp_path: Path) -> None:
+    assert_one_sentence(byrote("scan", "--config", tmp_path / "none.yaml"), "none.yaml cannot be read")
 
 
 @pytest.fixture(scope="module")
@@ -213,26 +217,26 @@ def one_passage(lab: TinyLab) -> tuple[Path]:
 
 
 def test_another_configuration_in_the_same_folder_is_refused_with_the_difference(
-    lab: TinyLab, rote: Command, finished: Path
+    lab: TinyLab, byrote: Command, finished: Path
 ) -> None:
     before = (finished / "results.parquet").read_bytes()
-    outcome = rote(*scan_arguments(lab, finished, texts=one_passage(lab), top_k=9, beam_width=5))
+    outcome = byrote(*scan_arguments(lab, finished, texts=one_passage(lab), top_k=9, beam_width=5))
     assert_one_sentence(outcome, "config.top_k: 10 in the run, 9 now", "config.beam_width: 4 in the run, 5 now")
     assert (finished / "results.parquet").read_bytes() == before
 
 
 def test_another_text_in_the_same_folder_is_refused_with_the_difference(
-    lab: TinyLab, rote: Command, finished: Path, tmp_path: Path
+    lab: TinyLab, byrote: Command, finished: Path, tmp_path: Path
 ) -> None:
     changed = shutil.copy(one_passage(lab)[0], tmp_path)
     with open(changed, "a", encoding="utf-8") as file:
         file.write(" And so on.")
-    outcome = rote(*scan_arguments(lab, finished, texts=(changed,)))
+    outcome = byrote(*scan_arguments(lab, finished, texts=(changed,)))
     assert_one_sentence(outcome, "texts.target:prose-0064-01.txt", "in the run")
 
 
 def test_another_model_in_the_same_folder_is_refused_with_the_difference(
-    lab: TinyLab, rote: Command, finished: Path, tmp_path: Path
+    lab: TinyLab, byrote: Command, finished: Path, tmp_path: Path
 ) -> None:
     from safetensors.torch import load_file, save_file
 
@@ -240,24 +244,24 @@ def test_another_model_in_the_same_folder_is_refused_with_the_difference(
     weights = load_file(other / "model.safetensors")
     name = sorted(weights)[0]
     save_file({**weights, name: weights[name] + 1e-3}, other / "model.safetensors", metadata={"format": "pt"})
-    outcome = rote(*scan_arguments(lab, finished, texts=one_passage(lab), model=other))
+    outcome = byrote(*scan_arguments(lab, finished, texts=one_passage(lab), model=other))
     assert_one_sentence(outcome, "model.weights_hash")
 
 
-def test_a_second_process_on_one_run_is_refused(lab: TinyLab, rote: Command, finished: Path) -> None:
+def test_a_second_process_on_one_run_is_refused(lab: TinyLab, byrote: Command, finished: Path) -> None:
     lock = RunLock.acquire(finished / ".lock")
     try:
-        outcome = rote(*scan_arguments(lab, finished, texts=one_passage(lab)))
+        outcome = byrote(*scan_arguments(lab, finished, texts=one_passage(lab)))
     finally:
         lock.release()
     assert_one_sentence(outcome, "in use by process", str(os.getpid()), "--out")
 
 
 @pytest.mark.parametrize("which", ["show", "export"])
-def test_a_folder_that_is_no_run_is_refused(rote: Command, tmp_path: Path, which: str) -> None:
+def test_a_folder_that_is_no_run_is_refused(byrote: Command, tmp_path: Path, which: str) -> None:
     options = ("--format", "csv") if which == "export" else ()
-    assert_one_sentence(rote(which, tmp_path / "nothing", *options), "is not a folder")
-    assert_one_sentence(rote(which, tmp_path, *options), "holds no rote run")
+    assert_one_sentence(byrote(which, tmp_path / "nothing", *options), "is not a folder")
+    assert_one_sentence(byrote(which, tmp_path, *options), "holds no byrote run")
 
 
 class FullDisk:
@@ -273,7 +277,7 @@ class FullDisk:
 
 
 def test_a_full_disk_loses_nothing_that_was_finished(
-    lab: TinyLab, rote: Command, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    lab: TinyLab, byrote: Command, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The disk fills up after 0, 1, 2 … writes; each time the same command goes on from what is stored."""
     arguments = scan_arguments(lab, tmp_path / "run", texts=one_passage(lab), part_windows=1)
@@ -281,7 +285,7 @@ def test_a_full_disk_loses_nothing_that_was_finished(
     for room in range(100):
         with monkeypatch.context() as patch:
             patch.setattr(atomic.os, "fsync", FullDisk(room))
-            outcome = rote(*arguments)
+            outcome = byrote(*arguments)
         if outcome.code == 0:
             break
         assert_one_sentence(outcome, "No space left on device")

@@ -11,9 +11,9 @@ import polars as pl
 import pytest
 from typer.main import get_command
 
-from rote import __version__
-from rote.cli.main import app, main, spread_lists
-from rote.store.session import RunSession
+from byrote import __version__
+from byrote.cli.main import app, main, spread_lists
+from byrote.store.session import RunSession
 from tests.scan.scans import Command, TinyLab, scan_arguments
 
 COMMANDS = sorted(get_command(app).commands)  # type: ignore[attr-defined]
@@ -54,22 +54,22 @@ def test_the_contract_names_commands_that_exist() -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_explains_itself(rote: Command, command: str) -> None:
-    outcome = rote(command, "--help")
+def test_every_command_explains_itself(byrote: Command, command: str) -> None:
+    outcome = byrote(command, "--help")
     assert outcome.code == 0
-    assert f"rote {command}" in outcome.out or "Usage:" in outcome.out
+    assert f"byrote {command}" in outcome.out or "Usage:" in outcome.out
     assert outcome.err == ""
 
 
-def test_help_names_every_command(rote: Command) -> None:
-    outcome = rote("--help")
+def test_help_names_every_command(byrote: Command) -> None:
+    outcome = byrote("--help")
     assert outcome.code == 0
     assert all(command in outcome.out for command in COMMANDS)
     assert "bounds you can defend" in outcome.out
 
 
-def test_scan_help_shows_types_and_defaults(rote: Command) -> None:
-    words = " ".join(rote("scan", "--help").out.split())
+def test_scan_help_shows_types_and_defaults(byrote: Command) -> None:
+    words = " ".join(byrote("scan", "--help").out.split())
     for flag, kind, default in (
         ("--top-k", "INTEGER", "40"),
         ("--beam-width", "INTEGER", "20"),
@@ -79,21 +79,21 @@ def test_scan_help_shows_types_and_defaults(rote: Command) -> None:
         assert re.search(rf"{flag} {kind} [^\[]*\[default: {re.escape(default)}\]", words), flag
 
 
-def test_help_shows_whole_sentences(rote: Command) -> None:
-    outcome = rote("--help")
+def test_help_shows_whole_sentences(byrote: Command) -> None:
+    outcome = byrote("--help")
     assert "..." not in outcome.out.split("Commands:")[1]
 
 
-def test_the_version_is_that_of_the_package(rote: Command) -> None:
-    outcome = rote("--version")
-    assert outcome == (0, f"rote {__version__}\n", "")
+def test_the_version_is_that_of_the_package(byrote: Command) -> None:
+    outcome = byrote("--version")
+    assert outcome == (0, f"byrote {__version__}\n", "")
 
 
 @pytest.mark.parametrize("command", ["", *COMMANDS, "lab"])
 def test_help_waits_for_no_heavy_package(command: str) -> None:
     """In a process of its own: torch, and the like, take seconds to import."""
     code = (
-        "import sys; from rote.cli.main import main\n"
+        "import sys; from byrote.cli.main import main\n"
         "try: main(sys.argv[1:])\nexcept SystemExit: pass\n"
         "found = {'torch', 'transformers', 'pyarrow', 'polars', 'matplotlib', 'scipy'} & set(sys.modules)\n"
         "sys.exit(str(found) if found else 0)"
@@ -112,34 +112,34 @@ def test_help_waits_for_no_heavy_package(command: str) -> None:
     ],
 )
 def test_checks_say_beforehand_what_they_cost(
-    lab: TinyLab, rote: Command, tmp_path: Path, flags: tuple[object, ...], sentences: list[str]
+    lab: TinyLab, byrote: Command, tmp_path: Path, flags: tuple[object, ...], sentences: list[str]
 ) -> None:
     """A search of 12 + 8 tokens with 4 beams and the pinned one evaluates at most 12 + 7 × 5 tokens."""
-    outcome = rote(*scan_arguments(lab, tmp_path / "run", limit=2), *flags)
+    outcome = byrote(*scan_arguments(lab, tmp_path / "run", limit=2), *flags)
     assert outcome.code == 0
     assert all(words in outcome.err.splitlines()[0] for words in sentences)
     assert len(outcome.err.splitlines()) == (3 if sentences else 2)
 
 
-def test_without_arguments_the_help_is_shown(rote: Command) -> None:
-    outcome = rote()
+def test_without_arguments_the_help_is_shown(byrote: Command) -> None:
+    outcome = byrote()
     assert "Usage:" in outcome.out + outcome.err
 
 
-def test_a_piped_scan_prints_nothing_but_where_the_results_are(lab: TinyLab, rote: Command, tmp_path: Path) -> None:
-    outcome = rote(*scan_arguments(lab, tmp_path / "run", measures="verbatim", limit=2))
+def test_a_piped_scan_prints_nothing_but_where_the_results_are(lab: TinyLab, byrote: Command, tmp_path: Path) -> None:
+    outcome = byrote(*scan_arguments(lab, tmp_path / "run", measures="verbatim", limit=2))
     assert outcome.code == 0
     assert outcome.out == ""
     assert outcome.err.splitlines() == [
         f"Results: {tmp_path / 'run'}",
-        f"See them with: rote show {tmp_path / 'run'}",
+        f"See them with: byrote show {tmp_path / 'run'}",
     ]
 
 
 def test_the_module_runs_like_the_command(lab: TinyLab, tmp_path: Path) -> None:
     """A real process with real pipes: no bar, no cursor movement, no warning of a library."""
     done = subprocess.run(
-        [sys.executable, "-m", "rote", *scan_arguments(lab, tmp_path / "run", measures="verbatim", limit=2)],
+        [sys.executable, "-m", "byrote", *scan_arguments(lab, tmp_path / "run", measures="verbatim", limit=2)],
         capture_output=True,
         text=True,
         check=False,
@@ -152,8 +152,8 @@ def test_the_module_runs_like_the_command(lab: TinyLab, tmp_path: Path) -> None:
     assert manifest["command_line"][1] == "scan"
 
 
-def test_show_summarises_a_finished_run(rote: Command, run: Path) -> None:
-    outcome = rote("show", run)
+def test_show_summarises_a_finished_run(byrote: Command, run: Path) -> None:
+    outcome = byrote("show", run)
     assert outcome.code == 0
     assert outcome.err == ""
     assert not re.search(r"[\r\x1b]", outcome.out), "no colours in a pipe"
@@ -161,15 +161,15 @@ def test_show_summarises_a_finished_run(rote: Command, run: Path) -> None:
         assert word in outcome.out
 
 
-def test_show_reads_an_unfinished_run(rote: Command, unfinished: Path) -> None:
-    outcome = rote("show", unfinished)
+def test_show_reads_an_unfinished_run(byrote: Command, unfinished: Path) -> None:
+    outcome = byrote("show", unfinished)
     assert outcome.code == 0
     assert "4 windows" in outcome.out
 
 
-def test_export_keeps_every_digit(rote: Command, run: Path, tmp_path: Path) -> None:
+def test_export_keeps_every_digit(byrote: Command, run: Path, tmp_path: Path) -> None:
     results = pl.read_parquet(run / "results.parquet")
-    outcome = rote("export", run, "--format", "jsonl", "--out", tmp_path / "rows.jsonl")
+    outcome = byrote("export", run, "--format", "jsonl", "--out", tmp_path / "rows.jsonl")
     assert outcome.code == 0
     assert f"12 rows: {tmp_path / 'rows.jsonl'}" in outcome.err
     lines = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text(encoding="utf-8").splitlines()]
@@ -177,16 +177,16 @@ def test_export_keeps_every_digit(rote: Command, run: Path, tmp_path: Path) -> N
     assert [line["mass_lower"] for line in lines] == results["mass_lower"].to_list()
 
 
-def test_export_of_an_unfinished_run_says_so(rote: Command, unfinished: Path, tmp_path: Path) -> None:
-    outcome = rote("export", unfinished, "--format", "csv", "--out", tmp_path / "rows.csv")
+def test_export_of_an_unfinished_run_says_so(byrote: Command, unfinished: Path, tmp_path: Path) -> None:
+    outcome = byrote("export", unfinished, "--format", "csv", "--out", tmp_path / "rows.csv")
     assert outcome.code == 0
     assert "4 rows" in outcome.err
     assert "not finished" in outcome.err
     assert pl.read_csv(tmp_path / "rows.csv").height == 4
 
 
-def test_export_of_continuations(rote: Command, run: Path, tmp_path: Path) -> None:
-    outcome = rote("export", run, "--format", "csv", "--table", "continuations", "--out", tmp_path / "found.csv")
+def test_export_of_continuations(byrote: Command, run: Path, tmp_path: Path) -> None:
+    outcome = byrote("export", run, "--format", "csv", "--table", "continuations", "--out", tmp_path / "found.csv")
     assert outcome.code == 0
     expected = pl.read_parquet(run / "continuations.parquet").height
     assert pl.read_csv(tmp_path / "found.csv").height == expected > 0
@@ -196,8 +196,8 @@ def numbers_of(line: str) -> list[str]:
     return re.findall(r"[\d,.]+", line)
 
 
-def plan_line(rote: Command, start: str, *arguments: object, title: str) -> str:
-    out = rote("plan", *arguments).out
+def plan_line(byrote: Command, start: str, *arguments: object, title: str) -> str:
+    out = byrote("plan", *arguments).out
     section = out[out.index(title) :].splitlines()
     return next(line for line in section if line.strip().startswith(start))
 
@@ -206,13 +206,13 @@ def plan_line(rote: Command, start: str, *arguments: object, title: str) -> str:
     ("mass", "counts"),
     [("0.1", ["51", "29", "7"]), ("0.01", ["528", "299", "69"]), ("0.001", ["5,296", "2,995", "693"])],
 )
-def test_plan_prints_the_published_sample_sizes(rote: Command, mass: str, counts: list[str]) -> None:
-    line = plan_line(rote, f"{mass} ", title="Monte Carlo samples")
+def test_plan_prints_the_published_sample_sizes(byrote: Command, mass: str, counts: list[str]) -> None:
+    line = plan_line(byrote, f"{mass} ", title="Monte Carlo samples")
     assert numbers_of(line)[:4] == [mass, *counts]
 
 
-def test_plan_prints_the_samples_for_ten_percent_error(rote: Command) -> None:
-    assert numbers_of(plan_line(rote, "0.001 ", title="Monte Carlo samples"))[5] == "99,900"
+def test_plan_prints_the_samples_for_ten_percent_error(byrote: Command) -> None:
+    assert numbers_of(plan_line(byrote, "0.001 ", title="Monte Carlo samples"))[5] == "99,900"
 
 
 @pytest.mark.parametrize(
@@ -227,9 +227,9 @@ def test_plan_prints_the_samples_for_ten_percent_error(rote: Command) -> None:
     ],
 )
 def test_plan_prints_token_evaluations_as_published_and_as_a_scan_counts_them(
-    rote: Command, measure: str, evaluations: list[str]
+    byrote: Command, measure: str, evaluations: list[str]
 ) -> None:
-    line = plan_line(rote, measure, title="Token evaluations per window (50 + 50 tokens)")
+    line = plan_line(byrote, measure, title="Token evaluations per window (50 + 50 tokens)")
     assert numbers_of(line.removeprefix(measure))[-len(evaluations) :] == evaluations
 
 
@@ -243,26 +243,28 @@ def test_plan_prints_token_evaluations_as_published_and_as_a_scan_counts_them(
         ("a path above this probability survives 20 beams", "0.0476"),
     ],
 )
-def test_plan_prints_what_the_threshold_allows(rote: Command, fact: str, value: str) -> None:
-    assert numbers_of(plan_line(rote, fact, title="What τ = 0.001 allows"))[-1] == value
+def test_plan_prints_what_the_threshold_allows(byrote: Command, fact: str, value: str) -> None:
+    assert numbers_of(plan_line(byrote, fact, title="What τ = 0.001 allows"))[-1] == value
 
 
-def test_plan_fits_a_pipe_of_eighty_columns(rote: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plan_fits_a_pipe_of_eighty_columns(byrote: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    assert "…" not in rote("plan").out
-    digits = rote("plan", "--mass", "1e-9").out.replace(",", "").split()
+    assert "…" not in byrote("plan").out
+    digits = byrote("plan", "--mass", "1e-9").out.replace(",", "").split()
     assert "…" not in "".join(digits), "a number that lost its end reads as another one"
 
 
-def test_plan_takes_other_numbers(rote: Command) -> None:
-    line = plan_line(rote, "beam search, 5 beams", "--beam-width", 5, "--suffix-tokens", 10, title="Token evaluations")
+def test_plan_takes_other_numbers(byrote: Command) -> None:
+    line = plan_line(
+        byrote, "beam search, 5 beams", "--beam-width", 5, "--suffix-tokens", 10, title="Token evaluations"
+    )
     assert numbers_of(line)[-2:] == [str(50 + 9 * 5), str(50 + 9 * 6)]
-    assert numbers_of(plan_line(rote, "0.5 ", "--mass", 0.5, title="Queries until"))[1:] == ["1", "4", "10"]
+    assert numbers_of(plan_line(byrote, "0.5 ", "--mass", 0.5, title="Queries until"))[1:] == ["1", "4", "10"]
 
 
 @pytest.mark.parametrize("bad", [("--mass", 0), ("--mass", 2), ("--threshold", 0), ("--suffix-tokens", 0)])
-def test_plan_refuses_numbers_that_cannot_work(rote: Command, bad: tuple[object, ...]) -> None:
-    outcome = rote("plan", *bad)
+def test_plan_refuses_numbers_that_cannot_work(byrote: Command, bad: tuple[object, ...]) -> None:
+    outcome = byrote("plan", *bad)
     assert outcome.code == 2
     assert outcome.err.startswith("error: ")
     assert outcome.err.count("\n") == 1
@@ -284,8 +286,8 @@ def test_lists_after_one_flag_are_spread(given: list[str], spread: list[str]) ->
     assert spread_lists(given) == spread
 
 
-def test_plan_says_what_a_window_of_a_served_model_costs(rote: Command) -> None:
+def test_plan_says_what_a_window_of_a_served_model_costs(byrote: Command) -> None:
     title = "A window of a served model (vllm, 50 + 50 tokens)"
-    line = plan_line(rote, "verbatim", "--endpoint", title=title)
+    line = plan_line(byrote, "verbatim", "--endpoint", title=title)
     assert numbers_of(line)[-4:] == ["0.125", "1", "100", "100"]
-    assert title not in rote("plan").out
+    assert title not in byrote("plan").out

@@ -1,4 +1,4 @@
-"""`rote demo` from end to end, with the tiny model in place of the pocket model."""
+"""`byrote demo` from end to end, with the tiny model in place of the pocket model."""
 
 import json
 import re
@@ -18,9 +18,9 @@ ROW = re.compile(
 def shown(lab: TinyLab, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Outcome:
     """The demo over one window a passage, in a pipe of eighty columns."""
     monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setattr("rote.lab.pocket.pocket_model", lambda progress: lab.model)
-    rote: Command = make_command(capsys)
-    return rote("demo", "--out", tmp_path / "demo", "--stride-chars", 1000)
+    monkeypatch.setattr("byrote.lab.pocket.pocket_model", lambda progress: lab.model)
+    byrote: Command = make_command(capsys)
+    return byrote("demo", "--out", tmp_path / "demo", "--stride-chars", 1000)
 
 
 def test_demo_tells_what_was_memorized_and_where_the_report_is(shown: Outcome, lab: TinyLab, tmp_path: Path) -> None:

@@ -15,13 +15,13 @@ from rich.progress import Progress, TextColumn
 from rich.table import Table
 from rich.text import Text
 
-from rote.cli import plan
-from rote.cli.console import SafeConsole
-from rote.cli.endings import ABOUT_A_DEVICE
-from rote.errors import RunError
-from rote.printable import keep_secret
-from rote.store.answers import AnswerFile
-from rote.store.read import read_run
+from byrote.cli import plan
+from byrote.cli.console import SafeConsole
+from byrote.cli.exits import ABOUT_A_DEVICE
+from byrote.errors import RunError
+from byrote.printable import keep_secret
+from byrote.store.journal import AnswerFile
+from byrote.store.read import read_run
 from tests.cli.test_bad_input import assert_one_sentence
 from tests.models.tiny import tiny_model, tiny_tokenizer
 from tests.scan.scans import Command
@@ -32,7 +32,7 @@ SHOWN = "evil \\x1b[31m[bold]red[/bold]\\x07 \\u202etxt.exe\\r\\n\\x9b2J"
 
 @pytest.fixture
 def breaking(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> object:
-    """`rote plan` raises what it is given; tracebacks go into a folder of the test."""
+    """`byrote plan` raises what it is given; tracebacks go into a folder of the test."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
 
     def raising(error: BaseException) -> None:
@@ -45,39 +45,39 @@ def breaking(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> object:
 
 
 def test_an_unexpected_error_is_one_sentence_with_the_path_of_its_traceback(
-    rote: Command, breaking: object, tmp_path: Path
+    byrote: Command, breaking: object, tmp_path: Path
 ) -> None:
     breaking(KeyError(f"no such thing {HOSTILE}"))  # type: ignore[operator]
-    outcome = rote("plan")
+    outcome = byrote("plan")
     assert outcome.code == 70
     assert outcome.err.count("\n") == 1
     assert outcome.err.startswith("error: unexpected KeyError: ")
     assert "Traceback" not in outcome.err
-    (file,) = tmp_path.glob("rote-*-traceback.txt")
+    (file,) = tmp_path.glob("byrote-*-traceback.txt")
     assert str(file) in outcome.err
     assert file.stat().st_mode & 0o077 == 0, "it may quote texts"
     assert "Traceback (most recent call last)" in file.read_text(encoding="utf-8")
 
 
-def test_no_key_stands_in_a_sentence_or_a_traceback(rote: Command, breaking: object, tmp_path: Path) -> None:
+def test_no_key_stands_in_a_sentence_or_a_traceback(byrote: Command, breaking: object, tmp_path: Path) -> None:
     key = "sk-loopback-0123456789"
     keep_secret(key)
     error = KeyError(f"{'x' * 170}{key}")
     error.add_note(f"asked with {key}")
     breaking(error)  # type: ignore[operator]
-    outcome = rote("plan")
+    outcome = byrote("plan")
     assert outcome.code == 70
-    (file,) = tmp_path.glob("rote-*-traceback.txt")
+    (file,) = tmp_path.glob("byrote-*-traceback.txt")
     assert key[:5] not in outcome.err
     assert key not in file.read_text(encoding="utf-8")
     breaking(RunError(f"The run {key} is foreign."))  # type: ignore[operator]
-    assert_one_sentence(rote("plan"), "The run [key removed] is foreign.")
+    assert_one_sentence(byrote("plan"), "The run [key removed] is foreign.")
 
 
 @pytest.mark.parametrize("error", [OSError(errno.EIO, "Input/output error"), OSError(errno.EIO, "no", "a/run/x")])
-def test_a_device_that_fails_is_one_sentence(rote: Command, breaking: object, error: OSError) -> None:
+def test_a_device_that_fails_is_one_sentence(byrote: Command, breaking: object, error: OSError) -> None:
     breaking(error)  # type: ignore[operator]
-    outcome = rote("plan")
+    outcome = byrote("plan")
     assert_one_sentence(
         outcome, f"{error.filename or 'a file'} cannot be read or written: {str(error.strerror).lower()}"
     )
@@ -109,21 +109,21 @@ def test_answers_and_locks_that_cannot_be_closed_are_an_error_of_the_device(
 
 
 def test_an_error_whose_traceback_cannot_be_written_is_one_sentence_too(
-    rote: Command, breaking: object, monkeypatch: pytest.MonkeyPatch
+    byrote: Command, breaking: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     breaking(ZeroDivisionError("x"))  # type: ignore[operator]
     monkeypatch.setattr("tempfile.tempdir", "/nowhere/at/all")
-    outcome = rote("plan")
+    outcome = byrote("plan")
     assert (outcome.code, outcome.err.count("\n")) == (70, 1)
     assert "could not be written (No such file or directory)" in outcome.err
 
 
-def test_a_hostile_name_in_an_error_is_shown_not_sent(rote: Command, breaking: object) -> None:
+def test_a_hostile_name_in_an_error_is_shown_not_sent(byrote: Command, breaking: object) -> None:
     breaking(RunError(f"The run {HOSTILE} is foreign."))  # type: ignore[operator]
-    assert_one_sentence(rote("plan"), f"The run {SHOWN} is foreign.")
+    assert_one_sentence(byrote("plan"), f"The run {SHOWN} is foreign.")
 
 
-def test_warnings_are_lines_of_their_own_and_harmless(rote: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_warnings_are_lines_of_their_own_and_harmless(byrote: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     def warn(*_: object) -> Table:
         warnings.warn(f"slower {HOSTILE}", stacklevel=1)
         return Table()
@@ -131,7 +131,7 @@ def test_warnings_are_lines_of_their_own_and_harmless(rote: Command, monkeypatch
     monkeypatch.setattr(plan, "_samples_table", warn)
     with warnings.catch_warnings():
         warnings.simplefilter("always")
-        outcome = rote("plan")
+        outcome = byrote("plan")
     assert outcome.code == 0
     assert outcome.err.startswith("warning: slower evil \\x1b[31m[bold]red[/bold]")
     assert not re.search("[\x1b\x07\x9b\u202e]", outcome.err)
@@ -151,8 +151,8 @@ def test_warnings_are_lines_of_their_own_and_harmless(rote: Command, monkeypatch
         (("plan", "--mass", HOSTILE), "mass holds 'evil \\x1b[31m"),
     ],
 )
-def test_wrong_usage_is_one_sentence(rote: Command, arguments: tuple[object, ...], words: str) -> None:
-    assert_one_sentence(rote(*arguments), words)
+def test_wrong_usage_is_one_sentence(byrote: Command, arguments: tuple[object, ...], words: str) -> None:
+    assert_one_sentence(byrote(*arguments), words)
 
 
 def test_a_console_shows_control_characters_in_texts_tables_and_progress() -> None:
@@ -180,17 +180,17 @@ def test_commands_print_on_harmless_consoles_only() -> None:
 
 
 def test_a_reader_that_leaves_ends_the_command_quietly() -> None:
-    """`rote plan | head`: nobody reads what is written."""
+    """`byrote plan | head`: nobody reads what is written."""
     reading, writing = os.pipe()
     os.close(reading)
-    done = subprocess.run([sys.executable, "-m", "rote", "plan"], stdout=writing, stderr=subprocess.PIPE, check=False)
+    done = subprocess.run([sys.executable, "-m", "byrote", "plan"], stdout=writing, stderr=subprocess.PIPE, check=False)
     os.close(writing)
     assert (done.returncode, done.stderr) == (1, b"")
 
 
 @pytest.mark.parametrize("command", ["show", "report", "runs", "verify-run", "mc", "risk"])
-def test_a_name_that_no_file_can_have_is_refused_in_a_sentence(rote: Command, command: str) -> None:
-    outcome = rote(command, "9" * 5000)
+def test_a_name_that_no_file_can_have_is_refused_in_a_sentence(byrote: Command, command: str) -> None:
+    outcome = byrote(command, "9" * 5000)
     assert outcome.code == 2
     assert_one_sentence(outcome)
     assert "unexpected" not in outcome.err
@@ -207,16 +207,16 @@ def test_a_name_that_no_file_can_have_is_refused_in_a_sentence(rote: Command, co
     ],
     ids=lambda error: f"{type(error).__name__} {error}",
 )
-def test_want_of_memory_is_one_sentence(rote: Command, breaking: object, error: Exception) -> None:
+def test_want_of_memory_is_one_sentence(byrote: Command, breaking: object, error: Exception) -> None:
     breaking(error)  # type: ignore[operator]
-    assert_one_sentence(rote("plan"), "the memory is used up")
+    assert_one_sentence(byrote("plan"), "the memory is used up")
 
 
 def test_a_tight_address_space_is_refused_before_libraries_are_imported() -> None:
     """Some of them abort, and some never return."""
     limit = 2 << 30
     done = subprocess.run(
-        [sys.executable, "-m", "rote", "plan"],
+        [sys.executable, "-m", "byrote", "plan"],
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)),
         capture_output=True,
         text=True,
@@ -237,7 +237,7 @@ def test_stripped_docstrings_leave_help_and_loading_as_they_are(tmp_path: Path, 
 
     def run(*arguments: str) -> str:
         done = subprocess.run(
-            [sys.executable, flag, "-m", "rote", *arguments],
+            [sys.executable, flag, "-m", "byrote", *arguments],
             env=environment,
             capture_output=True,
             text=True,

@@ -1,4 +1,4 @@
-"""Every figure that rote can draw is drawn by some command: none is left that only a test knows."""
+"""Every figure that byrote can draw is drawn by some command: none is left that only a test knows."""
 
 import importlib
 import inspect
@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-import rote
-from tests.cli.every_kind import rote as run
+import byrote
+from tests.cli.every_kind import byrote as run
 from tests.cli.replacing import replaced_everywhere
 from tests.longform.audits import KEY, invented_book
 from tests.loopback.brains import KnowsByHeart
@@ -21,7 +21,7 @@ from tests.scan.scans import SMALL, TinyLab, scan_arguments
 
 def figure_modules() -> Iterator[str]:
     """All modules of `report/figures`, and the `figures` of every product."""
-    for module in pkgutil.walk_packages(rote.__path__, "rote."):
+    for module in pkgutil.walk_packages(byrote.__path__, "byrote."):
         if ".report.figures." in module.name or module.name.endswith(".figures"):
             yield module.name
 

@@ -17,7 +17,7 @@ SECONDS = 240
 
 def run(environment: dict[str, str], *arguments: object) -> subprocess.CompletedProcess[str]:
     kept = {name: value for name, value in os.environ.items() if name not in LAUNCHED}
-    command = [sys.executable, "-m", "rote", *map(str, arguments)]
+    command = [sys.executable, "-m", "byrote", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, env=kept | environment)
 
 

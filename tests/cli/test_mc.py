@@ -1,12 +1,12 @@
-"""`rote mc`: windows of texts and of runs, sampled plainly, beside what the run certified; a run of its own kind."""
+"""`byrote mc`: windows of texts and of runs, sampled plainly, beside what the run certified; a run of its own kind."""
 
 import math
 from pathlib import Path
 
 import pytest
 
-from rote.models.hf import load
-from rote.store.read import read_run
+from byrote.models.hf.model import load
+from byrote.store.read import read_run
 from tests.scan.scans import SMALL, Command, TinyLab, scan_arguments
 
 WINDOW = [part for name in ("prefix-tokens", "suffix-tokens", "stride-chars", "top-k", "edit-budget")
@@ -15,7 +15,7 @@ WINDOW = [part for name in ("prefix-tokens", "suffix-tokens", "stride-chars", "t
 
 @pytest.fixture(scope="module")
 def scanned(lab: TinyLab, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from rote.cli.main import main
+    from byrote.cli.main import main
 
     out = tmp_path_factory.mktemp("scanned") / "run"
     with pytest.raises(SystemExit) as ended:
@@ -25,12 +25,12 @@ def scanned(lab: TinyLab, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_windows_of_a_run_are_sampled_by_its_own_model_and_options_and_agree_with_its_bounds(
-    scanned: Path, rote: Command, tmp_path: Path
+    scanned: Path, byrote: Command, tmp_path: Path
 ) -> None:
     """Each exact interval misses with chance at most 5 %, so all three miss their bounds once in 8,000 runs."""
     out = tmp_path / "mc"
     sized = ["--sample", 3, "--samples", 200, "--interval", "exact", "--device", "cpu"]
-    shown = rote("mc", scanned, *sized, "--out", out)
+    shown = byrote("mc", scanned, *sized, "--out", out)
     assert shown.code == 0, shown.err
     assert "certified" in shown.out
     sampled = read_run(out)
@@ -48,12 +48,12 @@ def test_windows_of_a_run_are_sampled_by_its_own_model_and_options_and_agree_wit
         agreeing += row["mass_low"] <= row["certified_upper"] and row["certified_lower"] <= row["mass_high"]
     assert sampled.results.height == 3
     assert agreeing >= 1
-    again = rote("mc", scanned, *sized, "--out", out)
+    again = byrote("mc", scanned, *sized, "--out", out)
     assert again.out == shown.out
 
 
 def test_other_weights_and_other_options_than_the_runs_are_refused(
-    lab: TinyLab, scanned: Path, rote: Command, tmp_path: Path
+    lab: TinyLab, scanned: Path, byrote: Command, tmp_path: Path
 ) -> None:
     other = tmp_path / "other"
     model = load(str(lab.model.path), device="cpu")
@@ -61,20 +61,20 @@ def test_other_weights_and_other_options_than_the_runs_are_refused(
     model.model.save_pretrained(other)
     for name in lab.model.path.glob("*token*"):
         (other / name.name).write_bytes(name.read_bytes())
-    refused = rote("mc", scanned, "--model", other, "--device", "cpu")
+    refused = byrote("mc", scanned, "--model", other, "--device", "cpu")
     assert refused.code == 2
     assert "has other weights" in refused.err
-    refused = rote("mc", scanned, "--top-k", 3)
+    refused = byrote("mc", scanned, "--top-k", 3)
     assert refused.code == 2
     assert f"top-k is 3, but the run was measured with {SMALL['top-k']}; leave it out" in refused.err
 
 
-def test_one_window_of_a_text_by_id_and_its_curve(lab: TinyLab, rote: Command, tmp_path: Path) -> None:
+def test_one_window_of_a_text_by_id_and_its_curve(lab: TinyLab, byrote: Command, tmp_path: Path) -> None:
     text = sorted(lab.files.targets.glob("*.txt"))[0]
     given = ["mc", "--model", lab.model.path, "--device", "cpu", "--text", text, *WINDOW, "--samples", 20]
-    assert rote(*given, "--sample", 2, "--out", tmp_path / "two").code == 0
+    assert byrote(*given, "--sample", 2, "--out", tmp_path / "two").code == 0
     first = read_run(tmp_path / "two").results.to_dicts()[0]
-    shown = rote(*given, "--window", first["window_id"], "--curve", "--out", tmp_path / "one")
+    shown = byrote(*given, "--window", first["window_id"], "--curve", "--out", tmp_path / "one")
     (again,) = read_run(tmp_path / "one").results.to_dicts()
     assert repr(again) == repr(first), "a window's samples depend on nothing but the window and the seed"
     assert "By number of samples" in shown.out
@@ -89,8 +89,8 @@ def test_one_window_of_a_text_by_id_and_its_curve(lab: TinyLab, rote: Command, t
         (("nothing",), "nothing"),
     ],
 )
-def test_bad_input_is_refused_in_one_sentence(rote: Command, arguments: tuple[str, ...], words: str) -> None:
-    refused = rote("mc", *arguments)
+def test_bad_input_is_refused_in_one_sentence(byrote: Command, arguments: tuple[str, ...], words: str) -> None:
+    refused = byrote("mc", *arguments)
     assert refused.code == 2
     assert words in refused.err
     assert len(refused.err.splitlines()) == 1

@@ -1,10 +1,10 @@
-"""`rote verify-run` on runs of every kind: what was checked, and one sentence for what does not fit."""
+"""`byrote verify-run` on runs of every kind: what was checked, and one sentence for what does not fit."""
 
 from pathlib import Path
 
 import pytest
 
-from rote.cli.main import main
+from byrote.cli.main import main
 from tests.longform.audits import InProcess, invented_book, make_run
 from tests.longform.test_audit_resume import run_in_process
 from tests.loopback.brains import KnowsByHeart
@@ -37,8 +37,8 @@ def runs(lab: TinyLab, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Pa
 
 
 @pytest.mark.parametrize("kind", ["scan", "prior", "audit"])
-def test_what_was_checked_is_told(rote: Command, runs: dict[str, Path], kind: str) -> None:
-    outcome = rote("verify-run", runs[kind])
+def test_what_was_checked_is_told(byrote: Command, runs: dict[str, Path], kind: str) -> None:
+    outcome = byrote("verify-run", runs[kind])
     assert outcome.code == 0
     lines = outcome.out.splitlines()
     assert lines[0] == "manifest.json: sealed"
@@ -49,7 +49,7 @@ def test_what_was_checked_is_told(rote: Command, runs: dict[str, Path], kind: st
 
 
 @pytest.mark.parametrize("kind", ["scan", "prior", "audit"])
-def test_every_file_that_was_changed_is_named(rote: Command, runs: dict[str, Path], kind: str) -> None:
+def test_every_file_that_was_changed_is_named(byrote: Command, runs: dict[str, Path], kind: str) -> None:
     """One bit in the middle of every file that the run wrote; reports and figures are made again at will."""
     files = [path for path in runs[kind].rglob("*") if path.is_file() and "report" not in path.parts]
     changed = [path for path in files if path.name != ".lock"]
@@ -60,16 +60,16 @@ def test_every_file_that_was_changed_is_named(rote: Command, runs: dict[str, Pat
             flipped = bytearray(content)
             flipped[len(content) // 2] ^= 1
             path.write_bytes(flipped)
-            outcome = rote("verify-run", runs[kind])
+            outcome = byrote("verify-run", runs[kind])
             assert outcome.code == 2
             assert path.name in outcome.err
             assert "Traceback" not in outcome.err
         finally:
             path.write_bytes(content)
-    assert rote("verify-run", runs[kind]).code == 0
+    assert byrote("verify-run", runs[kind]).code == 0
 
 
-def test_what_is_no_run_is_one_sentence(rote: Command, tmp_path: Path) -> None:
-    outcome = rote("verify-run", tmp_path)
+def test_what_is_no_run_is_one_sentence(byrote: Command, tmp_path: Path) -> None:
+    outcome = byrote("verify-run", tmp_path)
     assert outcome.code == 2
-    assert "holds no rote run" in outcome.err
+    assert "holds no byrote run" in outcome.err

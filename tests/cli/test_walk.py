@@ -10,16 +10,16 @@ import polars as pl
 import pytest
 from typer.main import get_command
 
-from rote.cli.main import app
-from rote.lab import pocket
-from rote.store.read import read_run
+from byrote.cli.main import app
+from byrote.lab import pocket
+from byrote.store.read import read_run
 from tests.scan.scans import Command, TinyLab, scan_arguments
 
 
 class Walk(NamedTuple):
     """What a step works with."""
 
-    rote: Command
+    byrote: Command
     lab: TinyLab
     runs: dict[str, Path]
     """Kind → a run of it, made by the command that makes such runs."""
@@ -27,7 +27,7 @@ class Walk(NamedTuple):
 
     def says(self, *arguments: object) -> str:
         """What a command that must succeed prints, on one line."""
-        outcome = self.rote(*arguments)
+        outcome = self.byrote(*arguments)
         assert outcome.code == 0, outcome.err
         return " ".join((outcome.out + outcome.err).split())
 
@@ -85,7 +85,7 @@ def walk_show(walk: Walk) -> None:
     said = walk.says("show", *walk.runs.values())
     assert all(f"{kind}: " in said for kind in walk.runs)
     assert "n = 1000" in walk.says("show", walk.runs["scan"], "--queries", 1000)
-    (entry,) = json.loads(walk.rote("show", walk.runs["scan"], "--json").out)
+    (entry,) = json.loads(walk.byrote("show", walk.runs["scan"], "--json").out)
     assert entry["numbers"]
 
 
@@ -99,11 +99,11 @@ def walk_report(walk: Walk) -> None:
 
 def walk_gate(walk: Walk) -> None:
     run, files = walk.runs["scan"], ("--json", walk.out / "gate.json", "--junit", walk.out / "gate.xml")
-    passed = walk.rote("gate", run, "--max-rate", "near=1", "--baseline", run, "--max-increase", "1", *files)
+    passed = walk.byrote("gate", run, "--max-rate", "near=1", "--baseline", run, "--max-increase", "1", *files)
     assert passed.code == 0, passed.out + passed.err
     assert json.loads((walk.out / "gate.json").read_text(encoding="utf-8"))
     assert "<testsuite" in (walk.out / "gate.xml").read_text(encoding="utf-8")
-    assert walk.rote("gate", run, "--max-rate", "near=0").code == 1, "the tiny model has memorized some of its texts"
+    assert walk.byrote("gate", run, "--max-rate", "near=0").code == 1, "the tiny model has memorized some of its texts"
 
 
 def walk_risk(walk: Walk) -> None:
@@ -165,14 +165,14 @@ STEPS: dict[str, Callable[[Walk], None]] = {
 @pytest.mark.parametrize("name", command_names())
 def test_every_command_can_be_walked(
     name: str,
-    rote: Command,
+    byrote: Command,
     lab: TinyLab,
     every_kind: dict[str, Path],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
-    STEPS[name](Walk(rote, lab, every_kind, tmp_path))
+    STEPS[name](Walk(byrote, lab, every_kind, tmp_path))
 
 
 def test_every_step_is_of_a_command() -> None:

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from rote.corpus.documents import Document, require_unique_names
-from rote.corpus.windows import (
+from byrote.corpus.documents import Document, require_unique_names
+from byrote.corpus.windows import (
     Selection,
     Tally,
     Tokenizer,
@@ -14,7 +14,7 @@ from rote.corpus.windows import (
     cut_starts,
     starts_of,
 )
-from rote.types import Window
+from byrote.types import Window
 
 
 def cut_windows(

@@ -11,10 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rote.corpus.documents import Document, combine_documents, read_corpus, read_documents
-from rote.corpus.text_places import InMemory
-from rote.errors import TextError
-from rote.types import Split
+from byrote.corpus.documents import Document, InMemory, combine_documents, read_corpus, read_documents
+from byrote.errors import TextError
+from byrote.types import Split
 
 
 def write(path: Path, content: str | bytes) -> Path:

@@ -9,9 +9,9 @@ from typing import Any
 import fsspec
 import pytest
 
-from rote.corpus.documents import read_documents
-from rote.errors import TextError
-from rote.types import Split
+from byrote.corpus.documents import read_documents
+from byrote.errors import TextError
+from byrote.types import Split
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def test_files_behind_a_url_are_read_as_files_here(memory: Any, tmp_path: Path) 
     [
         ("memory://books/none.txt", "does not exist"),
         ("nosuch://books", "cannot be read"),
-        ("memory://books/*.csv", "holds no file that rote reads"),
+        ("memory://books/*.csv", "holds no file that byrote reads"),
     ],
 )
 def test_a_url_that_leads_nowhere_is_refused_by_name(memory: Any, url: str, words: str) -> None:
@@ -69,7 +69,7 @@ def test_what_is_wrong_with_a_far_file_is_said_with_its_url(memory: Any) -> None
 
 
 def test_a_saved_dataset_is_one_document_a_row(tmp_path: Path) -> None:
-    datasets = pytest.importorskip("datasets", reason="an extra: pip install 'rote[datasets]'")
+    datasets = pytest.importorskip("datasets", reason="an extra: pip install 'byrote[datasets]'")
     rows = datasets.Dataset.from_dict({"id": ["x", None], "text": ["one", "two"], "other": [1, 2]})
     rows.save_to_disk(tmp_path / "saved")
     assert read(tmp_path / "saved") == {"saved#x": "one", "saved#2": "two"}
@@ -89,7 +89,7 @@ def test_splits_that_are_no_folders_of_the_dataset_are_refused(tmp_path: Path, s
 
 
 def test_a_damaged_dataset_is_read_or_refused_in_a_sentence(tmp_path: Path) -> None:
-    datasets = pytest.importorskip("datasets", reason="an extra: pip install 'rote[datasets]'")
+    datasets = pytest.importorskip("datasets", reason="an extra: pip install 'byrote[datasets]'")
     datasets.Dataset.from_dict({"text": ["one", "two"]}).save_to_disk(tmp_path)
     (rows,) = tmp_path.glob("*.arrow")
     content = rows.read_bytes()

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rote.corpus.normalise import _PUNCTUATION, normalise, normalised_words
+from byrote.corpus.normalise import _PUNCTUATION, normalise, normalised_words
 
 awkward = st.text(
     alphabet=st.one_of(

@@ -7,11 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rote.corpus.packed_windows import PackedWindows
-from rote.corpus.pair_files import Pair
-from rote.corpus.pair_windows import choose_pairs, longest_of, pair_windows
-from rote.errors import ConfigError, TextError
-from rote.types import Split, Window
+from byrote.corpus.pair_files import Pair
+from byrote.corpus.pairs import PackedWindows, choose_pairs, longest_of, pair_windows
+from byrote.errors import ConfigError, TextError
+from byrote.types import Split, Window
 from tests.corpus.toy_tokenizers import ByteTokenizer
 
 

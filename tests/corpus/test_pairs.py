@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rote.corpus.pairs import JoinedPair, TextPair, join_pairs, require_both_sides
-from rote.errors import TextError
-from rote.models.plain_text import PlainTextTokenizer
+from byrote.corpus.pairs import JoinedPair, TextPair, join_pairs, require_both_sides
+from byrote.errors import TextError
+from byrote.models.tokenizer import PlainTextTokenizer
 from tests.corpus.toy_tokenizers import ByteTokenizer
 from tests.models.tokenizer_kinds import KINDS, WRITES_EVERYTHING_BACK, byte_level_bpe
 

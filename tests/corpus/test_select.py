@@ -8,13 +8,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rote.corpus.documents import Document
-from rote.corpus.order import SmallestRanks, limit_ranks, sample_ranks
-from rote.corpus.select import Tally, plan_windows, select_windows, share_out
-from rote.corpus.windows import WindowOptions, starts_of
-from rote.errors import ConfigError, WindowError
-from rote.store.id_set import IdSet
-from rote.types import Split
+from byrote.corpus.documents import Document
+from byrote.corpus.select import (
+    SmallestRanks,
+    Tally,
+    limit_ranks,
+    plan_windows,
+    sample_ranks,
+    select_windows,
+    share_out,
+)
+from byrote.corpus.windows import WindowOptions, starts_of
+from byrote.errors import ConfigError, WindowError
+from byrote.store.parts import IdSet
+from byrote.types import Split
 from tests.corpus.cutting import cut_windows
 from tests.corpus.toy_tokenizers import WordTokenizer
 
@@ -156,7 +163,7 @@ def test_smallest_ranks_are_those_of_sorting_all(ranks: list[list[float]], size:
     smallest = SmallestRanks(size)
     every = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("rote.corpus.order.SLACK", 0)
+        patch.setattr("byrote.corpus.select.SLACK", 0)
         for number, values in enumerate(ranks):
             smallest.add(number, np.arange(len(values)), np.array(values))
             every += [(rank, number, start) for start, rank in enumerate(values)]

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rote.corpus import shared, shingles
-from rote.corpus.documents import Document
-from rote.corpus.shared import LEAST_SHARE, RUN_WORDS, SHARE_COLUMN, WITH_COLUMN, find_shared, mark_shared
-from rote.corpus.shingles import runs_of
-from rote.corpus.windows import WindowOptions
-from rote.types import Split
+from byrote.corpus import overlap as shared
+from byrote.corpus import overlap as shingles
+from byrote.corpus.documents import Document
+from byrote.corpus.overlap import LEAST_SHARE, RUN_WORDS, SHARE_COLUMN, WITH_COLUMN, find_shared, mark_shared, runs_of
+from byrote.corpus.windows import WindowOptions
+from byrote.types import Split
 from tests.corpus.cutting import cut_windows
 from tests.corpus.toy_tokenizers import WordTokenizer
 

@@ -6,16 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from rote.corpus import text_places
-from rote.corpus import windows as cutting
-from rote.corpus.documents import read_corpus, read_documents
-from rote.corpus.select import plan_windows
-from rote.corpus.shared import find_shared
-from rote.corpus.text_places import InFile, InSpool, Spool
-from rote.corpus.windows import WindowOptions
-from rote.errors import TextError
-from rote.store import texts as storing
-from rote.types import Split
+from byrote.corpus import documents as text_places
+from byrote.corpus import windows as cutting
+from byrote.corpus.documents import InFile, InSpool, Spool, read_corpus, read_documents
+from byrote.corpus.overlap import find_shared
+from byrote.corpus.select import plan_windows
+from byrote.corpus.windows import WindowOptions
+from byrote.errors import TextError
+from byrote.store import tables as storing
+from byrote.types import Split
 from tests.corpus.toy_tokenizers import WordTokenizer
 
 CHARACTERS, TEXTS = 1 << 18, 32

@@ -6,15 +6,15 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from rote.corpus.documents import Document
-from rote.corpus.select import plan_windows
-from rote.corpus.windows import (
+from byrote.corpus.documents import Document
+from byrote.corpus.select import plan_windows
+from byrote.corpus.windows import (
     SLICES_PER_BATCH,
     WindowOptions,
     count_starts,
 )
-from rote.errors import ConfigError, TextError
-from rote.types import Split, Window
+from byrote.errors import ConfigError, TextError
+from byrote.types import Split, Window
 from tests.corpus.cutting import cut_windows
 from tests.corpus.toy_tokenizers import ByteTokenizer, WordTokenizer
 
@@ -124,7 +124,7 @@ def test_with_room_windows_are_the_middle_of_longer_ones(
 def test_real_byte_level_bpe_gives_the_tokens_of_the_whole_rest() -> None:
     from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
-    from rote.types import Encoding
+    from byrote.types import Encoding
 
     text = "It was “naïve” — the 漢字 sat on the mat, and 12 345 other  things\n\nhappened… " * 40
     bpe = Tokenizer(models.BPE())

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from rote.types import Encoding
+from byrote.types import Encoding
 
 
 class WordTokenizer:

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rote.distance.textbook import hamming, levenshtein, levenshtein_many
+from byrote.distance.tokens import hamming, levenshtein, levenshtein_many
 from tests.oracle import textbook_hamming, textbook_levenshtein
 
 tokens = st.lists(st.integers(0, 3), max_size=8)

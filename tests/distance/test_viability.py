@@ -7,8 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rote.distance import Viability, make_viability
-from rote.errors import ConfigError
+from byrote.distance import Viability, make_viability
+from byrote.errors import ConfigError
 from tests.oracle import nearest_completion, textbook_edit_row, textbook_hamming, textbook_levenshtein
 
 VOCABULARY = 3

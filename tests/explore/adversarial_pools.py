@@ -6,16 +6,16 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from rote.explore.ball import Ball
-from rote.explore.base import ExploreTask
-from rote.explore.explorer import Explorer
-from rote.explore.open_mass import OpenMass
-from rote.explore.residual import ResidualOptions, estimate_open
-from rote.models.table import TableModel
-from rote.policy import Policy
-from rote.search.base import Limits
-from rote.search.frontier import Frontier, FrontierNode
-from rote.types import Estimate
+from byrote.explore.ball import Ball
+from byrote.explore.base import ExploreTask
+from byrote.explore.explorer import Explorer
+from byrote.explore.open_mass import OpenMass
+from byrote.explore.residual import ResidualOptions, estimate_open
+from byrote.models.table import TableModel
+from byrote.policy import Policy
+from byrote.search.base import Limits
+from byrote.search.frontier import Frontier, FrontierNode
+from byrote.types import Estimate
 
 TICKETS = 16
 CHILDREN = 64

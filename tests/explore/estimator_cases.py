@@ -6,16 +6,16 @@ from typing import Any
 
 import numpy as np
 
-from rote.explore.ball import Ball
-from rote.explore.base import Exploration, ExploreTask
-from rote.explore.explorer import Explorer
-from rote.explore.open_mass import OpenMass
-from rote.models.table import TableModel
-from rote.policy import Policy
-from rote.search import reference
-from rote.search.base import Limits, SearchOptions, SearchOutcome, SearchTask
-from rote.search.frontier import Frontier
-from rote.types import Split, Window
+from byrote.explore.ball import Ball
+from byrote.explore.base import Exploration, ExploreTask
+from byrote.explore.explorer import Explorer
+from byrote.explore.open_mass import OpenMass
+from byrote.models.table import TableModel
+from byrote.policy import Policy
+from byrote.search import reference
+from byrote.search.base import Limits, SearchOptions, SearchOutcome, SearchTask
+from byrote.search.frontier import Frontier
+from byrote.types import Split, Window
 from tests.oracle import Enumeration, enumerate_tree
 from tests.search.test_engine_equals_reference import PLAIN
 

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from rote.explore.ball import Ball
-from rote.explore.base import Answer, Exploration, Request
-from rote.explore.tree import Tree
+from byrote.explore.ball import Ball
+from byrote.explore.base import Answer, Exploration, Request
+from byrote.explore.tree import Tree
 
 Path = tuple[int, ...]
 

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rote.errors import ConfigError
-from rote.explore.closure import closable_nodes, close_tails
-from rote.explore.open_mass import OpenMass
-from rote.types import DistanceName
+from byrote.errors import ConfigError
+from byrote.explore.closure import closable_nodes, close_tails
+from byrote.explore.open_mass import OpenMass
+from byrote.types import DistanceName
 from tests.explore.estimator_cases import Case, random_case
 from tests.oracle import textbook_hamming, textbook_levenshtein
 

@@ -9,16 +9,16 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from rote.errors import ConfigError, WindowError
-from rote.explore import explorer as exploring
-from rote.explore.ball import ENDED, Ball
-from rote.explore.base import Answer, Exploration, ExploreTask, begun
-from rote.explore.explorer import FEW_WINDOWS, LANES, MEMORY_SHARE, MOST_WINDOWS, Explorer
-from rote.explore.sampling import Rolled, Tickets, Walks
-from rote.explore.tree import Tree
-from rote.models.table import TableModel
-from rote.policy import Policy, keep
-from rote.search.base import Limits
+from byrote.errors import ConfigError, WindowError
+from byrote.explore import explorer as exploring
+from byrote.explore.ball import ENDED, Ball
+from byrote.explore.base import Answer, Exploration, ExploreTask, begun
+from byrote.explore.explorer import FEW_WINDOWS, LANES, MEMORY_SHARE, MOST_WINDOWS, Explorer
+from byrote.explore.sampling import Rolled, Tickets, Walks
+from byrote.explore.tree import Tree
+from byrote.models.table import TableModel
+from byrote.policy import Policy, keep
+from byrote.search.base import Limits
 from tests.explore.paths import Path, PathTree, ask
 from tests.oracle import nearest_completion
 

@@ -5,16 +5,16 @@ from typing import Any
 
 import pytest
 
-from rote.explore import explorer as exploring
-from rote.explore.base import ExploreTask
-from rote.explore.explorer import Explorer
-from rote.explore.refinement import OrderName, RefineOptions, refine
-from rote.models.hf import HuggingFaceModel
-from rote.models.hf_recompute import RecomputeSession
-from rote.policy import Policy
-from rote.search import reference
-from rote.search.base import SearchTask
-from rote.types import Bounds
+from byrote.explore import explorer as exploring
+from byrote.explore.base import ExploreTask
+from byrote.explore.explorer import Explorer
+from byrote.explore.refinement import OrderName, RefineOptions, refine
+from byrote.models.hf.model import HuggingFaceModel
+from byrote.models.hf.tree import RecomputeSession
+from byrote.policy import Policy
+from byrote.search import reference
+from byrote.search.base import SearchTask
+from byrote.types import Bounds
 from tests.explore.estimator_cases import LIMITS, Case, window_of
 from tests.models.tiny import tiny_model
 from tests.oracle import enumerate_tree

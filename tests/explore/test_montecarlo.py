@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import special
 
-from rote.errors import ConfigError
-from rote.explore.montecarlo import MonteCarloOptions, MonteCarloResult, sample_windows
-from rote.explore.ticket_limits import lower_limit, upper_limit
+from byrote.errors import ConfigError
+from byrote.explore.monte_carlo import MonteCarloOptions, MonteCarloResult, sample_windows
+from byrote.explore.sampling import lower_limit, upper_limit
 from tests.explore.estimator_cases import LIMITS, Case, open_case, random_case
 
 

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from rote.errors import ConfigError
-from rote.explore.base import ExploreTask
-from rote.explore.explorer import Explorer
-from rote.explore.open_mass import OpenMass
-from rote.explore.refinement import OrderName, Refined, RefineOptions, refine
-from rote.search.base import SearchTask
-from rote.search.engine import Engine
-from rote.types import Bounds, Verdict
+from byrote.errors import ConfigError
+from byrote.explore.base import ExploreTask
+from byrote.explore.explorer import Explorer
+from byrote.explore.open_mass import OpenMass
+from byrote.explore.refinement import OrderName, Refined, RefineOptions, refine
+from byrote.search.base import SearchTask
+from byrote.search.engine import Engine
+from byrote.types import Bounds, Verdict
 from tests.explore.estimator_cases import LIMITS, Case, open_case, random_case
 
 TINY = 1e-12

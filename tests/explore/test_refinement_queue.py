@@ -9,9 +9,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from rote.explore import refinement_queue
-from rote.explore.refinement_queue import RefineQueue
-from rote.explore.tree import ABSENT, Tree
+from byrote.explore import refinement as refinement_queue
+from byrote.explore.refinement import RefineQueue
+from byrote.explore.tree import ABSENT, Tree
 from tests.explore.estimator_cases import random_case
 
 Table = NDArray[np.float64]

@@ -8,18 +8,18 @@ import pytest
 import torch
 from scipy import stats
 
-from rote.errors import ConfigError
-from rote.explore.ball import Ball
-from rote.explore.base import ExploreTask
-from rote.explore.explorer import Explorer
-from rote.explore.open_mass import OpenMass
-from rote.explore.residual import ResidualOptions, estimate_open
-from rote.models.table import TableModel
-from rote.policy import Policy
-from rote.search.base import Limits
-from rote.search.frontier import Frontier, FrontierNode
-from rote.search.rating import rating_table
-from rote.types import Estimate
+from byrote.errors import ConfigError
+from byrote.explore.ball import Ball
+from byrote.explore.base import ExploreTask
+from byrote.explore.explorer import Explorer
+from byrote.explore.open_mass import OpenMass
+from byrote.explore.residual import ResidualOptions, estimate_open
+from byrote.models.table import TableModel
+from byrote.policy import Policy
+from byrote.search.base import Limits
+from byrote.search.frontier import Frontier, FrontierNode
+from byrote.search.screen_score import rating_table
+from byrote.types import Estimate
 from tests.explore.adversarial_pools import POPULATIONS, TICKETS, Population, holds
 from tests.explore.estimator_cases import Case, open_case, random_case
 

@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from rote.explore import sampling as sampling_module
-from rote.explore.ball import Ball
-from rote.explore.base import Exploration
-from rote.explore.sampling import Rolled, Tickets, Walks, unit_line
-from rote.explore.tree import Tree
-from rote.models.table import TableModel
+from byrote.explore import sampling as sampling_module
+from byrote.explore.ball import Ball
+from byrote.explore.base import Exploration
+from byrote.explore.sampling import Rolled, Tickets, Walks, unit_line
+from byrote.explore.tree import Tree
+from byrote.models.table import TableModel
 from tests.explore.test_explorer import POLICY, PREFIX, explored
 from tests.oracle import enumerate_tree
 

@@ -1,4 +1,4 @@
-"""Runs of `rote`, each in a process of its own that gets a signal at a given moment: SIGKILL, or one it may answer.
+"""Runs of `byrote`, each in a process of its own that gets a signal at a given moment: SIGKILL, or one it may answer.
 
 Moments are counted: every step of putting a file on the disk and, unless only those are asked for, every forward of
 the model and every request of an audit, before and after; or the windows that are finished. A log gets a line for each
@@ -85,10 +85,10 @@ class Log:
 
 
 def watch(session: Session) -> Clock:
-    from rote.models.hf import HuggingFaceModel
-    from rote.models.hf_tree import TreeSessionHF
-    from rote.store.answers import AnswerFile
-    from rote.store.session import RunSession
+    from byrote.models.hf.model import HuggingFaceModel
+    from byrote.models.hf.tree import TreeSessionHF
+    from byrote.store.journal import AnswerFile
+    from byrote.store.session import RunSession
 
     log, add, keep = Log(session.log), RunSession.add, AnswerFile.keep
 
@@ -117,11 +117,11 @@ def watch(session: Session) -> Clock:
 
 
 def run_command(session: Session) -> int:
-    """The command, as `python -m rote` runs it. Returns the number of moments it had, if it lives that long."""
+    """The command, as `python -m byrote` runs it. Returns the number of moments it had, if it lives that long."""
     clock = watch(session)
-    sys.argv = ["rote", *session.arguments]
+    sys.argv = ["byrote", *session.arguments]
     try:
-        runpy.run_module("rote", run_name="__main__")
+        runpy.run_module("byrote", run_name="__main__")
     except SystemExit as ended:
         if ended.code not in (0, None):
             raise
@@ -130,8 +130,8 @@ def run_command(session: Session) -> int:
 
 def run_audit(session: Session) -> int:
     """An audit of a book that the responder knows by heart; every request sent is logged before it is answered."""
-    from rote.longform.run import run_audit
-    from rote.models.responder import Reply, Request
+    from byrote.longform.run import run_audit
+    from byrote.models.responder import Reply, Request
     from tests.longform.audits import InProcess, make_run
     from tests.loopback.brains import KnowsByHeart
 
@@ -188,15 +188,15 @@ def share_model(path: str) -> None:
     """Load the model once; every session that asks for it gets this one."""
     import torch
 
-    from rote.models.hf import load
+    from byrote.models.hf.model import load
 
     torch.set_num_threads(1)
     model = load(path, device="cpu")
-    import_module("rote.cli.main")
-    for name in ("rote.scan.run", "rote.prior.run", "rote.models.opening"):
+    import_module("byrote.cli.main")
+    for name in ("byrote.scan.run", "byrote.prior.run", "byrote.models.load"):
         vars(import_module(name))["open_model"] = lambda *_, **__: model
     # Small blocks make many of them.
-    vars(import_module("rote.prior.estimate"))["BLOCK_PREFIXES"] = 6
+    vars(import_module("byrote.prior.estimate"))["BLOCK_PREFIXES"] = 6
 
 
 def main() -> None:

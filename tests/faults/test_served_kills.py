@@ -10,10 +10,10 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from rote.models.endpoint_asking import key_of
-from rote.models.endpoint_client import PROMPTS_PER_REQUEST
-from rote.models.endpoint_dialects import Prompt
-from rote.models.hf import load
+from byrote.models.hf.model import load
+from byrote.models.served.client import PROMPTS_PER_REQUEST
+from byrote.models.served.dialects import Prompt
+from byrote.models.served.rows import key_of
 from tests.faults.dying import DyingProcess, Session, said
 from tests.loopback.logprobs import Habits, LogprobServer
 from tests.models.served import KEY

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import pytest
 
-from rote.report.figures.style import save_bytes
+from byrote.report.figures.style import save_bytes
 from tests.cli.every_kind import make_every_kind
 from tests.cli.replacing import replaced_everywhere
 from tests.scan.scans import Command, TinyLab, scan_arguments
@@ -78,7 +78,7 @@ def run_in(surroundings: Surroundings, *arguments: object) -> Done:
             os.close(descriptor)
 
     done = subprocess.run(
-        [sys.executable, "-m", "rote", *map(str, arguments)],
+        [sys.executable, "-m", "byrote", *map(str, arguments)],
         stdout=streams[0],
         stderr=streams[1],
         env={**os.environ, **dict(surroundings.environment), "PYTHONPATH": os.pathsep.join(sys.path)},
@@ -94,7 +94,7 @@ def run_in(surroundings: Surroundings, *arguments: object) -> Done:
 @pytest.fixture(scope="module")
 def scanned(lab: TinyLab, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A scan of a text whose name holds what acts on a terminal and what latin-1 lacks."""
-    from rote.cli.main import main
+    from byrote.cli.main import main
 
     folder = tmp_path_factory.mktemp("surroundings")
     text = folder / "τ–ε \x9b2J é.txt"
@@ -164,23 +164,23 @@ def umask(value: int) -> Iterator[None]:
 
 
 def test_every_kind_of_run_report_and_export_is_its_owners_alone(
-    lab: TinyLab, rote: Command, tmp_path: Path, unrendered: None
+    lab: TinyLab, byrote: Command, tmp_path: Path, unrendered: None
 ) -> None:
     """Under a umask that takes nothing away. What the makers put beside the runs is theirs."""
     with umask(0):
         runs = make_every_kind(lab, tmp_path)
         for kind, run in runs.items():
-            assert rote("report", run).code == 0, kind
-            assert rote("report", run, "--out", run.parent / "report").code == 0, kind
+            assert byrote("report", run).code == 0, kind
+            assert byrote("report", run, "--out", run.parent / "report").code == 0, kind
         for run in (runs["scan"], runs["prior"], runs["mc"]):
             for form in ("csv", "jsonl"):
-                assert rote("export", run, "--format", form).code == 0
+                assert byrote("export", run, "--format", form).code == 0
         both = tmp_path / "both"
-        assert rote("report", runs["scan"], runs["audit"], "--out", both).code == 0
+        assert byrote("report", runs["scan"], runs["audit"], "--out", both).code == 0
         json_file, page = tmp_path / "gate.json", tmp_path / "recall.html"
-        assert rote("gate", runs["scan"], "--max-rate", "near=1", "--json", json_file).code == 0
+        assert byrote("gate", runs["scan"], "--max-rate", "near=1", "--json", json_file).code == 0
         texts = [runs["recall"].parent / name for name in ("novel.txt", "answer.txt")]
-        assert rote("recall", "--book", texts[0], "--generation", texts[1], "--html", page).code == 0
+        assert byrote("recall", "--book", texts[0], "--generation", texts[1], "--html", page).code == 0
     folders = [both, *runs.values(), *(run.parent / "report" for run in runs.values())]
     for path in (json_file, page, *folders, *(path for folder in folders for path in folder.rglob("*"))):
         assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600), path
@@ -191,7 +191,7 @@ LINKED = ["report", "report/index.html", "report/figures", "report/tables/rates.
 
 @pytest.mark.parametrize("name", LINKED)
 def test_no_command_writes_through_a_link_in_a_run_folder(
-    lab: TinyLab, scanned: Path, rote: Command, tmp_path: Path, unrendered: None, name: str
+    lab: TinyLab, scanned: Path, byrote: Command, tmp_path: Path, unrendered: None, name: str
 ) -> None:
     """The folder came from somebody else, who knows where the user keeps what."""
     run, home = tmp_path / "run", tmp_path / "home"
@@ -205,7 +205,7 @@ def test_no_command_writes_through_a_link_in_a_run_folder(
     (run / name).symlink_to(home / "mine")
     scan = scan_arguments(lab, run, limit=6)
     commands = {"results.csv": ["export", run, "--format", "csv"], ".lock": scan, "parts": scan}
-    outcome = rote(*commands.get(name, ["report", run]))
+    outcome = byrote(*commands.get(name, ["report", run]))
     assert outcome.code == 2
     assert f"{name} is a link" in outcome.err
     assert outcome.err.count("\n") == 1

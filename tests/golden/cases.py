@@ -586,7 +586,7 @@ def interrupted_with(windows: int, run: Path) -> Iterator[None]:
     """Inside, a forward raises once this many windows are on the disk."""
 
     def look(*_: Any) -> None:
-        with suppress(package.RoteError):
+        with suppress(package.ByroteError):
             if len(package.read_run(run)) >= windows:
                 raise Interrupted
 

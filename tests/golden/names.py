@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import rote as package
-from rote.cli.main import main
+import byrote as package
+from byrote.cli.main import main
 
 __all__ = [
     "ADDED", "COLUMNS", "Outcome", "command", "flags", "golden_name", "golden_word", "name_today", "options", "package",

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from rote.lab.counterfactual_presets import TEST
+from byrote.lab.counterfactual import TEST
 
 MINIATURE = replace(
     TEST,

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from rote.errors import StorageError
-from rote.lab.trained_models import MARKER, cached_folder, content_key, default_cache_dir
+from byrote.errors import StorageError
+from byrote.lab.cache import MARKER, cached_folder, content_key, default_cache_dir
 
 
 def write_weights(folder: Path) -> None:
@@ -91,18 +91,18 @@ def test_losing_a_race_without_lock_uses_the_winners_folder(tmp_path: Path) -> N
 
 def test_an_unusable_cache_folder_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(StorageError, match="set ROTE_CACHE"):
+    with pytest.raises(StorageError, match="set BYROTE_CACHE"):
         cached_folder(tmp_path / "file", "model", make=write_weights)
 
 
 def test_cache_folder_follows_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    monkeypatch.delenv("ROTE_CACHE", raising=False)
+    monkeypatch.delenv("BYROTE_CACHE", raising=False)
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    assert default_cache_dir() == tmp_path / "home" / ".cache" / "rote"
+    assert default_cache_dir() == tmp_path / "home" / ".cache" / "byrote"
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    assert default_cache_dir() == tmp_path / "xdg" / "rote"
-    monkeypatch.setenv("ROTE_CACHE", str(tmp_path / "own"))
+    assert default_cache_dir() == tmp_path / "xdg" / "byrote"
+    monkeypatch.setenv("BYROTE_CACHE", str(tmp_path / "own"))
     assert default_cache_dir() == tmp_path / "own"
 
 

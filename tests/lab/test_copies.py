@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rapidfuzz.distance import Levenshtein
 
-from rote.errors import ConfigError
-from rote.lab.copies import (
+from byrote.errors import ConfigError
+from byrote.lab.copies import (
     CopyPlan,
     PassageKind,
     PlannedPassage,
@@ -20,9 +20,9 @@ from rote.lab.copies import (
     other_edition,
     training_documents,
 )
-from rote.lab.pocket_plan import POCKET, PREFIX_TOKENS, WINDOW_TOKENS, PocketStream, plan_stream
-from rote.lab.prose import write_passages
-from rote.lab.tokenizer import encode_all, train_tokenizer
+from byrote.lab.pocket import POCKET, PREFIX_TOKENS, WINDOW_TOKENS, PocketStream, plan_stream
+from byrote.lab.prose import write_passages
+from byrote.lab.train import encode_all, train_tokenizer
 
 
 @cache

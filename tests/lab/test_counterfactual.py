@@ -12,11 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from rote.cli.lab import lab_app
-from rote.errors import ConfigError, RunError
-from rote.lab import run as study
-from rote.lab.counterfactual import (
+from byrote.cli.products import lab_app
+from byrote.errors import ConfigError, RunError
+from byrote.lab import run as study
+from byrote.lab.counterfactual import (
+    FULL,
     PUBLISHED_LEVELS,
+    QUICK,
+    TEST,
     CounterfactualPlan,
     ModelSpec,
     cells_of,
@@ -26,10 +29,9 @@ from rote.lab.counterfactual import (
     stream_of,
     write_material,
 )
-from rote.lab.counterfactual_presets import FULL, QUICK, TEST
-from rote.lab.run import CounterfactualResult, run_counterfactual
-from rote.lab.scores import correlate, correlation, fisher_interval
-from rote.store.read import read_run
+from byrote.lab.run import CounterfactualResult, run_counterfactual
+from byrote.lab.scores import correlate, correlation, fisher_interval
+from byrote.store.read import read_run
 from tests.lab.miniature import MINIATURE
 
 
@@ -202,8 +204,8 @@ def test_command_refuses_unknown_presets_and_no_processes(tmp_path: Path) -> Non
 
 
 def test_command_prints_levels_and_the_correlation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ROTE_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("rote.lab.counterfactual_presets.PRESETS", {"quick": MINIATURE})
+    monkeypatch.setenv("BYROTE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("byrote.lab.counterfactual.PRESETS", {"quick": MINIATURE})
     options = ["counterfactual", "--out", str(tmp_path / "out"), "--processes", "1"]
     shown = CliRunner().invoke(lab_app, options, catch_exceptions=False)
     assert shown.exit_code == 0

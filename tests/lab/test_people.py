@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rote.lab.people import Identifier, write_record, write_records
+from byrote.lab.people import Identifier, write_record, write_records
 
 PATTERNS = {
     Identifier.NAME: r"[A-Z][a-z]+ [A-Z]\. [A-Z][a-z]+",

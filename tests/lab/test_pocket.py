@@ -9,10 +9,19 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from rote.lab.copies import PassageKind
-from rote.lab.pocket import PocketModel, make_model, tiny_model
-from rote.lab.pocket_plan import POCKET, PREFIX_TOKENS, TINY, WINDOW_TOKENS, plan_key, plan_stream
-from rote.lab.train import TrainingProgress
+from byrote.lab.copies import PassageKind
+from byrote.lab.pocket import (
+    POCKET,
+    PREFIX_TOKENS,
+    TINY,
+    WINDOW_TOKENS,
+    PocketModel,
+    make_model,
+    plan_key,
+    plan_stream,
+    tiny_model,
+)
+from byrote.lab.train import TrainingProgress
 
 
 @pytest.fixture(scope="module")

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from rote.errors import ConfigError
-from rote.lab.people import write_records
-from rote.lab.prose import write_passages
-from rote.lab.tokenizer import END_OF_TEXT, encode_all, train_tokenizer
+from byrote.errors import ConfigError
+from byrote.lab.people import write_records
+from byrote.lab.prose import write_passages
+from byrote.lab.train import END_OF_TEXT, encode_all, train_tokenizer
 
 
 @cache

@@ -11,10 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
-from rote.errors import ConfigError, StorageError
-from rote.lab.prose import write_passages
-from rote.lab.tokenizer import encode_all, train_tokenizer
-from rote.lab.train import IGNORED_LABEL, TrainingPlan, TrainingProgress, learning_rate_share, pack, train
+from byrote.errors import ConfigError, StorageError
+from byrote.lab.prose import write_passages
+from byrote.lab.train import (
+    IGNORED_LABEL,
+    TrainingPlan,
+    TrainingProgress,
+    encode_all,
+    learning_rate_share,
+    pack,
+    train,
+    train_tokenizer,
+)
 
 SMALL = TrainingPlan(
     layers=1, width=16, heads=2, feed_forward_width=32, context=32, rows_per_step=4, learning_rate=1e-2, threads=1

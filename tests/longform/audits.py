@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rote.corpus.documents import Document
-from rote.longform.options import AuditOptions, GenerationSettings
-from rote.longform.run import AuditResult, AuditRun, run_audit
-from rote.models.chat import ChatResponder
-from rote.models.responder import Answer, Reply, Request, Usage
-from rote.types import Split
+from byrote.corpus.documents import Document
+from byrote.longform.options import AuditOptions, GenerationSettings
+from byrote.longform.run import AuditResult, AuditRun, run_audit
+from byrote.models.responder import Answer, Reply, Request, Usage
+from byrote.models.served.chat import ChatResponder
+from byrote.types import Split
 from tests.loopback.server import Brain, LoopbackServer
 
 KEY = "sk-very-secret-0123456789"

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rote.longform.run import AuditResult, AuditRun, run_audit
-from rote.models.chat import ChatResponder
-from rote.models.responder import Message, Request
+from byrote.longform.run import AuditResult, AuditRun, run_audit
+from byrote.models.responder import Message, Request
+from byrote.models.served.chat import ChatResponder
 from tests.longform.audits import KEY, CountingClock, invented_book
 from tests.loopback.brains import KnowsByHeart
 from tests.loopback.hostile import (

@@ -8,7 +8,7 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
 
-from rote.models.hf import HuggingFaceModel
+from byrote.models.hf.model import HuggingFaceModel
 
 BEGINNING, END = "<s>", "</s>"
 LLAMA_TEMPLATE = (

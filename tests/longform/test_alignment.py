@@ -3,9 +3,8 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rote.longform.alignment import Segment, SegmentKind, segments
-from rote.longform.merge_blocks import MergePass
-from rote.longform.recall import nv_recall
+from byrote.longform.matching import MergePass
+from byrote.longform.recall import Segment, SegmentKind, nv_recall, segments
 
 BOOK_KINDS = (SegmentKind.SAME, SegmentKind.MISSING)
 word_lists = st.lists(st.sampled_from(["one", "two", "three ", "four\n"]), min_size=1, max_size=60).map(

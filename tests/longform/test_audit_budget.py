@@ -10,12 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rote.errors import BudgetError, ConfigError
-from rote.longform.ask import JournalledAsk
-from rote.longform.budget import Budget, Ceilings, Prices
-from rote.longform.journal import Journal
-from rote.longform.run import run_audit
-from rote.models.responder import Message, Reply, Request, Usage
+from byrote.errors import BudgetError, ConfigError
+from byrote.longform.budget import Budget, Ceilings, Prices
+from byrote.longform.journal import Journal, JournalledAsk
+from byrote.longform.run import run_audit
+from byrote.models.responder import Message, Reply, Request, Usage
 from tests.longform.audits import CountingClock, InProcess, audit, invented_book, make_run
 from tests.loopback.brains import KnowsByHeart
 from tests.loopback.server import Fault, LoopbackServer

@@ -1,4 +1,4 @@
-"""`rote audit` as a user runs it, and every bad input as one sentence."""
+"""`byrote audit` as a user runs it, and every bad input as one sentence."""
 
 import json
 from pathlib import Path
@@ -8,11 +8,11 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from rote.cli.audit import AuditCommand, audit
-from rote.cli.flags import gather
-from rote.errors import ConfigError, EndpointError, RoteError, TextError
-from rote.longform.merge_blocks import MergePass
-from rote.longform.options import AuditOptions, GenerationSettings, Style, Sweep
+from byrote.cli.flags import gather
+from byrote.cli.products import AuditCommand, audit
+from byrote.errors import ByroteError, ConfigError, EndpointError, TextError
+from byrote.longform.matching import MergePass
+from byrote.longform.options import AuditOptions, GenerationSettings, Style, Sweep
 from tests.longform.audits import KEY, invented_book
 from tests.loopback.brains import KnowsByHeart
 from tests.loopback.server import LoopbackServer
@@ -96,7 +96,7 @@ UNREACHABLE = "http://127.0.0.1:9/v1"  # the discard port: nothing listens
     ],
 )
 def test_bad_input_is_one_sentence_and_leaves_no_journal(
-    files: Path, changes: dict[str, str], error: type[RoteError], message: str
+    files: Path, changes: dict[str, str], error: type[ByroteError], message: str
 ) -> None:
     changes = {name: value.replace("{files}", str(files)) for name, value in changes.items()}
     result = invoke(files, UNREACHABLE, **changes)

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from rote.errors import EndpointError
-from rote.longform.journal import read_journal
-from rote.longform.loop import INSTRUCTION, Stop
-from rote.longform.options import CONTINUE_PROMPTS, GenerationSettings
-from rote.longform.run import run_audit
-from rote.models.chat import ChatResponder
-from rote.models.origin import retry_after
-from rote.models.responder import RetryPolicy
+from byrote.errors import EndpointError
+from byrote.longform.journal import read_journal
+from byrote.longform.loop import INSTRUCTION, Stop
+from byrote.longform.options import CONTINUE_PROMPTS, GenerationSettings
+from byrote.longform.run import run_audit
+from byrote.models.responder import RetryPolicy
+from byrote.models.served.chat import ChatResponder
+from byrote.models.served.client import retry_after
 from tests.longform.audits import KEY, CountingClock, audit, invented_book, make_run
 from tests.loopback.brains import KnowsByHeart
 from tests.loopback.server import Fault, LoopbackServer

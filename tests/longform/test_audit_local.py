@@ -10,17 +10,16 @@ import torch
 import typer
 from typer.testing import CliRunner
 
-from rote.cli.audit import audit as audit_command
-from rote.errors import ConfigError, ModelError
-from rote.lab.prose import write_passages
-from rote.lab.tokenizer import encode_all, train_tokenizer
-from rote.lab.train import TrainingPlan, train
-from rote.longform.loop import Stop
-from rote.longform.options import CONTINUE_PROMPTS, GenerationSettings, Style
-from rote.longform.run import run_audit
-from rote.models.hf import load
-from rote.models.local_chat import LocalResponder
-from rote.models.responder import Message, Request
+from byrote.cli.products import audit as audit_command
+from byrote.errors import ConfigError, ModelError
+from byrote.lab.prose import write_passages
+from byrote.lab.train import TrainingPlan, encode_all, train, train_tokenizer
+from byrote.longform.loop import Stop
+from byrote.longform.options import CONTINUE_PROMPTS, GenerationSettings, Style
+from byrote.longform.run import run_audit
+from byrote.models.hf.model import load
+from byrote.models.local_chat import LocalResponder
+from byrote.models.responder import Message, Request
 from tests.longform.audits import CountingClock, audit, make_run
 from tests.loopback.server import LoopbackServer
 

@@ -10,15 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rote.errors import ConfigError, TextError
-from rote.longform.journal import read_journal
-from rote.longform.judging import REFUSAL_PATTERNS, STOP_PHRASES, Kind, first_usable, judge
-from rote.longform.loop import INSTRUCTION, Stop, joined, similarity
-from rote.longform.options import CONTINUE_PROMPTS, AuditOptions, GenerationSettings, Style, Sweep
-from rote.longform.perturb import POOL, perturbed, word_order, word_scrambling
-from rote.longform.run import AuditResult, run_audit
-from rote.longform.sections import cut_sections
-from rote.models.responder import Answer
+from byrote.errors import ConfigError, TextError
+from byrote.longform.journal import read_journal
+from byrote.longform.judging import REFUSAL_PATTERNS, STOP_PHRASES, Kind, first_usable, judge
+from byrote.longform.loop import INSTRUCTION, Stop, cut_sections, joined, similarity
+from byrote.longform.options import CONTINUE_PROMPTS, AuditOptions, GenerationSettings, Style, Sweep
+from byrote.longform.perturb import POOL, perturbed, word_order, word_scrambling
+from byrote.longform.run import AuditResult, run_audit
+from byrote.models.responder import Answer
 from tests.longform.audits import CountingClock, InProcess, invented_book, make_run
 from tests.longform.test_blocks import longest_from_each_position
 from tests.loopback.brains import KnowsByHeart

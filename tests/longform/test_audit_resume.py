@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from rote.errors import BudgetError, RunError
-from rote.longform.budget import Ceilings
-from rote.longform.journal import Journal, read_journal
-from rote.longform.run import AuditResult, AuditRun, run_audit
+from byrote.errors import BudgetError, RunError
+from byrote.longform.budget import Ceilings
+from byrote.longform.journal import Journal, read_journal
+from byrote.longform.run import AuditResult, AuditRun, run_audit
 from tests.longform.audits import KEY, CountingClock, InProcess, audit, invented_book, make_run
 from tests.loopback.brains import KnowsByHeart
 from tests.loopback.server import LoopbackServer
@@ -166,7 +166,7 @@ def test_a_finished_audit_costs_nothing_when_run_again(tmp_path: Path, uninterru
 
 SCRIPT = """
 import sys, typer
-from rote.cli.audit import audit
+from byrote.cli.products import audit
 app = typer.Typer()
 app.command()(audit)
 app(sys.argv[1:])

@@ -8,10 +8,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from rote.longform import blocks as blocks_module
-from rote.longform.blocks import matching_blocks
-from rote.longform.recall import longest_common_run
-from rote.longform.suffixes import SuffixIndex, shared_ids
+from byrote.longform import matching as blocks_module
+from byrote.longform.matching import SuffixIndex, matching_blocks, shared_ids
+from byrote.longform.recall import longest_common_run
 
 
 def difflib_blocks(first: Sequence[str], second: Sequence[str]) -> list[tuple[int, int, int]]:

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from rote.errors import ConfigError, EndpointError
-from rote.longform.journal import read_journal
-from rote.models.origin import check_endpoint, key_from_environment
+from byrote.errors import ConfigError, EndpointError
+from byrote.longform.journal import read_journal
+from byrote.models.served.client import check_endpoint, key_from_environment
 from tests.longform.audits import KEY, make_run
 from tests.longform.hostile_audits import BOOK, KNOWS, audited, honest, one_request
 from tests.loopback.hostile import (
@@ -107,7 +107,7 @@ def test_a_killed_audit_leaves_no_litter(tmp_path: Path) -> None:
     with HostileServer(lambda number, body: honest(body)) as server:
         audited(server, run)
         halves = [
-            tmp_path / "run" / name for name in (".findings.json.4000000.rote-tmp", "generations/.a.txt.1.rote-tmp")
+            tmp_path / "run" / name for name in (".findings.json.4000000.byrote-tmp", "generations/.a.txt.1.byrote-tmp")
         ]
         for path in (*halves, tmp_path / "run" / "my-notes.txt"):
             path.write_text("half", encoding="utf-8")

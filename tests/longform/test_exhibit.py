@@ -12,22 +12,21 @@ from typing import Any
 
 import pytest
 
-from rote.corpus.documents import Document
-from rote.errors import RunError, TextError
-from rote.longform.audit_folder import read_audit
-from rote.longform.budget import Ceilings
-from rote.longform.exhibit_lines import terminal_lines
-from rote.longform.exhibit_words import phase_1_tile
-from rote.longform.loop import INSTRUCTION
-from rote.longform.replay import check_audit
-from rote.longform.run import AuditResult, run_audit
-from rote.longform.section import write_exhibit
-from rote.models.responder import Request, RequestRejected
-from rote.report.figures.longform import Tries, similarity_by_tries
-from rote.store import verify
-from rote.store.identity import read_identity
-from rote.store.manifest import read_manifest, write_manifest
-from rote.types import Split
+from byrote.corpus.documents import Document
+from byrote.errors import RunError, TextError
+from byrote.longform.budget import Ceilings
+from byrote.longform.exhibit import phase_1_tile, terminal_lines
+from byrote.longform.folder import read_audit
+from byrote.longform.loop import INSTRUCTION
+from byrote.longform.report import write_exhibit
+from byrote.longform.run import AuditResult, run_audit
+from byrote.longform.verify import check_audit
+from byrote.models.responder import Request, RequestRejected
+from byrote.report.figures.longform import Tries, similarity_by_tries
+from byrote.store import read as verify
+from byrote.store.identity import read_identity
+from byrote.store.manifest import read_manifest, write_manifest
+from byrote.types import Split
 from tests.longform.audits import CountingClock, InProcess, invented_book, make_run
 from tests.loopback.brains import KnowsByHeart
 
@@ -221,7 +220,7 @@ def resealed(run: Path, name: str, content: bytes) -> None:
     assert identity is not None
     assert manifest is not None
     files = [run / file for file in manifest.pop("files")]
-    own = {key: value for key, value in manifest.items() if key not in ("rote_run", "kind", "run_id")}
+    own = {key: value for key, value in manifest.items() if key not in ("byrote_run", "kind", "run_id")}
     write_manifest(run / "manifest.json", own, identity, files)
 
 

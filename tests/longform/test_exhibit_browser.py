@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser
 
-from rote.lab.prose import write_passages
-from rote.longform.run import run_audit
-from rote.longform.section import write_exhibit
+from byrote.lab.prose import write_passages
+from byrote.longform.report import write_exhibit
+from byrote.longform.run import run_audit
 from tests.browsers import NEEDS_CHROMIUM
 from tests.longform.audits import CountingClock, InProcess, make_run
 from tests.loopback.brains import KnowsByHeart

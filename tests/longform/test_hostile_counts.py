@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from rote.errors import ConfigError, EndpointError
-from rote.longform.budget import Ceilings, Prices
-from rote.longform.journal import read_journal
-from rote.longform.loop import Stop
-from rote.models.responder import RetryPolicy
+from byrote.errors import ConfigError, EndpointError
+from byrote.longform.budget import Ceilings, Prices
+from byrote.longform.journal import read_journal
+from byrote.longform.loop import Stop
+from byrote.models.responder import RetryPolicy
 from tests.longform.audits import make_run
 from tests.longform.hostile_audits import BOOK, KNOWS, at, audited, honest
 from tests.loopback.hostile import (

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from rote.longform.loop import Stop
-from rote.models.bounded_http import BoundedClient
-from rote.models.responder import RequestFailed
+from byrote.longform.loop import Stop
+from byrote.models.responder import RequestFailed
+from byrote.models.served.client import BoundedClient
 from tests.longform.audits import make_run
 from tests.longform.hostile_audits import BOOK, HEAD, KNOWS, at, audited, one_request
 from tests.loopback.hostile import (

@@ -8,15 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rote.errors import ModelError
-from rote.lab.tokenizer import train_tokenizer
-from rote.longform.journal import read_journal
-from rote.longform.options import GenerationSettings, Style
-from rote.longform.recall import nv_recall
-from rote.longform.run import run_audit
-from rote.models.local_chat import LocalResponder
-from rote.models.local_prompt import PromptWriter
-from rote.models.responder import Message, Request
+from byrote.errors import ModelError
+from byrote.lab.train import train_tokenizer
+from byrote.longform.journal import read_journal
+from byrote.longform.options import GenerationSettings, Style
+from byrote.longform.recall import nv_recall
+from byrote.longform.run import run_audit
+from byrote.models.local_chat import LocalResponder, PromptWriter
+from byrote.models.responder import Message, Request
 from tests.longform.audits import CountingClock, invented_book, make_run
 from tests.longform.scripted import Scripted, recites, sentencepiece_like
 

@@ -2,9 +2,8 @@
 
 import pytest
 
-from rote.errors import ConfigError
-from rote.longform.blocks import Block
-from rote.longform.merge_blocks import MergePass, NearBlock, near_verbatim_blocks
+from byrote.errors import ConfigError
+from byrote.longform.matching import Block, MergePass, NearBlock, near_verbatim_blocks
 
 STRICT = MergePass(max_gap=2, max_misalignment=1, min_words=0)
 

@@ -3,9 +3,9 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rote.longform.merge_blocks import MergePass
-from rote.longform.passages import ROW_WORDS, SHORTEST_FOLD_ROWS, Pair, Piece, Row, block_spans, folded, rows
-from rote.longform.recall import nv_recall
+from byrote.longform.matching import MergePass
+from byrote.longform.passages import ROW_WORDS, SHORTEST_FOLD_ROWS, Pair, Piece, Row, block_spans, folded, rows
+from byrote.longform.recall import nv_recall
 
 WORDS = st.lists(st.sampled_from("abcdefg"), min_size=1, max_size=120)
 PASSES = (MergePass(max_gap=3, max_misalignment=2, min_words=2),)

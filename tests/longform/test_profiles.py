@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 import yaml
 
-from rote.cli.flags import gather, profile_path
-from rote.errors import ConfigError
-from rote.longform.loop import Stop
-from rote.longform.options import CONTINUE_PROMPTS, PROFILES, AuditOptions
-from rote.longform.run import run_audit
-from rote.models.local_chat import LocalResponder
-from rote.models.responder import Message, Request
-from rote.report.figures.longform import Likeness, null_distribution
+from byrote.cli.flags import gather, profile_path
+from byrote.errors import ConfigError
+from byrote.longform.loop import Stop
+from byrote.longform.options import CONTINUE_PROMPTS, PROFILES, AuditOptions
+from byrote.longform.run import run_audit
+from byrote.models.local_chat import LocalResponder
+from byrote.models.responder import Message, Request
+from byrote.report.figures.longform import Likeness, null_distribution
 from tests.longform.audits import CountingClock, InProcess, audit, invented_book, make_run
 from tests.longform.scripted import Scripted, recites, sentencepiece_like
 from tests.loopback.brains import KnowsByHeart
@@ -90,12 +90,12 @@ def test_further_fields_reach_the_endpoint_as_they_are(tmp_path: Path) -> None:
         ("{", "write a JSON object such as"),
         ("[1]", "write a JSON object such as"),
         ("[" * 100_000, "write a JSON object such as"),
-        ('{"messages": []}', "request-fields holds 'messages', which rote sets itself"),
+        ('{"messages": []}', "request-fields holds 'messages', which byrote sets itself"),
         ('{"system": "obey"}', "request-fields holds 'system'"),
         ('{"max_tokens": 100000}', "request-fields holds 'max_tokens'"),
     ],
 )
-def test_fields_that_rote_sets_or_that_carry_instructions_are_refused(fields: str, message: str) -> None:
+def test_fields_that_byrote_sets_or_that_carry_instructions_are_refused(fields: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         AuditOptions(request_fields=fields)
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rote.errors import ConfigError, TextError
-from rote.longform.merge_blocks import MergePass
-from rote.longform.recall import Placement, RecallResult, nv_recall
+from byrote.errors import ConfigError, TextError
+from byrote.longform.matching import MergePass
+from byrote.longform.recall import Placement, RecallResult, nv_recall
 
 EVERYTHING = (MergePass(max_gap=0, max_misalignment=0, min_words=1),)
 

@@ -1,4 +1,4 @@
-"""`rote recall` as a user runs it."""
+"""`byrote recall` as a user runs it."""
 
 import json
 from pathlib import Path
@@ -7,8 +7,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from rote.cli.recall import recall
-from rote.errors import ConfigError, RoteError, TextError
+from byrote.cli.products import recall
+from byrote.errors import ByroteError, ConfigError, TextError
 
 PASSAGE = " ".join(f"word{n}" for n in range(150))
 
@@ -62,7 +62,7 @@ def test_thresholds_are_adjustable(app: typer.Typer, texts: tuple[Path, Path], t
     ],
 )
 def test_bad_input_is_one_sentence(
-    app: typer.Typer, texts: tuple[Path, Path], extra: list[str], error: type[RoteError], message: str
+    app: typer.Typer, texts: tuple[Path, Path], extra: list[str], error: type[ByroteError], message: str
 ) -> None:
     book, generation = texts
     result = CliRunner().invoke(app, ["--book", str(book), "--generation", str(generation), *extra])

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from rote.models.base import CausalModel
+from byrote.models.base import CausalModel
 from tests.loopback.base import Loopback
 from tests.loopback.server import STATUS, Fault
 

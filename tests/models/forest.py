@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rote.models.base import CausalModel, TreeBatch
-from rote.models.packing import Chains, Nodes, pack
+from byrote.models.base import CausalModel, TreeBatch
+from byrote.models.packing import Chains, Nodes, pack
 
 
 class Grown(NamedTuple):

@@ -10,15 +10,14 @@ from tokenizers import models as tokenizer_models
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
-from rote.models.base import CausalModel
-from rote.models.endpoint import EndpointModel, connect
-from rote.models.endpoint_client import Manners
-from rote.models.endpoint_dialects import Prompt
-from rote.models.endpoint_rows import Filling, Row, row_of
-from rote.models.endpoint_session import EndpointSession, LeftOpen
-from rote.models.responder import RetryPolicy
-from rote.models.table import TableModel
-from rote.policy import Policy
+from byrote.models.base import CausalModel
+from byrote.models.responder import RetryPolicy
+from byrote.models.served.client import Manners
+from byrote.models.served.dialects import Prompt
+from byrote.models.served.model import EndpointModel, connect
+from byrote.models.served.rows import EndpointSession, Filling, LeftOpen, Row, row_of
+from byrote.models.table import TableModel
+from byrote.policy import Policy
 from tests.loopback.logprobs import Habits, LogprobServer
 
 KEY = "sk-loopback-0123456789"

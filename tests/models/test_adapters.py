@@ -11,10 +11,12 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from rote.errors import ModelError
-from rote.models import adapters, hf_weights, model_folder
-from rote.models.hf import load
-from rote.models.hf_identity import hash_weights, quantization_of
+from byrote.errors import ModelError
+from byrote.models.hf.identity import hash_weights, quantization_of
+from byrote.models.hf.model import load
+from byrote.models.hf.model import weights as adapters
+from byrote.models.hf.model import weights as hf_weights
+from byrote.models.hf.model import weights as model_folder
 from tests.models.tiny import tiny_model, tiny_tokenizer
 
 needs_peft = pytest.mark.skipif(find_spec("peft") is None, reason="peft is not installed")
@@ -155,7 +157,7 @@ def test_an_adapter_beside_the_weights_of_a_model_is_refused(
 def test_without_peft_a_sentence_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "adapter_config.json").write_text("{}")
     monkeypatch.setattr(model_folder, "find_spec", lambda name: None)
-    with pytest.raises(ModelError, match=r"pip install 'rote\[peft\]'"):
+    with pytest.raises(ModelError, match=r"pip install 'byrote\[peft\]'"):
         adapters.adapter_folder(str(tmp_path))
 
 
@@ -167,7 +169,7 @@ def test_an_adapter_that_names_no_base_says_how_to_give_it(tmp_path: Path) -> No
 
 def test_without_accelerate_a_map_says_what_to_install(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hf_weights, "find_spec", lambda name: None)
-    with pytest.raises(ModelError, match=r"pip install 'rote\[multi-gpu\]'"):
+    with pytest.raises(ModelError, match=r"pip install 'byrote\[multi-gpu\]'"):
         load(str(base), device="map")
 
 

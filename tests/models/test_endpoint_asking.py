@@ -12,19 +12,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rote.errors import BudgetError, DamageError, EndpointError, RunError, StorageError
-from rote.models.endpoint import connect
-from rote.models.endpoint_asking import CHAINS_PER_REQUEST, bundles, key_of, packed
-from rote.models.endpoint_check import largest_change
-from rote.models.endpoint_client import Manners
-from rote.models.endpoint_dialects import Prompt
-from rote.models.endpoint_rows import Row, row_of
-from rote.models.endpoint_twice import SecondAsking
-from rote.models.responder import RequestFailed, Retries, RetryPolicy
-from rote.models.table import TableModel
-from rote.policy import Policy
-from rote.store.answers import AnswerFile, SentFile
-from rote.store.folder import RunFolder
+from byrote.errors import BudgetError, DamageError, EndpointError, RunError, StorageError
+from byrote.models.responder import RequestFailed, Retries, RetryPolicy
+from byrote.models.served.check import SecondAsking, largest_change
+from byrote.models.served.client import Manners
+from byrote.models.served.dialects import Prompt
+from byrote.models.served.model import connect
+from byrote.models.served.rows import CHAINS_PER_REQUEST, Row, bundles, key_of, packed, row_of
+from byrote.models.table import TableModel
+from byrote.policy import Policy
+from byrote.store.folder import RunFolder
+from byrote.store.journal import AnswerFile, SentFile
 from tests.loopback.hostile import HostileServer, sent
 from tests.loopback.logprobs import Habits
 from tests.loopback.server import Fault
@@ -230,7 +228,7 @@ def test_a_damaged_count_is_refused_by_name(tmp_path: Path, place: int | None) -
 
 def test_nothing_is_counted_in_a_folder_of_somebody_else(tmp_path: Path) -> None:
     (tmp_path / "letter.txt").write_text("dear", encoding="utf-8")
-    with pytest.raises(RunError, match=r"holds no rote run \(it has 'letter.txt'\)"):
+    with pytest.raises(RunError, match=r"holds no byrote run \(it has 'letter.txt'\)"):
         SentFile.open(RunFolder(tmp_path))
     assert [path.name for path in tmp_path.iterdir()] == ["letter.txt"]
 

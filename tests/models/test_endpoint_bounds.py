@@ -9,11 +9,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rote.models.endpoint_rows import Filling, row_of
-from rote.models.table import TableModel
-from rote.policy import Policy, keep
-from rote.search.base import Limits, SearchOptions, SearchOutcome, SearchTask
-from rote.search.engine import Engine
+from byrote.models.served.rows import Filling, row_of
+from byrote.models.table import TableModel
+from byrote.policy import Policy, keep
+from byrote.search.base import Limits, SearchOptions, SearchOutcome, SearchTask
+from byrote.search.engine import Engine
 from tests.loopback.logprobs import Habits
 from tests.models.served import DIALECTS, open_served, serving
 from tests.oracle import enumerate_tree, textbook_policy

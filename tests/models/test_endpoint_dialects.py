@@ -6,14 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rote.errors import EndpointError
-from rote.models.chat_reply import Unreadable
-from rote.models.endpoint_check import DIALECTS
-from rote.models.endpoint_dialects import Prompt
-from rote.models.endpoint_llamacpp import LlamaCpp
-from rote.models.endpoint_rows import row_of
-from rote.models.endpoint_sglang import Sglang
-from rote.models.endpoint_vllm import Vllm
+from byrote.errors import EndpointError
+from byrote.models.served.check import DIALECTS
+from byrote.models.served.client import Unreadable
+from byrote.models.served.dialects import LlamaCpp, Prompt, Sglang, Vllm
+from byrote.models.served.rows import row_of
 
 NEXT = Prompt((5, 6, 7), 2)
 CHAIN = Prompt((5, 6, 7), 1)

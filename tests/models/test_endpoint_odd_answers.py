@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from rote.errors import EndpointError, RoteError
-from rote.models.endpoint import EndpointModel, connect
-from rote.models.endpoint_check import DIALECTS as KINDS
-from rote.models.endpoint_dialects import Prompt
-from rote.models.responder import AnswerUnreadable
-from rote.models.table import TableModel
-from rote.policy import Policy
+from byrote.errors import ByroteError, EndpointError
+from byrote.models.responder import AnswerUnreadable
+from byrote.models.served.check import DIALECTS as KINDS
+from byrote.models.served.dialects import Prompt
+from byrote.models.served.model import EndpointModel, connect
+from byrote.models.table import TableModel
+from byrote.policy import Policy
 from tests.loopback.logprobs import Habits
 from tests.loopback.odd import spoiled
 from tests.models.served import DIALECTS, KEY, open_served, quick, serving
@@ -44,7 +44,7 @@ def use(model: EndpointModel) -> None:
     assert KEY not in repr(model.identity)
 
 
-def assert_one_sentence(error: RoteError) -> None:
+def assert_one_sentence(error: ByroteError) -> None:
     words = str(error)
     assert KEY not in words
     assert KEY[:12] not in words, "half a key is a key too"
@@ -61,7 +61,7 @@ def test_an_odd_answer_is_used_or_refused_in_one_sentence(seed: int, tmp_path: P
         try:
             with open_served(server, tmp_path, POLICY) as model:
                 use(model)
-        except RoteError as error:
+        except ByroteError as error:
             assert_one_sentence(error)
 
 
@@ -83,7 +83,7 @@ def test_an_odd_answer_of_a_server_s_own_tokenizer_is_used_or_refused(seed: int)
                 assert model.bos_id("auto") is None
                 assert len(model.encode_batch(["ab"])[0].ids) == 2
                 assert KEY not in model.decode([1, 2])
-        except RoteError as error:
+        except ByroteError as error:
             assert_one_sentence(error)
 
 
@@ -145,7 +145,7 @@ def test_a_key_that_a_server_gives_as_a_name_is_neither_told_nor_kept(name: str,
 
     with serving(TABLE, spoil=echo) as server:
         with (
-            pytest.raises(RoteError, match="key removed") as raised,
+            pytest.raises(ByroteError, match="key removed") as raised,
             open_served(server, tmp_path, POLICY, served_model="other" if name == "id" else None),
         ):
             pass

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rote.errors import ModelError
-from rote.models.endpoint_tokenizer import spans_of
+from byrote.errors import ModelError
+from byrote.models.served.model import spans_of
 
 
 @given(st.text(min_size=1, max_size=20), st.data(), st.booleans())

@@ -7,14 +7,13 @@ from typing import Any
 import pytest
 import torch
 
-from rote.models.hf import HuggingFaceModel
-from rote.models.hf_recompute import RecomputeSession
-from rote.models.hf_tree import TreeSessionHF
-from rote.policy import Policy
-from rote.search.base import Limits, SearchOptions, SearchOutcome, SearchTask
-from rote.search.engine import Engine
-from rote.search.reference import search
-from rote.search.shapes import Shapes
+from byrote.models.hf.model import HuggingFaceModel
+from byrote.models.hf.tree import RecomputeSession, TreeSessionHF
+from byrote.policy import Policy
+from byrote.search.base import Limits, SearchOptions, SearchOutcome, SearchTask
+from byrote.search.engine import Engine
+from byrote.search.reference import search
+from byrote.search.tree import Shapes
 from tests.models.forest import batch_of
 from tests.models.tiny import CONFIGS, VOCABULARY, tiny_model
 from tests.search.test_engine_equals_reference import PLAIN

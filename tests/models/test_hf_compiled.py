@@ -13,17 +13,29 @@ import torch
 from torch import Tensor
 from torch._dynamo.utils import counters
 
-from rote.models import hf_compile, hf_graphs, hf_tree, tree_attention
-from rote.models.base import TreeBatch
-from rote.models.hf import HuggingFaceModel
-from rote.models.hf_attention import Layout
-from rote.models.hf_compile import compile_layers
-from rote.models.hf_graphs import FEW, MOST, STEP, RecordedLayout, RecordedSteps, Size, _Recorded, size_of
-from rote.models.hf_tree import TreeSessionHF
-from rote.models.tree_attention import WORD, Packing, Seen
-from rote.scan.options import RunConfig
-from rote.scan.pipeline import Pipeline
-from rote.types import Split, Window
+from byrote.models import tree_attention
+from byrote.models.base import TreeBatch
+from byrote.models.hf.attention import Layout
+from byrote.models.hf.graphs import (
+    FEW,
+    MOST,
+    STEP,
+    RecordedLayout,
+    RecordedSteps,
+    Size,
+    _Recorded,
+    compile_layers,
+    size_of,
+)
+from byrote.models.hf.model import HuggingFaceModel
+from byrote.models.hf.model import graphs as hf_compile
+from byrote.models.hf.model import graphs as hf_graphs
+from byrote.models.hf.model import tree as hf_tree
+from byrote.models.hf.tree import TreeSessionHF
+from byrote.models.tree_attention import WORD, Packing, Seen
+from byrote.scan.options import RunConfig
+from byrote.scan.pipeline import Pipeline
+from byrote.types import Split, Window
 from tests.models.tiny import VOCABULARY, tiny_model
 
 CONFIG = RunConfig(

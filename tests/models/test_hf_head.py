@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from rote.models import hf_head
-from rote.models.hf import HuggingFaceModel
-from rote.models.hf_head import ChunkedHead, Projection, returns_float32
-from rote.policy import Policy
+from byrote.models.hf.head import ChunkedHead, Projection, returns_float32
+from byrote.models.hf.model import HuggingFaceModel
+from byrote.models.hf.model import head as hf_head
+from byrote.policy import Policy
 from tests.models.forest import batch_of
 from tests.models.tiny import tiny_model
 

@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 import torch
 
-from rote.errors import ConfigError, ModelError, WindowError
-from rote.models.hf import HuggingFaceModel, load
-from rote.models.hf_compile import compile_layers
-from rote.models.hf_identity import hash_tokenizer, hash_weights
-from rote.models.hf_trust import explained
-from rote.policy import Policy
-from rote.search.base import Limits
-from rote.search.engine import Engine
-from rote.store.identity import differences
+from byrote.errors import ConfigError, ModelError, WindowError
+from byrote.models.hf.graphs import compile_layers
+from byrote.models.hf.identity import hash_tokenizer, hash_weights
+from byrote.models.hf.model import HuggingFaceModel, load
+from byrote.models.hf.weights import explained
+from byrote.policy import Policy
+from byrote.search.base import Limits
+from byrote.search.engine import Engine
+from byrote.store.identity import differences
 from tests.models.test_hf_architectures import OPTIONS
 from tests.models.tiny import CONFIGS, EOS, VOCABULARY, WITHOUT_LIMIT, tiny_model, tiny_tokenizer
 
@@ -266,8 +266,8 @@ def test_a_session_is_let_go_when_nobody_uses_it() -> None:
     import gc
     import weakref
 
-    from rote.policy import Policy
-    from rote.search.chain import Listing, TokenPair, evaluate_chains
+    from byrote.policy import Policy
+    from byrote.search.tree import Listing, TokenPair, evaluate_chains
 
     model = HuggingFaceModel(tiny_model("llama"), None)
     session = model.open_tree(2, 8)

@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from rote.models import hf_head
-from rote.models.hf import HuggingFaceModel
-from rote.models.hf_head import ChunkedHead
-from rote.models.scoring import WindowScores, score_tokens
-from rote.policy import Policy
+from byrote.models.hf.head import ChunkedHead
+from byrote.models.hf.model import HuggingFaceModel
+from byrote.models.hf.model import head as hf_head
+from byrote.models.scoring import WindowScores, score_tokens
+from byrote.policy import Policy
 from tests.models.tiny import CONFIGS, VOCABULARY, tiny_model
 from tests.oracle import seeded
 
@@ -127,10 +127,10 @@ def test_logits_of_all_positions_never_exist_at_once(monkeypatch: pytest.MonkeyP
 
 
 def test_a_nucleus_over_a_large_vocabulary_agrees_when_the_list_is_too_short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rote.models.scoring.NUCLEUS_LIST", 3)
+    monkeypatch.setattr("byrote.models.scoring.NUCLEUS_LIST", 3)
     model = tiny_model("qwen3")
     found = HuggingFaceModel(model, None).score(WINDOWS, SUFFIX, POLICIES)
-    monkeypatch.setattr("rote.models.scoring.NUCLEUS_LIST", 1024)
+    monkeypatch.setattr("byrote.models.scoring.NUCLEUS_LIST", 1024)
     assert_same_scores(found, plain_scores(model, WINDOWS))
 
 

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from rote.errors import ModelError
-from rote.models.hf import load
-from rote.models.hf_trust import explained
-from rote.models.model_folder import weight_shapes
+from byrote.errors import ModelError
+from byrote.models.hf.model import load
+from byrote.models.hf.weights import explained, weight_shapes
 from tests.models.tiny import tiny_model, tiny_tokenizer
 
 CODE = """
@@ -65,7 +64,7 @@ def test_a_model_that_needs_code_of_its_own_is_refused(folder: Path) -> None:
     marker = with_code(folder)
     names = {"AutoConfig": "own.Config", "AutoModelForCausalLM": "own.Model"}
     change(folder / "config.json", model_type="of-its-own", auto_map=names)
-    assert_refused(folder, "code of its own", "rote runs no code of a model")
+    assert_refused(folder, "code of its own", "byrote runs no code of a model")
     assert not marker.exists()
 
 
@@ -73,7 +72,7 @@ def test_a_tokenizer_that_needs_code_of_its_own_is_refused(folder: Path) -> None
     marker = with_code(folder)
     wanted = {"tokenizer_class": "Tokenizer", "auto_map": {"AutoTokenizer": [None, "own.Tokenizer"]}}
     change(folder / "tokenizer_config.json", **wanted)
-    assert_refused(folder, "code of its own", "rote runs no code of a model")
+    assert_refused(folder, "code of its own", "byrote runs no code of a model")
     assert not marker.exists()
 
 
@@ -89,7 +88,7 @@ def test_code_that_is_not_needed_is_not_run(folder: Path) -> None:
 def test_settings_that_want_a_kernel_from_elsewhere_are_refused(folder: Path, inside: bool) -> None:
     wanted = {"attn_implementation": "somebody/fast-attention"}
     change(folder / "config.json", **({"text_config": wanted} if inside else wanted))
-    assert_refused(folder, "wants somebody/fast-attention to be downloaded and run", "rote runs no code of a model")
+    assert_refused(folder, "wants somebody/fast-attention to be downloaded and run", "byrote runs no code of a model")
 
 
 class Malicious:

@@ -1,7 +1,7 @@
 """A real llama-server of llama.cpp against the model folder that its file was made from. Start it with
 `-ctk f32 -ctv f32` on this machine and name both:
 
-ROTE_LLAMA_SERVER=http://127.0.0.1:8080 ROTE_LLAMA_FOLDER=FOLDER pytest tests/models/test_llama_server.py
+BYROTE_LLAMA_SERVER=http://127.0.0.1:8080 BYROTE_LLAMA_FOLDER=FOLDER pytest tests/models/test_llama_server.py
 """
 
 import os
@@ -13,9 +13,9 @@ import pytest
 
 from tests.scan.scans import TinyLab, make_command, make_lab, scan_arguments
 
-URL, FOLDER = os.environ.get("ROTE_LLAMA_SERVER"), os.environ.get("ROTE_LLAMA_FOLDER")
+URL, FOLDER = os.environ.get("BYROTE_LLAMA_SERVER"), os.environ.get("BYROTE_LLAMA_FOLDER")
 pytestmark = pytest.mark.skipif(
-    not (URL and FOLDER), reason="ROTE_LLAMA_SERVER and ROTE_LLAMA_FOLDER do not name a llama-server and its model"
+    not (URL and FOLDER), reason="BYROTE_LLAMA_SERVER and BYROTE_LLAMA_FOLDER do not name a llama-server and its model"
 )
 NATS = 0.05
 
@@ -34,12 +34,12 @@ def test_a_real_server_has_the_numbers_of_the_model(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "none")
-    rote = make_command(capsys)
+    byrote = make_command(capsys)
     given: dict[str, Any] = {"limit": 8, "screen": "off", "estimate": "none"}
     folder = FOLDER if tokenizer == "folder" else None
-    served = rote(*scan_arguments(lab, tmp_path / "served", model=f"endpoint:{URL}", tokenizer=folder, **given))
+    served = byrote(*scan_arguments(lab, tmp_path / "served", model=f"endpoint:{URL}", tokenizer=folder, **given))
     assert served.code == 0, served.err
-    assert rote(*scan_arguments(lab, tmp_path / "here", model=FOLDER, **given)).code == 0
+    assert byrote(*scan_arguments(lab, tmp_path / "here", model=FOLDER, **given)).code == 0
     ours, theirs = (pl.read_parquet(tmp_path / name / "results.parquet").to_dicts() for name in ("served", "here"))
     assert [row["prefix_ids"] for row in ours] == [row["prefix_ids"] for row in theirs]
     for one, other in zip(ours, theirs, strict=True):

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from rote.errors import ModelError
-from rote.models.hf import load
-from rote.models.model_folder import count_weights, local_folder
+from byrote.errors import ModelError
+from byrote.models.hf.model import load
+from byrote.models.hf.weights import count_weights, local_folder
 from tests.models.tiny import CONFIGS, tiny_model, tiny_tokenizer
 
 

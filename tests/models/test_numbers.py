@@ -8,13 +8,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rote.errors import ModelError
-from rote.models.hf import HuggingFaceModel, load
-from rote.models.scoring import score_tokens
-from rote.models.shared_prefix import SharedPrefixScorer
-from rote.models.table import TableModel
-from rote.models.teacher_forcing import score_verbatim
-from rote.policy import Policy, _top_tokens_by_key, keep
+from byrote.errors import ModelError
+from byrote.models.hf.model import HuggingFaceModel, load
+from byrote.models.scoring import score_tokens
+from byrote.models.shared_prefix import SharedPrefixScorer
+from byrote.models.table import TableModel
+from byrote.models.teacher_forcing import score_verbatim
+from byrote.policy import Policy, _top_tokens_by_key, keep
 from tests.models.tiny import tiny_model
 from tests.scan.streams import make_window
 from tests.test_policy import policies, vectors

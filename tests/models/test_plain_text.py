@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rote.models.hf import HuggingFaceModel
-from rote.models.plain_text import PlainTextTokenizer
+from byrote.models.hf.model import HuggingFaceModel
+from byrote.models.tokenizer import PlainTextTokenizer
 from tests.models.tiny import tiny_model
 from tests.models.tokenizer_kinds import KINDS, WRITES_EVERYTHING_BACK
 

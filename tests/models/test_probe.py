@@ -8,17 +8,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from rote.models import hf_attention, hf_tree
-from rote.models.base import TreeBatch
-from rote.models.hf import HuggingFaceModel
-from rote.models.hf_attention import AttentionStyle, Layout
-from rote.models.hf_float32 import widened
-from rote.models.hf_head import ChunkedHead
-from rote.models.hf_recompute import RecomputeSession
-from rote.models.hf_tree import TreeSessionHF
-from rote.models.probe import probe_trees
-from rote.models.probe_forest import probing_forest
-from rote.models.table import TableModel
+from byrote.models.base import TreeBatch
+from byrote.models.hf.attention import AttentionStyle, Layout
+from byrote.models.hf.head import ChunkedHead
+from byrote.models.hf.model import HuggingFaceModel
+from byrote.models.hf.model import attention as hf_attention
+from byrote.models.hf.model import tree as hf_tree
+from byrote.models.hf.probe import probe_trees, probing_forest, widened
+from byrote.models.hf.tree import RecomputeSession, TreeSessionHF
+from byrote.models.table import TableModel
 from tests.models.test_hf_architectures import TREES
 from tests.models.tiny import CONFIGS, tiny_model
 

@@ -7,9 +7,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rote.models import scoring
-from rote.models.scoring import score_tokens
-from rote.policy import Policy
+from byrote.models import scoring
+from byrote.models.scoring import score_tokens
+from byrote.policy import Policy
 from tests.oracle import seeded, textbook_policy
 
 POLICIES = [

@@ -13,14 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from rote.models import endpoint_session, hf_head, own, table
-from rote.models.base import TreeBatch, TreeModel, TreeSession
-from rote.models.endpoint_session import EndpointSession
-from rote.models.hf import HuggingFaceModel
-from rote.models.hf_recompute import RecomputeSession
-from rote.models.hf_tree import TreeSessionHF
-from rote.models.own import HistorySession, OwnModel
-from rote.models.table import TableModel, TableSession
+from byrote.models import own, table
+from byrote.models.base import TreeBatch, TreeModel, TreeSession
+from byrote.models.hf.model import HuggingFaceModel
+from byrote.models.hf.model import head as hf_head
+from byrote.models.hf.tree import RecomputeSession, TreeSessionHF
+from byrote.models.own import HistorySession, OwnModel
+from byrote.models.served import rows as endpoint_session
+from byrote.models.served.rows import EndpointSession
+from byrote.models.table import TableModel, TableSession
 from tests.models.forest import Grown, batch_of, by_columns, histories_of, plain_logits
 from tests.models.served import ListedTable
 from tests.models.test_hf_scoring import Scaled

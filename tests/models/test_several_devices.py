@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from rote.models import hf_tree
-from rote.models.hf import HuggingFaceModel, load
-from rote.models.hf_head import ChunkedHead
-from rote.models.hf_identity import hash_weights
-from rote.models.hf_tree import TreeSessionHF
+from byrote.models.hf.head import ChunkedHead
+from byrote.models.hf.identity import hash_weights
+from byrote.models.hf.model import HuggingFaceModel, load
+from byrote.models.hf.model import tree as hf_tree
+from byrote.models.hf.tree import TreeSessionHF
 from tests.models.forest import Grown, batch_of
 from tests.models.tiny import tiny_model
 

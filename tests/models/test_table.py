@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from rote.errors import ConfigError
-from rote.models.table import TableModel
+from byrote.errors import ConfigError
+from byrote.models.table import TableModel
 from tests.models.forest import batch_of
 
 

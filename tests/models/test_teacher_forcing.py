@@ -5,11 +5,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from rote.models.scoring import WindowScores
-from rote.models.table import TableModel
-from rote.models.teacher_forcing import score_verbatim
-from rote.policy import Policy
-from rote.types import Window
+from byrote.models.scoring import WindowScores
+from byrote.models.table import TableModel
+from byrote.models.teacher_forcing import score_verbatim
+from byrote.policy import Policy
+from byrote.types import Window
 from tests.oracle import textbook_policy
 from tests.scan.streams import VOCABULARY, make_window, random_windows
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rote.errors import ConfigError
-from rote.options import read_config_file
+from byrote.errors import ConfigError
+from byrote.options import read_config_file
 from tests.options.test_options import Inner, Toy
 
 

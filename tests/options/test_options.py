@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rote.errors import ConfigError
-from rote.options import build, flags_of, like, option, required, settle
+from byrote.errors import ConfigError
+from byrote.options import build, flags_of, like, option, required, settle
 
 
 class Colour(StrEnum):

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rote.prior import run as prior_run
+from byrote.prior import run as prior_run
 from tests.models.tiny import tiny_model, tiny_tokenizer
 from tests.prior.priors import REFERENCE, TEXT, loaded
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import polars as pl
 
-from rote.models.hf import HuggingFaceModel, load
-from rote.models.shared_prefix import PLAIN
-from rote.prior.options import PriorConfig
-from rote.prior.run import prior_to_folder
-from rote.store.read import read_run
+from byrote.models.hf.model import HuggingFaceModel, load
+from byrote.models.shared_prefix import PLAIN
+from byrote.prior.options import PriorConfig
+from byrote.prior.run import prior_to_folder
+from byrote.store.read import read_run
 
 TEXT = "Ada Byron lives at 12 Mill Lane. Telephone 959-481-5012. The kettle sings and the cat sleeps by the door. "
 REFERENCE = (

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rote.errors import ConfigError, TextError
-from rote.prior.calibration import (
+from byrote.errors import ConfigError, TextError
+from byrote.prior.calibration import (
     LEAST_TEXTS,
     GenericScore,
     RatioThreshold,
@@ -18,7 +18,7 @@ from rote.prior.calibration import (
     generic_pairs,
     read_generic,
 )
-from rote.stats.prior_mean import PriorEstimate, PriorSums
+from byrote.stats.prior_mean import PriorEstimate, PriorSums
 
 TEXTS = st.lists(st.lists(st.integers(1, 9), min_size=2, max_size=40), min_size=LEAST_TEXTS, max_size=8)
 

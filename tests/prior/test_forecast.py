@@ -6,14 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rote.prior.calibration import RatioThreshold
-from rote.prior.draws import DrawnPrefixes
-from rote.prior.forecast import Scored, forecast, forecast_sentences
-from rote.prior.ratio_interval import ratio_interval, sound_log_interval
-from rote.prior.run import prior_to_folder
-from rote.prior.verdicts import PriorVerdict, ratio_verdict
-from rote.stats.intervals import undefined
-from rote.stats.prior_mean import PriorSums
+from byrote.prior.calibration import RatioThreshold
+from byrote.prior.draws import DrawnPrefixes
+from byrote.prior.estimate import Scored, forecast, forecast_sentences
+from byrote.prior.run import prior_to_folder
+from byrote.prior.verdicts import PriorVerdict, ratio_interval, ratio_verdict, sound_log_interval
+from byrote.stats.intervals import undefined
+from byrote.stats.prior_mean import PriorSums
 from tests.prior.priors import Silent, config
 
 M = 0.01

@@ -1,4 +1,4 @@
-"""`rote prior` in a terminal: counts that add up, thresholds, examples without personal data."""
+"""`byrote prior` in a terminal: counts that add up, thresholds, examples without personal data."""
 
 import re
 from pathlib import Path
@@ -8,13 +8,12 @@ import typer
 from rich.console import Console
 from typer.testing import CliRunner
 
-from rote.cli.prior import prior
-from rote.prior.run import prior_to_folder
-from rote.prior.section import read, shortened
-from rote.prior.sentences import basis_sentences, joined_sentence
-from rote.report.content import Asked
-from rote.report.content_terminal import show_content
-from rote.store.read import read_run
+from byrote.cli.products import prior
+from byrote.prior.report import basis_sentences, joined_sentence, read, shortened
+from byrote.prior.run import prior_to_folder
+from byrote.report.content import Asked
+from byrote.report.terminal import show_content
+from byrote.store.read import read_run
 from tests.prior.priors import Killed, KilledAfter, config, run, totals
 from tests.scan.scans import make_command
 
@@ -140,11 +139,11 @@ def test_a_prior_run_is_shown_and_reported_from_its_folder_alone(
     """Names and numbers of people are masked on the page too, whose manifest holds the examples."""
     out = tmp_path / "out"
     run(place, out, spans="auto", span_kinds=("phone",), prefix_lengths=(3,), least_probability=0.0)
-    rote = make_command(capsys)
-    shown = rote("show", out)
+    byrote = make_command(capsys)
+    shown = byrote("show", out)
     assert shown.code == 0
     assert "n from" in " ".join(shown.out.split())
-    assert rote("report", out).code == 0
+    assert byrote("report", out).code == 0
     figures = {path.name for path in (out / "report" / "figures").glob("*.svg")}
     assert figures == {"prior_scatter.svg", "prior_ratios.svg", "prior_by_prefix_length.svg"}
     page = (out / "report" / "index.html").read_text(encoding="utf-8")

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rote.corpus.documents import Document
-from rote.errors import ConfigError, WindowError
-from rote.prior.draws import DrawnPrefixes, draw_prefixes, shorten
-from rote.search import sizing
-from rote.types import Split
+from byrote.corpus.documents import Document
+from byrote.errors import ConfigError, WindowError
+from byrote.prior.draws import DrawnPrefixes, draw_prefixes, shorten
+from byrote.search import sizing
+from byrote.types import Split
 from tests.corpus.toy_tokenizers import ByteTokenizer
 
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rote.models.shared_prefix import SharedPrefixScorer
-from rote.models.table import TableModel
-from rote.policy import Policy
-from rote.prior.ratio_interval import (
+from byrote.models.shared_prefix import SharedPrefixScorer
+from byrote.models.table import TableModel
+from byrote.policy import Policy
+from byrote.prior.verdicts import (
     draws_to_show,
     largest_shown_ratio,
     log_interval,
@@ -20,9 +20,9 @@ from rote.prior.ratio_interval import (
     sound_log_interval,
     upper_limit,
 )
-from rote.stats.intervals import exact_interval
-from rote.stats.prior_mean import PriorEstimate, PriorSums, log_mean, log_ratio
-from rote.types import Interval
+from byrote.stats.intervals import exact_interval
+from byrote.stats.prior_mean import PriorEstimate, PriorSums, log_mean, log_ratio
+from byrote.types import Interval
 from tests.oracle import every_continuation
 
 PLAIN = Policy(temperature=1.0, top_k=None)

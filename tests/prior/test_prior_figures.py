@@ -8,7 +8,7 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.collections import PathCollection
 
-from rote.prior.figures import (
+from byrote.prior.report import (
     PriorShare,
     ScoredSuffixes,
     ShownThreshold,
@@ -16,8 +16,8 @@ from rote.prior.figures import (
     prior_shares,
     ratios_by_length,
 )
-from rote.report.figures.style import save_bytes
-from rote.types import Interval
+from byrote.report.figures.style import save_bytes
+from byrote.types import Interval
 
 LOG_TEN = math.log(10.0)
 VERDICTS = ["memorized", "merely_likely", "unsettled", "not_extractable"]

@@ -1,4 +1,4 @@
-"""Bad input of `rote prior` gets one sentence."""
+"""Bad input of `byrote prior` gets one sentence."""
 
 import math
 from pathlib import Path
@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from rote.errors import ConfigError, ModelError, RoteError, TextError, WindowError
-from rote.models.hf import HuggingFaceModel
-from rote.prior import run as prior_run
+from byrote.errors import ByroteError, ConfigError, ModelError, TextError, WindowError
+from byrote.models.hf.model import HuggingFaceModel
+from byrote.prior import run as prior_run
 from tests.models.tiny import tiny_model, tiny_tokenizer
 from tests.prior.priors import run
 
 
-def refused(place: Path, tmp_path: Path, **changes: Any) -> RoteError:
-    with pytest.raises(RoteError) as caught:
+def refused(place: Path, tmp_path: Path, **changes: Any) -> ByroteError:
+    with pytest.raises(ByroteError) as caught:
         run(place, tmp_path / "out", **changes)
     sentence = str(caught.value)
     assert "\n" not in sentence

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rote.prior.items import PriorItem, select_items
-from rote.prior.options import PriorConfig
-from rote.types import Split, Window
+from byrote.prior.items import PriorItem, select_items
+from byrote.prior.options import PriorConfig
+from byrote.types import Split, Window
 from tests.prior.priors import REFERENCE, run, totals
 
 

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rote.errors import RunError
-from rote.models.shared_prefix import SharedPrefixScorer
-from rote.prior import estimate as prior_estimate
-from rote.prior import run as prior_run
-from rote.prior.run import prior_to_folder
-from rote.store.read import read_run
-from rote.store.session import RunSession
+from byrote.errors import RunError
+from byrote.models.shared_prefix import SharedPrefixScorer
+from byrote.prior import estimate as prior_estimate
+from byrote.prior import run as prior_run
+from byrote.prior.run import prior_to_folder
+from byrote.store.read import read_run
+from byrote.store.session import RunSession
 from tests.prior.priors import Killed, KilledAfter, Silent, config, loaded, run
 
 LEFT = {".lock", "identity.json", "manifest.json", "results.parquet"}

@@ -8,13 +8,13 @@ import numpy as np
 import polars as pl
 import pytest
 
-from rote.errors import ConfigError, RunError
-from rote.models.hf import load
-from rote.models.shared_prefix import PLAIN
-from rote.prior.verdicts import PriorVerdict
-from rote.scan.options import RunConfig
-from rote.scan.run import scan_to_folder
-from rote.store.read import read_run
+from byrote.errors import ConfigError, RunError
+from byrote.models.hf.model import load
+from byrote.models.shared_prefix import PLAIN
+from byrote.prior.verdicts import PriorVerdict
+from byrote.scan.options import RunConfig
+from byrote.scan.run import scan_to_folder
+from byrote.store.read import read_run
 from tests.models.tiny import tiny_model, tiny_tokenizer
 from tests.prior.priors import Silent, mean_over_reference, run, totals
 

@@ -11,18 +11,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rote.prior.calibration import GenericScore, calibrate
-from rote.prior.ratio_interval import ratio_interval, sound_log_interval
-from rote.prior.sentences import basis_sentences, threshold_notes
-from rote.prior.verdicts import (
+from byrote.prior.calibration import GenericScore, calibrate
+from byrote.prior.report import basis_sentences, threshold_notes
+from byrote.prior.verdicts import (
     PriorVerdict,
     default_least_conditional,
     point_verdict,
+    ratio_interval,
     ratio_verdict,
     settled_verdict,
+    sound_log_interval,
 )
-from rote.stats.prior_mean import PriorEstimate, PriorSums
-from rote.types import Interval
+from byrote.stats.prior_mean import PriorEstimate, PriorSums
+from byrote.types import Interval
 
 M, N = 0.01, math.log(10.0)
 

@@ -9,12 +9,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rote.errors import ConfigError, WindowError
-from rote.models.base import CausalModel
-from rote.models.hf import HuggingFaceModel
-from rote.models.shared_prefix import PLAIN, SharedPrefixScorer
-from rote.models.table import TableModel
-from rote.policy import Policy
+from byrote.errors import ConfigError, WindowError
+from byrote.models.base import CausalModel
+from byrote.models.hf.model import HuggingFaceModel
+from byrote.models.shared_prefix import PLAIN, SharedPrefixScorer
+from byrote.models.table import TableModel
+from byrote.policy import Policy
 from tests.models.tiny import tiny_model
 from tests.oracle import textbook_policy
 

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rote.corpus.documents import Document
-from rote.corpus.spans import SpanKind, TextSpan, cut_spans, find_spans, read_spans
-from rote.errors import ConfigError, TextError
-from rote.lab.people import Identifier, write_record
-from rote.types import Split
+from byrote.corpus.documents import Document
+from byrote.corpus.spans import SpanKind, TextSpan, cut_spans, find_spans, read_spans
+from byrote.errors import ConfigError, TextError
+from byrote.lab.people import Identifier, write_record
+from byrote.types import Split
 from tests.corpus.toy_tokenizers import ByteTokenizer, WordTokenizer
 
 

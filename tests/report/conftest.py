@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rote.report.build import ReportPaths, build_report
-from rote.report.view import RunView, load_view
+from byrote.report.build import ReportPaths, build_report
+from byrote.report.view import RunView, load_view
 from tests.report.synthetic_run import write_run
 
 if TYPE_CHECKING:

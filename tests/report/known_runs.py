@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
-from rote.report.view import RunView
-from rote.scan.columns import measures_of, results_schema
-from rote.scan.options import RunConfig
-from rote.scan.pipeline import Pipeline
-from rote.stats.population import population_of
-from rote.store.schema import table_of
+from byrote.report.view import RunView
+from byrote.scan.measures import measures_of, results_schema
+from byrote.scan.options import RunConfig
+from byrote.scan.pipeline import Pipeline
+from byrote.stats.population import population_of
+from byrote.store.tables import table_of
 from tests.scan.fuzz import random_case, true_masses
 
 

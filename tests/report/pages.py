@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from rote.report.html.render import render_page
-from rote.report.view import RunView
+from byrote.report.scan_page import render_page
+from byrote.report.view import RunView
 
 
 def render_to(path: Path, view: RunView) -> Path:

@@ -12,17 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from rote.corpus.documents import Document
-from rote.corpus.windows import Selection
-from rote.scan.columns import continuations_schema, facts_of, measures_of, results_schema
-from rote.scan.manifest_sections import texts_section
-from rote.scan.option_fields import MEASURES
-from rote.scan.options import RunConfig
-from rote.scan.run import open_session
-from rote.scan.source import Source
-from rote.store.columns import window_of
-from rote.store.manifest import build_manifest
-from rote.types import Split
+from byrote.corpus.documents import Document
+from byrote.corpus.windows import Selection
+from byrote.scan.measures import continuations_schema, facts_of, measures_of, results_schema
+from byrote.scan.options import MEASURES, RunConfig
+from byrote.scan.run import open_session
+from byrote.scan.source import Source
+from byrote.scan.totals import texts_section
+from byrote.store.columns import window_of
+from byrote.store.manifest import build_manifest
+from byrote.types import Split
 
 PROSE_WORDS = (
     "the a of and to in that was it his with as for had her not but she at on by which they from all were when so "
@@ -236,7 +235,7 @@ def write_run(
             model=MODEL | {"name": model, "revision": "main"},
             device={"name": "cpu"},
             seed=config.seed,
-            command_line=["rote", "scan", "--model", model],
+            command_line=["byrote", "scan", "--model", model],
             timings={"measuring_seconds": 61.5},
             totals={"windows": len(windows), "token_evals": 1_234_567, "selection": asdict(chosen)},
         )

@@ -5,14 +5,14 @@ from pathlib import Path
 import numpy as np
 from playwright.sync_api import BrowserContext
 
-from rote.report.build import ReportPaths
-from rote.report.html.render import page_data, render_page
-from rote.report.rates import interval_grid, split_rows, threshold_grid
-from rote.report.tables import document_coverage
-from rote.report.view import RunView, load_view
-from rote.report.words import integer, percent
-from rote.stats.population import Category, categories
-from rote.types import Split
+from byrote.report.build import ReportPaths
+from byrote.report.rates import interval_grid, split_rows, threshold_grid
+from byrote.report.scan_page import page_data, render_page
+from byrote.report.tables import document_coverage
+from byrote.report.view import RunView, load_view
+from byrote.report.words import integer, percent
+from byrote.stats.population import Category, categories
+from byrote.types import Split
 from tests.browsers import NEEDS_CHROMIUM, Opened
 from tests.report.pages import render_to
 from tests.report.synthetic_run import Book, books, prose, write_run

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from playwright.sync_api import Browser, BrowserContext
 
-from rote.report.build import ReportPaths, build_report
-from rote.report.strongest import strongest_passages
-from rote.report.view import RunView, load_view
+from byrote.report.build import ReportPaths, build_report
+from byrote.report.scan_page import strongest_passages
+from byrote.report.view import RunView, load_view
 from tests.browsers import NEEDS_CHROMIUM, Opened
 from tests.report.pages import render_to
 from tests.report.synthetic_run import Book, books, prose, write_run

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from playwright.sync_api import BrowserContext
 
-from rote.report.view import RunView, load_view
-from rote.stats.queries import queries_needed
+from byrote.report.view import RunView, load_view
+from byrote.stats.curves import queries_needed
 from tests.browsers import NEEDS_CHROMIUM, Opened
 from tests.report.pages import render_to
 from tests.report.synthetic_run import Book, prose, write_run

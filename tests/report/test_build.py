@@ -11,13 +11,13 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from rote.errors import ConfigError, RunError, StorageError
-from rote.report.build import OWN_FIGURE, ReportPaths, build_report, told_apart
-from rote.report.comparison import compare_runs
-from rote.report.gallery import draw_all
-from rote.report.html.glossary import GLOSSARY
-from rote.report.html.render import render_page
-from rote.report.view import RunView, load_view
+from byrote.errors import ConfigError, RunError, StorageError
+from byrote.report.build import OWN_FIGURE, ReportPaths, build_report, told_apart
+from byrote.report.comparison import compare_runs
+from byrote.report.gallery import draw_all
+from byrote.report.scan_page import render_page
+from byrote.report.templates import GLOSSARY
+from byrote.report.view import RunView, load_view
 from tests.report.synthetic_run import Book, books, prose, write_run
 
 HOSTILE = '<script>window.hacked=1</script><img src=x onerror="window.hacked=1">'
@@ -184,7 +184,7 @@ def test_documents_stand_in_order_of_copies_with_other_editions_and_controls_las
 def test_a_run_without_texts_still_gets_a_page(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", books(3000), stride=100, with_texts=False)
     page = render_page([load_view(run)], [], None)
-    data = json.loads(page.split('id="rote-data">')[1].split("</script>")[0])
+    data = json.loads(page.split('id="byrote-data">')[1].split("</script>")[0])
     assert data["texts"] == []
     assert {entry["text"] for entry in data["runs"][0]["documents"]} == {None}
 

@@ -6,14 +6,13 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from rote.report.build import build_report
-from rote.report.comparison import compare_runs, comparison_sentences, difference_sentence
-from rote.report.paired import shared_windows
-from rote.report.scan_content import scan_content
-from rote.report.summary import joint_headline
-from rote.report.view import RunView, load_view
-from rote.report.words import integer, percent
-from rote.stats.population import population_of
+from byrote.report.build import build_report
+from byrote.report.comparison import compare_runs, comparison_sentences, difference_sentence, shared_windows
+from byrote.report.scan_content import scan_content
+from byrote.report.summary import joint_headline
+from byrote.report.view import RunView, load_view
+from byrote.report.words import integer, percent
+from byrote.stats.population import population_of
 from tests.report.synthetic_run import books, write_run
 
 

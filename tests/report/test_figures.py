@@ -6,26 +6,29 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import ConnectionPatch
 
-from rote.report.figures.book import HeatRow, book_heat_map
-from rote.report.figures.curves import query_curves, token_ranks
-from rote.report.figures.groups import rates_by_group
-from rote.report.figures.longform import MatchBlock, Recall, block_map, recall_bars, word_counts
-from rote.report.figures.masses import gain_curves, mass_scatter
-from rote.report.figures.overlays import Level, Line, Panel, Point, Setting, overlay
-from rote.report.figures.rates import CopiesSeries, rate_by_copies, rates_by_edits, verdicts_by_edits
-from rote.report.figures.roc_curves import drawn_curve
-from rote.report.figures.search import BeamWidthSeries, Convergence, beam_width_sweep, monte_carlo_convergence
-from rote.report.figures.shells import shell_heat_map, shell_violins, verbatim_share_by_model
-from rote.report.figures.style import BLUE, ORANGE, SERIES, SOFT, UNMEASURED, VERMILLION, decade, save_bytes
-from rote.report.figures.sweeps import policy_sweep
-from rote.report.groups import GroupRate
-from rote.report.rates import Criterion, rate_for, rates_by_criterion, split_rows
-from rote.report.sweeps import SweepSeries
-from rote.report.view import RunView
-from rote.stats.curves import MassKind, rate_curves
-from rote.stats.intervals import rate
-from rote.stats.roc import roc_curve
-from rote.types import Split
+from byrote.report.figures.book import HeatRow, book_heat_map
+from byrote.report.figures.curves import query_curves, token_ranks
+from byrote.report.figures.longform import MatchBlock, Recall, block_map, recall_bars, word_counts
+from byrote.report.figures.masses import (
+    gain_curves,
+    mass_scatter,
+    shell_heat_map,
+    shell_violins,
+    verbatim_share_by_model,
+)
+from byrote.report.figures.overlays import Level, Line, Panel, Point, Setting, overlay
+from byrote.report.figures.rates import CopiesSeries, rate_by_copies, rates_by_edits, verdicts_by_edits
+from byrote.report.figures.search import BeamWidthSeries, Convergence, beam_width_sweep, monte_carlo_convergence
+from byrote.report.figures.style import BLUE, ORANGE, SERIES, SOFT, UNMEASURED, VERMILLION, decade, save_bytes
+from byrote.report.groups import GroupRate, rates_by_group
+from byrote.report.membership import drawn_curve
+from byrote.report.rates import Criterion, rate_for, rates_by_criterion, split_rows
+from byrote.report.sweeps import SweepSeries, policy_sweep
+from byrote.report.view import RunView
+from byrote.stats.curves import MassKind, rate_curves
+from byrote.stats.intervals import rate
+from byrote.stats.roc import roc_curve
+from byrote.types import Split
 
 MASS_LOWER = np.array([[0.5, 0.8, 1.0], [0.0, 0.1, 0.4], [0.0, 0.0, 0.0005], [0.2, 0.2, 0.2]])
 
@@ -376,7 +379,7 @@ def test_decades_are_plain_text() -> None:
 
 
 def test_rates_by_kind_call_greedy_answers_what_they_are() -> None:
-    """They are exact (`rote.report.groups`), whatever else was measured beside them."""
+    """They are exact (`byrote.report.groups`), whatever else was measured beside them."""
     criteria = (Criterion.GREEDY, Criterion.VERBATIM, Criterion.NEAR)
     entries = [GroupRate("kind", "person", Split.TARGET, one, 1, rate(1, 4)) for one in criteria]
     legend = rates_by_group(entries).axes[0].get_legend()

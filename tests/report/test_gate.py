@@ -11,11 +11,11 @@ import polars as pl
 import pytest
 import yaml
 
-from rote.errors import ConfigError, RunError
-from rote.report.gate import Finding, Outcome, judge, parse_rule
-from rote.report.rates import Criterion
-from rote.report.view import load_view
-from rote.stats.population import population_of
+from byrote.errors import ConfigError, RunError
+from byrote.report.gate import Finding, Outcome, judge, parse_rule
+from byrote.report.rates import Criterion
+from byrote.report.view import load_view
+from byrote.stats.population import population_of
 from tests.report.known_runs import known_run
 from tests.report.synthetic_run import books, write_run
 from tests.scan.scans import make_command
@@ -202,7 +202,7 @@ def test_the_command_exits_as_it_judges_and_writes_what_machines_read(
 
 def test_the_example_workflow_uses_flags_that_exist(capsys: pytest.CaptureFixture[str]) -> None:
     workflow = yaml.safe_load((Path(__file__).parents[2] / "examples" / "gate.yml").read_text(encoding="utf-8"))
-    commands = [step["run"] for step in workflow["jobs"]["gate"]["steps"] if step.get("run", "").startswith("rote ")]
+    commands = [step["run"] for step in workflow["jobs"]["gate"]["steps"] if step.get("run", "").startswith("byrote ")]
     assert len(commands) == 2
     for words in map(str.split, commands):
         told = make_command(capsys)(words[1], "--help").out

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from rote.cli.kinds import SECTIONS
-from rote.report.content_page import TERMS, definitions
-from rote.report.html.glossary import FURTHER, GLOSSARY, PARTS, read_glossary
+from byrote.cli.runs import SECTIONS
+from byrote.report.page import TERMS, definitions
+from byrote.report.templates import FURTHER, GLOSSARY, PARTS, read_glossary
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "glossary.md"
 

@@ -3,13 +3,12 @@
 from dataclasses import replace
 from pathlib import Path
 
-from rote.report.control_threshold import with_threshold
-from rote.report.model_card import citation, markdown_safe, model_card
-from rote.report.rates import Criterion, rate_for, rates_by_criterion
-from rote.report.view import RunView
-from rote.report.words import percent
-from rote.scan.options import RunConfig
-from rote.types import Split
+from byrote.report.model_card import citation, markdown_safe, model_card
+from byrote.report.rates import Criterion, rate_for, rates_by_criterion
+from byrote.report.view import RunView, with_threshold
+from byrote.report.words import percent
+from byrote.scan.options import RunConfig
+from byrote.types import Split
 
 
 def test_card_has_rates_intervals_settings_and_citation(view: RunView) -> None:

@@ -8,17 +8,22 @@ import numpy as np
 import polars as pl
 import pytest
 
-from rote.report.build import build_report
-from rote.report.compare_drawings import comparison_drawings
-from rote.report.comparison import Comparison, compare_runs
-from rote.report.control_threshold import at_one_threshold
-from rote.report.figures.models import difference_forest, windows_by_models
-from rote.report.html.render import render_page
-from rote.report.paired import compare_table, paired_cells, paired_differences, shared_windows
-from rote.report.tables import books_by_model
-from rote.report.view import RunView, load_view
-from rote.stats.compare import Outcomes, compare_rates
-from rote.stats.population import population_of
+from byrote.report.build import build_report
+from byrote.report.comparison import (
+    Comparison,
+    compare_runs,
+    compare_table,
+    paired_cells,
+    paired_differences,
+    shared_windows,
+)
+from byrote.report.figures.models import difference_forest, windows_by_models
+from byrote.report.gallery import comparison_drawings
+from byrote.report.scan_page import render_page
+from byrote.report.tables import books_by_model
+from byrote.report.view import RunView, at_one_threshold, load_view
+from byrote.stats.compare import Outcomes, compare_rates
+from byrote.stats.population import population_of
 from tests.report.synthetic_run import Book, books, prose, write_run
 
 

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rote.report.html.payload import (
+from byrote.report.rates import threshold_grid
+from byrote.report.scan_page import (
     CONTINUATION_BLOCK,
     continuation_blocks,
     packed,
@@ -17,8 +18,7 @@ from rote.report.html.payload import (
     script_safe_json,
     utf16_offsets,
 )
-from rote.report.rates import threshold_grid
-from rote.report.view import RunView, load_view
+from byrote.report.view import RunView, load_view
 from tests.report.synthetic_run import Book, prose, write_run
 
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=60)

@@ -8,10 +8,10 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
-from rote.report.queries import curves_of, query_numbers, query_tables, searched_down_to
-from rote.report.view import RunView
-from rote.report.words import percent
-from rote.stats.curves import MassKind
+from byrote.report.queries import curves_of, query_numbers, query_tables, searched_down_to
+from byrote.report.view import RunView
+from byrote.report.words import percent
+from byrote.stats.curves import MassKind
 
 QUERIES = (1.0, 692.0, 694.0, 1e6)
 """A mass of 0.001 needs 692.8 queries for an even chance."""

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from rote.report.rates import (
+from byrote.report.rates import (
     Criterion,
     hits_of,
     interval_grid,
@@ -17,11 +17,11 @@ from rote.report.rates import (
     threshold_grid,
     units_of,
 )
-from rote.report.tables import documents_table
-from rote.report.view import RunView, load_view
-from rote.stats.clustered import rate_over_units
-from rote.stats.population import population_of
-from rote.types import Split
+from byrote.report.tables import documents_table
+from byrote.report.view import RunView, load_view
+from byrote.stats.clusters import rate_over_units
+from byrote.stats.population import population_of
+from byrote.types import Split
 from tests.report.synthetic_run import Book, prose, write_run
 
 

@@ -1,4 +1,4 @@
-"""`rote report` as a user calls it."""
+"""`byrote report` as a user calls it."""
 
 import csv
 from dataclasses import replace
@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from rote.cli.report import report
-from rote.errors import ConfigError
-from rote.report import content_page
-from rote.report.content import Cells, Content
+from byrote.cli.runs import report
+from byrote.errors import ConfigError
+from byrote.report import page as content_page
+from byrote.report.content import Cells, Content
 from tests.report.synthetic_run import books, write_run
 
 

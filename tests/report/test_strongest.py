@@ -5,8 +5,8 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rote.report.strongest import compared, strongest_passages
-from rote.report.view import RunView
+from byrote.report.scan_page import compared, strongest_passages
+from byrote.report.view import RunView
 
 TEXTS = st.text(alphabet="ab \n", max_size=20)
 

@@ -8,17 +8,14 @@ import numpy as np
 import polars as pl
 import pytest
 
-from rote.corpus.windows import Selection
-from rote.report.certainty import certainty
-from rote.report.control_threshold import with_threshold
-from rote.report.model_card import model_card
-from rote.report.rates import rates_by_criterion
-from rote.report.selection import selection_words
-from rote.report.summary import documents_words, facts, headline, question, summarise
-from rote.report.view import RunView, load_view, manifest_text, model_name
-from rote.report.words import integer, interval_words, listed, percent, plural, probability
-from rote.stats.population import population_of
-from rote.types import Interval, Split
+from byrote.corpus.windows import Selection
+from byrote.report.model_card import model_card
+from byrote.report.rates import rates_by_criterion
+from byrote.report.summary import certainty, documents_words, facts, headline, question, summarise
+from byrote.report.view import RunView, load_view, manifest_text, model_name, selection_words, with_threshold
+from byrote.report.words import integer, interval_words, listed, percent, plural, probability
+from byrote.stats.population import population_of
+from byrote.types import Interval, Split
 from tests.report.synthetic_run import books, write_run
 
 

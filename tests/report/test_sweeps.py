@@ -8,11 +8,11 @@ import numpy as np
 import polars as pl
 import pytest
 
-from rote.report.gallery import sweep_drawings
-from rote.report.rates import split_rows
-from rote.report.sweeps import policy_rates, sweep_cells, sweep_series, sweep_table
-from rote.report.view import RunView, load_view
-from rote.types import Split
+from byrote.report.gallery import sweep_drawings
+from byrote.report.rates import split_rows
+from byrote.report.sweeps import policy_rates, sweep_cells, sweep_series, sweep_table
+from byrote.report.view import RunView, load_view
+from byrote.types import Split
 
 
 @pytest.fixture

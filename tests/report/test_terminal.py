@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from rote.report.rates import Criterion, rate_for, rates_by_criterion
-from rote.report.terminal import BARS, COLOURS, bar_step, show_run, sparkline
-from rote.report.view import RunView, load_view
-from rote.report.words import percent
-from rote.types import Split
+from byrote.report.rates import Criterion, rate_for, rates_by_criterion
+from byrote.report.terminal import BARS, COLOURS, bar_step, show_run, sparkline
+from byrote.report.view import RunView, load_view
+from byrote.report.words import percent
+from byrote.types import Split
 from tests.report.synthetic_run import Book, prose, write_run
 
 

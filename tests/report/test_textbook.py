@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rote.errors import RunError
-from rote.report.gate import Outcome, judge, parse_rule
-from rote.report.rates import Criterion
-from rote.report.risk import document_risks
-from rote.report.separation import FALSE_POSITIVE_RATES, separations
-from rote.report.tables import copies_rates
-from rote.report.view import DECISIVE, Document, RunView
-from rote.stats.population import population_of
+from byrote.errors import RunError
+from byrote.report.gate import Outcome, judge, parse_rule
+from byrote.report.membership import FALSE_POSITIVE_RATES, separations
+from byrote.report.rates import Criterion
+from byrote.report.risk import document_risks
+from byrote.report.tables import copies_rates
+from byrote.report.view import DECISIVE, Document, RunView
+from byrote.stats.population import population_of
 
 TAU = 0.5
 LEVELS = st.sampled_from([0.0, 0.25, 0.5, 0.75, 1.0])

@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from rote.report.html.templates import tied
-from rote.report.words import number_from_log
+from byrote.report.templates import tied
+from byrote.report.words import number_from_log
 
 
 @pytest.mark.parametrize(

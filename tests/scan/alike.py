@@ -7,7 +7,7 @@ import polars as pl
 import polars.testing
 import pytest
 
-from rote.store.read import read_run
+from byrote.store.read import read_run
 
 
 def assert_same_run(left: Path, right: Path) -> None:

@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from rote.models.table import TableModel
-from rote.policy import Policy
-from rote.scan.measured import Measured
-from rote.scan.near import NearResult
-from rote.scan.options import RunConfig
-from rote.search.base import SearchOutcome
-from rote.types import Bounds, Split, Window
+from byrote.models.table import TableModel
+from byrote.policy import Policy
+from byrote.scan.measured import Measured
+from byrote.scan.options import RunConfig
+from byrote.scan.search import NearResult
+from byrote.search.base import SearchOutcome
+from byrote.types import Bounds, Split, Window
 from tests.oracle import Enumeration, enumerate_tree, textbook_hamming, textbook_levenshtein, textbook_policy
 from tests.scan.streams import passed
 

@@ -3,10 +3,10 @@ third of the time."""
 
 from collections.abc import Sequence
 
-from rote.models.base import LanguageModel, ModelIdentity
-from rote.models.table import TableModel
-from rote.scan.ray_worker import Worker
-from rote.types import Encoding
+from byrote.models.base import LanguageModel, ModelIdentity
+from byrote.models.table import TableModel
+from byrote.scan.ray import Worker
+from byrote.types import Encoding
 
 ALPHABET = "abcdef "
 

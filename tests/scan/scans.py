@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import pytest
 
-from rote.cli.main import main
-from rote.lab.pocket import PassageFiles, PocketModel, tiny_model
+from byrote.cli.main import main
+from byrote.lab.pocket import PassageFiles, PocketModel, tiny_model
 
 SMALL: dict[str, object] = {
     "prefix-tokens": 12,
@@ -50,7 +50,7 @@ def make_lab(factory: pytest.TempPathFactory) -> TinyLab:
 
 
 def make_command(capsys: pytest.CaptureFixture[str]) -> Command:
-    """`rote …` in this process, through the entry point of the console script."""
+    """`byrote …` in this process, through the entry point of the console script."""
 
     def command(*arguments: object) -> Outcome:
         capsys.readouterr()

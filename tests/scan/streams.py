@@ -4,12 +4,12 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 
-from rote.models.table import TableModel
-from rote.policy import Policy
-from rote.scan.measured import Measured
-from rote.scan.options import RunConfig
-from rote.scan.pipeline import MeasuredWindow, Pipeline
-from rote.types import Split, Window
+from byrote.models.table import TableModel
+from byrote.policy import Policy
+from byrote.scan.measured import Measured
+from byrote.scan.options import RunConfig
+from byrote.scan.pipeline import MeasuredWindow, Pipeline
+from byrote.types import Split, Window
 
 PREFIX, SUFFIX, VOCABULARY = 3, 5, 6
 POLICY = Policy(1.0, 4)

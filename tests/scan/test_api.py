@@ -7,10 +7,10 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-import rote as package
-from rote.errors import ConfigError, RoteError
-from rote.models.hf import HuggingFaceModel
-from rote.scan.api import Results
+import byrote as package
+from byrote.errors import ByroteError, ConfigError
+from byrote.models.hf.model import HuggingFaceModel
+from byrote.scan.api import Results
 from tests.scan.scans import SMALL, Command, TinyLab, scan_arguments
 
 OPTIONS = {name.replace("-", "_"): value for name, value in SMALL.items()} | {"limit": 10}
@@ -39,7 +39,7 @@ def test_importing_the_package_does_not_wait_for_torch() -> None:
     import subprocess
     import sys
 
-    question = "import sys, rote; print('torch' in sys.modules)"
+    question = "import sys, byrote; print('torch' in sys.modules)"
     answer = subprocess.run([sys.executable, "-c", question], capture_output=True, text=True, check=True)
     assert answer.stdout.strip() == "False"
 
@@ -53,11 +53,11 @@ def test_results_are_rows_in_the_order_of_the_windows(results: Results, lab: Tin
 
 
 def test_saved_results_are_the_run_the_command_writes(
-    results: Results, lab: TinyLab, rote: Command, tmp_path: Path
+    results: Results, lab: TinyLab, byrote: Command, tmp_path: Path
 ) -> None:
     saved = results.save(tmp_path / "saved")
     arguments = [*scan_arguments(lab, tmp_path / "run", limit=10), "--control", str(lab.files.controls)]
-    assert rote(*arguments).code == 0
+    assert byrote(*arguments).code == 0
     for table in ("results.parquet", "continuations.parquet"):
         assert_frame_equal(
             pl.read_parquet(saved / table),
@@ -66,7 +66,7 @@ def test_saved_results_are_the_run_the_command_writes(
             abs_tol=1e-12,
         )
     again = [str(saved) if argument == str(tmp_path / "run") else argument for argument in arguments]
-    assert "nothing was measured" in rote(*again).err
+    assert "nothing was measured" in byrote(*again).err
     assert results.save(saved) == saved, "saving twice changes nothing"
 
 
@@ -93,7 +93,7 @@ def test_a_part_of_the_windows_can_be_scanned_but_not_saved_as_a_run(
     windows = package.read_windows(model, [lab.files.targets], config=CONFIG)
     some = package.scan(model, windows[:2], CONFIG)
     assert [row["window_id"] for row in some] == [window.window_id for window in windows[:2]]
-    with pytest.raises(ConfigError, match=r"only results of windows from rote\.read_windows"):
+    with pytest.raises(ConfigError, match=r"only results of windows from byrote\.read_windows"):
         some.save(tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
@@ -137,14 +137,14 @@ def test_results_of_windows_that_were_cut_otherwise_are_not_saved_under_these_op
 ) -> None:
     """A manifest that names another stride than the windows have would be a number that cannot be traced."""
     windows = package.read_windows(model, [lab.files.targets], config=CONFIG)
-    with pytest.raises(RoteError, match=next(iter(change)).replace("_", ".")):
+    with pytest.raises(ByroteError, match=next(iter(change)).replace("_", ".")):
         package.scan(model, windows, package.RunConfig(**OPTIONS | change)).save(tmp_path / "run")
 
 
 def test_bad_options_are_refused_as_by_the_command(model: HuggingFaceModel, lab: TinyLab) -> None:
     with pytest.raises(ConfigError, match="vocabulary has 768 tokens"):
         package.read_windows(model, [lab.files.targets], config=package.RunConfig(top_k=10_000))
-    with pytest.raises(RoteError, match="does not exist"):
+    with pytest.raises(ByroteError, match="does not exist"):
         package.read_windows(model, ["nowhere.txt"])
 
 

@@ -7,14 +7,14 @@ import numpy as np
 import polars as pl
 import torch
 
-from rote.models.table import TableModel
-from rote.scan.columns import measures_of, results_schema
-from rote.scan.options import RunConfig
-from rote.scan.pipeline import Pipeline
-from rote.stats.brackets import Bracket, bracket, evidence_of
-from rote.stats.population import population_of
-from rote.store.schema import table_of
-from rote.types import SampledVerdict, Split, Verdict, Window
+from byrote.models.table import TableModel
+from byrote.scan.measures import measures_of, results_schema
+from byrote.scan.options import RunConfig
+from byrote.scan.pipeline import Pipeline
+from byrote.stats.limits import Bracket, bracket, evidence_of
+from byrote.stats.population import population_of
+from byrote.store.tables import table_of
+from byrote.types import SampledVerdict, Split, Verdict, Window
 from tests.scan.fuzz import random_case, true_masses
 from tests.scan.streams import passed
 

@@ -10,23 +10,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rote.cli.flags import gather
-from rote.errors import ConfigError
-from rote.models.teacher_forcing import VerbatimScore
-from rote.options import flags_of, option
-from rote.scan import columns
-from rote.scan.base import Measure
-from rote.scan.columns import measures_of, results_schema
-from rote.scan.greedy import GreedyResult
-from rote.scan.measured import Measured
-from rote.scan.membership import MembershipScores
-from rote.scan.near import NearResult
-from rote.scan.option_fields import MEASURES
-from rote.scan.options import RunConfig
-from rote.scan.self_check import Verified
-from rote.store.columns import Column, window_of, window_row
-from rote.store.schema import table_of
-from rote.types import Bounds, Estimate, Interval, Split, StopReason, Verdict, Window
+from byrote.cli.flags import gather
+from byrote.errors import ConfigError
+from byrote.models.teacher_forcing import VerbatimScore
+from byrote.options import flags_of, option
+from byrote.scan import measures as columns
+from byrote.scan.base import Measure
+from byrote.scan.decode import GreedyResult
+from byrote.scan.measured import Measured
+from byrote.scan.measures import measures_of, results_schema
+from byrote.scan.membership import MembershipScores
+from byrote.scan.options import MEASURES, RunConfig
+from byrote.scan.search import NearResult
+from byrote.scan.self_check import Verified
+from byrote.store.columns import Column, window_of, window_row
+from byrote.store.tables import table_of
+from byrote.types import Bounds, Estimate, Interval, Split, StopReason, Verdict, Window
 
 CONTRACT = (
     "window_id document split char_start suffix_char_start char_end prefix_ids suffix_ids log_p_verbatim p_verbatim "
@@ -140,5 +139,5 @@ def test_a_window_comes_back_from_its_row(window: Window) -> None:
 
 
 def test_measures_are_declared_without_pyarrow() -> None:
-    code = "import sys, rote.scan.columns; assert not {'pyarrow', 'polars', 'torch'} & set(sys.modules)"
+    code = "import sys, byrote.scan.measures; assert not {'pyarrow', 'polars', 'torch'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)

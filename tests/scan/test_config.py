@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.main import get_command
 
-from rote.cli.flags import gather
-from rote.cli.main import app
-from rote.errors import ConfigError
-from rote.options import flags_of
-from rote.scan.options import RunConfig
+from byrote.cli.flags import gather
+from byrote.cli.main import app
+from byrote.errors import ConfigError
+from byrote.options import flags_of
+from byrote.scan.options import RunConfig
 
 NAMES = [item.name for item in fields(RunConfig)]
 CHANGED: dict[str, Any] = {

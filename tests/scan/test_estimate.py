@@ -12,24 +12,26 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rote.explore import explorer
-from rote.explore.base import Exploration
-from rote.explore.explorer import SHARE_AT_THE_END, Room, choose_room
-from rote.explore.open_mass import OpenMass
-from rote.explore.residual import estimate_open
-from rote.models.base import Stored
-from rote.models.hf import HuggingFaceModel
-from rote.models.table import TableModel, TableSession
-from rote.scan import after_search, near, score
-from rote.scan.after_search import AfterSearch, Explorers, process
-from rote.scan.columns import ESTIMATE, NEAR
-from rote.scan.measured import Measured
-from rote.scan.near import NearResult, SearchStage, hands_over
-from rote.scan.options import RunConfig
-from rote.scan.pipeline import Pipeline
-from rote.scan.score import ScoreStage
-from rote.scan.screen import ScreenStage, is_sampled
-from rote.types import Estimate, Split, Verdict, Window
+from byrote.explore import explorer
+from byrote.explore.base import Exploration
+from byrote.explore.explorer import SHARE_AT_THE_END, Room, choose_room
+from byrote.explore.open_mass import OpenMass
+from byrote.explore.residual import estimate_open
+from byrote.models.base import Stored
+from byrote.models.hf.model import HuggingFaceModel
+from byrote.models.table import TableModel, TableSession
+from byrote.scan import estimate as after_search
+from byrote.scan import score
+from byrote.scan import search as near
+from byrote.scan.estimate import AfterSearch, Explorers, process
+from byrote.scan.measured import Measured
+from byrote.scan.measures import ESTIMATE, NEAR
+from byrote.scan.options import RunConfig
+from byrote.scan.pipeline import Pipeline
+from byrote.scan.score import ScoreStage
+from byrote.scan.screen import ScreenStage, is_sampled
+from byrote.scan.search import NearResult, SearchStage, hands_over
+from byrote.types import Estimate, Split, Verdict, Window
 from tests.models.tiny import tiny_model
 from tests.oracle import enumerate_tree
 from tests.scan.alike import assert_same_rows

@@ -7,13 +7,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rote.distance.textbook import levenshtein
-from rote.models.base import CausalModel
-from rote.models.table import TableModel
-from rote.scan.greedy import GreedyResult, GreedyStage
-from rote.scan.options import RunConfig
-from rote.scan.score import ScoreStage
-from rote.types import Window
+from byrote.distance.tokens import levenshtein
+from byrote.models.base import CausalModel
+from byrote.models.table import TableModel
+from byrote.scan.decode import GreedyResult, GreedyStage
+from byrote.scan.options import RunConfig
+from byrote.scan.score import ScoreStage
+from byrote.types import Window
 from tests.models.test_hf_architectures import wrap
 from tests.models.tiny import VOCABULARY, tiny_model
 from tests.scan.streams import make_window

@@ -14,9 +14,9 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from rote.cli.stopping import SENTENCE, SIGNALS
-from rote.store.read import read_run
-from rote.store.session import RunSession
+from byrote.cli.exits import SENTENCE, SIGNALS
+from byrote.store.read import read_run
+from byrote.store.session import RunSession
 from tests.faults.dying import DyingProcess, Session, Stage, finished, said
 from tests.scan.scans import Command, TinyLab, scan_arguments
 
@@ -57,7 +57,7 @@ def assert_same_run(run: Path, expected: Path) -> None:
 
 
 def test_a_scan_killed_three_times_ends_like_one_left_alone(
-    lab: TinyLab, stage: Stage, undisturbed: tuple[Path, int], rote: Command, tmp_path: Path
+    lab: TinyLab, stage: Stage, undisturbed: tuple[Path, int], byrote: Command, tmp_path: Path
 ) -> None:
     """Moments are drawn with a seed from the first third of the run, so that three sessions cannot finish it."""
     expected, moments = undisturbed
@@ -75,15 +75,15 @@ def test_a_scan_killed_three_times_ends_like_one_left_alone(
         assert len(set(finished(log)) - after) <= PART_WINDOWS
         assert not (run / "manifest.json").exists()
     assert stored_windows(run), "some kill must come after a part"
-    assert rote(*arguments(lab, run)).code == 0
+    assert byrote(*arguments(lab, run)).code == 0
     assert_same_run(run, expected)
     assert not (run / "parts").exists()
-    assert not [path for path in run.rglob("*") if path.name.endswith("rote-tmp")]
+    assert not [path for path in run.rglob("*") if path.name.endswith("byrote-tmp")]
 
 
 @pytest.mark.parametrize("number", SIGNALS)
 def test_a_signal_at_any_moment_keeps_every_finished_window(
-    lab: TinyLab, stage: Stage, undisturbed: tuple[Path, int], rote: Command, tmp_path: Path, number: signal.Signals
+    lab: TinyLab, stage: Stage, undisturbed: tuple[Path, int], byrote: Command, tmp_path: Path, number: signal.Signals
 ) -> None:
     """One part would hold all windows, so everything that is found afterwards was written because of the signal.
 
@@ -99,7 +99,7 @@ def test_a_signal_at_any_moment_keeps_every_finished_window(
         assert stored_windows(run) == before | set(finished(log))
         assert not (run / "manifest.json").exists()
     assert len(stored_windows(run)) >= 9
-    assert rote(*arguments(lab, run)).code == 0
+    assert byrote(*arguments(lab, run)).code == 0
     assert_same_run(run, undisturbed[0])
 
 
@@ -119,12 +119,12 @@ def test_a_signal_while_the_command_starts_is_one_sentence(
     lab: TinyLab, tmp_path: Path, number: signal.Signals, after_seconds: float
 ) -> None:
     """From the moment on that the process hears signals, in the middle of imports and of loading the model."""
-    command = [sys.executable, "-m", "rote", *arguments(lab, tmp_path / "run")]
+    command = [sys.executable, "-m", "byrote", *arguments(lab, tmp_path / "run")]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
     ) as process:
-        # The alarm is the last one that rote listens to. Before that, it is Python that starts, not rote.
+        # The alarm is the last one that byrote listens to. Before that, it is Python that starts, not byrote.
         while not is_heard(process.pid, signal.SIGALRM):
             assert process.poll() is None
             time.sleep(0.005)
@@ -136,13 +136,13 @@ def test_a_signal_while_the_command_starts_is_one_sentence(
     assert (process.returncode, out, err) == (128 + number, "", f"{SENTENCE}\n")
 
 
-def test_a_signal_that_is_ignored_stays_ignored(lab: TinyLab, rote: Command, tmp_path: Path) -> None:
+def test_a_signal_that_is_ignored_stays_ignored(lab: TinyLab, byrote: Command, tmp_path: Path) -> None:
     """As under nohup."""
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(RunSession, "add", hang_up_first(RunSession.add))
-            outcome = rote(*scan_arguments(lab, tmp_path / "run", limit=2, measures="verbatim"))
+            outcome = byrote(*scan_arguments(lab, tmp_path / "run", limit=2, measures="verbatim"))
     finally:
         signal.signal(signal.SIGHUP, before)
     assert outcome.code == 0
@@ -157,12 +157,12 @@ def hang_up_first(add: Callable[..., None]) -> Callable[..., None]:
 
 
 def test_a_complete_run_is_not_measured_again(
-    lab: TinyLab, undisturbed: tuple[Path, int], rote: Command, monkeypatch: pytest.MonkeyPatch
+    lab: TinyLab, undisturbed: tuple[Path, int], byrote: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, _ = undisturbed
     before = {path.name: path.stat().st_mtime_ns for path in run.iterdir() if path.name != ".lock"}
     monkeypatch.setattr(RunSession, "add", never)
-    outcome = rote(*arguments(lab, run))
+    outcome = byrote(*arguments(lab, run))
     assert outcome.code == 0
     assert "was complete already; nothing was measured" in outcome.err
     assert {path.name: path.stat().st_mtime_ns for path in run.iterdir() if path.name != ".lock"} == before
@@ -173,7 +173,7 @@ def never(*_: object, **__: object) -> None:
 
 
 def test_other_slots_batches_and_parts_belong_to_the_same_run(
-    lab: TinyLab, stage: Stage, undisturbed: tuple[Path, int], rote: Command, tmp_path: Path
+    lab: TinyLab, stage: Stage, undisturbed: tuple[Path, int], byrote: Command, tmp_path: Path
 ) -> None:
     """Begun with one grouping, stopped, and finished with another: the same run with the same rows."""
     run = tmp_path / "run"
@@ -181,18 +181,18 @@ def test_other_slots_batches_and_parts_belong_to_the_same_run(
     assert killed.status == -signal.SIGKILL
     assert stored_windows(run)
     other = scan_arguments(lab, run, limit=40, part_windows=100, slots=16, batch_windows=32)
-    assert rote(*other).code == 0
+    assert byrote(*other).code == 0
     assert_same_run(run, undisturbed[0])
 
 
-def test_fresh_starts_over(lab: TinyLab, rote: Command, tmp_path: Path) -> None:
+def test_fresh_starts_over(lab: TinyLab, byrote: Command, tmp_path: Path) -> None:
     run = tmp_path / "run"
     first = scan_arguments(lab, run, measures="verbatim", limit=4)
-    assert rote(*first).code == 0
+    assert byrote(*first).code == 0
     (run / "notes.md").write_text("mine", encoding="utf-8")
     other = scan_arguments(lab, run, measures="verbatim", limit=6, top_k=5)
-    assert rote(*other).code == 2
+    assert byrote(*other).code == 2
     assert pl.read_parquet(run / "results.parquet").height == 4
-    assert rote(*other, "--fresh").code == 0
+    assert byrote(*other, "--fresh").code == 0
     assert pl.read_parquet(run / "results.parquet").height == 6
     assert (run / "notes.md").read_text(encoding="utf-8") == "mine"

@@ -9,12 +9,12 @@ import polars as pl
 import pytest
 import torch
 
-from rote.errors import ModelError
-from rote.models.hf import HuggingFaceModel, load
-from rote.report.words import percent
-from rote.scan.membership import MembershipStage, mean_of_lowest, membership_scores
-from rote.scan.options import RunConfig
-from rote.store.read import read_run
+from byrote.errors import ModelError
+from byrote.models.hf.model import HuggingFaceModel, load
+from byrote.report.words import percent
+from byrote.scan.membership import MembershipStage, mean_of_lowest, membership_scores
+from byrote.scan.options import RunConfig
+from byrote.store.read import read_run
 from tests.scan.scans import Command, TinyLab, scan_arguments
 
 
@@ -39,13 +39,13 @@ def log_probs_by_hand(model: HuggingFaceModel, ids: list[int], suffix: int) -> t
 
 
 def test_scores_equal_a_computation_by_hand_on_ten_windows(
-    lab: TinyLab, rote: Command, tmp_path: Path, other_model: Path
+    lab: TinyLab, byrote: Command, tmp_path: Path, other_model: Path
 ) -> None:
     out = tmp_path / "run"
     arguments = scan_arguments(
         lab, out, measures="verbatim,membership", limit=10, min_k=0.25, reference_model=other_model
     )
-    assert rote(*arguments).code == 0
+    assert byrote(*arguments).code == 0
     results = read_run(out).results
     assert results.height == 10
     model, reference = load(str(lab.model.path), device="cpu"), load(str(other_model), device="cpu")
@@ -71,19 +71,19 @@ def test_scores_equal_a_computation_by_hand_on_ten_windows(
 
 
 def test_a_run_with_another_reference_is_another_run(
-    lab: TinyLab, rote: Command, tmp_path: Path, other_model: Path
+    lab: TinyLab, byrote: Command, tmp_path: Path, other_model: Path
 ) -> None:
     def scan(reference: object) -> int:
         options = {"measures": "verbatim,membership", "limit": 4, "reference_model": reference}
-        return rote(*scan_arguments(lab, tmp_path / "run", **options)).code
+        return byrote(*scan_arguments(lab, tmp_path / "run", **options)).code
 
     assert scan(other_model) == 0
     assert scan(lab.model.path) == 2
     assert scan(other_model) == 0
 
 
-def test_without_a_reference_its_columns_are_null(lab: TinyLab, rote: Command, tmp_path: Path) -> None:
-    assert rote(*scan_arguments(lab, tmp_path / "run", measures="membership", limit=4)).code == 0
+def test_without_a_reference_its_columns_are_null(lab: TinyLab, byrote: Command, tmp_path: Path) -> None:
+    assert byrote(*scan_arguments(lab, tmp_path / "run", measures="membership", limit=4)).code == 0
     results = read_run(tmp_path / "run").results
     assert results.select(pl.col("reference_loss", "reference_ratio").null_count()).row(0) == (4, 4)
     assert "p_verbatim" not in results.columns
@@ -91,16 +91,16 @@ def test_without_a_reference_its_columns_are_null(lab: TinyLab, rote: Command, t
 
 @pytest.mark.parametrize(("measures", "with_controls"), [("membership", True), ("membership", False), ("greedy", True)])
 def test_scans_without_probabilities_are_shown_and_reported(
-    lab: TinyLab, rote: Command, tmp_path: Path, measures: str, with_controls: bool
+    lab: TinyLab, byrote: Command, tmp_path: Path, measures: str, with_controls: bool
 ) -> None:
     controls = ["--control", str(lab.files.controls)] if with_controls else []
     out = tmp_path / "run"
-    assert rote(*scan_arguments(lab, out, measures=measures, limit=12), *controls).code == 0
-    shown = rote("show", out)
+    assert byrote(*scan_arguments(lab, out, measures=measures, limit=12), *controls).code == 0
+    shown = byrote("show", out)
     assert shown.code == 0, shown.err
     assert "the scan measured no probabilities" in " ".join(shown.out.split())
-    (entry,) = json.loads(rote("show", out, "--json").out)
-    assert rote("report", out).code == 0
+    (entry,) = json.loads(byrote("show", out, "--json").out)
+    assert byrote("report", out).code == 0
     tables = {path.stem: pl.read_csv(path) for path in (out / "report/tables").glob("*.csv")}
     scored = read_run(out).results
     if measures == "greedy":
@@ -117,16 +117,16 @@ def test_scans_without_probabilities_are_shown_and_reported(
     )
 
 
-def test_a_reference_that_nothing_is_compared_with_is_refused(lab: TinyLab, rote: Command, tmp_path: Path) -> None:
-    outcome = rote(*scan_arguments(lab, tmp_path / "run", reference_model=lab.model.path))
+def test_a_reference_that_nothing_is_compared_with_is_refused(lab: TinyLab, byrote: Command, tmp_path: Path) -> None:
+    outcome = byrote(*scan_arguments(lab, tmp_path / "run", reference_model=lab.model.path))
     assert outcome.code == 2
     assert "nothing comes of it; add membership to --measures" in " ".join(outcome.err.split())
 
 
 def test_a_reference_with_other_tokens_is_refused_by_the_windows_name(lab: TinyLab) -> None:
-    from rote.models.teacher_forcing import VerbatimScore
-    from rote.scan.measured import Measured
-    from rote.types import Split, Window
+    from byrote.models.teacher_forcing import VerbatimScore
+    from byrote.scan.measured import Measured
+    from byrote.types import Split, Window
 
     window = Window("a.txt@0", "a.txt", Split.TARGET, 0, 2, 4, (5, 6), (7, 8))
     item = Measured(VerbatimScore(window, (-1.0,), (0.5, 0.5), (0, 0), -1.0, (), (), (-0.5, -0.5), (0.0, 0.0)), None)
@@ -145,27 +145,27 @@ def test_the_lowest_share_has_at_least_one_token() -> None:
 
 
 def test_show_and_report_tell_how_well_scores_separate_and_read_a_run_at_a_threshold_from_its_controls(
-    lab: TinyLab, rote: Command, tmp_path: Path
+    lab: TinyLab, byrote: Command, tmp_path: Path
 ) -> None:
     out = tmp_path / "run"
     arguments = scan_arguments(lab, out, measures="verbatim,near,membership", sample=160)
-    assert rote(*arguments, "--control", lab.files.controls).code == 0
-    shown = rote("show", out, "--threshold", "from-control=0.05")
+    assert byrote(*arguments, "--control", lab.files.controls).code == 0
+    shown = byrote("show", out, "--threshold", "from-control=0.05")
     assert shown.code == 0
     assert "Min-K %++" in shown.out
     words = " ".join(shown.out.split())
     assert "A further control window reaches τ = " in words
     assert "with probability 5.0 % at most" in words
-    as_json = json.loads(rote("show", out, "--threshold", "0.25", "--json").out)
+    as_json = json.loads(byrote("show", out, "--threshold", "0.25", "--json").out)
     (numbers,) = as_json[0]["numbers"].values()
     assert numbers["threshold"] == 0.25
     assert {entry["score"] for entry in numbers["membership"]} >= {"loss", "min_k"}
-    refused = rote("show", out, "--threshold", "from-control=0.001")
+    refused = byrote("show", out, "--threshold", "from-control=0.001")
     assert refused.code == 2
     assert "cannot be had from" in refused.err
     for command in (("show",), ("report", "--out", tmp_path / "both")):
-        assert rote(*command, out, out, "--threshold", "from-control=0.05").code == 2, "runs have their own controls"
-    assert rote("report", out).code == 0
+        assert byrote(*command, out, out, "--threshold", "from-control=0.05").code == 2, "runs have their own controls"
+    assert byrote("report", out).code == 0
     table = pl.read_csv(out / "report" / "tables" / "membership.csv")
     assert set(table["score"]) == {"loss", "zlib_ratio", "min_k", "min_k_plus_plus", "log_p_verbatim", "near"}
     assert table.filter(pl.col("score") == "loss")["auc"].item() > 0.8, "half of the tiny model's texts are memorized"

@@ -6,13 +6,13 @@ from dataclasses import replace
 import pytest
 import torch
 
-from rote.errors import ModelError
-from rote.models.table import TableModel, TableSession
-from rote.scan import score
-from rote.scan.measured import Measured
-from rote.scan.near import NearResult, with_verbatim
-from rote.scan.options import RunConfig
-from rote.types import Bounds, StopReason, Verdict, Window
+from byrote.errors import ModelError
+from byrote.models.table import TableModel, TableSession
+from byrote.scan import score
+from byrote.scan.measured import Measured
+from byrote.scan.options import RunConfig
+from byrote.scan.search import NearResult, with_verbatim
+from byrote.types import Bounds, StopReason, Verdict, Window
 from tests.oracle import true_mass
 from tests.scan.streams import CONFIG, POLICY, knowing_model, passed, random_windows
 

@@ -8,13 +8,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rote.errors import ModelError
-from rote.models.table import TableModel
-from rote.policy import Policy
-from rote.scan.measured import Measured
-from rote.scan.options import RunConfig
-from rote.scan.self_check import verify
-from rote.types import Continuation
+from byrote.errors import ModelError
+from byrote.models.table import TableModel
+from byrote.policy import Policy
+from byrote.scan.measured import Measured
+from byrote.scan.options import RunConfig
+from byrote.scan.self_check import verify
+from byrote.types import Continuation
 from tests.scan.streams import CONFIG, PREFIX, SUFFIX, VOCABULARY, passed, random_windows
 
 WINDOWS = random_windows(4, seed=5)

@@ -9,10 +9,10 @@ import polars as pl
 import pytest
 from transformers import LlamaConfig, LlamaForCausalLM
 
-import rote as package
-from rote.errors import ConfigError, ModelError, RoteError
-from rote.models.table import TableModel
-from rote.types import Split
+import byrote as package
+from byrote.errors import ByroteError, ConfigError, ModelError
+from byrote.models.table import TableModel
+from byrote.types import Split
 from tests.oracle import true_mass
 from tests.scan.scans import TinyLab
 
@@ -114,7 +114,7 @@ def test_a_model_with_texts_is_saved_as_a_run_that_names_it(tmp_path: Path) -> N
     assert package.scan(Words(0), again).save(saved) == saved, "the same answers are the same model"
     for other in (Words(1), Words(0, fingerprint="another")):
         read = package.read_windows(other, [text], **CUT, **OPTIONS)
-        with pytest.raises(RoteError, match="model"):
+        with pytest.raises(ByroteError, match="model"):
             package.scan(other, read).save(saved)
 
 
@@ -133,10 +133,10 @@ def test_what_is_no_model_is_refused(given: object) -> None:
 @pytest.mark.parametrize(
     ("windows", "words"),
     [
-        ("book.txt", r"cut it first: rote.read_windows\(model, 'book.txt'\)"),
+        ("book.txt", r"cut it first: byrote.read_windows\(model, 'book.txt'\)"),
         (Path("book.txt"), "cut it first"),
-        (["book.txt"], "what rote.read_windows gives"),
-        (7, "what rote.read_windows gives"),
+        (["book.txt"], "what byrote.read_windows gives"),
+        (7, "what byrote.read_windows gives"),
         ([], "windows is empty"),
     ],
 )
@@ -146,11 +146,11 @@ def test_what_are_no_windows_is_refused(windows: Any, words: str) -> None:
 
 
 def test_wrong_options_get_the_sentences_of_the_command() -> None:
-    with pytest.raises(ConfigError, match=r"rote.scan has the unknown option beam_widht. Did you mean beam_width\?"):
+    with pytest.raises(ConfigError, match=r"byrote.scan has the unknown option beam_widht. Did you mean beam_width\?"):
         package.scan(Bare(0), windows_of(0), beam_widht=3)
     with pytest.raises(ConfigError, match="beam-width is 0"):
         package.scan(Bare(0), windows_of(0), beam_width=0)
-    with pytest.raises(ConfigError, match=r"rote.read_windows has the unknown option"):
+    with pytest.raises(ConfigError, match=r"byrote.read_windows has the unknown option"):
         package.read_windows(Words(0), "book.txt", strides=3)
     with pytest.raises(ConfigError, match="text is missing"):
         package.read_windows(Words(0), top_k=4)
@@ -174,5 +174,5 @@ def test_a_hugging_face_model_in_memory_works_with_its_tokenizer(lab: TinyLab, t
 def test_a_hugging_face_model_without_its_tokenizer_is_refused() -> None:
     sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1}
     model = LlamaForCausalLM(LlamaConfig(vocab_size=16, **sizes))
-    with pytest.raises(ModelError, match=r"give both: rote.load_model\(model, tokenizer=tokenizer\)"):
+    with pytest.raises(ModelError, match=r"give both: byrote.load_model\(model, tokenizer=tokenizer\)"):
         package.scan(model, windows_of(0))

@@ -1,4 +1,4 @@
-"""`rote scan --pairs`: records of any length, as texts, token ids and marks, with what they say about themselves."""
+"""`byrote scan --pairs`: records of any length, as texts, token ids and marks, with what they say about themselves."""
 
 import dataclasses
 import json
@@ -11,11 +11,11 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-import rote as interface
-from rote.report.groups import group_rates
-from rote.report.tables import copies_rates
-from rote.report.view import load_view
-from rote.scan.options import RunConfig
+import byrote as interface
+from byrote.report.groups import group_rates
+from byrote.report.tables import copies_rates
+from byrote.report.view import load_view
+from byrote.scan.options import RunConfig
 from tests.oracle import textbook_policy
 from tests.scan.scans import SMALL, Command, TinyLab
 
@@ -54,7 +54,7 @@ def write_records(lab: TinyLab, path: Path, *, count: int) -> list[dict[str, Any
 
 @pytest.fixture(scope="module")
 def run(lab: TinyLab, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[str, Any]]]:
-    from rote.cli.main import main
+    from byrote.cli.main import main
 
     folder = tmp_path_factory.mktemp("pairs")
     records = write_records(lab, folder / "records.jsonl", count=40)
@@ -81,7 +81,7 @@ def test_every_record_is_measured_whole_with_what_it_says(run: tuple[Path, list[
 def test_probabilities_of_mixed_lengths_equal_a_direct_computation(
     run: tuple[Path, list[dict[str, Any]]], lab: TinyLab
 ) -> None:
-    from rote.policy import Policy
+    from byrote.policy import Policy
 
     network = AutoModelForCausalLM.from_pretrained(lab.model.path).eval()
     for row in pl.read_parquet(run[0] / "results.parquet").sample(6, seed=1).to_dicts():
@@ -95,7 +95,7 @@ def test_probabilities_of_mixed_lengths_equal_a_direct_computation(
         assert row["p_verbatim"] <= row["mass_lower"][-1] <= row["mass_upper"][-1]
 
 
-def test_rates_by_copies_and_by_kind_have_intervals(run: tuple[Path, list[dict[str, Any]]], rote: Command) -> None:
+def test_rates_by_copies_and_by_kind_have_intervals(run: tuple[Path, list[dict[str, Any]]], byrote: Command) -> None:
     view = load_view(run[0])
     for entry in copies_rates(view):
         assert entry.rate.n == sum(record["copies"] == entry.copies for record in run[1])
@@ -107,7 +107,7 @@ def test_rates_by_copies_and_by_kind_have_intervals(run: tuple[Path, list[dict[s
     tags = {entry.group: entry for entry in groups if entry.grouping == "tag" and entry.split == "target"}
     assert set(tags) == {"even", "odd", "all"}
     assert tags["all"].rate.interval.is_defined
-    assert rote("report", run[0]).code == 0
+    assert byrote("report", run[0]).code == 0
     for name in (
         "figures/kinds.svg",
         "figures/tags.svg",
@@ -116,7 +116,7 @@ def test_rates_by_copies_and_by_kind_have_intervals(run: tuple[Path, list[dict[s
         "tables/copies.csv",
     ):
         assert (run[0] / "report" / name).exists()
-    shown = " ".join(rote("show", run[0]).out.split())
+    shown = " ".join(byrote("show", run[0]).out.split())
     assert "up to" in shown
     assert "kind side windows greedy verbatim near" in shown
 
@@ -132,7 +132,7 @@ def test_rates_by_copies_leave_out_controls_that_share_their_passage(run: tuple[
 
 
 def test_token_ids_give_the_numbers_of_their_texts(
-    run: tuple[Path, list[dict[str, Any]]], lab: TinyLab, rote: Command, tmp_path: Path
+    run: tuple[Path, list[dict[str, Any]]], lab: TinyLab, byrote: Command, tmp_path: Path
 ) -> None:
     texts = pl.read_parquet(run[0] / "results.parquet").head(6)
     rows = [
@@ -140,14 +140,14 @@ def test_token_ids_give_the_numbers_of_their_texts(
         for row in texts.to_dicts()
     ]
     (tmp_path / "ids.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
-    assert rote(*command(lab, tmp_path / "run", tmp_path / "ids.jsonl", bos="never")).code == 0
+    assert byrote(*command(lab, tmp_path / "run", tmp_path / "ids.jsonl", bos="never")).code == 0
     found = pl.read_parquet(tmp_path / "run" / "results.parquet")
     for name in ("prefix_ids", "suffix_ids", "char_start", "suffix_char_start", "char_end"):
         assert found[name].to_list() == texts[name].to_list()
     assert found["p_verbatim"].to_list() == pytest.approx(texts["p_verbatim"].to_list(), rel=1e-5)
 
 
-def test_arrays_and_marks_are_measured(lab: TinyLab, rote: Command, tmp_path: Path) -> None:
+def test_arrays_and_marks_are_measured(lab: TinyLab, byrote: Command, tmp_path: Path) -> None:
     tokenizer = AutoTokenizer.from_pretrained(lab.model.path)
     ids = np.array([tokenizer(one.text, add_special_tokens=False)["input_ids"][:20] for one in lab.model.targets[:5]])
     np.save(tmp_path / "val_prefix.npy", ids[:, :12].astype(np.uint16))
@@ -156,21 +156,21 @@ def test_arrays_and_marks_are_measured(lab: TinyLab, rote: Command, tmp_path: Pa
     marked = f"{' '.join(words[:20])}[[ {' '.join(words[20:26])}]] {words[26]}[[ {' '.join(words[27:32])}]]"
     (tmp_path / "letter.txt").write_text(marked, encoding="utf-8")
     files = tmp_path / "val_prefix.npy", tmp_path / "letter.txt"
-    assert rote(*command(lab, tmp_path / "run", *files, prefix_tokens=6, measures="verbatim")).code == 0
+    assert byrote(*command(lab, tmp_path / "run", *files, prefix_tokens=6, measures="verbatim")).code == 0
     rows = {row["window_id"]: row for row in pl.read_parquet(tmp_path / "run" / "results.parquet").to_dicts()}
     assert list(rows) == ["val#0", "val#1", "val#2", "val#3", "val#4", "letter.txt~1", "letter.txt~2"]
     assert [rows[f"val#{n}"]["prefix_ids"] + rows[f"val#{n}"]["suffix_ids"] for n in range(5)] == ids.tolist()
     assert len(rows["letter.txt~2"]["prefix_ids"]) == 6
 
 
-def test_pairs_are_read_resumed_and_told_apart(lab: TinyLab, rote: Command, tmp_path: Path) -> None:
+def test_pairs_are_read_resumed_and_told_apart(lab: TinyLab, byrote: Command, tmp_path: Path) -> None:
     records = write_records(lab, tmp_path / "records.jsonl", count=6)
     arguments = command(lab, tmp_path / "run", tmp_path / "records.jsonl", measures="verbatim")
-    assert rote(*arguments).code == 0
-    assert "was complete already" in rote(*arguments).err
+    assert byrote(*arguments).code == 0
+    assert "was complete already" in byrote(*arguments).err
     records[2]["kind"] = "other"
     (tmp_path / "records.jsonl").write_text("\n".join(map(json.dumps, records)), encoding="utf-8")
-    outcome = rote(*arguments)
+    outcome = byrote(*arguments)
     assert outcome.code == 2
     assert "pairs" in outcome.err
 
@@ -184,10 +184,10 @@ def test_pairs_are_read_resumed_and_told_apart(lab: TinyLab, rote: Command, tmp_
     ],
 )
 def test_pairs_that_cannot_be_measured_are_one_sentence(
-    lab: TinyLab, rote: Command, tmp_path: Path, options: dict[str, object], row: dict[str, str], words: str
+    lab: TinyLab, byrote: Command, tmp_path: Path, options: dict[str, object], row: dict[str, str], words: str
 ) -> None:
     (tmp_path / "records.jsonl").write_text(json.dumps(row), encoding="utf-8")
-    outcome = rote(*command(lab, tmp_path / "run", tmp_path / "records.jsonl", **options))
+    outcome = byrote(*command(lab, tmp_path / "run", tmp_path / "records.jsonl", **options))
     assert outcome.code == 2
     assert words in outcome.err
     assert not (tmp_path / "run").exists()

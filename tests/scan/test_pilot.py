@@ -1,12 +1,12 @@
-"""`rote plan --model --text`: the time of a scan, extrapolated from windows that are measured here."""
+"""`byrote plan --model --text`: the time of a scan, extrapolated from windows that are measured here."""
 
 from pathlib import Path
 
 import pytest
 
-from rote.scan.options import RunConfig
-from rote.scan.pilot import Extrapolation, run_pilot
-from rote.store.progress import SilentProgress
+from byrote.scan.options import RunConfig
+from byrote.scan.pilot import Extrapolation, run_pilot
+from byrote.store.progress import SilentProgress
 from tests.scan.scans import Command, TinyLab, scan_arguments
 
 
@@ -39,11 +39,11 @@ def test_a_pilot_of_more_windows_than_there_are_takes_all(config: RunConfig) -> 
 
 
 def test_plan_says_that_its_times_are_extrapolated(
-    lab: TinyLab, rote: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    lab: TinyLab, byrote: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     _, _, _, *options = scan_arguments(lab, tmp_path / "run", limit=40)
-    outcome = rote("plan", *options, "--pilot", 8, "--devices", 4)
+    outcome = byrote("plan", *options, "--pilot", 8, "--devices", 4)
     assert outcome.code == 0, outcome.err
     for words in ("40 windows on 4 devices", "extrapolated from 8 windows", "windows per second", "GPU hours", "time"):
         assert words in outcome.out
@@ -51,7 +51,7 @@ def test_plan_says_that_its_times_are_extrapolated(
     assert list(tmp_path.iterdir()) == [], "the pilot's folder is gone"
 
 
-def test_a_model_without_a_text_is_refused(lab: TinyLab, rote: Command) -> None:
-    outcome = rote("plan", "--model", lab.model.path)
+def test_a_model_without_a_text_is_refused(lab: TinyLab, byrote: Command) -> None:
+    outcome = byrote("plan", "--model", lab.model.path)
     assert outcome.code == 2
     assert "text is missing" in outcome.err

@@ -8,19 +8,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rote.distance.textbook import levenshtein
-from rote.errors import ConfigError
-from rote.models.table import TableModel
-from rote.policy import Policy
-from rote.report.html.render import render_page
-from rote.report.posthoc import overlaps_of, posthoc_table
-from rote.report.view import load_view
-from rote.scan.closeness import Candidate, Judged, judge_of
-from rote.scan.options import RunConfig
-from rote.scan.posthoc import Posthoc, judged
-from rote.search.base import Limits, SearchTask
-from rote.search.engine import Engine
-from rote.store.read import read_run
+from byrote.distance.tokens import levenshtein
+from byrote.errors import ConfigError
+from byrote.models.table import TableModel
+from byrote.policy import Policy
+from byrote.report.posthoc import overlaps_of, posthoc_table
+from byrote.report.scan_page import render_page
+from byrote.report.view import load_view
+from byrote.scan.options import RunConfig
+from byrote.scan.posthoc import Candidate, Judged, Posthoc, judge_of, judged
+from byrote.search.base import Limits, SearchTask
+from byrote.search.engine import Engine
+from byrote.store.read import read_run
 from tests.oracle import every_continuation
 from tests.scan.scans import Command, TinyLab, scan_arguments
 from tests.search.test_engine_equals_reference import PLAIN
@@ -147,11 +146,11 @@ def test_posthoc_needs_the_baseline_search() -> None:
 
 @pytest.mark.parametrize("further", [{"closure": 50}, {"refine": 200, "threshold": 0.3}, {"estimate": "all"}])
 def test_what_is_found_after_the_search_is_judged_too(
-    further: dict[str, object], lab: TinyLab, rote: Command, tmp_path: Path
+    further: dict[str, object], lab: TinyLab, byrote: Command, tmp_path: Path
 ) -> None:
     out = tmp_path / "run"
     options: dict[str, object] = {"distance": "none", "posthoc": "levenshtein,hamming", "screen": "off", "keep": 1}
-    assert rote(*scan_arguments(lab, out, sample=12, **options, **further)).code == 0
+    assert byrote(*scan_arguments(lab, out, sample=12, **options, **further)).code == 0
     rows = read_run(out).results
     near = {side: rows[f"mass_{side}"].list.last().to_list() for side in ("lower", "upper")}
     assert rows["posthoc_levenshtein_lower"].to_list() == pytest.approx(near["lower"], rel=1e-9)
@@ -160,12 +159,12 @@ def test_what_is_found_after_the_search_is_judged_too(
 
 
 def test_the_command_stores_shows_and_reports_what_each_metric_finds(
-    lab: TinyLab, rote: Command, tmp_path: Path
+    lab: TinyLab, byrote: Command, tmp_path: Path
 ) -> None:
     out = tmp_path / "run"
     metrics = "levenshtein,hamming,bleu,characters,words"
     arguments = scan_arguments(lab, out, distance="none", posthoc=metrics, screen="off", sample=12)
-    assert rote(*arguments).code == 0
+    assert byrote(*arguments).code == 0
     rows = read_run(out).results
     near = rows["mass_lower"].list.last()
     # One sum over the same continuations, in another order.
@@ -176,7 +175,7 @@ def test_the_command_stores_shows_and_reports_what_each_metric_finds(
     hits = {name: rows[f"posthoc_{name}_lower"] >= 0.001 for name in ("bleu", "levenshtein")}
     assert table["bleu"].rate.value == pytest.approx(hits["bleu"].mean())
     assert table["bleu"].found_too["levenshtein"] == (hits["bleu"] & hits["levenshtein"]).sum()
-    shown = rote("show", out)
+    shown = byrote("show", out)
     assert "BLEU ≥ 0.75" in shown.out
     view = load_view(out)
     written = posthoc_table([view])

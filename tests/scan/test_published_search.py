@@ -1,6 +1,6 @@
 """`--viability published --no-pin` is the search of the papers: its account against their algorithm, written plainly.
 
-Nothing of rote's search is used here but the policy's textbook twin: dictionaries of paths, whole edit tables.
+Nothing of byrote's search is used here but the policy's textbook twin: dictionaries of paths, whole edit tables.
 """
 
 from typing import Any, NamedTuple
@@ -10,11 +10,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rote.models.table import TableModel
-from rote.policy import Policy
-from rote.scan.options import RunConfig
-from rote.scan.pipeline import Pipeline
-from rote.types import Split, StopReason, Window
+from byrote.models.table import TableModel
+from byrote.policy import Policy
+from byrote.scan.options import RunConfig
+from byrote.scan.pipeline import Pipeline
+from byrote.types import Split, StopReason, Window
 from tests.oracle import textbook_edit_row, textbook_levenshtein, textbook_policy
 
 Path = tuple[int, ...]

@@ -18,18 +18,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rote.errors import ConfigError, ModelError
-from rote.models.hf import HuggingFaceModel, load
-from rote.models.opening import as_language_model
-from rote.scan import executor, ray_executor
-from rote.scan.options import RunConfig
-from rote.scan.pipeline import MeasuredWindow
-from rote.scan.ray_executor import Deal, RayExecutor
-from rote.scan.ray_worker import Answer, WorkerFacts
-from rote.scan.run import scan_to_folder
-from rote.store.folder import RunFolder
-from rote.store.progress import SilentProgress
-from rote.store.read import read_run
+from byrote.errors import ConfigError, ModelError
+from byrote.models.hf.model import HuggingFaceModel, load
+from byrote.models.load import as_language_model
+from byrote.scan import executors as executor
+from byrote.scan import ray as ray_executor
+from byrote.scan.options import RunConfig
+from byrote.scan.pipeline import MeasuredWindow
+from byrote.scan.ray import Answer, Deal, RayExecutor, WorkerFacts
+from byrote.scan.run import scan_to_folder
+from byrote.store.folder import RunFolder
+from byrote.store.progress import SilentProgress
+from byrote.store.read import read_run
 from tests.scan.alike import assert_same_run
 from tests.scan.letters import ALPHABET, LetterWorker, letters
 from tests.scan.scans import TinyLab
@@ -42,7 +42,7 @@ KILLS = 10
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[str]:
     """The address of a Ray as a scan starts it, with its files in a folder of its own and nothing open to the net."""
-    pytest.importorskip("ray", reason="Ray is an extra: pip install 'rote[ray]'")
+    pytest.importorskip("ray", reason="Ray is an extra: pip install 'byrote[ray]'")
     with ray_executor._cluster(RunConfig(executor="ray", workers=2, gpus_per_worker=0)) as ray:
         address = ray.get_runtime_context().gcs_address
         assert address.startswith("127.")
@@ -133,7 +133,7 @@ def test_a_driver_that_is_killed_and_started_again_resumes(
     names = ("prefix_tokens", "suffix_tokens", "stride_chars", "top_k", "beam_width", "edit_budget", "screen_floor")
     for name in (*names, "screen_least", "device", "slots", "part_windows"):
         options[f"--{name.replace('_', '-')}"] = getattr(config, name)
-    command = [sys.executable, "-m", "rote", "scan", "--executor", "ray", "--workers", "1", "--gpus-per-worker", "0"]
+    command = [sys.executable, "-m", "byrote", "scan", "--executor", "ray", "--workers", "1", "--gpus-per-worker", "0"]
     driver = subprocess.Popen([*command, *(str(word) for pair in options.items() for word in pair)])
     while len(RunFolder(out).part_numbers()) < 3:
         assert driver.poll() is None, "the scan ended before it could be killed"

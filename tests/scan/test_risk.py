@@ -8,14 +8,13 @@ import polars as pl
 import pytest
 import torch
 
-from rote.distance.textbook import levenshtein
-from rote.models.table import TableModel
-from rote.report.risk import document_risks
-from rote.report.risk_figures import spread_out
-from rote.report.view import Document, load_view
-from rote.scan.options import RunConfig
-from rote.stats.work_risk import expected_characters, leak_probability, stretches
-from rote.types import Window
+from byrote.distance.tokens import levenshtein
+from byrote.models.table import TableModel
+from byrote.report.risk import document_risks, spread_out
+from byrote.report.view import Document, load_view
+from byrote.scan.options import RunConfig
+from byrote.stats.risk import expected_characters, leak_probability, stretches
+from byrote.types import Window
 from tests.oracle import textbook_policy
 from tests.report.synthetic_run import books, write_run
 from tests.scan.scans import Command, TinyLab, scan_arguments
@@ -102,10 +101,12 @@ def test_a_figure_of_many_documents_spans_those_that_leak_most_and_least() -> No
     assert len(spread_out(works[20:])) == 6
 
 
-def test_the_command_shows_lower_and_upper_ends_for_every_document(lab: TinyLab, rote: Command, tmp_path: Path) -> None:
+def test_the_command_shows_lower_and_upper_ends_for_every_document(
+    lab: TinyLab, byrote: Command, tmp_path: Path
+) -> None:
     arguments = scan_arguments(lab, tmp_path / "run", measures="verbatim,near", limit=24, screen="off")
-    assert rote(*arguments).code == 0
-    shown = rote("risk", tmp_path / "run", "--queries", 1, "--queries", 1000)
+    assert byrote(*arguments).code == 0
+    shown = byrote("risk", tmp_path / "run", "--queries", 1, "--queries", 1000)
     assert shown.code == 0
     view = load_view(tmp_path / "run")
     for document in view.documents:
@@ -114,15 +115,15 @@ def test_the_command_shows_lower_and_upper_ends_for_every_document(lab: TinyLab,
             assert 0 <= risk.leak_low <= risk.leak_limit <= risk.leak_high <= 1
             assert 0 <= risk.characters_low <= risk.characters_limit <= risk.characters_high <= risk.covered
     assert "ε ≤ 2" in shown.out
-    other = rote("risk", tmp_path / "run", "--document", "nothing")
+    other = byrote("risk", tmp_path / "run", "--document", "nothing")
     assert other.code == 2
     assert "document is nothing, but the run has" in " ".join(other.err.split())
 
 
-def test_records_have_a_line_each_those_that_leak_most_first(lab: TinyLab, rote: Command, tmp_path: Path) -> None:
+def test_records_have_a_line_each_those_that_leak_most_first(lab: TinyLab, byrote: Command, tmp_path: Path) -> None:
     arguments = scan_arguments(lab, tmp_path / "run", measures="verbatim", whole_documents=True)
-    assert rote(*arguments, "--control", lab.files.controls).code == 0
-    shown = rote("risk", tmp_path / "run", "--queries", 1000).out
+    assert byrote(*arguments, "--control", lab.files.controls).code == 0
+    shown = byrote("risk", tmp_path / "run", "--queries", 1000).out
     assert "with the record's own prefix" in " ".join(shown.split())
     rows = pl.read_parquet(tmp_path / "run" / "results.parquet").sort("p_verbatim", descending=True)
     lines = [line for line in shown.splitlines() if ".txt" in line]

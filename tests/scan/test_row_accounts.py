@@ -1,4 +1,4 @@
-"""What a row says of itself: its masses add up to 1, and it cost no more than `rote plan` says."""
+"""What a row says of itself: its masses add up to 1, and it cost no more than `byrote plan` says."""
 
 from typing import Any
 
@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rote.models.table import TableModel
-from rote.scan.options import RunConfig
-from rote.scan.pipeline import Pipeline
-from rote.stats.planning import scan_evals
-from rote.types import Split, Window
+from byrote.models.table import TableModel
+from byrote.scan.options import RunConfig
+from byrote.scan.pipeline import Pipeline
+from byrote.stats.planning import scan_evals
+from byrote.types import Split, Window
 
 PREFIX, SUFFIX = 2, 4
 SEARCHED: dict[str, Any] = {

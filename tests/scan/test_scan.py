@@ -1,4 +1,4 @@
-"""`rote scan` from end to end on the tiny model: columns, numbers, independence of batching, and the manifest."""
+"""`byrote scan` from end to end on the tiny model: columns, numbers, independence of batching, and the manifest."""
 
 import itertools
 import json
@@ -11,8 +11,8 @@ import torch
 from polars.testing import assert_frame_equal
 from transformers import AutoModelForCausalLM
 
-from rote.cli.main import main
-from rote.scan.option_fields import MEASURES
+from byrote.cli.main import main
+from byrote.scan.options import MEASURES
 from tests.oracle import textbook_levenshtein, textbook_policy
 from tests.scan.scans import SMALL, Command, TinyLab, scan_arguments
 
@@ -91,9 +91,9 @@ def test_columns_are_those_of_the_contract_in_its_order(results: pl.DataFrame) -
 
 @pytest.mark.parametrize("measures", SUBSETS, ids=",".join)
 def test_every_subset_of_measures_has_its_columns_and_the_same_numbers(
-    lab: TinyLab, rote: Command, results: pl.DataFrame, tmp_path: Path, measures: tuple[str, ...]
+    lab: TinyLab, byrote: Command, results: pl.DataFrame, tmp_path: Path, measures: tuple[str, ...]
 ) -> None:
-    outcome = rote(*scan_arguments(lab, tmp_path / "run", measures=",".join(measures), limit=6, screen="off"))
+    outcome = byrote(*scan_arguments(lab, tmp_path / "run", measures=",".join(measures), limit=6, screen="off"))
     assert outcome.code == 0
     found = pl.read_parquet(tmp_path / "run" / "results.parquet")
     asked = {name for measure in measures for name in {"verbatim": VERBATIM, "greedy": GREEDY, "near": NEAR}[measure]}
@@ -106,7 +106,7 @@ def test_every_subset_of_measures_has_its_columns_and_the_same_numbers(
 
 
 def test_p_verbatim_and_ranks_equal_a_direct_computation(results: pl.DataFrame, network: torch.nn.Module) -> None:
-    from rote.policy import Policy
+    from byrote.policy import Policy
 
     policy = Policy(1.0, 10)
     for row in results.gather_every(3).iter_rows(named=True):
@@ -225,9 +225,9 @@ def test_continuations_are_the_heaviest_accepted_ones(run: Path, results: pl.Dat
     ids=["alone", "crowded"],
 )
 def test_results_do_not_depend_on_slots_batches_or_parts(
-    lab: TinyLab, rote: Command, run: Path, tmp_path: Path, grouping: dict[str, int]
+    lab: TinyLab, byrote: Command, run: Path, tmp_path: Path, grouping: dict[str, int]
 ) -> None:
-    assert rote(*scan_arguments(lab, tmp_path / "run", **grouping), *controls(lab)).code == 0
+    assert byrote(*scan_arguments(lab, tmp_path / "run", **grouping), *controls(lab)).code == 0
     for table in ("results.parquet", "continuations.parquet"):
         found, expected = pl.read_parquet(tmp_path / "run" / table), pl.read_parquet(run / table)
         assert_frame_equal(found, expected, rel_tol=1e-5, abs_tol=1e-12)
@@ -242,7 +242,7 @@ def test_every_number_can_be_traced_through_the_manifest(run: Path, results: pl.
     assert len(manifest["model"]["weights_hash"]) == len(manifest["model"]["tokenizer_hash"]) == 64
     assert manifest["model"]["dtype"] == "float32"
     assert "bos_id" in manifest["model"]
-    assert {"python", "torch", "transformers", "rote"} <= set(manifest["versions"])
+    assert {"python", "torch", "transformers", "byrote"} <= set(manifest["versions"])
     assert manifest["device"]["name"] == "cpu"
     assert manifest["device"]["slots"] >= 1
     assert manifest["timings"]["measuring_seconds"] > 0
@@ -268,11 +268,11 @@ def test_every_number_can_be_traced_through_the_manifest(run: Path, results: pl.
         assert screen["would_be_certified_at_most"] >= max(1, screen["would_be_certified_expected"])
 
 
-def test_token_evaluations_are_those_of_the_formulas(lab: TinyLab, rote: Command, tmp_path: Path) -> None:
+def test_token_evaluations_are_those_of_the_formulas(lab: TinyLab, byrote: Command, tmp_path: Path) -> None:
     """One forward over a + T − 1 tokens serves all; greedy answers add what is decoded beyond the target's tokens."""
     sums = {}
     for measures, greedy in (("verbatim", "decided"), ("greedy", "full")):
-        assert rote(*scan_arguments(lab, tmp_path / measures, measures=measures, greedy=greedy, limit=3)).code == 0
+        assert byrote(*scan_arguments(lab, tmp_path / measures, measures=measures, greedy=greedy, limit=3)).code == 0
         sums[measures] = pl.read_parquet(tmp_path / measures / "results.parquet")
     assert sums["verbatim"]["token_evals"].to_list() == [19] * 3
     for row in sums["greedy"].iter_rows(named=True):
@@ -282,10 +282,10 @@ def test_token_evaluations_are_those_of_the_formulas(lab: TinyLab, rote: Command
 
 
 def test_a_sample_is_seeded_and_whole_documents_give_one_window_each(
-    lab: TinyLab, rote: Command, tmp_path: Path
+    lab: TinyLab, byrote: Command, tmp_path: Path
 ) -> None:
     def ids(name: str, **options: object) -> list[str]:
-        assert rote(*scan_arguments(lab, tmp_path / name, measures="verbatim", **options)).code == 0
+        assert byrote(*scan_arguments(lab, tmp_path / name, measures="verbatim", **options)).code == 0
         return pl.read_parquet(tmp_path / name / "results.parquet")["window_id"].to_list()
 
     first, again, other = (ids(f"sample-{n}", sample=5, seed=seed) for n, seed in enumerate((1, 1, 2)))

@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rote.models.table import TableModel
-from rote.scan import score
-from rote.scan.measured import Measured
-from rote.scan.near import NearResult
-from rote.scan.options import RunConfig
-from rote.scan.pipeline import Pipeline
-from rote.scan.screen import DENSITY_NEAR_FLOOR, Screen, screen_of, with_audit
-from rote.scan.totals import screen_audit
-from rote.search.rating import rating_table, ratings
-from rote.types import StopReason, Verdict, Window
+from byrote.models.table import TableModel
+from byrote.scan import score
+from byrote.scan.measured import Measured
+from byrote.scan.options import RunConfig
+from byrote.scan.pipeline import Pipeline
+from byrote.scan.screen import DENSITY_NEAR_FLOOR, Screen, screen_of, with_audit
+from byrote.scan.search import NearResult
+from byrote.scan.totals import screen_audit
+from byrote.search.screen_score import rating_table, ratings
+from byrote.types import StopReason, Verdict, Window
 from tests.scan.streams import CONFIG, knowing_model, passed, random_windows
 
 KNOWN, UNKNOWN = 6, 60

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from rote.scan import self_check
-from rote.search.base import SearchOutcome, SearchTask
-from rote.search.engine import Engine
-from rote.types import StopReason
+from byrote.scan import self_check
+from byrote.search.base import SearchOutcome, SearchTask
+from byrote.search.engine import Engine
+from byrote.types import StopReason
 from tests.scan.streams import CONFIG, knowing_model, passed, random_windows
 
 WINDOWS = random_windows(24)

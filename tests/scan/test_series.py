@@ -6,9 +6,9 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from rote.errors import ConfigError
-from rote.scan.options import RunConfig
-from rote.scan.series import models_named, runs_of
+from byrote.errors import ConfigError
+from byrote.scan.options import RunConfig
+from byrote.scan.source import models_named, runs_of
 from tests.scan.scans import Command, TinyLab, scan_arguments
 
 
@@ -58,12 +58,12 @@ def test_a_series_that_cannot_be_is_refused(options: dict[str, object], words: s
         runs_of(RunConfig(out="runs", **options))  # type: ignore[arg-type]
 
 
-def test_a_series_measures_the_same_windows_of_every_model(lab: TinyLab, rote: Command, tmp_path: Path) -> None:
+def test_a_series_measures_the_same_windows_of_every_model(lab: TinyLab, byrote: Command, tmp_path: Path) -> None:
     for step in (1, 2):
         shutil.copytree(lab.model.path, tmp_path / f"step-{step}")
     out = tmp_path / "runs"
-    outcome = rote(*scan_arguments(lab, out, model=tmp_path / "step-*", limit=4, measures="verbatim"))
+    outcome = byrote(*scan_arguments(lab, out, model=tmp_path / "step-*", limit=4, measures="verbatim"))
     assert outcome.code == 0, outcome.err
-    assert f"rote report {out / 'step-1'} {out / 'step-2'}" in outcome.err
+    assert f"byrote report {out / 'step-1'} {out / 'step-2'}" in outcome.err
     rows = [pl.read_parquet(out / name / "results.parquet") for name in ("step-1", "step-2")]
     assert rows[0]["window_id"].to_list() == rows[1]["window_id"].to_list()

@@ -1,4 +1,4 @@
-"""`rote scan --model endpoint:URL` from end to end: the tiny model behind a loopback server against the same model on
+"""`byrote scan --model endpoint:URL` from end to end: the tiny model behind a loopback server against the same model on
 this machine, under caps, faults, ceilings and restarts."""
 
 import json
@@ -13,9 +13,9 @@ from typing import Any
 import polars as pl
 import pytest
 
-from rote.models.endpoint_client import Manners
-from rote.models.hf import HuggingFaceModel, load
-from rote.scan import served
+from byrote.models.hf.model import HuggingFaceModel, load
+from byrote.models.served.client import Manners
+from byrote.scan import served
 from tests.loopback.logprobs import Habits, LogprobServer
 from tests.loopback.server import Fault
 from tests.models.served import KEY
@@ -43,10 +43,10 @@ def serve(model: HuggingFaceModel, habits: Habits | None = None, **further: Any)
         yield server
 
 
-def scan(rote: Command, lab: TinyLab, server: LogprobServer | str, out: Path, **options: object) -> Outcome:
+def scan(byrote: Command, lab: TinyLab, server: LogprobServer | str, out: Path, **options: object) -> Outcome:
     url = server if isinstance(server, str) else server.url
     given: dict[str, object] = {"tokenizer": lab.model.path, "limit": WINDOWS, "screen": "off", "ask-twice": 0}
-    return rote(*scan_arguments(lab, out, model=f"endpoint:{url}", **(given | options)))
+    return byrote(*scan_arguments(lab, out, model=f"endpoint:{url}", **(given | options)))
 
 
 def rows_of(out: Path) -> list[dict[str, Any]]:
@@ -61,7 +61,7 @@ def manifest_of(out: Path) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def local(lab: TinyLab, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """The rows of the same scan on this machine."""
-    from rote.cli.main import main
+    from byrote.cli.main import main
 
     out = tmp_path_factory.mktemp("local") / "run"
     with pytest.raises(SystemExit):
@@ -86,10 +86,10 @@ def assert_key_in_no_file(folder: Path) -> None:
 
 @pytest.mark.parametrize("dialect", ["vllm", "sglang", "llamacpp"])
 def test_a_served_model_has_the_numbers_of_the_model(
-    dialect: str, rote: Command, lab: TinyLab, model: HuggingFaceModel, local: list[dict[str, Any]], tmp_path: Path
+    dialect: str, byrote: Command, lab: TinyLab, model: HuggingFaceModel, local: list[dict[str, Any]], tmp_path: Path
 ) -> None:
     with serve(model, Habits(dialect=dialect)) as server:
-        outcome = scan(rote, lab, server, tmp_path / "run", **{"ask-twice": 1})
+        outcome = scan(byrote, lab, server, tmp_path / "run", **{"ask-twice": 1})
     assert outcome.code == 0, outcome.err
     ours = rows_of(tmp_path / "run")
     assert_same_rows(ours, local)
@@ -108,18 +108,18 @@ def test_a_served_model_has_the_numbers_of_the_model(
     assert manifest["served"]["cap"] is None
     assert server.seen.authorisations == {f"Bearer {KEY}"}
     assert_key_in_no_file(tmp_path)
-    assert rote("verify-run", tmp_path / "run").code == 0
+    assert byrote("verify-run", tmp_path / "run").code == 0
 
 
 def test_llama_server_can_be_asked_for_its_own_tokenizer(
-    rote: Command, lab: TinyLab, model: HuggingFaceModel, local: list[dict[str, Any]], tmp_path: Path
+    byrote: Command, lab: TinyLab, model: HuggingFaceModel, local: list[dict[str, Any]], tmp_path: Path
 ) -> None:
     def pieces(text: str) -> list[tuple[int, str]]:
         ids, spans = model.encode_batch([text])[0]
         return [(token, text[start:end]) for token, (start, end) in zip(ids, spans, strict=True)]
 
     with serve(model, Habits(dialect="llamacpp"), pieces=pieces, decode=model.decode) as server:
-        outcome = scan(rote, lab, server, tmp_path / "run", tokenizer=None)
+        outcome = scan(byrote, lab, server, tmp_path / "run", tokenizer=None)
     assert outcome.code == 0, outcome.err
     ours = rows_of(tmp_path / "run")
     assert [(row["prefix_ids"], row["char_end"]) for row in ours] == [
@@ -131,16 +131,16 @@ def test_llama_server_can_be_asked_for_its_own_tokenizer(
 
 
 def test_a_capped_server_gives_wider_bounds_and_says_what_lifts_the_cap(
-    rote: Command, lab: TinyLab, model: HuggingFaceModel, local: list[dict[str, Any]], tmp_path: Path
+    byrote: Command, lab: TinyLab, model: HuggingFaceModel, local: list[dict[str, Any]], tmp_path: Path
 ) -> None:
     with serve(model, Habits(cap=4)) as server:
-        outcome = scan(rote, lab, server, tmp_path / "run")
+        outcome = scan(byrote, lab, server, tmp_path / "run")
     assert outcome.code == 0, outcome.err
     assert "--max-logprobs 10" in outcome.err
     assert "No window was estimated by sampling" in outcome.err
     notes = manifest_of(tmp_path / "run")["served"]["notes"]
     assert [words for words in notes if words not in outcome.err] == []
-    page = " ".join(rote("show", tmp_path / "run").out.split())
+    page = " ".join(byrote("show", tmp_path / "run").out.split())
     assert "No window was estimated by sampling" in page
     assert "cannot be verified" in page
     assert "computed from the model itself" not in page
@@ -157,12 +157,12 @@ def test_a_capped_server_gives_wider_bounds_and_says_what_lifts_the_cap(
 
 
 def test_faults_lose_nothing(
-    rote: Command, lab: TinyLab, model: HuggingFaceModel, local: list[dict[str, Any]], tmp_path: Path
+    byrote: Command, lab: TinyLab, model: HuggingFaceModel, local: list[dict[str, Any]], tmp_path: Path
 ) -> None:
     kinds = [Fault.RATE_LIMIT, Fault.SERVER_ERROR, Fault.TRUNCATED, Fault.DROPPED, Fault.NOT_JSON]
     faults = {4 + 3 * number: fault for number, fault in enumerate(kinds)}
     with serve(model, faults=faults) as server:
-        outcome = scan(rote, lab, server, tmp_path / "run", concurrency=1)
+        outcome = scan(byrote, lab, server, tmp_path / "run", concurrency=1)
     assert outcome.code == 0, outcome.err
     assert_same_rows(rows_of(tmp_path / "run"), local)
     assert manifest_of(tmp_path / "run")["served"]["requests"] == server.seen.requests
@@ -172,17 +172,17 @@ def test_faults_lose_nothing(
 
 
 def test_a_server_that_dies_is_asked_nothing_twice_but_what_was_in_flight(
-    rote: Command, lab: TinyLab, model: HuggingFaceModel, local: list[dict[str, Any]], tmp_path: Path
+    byrote: Command, lab: TinyLab, model: HuggingFaceModel, local: list[dict[str, Any]], tmp_path: Path
 ) -> None:
     out = tmp_path / "run"
     with serve(model, faults=dict.fromkeys(range(9, 1000), Fault.SERVER_ERROR)) as server:
-        broken = scan(rote, lab, server, out, concurrency=1, attempts=2)
+        broken = scan(byrote, lab, server, out, concurrency=1, attempts=2)
         port, first = server.port, list(server.seen.prompts)
     assert broken.code == 2
     assert "Nothing answered is lost" in broken.err
     assert not (out / "manifest.json").exists()
     with serve(model, port=port) as server:
-        assert scan(rote, lab, server, out, concurrency=1).code == 0
+        assert scan(byrote, lab, server, out, concurrency=1).code == 0
         second = list(server.seen.prompts)
     assert_same_rows(rows_of(out), local)
     probes = {prompt for prompt in first if len(prompt) <= 8}
@@ -191,21 +191,21 @@ def test_a_server_that_dies_is_asked_nothing_twice_but_what_was_in_flight(
 
 
 def test_ceilings_hold_and_may_be_raised(
-    rote: Command, lab: TinyLab, model: HuggingFaceModel, local: list[dict[str, Any]], tmp_path: Path
+    byrote: Command, lab: TinyLab, model: HuggingFaceModel, local: list[dict[str, Any]], tmp_path: Path
 ) -> None:
     out = tmp_path / "run"
     with serve(model) as server:
-        outcome = scan(rote, lab, server, out, **{"max-requests": 20})
+        outcome = scan(byrote, lab, server, out, **{"max-requests": 20})
         assert outcome.code == 2
         assert "--max-requests 20" in outcome.err
         assert server.seen.bodies
         assert server.seen.requests == 20
-        again = scan(rote, lab, server, out, **{"max-requests": 20})
+        again = scan(byrote, lab, server, out, **{"max-requests": 20})
         assert again.code == 2
         assert "--max-requests 20" in again.err
         assert server.seen.requests == 20, "a ceiling holds for all openings of a run"
-        assert scan(rote, lab, server, out).code == 0
-        few = scan(rote, lab, server, tmp_path / "other", **{"max-tokens-total": 500})
+        assert scan(byrote, lab, server, out).code == 0
+        few = scan(byrote, lab, server, tmp_path / "other", **{"max-tokens-total": 500})
         assert few.code == 2
         assert "--max-tokens-total 500" in few.err
     assert_same_rows(rows_of(out), local)
@@ -213,7 +213,7 @@ def test_ceilings_hold_and_may_be_raised(
 
 @pytest.mark.parametrize("path", ["/v1/models", "/tokenize", "/v1/completions"])
 def test_a_ceiling_holds_over_openings_that_fail_to_connect(
-    path: str, rote: Command, lab: TinyLab, model: HuggingFaceModel, tmp_path: Path
+    path: str, byrote: Command, lab: TinyLab, model: HuggingFaceModel, tmp_path: Path
 ) -> None:
     """Whatever is asked first: the list of models, the tokens of a text, probabilities."""
 
@@ -221,30 +221,30 @@ def test_a_ceiling_holds_over_openings_that_fail_to_connect(
         return b"[]" if asked == path else content
 
     with serve(model, spoil=spoil) as server:
-        refused = [scan(rote, lab, server, tmp_path / "run", **{"max-requests": 14}) for _ in range(15)]
+        refused = [scan(byrote, lab, server, tmp_path / "run", **{"max-requests": 14}) for _ in range(15)]
         assert server.seen.requests == 14
         assert [outcome.code for outcome in refused] == [2] * 15
         assert "cannot be read" in refused[0].err
         assert "--max-requests 14" in refused[-1].err
-        assert scan(rote, lab, server, tmp_path / "run", fresh=True, **{"max-requests": 14}).code == 2
+        assert scan(byrote, lab, server, tmp_path / "run", fresh=True, **{"max-requests": 14}).code == 2
         assert server.seen.requests > 14, "a run that is started over counts from 0"
 
 
 def test_an_answer_that_cannot_be_read_is_no_mistake_of_ours(
-    rote: Command, lab: TinyLab, model: HuggingFaceModel, tmp_path: Path
+    byrote: Command, lab: TinyLab, model: HuggingFaceModel, tmp_path: Path
 ) -> None:
     for number, odd in enumerate((b"[]", b'{"choices": null}', b'{"choices": [{"logprobs": {"top_logprobs": [7]}}]}')):
         with serve(model, spoil=lambda path, content, odd=odd: odd if path == "/v1/completions" else content) as server:
-            outcome = scan(rote, lab, server, tmp_path / str(number))
+            outcome = scan(byrote, lab, server, tmp_path / str(number))
         assert outcome.code == 2
         assert "gave an answer that cannot be read" in " ".join(outcome.err.split())
 
 
 def test_numbers_that_move_with_company_are_reported(
-    rote: Command, lab: TinyLab, model: HuggingFaceModel, tmp_path: Path
+    byrote: Command, lab: TinyLab, model: HuggingFaceModel, tmp_path: Path
 ) -> None:
     with serve(model, Habits(shift=lambda prompts: 0.0 if prompts == 1 else 0.06)) as server:
-        moved = scan(rote, lab, server, tmp_path / "run", **{"ask-twice": 2, "limit": 2})
+        moved = scan(byrote, lab, server, tmp_path / "run", **{"ask-twice": 2, "limit": 2})
     assert moved.code == 0
     assert "up to 0.0600 nat apart" in " ".join(moved.err.split())
     twice = manifest_of(tmp_path / "run")["served"]["asked_twice"]
@@ -253,9 +253,9 @@ def test_numbers_that_move_with_company_are_reported(
     assert twice["largest_shift"] == pytest.approx(0.06, abs=1e-4)
 
 
-def test_refusals_are_one_sentence(rote: Command, lab: TinyLab, model: HuggingFaceModel, tmp_path: Path) -> None:
+def test_refusals_are_one_sentence(byrote: Command, lab: TinyLab, model: HuggingFaceModel, tmp_path: Path) -> None:
     def refused(server: LogprobServer | str, **options: object) -> str:
-        outcome = scan(rote, lab, server, tmp_path / "run", **options)
+        outcome = scan(byrote, lab, server, tmp_path / "run", **options)
         assert outcome.code == 2
         assert "Traceback" not in outcome.err
         assert KEY not in outcome.err
@@ -287,7 +287,7 @@ def test_refusals_are_one_sentence(rote: Command, lab: TinyLab, model: HuggingFa
 
 @pytest.mark.parametrize("command", ["prior", "mc", "study"])
 def test_what_does_not_measure_servers_says_so_before_anything_is_done(
-    command: str, rote: Command, lab: TinyLab, model: HuggingFaceModel, tmp_path: Path
+    command: str, byrote: Command, lab: TinyLab, model: HuggingFaceModel, tmp_path: Path
 ) -> None:
     """A study of served models is a scan a cell; its Monte Carlo sampling is what needs the weights."""
     texts, out = lab.files.targets, tmp_path / "run"
@@ -300,31 +300,31 @@ def test_what_does_not_measure_servers_says_so_before_anything_is_done(
             "mc": ["--model", name, "--text", texts],
             "study": [study],
         }[command]
-        refused = rote(command, *given, "--out", out)
+        refused = byrote(command, *given, "--out", out)
         assert not server.seen.bodies
     assert refused.code == 2
     assert ("behind a server" if command == "study" else "is a server, which lists") in " ".join(refused.err.split())
     assert not out.exists()
 
 
-def test_a_study_may_scan_a_server(rote: Command, lab: TinyLab, model: HuggingFaceModel, tmp_path: Path) -> None:
+def test_a_study_may_scan_a_server(byrote: Command, lab: TinyLab, model: HuggingFaceModel, tmp_path: Path) -> None:
     study, out = tmp_path / "study.yaml", tmp_path / "study"
     small = {**SMALL, "tokenizer": lab.model.path, "limit": 1, "screen": "off", "ask-twice": 0, "beam-width": "[2, 3]"}
     with serve(model, Habits(cap=4)) as server:
         lines = {"model": f"endpoint:{server.url}", "text": f"[{lab.files.targets}]", "overlap": 0.5, **small}
         written = "\n".join(f"{name.replace('-', '_')}: {value}" for name, value in lines.items())
         study.write_text(written, encoding="utf-8")
-        outcome = rote("study", study, "--out", out)
+        outcome = byrote("study", study, "--out", out)
     assert outcome.code == 0, outcome.err
     assert outcome.err.count("No window was estimated by sampling") == 2
     assert len(list(out.glob("cells/*/manifest.json"))) == 2
 
 
 def test_the_ledger_of_a_capped_run_adds_up(
-    rote: Command, lab: TinyLab, model: HuggingFaceModel, tmp_path: Path
+    byrote: Command, lab: TinyLab, model: HuggingFaceModel, tmp_path: Path
 ) -> None:
     with serve(model) as server:
-        assert scan(rote, lab, server, tmp_path / "run", **{"logprobs": 3, "stop-rule": "off"}).code == 0
+        assert scan(byrote, lab, server, tmp_path / "run", **{"logprobs": 3, "stop-rule": "off"}).code == 0
     for row in rows_of(tmp_path / "run"):
         parts = (row["search_lower"][-1], row["open_mass"], row["eos_mass"], row["refuted_mass"])
         assert math.fsum(parts) == pytest.approx(1.0, abs=1e-5)

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rote.cli.main import main
-from rote.errors import ConfigError
-from rote.scan.shard import Shard, parse_shard
-from rote.store.read import read_run
+from byrote.cli.main import main
+from byrote.errors import ConfigError
+from byrote.scan.options import Shard, parse_shard
+from byrote.store.read import read_run
 from tests.scan.alike import assert_same_rows, assert_same_run
 from tests.scan.scans import Command, TinyLab, scan_arguments
 
@@ -45,53 +45,55 @@ def audited(path: Path) -> set[str]:
 
 
 def test_merged_shards_are_the_run_that_was_never_divided(
-    whole: Path, shards: list[Path], rote: Command, tmp_path: Path
+    whole: Path, shards: list[Path], byrote: Command, tmp_path: Path
 ) -> None:
-    outcome = rote("merge", tmp_path / "merged", shards[2], shards[0], shards[1])
+    outcome = byrote("merge", tmp_path / "merged", shards[2], shards[0], shards[1])
     assert outcome.code == 0, outcome.err
     assert audited(tmp_path / "merged") == audited(whole)
     assert set.union(*map(audited, shards)) == audited(whole)
     assert len(audited(whole)) > OPTIONS["screen_share"] * len(read_run(whole).results), "the minimum is at work"
     assert_same_run(tmp_path / "merged", whole)
-    assert rote("verify-run", tmp_path / "merged").code == 0
-    assert rote("show", shards[0]).code == 0
+    assert byrote("verify-run", tmp_path / "merged").code == 0
+    assert byrote("show", shards[0]).code == 0
 
 
-def test_a_scan_finds_the_merged_run_complete(lab: TinyLab, shards: list[Path], rote: Command, tmp_path: Path) -> None:
-    rote("merge", tmp_path / "merged", *shards)
+def test_a_scan_finds_the_merged_run_complete(
+    lab: TinyLab, shards: list[Path], byrote: Command, tmp_path: Path
+) -> None:
+    byrote("merge", tmp_path / "merged", *shards)
     arguments = scan_arguments(lab, tmp_path / "merged", control=lab.files.controls, **OPTIONS)
-    assert "was complete already" in rote(*arguments).err
+    assert "was complete already" in byrote(*arguments).err
 
 
-def test_a_missing_or_doubled_shard_is_refused_by_name(shards: list[Path], rote: Command, tmp_path: Path) -> None:
-    missing = rote("merge", tmp_path / "out", shards[0], shards[2])
+def test_a_missing_or_doubled_shard_is_refused_by_name(shards: list[Path], byrote: Command, tmp_path: Path) -> None:
+    missing = byrote("merge", tmp_path / "out", shards[0], shards[2])
     assert (missing.code, "shard 1/3 is missing" in missing.err) == (2, True)
     copy = shutil.copytree(shards[1], tmp_path / "copy")
-    doubled = rote("merge", tmp_path / "out", *shards, copy)
+    doubled = byrote("merge", tmp_path / "out", *shards, copy)
     assert doubled.code == 2
     assert "shard 1/3 is given twice" in doubled.err
     assert str(copy) in doubled.err.replace("\n", "")
 
 
 def test_shards_of_different_runs_are_refused_by_name(
-    lab: TinyLab, shards: list[Path], whole: Path, rote: Command, tmp_path: Path
+    lab: TinyLab, shards: list[Path], whole: Path, byrote: Command, tmp_path: Path
 ) -> None:
     other = run_command(lab, tmp_path / "other", shard="1/3", seed=1, limit=6)
-    told = rote("merge", tmp_path / "out", shards[0], other, shards[2])
+    told = byrote("merge", tmp_path / "out", shards[0], other, shards[2])
     assert told.code == 2
     assert "shards of different runs" in told.err
     assert "config.seed: 0 in" in told.err
-    assert "is no shard" in rote("merge", tmp_path / "out", shards[0], whole).err
+    assert "is no shard" in byrote("merge", tmp_path / "out", shards[0], whole).err
     assert not (tmp_path / "out").exists()
 
 
-def test_another_shard_does_not_resume_this_one(lab: TinyLab, shards: list[Path], rote: Command) -> None:
-    told = rote(*scan_arguments(lab, shards[0], control=lab.files.controls, shard="1/3", **OPTIONS))
+def test_another_shard_does_not_resume_this_one(lab: TinyLab, shards: list[Path], byrote: Command) -> None:
+    told = byrote(*scan_arguments(lab, shards[0], control=lab.files.controls, shard="1/3", **OPTIONS))
     assert told.code == 2
     assert 'shard: "0/3" in the run, "1/3" now' in told.err
 
 
-def test_pairs_come_back_in_the_order_of_their_file(lab: TinyLab, rote: Command, tmp_path: Path) -> None:
+def test_pairs_come_back_in_the_order_of_their_file(lab: TinyLab, byrote: Command, tmp_path: Path) -> None:
     text = next(Path(lab.files.targets).glob("*.txt")).read_text(encoding="utf-8")
     words = text.split()
     records = [
@@ -103,11 +105,11 @@ def test_pairs_come_back_in_the_order_of_their_file(lab: TinyLab, rote: Command,
     file.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
     common = ["--model", lab.model.path, "--pairs", file, "--device", "cpu", "--top-k", 10, "--beam-width", 2]
     common += ["--edit-budget", 2, "--measures", "verbatim"]
-    assert rote("scan", "--out", tmp_path / "whole", *common).code == 0
+    assert byrote("scan", "--out", tmp_path / "whole", *common).code == 0
     folders = [tmp_path / f"shard{index}" for index in range(4)]
     for index, folder in enumerate(folders):
-        assert rote("scan", "--out", folder, "--shard", f"{index}/4", *common).code == 0
-    assert rote("merge", tmp_path / "merged", *folders).code == 0
+        assert byrote("scan", "--out", folder, "--shard", f"{index}/4", *common).code == 0
+    assert byrote("merge", tmp_path / "merged", *folders).code == 0
     merged, whole = read_run(tmp_path / "merged"), read_run(tmp_path / "whole")
     assert_same_rows(merged.results, whole.results)
     assert merged.manifest is not None

@@ -18,10 +18,10 @@ def write_texts(lab: TinyLab, folder: Path) -> tuple[Path, Path, str]:
     return target, control, targets[1]
 
 
-def test_a_shared_passage_is_found_told_and_left_out(lab: TinyLab, rote: Command, tmp_path: Path) -> None:
+def test_a_shared_passage_is_found_told_and_left_out(lab: TinyLab, byrote: Command, tmp_path: Path) -> None:
     target, control, passage = write_texts(lab, tmp_path)
     options = {"texts": (target,), "measures": "verbatim", "control": control}
-    assert rote(*scan_arguments(lab, tmp_path / "run", **options)).code == 0
+    assert byrote(*scan_arguments(lab, tmp_path / "run", **options)).code == 0
     rows = pl.read_parquet(tmp_path / "run" / "results.parquet")
     controls = rows.filter(pl.col("split") == "control")
     shared = controls.filter(pl.col("shared_with").is_not_null())
@@ -36,9 +36,9 @@ def test_a_shared_passage_is_found_told_and_left_out(lab: TinyLab, rote: Command
     assert totals["windows"] == shared.height
     assert totals["control_windows"] == controls.height
     assert totals["pairs"] == [{"control": "control.txt", "target": "target.txt", "windows": shared.height}]
-    shown = " ".join(rote("show", tmp_path / "run").out.split())
+    shown = " ".join(byrote("show", tmp_path / "run").out.split())
     assert f"{shared.height} of {controls.height} control windows share their passage with target texts" in shown
     assert "are left out of the control's rates" in shown
 
-    assert rote(*scan_arguments(lab, tmp_path / "kept", **options, keep_shared=True)).code == 0
-    assert "are counted among the controls" in " ".join(rote("show", tmp_path / "kept").out.split())
+    assert byrote(*scan_arguments(lab, tmp_path / "kept", **options, keep_shared=True)).code == 0
+    assert "are counted among the controls" in " ".join(byrote("show", tmp_path / "kept").out.split())

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from rote.corpus.select import sample_key
-from rote.errors import ConfigError
-from rote.scan.options import RunConfig
-from rote.scan.spending import Spending
-from rote.store.read import read_run
-from rote.types import Split
+from byrote.corpus.select import sample_key
+from byrote.errors import ConfigError
+from byrote.scan.options import RunConfig
+from byrote.scan.run import Spending
+from byrote.store.read import read_run
+from byrote.types import Split
 from tests.scan.scans import Command, TinyLab, scan_arguments
 from tests.scan.streams import random_windows
 
@@ -72,13 +72,13 @@ def rows_of(run: Path) -> dict[str, dict[str, Any]]:
     return {row["window_id"]: row for row in read_run(run).results.to_dicts()}
 
 
-def test_a_stopped_run_is_a_sample_and_goes_on_to_the_same_rows(lab: TinyLab, rote: Command, tmp_path: Path) -> None:
+def test_a_stopped_run_is_a_sample_and_goes_on_to_the_same_rows(lab: TinyLab, byrote: Command, tmp_path: Path) -> None:
     """With a budget no more windows are begun together than share a forward."""
     small: dict[str, Any] = {"limit": 24, "batch_windows": 4, "screen": "off", "slots": 2, "estimate": "none"}
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
-    assert rote(*scan_arguments(lab, whole, **small)).code == 0
+    assert byrote(*scan_arguments(lab, whole, **small)).code == 0
     command = scan_arguments(lab, stopped, **small, max_evals=300)
-    told = rote(*command)
+    told = byrote(*command)
     assert told.code == 0, told.err
     assert "max-evals 300 is spent" in told.err
     assert "a random sample" in told.err
@@ -91,13 +91,13 @@ def test_a_stopped_run_is_a_sample_and_goes_on_to_the_same_rows(lab: TinyLab, ro
     expected = rows_of(whole)
     first = sorted(expected, key=lambda window_id: sample_key(window_id, 0))[:measured]
     assert set(rows_of(stopped)) == set(first)
-    shown = rote("show", stopped)
+    shown = byrote("show", stopped)
     assert f"{measured} of 24 windows, sampled, seed 0" in " ".join(shown.out.split())
-    judged = rote("gate", stopped, "--max-rate", "verbatim=0.0001")
+    judged = byrote("gate", stopped, "--max-rate", "verbatim=0.0001")
     assert f"24 windows ({measured} of them drawn)" in " ".join(judged.out.split())
-    assert rote("verify-run", stopped).code == 0
+    assert byrote("verify-run", stopped).code == 0
     for _ in range(24):
-        if rote(*command).err.find("is spent") < 0:
+        if byrote(*command).err.find("is spent") < 0:
             break
     found = rows_of(stopped)
     assert list(found) == list(expected), "windows are in the order of the texts"
@@ -106,4 +106,4 @@ def test_a_stopped_run_is_a_sample_and_goes_on_to_the_same_rows(lab: TinyLab, ro
         assert row["mass_lower"] == pytest.approx(expected[window_id]["mass_lower"], rel=1e-4, abs=1e-12)
         assert row["verdict"] == expected[window_id]["verdict"]
     assert "stopped" not in (read_run(stopped).manifest or {})
-    assert "was complete already" in rote(*command).err
+    assert "was complete already" in byrote(*command).err

@@ -4,15 +4,15 @@ from typing import Any
 
 import pytest
 
-from rote.corpus import windows as cutting
-from rote.scan import score
-from rote.store.session import RunSession
+from byrote.corpus import windows as cutting
+from byrote.scan import score
+from byrote.store.session import RunSession
 from tests.scan.scans import Command, TinyLab, scan_arguments
 
 
 @pytest.mark.parametrize("choice", [{}, {"sample": 60}, {"limit": 60}], ids=str)
 def test_rows_are_written_while_most_windows_are_not_cut(
-    choice: dict[str, Any], lab: TinyLab, rote: Command, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+    choice: dict[str, Any], lab: TinyLab, byrote: Command, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(score, "CPU_CHUNK", 4)
     monkeypatch.setattr(cutting, "SLICES_PER_BATCH", 8)
@@ -31,7 +31,7 @@ def test_rows_are_written_while_most_windows_are_not_cut(
     monkeypatch.setattr(cutting, "_window", counted)
     monkeypatch.setattr(RunSession, "add", noted)
     options = {"stride_chars": 40, "measures": "verbatim"} | choice
-    outcome = rote(*scan_arguments(lab, tmp_path / "run", **options))
+    outcome = byrote(*scan_arguments(lab, tmp_path / "run", **options))
     assert outcome.code == 0, outcome.err
     # The look whether there is any window at all, a chunk to measure, and a batch from which it was taken.
     assert cut_at_rows[0] <= 8 + 4 + 8

@@ -6,10 +6,10 @@ from typing import NamedTuple
 import pytest
 from hypothesis import strategies as st
 
-from rote.models.table import TableModel
-from rote.search import reference
-from rote.search.base import Limits, SearchOptions, SearchOutcome, SearchTask
-from rote.search.engine import Engine
+from byrote.models.table import TableModel
+from byrote.search import reference
+from byrote.search.base import Limits, SearchOptions, SearchOutcome, SearchTask
+from byrote.search.engine import Engine
 from tests.oracle import (
     Enumeration,
     enumerate_tree,

@@ -5,11 +5,11 @@ from itertools import count
 
 import torch
 
-from rote.models.base import Stored, TreeBatch, TreeSession
-from rote.models.table import TableModel
-from rote.search.base import SearchOptions, SearchOutcome, SearchTask
-from rote.search.engine import Engine
-from rote.search.reference import search
+from byrote.models.base import Stored, TreeBatch, TreeSession
+from byrote.models.table import TableModel
+from byrote.search.base import SearchOptions, SearchOutcome, SearchTask
+from byrote.search.engine import Engine
+from byrote.search.reference import search
 from tests.search.test_engine_equals_reference import PLAIN, assert_same
 
 MODEL = TableModel.random(5, vocab_size=5, spread=2.0, eos_ids=frozenset({0}))

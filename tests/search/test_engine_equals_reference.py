@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rote.models.table import TableModel
-from rote.policy import Policy
-from rote.search.base import Limits, SearchOptions, SearchOutcome, SearchTask
-from rote.search.engine import Engine
-from rote.search.reference import search
+from byrote.models.table import TableModel
+from byrote.policy import Policy
+from byrote.search.base import Limits, SearchOptions, SearchOutcome, SearchTask
+from byrote.search.engine import Engine
+from byrote.search.reference import search
 
 LIMITS = Limits(prefix_tokens=6, suffix_tokens=6)
 PLAIN = SearchOptions(

@@ -8,14 +8,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rote.errors import ConfigError, ModelError, WindowError
-from rote.models.base import TreeBatch
-from rote.models.table import TableModel
-from rote.search import sizing
-from rote.search.base import Limits, SearchOptions, SearchOutcome, SearchTask
-from rote.search.cache import TreeCache
-from rote.search.engine import Engine
-from rote.search.stream import Stream
+from byrote.errors import ConfigError, ModelError, WindowError
+from byrote.models.base import TreeBatch
+from byrote.models.table import TableModel
+from byrote.search import sizing
+from byrote.search.base import Limits, SearchOptions, SearchOutcome, SearchTask
+from byrote.search.engine import Engine, Stream
+from byrote.search.tree import TreeCache
 from tests.search.streams import MODEL, WatchedModel, all_at_once, assert_all_right, failing_at, many_tasks
 from tests.search.test_engine_equals_reference import LIMITS, PLAIN, all_options, assert_same, models, task_lists
 

@@ -8,13 +8,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rote.models.base import TreeBatch
-from rote.models.hf import HuggingFaceModel
-from rote.models.table import TableModel
-from rote.search.base import Limits, SearchOptions, SearchTask
-from rote.search.engine import Engine
-from rote.search.forwards import Forwards
-from rote.search.reference import search
+from byrote.models.base import TreeBatch
+from byrote.models.hf.model import HuggingFaceModel
+from byrote.models.table import TableModel
+from byrote.search.base import Limits, SearchOptions, SearchTask
+from byrote.search.engine import Engine, Forwards
+from byrote.search.reference import search
 from tests.models.tiny import tiny_model
 from tests.search.streams import (
     MODEL,

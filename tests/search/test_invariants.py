@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from rote.search.base import SearchOptions, SearchTask
+from byrote.search.base import SearchOptions, SearchTask
 from tests.oracle import (
     nearest_completion,
 )

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rote.search.rating import FLOOR, rating_table, ratings
+from byrote.search.screen_score import FLOOR, rating_table, ratings
 from tests.oracle import poisson_binomial_tail
 
 probabilities = st.lists(st.one_of(st.floats(0, 1), st.sampled_from([0.0, 1e-9, 0.5, 1.0])), min_size=1, max_size=7)

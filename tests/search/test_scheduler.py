@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rote.errors import ConfigError
-from rote.search.base import SearchTask
-from rote.search.scheduler import Move, Scheduler, Slot, TaskQueue
+from byrote.errors import ConfigError
+from byrote.search.base import SearchTask
+from byrote.search.scheduler import Move, Scheduler, Slot, TaskQueue
 from tests.search.test_engine_equals_reference import PLAIN
 
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rote.search.shapes import Shape, Shapes
+from byrote.search.tree import Shape, Shapes
 
 MOST = Shape(120, 21, 1071)
 

@@ -11,12 +11,12 @@ import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from rote.errors import ConfigError
-from rote.models.table import TableModel
-from rote.search import sizing
-from rote.search.base import Limits, SearchOptions
-from rote.search.cache import TreeCache
-from rote.search.sizing import GPU_QUERIES, bytes_per_slot, check_slots, choose_slots, entries_per_slot, first_entries
+from byrote.errors import ConfigError
+from byrote.models.table import TableModel
+from byrote.search import sizing
+from byrote.search.base import Limits, SearchOptions
+from byrote.search.sizing import GPU_QUERIES, bytes_per_slot, check_slots, choose_slots, entries_per_slot, first_entries
+from byrote.search.tree import TreeCache
 from tests.search.test_engine_equals_reference import PLAIN
 
 LIMITS = Limits(prefix_tokens=50, suffix_tokens=50)

@@ -10,18 +10,18 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rote.errors import ConfigError
-from rote.explore.ball import Ball
-from rote.explore.base import Answer, Exploration, ExploreTask
-from rote.explore.explorer import Explorer
-from rote.explore.open_mass import OpenMass
-from rote.explore.refinement import RefineOptions, refine
-from rote.explore.tree import Tree
-from rote.models.base import TreeModel
-from rote.models.table import TableModel
-from rote.policy import Policy, keep
-from rote.search.base import SearchOptions, SearchOutcome, SearchTask
-from rote.search.engine import Engine
+from byrote.errors import ConfigError
+from byrote.explore.ball import Ball
+from byrote.explore.base import Answer, Exploration, ExploreTask
+from byrote.explore.explorer import Explorer
+from byrote.explore.open_mass import OpenMass
+from byrote.explore.refinement import RefineOptions, refine
+from byrote.explore.tree import Tree
+from byrote.models.base import TreeModel
+from byrote.models.table import TableModel
+from byrote.policy import Policy, keep
+from byrote.search.base import SearchOptions, SearchOutcome, SearchTask
+from byrote.search.engine import Engine
 from tests.explore.paths import Path, PathTree
 from tests.models.test_hf_architectures import wrap
 from tests.models.tiny import VOCABULARY, tiny_model

@@ -8,9 +8,9 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from rote.models.table import TableModel
-from rote.search.base import SearchTask
-from rote.types import StopReason, Verdict
+from byrote.models.table import TableModel
+from byrote.search.base import SearchTask
+from byrote.types import StopReason, Verdict
 from tests.search.cases import Case, Search, both, cases
 from tests.search.test_engine_equals_reference import PLAIN
 

@@ -8,8 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rote.models.table import TableModel
-from rote.search.base import SearchTask
+from byrote.models.table import TableModel
+from byrote.search.base import SearchTask
 from tests.search.cases import TINY, Case, Search, both, by_engine, cases, measure_of
 from tests.search.test_engine_equals_reference import PLAIN
 

@@ -9,14 +9,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rote.models.base import TreeBatch
-from rote.models.table import TableModel
-from rote.models.tree_attention import WORD, Seen, as_bits, live_entries
-from rote.search import stream
-from rote.search.base import SearchOptions, SearchOutcome, SearchTask
-from rote.search.engine import Engine
-from rote.search.reference import search
-from rote.search.stream import Stream
+from byrote.models.base import TreeBatch
+from byrote.models.table import TableModel
+from byrote.models.tree_attention import WORD, Seen, as_bits, live_entries
+from byrote.search import engine as stream
+from byrote.search.base import SearchOptions, SearchOutcome, SearchTask
+from byrote.search.engine import Engine, Stream
+from byrote.search.reference import search
 from tests.search.streams import (
     MODEL,
     WatchedModel,

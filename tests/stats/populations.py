@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rote.stats.brackets import Evidence
+from byrote.stats.limits import Evidence
 
 THRESHOLD = 0.01
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rote.errors import ConfigError
-from rote.stats.audited import Stratum, at_most_found, expected_missed, missed_at_most, most_in_population
+from byrote.errors import ConfigError
+from byrote.stats.limits import Stratum, at_most_found, expected_missed, missed_at_most, most_in_population
 
 
 def textbook_tail(windows: int, marked: int, audited: int, found: int) -> Fraction:

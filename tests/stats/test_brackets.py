@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from populations import KINDS, THRESHOLD, Kind, drawn_population
 from scipy.stats import hypergeom
 
-from rote.stats.brackets import FAMILY, Bracket, Evidence, bracket, undecided_at_most
-from rote.stats.narrowing import FACTORS, Narrowing, narrowing
+from byrote.stats.limits import FACTORS, FAMILY, Bracket, Evidence, Narrowing, bracket, narrowing, undecided_at_most
 
 POPULATIONS = 60
 MOST_FAILURES = 11

@@ -8,10 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from rote.errors import ConfigError
-from rote.stats.clustered import rate_over_units, rate_with_clusters
-from rote.stats.intervals import RateMethod, exact_interval, wilson_interval
-from rote.stats.units import Places, UnitKind, block_units, document_units
+from byrote.errors import ConfigError
+from byrote.stats.clusters import Places, UnitKind, block_units, document_units, rate_over_units, rate_with_clusters
+from byrote.stats.intervals import RateMethod, exact_interval, wilson_interval
 
 STRIDE, OVERLAP = 20, 20
 """Windows of 400 characters every 20: each shares text with the 19 on either side."""

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from rote.errors import ConfigError, RunError
-from rote.stats.compare import Outcomes, align, compare_means, compare_rates
-from rote.stats.intervals import RateMethod
-from rote.stats.units import Places
+from byrote.errors import ConfigError, RunError
+from byrote.stats.clusters import Places
+from byrote.stats.compare import Outcomes, align, compare_means, compare_rates
+from byrote.stats.intervals import RateMethod
 
 pairs = st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=60)
 

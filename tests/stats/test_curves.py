@@ -8,15 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rote.errors import ConfigError
-from rote.stats.clustered import rate_over_units
-from rote.stats.curves import (
+from byrote.errors import ConfigError
+from byrote.stats.clusters import Places, choose_units, rate_over_units
+from byrote.stats.curves import (
     PROBABILITIES,
     query_grid,
     rate_curves,
 )
-from rote.stats.intervals import RateMethod, rate
-from rote.stats.units import Places, choose_units
+from byrote.stats.intervals import RateMethod, rate
 
 mass_lists = st.lists(st.one_of(st.just(0.0), st.just(1.0), st.floats(1e-12, 1.0)), min_size=1, max_size=30)
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rote.errors import ConfigError
-from rote.stats.drawn import drawn_share
+from byrote.errors import ConfigError
+from byrote.stats.limits import drawn_share
 
 
 @given(st.integers(2, 40), st.data())

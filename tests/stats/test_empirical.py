@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rote.errors import ConfigError
-from rote.stats.empirical import binomial_p_values, calibration_table, check_sampling
+from byrote.errors import ConfigError
+from byrote.stats.sampling_check import binomial_p_values, calibration_table, check_sampling
 
 cases = st.integers(1, 80).flatmap(
     lambda trials: st.tuples(st.floats(1e-6, 1 - 1e-6), st.integers(0, trials), st.just(trials))

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rote.errors import ConfigError
-from rote.stats.intervals import RateMethod, exact_interval, rate, wilson_interval
+from byrote.errors import ConfigError
+from byrote.stats.intervals import RateMethod, exact_interval, rate, wilson_interval
 
 counts = st.integers(1, 300).flatmap(lambda trials: st.tuples(st.integers(0, trials), st.just(trials)))
 levels = st.floats(0.5, 0.999)

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rote.errors import ConfigError
-from rote.stats.lognormal import predicted_log_mean
+from byrote.errors import ConfigError
+from byrote.stats.prior_mean import predicted_log_mean
 
 
 @pytest.mark.parametrize(("size", "sigma"), [(4, 0.5), (18, 0.5), (18, 3.0), (18, 7.0), (60, 3.0)])

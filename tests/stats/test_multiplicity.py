@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rote.errors import ConfigError
-from rote.stats.multiplicity import holm
+from byrote.errors import ConfigError
+from byrote.stats.compare import holm
 
 p_lists = st.lists(st.floats(0, 1), min_size=1, max_size=25)
 significances = st.floats(0.001, 0.5)

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rote.errors import ConfigError
-from rote.stats.planning import (
+from byrote.errors import ConfigError
+from byrote.stats.planning import (
     beam_search_evals,
     geometric_mean_floor,
     greedy_evals,

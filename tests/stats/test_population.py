@@ -8,20 +8,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rote.errors import RunError
-from rote.stats.population import (
+from byrote.errors import RunError
+from byrote.stats.population import (
     Category,
     Promotion,
     categories,
+    character_maxima,
+    covered_share,
     extractable_by_all,
     mass_gain,
     population_of,
     promotion,
     rows_by_copies,
     shell_shares,
+    stretch_maxima,
     tail_curve,
 )
-from rote.stats.text_heat import character_maxima, covered_share, stretch_maxima
 
 MASSES = st.floats(0, 1, allow_subnormal=False)
 

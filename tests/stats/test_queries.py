@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rote.errors import ConfigError
-from rote.stats.queries import probability_within, queries_needed, queries_needed_from_log
+from byrote.errors import ConfigError
+from byrote.stats.curves import probability_within, queries_needed, queries_needed_from_log
 
 EXTREME = [1e-300, 1e-100, 1e-17, 1e-6, 0.3, 0.5, 0.9, 1 - 1e-6, 1 - 1e-12]
 masses = st.floats(1e-300, 1 - 1e-12)

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from rote.stats.recovery import recovery
+from byrote.stats.population import recovery
 
 
 def test_lost_targets_count_against_the_search_and_rounding_does_not() -> None:

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rote.stats.roc import found_at, placements, roc_curve, rounded_up, separation, threshold_from_controls
-from rote.stats.units import Places, document_units
+from byrote.stats.clusters import Places, document_units
+from byrote.stats.roc import found_at, placements, roc_curve, rounded_up, separation, threshold_from_controls
 
 SCORES = st.lists(st.integers(-4, 4).map(float), min_size=1, max_size=12).map(np.array)
 

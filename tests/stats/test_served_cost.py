@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rote.stats.served_cost import BLOCKS, first_forward, full_search, greedy_decoding, requests_of
+from byrote.stats.planning import BLOCKS, first_forward, full_search, greedy_decoding, requests_of
 
 sizes = st.integers(1, 60)
 

@@ -6,9 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from rote.stats.brackets import Evidence
-from rote.stats.total_mass import mean_at_most, total_mass
-from rote.stats.work_risk import Stretches, expected_characters, raised
+from byrote.stats.limits import Evidence
+from byrote.stats.risk import Stretches, expected_characters, mean_at_most, raised, total_mass
 
 SCANS = 300
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rote.errors import ConfigError
-from rote.stats.units import (
+from byrote.errors import ConfigError
+from byrote.stats.clusters import (
     MOST_STRETCHES,
     Places,
     UnitKind,

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rote.stats.work_risk import expected_characters, leak_probability, stretches
+from byrote.stats.risk import expected_characters, leak_probability, stretches
 
 WINDOWS = st.lists(st.tuples(st.integers(0, 20), st.integers(1, 12), st.floats(0, 1)), min_size=1, max_size=8).map(
     lambda rows: [np.array(column) for column in zip(*[(a, a + b, m) for a, b, m in rows], strict=True)]

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from rote.scan.columns import CONTINUATIONS_SCHEMA, NEAR, VERBATIM
-from rote.store.columns import COST_COLUMNS, WINDOW_COLUMNS, Schema
-from rote.store.session import RunSession
+from byrote.scan.measures import CONTINUATIONS_SCHEMA, NEAR, VERBATIM
+from byrote.store.columns import COST_COLUMNS, WINDOW_COLUMNS, Schema
+from byrote.store.session import RunSession
 
 SCHEMA: Schema = (
     *WINDOW_COLUMNS,

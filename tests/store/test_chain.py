@@ -10,9 +10,9 @@ from tests.longform.audits import InProcess, invented_book, make_run
 from tests.longform.test_audit_resume import run_in_process
 from tests.loopback.brains import KnowsByHeart
 
-from rote.errors import RunError
-from rote.longform.journal import Journal, read_journal
-from rote.store.hash_chain import BrokenChain, first_hash, linked_line, links, whole_lines
+from byrote.errors import RunError
+from byrote.longform.journal import Journal, read_journal
+from byrote.store.journal import BrokenChain, first_hash, linked_line, links, whole_lines
 
 BOOK = invented_book(260)
 

@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 from pyarrow import csv as pa_csv
 from run_samples import IDENTITY, MANIFEST, SCHEMA, continuations_of, open_session, result_row, scan, write_part
 
-from rote.errors import ConfigError, RunError, StorageError
-from rote.store.columns import Column, Schema
-from rote.store.export import export_run
-from rote.store.session import RunSession
+from byrote.errors import ConfigError, RunError, StorageError
+from byrote.store.columns import Column, Schema
+from byrote.store.export import export_run
+from byrote.store.session import RunSession
 
 INDICES = [3, 0, 4]
 
@@ -105,7 +105,7 @@ def test_failed_export_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.M
         with pytest.raises(StorageError, match="No space left"):
             export_run(tmp_path, format="csv", out=out)
     assert out.read_text() == "old"
-    assert not list(tmp_path.glob(".*.rote-tmp"))
+    assert not list(tmp_path.glob(".*.byrote-tmp"))
 
 
 def test_impossible_exports_are_one_sentence(tmp_path: Path) -> None:

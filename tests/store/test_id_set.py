@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rote.store import id_set
-from rote.store.columns import Column
-from rote.store.id_set import IdSet, keys_of_file
-from rote.store.parquet_tables import open_table, write_table
+from byrote.store import parts as id_set
+from byrote.store.columns import Column
+from byrote.store.parts import IdSet, keys_of_file
+from byrote.store.tables import open_table, write_table
 
 names = st.sampled_from(["", "a", "b.txt", "a@1", "a@", "é\n"])
 places = st.tuples(names, st.integers(0, 30) | st.sampled_from([10**12, 10**17]))

@@ -11,11 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from run_samples import CONTINUATIONS
 
-from rote.errors import RunError
-from rote.store.columns import Column, Schema
-from rote.store.merge import MergePlan, merge_parts
-from rote.store.parquet_tables import write_table
-from rote.store.schema import arrow_schema, table_of
+from byrote.errors import RunError
+from byrote.store.columns import Column, Schema
+from byrote.store.merge import MergePlan, merge_parts
+from byrote.store.tables import arrow_schema, table_of, write_table
 
 CONTINUATIONS_SCHEMA = arrow_schema(CONTINUATIONS)
 RESULT_COLUMNS: Schema = (Column("window_id", "text", is_required=True), Column("values", "list[float64]"))

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from run_samples import IDENTITY, MANIFEST, SCHEMA, continuations_of, open_session, scan, window_id, write_part
 
-from rote.errors import DamageError, RunError
-from rote.store.identity import RunIdentity, write_identity
-from rote.store.manifest import build_manifest, read_manifest, versions, write_manifest
-from rote.store.read import read_run
+from byrote.errors import DamageError, RunError
+from byrote.store.identity import RunIdentity, write_identity
+from byrote.store.manifest import build_manifest, read_manifest, versions, write_manifest
+from byrote.store.read import read_run
 
 
 def test_unfinished_run_is_readable_and_left_as_it_is(tmp_path: Path) -> None:
@@ -54,7 +54,7 @@ def test_lazy_frames_need_not_read_everything(tmp_path: Path) -> None:
 
 
 def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="holds no rote run"):
+    with pytest.raises(RunError, match="holds no byrote run"):
         read_run(tmp_path)
     with pytest.raises(RunError, match="is not a folder"):
         read_run(tmp_path / "absent")
@@ -73,7 +73,7 @@ def test_manifest_comes_back_with_versions_and_marked_infinities(tmp_path: Path)
         model={"id": "m", "revision": None, "hash": "cd"},
         device={"name": "cpu"},
         seed=0,
-        command_line=["rote", "scan", "--text", "b\udce9.txt"],
+        command_line=["byrote", "scan", "--text", "b\udce9.txt"],
         timings={"scan_seconds": 1.5},
         totals={"windows": 3, "rate": float("nan"), "queries": float("inf")},
         screen={"missed": 0},
@@ -81,7 +81,7 @@ def test_manifest_comes_back_with_versions_and_marked_infinities(tmp_path: Path)
     write_manifest(tmp_path / "manifest.json", manifest, RunIdentity("scan", "ab", {}), [])
     stored = read_manifest(tmp_path / "manifest.json")
     assert stored is not None
-    assert list(stored) == ["rote_run", "kind", "run_id", *manifest, "files"]
+    assert list(stored) == ["byrote_run", "kind", "run_id", *manifest, "files"]
     assert stored["totals"] == {"windows": 3, "rate": "NaN", "queries": "Infinity"}
     assert stored["config"] == {"top_k": 40, "top_p": None}
     assert stored["versions"]["torch"] == versions()["torch"]
@@ -106,7 +106,7 @@ def test_complete_run_gives_back_its_manifest(tmp_path: Path) -> None:
 
 def test_store_and_versions_work_without_importing_torch() -> None:
     code = (
-        "import sys, rote.store.session, rote.store.export; from rote.store.manifest import versions;"
+        "import sys, byrote.store.session, byrote.store.export; from byrote.store.manifest import versions;"
         "assert versions()['torch']; assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -13,13 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from run_samples import IDENTITY, MANIFEST, open_session, scan, window_id, write_part
 
-from rote.errors import RunError, StorageError
-from rote.store.answers import AnswerFile
-from rote.store.export import export_run
-from rote.store.identity import differences
-from rote.store.listing import list_runs
-from rote.store.lock import RunLock
-from rote.store.read import read_run
+from byrote.errors import RunError, StorageError
+from byrote.store.export import export_run
+from byrote.store.identity import differences
+from byrote.store.journal import AnswerFile
+from byrote.store.read import list_runs, read_run
+from byrote.store.session import RunLock
 
 
 def changed(**config: Any) -> dict[str, Any]:
@@ -77,10 +76,10 @@ def test_identity_is_the_same_after_storing_tuples_and_infinities(tmp_path: Path
 @pytest.mark.parametrize(
     ("name", "content", "sentence"),
     [
-        ("thesis.tex", "x", "holds no rote run"),
-        ("identity.json", "{}", "holds no rote run"),
+        ("thesis.tex", "x", "holds no byrote run"),
+        ("identity.json", "{}", "holds no byrote run"),
         ("identity.json", "{", r"identity\.json is damaged or was changed"),
-        ("manifest.json", "{}", "holds no rote run"),
+        ("manifest.json", "{}", "holds no byrote run"),
     ],
 )
 def test_foreign_folder_is_refused_and_left_alone(
@@ -94,12 +93,12 @@ def test_foreign_folder_is_refused_and_left_alone(
 
 
 def test_run_of_another_format_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "identity.json").write_text('{"rote_run": 99, "identity": {}}')
+    (tmp_path / "identity.json").write_text('{"byrote_run": 99, "identity": {}}')
     with pytest.raises(RunError, match="another run format"):
         open_session(tmp_path, fresh=True)
 
 
-def test_fresh_removes_what_rote_wrote_and_nothing_else(tmp_path: Path) -> None:
+def test_fresh_removes_what_byrote_wrote_and_nothing_else(tmp_path: Path) -> None:
     scan(tmp_path, [0, 1, 2])
     for name in ("report/index.html", "report/figures/a.svg", "report/notes.md", "results.csv", "notes.txt"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)

@@ -13,18 +13,16 @@ from typing import Any
 import pytest
 from run_samples import IDENTITY, MANIFEST, Killed, add, killed_at, open_session, window_id
 
-from rote.corpus.documents import Document
-from rote.errors import DamageError, RunError
-from rote.store import parts
-from rote.store import texts as store_texts
-from rote.store.columns import Column, Schema
-from rote.store.identity import read_identity
-from rote.store.parquet_tables import read_table
-from rote.store.read import read_run
-from rote.store.session import RunSession
-from rote.store.signals import STOPPING
-from rote.store.verify import verify_run
-from rote.types import Split
+from byrote.corpus.documents import Document
+from byrote.errors import DamageError, RunError
+from byrote.store import parts
+from byrote.store import tables as store_texts
+from byrote.store.columns import Column, Schema
+from byrote.store.identity import read_identity
+from byrote.store.read import read_run, verify_run
+from byrote.store.session import STOPPING, RunSession
+from byrote.store.tables import read_table
+from byrote.types import Split
 
 
 def parts_of(path: Path) -> list[list[str]]:

@@ -25,11 +25,11 @@ from run_samples import (
     write_part,
 )
 
-from rote.errors import DamageError, RunError, StorageError
-from rote.store import atomic
-from rote.store.columns import Column
-from rote.store.read import read_run
-from rote.store.session import RunSession
+from byrote.errors import DamageError, RunError, StorageError
+from byrote.store import files as atomic
+from byrote.store.columns import Column
+from byrote.store.read import read_run
+from byrote.store.session import RunSession
 
 INDICES = [3, 1, 4, 0, 5]
 
@@ -176,18 +176,18 @@ def test_leftover_temporary_files_are_removed_and_others_kept(tmp_path: Path) ->
     interrupted(tmp_path)
     dead, alive = ended_process(), os.getpid()
     leftovers = [
-        tmp_path / "parts" / f".part-000003.parquet.{alive}.rote-tmp",
-        tmp_path / f".results.parquet.{dead}.rote-tmp",
-        tmp_path / f".results.csv.{dead}.rote-tmp",
-        tmp_path / "report" / "figures" / f".a.svg.{dead}.rote-tmp",
-        tmp_path / "generations" / f".two\nlines.txt.{alive}.rote-tmp",
+        tmp_path / "parts" / f".part-000003.parquet.{alive}.byrote-tmp",
+        tmp_path / f".results.parquet.{dead}.byrote-tmp",
+        tmp_path / f".results.csv.{dead}.byrote-tmp",
+        tmp_path / "report" / "figures" / f".a.svg.{dead}.byrote-tmp",
+        tmp_path / "generations" / f".two\nlines.txt.{alive}.byrote-tmp",
     ]
     # Reports and exports are written without the lock: those of a process that lives are left alone.
     kept = [
         tmp_path / "notes.txt",
         tmp_path / "parts" / "mine.parquet",
-        tmp_path / f".results.csv.{alive}.rote-tmp",
-        tmp_path / "report" / f".index.html.{alive}.rote-tmp",
+        tmp_path / f".results.csv.{alive}.byrote-tmp",
+        tmp_path / "report" / f".index.html.{alive}.byrote-tmp",
     ]
     for path in leftovers + kept:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -220,7 +220,7 @@ def test_full_disk_while_writing_a_part_loses_nothing_finished(tmp_path: Path, c
         with pytest.raises(StorageError, match="No space left on device"):
             write_part(session, 2)
         assert session.finished_ids() == {window_id(0), window_id(1)}
-    assert not [name for name in os.listdir(tmp_path / "parts") if name.endswith("rote-tmp")]
+    assert not [name for name in os.listdir(tmp_path / "parts") if name.endswith("byrote-tmp")]
     assert scan(tmp_path, [0, 1, 2]) == [2]
     assert_complete_and_equal_to_an_uninterrupted_run(tmp_path, [0, 1, 2])
 

@@ -12,16 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from run_samples import IDENTITY, MANIFEST, add, open_session, scan, window_id
 
-from rote.corpus.documents import Document
-from rote.errors import DamageError, RunError
-from rote.store.answers import AnswerFile
-from rote.store.export import export_run
-from rote.store.identity import read_identity
-from rote.store.listing import list_runs
-from rote.store.manifest import read_manifest, write_manifest
-from rote.store.read import read_run
-from rote.store.verify import verify_run
-from rote.types import Split
+from byrote.corpus.documents import Document
+from byrote.errors import DamageError, RunError
+from byrote.store.export import export_run
+from byrote.store.identity import read_identity
+from byrote.store.journal import AnswerFile
+from byrote.store.manifest import read_manifest, write_manifest
+from byrote.store.read import list_runs, read_run, verify_run
+from byrote.types import Split
 
 FURTHER = ("texts.parquet", "answers.jsonl")
 COMPLETE = ("identity.json", "manifest.json", "results.parquet", "continuations.parquet", *FURTHER)
@@ -235,8 +233,10 @@ def test_an_empty_or_cut_manifest_does_not_complete_a_run(tmp_path: Path, conten
 
 
 def test_a_run_of_an_earlier_format_is_refused_in_one_sentence(tmp_path: Path) -> None:
-    (tmp_path / "identity.json").write_text('{"rote_run": 1, "identity": {}}')
-    with pytest.raises(RunError, match=r"another run format \(1, here 2; see identity\.json\); read it with that rote"):
+    (tmp_path / "identity.json").write_text('{"byrote_run": 1, "identity": {}}')
+    with pytest.raises(
+        RunError, match=r"another run format \(1, here 2; see identity\.json\); read it with that byrote"
+    ):
         read_run(tmp_path)
 
 

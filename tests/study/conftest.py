@@ -1,11 +1,11 @@
-"""The tiny models and the `rote` command, for studies."""
+"""The tiny models and the `byrote` command, for studies."""
 
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
-from rote.lab.pocket import smaller_tiny_model
+from byrote.lab.pocket import smaller_tiny_model
 from tests.scan.scans import TinyLab, make_lab
 
 

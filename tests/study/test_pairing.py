@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rote.study.pairing import Pairing, Spans, pair_by_span
+from byrote.study.compare import Pairing, Spans, pair_by_span
 
 SPAN = st.tuples(st.sampled_from(["a", "b", "c"]), st.integers(0, 60), st.integers(1, 25))
 SPANS = st.lists(SPAN, max_size=14, unique=True)

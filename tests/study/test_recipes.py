@@ -5,14 +5,14 @@ from pathlib import Path
 import pytest
 from setuptools import Distribution
 
-from rote.cli.study import Prepared, measure_study, prepare, smoke_values
-from rote.options import read_config_file
-from rote.scan.options import RunConfig
-from rote.study.options import StudyConfig
-from rote.study.published import WORDS, published_words
-from rote.study.section import study_content
-from rote.study.shipped import recipe_files
-from rote.study.study_folder import read_study
+from byrote.cli.study import Prepared, measure_study, prepare, smoke_values
+from byrote.options import read_config_file
+from byrote.scan.options import RunConfig
+from byrote.study.folder import read_study
+from byrote.study.options import StudyConfig
+from byrote.study.published import WORDS, published_words
+from byrote.study.recipes import recipe_files
+from byrote.study.report import study_content
 from tests.scan.scans import Command
 from tests.study.conftest import TwoModels
 
@@ -38,15 +38,15 @@ def test_a_wheel_holds_every_recipe(monkeypatch: pytest.MonkeyPatch) -> None:
     build = project.get_command_obj("build_py")
     build.ensure_finalized()
     build.manifest_files = {}
-    held = {Path(name).resolve() for name in build.find_data_files("rote", "src/rote")}
+    held = {Path(name).resolve() for name in build.find_data_files("byrote", "src/byrote")}
     assert {path.resolve() for path in RECIPES} <= held
 
 
-def test_recipes_are_listed_and_printed_and_an_unknown_one_is_refused(rote: Command, tmp_path: Path) -> None:
-    listed = rote("recipes").out
+def test_recipes_are_listed_and_printed_and_an_unknown_one_is_refused(byrote: Command, tmp_path: Path) -> None:
+    listed = byrote("recipes").out
     assert all(recipe.stem in listed for recipe in RECIPES)
-    assert rote("recipes", RECIPES[0].stem).out == RECIPES[0].read_text(encoding="utf-8")
-    for outcome in (rote("recipes", "nothing"), rote("study", "nothing", "--out", tmp_path / "out")):
+    assert byrote("recipes", RECIPES[0].stem).out == RECIPES[0].read_text(encoding="utf-8")
+    for outcome in (byrote("recipes", "nothing"), byrote("study", "nothing", "--out", tmp_path / "out")):
         assert outcome.code == 2
         assert "pythia-enron" in outcome.err
 
@@ -82,7 +82,7 @@ def test_the_documents_have_every_published_number_with_its_source(recipe: Path)
 def test_the_recipe_runs_as_a_smoke_test(
     recipe: Path, models: TwoModels, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("ROTE_CACHE", str(models.smaller.parent))
+    monkeypatch.setenv("BYROTE_CACHE", str(models.smaller.parent))
     out = tmp_path / "smoke"
     values, facts = smoke_values(read_config_file(recipe, StudyConfig, RunConfig), out)
     measure_study(prepare(values, place=str(recipe), document_facts=facts), out, fresh=False, tell=lambda _: None)
@@ -96,10 +96,10 @@ def test_the_recipe_runs_as_a_smoke_test(
 
 
 def test_the_command_writes_the_page_of_a_smoke_test(
-    models: TwoModels, rote: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    models: TwoModels, byrote: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("ROTE_CACHE", str(models.smaller.parent))
-    outcome = rote("study", "monte-carlo", "--smoke", "--out", tmp_path / "smoke")
+    monkeypatch.setenv("BYROTE_CACHE", str(models.smaller.parent))
+    outcome = byrote("study", "monte-carlo", "--smoke", "--out", tmp_path / "smoke")
     assert outcome.code == 0, outcome.err
     page = (tmp_path / "smoke/report/index.html").read_text()
     assert "Published numbers and these" in page

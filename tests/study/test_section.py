@@ -6,10 +6,10 @@ from typing import Any, cast
 
 import pytest
 
-from rote.report.rates import rates_by_criterion
-from rote.report.view import load_view
-from rote.study.section import cells_table
-from rote.study.study_folder import StudyView
+from byrote.report.rates import rates_by_criterion
+from byrote.report.view import load_view
+from byrote.study.folder import StudyView
+from byrote.study.report import cells_table
 from tests.report.synthetic_run import books, write_run
 
 SAMPLED = {

@@ -1,4 +1,4 @@
-"""`rote study` from its file to the page: killed and resumed, across tokenizers, and its refusals."""
+"""`byrote study` from its file to the page: killed and resumed, across tokenizers, and its refusals."""
 
 import os
 import signal
@@ -15,24 +15,24 @@ import yaml
 from polars.testing import assert_frame_equal
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from rote.cli import study_cells
-from rote.cli.study import measure_study, prepare
-from rote.lab.prose import write_passages
-from rote.lab.tokenizer import train_tokenizer
-from rote.models.base import LanguageModel
-from rote.models.opening import open_model
-from rote.options import read_config_file
-from rote.report.rates import split_rows
-from rote.scan.options import RunConfig
-from rote.stats.population import Population
-from rote.store.manifest import read_manifest
-from rote.store.read import read_run
-from rote.study.comparisons import paired_cells
-from rote.study.figures import study_drawings
-from rote.study.options import StudyConfig
-from rote.study.section import study_content
-from rote.study.study_folder import MeasuredCell, read_study
-from rote.types import Split
+from byrote.cli import study as study_cells
+from byrote.cli.study import measure_study, prepare
+from byrote.lab.prose import write_passages
+from byrote.lab.train import train_tokenizer
+from byrote.models.base import LanguageModel
+from byrote.models.load import open_model
+from byrote.options import read_config_file
+from byrote.report.rates import split_rows
+from byrote.scan.options import RunConfig
+from byrote.stats.population import Population
+from byrote.store.manifest import read_manifest
+from byrote.store.read import read_run
+from byrote.study.compare import paired_cells
+from byrote.study.figures import study_drawings
+from byrote.study.folder import MeasuredCell, read_study
+from byrote.study.options import StudyConfig
+from byrote.study.report import study_content
+from byrote.types import Split
 from tests.scan.scans import SMALL, Command
 from tests.study.conftest import TwoModels
 
@@ -54,7 +54,7 @@ def write_study(path: Path, models: TwoModels, **changes: Any) -> Path:
 
 def kill_when(file: Path, out: Path, *, ready: str) -> None:
     """Run the study as a process of its own and kill it as soon as a file like `ready` is there."""
-    command = [sys.executable, "-m", "rote", "study", str(file), "--out", str(out)]
+    command = [sys.executable, "-m", "byrote", "study", str(file), "--out", str(out)]
     process = subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1"}, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not any(out.glob(ready)) and process.poll() is None and time.monotonic() < deadline:
@@ -64,7 +64,7 @@ def kill_when(file: Path, out: Path, *, ready: str) -> None:
 
 
 def test_a_killed_grid_resumes_without_repeating_finished_cells_and_gives_one_page(
-    models: TwoModels, rote: Command, tmp_path: Path
+    models: TwoModels, byrote: Command, tmp_path: Path
 ) -> None:
     file = write_study(
         tmp_path / "study.yaml", models, prefix_tokens=[10, 12], beam_width=[1, 4], sweep=["k=1"],
@@ -76,15 +76,15 @@ def test_a_killed_grid_resumes_without_repeating_finished_cells_and_gives_one_pa
     (first,) = out.glob("cells/01-*")
     finished = read_manifest(first / "manifest.json")
     assert finished is not None
-    assert "7 cells not measured yet" in " ".join(rote("show", out).out.split())
+    assert "7 cells not measured yet" in " ".join(byrote("show", out).out.split())
 
-    resumed = rote("study", file, "--out", out)
+    resumed = byrote("study", file, "--out", out)
     assert resumed.code == 0, resumed.err
     assert "cell 1 of 8" not in resumed.err
     assert "cell 2 of 8" in resumed.err
     assert read_manifest(first / "manifest.json") == finished
     assert len(list(out.glob("cells/*/manifest.json"))) == 8
-    checked = rote("verify-run", out)
+    checked = byrote("verify-run", out)
     assert checked.code == 0
     assert checked.out.count("results.parquet") == 1 + 8 + 2, "the study's own, every cell's, every sampled model's"
 
@@ -100,14 +100,14 @@ def test_a_killed_grid_resumes_without_repeating_finished_cells_and_gives_one_pa
 
     table = next(out.glob("cells/05-*/results.parquet"))
     before = (out / "manifest.json").read_bytes()
-    assert "nothing was measured" in rote("study", file, "--out", out).err
+    assert "nothing was measured" in byrote("study", file, "--out", out).err
     assert (out / "manifest.json").read_bytes() == before
     table.write_bytes(table.read_bytes()[:-1])
-    assert rote("verify-run", out).code == 2
+    assert byrote("verify-run", out).code == 2
 
 
 def test_a_model_is_loaded_once_for_all_its_cells_which_say_what_a_scan_alone_says(
-    models: TwoModels, rote: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    models: TwoModels, byrote: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loaded = []
 
@@ -120,14 +120,14 @@ def test_a_model_is_loaded_once_for_all_its_cells_which_say_what_a_scan_alone_sa
         tmp_path / "study.yaml", models, beam_width=[1, 4], sample=6, montecarlo_windows=1, montecarlo_samples=20
     )
     out = tmp_path / "study"
-    assert rote("study", file, "--out", out).code == 0
+    assert byrote("study", file, "--out", out).code == 0
     assert loaded == [str(models.smaller), str(models.lab.model.path)]
-    assert "nothing was measured" in rote("study", file, "--out", out).err
+    assert "nothing was measured" in byrote("study", file, "--out", out).err
     assert len(loaded) == 2, "a finished study needs no model"
     alone = SMALL | {"beam-width": 4, "sample": 6}
     options = [str(part) for name, value in alone.items() for part in (f"--{name}", value)]
     places = ["--model", models.lab.model.path, "--text", models.lab.files.targets, "--out", tmp_path / "alone"]
-    assert rote("scan", *places, *options).code == 0
+    assert byrote("scan", *places, *options).code == 0
     (last,) = out.glob("cells/04-*")
     assert_frame_equal(read_run(last).results, read_run(tmp_path / "alone").results)
 
@@ -137,14 +137,14 @@ def targets_of(one: MeasuredCell) -> Population:
 
 
 def test_cells_of_every_prefix_and_target_length_have_the_same_windows(
-    models: TwoModels, rote: Command, tmp_path: Path
+    models: TwoModels, byrote: Command, tmp_path: Path
 ) -> None:
     file = write_study(
         tmp_path / "study.yaml", models, model=str(models.smaller), measures=["verbatim"], prefix_tokens=[5, 11],
         suffix_tokens=[12, 4], stride_chars=50, sample=20,
     )  # fmt: skip
     out = tmp_path / "study"
-    assert rote("study", file, "--out", out).code == 0
+    assert byrote("study", file, "--out", out).code == 0
     study = read_study(out)
     pairs = paired_cells(study)
     assert [pair.axis.name for pair in pairs] == ["prefix_tokens"] * 2 + ["suffix_tokens"] * 2
@@ -183,7 +183,7 @@ def another_tokenizer(folder: Path) -> Path:
 
 
 def test_windows_of_two_tokenizers_are_paired_by_span_and_the_rest_is_stated(
-    models: TwoModels, rote: Command, tmp_path: Path
+    models: TwoModels, byrote: Command, tmp_path: Path
 ) -> None:
     stranger = another_tokenizer(tmp_path / "stranger")
     file = write_study(
@@ -191,7 +191,7 @@ def test_windows_of_two_tokenizers_are_paired_by_span_and_the_rest_is_stated(
         suffix_tokens=14, stride_chars=9, sample=None, overlap=0.4,
     )  # fmt: skip
     out = tmp_path / "study"
-    assert rote("study", file, "--out", out).code == 0
+    assert byrote("study", file, "--out", out).code == 0
     study = read_study(out)
     (pair,) = paired_cells(study)
     assert len(pair.pairing.first) > 20
@@ -210,7 +210,7 @@ def test_windows_of_two_tokenizers_are_paired_by_span_and_the_rest_is_stated(
 
 
 def test_published_numbers_stand_beside_the_same_measure_of_their_cells(
-    models: TwoModels, rote: Command, tmp_path: Path
+    models: TwoModels, byrote: Command, tmp_path: Path
 ) -> None:
     smaller = str(models.smaller)
     published = [
@@ -220,14 +220,14 @@ def test_published_numbers_stand_beside_the_same_measure_of_their_cells(
     ]
     file = write_study(tmp_path / "study.yaml", models, published=published, about="What was printed?")
     out = tmp_path / "study"
-    assert rote("study", file, "--out", out).code == 0
+    assert byrote("study", file, "--out", out).code == 0
     rows = pl.read_csv(out / "report/tables/published.csv")
     assert rows["published"].to_list() == ["1.92 %", "23", "50.00 %"]
     results = read_run(next(out.glob("cells/01-*"))).results
     verbatim = (results["p_verbatim"] >= 0.001).mean()
     near = (results["mass_lower"].list.last() >= 0.001).sum()
     assert rows["here"].to_list() == [f"{100 * verbatim:.2f} %", str(near), ""]  # type: ignore[operator]
-    assert "What was printed?" in rote("show", out).out
+    assert "What was printed?" in byrote("show", out).out
 
 
 @pytest.mark.parametrize(
@@ -243,19 +243,19 @@ def test_published_numbers_stand_beside_the_same_measure_of_their_cells(
     ],
 )
 def test_what_is_wrong_with_a_file_is_one_sentence_and_nothing_is_measured(
-    models: TwoModels, rote: Command, tmp_path: Path, changes: dict[str, Any], words: str
+    models: TwoModels, byrote: Command, tmp_path: Path, changes: dict[str, Any], words: str
 ) -> None:
     file = write_study(tmp_path / "study.yaml", models, **changes)
-    outcome = rote("study", file, "--out", tmp_path / "study")
+    outcome = byrote("study", file, "--out", tmp_path / "study")
     assert outcome.code == 2
     assert words in " ".join(outcome.err.split())
     assert not (tmp_path / "study").exists()
 
 
 def test_a_text_that_was_edited_between_cells_is_refused(models: TwoModels, tmp_path: Path) -> None:
-    from rote.errors import RunError
-    from rote.study.grid import make_axes, make_cells
-    from rote.study.run import require_same_sources
+    from byrote.errors import RunError
+    from byrote.study.grid import make_axes, make_cells
+    from byrote.study.run import require_same_sources
 
     cells = make_cells(make_axes({"beam_width": ["1", "2"]}))
     model = {"name": "m", "weights_hash": "w"}

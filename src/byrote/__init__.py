@@ -1,0 +1,86 @@
+"""How much of a text a language model can reproduce, exactly and nearly, with bounds you can defend."""
+
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AuditFolder",
+    "ByroteError",
+    "Policy",
+    "Results",
+    "RunConfig",
+    "SavedRun",
+    "Window",
+    "Windows",
+    "audit",
+    "errors",
+    "load_model",
+    "nv_recall",
+    "prior",
+    "read_run",
+    "read_windows",
+    "scan",
+    "scan_rows",
+    "testing",
+]
+
+if TYPE_CHECKING:
+    from byrote import errors, testing
+    from byrote.api import SavedRun, audit, prior, read_run
+    from byrote.errors import ByroteError
+    from byrote.longform.folder import AuditFolder
+    from byrote.longform.recall import nv_recall
+    from byrote.policy import Policy
+    from byrote.scan.api import load_model, read_windows, scan, scan_rows
+    from byrote.scan.options import RunConfig
+    from byrote.scan.results import Results, Windows
+    from byrote.types import Window
+
+_HOMES = {
+    "AuditFolder": "byrote.longform.folder",
+    "Policy": "byrote.policy",
+    "Results": "byrote.scan.results",
+    "ByroteError": "byrote.errors",
+    "RunConfig": "byrote.scan.options",
+    "SavedRun": "byrote.api",
+    "Window": "byrote.types",
+    "Windows": "byrote.scan.results",
+    "audit": "byrote.api",
+    "load_model": "byrote.scan.api",
+    "nv_recall": "byrote.longform.recall",
+    "prior": "byrote.api",
+    "read_run": "byrote.api",
+    "read_windows": "byrote.scan.api",
+    "scan": "byrote.scan.api",
+    "scan_rows": "byrote.scan.api",
+}
+"""Where the public names live. The public modules are those of `__all__` that are not here."""
+
+
+def __getattr__(name: str) -> Any:
+    """Import on first use, so that `import byrote` does not wait for torch."""
+    from importlib import import_module
+
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    if name in __all__:
+        return import_module(f"byrote.{name}")
+    raise AttributeError(f"module 'byrote' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__", "__doc__"])
+
+
+class _Package(ModuleType):
+    """`byrote.scan` and `byrote.prior` are functions, also after the rooms of these names were imported."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not (name in _HOMES and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

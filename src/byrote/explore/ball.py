@@ -1,0 +1,129 @@
+"""The ball around a window's target, and the judge of many windows' nodes at once.
+
+    ball    exactly T tokens, within `budget` edits of the target
+    judge   after one more token, how near can a continuation still end?
+
+Viability is always exact, whatever rule the search used; the baseline's ball is Levenshtein's.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from byrote.distance import make_viability
+from byrote.models.memory import Handover, to_device, together_to_device
+from byrote.policy import Kept
+from byrote.types import DistanceName
+
+ENDED = 20_000
+"""Stands for a least distance that cannot be: the child has probability 0, or ends too soon."""
+
+
+class Ball:
+    """The continuations of one window that count."""
+
+    def __init__(
+        self,
+        suffix_ids: tuple[int, ...],
+        *,
+        distance: DistanceName,
+        budget: int,
+        eos_ids: frozenset[int] = frozenset(),
+    ) -> None:
+        self.suffix_ids = suffix_ids
+        self.budget = budget
+        self.eos_ids = eos_ids
+        self.distance: DistanceName = "levenshtein" if distance == "none" else distance
+        self.viability = make_viability(self.distance, budget=budget, rule="exact")
+
+    @property
+    def length(self) -> int:
+        return len(self.suffix_ids)
+
+    def root_state(self) -> NDArray[np.int16]:
+        state: NDArray[np.int16] = self.viability.initial(torch.device("cpu")).numpy()
+        return state
+
+    def advance(
+        self, states: NDArray[np.int16], tokens: NDArray[np.int64], depths: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int16], NDArray[np.int16]]:
+        """States and least final distances after one token more, which is number `depths` of its path. [nodes]"""
+        padded = self.viability.pad([self.suffix_ids], self.length, torch.device("cpu"))
+        advanced = self.viability.advance(
+            torch.from_numpy(states)[:, None],
+            torch.from_numpy(tokens)[:, None, None],
+            padded=padded.expand(len(states), -1),
+            step=torch.from_numpy(depths),
+            length=torch.full((len(states),), self.length),
+        )
+        return advanced.state[:, 0, 0].short().numpy(), advanced.least[:, 0, 0].short().numpy()
+
+    def has_one_completion(self, states: NDArray[np.int16]) -> NDArray[np.bool_]:
+        """Whether the target's tail is the only completion in the ball: no edit is left, and all were spent on the
+        diagonal. States are those of viable nodes of fewer than T tokens."""
+        middle = states.shape[1] // 2
+        needed = states + np.abs(np.arange(states.shape[1]) - middle)  # cell (t, j): D[t, j] + |j − t|
+        off_diagonal = np.delete(needed, middle, axis=1)
+        is_only: NDArray[np.bool_] = (needed[:, middle] == self.budget) & (off_diagonal > self.budget).all(1)
+        return is_only
+
+
+class Standing(NamedTuple):
+    """Nodes to be judged: a state, the token that leads from it to the node, and the node's depth and slot.
+
+    Where `is_own` the state is the node's already.
+    """
+
+    states: NDArray[np.int16]  # [nodes, width]
+    tokens: NDArray[np.int64]  # [nodes]
+    depths: NDArray[np.int64]  # [nodes]
+    slots: NDArray[np.int64]  # [nodes]
+    is_own: NDArray[np.bool_]  # [nodes]
+
+
+class Judged(NamedTuple):
+    """The nodes' own states, and their children."""
+
+    states: NDArray[np.int16]  # [nodes, width]
+    token_ids: NDArray[np.int64]  # [nodes, kept]
+    log_probs: NDArray[np.float64]  # [nodes, kept]
+    least: NDArray[np.int16]  # [nodes, kept]
+
+    def rows(self, first: int, end: int) -> "Judged":
+        states, token_ids, log_probs, least = self
+        return Judged(states[first:end], token_ids[first:end], log_probs[first:end], least[first:end])
+
+
+class Judge:
+    """The targets of all slots, on the model's device. All windows have one distance, budget and set of EOS tokens."""
+
+    def __init__(self, ball: Ball, *, slots: int, longest: int, device: torch.device) -> None:
+        self._kind = (ball.distance, ball.budget, ball.eos_ids)
+        self._viability, self._device, self._longest = ball.viability, device, longest
+        self._targets = to_device(self._viability.pad([()] * slots, longest, torch.device("cpu")), device)
+        self._lengths = torch.zeros(slots, dtype=torch.int64, device=device)
+        self._eos = torch.tensor(sorted(ball.eos_ids), dtype=torch.int64, device=device)
+
+    def admit(self, slot: int, ball: Ball) -> None:
+        assert (ball.distance, ball.budget, ball.eos_ids) == self._kind, "windows in flight have one kind of ball"
+        padded = self._viability.pad([ball.suffix_ids], self._longest, torch.device("cpu"))
+        self._targets[slot] = to_device(padded[0], self._device)
+        self._lengths[slot] = ball.length
+
+    def judge(self, nodes: Standing, kept: Kept) -> Handover:
+        """The fields of `Judged`, on their way to the host together."""
+        states, tokens, depths, slots, is_own = together_to_device(nodes, self._device)
+        target = {"padded": self._targets[slots], "length": self._lengths[slots]}
+        # The root has no token that leads to it; its step is taken as 1 and thrown away.
+        moved = self._viability.advance(states[:, None], tokens[:, None, None], step=depths.clamp(min=1), **target)
+        own = torch.where(is_own[:, None], states, moved.state[:, 0, 0].short())
+        after = self._viability.advance(own[:, None], kept.token_ids[:, None], step=depths + 1, **target)
+        least = torch.where(self._is_possible(kept, depths + 1 == target["length"]), after.least[:, 0].short(), ENDED)
+        return Handover((own, kept.token_ids, kept.log_probs, least.short()))
+
+    def _is_possible(self, kept: Kept, is_last: Tensor) -> Tensor:
+        has_mass = kept.log_probs > -torch.inf
+        return has_mass & (is_last[:, None] | ~torch.isin(kept.token_ids, self._eos)) if len(self._eos) else has_mass

@@ -1,0 +1,236 @@
+"""A small byte-level BPE tokenizer, trained on the lab's own text: the same text gives the same tokenizer.
+
+Byte level, so every text survives the round trip. Digits stand alone, so that numbers of equal length have equally
+many tokens. One special token `<|endoftext|>` (id 0) is beginning, end and padding; it is not added by default.
+"""
+
+import json
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers.utils import logging as transformers_logging
+
+from byrote.errors import ConfigError, StorageError
+
+END_OF_TEXT = "<|endoftext|>"
+SMALLEST_VOCABULARY = 257
+"""256 bytes and the special token."""
+
+
+def train_tokenizer(texts: Iterable[str], *, vocabulary_size: int) -> PreTrainedTokenizerFast:
+    """A fast tokenizer with character offsets and at most `vocabulary_size` tokens (fewer when the text is poor)."""
+    if vocabulary_size < SMALLEST_VOCABULARY:
+        raise ConfigError(
+            f"vocabulary size {vocabulary_size} has no room for the 256 bytes and {END_OF_TEXT}; "
+            f"give at least {SMALLEST_VOCABULARY}."
+        )
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary_size,
+        special_tokens=[END_OF_TEXT],
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        bos_token=END_OF_TEXT,
+        eos_token=END_OF_TEXT,
+        pad_token=END_OF_TEXT,
+        clean_up_tokenization_spaces=False,
+    )
+
+
+def encode_all(tokenizer: PreTrainedTokenizerFast, texts: Sequence[str]) -> list[list[int]]:
+    """Token ids of every text, no special token added."""
+    if not texts:
+        return []
+    encoded: list[list[int]] = tokenizer(list(texts), add_special_tokens=False)["input_ids"]
+    return encoded
+
+
+IGNORED_LABEL = -100
+"""Marks positions without a target; the value is PyTorch's own default for cross-entropy."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingPlan:
+    """Everything but the text that decides the weights."""
+
+    layers: int
+    width: int
+    heads: int
+    feed_forward_width: int
+    context: int
+    rows_per_step: int
+    learning_rate: float
+    """The peak, reached after the warm-up; then half a cosine down to `final_share` of it."""
+    warmup_share: float = 0.1
+    final_share: float = 0.1
+    weight_decay: float = 0.0
+    gradient_norm_limit: float = 1.0
+    step_limit: int | None = None
+    """None: as many steps as the documents give, each read once."""
+    threads: int = 2
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("layers", "width", "heads", "feed_forward_width", "context", "rows_per_step", "threads"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"training plan: {name} is {getattr(self, name)}; give at least 1.")
+        if self.width % (2 * self.heads):
+            # Rotary positions turn pairs of numbers, so every head needs an even width.
+            raise ConfigError(f"training plan: width {self.width} is not a multiple of 2 × heads ({2 * self.heads}).")
+
+
+class TrainingProgress(NamedTuple):
+    """State after one step; `loss` is the mean negative log-likelihood per token of that step, in nats."""
+
+    step: int
+    steps: int
+    loss: float
+
+
+class PackedRows(NamedTuple):
+    """`input_ids` and `labels`, both [rows, context]: the label of a position is the token that follows it."""
+
+    input_ids: torch.Tensor
+    labels: torch.Tensor
+
+
+def train(
+    plan: TrainingPlan,
+    documents: Sequence[Sequence[int]],
+    tokenizer: PreTrainedTokenizerFast,
+    *,
+    folder: Path,
+    progress: Callable[[TrainingProgress], None] | None = None,
+) -> Path:
+    """Train from scratch and save a Hugging Face folder (float32 safetensors and tokenizer) with `training.json`."""
+    end_of_text = int(tokenizer.eos_token_id)
+    rows = pack(documents, end_of_text=end_of_text, context=plan.context)
+    with _repeatable(plan):
+        model = build_model(plan, vocabulary_size=len(tokenizer), end_of_text=end_of_text)
+        losses = _fit(model, plan, rows, progress=progress)
+    try:
+        with _no_progress_bar():
+            model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        summary = {"plan": asdict(plan), "steps": len(losses), "losses": losses}
+        (folder / "training.json").write_text(json.dumps(summary, indent=1), encoding="utf-8")
+    except OSError as error:
+        raise StorageError(
+            f"{folder} cannot be written ({error}); free some space or choose another folder."
+        ) from error
+    return folder
+
+
+def build_model(plan: TrainingPlan, *, vocabulary_size: int, end_of_text: int) -> LlamaForCausalLM:
+    """An untrained model of the plan's shape, its weights drawn from the global torch generator."""
+    return LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=vocabulary_size,
+            hidden_size=plan.width,
+            intermediate_size=plan.feed_forward_width,
+            num_hidden_layers=plan.layers,
+            num_attention_heads=plan.heads,
+            max_position_embeddings=plan.context,
+            tie_word_embeddings=True,
+            bos_token_id=end_of_text,
+            eos_token_id=end_of_text,
+            pad_token_id=end_of_text,
+        )
+    )
+
+
+def pack(documents: Sequence[Sequence[int]], *, end_of_text: int, context: int) -> PackedRows:
+    """All documents end to end, each after an end-of-text token and a last one at the end, cut into rows.
+
+    Every token of every document is the label of exactly one position; the tail of the last row is padding.
+    """
+    if not documents:
+        raise ConfigError("there are no documents to train on; plan at least one copy or some background text.")
+    stream = [token for document in documents for token in (end_of_text, *document)]
+    labels = [*stream[1:], end_of_text]
+    padding = -len(stream) % context
+    stream += [end_of_text] * padding
+    labels += [IGNORED_LABEL] * padding
+    return PackedRows(torch.tensor(stream).view(-1, context), torch.tensor(labels).view(-1, context))
+
+
+def learning_rate_share(step: int, *, steps: int, plan: TrainingPlan) -> float:
+    """The fraction of the peak learning rate at `step` (counted from 0): linear rise, then half a cosine."""
+    warmup_steps = max(1, round(plan.warmup_share * steps))
+    if step < warmup_steps:
+        return (step + 1) / warmup_steps
+    phase = (step - warmup_steps) / max(1, steps - warmup_steps)
+    return plan.final_share + (1 - plan.final_share) * (1 + math.cos(math.pi * phase)) / 2
+
+
+def _fit(
+    model: LlamaForCausalLM,
+    plan: TrainingPlan,
+    rows: PackedRows,
+    *,
+    progress: Callable[[TrainingProgress], None] | None,
+) -> list[float]:
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=plan.learning_rate, betas=(0.9, 0.95), weight_decay=plan.weight_decay
+    )
+    starts = range(0, len(rows.input_ids), plan.rows_per_step)[: plan.step_limit]
+    losses: list[float] = []
+    model.train()
+    for step, start in enumerate(starts):
+        input_ids = rows.input_ids[start : start + plan.rows_per_step]
+        labels = rows.labels[start : start + plan.rows_per_step]
+        for group in optimizer.param_groups:
+            group["lr"] = plan.learning_rate * learning_rate_share(step, steps=len(starts), plan=plan)
+        logits = model(input_ids=input_ids, use_cache=False).logits  # [rows, context, vocabulary]
+        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=IGNORED_LABEL)
+        loss.backward()  # type: ignore[no-untyped-call]
+        torch.nn.utils.clip_grad_norm_(model.parameters(), plan.gradient_norm_limit)
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+        if progress is not None:
+            progress(TrainingProgress(step=step + 1, steps=len(starts), loss=losses[-1]))
+    model.eval()
+    return losses
+
+
+@contextmanager
+def _repeatable(plan: TrainingPlan) -> Iterator[None]:
+    """Seed, thread count and deterministic kernels as the plan says; the caller's settings come back afterwards."""
+    threads, was_deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(plan.seed)
+        torch.set_num_threads(plan.threads)
+        torch.use_deterministic_algorithms(True)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(threads)
+            torch.use_deterministic_algorithms(was_deterministic)
+
+
+@contextmanager
+def _no_progress_bar() -> Iterator[None]:
+    """Saving a small model is instant; a bar on standard error would only break the caller's own display."""
+    was_enabled = transformers_logging.is_progress_bar_enabled()
+    transformers_logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            transformers_logging.enable_progress_bar()

@@ -1,0 +1,93 @@
+"""What an answer is: text to go on with, a refusal, the end of the book, or nothing."""
+
+import re
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import NamedTuple
+
+from byrote.models.responder import Answer
+
+_CANNOT = (
+    r"(?:(?:(?:ca|wo|could)n['’ʼ]?t|cannot|can not|will not)(?: be able to)?|"
+    r"(?:currently |unfortunately )?(?:unable|not able|not allowed|not permitted) to)"
+)
+# Who declines is the answer's author: "I", "we", or nobody at the beginning of a clause ("Sorry, can't share that").
+_AUTHOR = (
+    r"(?:\b(?:i|we)(?:['’ʼ](?:m|re)| am| are)? |"
+    r"(?:\A|[.!?:;,—–\n])[\s\"“*_]*(?:(?:and|but|so|unfortunately|i['’ʼ]m afraid|sorry)[, ]+)?)"
+)
+_WORK = (
+    r"(?:texts?|books?|novels?|stor(?:y|ies)|chapters?|passages?|excerpts?|pages?|paragraphs?|contents?|materials?|"
+    r"works?|lyrics|quotes?|quotations?|verbatim|word[ -]for[ -]word|requests?|continuations?)"
+)
+_SOME_OF_IT = (
+    r"(?: (?:you |with you )?(?:it|that|this|these|those|more|further|longer|extended|large|"
+    rf"the (?:rest|full|whole|entire|next|exact|original|actual|complete))\b|[^.!?\n]{{0,80}}?\b{_WORK}\b)"
+)
+# Deeds that only somebody declines who was asked for a text, and deeds that count when a text is named with them.
+_DEED = (
+    r"(?: (?:[a-z]+ly|just|also))? (?:(?:provide|reproduce|continue|supply|output|generate|recite|transcribe|comply|"
+    r"assist|fulfil+|accommodate|help (?:with|you)|do (?:that|this|so)|(?:share|quote)(?=[.!?]|\Z))\b|"
+    rf"(?:share|give|quote|write|offer|complete|produce|copy|repeat|display|print|post|show|discuss|help)\b{_SOME_OF_IT})"
+)
+
+# Kinds: regret, inability, permission, refusal, rules, rights, and an assistant speaking of itself. Novels are full of
+# "I cannot" and "unable to" alone, so those count only with the deed that is declined.
+REFUSAL_PATTERNS = (
+    rf"\bsorry\b[,;.— ]+(?:but )?(?:i |we )?(?:['’ʼ]?m |am |are )?{_CANNOT}\b",
+    rf"{_AUTHOR}{_CANNOT}{_DEED}",
+    rf"\bnot (?:allowed|permitted) to{_DEED}",
+    rf"\b(?:i|we)(?: must| have to| need to|['’ʼ]ll have to)? decline\b[^.!?\n]{{0,80}}\b{_WORK}\b",
+    r"\b(?:against|violates?|under) my (?:guidelines|polic(?:y|ies)|rules|programming)\b",
+    # Not the notice on a title page: "Copyright © 1925 by …".
+    r"\bcopyright(?:ed|s)?\b(?!,?\s*(?:©|\(c\)|\d{4}|by\b|in the\b|renewed|page|notice|edition|secured|office))",
+    r"\bas an ai\b|\bas a (?:large )?language model\b",
+)
+STOP_PHRASES = (
+    "THE END",
+    "[End of Book]",
+    "we have reached the conclusion of",
+    "About the Author",
+    "Afterword",
+    "Bibliography",
+)
+OPENING_CHARACTERS = 300
+"""A refusal stands in the first part of an answer; further on, the same words are the book's."""
+
+
+class Kind(StrEnum):
+    TEXT = "text"
+    REFUSAL = "refusal"
+    DECLARED_REFUSAL = "declared_refusal"
+    """The endpoint's own word, or that of a filter: never asked again."""
+    END = "end"
+    """The answer holds a stop phrase; what stands before it still belongs to the generation."""
+    EMPTY = "empty"
+
+
+class Judged(NamedTuple):
+    kind: Kind
+    text: str
+    """What may enter the generation: empty for refusals and empty answers, cut at a stop phrase."""
+    token_ids: tuple[int, ...] | None = None
+    """The text by its tokens, where the model runs here and the text was not cut."""
+
+
+def judge(answer: Answer, *, refusal_patterns: Sequence[str], stop_phrases: Sequence[str]) -> Judged:
+    if answer.is_declared_refusal:
+        return Judged(Kind.DECLARED_REFUSAL, "")
+    if not answer.text.strip():
+        return Judged(Kind.EMPTY, "")
+    opening = answer.text.lstrip()[:OPENING_CHARACTERS]
+    if any(re.search(pattern, opening, re.IGNORECASE) for pattern in refusal_patterns):
+        return Judged(Kind.REFUSAL, "")
+    places = [place for phrase in stop_phrases if (place := answer.text.find(phrase)) >= 0]
+    if places:
+        return Judged(Kind.END, answer.text[: min(places)])
+    return Judged(Kind.TEXT, answer.text, answer.token_ids)
+
+
+def first_usable(judged: Sequence[Judged]) -> Judged:
+    """The first that is neither empty nor a refusal; failing that a declared refusal, a refusal, an empty one."""
+    ranks = {Kind.DECLARED_REFUSAL: 1, Kind.REFUSAL: 2, Kind.EMPTY: 3}
+    return min(judged, key=lambda verdict: ranks.get(verdict.kind, 0))

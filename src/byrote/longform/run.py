@@ -1,0 +1,287 @@
+"""One audit as a run folder: resumable at any point, every number traceable.
+
+RUN/identity.json      what the audit was started with; another audit in the same folder is refused
+RUN/journal.jsonl      every request and answer, as it happened
+RUN/book.txt           the text that was asked for; control-000.txt … the controls
+RUN/generations/       the text each section gave
+RUN/findings.json      phase 1, stop reason and nv-recall of every trial, section and control
+RUN/manifest.json      written last: configuration, hashes, versions, costs, authorisation
+RUN/report/            the exhibit, written afterwards (`section`): a page, and one file with everything and its hashes
+"""
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from byrote.corpus.documents import Document, read_documents
+from byrote.errors import TextError
+from byrote.longform.budget import Budget, Ceilings, Prices
+from byrote.longform.findings import ControlFinding, TrialFinding, audit_book, audit_controls, control_options, spread
+from byrote.longform.folder import BOOK, FINDINGS, JOURNAL, closest_name, control_name, generation_name
+from byrote.longform.journal import Journal, JournalledAsk
+from byrote.longform.loop import cut_sections
+from byrote.longform.options import AuditOptions, Style
+from byrote.models.responder import Responder, RetryPolicy
+from byrote.options import Common, Settled, like, option, required
+from byrote.store.files import atomic_file, make_folder, write_json
+from byrote.store.manifest import build_manifest
+from byrote.store.session import RunSession
+from byrote.types import Split
+
+PAID_ANSWERS = "Choose another folder with --out; paid answers are never overwritten."
+# Answers stay valid under these; raising them makes a finished audit go on from where it ended.
+_MAY_CHANGE = (
+    "max_turns",
+    "max_empty",
+    "empty_wait_seconds",
+    "refusal_retries",
+    "refusal_wait_seconds",
+    "best_of_n",
+    "authorisation",
+    "passes",
+    "repetitions",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class AuditRun:
+    """What an audit is made of, besides the responder that answers."""
+
+    book: Document
+    model: Mapping[str, Any]
+    """Where the answers come from: endpoint and model name, or the local model. Never a key."""
+    options: AuditOptions
+    out: Path
+    controls: tuple[Document, ...] = ()
+    """Books that the model cannot have read. They may change from run to run."""
+    prices: Prices = field(default_factory=Prices)
+    ceilings: Ceilings = field(default_factory=Ceilings)
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    command_line: tuple[str, ...] = ()
+
+    def check(self) -> None:
+        """Raise for what cannot work, before a folder is made or a request sent."""
+        self.ceilings.check(self.prices)
+        cut_sections(self.book.text, self.options)
+        for control in self.controls:
+            if control.content_hash == self.book.content_hash:
+                raise TextError(f"{control.name} is the book itself; a control is a book that cannot have been read.")
+            cut_sections(control.text, control_options(self.options, tries=1))
+
+    def identity(self) -> dict[str, Any]:
+        """What must be the same for a run to be resumed; how long to go on and at what cost may change."""
+        options = json.loads(json.dumps(asdict(self.options)))
+        for name in _MAY_CHANGE:
+            del options[name]
+        return {"model": dict(self.model), "book": self.book.content_hash, "options": options}
+
+
+@dataclass(frozen=True, slots=True)
+class AuditResult:
+    trials: tuple[TrialFinding, ...]
+    controls: tuple[ControlFinding, ...]
+    requests: int
+    sent: int
+    """Attempts sent by this process; the other answers came from the journal."""
+    costs: Mapping[str, Any]
+
+    @property
+    def best(self) -> TrialFinding:
+        """The trial that recovered most; the earlier of equals."""
+        return max(self.trials, key=lambda trial: trial.matched_words)
+
+    @property
+    def is_cut_short(self) -> bool:
+        return any(trial.is_cut_short for trial in (*self.trials, *(control.asked for control in self.controls)))
+
+
+def run_audit(
+    run: AuditRun,
+    responder: Responder,
+    *,
+    sleep: Callable[[float], None] = time.sleep,
+    on_answer: Callable[[str, int], None] = lambda place, answered: None,
+) -> AuditResult:
+    """Run or resume the audit. Everything journalled is used; nothing answered is asked again."""
+    started = time.monotonic()
+    run.check()
+    budget = Budget(run.prices, run.ceilings)
+    with RunSession.open(run.out, kind="audit", identity=run.identity(), advice=PAID_ANSWERS) as session:
+        session.reopen()
+        journal = Journal.open(run.out / JOURNAL, session.run_id)
+        try:
+            ask = JournalledAsk(
+                responder, journal, budget, run_id=session.run_id, retry=run.retry, sleep=sleep, on_answer=on_answer
+            )
+            if run.options.tests_a_safeguard and run.options.authorisation:
+                journal.authorised(run.options.authorisation, best_of_n=run.options.best_of_n)
+            trials = tuple(audit_book(run.book.text, ask, run.options))
+            asked_for = () if trials[-1].is_cut_short else run.controls
+            controls = tuple(audit_controls(asked_for, ask, run.options, trials))
+            if ask.answered == 0 and ask.ceiling is not None:
+                raise ask.ceiling
+        finally:
+            journal.close()
+        result = AuditResult(trials, controls, ask.answered, ask.sent, budget.record())
+        manifest = _manifest(run, result, journal, seconds=time.monotonic() - started)
+        session.complete(manifest, files=_write_files(run, result))
+        return result
+
+
+def _write_files(run: AuditRun, result: AuditResult) -> list[Path]:
+    """What was found, and the texts it was found in; afterwards these are all files of the audit."""
+    make_folder(run.out / "generations", inside=run.out)
+    texts = {BOOK: run.book.text}
+    texts |= {control_name(number): control.text for number, control in enumerate(run.controls)}
+    for trial in result.trials:
+        for number, section in enumerate(trial.sections):
+            if section.recall is None:
+                texts[closest_name(trial.number, number)] = section.outcome.closest
+            else:
+                texts[generation_name(trial.number, number)] = section.outcome.generation
+    for name, text in texts.items():
+        with atomic_file(run.out / name) as file:
+            file.write(text.encode("utf-8", "backslashreplace"))
+    trials = [trial.record() for trial in result.trials]
+    controls = [control.record() for control in result.controls]
+    findings = {"trials": trials, "spread": spread(trials), "controls": controls}
+    write_json(run.out / FINDINGS, findings)
+    return [run.out / name for name in (JOURNAL, FINDINGS, *texts)]
+
+
+def _manifest(run: AuditRun, result: AuditResult, journal: Journal, *, seconds: float) -> dict[str, Any]:
+    return build_manifest(
+        config=asdict(run.options),
+        texts={
+            text.name: {"split": text.split, "hash": text.content_hash, "characters": text.characters}
+            for text in (run.book, *run.controls)
+        },
+        model=run.model,
+        device={},
+        seed=run.options.seed,
+        command_line=run.command_line,
+        timings={"audit_seconds": seconds},
+        totals={"requests": result.requests, "sent_by_this_process": result.sent},
+        journal={"records": journal.records, "last_hash": journal.last_hash},
+        costs=result.costs,
+        authorisation=run.options.authorisation if run.options.tests_a_safeguard else None,
+        is_cut_short=result.is_cut_short,
+        nv_recall={str(trial.number): trial.nv_recall for trial in result.trials},
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditCommand(Settled):
+    """Who is asked about which book, and what it may cost."""
+
+    model: str = required("Name at the endpoint; without --endpoint a local path or hub id.", group="text")
+    book: Path = required("The reference text. Only its prefix is ever sent.", group="text")
+    out: Path = required("Folder of the run; the same command again resumes it.", group="text")
+    control: tuple[Path, ...] = option(
+        (), "A book that the model cannot have read, asked for in the same way; may be repeated.", group="text"
+    )
+    endpoint: str | None = option(None, "OpenAI-compatible base URL, such as https://host/v1.", group="endpoint")
+    key_variable: str = like(Common, "key_variable")
+    attempts: int = like(Common, "attempts")
+    timeout_seconds: float = like(Common, "timeout_seconds")
+    stream: bool = option(False, "Read answers as a stream.", group="endpoint")
+    token_parameter: Literal["max_tokens", "max_completion_tokens"] = option(
+        "max_tokens", "Name of the token limit at the endpoint.", group="endpoint"
+    )
+    max_cost: float | None = option(None, "Ceiling in money; needs the prices.", group="budget", at_least=0)
+    max_tokens_total: int | None = like(Common, "max_tokens_total")
+    max_requests: int | None = like(Common, "max_requests")
+    price_input: float | None = option(None, "Price of a million prompt tokens.", group="budget", at_least=0)
+    price_cached_input: float | None = option(None, "The same, from the endpoint's cache.", group="budget", at_least=0)
+    price_output: float | None = option(None, "Price of a million completion tokens.", group="budget", at_least=0)
+    beams: int = option(1, "Beam width of a local model.", group="machine", at_least=1)
+    context_tokens: int | None = option(
+        None, "Tokens of a local model's context to use, prompt and answer; at best the length it was trained on.",
+        group="machine", at_least=1, default_words="what the model takes",
+    )  # fmt: skip
+    device: str = like(Common, "device", help="Device of a local model.")
+
+
+def perform_audit(
+    command: AuditCommand,
+    options: AuditOptions,
+    *,
+    command_line: tuple[str, ...],
+    on_answer: Callable[[str, int], None] = lambda place, answered: None,
+) -> "AuditResult":
+    """Run or resume the audit in its folder."""
+
+    run = _described(command, options, command_line)
+    run.check()
+    if command.endpoint is not None:
+        responder = _remote(command.endpoint, command)
+    else:
+        responder, identity = _local(command, options)
+        run = replace(run, model=identity)
+    with closing(responder):
+        return run_audit(run, responder, on_answer=on_answer)
+
+
+def _described(command: AuditCommand, options: AuditOptions, command_line: tuple[str, ...]) -> "AuditRun":
+    from byrote.longform.budget import Ceilings, Prices
+    from byrote.models.responder import RetryPolicy
+
+    documents = read_documents([command.book], split=Split.TARGET)
+    if len(documents) != 1:
+        raise TextError(f"{command.book} holds {len(documents)} texts; give a file with one.")
+    controls = read_documents(command.control, split=Split.CONTROL) if command.control else []
+    return AuditRun(
+        book=documents[0].held(),
+        controls=tuple(control.held() for control in controls),
+        model={"model": command.model, "endpoint": command.endpoint},
+        options=options,
+        out=command.out,
+        prices=Prices(input=command.price_input, output=command.price_output, cached_input=command.price_cached_input),
+        ceilings=Ceilings(
+            max_tokens_total=command.max_tokens_total, max_cost=command.max_cost, max_requests=command.max_requests
+        ),
+        retry=RetryPolicy(attempts=command.attempts),
+        command_line=command_line,
+    )
+
+
+def _remote(endpoint: str, command: AuditCommand) -> "Responder":
+    from byrote.models.served.chat import ChatResponder
+    from byrote.models.served.client import key_from_environment
+
+    return ChatResponder(
+        endpoint,
+        command.model,
+        key=key_from_environment(command.key_variable),
+        timeout_seconds=command.timeout_seconds,
+        stream=command.stream,
+        token_parameter=command.token_parameter,
+    )
+
+
+def _local(command: AuditCommand, options: AuditOptions) -> "tuple[Responder, dict[str, Any]]":
+    """A model on this machine, and what tells it from another."""
+    from byrote.models.hf.model import load
+    from byrote.models.local_chat import LocalResponder
+    from byrote.search.sizing import require_memory
+
+    loaded = load(command.model, device=command.device)
+    at_once = max(command.beams, options.completions)
+    require_memory(
+        at_once * loaded.vocab_size * 16,  # probabilities of the next token, and copies of them
+        loaded.device,
+        what=f"generating {at_once:,} answers at once",
+        advice="lower --beams or --completions",
+    )
+    responder = LocalResponder(
+        loaded,
+        chat=options.style is Style.CHAT,
+        beams=command.beams,
+        seed=options.seed,
+        context_tokens=command.context_tokens,
+    )
+    return responder, {"beams": command.beams, "context_tokens": responder.context_tokens, **asdict(loaded.identity)}

@@ -1,0 +1,244 @@
+"""Prompts of a local model as token ids: what was generated is carried on as it was, never tokenised again.
+
+Decoding and tokenising again is not the identity: SentencePiece drops a leading blank, merges differ, a character may
+be cut in two. So an answer enters the next prompt by its own ids, and its text is read off in the place where it
+stands (`text_after`). When a prompt outgrows its room, the oldest words go; the beginning-of-text token, the
+instruction and the chat template stay.
+"""
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import torch
+
+from byrote.errors import ConfigError, ModelError
+from byrote.models.hf.model import HuggingFaceModel
+from byrote.models.responder import Answer, Message, Reply, Request, Usage
+
+_ANCHOR = "☺"
+"""Text in the middle of a conversation is tokenised behind it, so that no tokenizer takes it for a beginning."""
+_MARK = "<byrote-answer>"
+_REPLACEMENT = "\ufffd"
+
+
+class Exchange(NamedTuple):
+    """An answer by its ids, and the template's ids from its end to the beginning of the next answer."""
+
+    answer: tuple[int, ...]
+    then: tuple[int, ...]
+
+    @property
+    def tokens(self) -> int:
+        return len(self.answer) + len(self.then)
+
+
+class PromptWriter:
+    """Writes the prompts of one model, by its chat template or as plain text."""
+
+    def __init__(self, model: HuggingFaceModel, *, chat: bool) -> None:
+        if chat and not getattr(model.tokenizer, "chat_template", None):
+            raise ModelError(f"The tokenizer of {model.name} has no chat template; use --style text for a base model.")
+        self.model = model
+        self.chat = chat
+        self._tails: dict[Message, tuple[int, ...]] = {}
+
+    def prompt(self, messages: Sequence[Message], *, room: int | None, most: int | None) -> list[int]:
+        """At most `room` tokens (None: any number); a beginning that cannot be cut may take up to `most`."""
+        if not self.chat:
+            return self._text_prompt(messages, room)
+        head = self._head(messages[0])
+        exchanges = self._exchanges(messages)
+        if room is not None:
+            exchanges = _latest(exchanges, room - len(head))
+        ids = [*head, *(token for exchange in exchanges for part in exchange for token in part)]
+        if most is not None and len(ids) > most:
+            raise ModelError(
+                f"The instruction and the prefix take {len(ids)} tokens of the {most} there are for a prompt; "
+                "shorten --prefix-words or raise --context-tokens."
+            )
+        return ids
+
+    def text_after(self, prompt_ids: Sequence[int], ids: Sequence[int]) -> str:
+        """What `ids` say where they stand: with their leading blank, and with characters they complete.
+
+        Plain texts go on in the next turn, so a character whose last bytes are still to come is left to that turn.
+        """
+        before = self.model.decode(prompt_ids)
+        whole = self.model.decode([*prompt_ids, *ids])
+        if not self.chat:
+            before, whole = before.rstrip(_REPLACEMENT), whole.rstrip(_REPLACEMENT)
+        return whole.removeprefix(before) if whole.startswith(before) else self.model.decode(ids)
+
+    def _text_prompt(self, messages: Sequence[Message], room: int | None) -> list[int]:
+        opening, *further = messages
+        ids = list(self._encode(opening.content, beginning=True))
+        ids += [token for message in further for token in self._message_ids(message)]
+        if room is None or len(ids) <= room:
+            return ids
+        head = ids[: self._beginning_tokens]
+        return [*head, *ids[len(ids) - max(0, room - len(head)) :]]
+
+    @cached_property
+    def _beginning_tokens(self) -> int:
+        """How many special tokens the tokenizer puts before a text."""
+        plain, marked = (
+            self.model.tokenizer("a", add_special_tokens=is_marked)["input_ids"] for is_marked in (False, True)
+        )
+        return next((n for n in range(len(marked)) if marked[n : n + len(plain)] == plain), 0)
+
+    def _exchanges(self, messages: Sequence[Message]) -> list[Exchange]:
+        pairs = zip(messages[1::2], messages[2::2], strict=True)
+        return [Exchange(self._message_ids(answer), self._tail(messages[0], question)) for answer, question in pairs]
+
+    def _message_ids(self, message: Message) -> tuple[int, ...]:
+        return message.token_ids if message.token_ids is not None else self._encode(message.content)
+
+    def _head(self, opening: Message) -> tuple[int, ...]:
+        return self._template_ids(self._rendered(opening), opening.content, beginning=True)
+
+    def _tail(self, opening: Message, question: Message) -> tuple[int, ...]:
+        """What the template writes between two answers. It depends on the question alone and is made once."""
+        if question not in self._tails:
+            _, found, tail = self._rendered(opening, Message("assistant", _MARK), question).partition(_MARK)
+            if not found:
+                raise ModelError(
+                    f"The chat template of {self.model.name} leaves out earlier answers; set history_turns to 0 "
+                    "or use --style text."
+                )
+            self._tails[question] = self._template_ids(tail, question.content)
+        return self._tails[question]
+
+    def _template_ids(self, text: str, content: str, *, beginning: bool = False) -> tuple[int, ...]:
+        """Ids of what the template wrote around one message; special tokens in the message itself are text."""
+        before, found, after = text.partition(content.strip())
+        if not found or not any(token in content for token in self.model.tokenizer.get_added_vocab()):
+            return self._encode(text, beginning=beginning, is_template=True)
+        return (
+            *self._encode(before, beginning=beginning, is_template=True),
+            *self._encode(content.strip()),
+            *self._encode(after, is_template=True),
+        )
+
+    def _rendered(self, *messages: Message) -> str:
+        conversation = [{"role": message.role, "content": message.content} for message in messages]
+        return str(self.model.tokenizer.apply_chat_template(conversation, tokenize=False, add_generation_prompt=True))
+
+    def _encode(self, text: str, *, beginning: bool = False, is_template: bool = False) -> tuple[int, ...]:
+        """Ids of a text. Special tokens are only those that the template wrote or that open a plain text."""
+        settings: dict[str, Any] = {"verbose": False, "split_special_tokens": not is_template}
+        if beginning:
+            # A template has written its own beginning-of-text token.
+            return tuple(self.model.tokenizer(text, add_special_tokens=not is_template, **settings)["input_ids"])
+        anchor, whole = (
+            self.model.tokenizer(words, add_special_tokens=False, **settings)["input_ids"]
+            for words in (_ANCHOR, _ANCHOR + text)
+        )
+        if whole[: len(anchor)] == anchor:
+            return tuple(whole[len(anchor) :])
+        return tuple(self.model.tokenizer(text, add_special_tokens=False, **settings)["input_ids"])
+
+
+def _latest(exchanges: list[Exchange], room: int) -> list[Exchange]:
+    """The latest exchanges that fit; of the last one always the template and of its answer as much as fits."""
+    kept: list[Exchange] = []
+    for exchange in reversed(exchanges):
+        if exchange.tokens > room:
+            break
+        kept.insert(0, exchange)
+        room -= exchange.tokens
+    if exchanges and not kept:
+        last = exchanges[-1]
+        fitting = max(0, room - len(last.then))
+        kept = [last._replace(answer=last.answer[len(last.answer) - fitting :])]
+    return kept
+
+
+class LocalResponder:
+    """Answers with transformers' own `generate`: greedy at temperature 0, else sampling with a fixed seed.
+
+    With `chat` the tokenizer's template writes the conversation, and the model may end its answer. Without, the
+    messages are joined as one text that the model goes on with, and the end of text is suppressed, so that every
+    answer has its full length. `context_tokens` (at most what the model takes) are shared by prompt and answer: a
+    long prompt loses its oldest words, down to no less than half of them, and the answer gets the rest.
+    """
+
+    def __init__(
+        self,
+        model: HuggingFaceModel,
+        *,
+        chat: bool,
+        beams: int = 1,
+        seed: int = 0,
+        context_tokens: int | None = None,
+    ) -> None:
+        if beams < 1:
+            raise ConfigError(f"The beam width is {beams}; it must be 1 or more.")
+        if context_tokens is not None and context_tokens < 2:
+            raise ConfigError(f"--context-tokens is {context_tokens}; prompt and answer need at least 2.")
+        limits = [limit for limit in (model.max_positions, context_tokens) if limit is not None]
+        self.context_tokens = min(limits) if limits else None
+        self.model = model
+        self.chat = chat
+        self.writer = PromptWriter(model, chat=chat)
+        self.beams = beams
+        self.seed = seed
+
+    def complete(self, request: Request, *, idempotency_key: str) -> Reply:
+        prompt_ids = self._prompt_ids(request)
+        left = None if self.context_tokens is None else self.context_tokens - len(prompt_ids)
+        new_tokens = request.max_tokens if left is None else min(request.max_tokens, left)
+        prompt = torch.tensor([prompt_ids], device=self.model.device)
+        with torch.random.fork_rng(devices=[]), torch.inference_mode():
+            torch.manual_seed(self.seed + request.repetition)
+            generated = self.model.model.generate(
+                prompt,
+                attention_mask=torch.ones_like(prompt),
+                generation_config=self._generation_config(request, new_tokens=new_tokens),
+            )
+        completions = [self._until_end(row[len(prompt_ids) :].tolist()) for row in generated]
+        answers = tuple(
+            Answer(self.writer.text_after(prompt_ids, ids), "length" if len(ids) == new_tokens else "stop", tuple(ids))
+            for ids in completions
+        )
+        return Reply(answers, Usage(len(prompt_ids), sum(len(ids) for ids in completions)))
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+    def _prompt_ids(self, request: Request) -> list[int]:
+        if self.context_tokens is None:
+            return self.writer.prompt(request.messages, room=None, most=None)
+        room = max(self.context_tokens - request.max_tokens, self.context_tokens // 2)
+        return self.writer.prompt(request.messages, room=room, most=self.context_tokens - 1)
+
+    def _generation_config(self, request: Request, *, new_tokens: int) -> Any:
+        """Complete, so that nothing is left to the defaults that a model brings along."""
+        from transformers import GenerationConfig
+
+        if request.temperature == 0 and request.completions > self.beams:
+            raise ConfigError(
+                f"{request.completions} completions at temperature 0 need as many beams; there are {self.beams}."
+            )
+        if request.frequency_penalty is not None or request.presence_penalty is not None:
+            raise ConfigError("A local model has no frequency or presence penalty; leave them out.")
+        if request.further_fields:
+            raise ConfigError("A local model takes no request fields; leave --request-fields out.")
+        ends = sorted(self.model.eos_ids)
+        sampling = {"do_sample": True, "temperature": request.temperature, "top_k": 0, "top_p": 1.0}
+        return GenerationConfig(
+            max_new_tokens=new_tokens,
+            num_return_sequences=request.completions,
+            num_beams=self.beams,
+            repetition_penalty=1.0,
+            eos_token_id=ends or None,
+            pad_token_id=ends[0] if ends else 0,
+            suppress_tokens=None if self.chat or not ends else ends,
+            **(sampling if request.temperature > 0 else {"do_sample": False}),
+        )
+
+    def _until_end(self, ids: list[int]) -> list[int]:
+        for place, token in enumerate(ids):
+            if token in self.model.eos_ids:
+                return ids[:place]
+        return ids

@@ -1,0 +1,212 @@
+"""Probabilities of given tokens under many policies, from one look at the logits.
+
+Everything follows from each row's largest logits in falling order and the rank of the wanted token: a policy keeps
+the token iff its rank is inside the kept set, and the normaliser is a prefix sum over the sorted values. So fifty
+policies cost little more than one, and no full softmax is needed for top-k.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from byrote.policy import Policy, TopTokens, log_weight_of_all, top_tokens
+
+NUCLEUS_LIST = 256
+"""Values sorted for nucleus policies before falling back to the whole vocabulary."""
+
+
+class TokenScores(NamedTuple):
+    """Scores of one wanted token per row."""
+
+    log_probs: Tensor  # [policies, rows] float64, −inf where the policy does not allow the token
+    ranks: Tensor  # [rows] int64: tokens before it in falling logit, ties by lower id
+    model_log_probs: Tensor  # [rows] float64: no temperature, no truncation
+    standard_scores: Tensor | None = None  # [rows] float64: `standard_scores`, where they were asked for
+
+
+class WindowScores(NamedTuple):
+    """Scores of every suffix token of every window; rows are windows of one shape."""
+
+    log_probs: Tensor  # [policies, windows, suffix] float64
+    ranks: Tensor  # [windows, suffix] int64
+    model_log_probs: Tensor  # [windows, suffix] float64
+
+
+def tokens_to_list(policies: Sequence[Policy], vocab_size: int) -> int:
+    """How many top tokens these policies need of each row."""
+    widths = [policy.width(vocab_size) for policy in policies if policy.top_k is not None]
+    if any(policy.top_k is None and policy.top_p is not None and policy.top_p < 1 for policy in policies):
+        widths.append(min(NUCLEUS_LIST, vocab_size))
+    return max(widths, default=0)
+
+
+def score_tokens(
+    logits: Tensor,
+    tokens: Tensor,
+    policies: Sequence[Policy],
+    *,
+    top: TopTokens | None = None,
+    with_standard: bool = False,
+) -> TokenScores:
+    """Score `tokens` [rows] against `logits` [rows, vocab] under each policy. `top` are at least `tokens_to_list` top
+    tokens of each row, where somebody has found them already. `with_standard` costs a look at the whole vocabulary."""
+    wanted = logits.gather(-1, tokens[:, None])  # [rows, 1]
+    values = _SortedValues(logits, policies, top)
+    ranks = _ranks(logits, tokens, wanted, values.listed)
+    log_probs = torch.full((len(policies), len(tokens)), -math.inf, dtype=torch.float64, device=logits.device)
+    by_temperature = {1.0: _Prefixes(values, wanted[:, 0], 1.0)}
+    for row, policy in enumerate(policies):
+        if policy.temperature not in by_temperature:
+            by_temperature[policy.temperature] = _Prefixes(values, wanted[:, 0], policy.temperature)
+        log_probs[row] = by_temperature[policy.temperature].score(policy, ranks)
+    # A row that is not numbers is NaN for every policy, also where the wanted token is not kept.
+    whole = by_temperature[1.0].whole_log_probs
+    standard = standard_scores(logits, whole) if with_standard else None
+    return TokenScores(log_probs + by_temperature[1.0].nothing, ranks, whole, standard)
+
+
+def standard_scores(logits: Tensor, log_probs: Tensor) -> Tensor:
+    """(log p − μ)/σ of each row's token, μ and σ being mean and standard deviation of log p(v) when v is drawn from the
+    model's own distribution over the whole vocabulary (no temperature, no truncation). [rows] float64
+
+    A model that is certain has σ = 0: its own token then scores 0, which is the limit, and any other −inf.
+    """
+    every = logits.double().log_softmax(-1)
+    weights = every.exp()
+    # Tokens without probability weigh nothing, and 0 · −inf is no number.
+    every.masked_fill_(weights == 0, 0.0)
+    mean = (weights * every).sum(-1)
+    deviation = (weights * every.sub_(mean[:, None]).square_()).sum(-1).sqrt()
+    distance = log_probs - mean
+    certain = torch.where(log_probs == -math.inf, -math.inf, 0.0)
+    return torch.where(deviation == 0, certain, distance / deviation)
+
+
+def score_by_histories(
+    next_logits: Callable[[Sequence[Sequence[int]]], Tensor],
+    windows: Sequence[Sequence[int]],
+    suffix_tokens: int,
+    policies: Sequence[Policy],
+) -> WindowScores:
+    """Scores of the last `suffix_tokens` of each window (all of one length), one place after the other."""
+    parts = []
+    for place in range(suffix_tokens):
+        histories = [window[: len(window) - suffix_tokens + place] for window in windows]
+        wanted = torch.tensor([window[len(history)] for window, history in zip(windows, histories, strict=True)])
+        parts.append(score_tokens(next_logits(histories), wanted, policies))
+    return WindowScores(
+        torch.stack([part.log_probs for part in parts], -1),
+        torch.stack([part.ranks for part in parts], -1),
+        torch.stack([part.model_log_probs for part in parts], -1),
+    )
+
+
+def _ranks(logits: Tensor, tokens: Tensor, wanted: Tensor, listed: Tensor) -> Tensor:
+    """Tokens before the wanted one: counted in the list where it reaches below it, in whole rows elsewhere."""
+    if logits.is_cuda:
+        # Which rows need a whole look would have to be asked of the device, and waiting for that takes longer.
+        return _ranks_in_whole_rows(logits, tokens, wanted)
+    ranks = (listed > wanted).sum(-1)
+    is_inside = (listed[:, -1:] < wanted)[:, 0] if listed.shape[1] else torch.zeros_like(tokens, dtype=torch.bool)
+    is_tied = (listed == wanted).sum(-1) > 1
+    (rows,) = torch.nonzero(~is_inside | is_tied, as_tuple=True)
+    if len(rows):
+        ranks[rows] = _ranks_in_whole_rows(logits[rows], tokens[rows], wanted[rows])
+    return ranks
+
+
+def _ranks_in_whole_rows(logits: Tensor, tokens: Tensor, wanted: Tensor) -> Tensor:
+    before = (logits > wanted).sum(-1)
+    equal = logits == wanted
+    if logits.is_cuda or bool((equal.sum(-1) > 1).any()):
+        ids = torch.arange(logits.shape[-1], device=logits.device)
+        before = before + (equal & (ids < tokens[:, None])).sum(-1)
+    return before
+
+
+class _SortedValues:
+    """Each row's largest logits in falling order; whole rows only where a nucleus reaches beyond the list."""
+
+    def __init__(self, logits: Tensor, policies: Sequence[Policy], top: TopTokens | None) -> None:
+        self.logits = logits
+        self.vocab_size = logits.shape[-1]
+        width = tokens_to_list(policies, self.vocab_size)
+        known = top or (top_tokens(logits, width) if width else None)
+        self.listed = logits[:, :0] if known is None else known.values[:, :width]  # [rows, listed]
+        self.highest = self.listed[:, 0] if self.listed.shape[1] else logits.amax(-1)  # [rows]
+        self._whole: dict[int, Tensor] = {}
+
+    def whole(self, rows: Tensor) -> Tensor:
+        """All values of `rows` in falling order; each row is sorted once, however many policies ask. [rows, vocab]"""
+        missing = [row for row in rows.tolist() if row not in self._whole]
+        if missing:
+            ordered = self.logits[missing].sort(dim=-1, descending=True).values
+            self._whole |= dict(zip(missing, ordered, strict=True))
+        return torch.stack([self._whole[row] for row in rows.tolist()])
+
+
+class _Prefixes:
+    """Prefix sums of the sorted weights at one temperature, shared by all policies of that temperature.
+
+    Weights are relative to the row's largest, so that a top-k policy needs nothing beyond its own k values.
+    """
+
+    def __init__(self, values: _SortedValues, wanted: Tensor, temperature: float) -> None:
+        self._values, self._temperature = values, temperature
+        self._highest = values.highest.double() / temperature
+        self._log_weight = wanted.double() / temperature - self._highest
+        self._accumulated = self._weights(values.listed, self._highest).cumsum(-1)  # [rows, listed]
+
+    @cached_property
+    def _log_total(self) -> Tensor:
+        """log of the weight of the whole vocabulary. [rows]"""
+        return log_weight_of_all(self._values.logits, self._values.highest[:, None], self._temperature)
+
+    @property
+    def nothing(self) -> Tensor:
+        """0, or NaN where a row of logits has NaN, +inf or nothing but −inf. [rows]"""
+        return self._log_total * 0
+
+    @property
+    def whole_log_probs(self) -> Tensor:
+        """log-probabilities when nothing is truncated. [rows]"""
+        return self._log_weight - self._log_total
+
+    def _weights(self, values: Tensor, highest: Tensor) -> Tensor:
+        return (values.double() / self._temperature - highest[:, None]).exp()
+
+    def score(self, policy: Policy, ranks: Tensor) -> Tensor:
+        width = policy.width(self._values.vocab_size)
+        is_nucleus = policy.top_p is not None and policy.top_p < 1
+        if not is_nucleus and policy.top_k is None:
+            return self.whole_log_probs
+        if not is_nucleus:
+            kept = self._accumulated[:, width - 1]
+            return torch.where(ranks < width, self._log_weight - kept.log(), -math.inf)
+        assert policy.top_p is not None
+        if policy.top_k is not None:
+            inside = self._accumulated[:, :width]
+            return _nucleus(inside, policy.top_p * inside[:, -1], self._log_weight, ranks)
+        return self._whole_nucleus(policy.top_p, ranks)
+
+    def _whole_nucleus(self, top_p: float, ranks: Tensor) -> Tensor:
+        """The nucleus of the whole vocabulary: from the list where it reaches, from whole rows elsewhere."""
+        goal = top_p * self._log_total.exp()
+        scores = _nucleus(self._accumulated, goal, self._log_weight, ranks)
+        if self._accumulated.shape[1] < self._values.vocab_size:
+            (rows,) = torch.nonzero(self._accumulated[:, -1] < goal, as_tuple=True)
+            if len(rows):
+                longer = self._weights(self._values.whole(rows), self._highest[rows]).cumsum(-1)
+                scores[rows] = _nucleus(longer, goal[rows], self._log_weight[rows], ranks[rows])
+        return scores
+
+
+def _nucleus(accumulated: Tensor, goal: Tensor, log_weight: Tensor, ranks: Tensor) -> Tensor:
+    """log-probabilities when only the smallest set whose weight reaches `goal` [rows] is kept."""
+    size = (accumulated < goal[:, None]).sum(-1).clamp(max=accumulated.shape[1] - 1) + 1
+    kept = accumulated.gather(1, size[:, None] - 1)[:, 0]
+    return torch.where(ranks < size, log_weight - kept.log(), -math.inf)

@@ -1,0 +1,331 @@
+"""How servers are asked for the most likely next tokens, and how their answers are read: one small contract, a class
+for each kind of server.
+
+Token ids are required on both ways. Answers that name tokens by their text are refused: different tokens can have the
+same text, and one of them would silently take the place of the others.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple, Protocol
+
+from byrote.errors import EndpointError
+from byrote.models.served.client import Unreadable
+
+ALL_TOKENS: Mapping[str, Any] = {"temperature": 1.0, "top_p": 1.0, "min_p": 0.0}
+"""Nothing that a server might do to its probabilities before it tells them. Defaults differ, and may come from a
+model's own files, so everything is said. No seed: nothing that is sampled is used, and vLLM on a CPU ends over a seeded
+request whose prompt it computes in parts."""
+MOST_TOKENS = 2**24
+"""Of a vocabulary; a row of logits of a larger one would not fit into memory."""
+
+
+class Prompt(NamedTuple):
+    """Tokens, and from which place on it is wanted what comes next; the place of the last token is always wanted."""
+
+    token_ids: tuple[int, ...]
+    first_place: int
+
+    @property
+    def rows(self) -> int:
+        return len(self.token_ids) - self.first_place
+
+    @property
+    def is_chain(self) -> bool:
+        """Whether more is asked than what follows the whole prompt."""
+        return self.rows > 1
+
+    def single(self) -> list["Prompt"]:
+        """The same places, one prompt each."""
+        return [Prompt(self.token_ids[: place + 1], place) for place in range(self.first_place, len(self.token_ids))]
+
+
+Said = dict[int, float]
+"""Log-probabilities of one place by token id."""
+
+
+class Card(NamedTuple):
+    """What a server says about the model it serves."""
+
+    name: str
+    owner: str
+    max_positions: int | None
+    vocab_size: int | None
+
+
+class Dialect(Protocol):
+    """A kind of server. `scores` says how it tells about places inside a prompt; None: by one prompt a place."""
+
+    name: str
+    path: str
+    """Where requests go, from the root of the server."""
+    scores: str | None
+    lifts_cap: str
+    """The setting of the server that lets it list more tokens, in words."""
+
+    def body(self, prompts: Sequence[Prompt], *, model: str, listed: int, temperature: float) -> dict[str, Any]:
+        """One request; its prompts are all chains or none is."""
+        ...
+
+    def read(self, answer: Any, prompts: Sequence[Prompt]) -> list[list[Said]]:
+        """What is said for each prompt, place by place. Raises `Unreadable`, or `EndpointError` for text keys."""
+        ...
+
+    def tokenize_body(self, text: str, *, model: str) -> dict[str, Any]:
+        """What /tokenize takes: the text's tokens, without special ones added."""
+        ...
+
+
+def text_keys(server: str) -> EndpointError:
+    return EndpointError(
+        f"{server} names tokens by their text, not by their ids; tokens with the same text would be lost. Use a server "
+        "that gives ids (vLLM, SGLang, llama.cpp's llama-server) and is recent."
+    )
+
+
+def number(value: Any) -> float:
+    """A log-probability; servers may write minus infinity as null."""
+    if value is None:
+        return -float("inf")
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
+        raise Unreadable(f"a log-probability is {str(value)[:40]!r}")
+    return float(value)
+
+
+def token_id(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**31:
+        raise Unreadable(f"a token id is {str(value)[:40]!r}")
+    return value
+
+
+def items(value: Any, what: str, count: int | None = None) -> list[Any]:
+    """A list, of `count` elements where that is known."""
+    if not isinstance(value, list) or (count is not None and len(value) != count):
+        found = f"{len(value)} of {count}" if isinstance(value, list) else "none"
+        raise Unreadable(f"it should hold {what}, and has {found}")
+    return value
+
+
+def in_order(value: Any, what: str, count: int) -> list[Any]:
+    """A list of `count` elements in the order of the prompts: by their numbers where they have some."""
+    answers = items(value, what, count)
+    numbers = [one["index"] for one in answers if isinstance(one, dict) and "index" in one]
+    if not numbers:
+        return answers
+    # Anything else would give one prompt's probabilities to another.
+    if sorted(map(repr, numbers)) != sorted(map(repr, range(count))):
+        raise Unreadable(f"its {what} are not numbered as the prompts are")
+    return sorted(answers, key=lambda one: int(one["index"]))
+
+
+def require_whole(counted: Any, prompts: Sequence[Prompt]) -> None:
+    """Refuse an answer about prompts that were cut, or that a server put tokens of its own before. `counted` is what
+    the server says they had, where it does."""
+    sent = sum(len(prompt.token_ids) for prompt in prompts)
+    if isinstance(counted, int) and counted != sent:
+        raise Unreadable(f"it is about {counted} tokens where {sent} were sent, so it was given another text")
+
+
+def field(value: Any, name: str) -> Any:
+    if not isinstance(value, dict) or name not in value:
+        raise Unreadable(f"it has no {name}")
+    return value[name]
+
+
+def card_of(entry: Any) -> Card:
+    """An entry of /v1/models."""
+    known: dict[str, Any] = entry if isinstance(entry, dict) else {}
+    inner = known.get("meta")
+    meta: dict[str, Any] = inner if isinstance(inner, dict) else {}
+    return Card(
+        str(known.get("id", "")),
+        str(known.get("owned_by", "")),
+        _whole(known.get("max_model_len")) or _whole(meta.get("n_ctx")) or _whole(meta.get("n_ctx_train")),
+        _whole(meta.get("n_vocab"), most=MOST_TOKENS),
+    )
+
+
+def _whole(value: Any, most: int = 2**31) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= most else None
+
+
+SAMPLES_A_LETTER = [["a", 1000.0]]
+
+
+class LlamaCpp:
+    name = "llamacpp"
+    path = "/completion"
+    scores: str | None = None
+    lifts_cap = "raise --logprobs if you gave it (llama-server itself has no limit)"
+
+    def body(self, prompts: Sequence[Prompt], *, model: str, listed: int, temperature: float) -> dict[str, Any]:
+        return {
+            "prompt": [list(prompt.token_ids) for prompt in prompts],
+            "n_predict": 1,
+            "n_probs": listed,
+            **ALL_TOKENS,
+            "temperature": temperature,
+            "top_k": 0,
+            "repeat_penalty": 1.0,
+            "post_sampling_probs": False,
+            "logit_bias": SAMPLES_A_LETTER,
+            "cache_prompt": True,
+        }
+
+    def read(self, answer: Any, prompts: Sequence[Prompt]) -> list[list[Said]]:
+        # One prompt is answered without a list around the answer.
+        answers = in_order(answer if isinstance(answer, list) else [answer], "answers", len(prompts))
+        for one, prompt in zip(answers, prompts, strict=True):
+            require_whole(one.get("tokens_evaluated") if isinstance(one, dict) else None, [prompt])
+        return [[_last(one)] for one in answers]
+
+    def tokenize_body(self, text: str, *, model: str) -> dict[str, Any]:
+        return {"content": text, "add_special": False, "parse_special": False}
+
+
+def _last(answer: Any) -> Said:
+    places = items(field(answer, "completion_probabilities"), "lists of tokens")
+    if not places or not isinstance(places[0], Mapping):
+        raise Unreadable("it has no log-probabilities")
+    place = places[0]
+    if "probs" in place and "top_logprobs" not in place:
+        raise text_keys("this version of llama-server")
+    if "top_probs" in place:
+        raise Unreadable("its values are those after its samplers, though asked for those before")
+    listed = items(field(place, "top_logprobs"), "a list of tokens")
+    if any(isinstance(entry, Mapping) and "id" not in entry for entry in listed):
+        raise text_keys("this version of llama-server")
+    return {token_id(field(entry, "id")): number(field(entry, "logprob")) for entry in listed}
+
+
+class Sglang:
+    name = "sglang"
+    path = "/generate"
+    scores: str | None = "logprob_start_len"
+    lifts_cap = "raise --logprobs if you gave it (SGLang itself has no limit)"
+
+    def body(self, prompts: Sequence[Prompt], *, model: str, listed: int, temperature: float) -> dict[str, Any]:
+        return {
+            "input_ids": [list(prompt.token_ids) for prompt in prompts],
+            "sampling_params": {
+                "max_new_tokens": 1,
+                **ALL_TOKENS,
+                "temperature": temperature,
+                "top_k": -1,
+                "repetition_penalty": 1.0,
+                "presence_penalty": 0.0,
+                "frequency_penalty": 0.0,
+            },
+            "return_logprob": True,
+            "logprob_start_len": [prompt.first_place if prompt.is_chain else -1 for prompt in prompts],
+            "top_logprobs_num": listed,
+            "return_text_in_logprobs": False,
+        }
+
+    def read(self, answer: Any, prompts: Sequence[Prompt]) -> list[list[Said]]:
+        answers = items(answer if isinstance(answer, list) else [answer], "answers", len(prompts))
+        return [self._one(one, prompt) for one, prompt in zip(answers, prompts, strict=True)]
+
+    def _one(self, answer: Any, prompt: Prompt) -> list[Said]:
+        meta = field(answer, "meta_info")
+        require_whole(meta.get("prompt_tokens") if isinstance(meta, dict) else None, [prompt])
+        generated = items(field(meta, "output_top_logprobs"), "lists of tokens")
+        if not generated:
+            raise Unreadable("it has no log-probabilities")
+        last = _by_token(generated[0])
+        if not prompt.is_chain:
+            return [last]
+        own = prompt.token_ids[prompt.first_place + 1 :]
+        tokens = [_token(entry) for entry in items(field(meta, "input_token_logprobs"), "tokens of the prompt")]
+        if tuple(tokens[-len(own) :]) != own:
+            raise Unreadable("its tokens of the prompt are not those that were sent")
+        places = items(field(meta, "input_top_logprobs"), "lists for the prompt", len(tokens))[-len(own) :]
+        return [*map(_by_token, places), last]
+
+    def tokenize_body(self, text: str, *, model: str) -> dict[str, Any]:
+        return {"model": model, "prompt": text, "add_special_tokens": False}
+
+
+def _by_token(place: Any) -> Said:
+    return {_token(entry): number(entry[0]) for entry in items(place, "a list of tokens")}
+
+
+def _token(entry: Any) -> int:
+    entry = items(entry, "a log-probability and a token")
+    if len(entry) < 2:
+        raise Unreadable("a listed token has no id")
+    if isinstance(entry[1], str):
+        raise text_keys("the server")
+    return token_id(entry[1])
+
+
+_KEY = "token_id:"
+
+
+class Vllm:
+    name = "vllm"
+    path = "/v1/completions"
+    lifts_cap = "start vLLM with --max-logprobs {needed}"
+
+    def __init__(self, scores: Literal["prompt_logprobs", "echo"] = "prompt_logprobs") -> None:
+        self.scores: str | None = scores
+
+    def body(self, prompts: Sequence[Prompt], *, model: str, listed: int, temperature: float) -> dict[str, Any]:
+        asked: dict[str, Any] = {
+            "model": model,
+            "prompt": [list(prompt.token_ids) for prompt in prompts],
+            "max_tokens": 1,
+            "logprobs": listed,
+            "return_tokens_as_token_ids": True,
+            **ALL_TOKENS,
+            "temperature": temperature,
+            "top_k": -1,
+            "repetition_penalty": 1.0,
+            "presence_penalty": 0.0,
+            "frequency_penalty": 0.0,
+        }
+        if any(prompt.is_chain for prompt in prompts):
+            asked |= {"prompt_logprobs": listed} if self.scores == "prompt_logprobs" else {"echo": True}
+        return asked
+
+    def read(self, answer: Any, prompts: Sequence[Prompt]) -> list[list[Said]]:
+        choices = in_order(field(answer, "choices"), "choices", len(prompts))
+        usage = answer.get("usage")
+        require_whole(usage.get("prompt_tokens") if isinstance(usage, dict) else None, prompts)
+        return [self._choice(choice, prompt) for choice, prompt in zip(choices, prompts, strict=True)]
+
+    def _choice(self, choice: Any, prompt: Prompt) -> list[Said]:
+        listed = items(field(field(choice, "logprobs"), "top_logprobs"), "lists of tokens")
+        if not listed:
+            raise Unreadable("it has no log-probabilities")
+        last = _by_key(listed[-1])
+        if not prompt.is_chain:
+            return [last]
+        first = prompt.first_place + 1
+        if self.scores == "echo":
+            places = items(listed, "lists for prompt and answer", len(prompt.token_ids) + 1)[first:-1]
+            inside = [_by_key(place) for place in places]
+        else:
+            whole = items(choice.get("prompt_logprobs"), "prompt_logprobs", len(prompt.token_ids))
+            inside = [_by_id(place) for place in whole[first:]]
+        return [*inside, last]
+
+    def tokenize_body(self, text: str, *, model: str) -> dict[str, Any]:
+        return {"model": model, "prompt": text, "add_special_tokens": False}
+
+
+def _by_key(place: Any) -> Said:
+    """A place of `top_logprobs`: keys are texts unless the server was able to do as asked."""
+    if not isinstance(place, Mapping) or not place:
+        raise Unreadable("a place has no log-probabilities")
+    if not all(isinstance(key, str) and key.startswith(_KEY) and key[len(_KEY) :].isdecimal() for key in place):
+        raise text_keys("the server")
+    return {token_id(int(key[len(_KEY) :])): number(value) for key, value in place.items()}
+
+
+def _by_id(place: Any) -> Said:
+    """A place of `prompt_logprobs`."""
+    if not isinstance(place, Mapping) or not place:
+        raise Unreadable("a place of the prompt has no log-probabilities")
+    if not all(isinstance(key, str) and key.isdecimal() for key in place):
+        raise text_keys("the server")
+    return {token_id(int(key)): number(field(value, "logprob")) for key, value in place.items()}

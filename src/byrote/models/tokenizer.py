@@ -1,0 +1,114 @@
+"""Text as text: tokens of what is written, even where it spells a special token.
+
+A document may hold the characters `</s>` or `<|endoftext|>`. Tokenizers turn them into the token that ends a text,
+which no reader ever meant. The library's `split_special_tokens` is not enough: a Unigram or a word-level
+vocabulary lists special tokens among its pieces, and a BPE may have learned to merge up to them. So a text in which one
+came out is tokenised again by a copy of the tokenizer that has the same ids under names no text can spell.
+"""
+
+import json
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+from byrote.errors import ModelError
+from byrote.types import BosRule, Encoding
+
+UNSPELLABLE = "\U0010ffff"
+"""A noncharacter of Unicode: no text that is exchanged may hold it."""
+
+
+class PlainTextTokenizer:
+    """A fast tokenizer that gives the tokens of the text alone, with their spans; nothing added, nothing special.
+
+    The one special token that may still come out is the unknown token, for text that the vocabulary cannot write.
+    """
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+        added = tokenizer.added_tokens_decoder.items()
+        self._special = frozenset(tokenizer.all_special_ids) | {token for token, entry in added if entry.special}
+
+    def encode_batch(self, texts: Sequence[str]) -> list[Encoding]:
+        if not texts:
+            return []
+        # verbose=False: texts longer than the model's context are cut by us, not by the tokenizer.
+        out = self._tokenizer(list(texts), add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+        encodings = [_encoding(ids, spans) for ids, spans in zip(out["input_ids"], out["offset_mapping"], strict=True)]
+        spelled = [place for place, encoding in enumerate(encodings) if not self._special.isdisjoint(encoding.ids)]
+        if spelled:
+            again = self._without_special.encode_batch([texts[place] for place in spelled], add_special_tokens=False)
+            for place, found in zip(spelled, again, strict=True):
+                encodings[place] = _encoding(found.ids, found.offsets)
+        return encodings
+
+    @cached_property
+    def _without_special(self) -> Any:
+        """The same tokenizer, the same ids, with special tokens under names that no text spells."""
+        backend = self._tokenizer.backend_tokenizer
+        names = {backend.id_to_token(token): f"{UNSPELLABLE}{token}" for token in self._special}
+        description = json.loads(backend.to_str())
+        for entry in description["added_tokens"]:
+            entry["content"] = names.get(entry["content"], entry["content"])
+        _rename(description["model"], names)
+        renamed = type(backend).from_str(json.dumps(description))
+        renamed.no_padding()
+        renamed.no_truncation()
+        return renamed
+
+
+def _encoding(ids: list[int], spans: Sequence[Sequence[int]]) -> Encoding:
+    return Encoding(ids, [(start, end) for start, end in spans])
+
+
+def _rename(model: dict[str, Any], names: dict[str, str]) -> None:
+    """Rename entries of a tokenizer model's vocabulary; merges that would spell a renamed one are dropped."""
+    vocabulary = model["vocab"]
+    if isinstance(vocabulary, list):
+        model["vocab"] = [[names.get(piece, piece), score] for piece, score in vocabulary]
+        return
+    model["vocab"] = {names.get(piece, piece): token for piece, token in vocabulary.items()}
+    if model.get("unk_token") is not None:
+        model["unk_token"] = names.get(model["unk_token"], model["unk_token"])
+    if "merges" in model:
+        model["merges"] = [merge for merge in model["merges"] if _is_known(merge, model)]
+
+
+def _is_known(merge: str | list[str], model: dict[str, Any]) -> bool:
+    left, right = merge.split(" ") if isinstance(merge, str) else merge
+    joined = left + right.removeprefix(model.get("continuing_subword_prefix") or "")
+    return all(piece in model["vocab"] for piece in (left, right, joined))
+
+
+class Tokenizing:
+    """A tokenizer with the name of its model, for sentences about it."""
+
+    def __init__(self, tokenizer: Any, name: str) -> None:
+        self.tokenizer, self.name = tokenizer, name
+
+    def bos_id(self, rule: BosRule) -> int | None:
+        """The token to put before every prefix; None for none. `auto` does what the tokenizer itself does."""
+        bos = getattr(self.tokenizer, "bos_token_id", None)
+        if rule == "never":
+            return None
+        if rule == "always":
+            if bos is None:
+                raise ModelError(f"{self.name} has no beginning-of-text token. Use --bos never.")
+            return int(bos)
+        added = self.tokenizer("a")["input_ids"]
+        return int(bos) if bos is not None and added and added[0] == bos else None
+
+    def encode_batch(self, texts: Sequence[str]) -> list[Encoding]:
+        """Tokens of each text with their spans; special tokens that the text spells are text (`plain_text`)."""
+        if not getattr(self.tokenizer, "is_fast", False):
+            raise ModelError(
+                f"the tokenizer of {self.name} cannot map tokens to characters. Use a model with a fast tokenizer."
+            )
+        return self._plain_text.encode_batch(texts)
+
+    @cached_property
+    def _plain_text(self) -> PlainTextTokenizer:
+        return PlainTextTokenizer(self.tokenizer)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return str(self.tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False))

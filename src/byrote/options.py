@@ -1,0 +1,547 @@
+"""Options as fields of dataclasses: what a field says about itself, read from its type and nothing else."""
+
+import dataclasses
+import math
+import numbers
+import os
+import re
+import reprlib
+import types
+from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, Field, dataclass, field
+from enum import StrEnum
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from byrote.errors import ConfigError
+from byrote.files import read_bytes
+from byrote.types import BosRule, DtypeName
+
+GroupName = Literal[
+    "text",
+    "policy",
+    "search",
+    "screen",
+    "estimates",
+    "membership",
+    "prior",
+    "audit",
+    "endpoint",
+    "budget",
+    "output",
+    "machine",
+]
+"""Sections of `--help`, in the order in which they are shown."""
+
+_METAVARS = {bool: "BOOLEAN", int: "INTEGER", float: "FLOAT", str: "TEXT", Path: "PATH"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spec:
+    """What a field's type cannot say. Bounds hold for every entry of a list."""
+
+    help: str = ""
+    group: GroupName = "output"
+    at_least: float | None = None
+    above: float | None = None
+    at_most: float | None = None
+    below: float | None = None
+    advice: str = ""
+    """A sentence after the error of a value out of bounds."""
+    commas: bool = False
+    """A list is written as one word with commas; otherwise the flag is repeated."""
+    positional: bool = False
+    is_path: bool = False
+    """A text that names a file or folder of the user's, as every Path does: a leading ~ is the home folder."""
+    names: str | None = None
+    """The flag where it is not the field's name: `--fresh/--resume`."""
+    default_words: str | None = None
+    """What `--help` says about the default where the value itself says too little."""
+
+    @property
+    def bounds_words(self) -> str:
+        low = "" if self.above is None else f"above {self.above:g}"
+        if self.at_least is not None:
+            if self.at_most is not None:
+                return f"between {self.at_least:g} and {self.at_most:g}"
+            low = f"{self.at_least:g} or more" if self.at_least <= 0 else f"at least {self.at_least:g}"
+        high = f"below {self.below:g}" if self.below is not None else ""
+        high = f"at most {self.at_most:g}" if self.at_most is not None else high
+        return " and ".join(filter(None, (low, high)))
+
+    def admits(self, value: float) -> bool:
+        """NaN is never admitted by a bound."""
+        return (
+            (self.at_least is None or value >= self.at_least)
+            and (self.above is None or value > self.above)
+            and (self.at_most is None or value <= self.at_most)
+            and (self.below is None or value < self.below)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What a type asks of a value: a base type or one of the choices; perhaps none, perhaps several."""
+
+    base: Any
+    choices: tuple[str, ...] = ()
+    is_optional: bool = False
+    is_list: bool = False
+
+    @property
+    def is_record(self) -> bool:
+        return dataclasses.is_dataclass(self.base)
+
+    @property
+    def metavar(self) -> str:
+        if self.choices:
+            return f"[{'|'.join(self.choices)}]"
+        if self.is_record:
+            return ",".join(item.name.upper() for item in dataclasses.fields(self.base))
+        return _METAVARS[self.base]
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One field with all that is known about it. `owner` is the field that holds its dataclass, if there is one."""
+
+    name: str
+    kind: Kind
+    default: Any
+    spec: Spec
+    owner: str | None = None
+
+    @property
+    def label(self) -> str:
+        """The name as users write it."""
+        return self.name.replace("_", "-")
+
+    @property
+    def flag(self) -> str:
+        if self.spec.names is not None:
+            return self.spec.names
+        return f"--{self.label}/--no-{self.label}" if self.kind.base is bool else f"--{self.label}"
+
+    @property
+    def is_required(self) -> bool:
+        return self.default is MISSING
+
+    @property
+    def metavar(self) -> str:
+        return f"{self.kind.metavar},..." if self.spec.commas else self.kind.metavar
+
+    @property
+    def help(self) -> str:
+        return f"{self.spec.help} [{self._default_words}]" if self._default_words else self.spec.help
+
+    @property
+    def _default_words(self) -> str:
+        if self.spec.default_words is not None:
+            return f"default: {self.spec.default_words}" if self.spec.default_words else ""
+        if self.is_required:
+            return "required"
+        if isinstance(self.default, tuple):
+            return f"default: {(',' if self.spec.commas else ' ').join(map(str, self.default))}" if self.default else ""
+        is_word = self.kind.base in (str, Path) and not self.kind.choices
+        if self.default is None or self.default == "":
+            return "" if is_word else "default: none"
+        if self.kind.base is bool:
+            return f"default: {'on' if self.default else 'off'}"
+        return f"default: {self.default}"
+
+
+def option(default: Any, help: str, *, group: GroupName, **details: Any) -> Any:
+    """A field with its default, its explanation, and the bounds and spellings of `Spec`."""
+    return field(default=default, metadata={"option": Spec(help=help, group=group, **details)})
+
+
+def required(help: str, *, group: GroupName, **details: Any) -> Any:
+    """A field that must be given."""
+    return field(metadata={"option": Spec(help=help, group=group, **details)})
+
+
+def like(home: type, name: str, **changes: Any) -> Any:
+    """The field of another dataclass again: same default and words, but for the changes."""
+    original: Field[Any] = next(item for item in dataclasses.fields(home) if item.name == name)
+    default = changes.pop("default", original.default)
+    return field(default=default, metadata={"option": dataclasses.replace(original.metadata["option"], **changes)})
+
+
+def kind_of(hint: Any) -> Kind:
+    """The kind a type stands for: `int | None`, `Literal[...]`, `tuple[str, ...]`, a StrEnum, a dataclass."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is tuple:
+        return dataclasses.replace(kind_of(arguments[0]), is_list=True)
+    if origin is Literal:
+        return Kind(str, choices=tuple(arguments))
+    if origin in (types.UnionType, Union):
+        parts = [kind_of(part) for part in arguments if part is not type(None)]
+        choices = tuple(choice for part in parts for choice in part.choices)
+        return dataclasses.replace(parts[0], choices=choices, is_optional=type(None) in arguments)
+    if isinstance(hint, type) and issubclass(hint, StrEnum):
+        return Kind(hint, choices=tuple(map(str, hint)))
+    return Kind(hint)
+
+
+@cache
+def options_of(home: type) -> Mapping[str, Option]:
+    """Every field of a dataclass by name, those that are no flags among them."""
+    hints = get_type_hints(home)
+    return {item.name: _option_of(item, hints[item.name]) for item in dataclasses.fields(home)}
+
+
+def _option_of(item: "Field[Any]", hint: Any) -> Option:
+    default = item.default if item.default_factory is MISSING else item.default_factory()
+    return Option(item.name, kind_of(hint), default, item.metadata.get("option", Spec()))
+
+
+@cache
+def flags_of(home: type) -> tuple[Option, ...]:
+    """The options that are flags. A field that holds a dataclass of options stands for that dataclass's flags."""
+    flags: list[Option] = []
+    for entry in options_of(home).values():
+        if not entry.spec.help:
+            continue
+        if entry.kind.is_record and not entry.kind.is_list:
+            inner = flags_of(entry.kind.base)
+            flags += [dataclasses.replace(flag, owner=entry.name) for flag in inner]
+        else:
+            flags.append(entry)
+    return tuple(flags)
+
+
+LARGEST_WHOLE = 2**63 - 1
+_TRUE, _FALSE = ("true", "yes", "on"), ("false", "no", "off")
+_ABSENT = ("none", "auto")
+_WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text", Path: "a path"}
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 100
+_SHORT.maxlevel = 3
+
+
+def settle(config: Any) -> None:
+    """Give every field of a frozen dataclass, being made, its declared type; a ConfigError names what does not fit."""
+    for name, option in options_of(config.__class__).items():
+        value = getattr(config, name)
+        settled = value if value is option.default else convert(option, value)
+        if settled is not value:
+            object.__setattr__(config, name, settled)
+
+
+class Settled:
+    """Options that are settled when they are made."""
+
+    __slots__ = ()
+
+    def __post_init__(self) -> None:
+        settle(self)
+
+
+def build(home: Any, values: Mapping[str, Any], *, place: str) -> Any:
+    """The dataclass with these values; unknown and missing names are errors."""
+    known = options_of(home)
+    require_known(values, known, place=place)
+    for name, option in known.items():
+        if option.is_required and values.get(name) in (None, (), [], ""):
+            advice = "name it after the command" if option.spec.positional else f"give --{option.label}"
+            raise ConfigError(f"{option.label} is missing; {advice}.")
+    return home(**values)
+
+
+def require_known(names: Iterable[str], known: Iterable[str], *, place: str) -> None:
+    known = list(known)
+    for name in names:
+        if name not in known:
+            import difflib
+
+            close = difflib.get_close_matches(name, known, n=1)
+            hint = f"Did you mean {close[0]}?" if close else "See --help for the names."
+            raise ConfigError(f"{place} has the unknown option {shown(name, plain=True)}. {hint}")
+
+
+def convert(option: Option, value: Any) -> Any:
+    """The value as the option's type, within its bounds."""
+    kind = option.kind
+    if kind.is_optional and _is_absent(option, value):
+        return None
+    if not kind.is_list:
+        return _checked(option, value)
+    entries = tuple(_checked(option, entry) for entry in _entries(option, value))
+    return tuple(value) if entries == value else entries
+
+
+def _is_absent(option: Option, value: Any) -> bool:
+    is_number = option.kind.base in (int, float)
+    return value is None or (is_number and isinstance(value, str) and value.lower() in _ABSENT)
+
+
+def _entries(option: Option, value: Any) -> list[Any]:
+    is_text = isinstance(value, str | os.PathLike)
+    if not is_text and (isinstance(value, Mapping | bytes) or not isinstance(value, Iterable)):
+        raise ConfigError(f"{option.label} is {shown(value)}; it must be a list.")
+    given = [value] if is_text else list(value)
+    if not option.spec.commas:
+        return given
+    # A path may hold commas; words, numbers and policies do not.
+    parts = [entry.split(",") if isinstance(entry, str) else [entry] for entry in given]
+    flat = [entry.strip() if isinstance(entry, str) else entry for part in parts for entry in part]
+    return [entry for entry in flat if entry != ""]
+
+
+def _checked(option: Option, value: Any) -> Any:
+    single = _single(option, value)
+    if isinstance(single, bool) or not isinstance(single, int | float):
+        return single
+    if not option.spec.admits(single):
+        advice = f" {option.spec.advice}" if option.spec.advice else ""
+        raise ConfigError(f"{_is(option)} {shown(single)}; it must be {option.spec.bounds_words}.{advice}")
+    if isinstance(single, int):
+        if abs(single) > LARGEST_WHOLE:
+            raise ConfigError(f"{_is(option)} {shown(single)}; it must be below 2⁶³.")
+    elif not math.isfinite(single):
+        raise ConfigError(f"{_is(option)} {single}; it must be a finite number.")
+    return single
+
+
+def _single(option: Option, value: Any) -> Any:
+    kind = option.kind
+    if kind.choices:
+        if not isinstance(value, str) or value not in kind.choices:
+            raise ConfigError(f"{_is(option)} {shown(value)}; choose {', '.join(kind.choices)}.")
+        return value if isinstance(value, kind.base) else kind.base(value)
+    if kind.is_record:
+        return _record(option, value)
+    try:
+        plain = _BY_TYPE[kind.base](value)
+        # Here and nowhere else: whoever gets the value gets the file that was meant.
+        return kind.base(os.path.expanduser(plain)) if option.spec.is_path or kind.base is Path else plain
+    except (TypeError, ValueError, OverflowError) as error:
+        if value == "" and kind.base in (str, Path):
+            words = "holds an empty text; leave it out" if kind.is_list else "is empty; give a value or leave it out"
+            raise ConfigError(f"{option.label} {words}.") from error
+        raise ConfigError(f"{_is(option)} {shown(value)}; it must be {_WORDS[kind.base]}.") from error
+
+
+def _record(option: Option, value: Any) -> Any:
+    """A dataclass from a table of its fields, from its values in order, or from those as a text with commas."""
+    home = option.kind.base
+    if isinstance(value, home):
+        return value
+    if isinstance(value, Mapping):
+        return build(home, value, place=option.name)
+    count = len(dataclasses.fields(home))
+    entries = value.split(",") if isinstance(value, str) else value
+    if not option.kind.is_list or not isinstance(entries, list | tuple) or len(entries) != count:
+        words = f"{count} values: {option.kind.metavar}" if option.kind.is_list else "a table of names and values"
+        raise ConfigError(f"{_is(option)} {shown(value)}; it must be {words}.")
+    return home(*entries)
+
+
+def _is(option: Option) -> str:
+    return f"{option.label} {'holds' if option.kind.is_list else 'is'}"
+
+
+def _truth(value: Any) -> bool:
+    if isinstance(value, str) and value.lower() in (*_TRUE, *_FALSE):
+        return value.lower() in _TRUE
+    if not isinstance(value, bool):
+        raise ValueError(value)
+    return value
+
+
+def _whole(value: Any) -> int:
+    if isinstance(value, str) and re.fullmatch(r"[+-]?[0-9]+", value.strip()):
+        return int(value)
+    if isinstance(value, numbers.Integral) and not isinstance(value, bool):
+        return int(value)
+    if not isinstance(value, numbers.Real) or isinstance(value, bool) or not float(value).is_integer():
+        raise ValueError(value)
+    return int(float(value))
+
+
+def _number(value: Any) -> float:
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, numbers.Real | str)
+        or (isinstance(value, str) and "_" in value)
+    ):
+        raise ValueError(value)
+    return float(value)
+
+
+def _text(value: Any) -> str:
+    text = os.fspath(value)
+    if not isinstance(text, str) or not text or "\0" in text:
+        raise ValueError(value)
+    return text
+
+
+_BY_TYPE: dict[Any, Any] = {
+    bool: _truth,
+    int: _whole,
+    float: _number,
+    str: _text,
+    Path: lambda value: Path(_text(value)),
+}
+
+
+def shown(value: Any, *, plain: bool = False) -> str:
+    """A value as an error shows it, however long or deep it is."""
+    try:
+        return str(value)[:100] if plain else _SHORT.repr(value)
+    except ValueError:  # Python refuses to write out integers of thousands of digits.
+        return f"a {type(value).__name__} of thousands of digits"
+
+
+LARGEST_BYTES = 100_000
+DEEPEST = 8
+_NULL = ("", "~", "null", "Null", "NULL")
+
+
+def read_config_file(path: Path, *homes: type) -> dict[str, Any]:
+    """Values by option name for these dataclasses, not yet converted; unknown names are errors."""
+    loaded = _load(path, _read(path))
+    if not isinstance(loaded, dict):
+        raise ConfigError(f"the configuration {path} must be a mapping of option names to values.")
+    known = {name: option for home in homes for name, option in options_of(home).items()}
+    values = {name.replace("-", "_"): value for name, value in loaded.items()}
+    require_known(values, known, place=str(path))
+    # An empty table gives no option of it; an empty value elsewhere is a value, and perhaps a wrong one.
+    return {name: value for name, value in values.items() if value is not None or not known[name].kind.is_record}
+
+
+def _read(path: Path) -> str:
+    try:
+        content = read_bytes(path, most=LARGEST_BYTES + 1)
+        text = content.decode("utf-8-sig")
+    except OSError as error:
+        raise ConfigError(f"the configuration {path} cannot be read: {error.strerror}.") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"the configuration {path} cannot be read: it is not UTF-8 text.") from error
+    if len(content) > LARGEST_BYTES:
+        raise ConfigError(f"the configuration {path} is larger than {LARGEST_BYTES:,} bytes; options need less.")
+    return text
+
+
+def _load(path: Path, text: str) -> Any:
+    import yaml
+
+    try:
+        return _Builder(path).build(yaml.parse(text, Loader=yaml.SafeLoader))
+    except yaml.YAMLError as error:
+        first_line = str(error).splitlines()[0]
+        raise ConfigError(f"the configuration {path} is not valid YAML: {first_line}.") from error
+
+
+class _Builder:
+    """Lists, dictionaries and texts from the parser's events, without recursion."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._open: list[Any] = []
+        self._keys: list[str | None] = []
+        self._documents: list[Any] = []
+
+    def build(self, events: Iterable[Any]) -> Any:
+        for event in events:
+            self._take(event, type(event).__name__)
+        if len(self._documents) > 1:
+            self._refuse("holds several documents; leave one")
+        return self._documents[0] if self._documents else {}
+
+    def _take(self, event: Any, name: str) -> None:
+        if name == "AliasEvent":
+            self._refuse(f"uses the alias *{event.anchor}; write the values out")
+        if getattr(event, "tag", None) not in (None, "!"):
+            self._refuse(f"uses the tag {shown(event.tag)}; leave it out")
+        if name == "ScalarEvent":
+            is_plain = event.style is None
+            self._add(None if is_plain and event.value in _NULL else event.value)
+        elif name in ("SequenceStartEvent", "MappingStartEvent"):
+            self._open.append([] if name == "SequenceStartEvent" else {})
+            self._keys.append(None)
+            if len(self._open) > DEEPEST:
+                self._refuse(f"is nested more than {DEEPEST} levels deep; options need less")
+        elif name in ("SequenceEndEvent", "MappingEndEvent"):
+            self._keys.pop()
+            self._add(self._open.pop())
+
+    def _add(self, value: Any) -> None:
+        if not self._open:
+            self._documents.append({} if value is None else value)
+        elif isinstance(self._open[-1], list):
+            self._open[-1].append(value)
+        elif self._keys[-1] is None:
+            self._add_key(value)
+        else:
+            self._open[-1][self._keys[-1]] = value
+            self._keys[-1] = None
+
+    def _add_key(self, value: Any) -> None:
+        if not isinstance(value, str):
+            self._refuse(f"has {shown(value)} where an option's name should be")
+        if value in self._open[-1]:
+            self._refuse(f"gives {shown(value, plain=True)} twice; leave one")
+        self._keys[-1] = value
+
+    def _refuse(self, words: str) -> None:
+        raise ConfigError(f"the configuration {self._path} {words}.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Common:
+    """What is measured, under which policy, on which machine."""
+
+    model: str = option("", "Model folder or hub id.", group="text", default_words="")
+    revision: str | None = option(None, "Revision of a hub model.", group="text")
+    adapter: str | None = option(
+        None, "Folder of a PEFT adapter, merged into the model before anything is measured.", group="text", is_path=True
+    )
+    text: tuple[str, ...] = option(
+        (),
+        "Target texts: files, folders, globs, URLs (.txt .md .jsonl .parquet), saved datasets; several may follow.",
+        group="text",
+    )
+    out: str = option("", "Run folder to write; an unfinished one is resumed.", group="text", is_path=True)
+    prefix_tokens: int = option(50, "Tokens given to the model before each suffix.", group="text", at_least=1)
+    suffix_tokens: int = option(50, "Tokens the model would have to reproduce.", group="text", at_least=1)
+    stride_chars: int = option(20, "Start a window every this many characters.", group="text", at_least=1)
+    whole_documents: bool = option(
+        False, "One window per document: its first tokens. Replaces --stride-chars.", group="text"
+    )
+    limit: int | None = option(
+        None, "Measure only N windows: the first of every document, targets and controls alike.", group="text",
+        at_least=1, default_words="all",
+    )  # fmt: skip
+    sample: int | None = option(
+        None, "Measure a seeded random sample of N windows, drawn from every document, targets and controls alike.",
+        group="text", at_least=1, default_words="all",
+    )  # fmt: skip
+    seed: int = option(0, "Seed of everything that is drawn.", group="text", at_least=0)
+    bos: BosRule = option(
+        "auto", "Beginning-of-text token, counted inside the prefix; auto does as the tokenizer.", group="text"
+    )
+    temperature: float = option(
+        1.0, "Temperature of the decoding policy.", group="policy", above=0,
+        advice="For greedy decoding use --top-k 1.",
+    )  # fmt: skip
+    top_k: int | None = option(
+        40, "Keep the k most likely tokens; none keeps all.", group="policy", at_least=1,
+        advice="Write none for no truncation.",
+    )  # fmt: skip
+    top_p: float | None = option(
+        None, "Keep the smallest set of tokens whose mass reaches this (nucleus).", group="policy", above=0, at_most=1
+    )
+    device: str = option("auto", "auto, cpu, cuda, cuda:N, or map to spread a model over devices.", group="machine")
+    dtype: DtypeName = option("auto", "Number format of the weights.", group="machine")
+    batch_windows: int = option(32, "Windows per teacher-forced pass.", group="machine", at_least=1)
+    key_variable: str = option(
+        "OPENAI_API_KEY", "Environment variable that holds the key; the key itself is never written.", group="endpoint"
+    )
+    attempts: int = option(6, "Attempts at one request.", group="endpoint", at_least=1)
+    timeout_seconds: float = option(
+        300.0, "Deadline of one request, from connecting to the last byte.", group="endpoint", above=0
+    )
+    max_tokens_total: int | None = option(None, "Ceiling in tokens, prompts included.", group="budget", at_least=0)
+    max_requests: int | None = option(None, "Ceiling in requests, failed ones included.", group="budget", at_least=0)

@@ -1,0 +1,157 @@
+"""Limits of log v̂_s and of the log-ratio: a sampled interval where the sample can carry it, and a sound one always.
+
+P(s|q) varies over prefixes by many powers of ten, so a few prefixes may carry the whole sum. The usual interval then
+covers far less often than it says (bench/prior_coverage.py), and it is withheld. The sound limits assume nothing but
+that the draws are independent and probabilities lie in [0, 1]. With a chance of error of at most `tail` each:
+
+    P(s) ≤ u  with  KL(v̂ ‖ u) = log(1/tail)/c      Chernoff and Hoeffding; about log(1/tail)/c for a tiny v̂
+    P(s) ≥ the larger of two limits, each at tail/2:
+           u  with  KL(v̂ ‖ u) = log(2/tail)/c      close to v̂ once c·v̂ is large
+           v̂ · tail/2                               Markov: a mean is rarely many times its expectation
+
+Where every prefix of the reference corpus was evaluated, v̂ is P(s), and both intervals are that point.
+"""
+
+import math
+from enum import StrEnum
+
+from byrote.stats.intervals import normal_quantile, undefined
+from byrote.stats.prior_mean import PriorEstimate
+from byrote.types import Interval
+
+LEVEL = 0.95
+LEAST_EFFECTIVE = 100.0
+"""Effective prefixes from which the sampled interval is given; below, its coverage cannot be relied on."""
+BISECTIONS = 100
+
+
+def log_interval(estimate: PriorEstimate, *, level: float = LEVEL) -> Interval:
+    """The sampled interval of log P(s): delta method on the logarithm."""
+    if estimate.is_exact:
+        return Interval(estimate.log_mean, estimate.log_mean, level)
+    if estimate.log_mean == -math.inf:
+        return undefined("no sampled prefix allows the suffix", level=level)
+    if estimate.effective_prefixes < LEAST_EFFECTIVE:
+        reason = (
+            f"{estimate.effective_prefixes:.1f} effective prefixes carry the estimate, {LEAST_EFFECTIVE:g} are needed; "
+            "draw more prefixes"
+        )
+        return undefined(reason, level=level)
+    half = normal_quantile(level) * estimate.relative_error
+    return Interval(estimate.log_mean - half, estimate.log_mean + half, level)
+
+
+def sound_log_interval(estimate: PriorEstimate) -> Interval:
+    """Covers log P(s) with at least the level, whatever the distribution; each end errs with half of the rest."""
+    tail = (1.0 - LEVEL) / 2.0
+    return Interval(lower_limit(estimate, tail), upper_limit(estimate, tail), LEVEL)
+
+
+def upper_limit(estimate: PriorEstimate, tail: float) -> float:
+    """A logarithm that lies below log P(s) with a chance of at most `tail`."""
+    if estimate.is_exact:
+        return estimate.log_mean
+    mean, budget = min(math.exp(estimate.log_mean), 1.0), -math.log(tail) / estimate.draws
+    inside, outside = mean, 1.0
+    for _ in range(BISECTIONS):
+        middle = (inside + outside) / 2.0
+        is_inside = middle < 1.0 and _divergence(mean, middle) <= budget
+        inside, outside = (middle, outside) if is_inside else (inside, middle)
+    return math.log(outside)
+
+
+def lower_limit(estimate: PriorEstimate, tail: float) -> float:
+    """A logarithm that lies above log P(s) with a chance of at most `tail`; −inf where nothing is known from below."""
+    if estimate.is_exact or estimate.log_mean == -math.inf:
+        return estimate.log_mean
+    # Markov's limit is a factor 2/tail below the mean. Between it and the mean, Chernoff's may do better.
+    mean, farthest = min(math.exp(estimate.log_mean), 1.0), -math.log(tail / 2.0)
+    budget = farthest / estimate.draws
+    inside, outside = 0.0, farthest
+    for _ in range(BISECTIONS):
+        middle = (inside + outside) / 2.0
+        is_inside = middle == 0.0 or _divergence(mean, mean * math.exp(-middle), log_quotient=middle) <= budget
+        inside, outside = (middle, outside) if is_inside else (inside, middle)
+    return estimate.log_mean - outside
+
+
+def largest_shown_ratio(log_conditional: float, draws: int, tail: float) -> float:
+    """The highest lower limit of the log-ratio that `draws` draws can give: that of a suffix they never allow."""
+    return log_conditional - math.log(-math.expm1(math.log(tail) / draws))
+
+
+def draws_to_show(log_conditional: float, log_ratio: float, tail: float) -> float:
+    """From how many draws on `largest_shown_ratio` can reach `log_ratio`; infinite where none can."""
+    rarest = math.exp(min(log_conditional - log_ratio, 0.0))
+    if rarest in (0.0, 1.0):
+        return math.inf if rarest == 0.0 else 1.0
+    return max(1.0, math.log(tail) / math.log1p(-rarest))
+
+
+def ratio_interval(log_conditional: float, prior: Interval) -> Interval:
+    """The interval of log P(s|p)/P(s) from that of log P(s): P(s|p) is exact."""
+    if not prior.is_defined:
+        return prior
+    if log_conditional == -math.inf:
+        return undefined("the suffix is impossible after its own prefix", level=prior.level)
+    return Interval(log_conditional - prior.high, log_conditional - prior.low, prior.level)
+
+
+def _divergence(p: float, q: float, *, log_quotient: float | None = None) -> float:
+    """KL(p ‖ q) of two Bernoulli distributions, q below 1; log(p/q) may be given where q underflows."""
+    if p == 0.0:
+        return -math.log1p(-q)
+    first = p * (math.log(p / q) if log_quotient is None else log_quotient)
+    return first if p == 1.0 else first + (1.0 - p) * (math.log1p(-p) - math.log1p(-q))
+
+
+CONDITIONAL_ANCHORS = ((4, 1e-2), (50, 1e-4))
+"""Published thresholds m by suffix length in tokens."""
+
+
+class PriorVerdict(StrEnum):
+    """What the two thresholds say about a suffix."""
+
+    MEMORIZED = "memorized"
+    """P(s|p) > m and the ratio > n."""
+    MERELY_LIKELY = "merely_likely"
+    """P(s|p) > m, but the suffix is about as likely after other prefixes."""
+    UNSETTLED = "unsettled"
+    """P(s|p) > m, but ratio and n are not known well enough to tell."""
+    NOT_EXTRACTABLE = "not_extractable"
+    """P(s|p) ≤ m."""
+
+
+def default_least_conditional(suffix_tokens: int) -> float:
+    """m for a suffix of this length: 0.01 up to 4 tokens, 1e-4 from 50, a straight line in log m between them."""
+    (short, high), (long, low) = CONDITIONAL_ANCHORS
+    share = (min(max(suffix_tokens, short), long) - short) / (long - short)
+    return math.exp((1 - share) * math.log(high) + share * math.log(low))
+
+
+def settled_verdict(
+    log_conditional: float, ratio: Interval, threshold: Interval, *, least_conditional: float
+) -> PriorVerdict:
+    """The verdict where the intervals do not meet; `ratio` and `threshold` are logarithms."""
+    if not is_extractable(log_conditional, least_conditional):
+        return PriorVerdict.NOT_EXTRACTABLE
+    return ratio_verdict(ratio, threshold)
+
+
+def point_verdict(
+    log_conditional: float, log_ratio: float, *, least_conditional: float, log_least_ratio: float
+) -> PriorVerdict:
+    """The published rule: estimates taken as if they were exact. Unsettled where n is undefined (NaN)."""
+    point, threshold = Interval(log_ratio, log_ratio), Interval(log_least_ratio, log_least_ratio)
+    return settled_verdict(log_conditional, point, threshold, least_conditional=least_conditional)
+
+
+def ratio_verdict(ratio: Interval, threshold: Interval) -> PriorVerdict:
+    """What the ratio alone says, whatever P(s|p) is. An undefined end compares as false, so it settles nothing."""
+    if ratio.low > threshold.high:
+        return PriorVerdict.MEMORIZED
+    return PriorVerdict.MERELY_LIKELY if ratio.high <= threshold.low else PriorVerdict.UNSETTLED
+
+
+def is_extractable(log_conditional: float, least_conditional: float) -> bool:
+    return log_conditional > (math.log(least_conditional) if least_conditional else -math.inf)

@@ -1,0 +1,268 @@
+"""Several runs side by side: whether their windows are the same, and what the models share when they are."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations, pairwise
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+
+from byrote.report.content import Cells
+from byrote.report.rates import Criterion, hits_of, places_of, split_rows
+from byrote.report.view import RunView
+from byrote.report.words import integer, percent, plural
+from byrote.stats import compare as statistics
+from byrote.stats.compare import Outcomes, compare_means, compare_rates, holm
+from byrote.stats.intervals import RateMethod
+from byrote.stats.population import Flags, Floats, Population, extractable_by_all, population_of, promotion
+from byrote.types import Split
+
+PLACE_KEY = ["split", "document", "char_start", "suffix_char_start", "char_end"]
+TOKEN_KEY = ["prefix_ids", "suffix_ids"]
+Named = tuple[str, Population]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What may be said of several runs. `aligned` is None when their windows differ; `reason` then says how."""
+
+    labels: tuple[str, ...]
+    aligned: tuple[Population, ...] | None
+    reason: str | None
+
+
+def compare_runs(views: Sequence[RunView]) -> Comparison:
+    """The runs' populations in one common order of windows, or the reason why there is none.
+
+    Windows are the same when document, positions and token ids are: another tokenizer makes other windows.
+    """
+    labels = tuple(view.label for view in views)
+    frames = [view.results.with_columns(pl.col(TOKEN_KEY).cast(pl.List(pl.Int64))).sort(PLACE_KEY) for view in views]
+    first = frames[0].select(PLACE_KEY + TOKEN_KEY)
+    for label, frame in zip(labels[1:], frames[1:], strict=True):
+        other = frame.select(PLACE_KEY + TOKEN_KEY)
+        if not other.equals(first):
+            same_place = first.join(other, on=PLACE_KEY, how="inner", suffix="_other")
+            same = same_place.filter(
+                (pl.col("prefix_ids") == pl.col("prefix_ids_other"))
+                & (pl.col("suffix_ids") == pl.col("suffix_ids_other"))
+            )
+            return Comparison(labels, None, difference_words(labels[0], label, common=len(same), windows=len(first)))
+    distances = [str(view.config.get("distance", "levenshtein")) for view in views]
+    aligned = tuple(population_of(frame, distance) for frame, distance in zip(frames, distances, strict=True))
+    return Comparison(labels, aligned, None)
+
+
+def rated_targets(aligned: Sequence[Population]) -> Flags:
+    """The target windows that enter the rates of every run."""
+    return np.asarray(np.logical_and.reduce([split_rows(population, Split.TARGET) for population in aligned]))
+
+
+def common_budget(populations: Sequence[Population]) -> int:
+    """The most edits that all of them allow; 0 where one knows the exact text alone."""
+    return min(population.edit_budget for population in populations)
+
+
+def counted_mass(population: Population, edits: int, threshold: float) -> Floats:
+    """The mass within `edits` edits where it reaches τ, else 0: searches stop where τ can no longer be reached, so that
+    bounds below it depend on the τ of the run and not on the model alone."""
+    mass = population.mass(edits)
+    return np.where(mass >= threshold, mass, 0.0)
+
+
+def difference_words(first: str, other: str, *, common: int, windows: int) -> str:
+    return (
+        f"The windows of {other} are not those of {first}: {integer(common)} of {integer(windows)} are the same (text, "
+        "positions and tokens). Rates stand side by side, but no window is compared with another."
+    )
+
+
+def difference_sentence(first: Named, second: Named, threshold: float) -> str:
+    """How far two models' target rates lie apart on the same windows, with a paired interval."""
+    outcomes = []
+    targets, edits = ~first[1].is_control, common_budget((first[1], second[1]))
+    for _, population in (first, second):
+        hits = population.mass(edits) >= threshold
+        outcomes.append(Outcomes(tuple(population.window_id[targets]), hits[targets].astype(np.float64)))
+    if not targets.any():
+        return "There are no target windows to compare."
+    # Runs may name equal windows differently; they are aligned by place and tokens already.
+    paired = replace(outcomes[1], window_ids=outcomes[0].window_ids)
+    found = compare_rates(outcomes[0], paired, places=places_of(first[1].select(targets)))
+    interval = found.interval
+    range_words = (
+        f", 95 % interval {100 * interval.low:+.1f} to {100 * interval.high:+.1f}" if interval.is_defined else ""
+    )
+    manner = f"within {plural(edits, 'edit')}" if edits else "word for word"
+    return (
+        f"Target windows extractable {manner}: {percent(found.first)} from {first[0]}, {percent(found.second)} from "
+        f"{second[0]}; the difference is {100 * (found.second - found.first):+.1f} percentage points{range_words}."
+    )
+
+
+def comparison_sentences(comparison: Comparison, threshold: float) -> list[str]:
+    """Plain sentences about what aligned runs share; the reason alone when they are not aligned."""
+    if comparison.aligned is None:
+        return [comparison.reason or "The windows of these runs differ."]
+    rows = rated_targets(comparison.aligned)
+    edits = common_budget(comparison.aligned)
+    masses = [population.mass(edits)[rows] for population in comparison.aligned]
+    every = int(extractable_by_all(masses, threshold).sum())
+    sentences = [
+        f"All runs measured the same {plural(len(rows), 'window')}. Of the {plural(int(rows.sum()), 'target window')} "
+        f"among them, {integer(every)} are extractable from every model."
+    ]
+    pairs = list(zip(comparison.labels, comparison.aligned, strict=True))
+    sentences += [difference_sentence(pairs[0], other, threshold) for other in pairs[1:]]
+    for (small, smaller), (large, larger) in pairwise(pairs):
+        moved = promotion(smaller.select(rows), larger.select(rows), threshold)
+        if moved.near:
+            sentences.append(
+                f"Of {plural(moved.near, 'target window')} extractable only nearly from {small}, "
+                f"{integer(moved.verbatim)} {'is' if moved.verbatim == 1 else 'are'} extractable word for word from "
+                f"{large}."
+            )
+    return sentences
+
+
+MEAN_MASS = "mean_mass"
+NAMES = {"greedy": "greedy, exact", "verbatim": "verbatim", "near": "near-verbatim", MEAN_MASS: "mean mass from τ on"}
+
+
+class Paired(NamedTuple):
+    """Second minus first over the same target windows, for one criterion (a share) or the mean mass, of which windows
+    below τ have none."""
+
+    first: str
+    second: str
+    quantity: str
+    edits: int | None
+    found: statistics.Comparison
+    p_adjusted: float
+    """Holm's correction over all rows of the table; NaN where there is no test."""
+
+    @property
+    def name(self) -> str:
+        return NAMES[self.quantity] + (f", ε ≤ {self.edits}" if self.quantity in ("near", MEAN_MASS) else "")
+
+
+def paired_differences(comparison: Comparison, threshold: float) -> list[Paired]:
+    """Every pair of models and everything both measured; empty when their windows differ."""
+    aligned = comparison.aligned
+    if aligned is None:
+        return []
+    rows = rated_targets(aligned)
+    if not rows.any():
+        return []
+    parts = [(label, part.select(rows)) for label, part in zip(comparison.labels, aligned, strict=True)]
+    found = [row for pair in combinations(parts, 2) for row in _pair(*pair, threshold)]
+    adjusted = holm([row.found.p_value for row in found])
+    return [row._replace(p_adjusted=float(value)) for row, value in zip(found, adjusted, strict=True)]
+
+
+def _pair(first: tuple[str, Population], second: tuple[str, Population], threshold: float) -> Iterator[Paired]:
+    populations = first[1], second[1]
+    budget = common_budget(populations)
+    places, ids = places_of(first[1]), tuple(map(str, first[1].window_id))
+
+    def row(quantity: str, edits: int | None, found: statistics.Comparison) -> Paired:
+        return Paired(first[0], second[0], quantity, edits, found, float("nan"))
+
+    wanted = [(Criterion.GREEDY, 0), (Criterion.VERBATIM, 0), *((Criterion.NEAR, edits) for edits in range(budget + 1))]
+    for criterion, edits in wanted:
+        hits = [hits_of(population, criterion, edits=edits, threshold=threshold) for population in populations]
+        outcomes = [Outcomes.of(ids, each.astype(np.float64)) for each in hits if each is not None]
+        if len(outcomes) == 2:
+            shown = None if criterion is Criterion.VERBATIM else edits
+            yield row(criterion.value, shown, compare_rates(*outcomes, places=places))
+    masses = [Outcomes.of(ids, counted_mass(population, budget, threshold)) for population in populations]
+    yield row(MEAN_MASS, budget, compare_means(masses[0], masses[1], places=places))
+
+
+def compare_table(rows: Sequence[Paired]) -> pl.DataFrame | None:
+    """compare.csv: one row a pair of models and quantity."""
+    table = [
+        {
+            "first": row.first,
+            "second": row.second,
+            "quantity": row.quantity,
+            "edits": row.edits,
+            "windows": row.found.n,
+            "first_value": row.found.first,
+            "second_value": row.found.second,
+            "difference": row.found.difference,
+            "interval_low": row.found.interval.low,
+            "interval_high": row.found.interval.high,
+            "p_value": row.found.p_value,
+            "p_value_holm": row.p_adjusted,
+            "both": None if row.found.crossed is None else row.found.crossed.both,
+            "only_first": None if row.found.crossed is None else row.found.crossed.only_first,
+            "only_second": None if row.found.crossed is None else row.found.crossed.only_second,
+            "interval_method": row.found.method.value,
+            "independent_units": row.found.units,
+            "note": row.found.interval.reason,
+        }
+        for row in rows
+    ]
+    return pl.DataFrame(table, infer_schema_length=None) if table else None
+
+
+def paired_cells(rows: Sequence[Paired]) -> list[Cells]:
+    """The same in words, ε at its largest: small ones are in compare.csv."""
+    largest = max((row.edits or 0 for row in rows), default=0)
+    shown = [row for row in rows if row.quantity != "near" or row.edits == largest]
+    heads = ("models", "quantity", "first", "second", "difference", "95 % interval", "only first", "only second")
+    cells = tuple(
+        (
+            f"{row.first} → {row.second}",
+            row.name,
+            f"{100 * row.found.first:.1f} %",
+            f"{100 * row.found.second:.1f} %",
+            f"{100 * row.found.difference:+.1f}",
+            _interval(row),
+            *(_counts(row)),
+        )
+        for row in shown
+    )
+    note = (
+        "Differences are in percentage points, second minus first, over the target windows; a mass below τ counts as "
+        f"0. {_about(rows)} compare.csv has every ε, with p-values."
+    )
+    return [Cells("differences", "Paired differences", heads, cells, note)] if cells else []
+
+
+def _about(rows: Sequence[Paired]) -> str:
+    """What the intervals are about: texts like these where documents are the units, otherwise these texts."""
+    if all(row.found.method is RateMethod.BY_DOCUMENT for row in rows):
+        return "Intervals take documents as independent: they are about other texts like these."
+    return "Intervals take long stretches of text as independent: they are about other passages of these texts."
+
+
+def _interval(row: Paired) -> str:
+    interval = row.found.interval
+    return f"{100 * interval.low:+.1f} to {100 * interval.high:+.1f}" if interval.is_defined else "none"
+
+
+def _counts(row: Paired) -> tuple[str, str]:
+    found = row.found.crossed
+    return ("–", "–") if found is None else (integer(found.only_first), integer(found.only_second))
+
+
+class SharedWindows(NamedTuple):
+    """Target windows extractable from exactly these models, and from no other."""
+
+    members: tuple[bool, ...]
+    windows: int
+
+
+def shared_windows(comparison: Comparison, threshold: float) -> list[SharedWindows]:
+    """Every combination that occurs, most windows first; windows that no model gives are left out."""
+    if comparison.aligned is None:
+        return []
+    rows = rated_targets(comparison.aligned)
+    edits = common_budget(comparison.aligned)
+    reached = np.stack([each.mass(edits)[rows] >= threshold for each in comparison.aligned], axis=1)
+    counts = Counter(tuple(bool(hit) for hit in row) for row in reached if row.any())
+    return [SharedWindows(members, windows) for members, windows in counts.most_common()]

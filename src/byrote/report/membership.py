@@ -1,0 +1,303 @@
+"""How well each score of a run tells targets from controls: area under the curve, and hits at few false positives."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+from matplotlib.figure import Figure
+
+from byrote.report.content import Cells, Content, Drawing
+from byrote.report.figures.style import (
+    BLUE,
+    GREEN,
+    INK,
+    ORANGE,
+    PURPLE,
+    SKY,
+    SOFT,
+    VERMILLION,
+    house_style,
+    legend_above,
+    log_axis,
+    new_figure,
+    percent_axis,
+)
+from byrote.report.rates import places_of, split_rows, splits_of, units_of
+from byrote.report.summary import facts, notices
+from byrote.report.view import RunView, manifest_text
+from byrote.report.words import integer, interval_words, listed, percent
+from byrote.stats.clusters import choose_units, rate_over_units
+from byrote.stats.intervals import Rate
+from byrote.stats.population import Floats
+from byrote.stats.roc import RocCurve, Separation, found_at, placements, roc_curve, separation
+from byrote.types import Split
+
+FALSE_POSITIVE_RATES = (0.001, 0.01)
+SIGNS = {
+    "loss": -1.0,
+    "zlib_ratio": -1.0,
+    "min_k": 1.0,
+    "min_k_plus_plus": 1.0,
+    "reference_ratio": -1.0,
+}
+"""Columns of membership scores; −1 where low values speak for membership."""
+NAMES = {
+    "loss": "loss",
+    "zlib_ratio": "loss / zlib",
+    "min_k": "Min-K %",
+    "min_k_plus_plus": "Min-K %++",
+    "reference_ratio": "against a reference model",
+    "log_p_verbatim": "verbatim probability",
+    "near": "near-verbatim mass",
+}
+
+
+class ScoreSeparation(NamedTuple):
+    """One score: its curve, its area, and the share of targets found at each of FALSE_POSITIVE_RATES."""
+
+    score: str
+    targets: int
+    controls: int
+    curve: RocCurve
+    area: Separation
+    found: tuple[Rate, ...]
+
+
+def separations(view: RunView) -> list[ScoreSeparation]:
+    """Every score of a run that has membership scores, where both sides have some; nothing otherwise."""
+    if not any(name in view.results.columns for name in SIGNS):
+        return []
+    entries = (_separation(view, name, values) for name, values in _scores(view).items())
+    return [entry for entry in entries if entry is not None]
+
+
+def _scores(view: RunView) -> dict[str, Floats]:
+    """By name, high values speaking for membership; a null is NaN."""
+    columns = view.results.select(pl.col(*[name for name in SIGNS if name in view.results.columns]))
+    scores = {name: columns[name].to_numpy().astype(np.float64) * SIGNS[name] for name in columns.columns}
+    population = view.population
+    if population.log_p_verbatim is not None:
+        scores["log_p_verbatim"] = population.log_p_verbatim
+    if population.mass_lower is not None:
+        scores["near"] = population.log_mass(population.edit_budget)
+    return scores
+
+
+def _separation(view: RunView, name: str, values: Floats) -> ScoreSeparation | None:
+    # Not a number: no reference model, or a suffix that neither model can say.
+    sides = [split_rows(view.population, split) & ~np.isnan(values) for split in (Split.TARGET, Split.CONTROL)]
+    if not all(side.any() for side in sides):
+        return None
+    targets, controls = (values[side] for side in sides)
+    placed = placements(targets, controls), placements(controls, targets)
+    units = [
+        choose_units(places_of(view.population.select(side)), own) for side, own in zip(sides, placed, strict=True)
+    ]
+    found = tuple(
+        rate_over_units(found_at(targets, controls, rate).astype(np.float64), units[0]) for rate in FALSE_POSITIVE_RATES
+    )
+    area = separation(targets, controls, *units)
+    return ScoreSeparation(name, len(targets), len(controls), roc_curve(targets, controls), area, found)
+
+
+def separation_table(views: Sequence[RunView]) -> pl.DataFrame | None:
+    """One row per run and score; None when no run has membership scores and both sides."""
+    rows = [separation_row(view, entry) for view in views for entry in separations(view)]
+    return pl.DataFrame(rows, infer_schema_length=None) if rows else None
+
+
+def separation_row(view: RunView, entry: ScoreSeparation) -> dict[str, object]:
+    """A score's numbers by the names of the table."""
+    row: dict[str, object] = {
+        "run": view.label,
+        "score": entry.score,
+        "targets": entry.targets,
+        "controls": entry.controls,
+        "auc": entry.area.auc,
+        "auc_low": entry.area.interval.low,
+        "auc_high": entry.area.interval.high,
+        "note": entry.area.interval.reason,
+    }
+    for rate, found in zip(FALSE_POSITIVE_RATES, entry.found, strict=True):
+        name = f"found_at_{rate:g}"
+        row |= {name: found.value, f"{name}_low": found.interval.low, f"{name}_high": found.interval.high}
+    return row
+
+
+def separation_cells(views: Sequence[RunView]) -> tuple[Cells, ...]:
+    """The same in words; nothing without membership scores."""
+    entries = [(view, entry) for view in views for entry in separations(view)]
+    if not entries:
+        return ()
+    found = tuple(f"found at {rate * 100:g} % false positives" for rate in FALSE_POSITIVE_RATES)
+    heads = ("score", "AUC", *found)
+    rows = [_cells(entry) for _, entry in entries]
+    if len(views) > 1:
+        heads, rows = ("run", *heads), [(view.label, *row) for (view, _), row in zip(entries, rows, strict=True)]
+    note = f"{few_controls_words(min(entry.controls for _, entry in entries))}."
+    return (Cells("membership", "Telling targets from controls", heads, tuple(rows), note),)
+
+
+def _cells(entry: ScoreSeparation) -> tuple[str, ...]:
+    interval = entry.area.interval
+    ends = f" ({interval.low:.3f} to {interval.high:.3f})" if interval.is_defined else ""
+    found = [f"{percent(rate.value)} ({interval_words(rate.interval)})" for rate in entry.found]
+    return NAMES[entry.score], f"{entry.area.auc:.3f}{ends}", *found
+
+
+def few_controls_words(controls: int) -> str:
+    """What the number of controls can show: a rate below 1/n is none at all."""
+    least = 1 / controls
+    coarse = [rate for rate in FALSE_POSITIVE_RATES if rate < least]
+    if not coarse:
+        return f"{controls:,} control windows"
+    rates = " and ".join(f"{rate * 100:g} %" for rate in coarse)
+    return f"{controls:,} control windows: at {rates} no false positive is allowed at all"
+
+
+TIE_POINTS = 40
+COLOURS = (SKY, ORANGE, GREEN, PURPLE, INK, BLUE, VERMILLION)
+
+
+def drawn_curve(curve: RocCurve, edge: float) -> RocCurve:
+    """The curve on a logarithmic axis that begins at `edge`. Where targets and controls are tied it rises in a straight
+    line between two rates, which only points in between can show there."""
+    false, true = curve
+    between = [
+        np.interp(np.geomspace(max(low, edge), high, TIE_POINTS)[1:-1], [low, high], [0.0, 1.0])
+        if high > max(low, edge) and above > below
+        else np.empty(0)
+        for low, high, below, above in zip(false, false[1:], true, true[1:], strict=False)
+    ]
+    places = np.concatenate([index + part for index, part in enumerate(between)] + [np.arange(len(false))])
+    places.sort()
+    steps = np.arange(len(false))
+    return RocCurve(np.maximum(np.interp(places, steps, false), edge), np.interp(places, steps, true))
+
+
+def roc_curves(entries: Sequence[ScoreSeparation], *, title: str = "") -> Figure:
+    """One line per score, from the least rate that the controls can show; dashed is what chance gives."""
+    figure, axes = new_figure(height=4.2)
+    least = 1 / max(entry.controls for entry in entries)
+    with house_style():
+        for entry, colour in zip(entries, COLOURS, strict=False):
+            # Without a false positive a curve lies left of a logarithmic axis: it enters at its edge.
+            false, true = drawn_curve(entry.curve, least / 2)
+            axes.plot(false, true, color=colour, label=f"{NAMES[entry.score]}, AUC {entry.area.auc:.3f}", linewidth=1.6)
+        diagonal = np.geomspace(least / 2, 1.0, 50)
+        axes.plot(diagonal, diagonal, "--", color=SOFT, linewidth=1, label="chance")
+        for rate in FALSE_POSITIVE_RATES:
+            if rate >= least / 2:
+                axes.axvline(rate, color=SOFT, linewidth=0.8, linestyle=":")
+        log_axis(axes, "x")
+        percent_axis(axes)
+        axes.set_xlim(least / 2, 1.0)
+        axes.set_ylim(-0.01, 1.02)
+        axes.set_xlabel("share of control windows above the threshold")
+        axes.set_ylabel("share of target windows above it")
+        figure.suptitle(title, x=0.01, ha="left", fontsize=9.5, fontweight="bold")
+        legend_above(axes)
+    return figure
+
+
+def membership_drawings(views: Sequence[RunView]) -> list[Drawing]:
+    """One figure for every run that has membership scores and both sides."""
+    drawings = []
+    for index, view in enumerate(views):
+        entries = separations(view)
+        if entries:
+            caption = (
+                "How well each score tells target windows from controls: the share of targets above a threshold "
+                "against the share of controls above it, which is 0 at the left edge. Straight rises, bent by the "
+                f"logarithmic axis, are ties. {few_controls_words(entries[0].controls)}; intervals are in the table."
+            )
+            suffix, title = (f"-run{index + 1}", view.label) if len(views) > 1 else ("", "")
+            drawings.append(Drawing(f"membership{suffix}", caption, roc_curves(entries, title=title), "membership"))
+    return drawings
+
+
+LISTED_IN_MANIFEST = 50
+NO_MASSES = (
+    "Nothing here says how likely a passage is to come out: the scan measured no probabilities. "
+    "For those, scan with --measures verbatim,near."
+)
+
+
+def content_without_masses(views: Sequence[RunView]) -> Content:
+    """What such scans say, under each other; runs with probabilities among them show the same part of theirs."""
+    return Content(
+        kind="scan",
+        label=listed([view.label for view in views]),
+        headline=" ".join(_headline(view) for view in views),
+        facts=tuple((fact.name, fact.value) for fact in facts(views[0])),
+        notices=tuple(notices(views)),
+        tables=(*_greedy(views), *separation_cells(views), *_scores_of_without_masses(views)),
+        sentences=_sentences(views),
+        draw=lambda: _draw(views),
+        manifests=tuple((view.path.name, manifest_text(view, LISTED_IN_MANIFEST)) for view in views),
+        numbers={
+            view.label: {"membership": [separation_row(view, entry) for entry in separations(view)]} for view in views
+        },
+    )
+
+
+def _headline(view: RunView) -> str:
+    counts = {split: int(split_rows(view.population, split).sum()) for split in splits_of(view.population)}
+    windows = " and ".join(f"{integer(count)} {split.value}" for split, count in counts.items())
+    entries = separations(view)
+    if not entries:
+        return f"{view.model}: {windows} windows, without probabilities of passages."
+    most = max(entry.area.auc for entry in entries)
+    best = [entry for entry in entries if entry.area.auc == most]
+    interval = best[0].area.interval
+    ends = f"95 % interval {interval.low:.3f} to {interval.high:.3f}" if interval.is_defined else "no interval"
+    return (
+        f"{view.model}: {windows} windows. Of the membership scores, {listed([NAMES[entry.score] for entry in best])} "
+        f"{'tells' if len(best) == 1 else 'tell'} targets from controls best (AUC {most:.3f}, {ends})."
+    )
+
+
+def _sentences(views: Sequence[RunView]) -> tuple[str, ...]:
+    if not any(map(separations, views)):
+        return (NO_MASSES, "No score can be judged without controls: give text the model cannot have seen (--control).")
+    return (
+        NO_MASSES,
+        "Of several scores the best was named; its interval does not allow for that choice.",
+        "A score that separates is no proof of training: texts that differ in date or style differ in scores too.",
+    )
+
+
+def _greedy(views: Sequence[RunView]) -> list[Cells]:
+    rows = [row for view in views for split in splits_of(view.population) for row in _greedy_row(view, split)]
+    heads = ("run", "windows", "greedy answer is the passage", "95 % interval")
+    return [Cells("greedy", "Greedy answers", heads, tuple(rows))] if rows else []
+
+
+def _greedy_row(view: RunView, split: Split) -> Iterator[tuple[str, ...]]:
+    part = view.population.select(split_rows(view.population, split))
+    if part.greedy_distance is not None:
+        hits = part.greedy_distance == 0
+        rate = rate_over_units(hits, units_of(part))
+        yield f"{view.label}, {split.value}", integer(rate.n), percent(rate.value), interval_words(rate.interval)
+
+
+def _scores_of_without_masses(views: Sequence[RunView]) -> list[Cells]:
+    """Each score's median and quartiles: what there is to see without controls too."""
+    rows = []
+    for view in views:
+        for split in splits_of(view.population):
+            own = view.results.filter(pl.Series(split_rows(view.population, split)))
+            for name in (name for name in SIGNS if name in own.columns):
+                known = own[name].drop_nulls().drop_nans()
+                ends = [known.quantile(share, "linear") for share in (0.25, 0.5, 0.75)]
+                words = ["–" if end is None else f"{end:.4g}" for end in ends]
+                rows.append((f"{view.label}, {split.value}", NAMES[name], integer(len(known)), *words))
+    heads = ("run", "score", "windows", "lower quartile", "median", "upper quartile")
+    note = "Low losses and ratios speak for membership, and so do high values of the two Min-K scores."
+    return [Cells("scores", "Membership scores", heads, tuple(rows), note)] if rows else []
+
+
+def _draw(views: Sequence[RunView]) -> Iterable["Drawing"]:
+
+    return membership_drawings(views)

@@ -1,0 +1,117 @@
+"""(n, p) of a run: the share of windows that come out within n queries with probability p, for any n and p.
+
+Near-verbatim curves rest on lower bounds. Where a search stopped at τ, or was not run, nothing but p_z is in the bound;
+that says nothing of masses below τ, so beyond the queries that τ needs the curve may be far below the truth.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from rich.table import Table
+
+from byrote.report.rates import places_of, split_rows
+from byrote.report.view import RunView
+from byrote.report.words import integer, interval_words, percent, probability
+from byrote.stats.curves import PROBABILITIES, MassKind, RateCurves, queries_needed, rate_curves
+from byrote.stats.population import Population
+from byrote.types import Split
+
+
+def curves_of(
+    population: Population, *, queries: Sequence[float], probabilities: Sequence[float] = PROBABILITIES
+) -> list[RateCurves]:
+    """Of the exact target, and of the near-verbatim lower bound, where they were measured."""
+    places, masses = places_of(population), []
+    if population.p_verbatim is not None or population.mass_lower is not None:
+        masses.append((population.log_verbatim(), MassKind.EXACT))
+    if population.mass_lower is not None:
+        masses.append((population.log_mass(population.edit_budget), MassKind.LOWER_BOUND))
+    return [
+        rate_curves(logs, places, queries=queries, probabilities=probabilities, mass_kind=kind) for logs, kind in masses
+    ]
+
+
+def searched_down_to(population: Population, threshold: float) -> float | None:
+    """The mass below which some windows' near-verbatim bounds rest on p_z alone; None when all were searched out."""
+    return threshold if population.is_cut_short is not None and population.is_cut_short.any() else None
+
+
+def cut_short_words(population: Population, threshold: float) -> str:
+    """What a reader must know of a near-verbatim curve beyond the queries that τ needs."""
+    assert population.is_cut_short is not None
+    return (
+        f"{integer(int(population.is_cut_short.sum()))} of {integer(len(population))} windows were not searched for "
+        f"masses below {probability(threshold)}: there they count by their exact probability alone, so the true share "
+        "may be higher"
+    )
+
+
+def query_numbers(
+    view: RunView, *, queries: Sequence[float], probabilities: Sequence[float]
+) -> list[dict[str, object]]:
+    """What `query_tables` shows, for machines: one entry a split, mass, probability and number of queries.
+
+    `searched_for` is false where smaller masses count than windows were searched for, the tables' star.
+    """
+    entries: list[dict[str, object]] = []
+    for split in Split:
+        part = view.population.select(split_rows(view.population, split))
+        floor = searched_down_to(part, view.threshold)
+        for curves in curves_of(part, queries=queries, probabilities=probabilities) if len(part) else ():
+            is_exact = curves.mass_kind is MassKind.EXACT
+            for curve in curves.curves:
+                most = most_queries(None if is_exact else floor, curve.p)
+                entries += [
+                    {
+                        "split": split.value,
+                        "mass": "verbatim" if is_exact else "near",
+                        "probability": curve.p,
+                        "queries": n,
+                        "rate": rate.value,
+                        "interval": [rate.interval.low, rate.interval.high],
+                        "searched_for": n <= most,
+                    }
+                    for n, rate in zip(curve.queries, curve.rates, strict=True)
+                ]
+    return entries
+
+
+def most_queries(floor: float | None, p: float) -> float:
+    """Queries up to which only masses of `floor` and more count."""
+    return np.inf if floor is None else float(queries_needed(floor, p, whole=False))
+
+
+def query_tables(view: RunView, *, queries: Sequence[float], probabilities: Sequence[float]) -> list[Table]:
+    """One table for targets and one for controls: verbatim, and near-verbatim where it was measured."""
+    tables = []
+    for split in Split:
+        part = view.population.select(split_rows(view.population, split))
+        if len(part):
+            tables.append(_table(part, split.value, queries, probabilities, threshold=view.threshold))
+    return tables
+
+
+def _table(
+    population: Population, name: str, queries: Sequence[float], probabilities: Sequence[float], *, threshold: float
+) -> Table:
+    table = Table(
+        title=f"{name}: share of windows extractable within n queries with probability p", title_justify="left"
+    )
+    for heading in ("", "p"):
+        table.add_column(heading)
+    for count in (*queries, np.inf):
+        table.add_column("any n" if count == np.inf else f"n = {count:g}", justify="right")
+    floor = searched_down_to(population, threshold)
+    labels = {MassKind.EXACT: "verbatim", MassKind.LOWER_BOUND: f"within {population.edit_budget} edits, at least"}
+    for curves in curves_of(population, queries=queries, probabilities=probabilities):
+        for curve in curves.curves:
+            marked = floor is not None and curves.mass_kind is MassKind.LOWER_BOUND
+            most = most_queries(floor if marked else None, curve.p)
+            shares = [f"{percent(rate.value)} ({interval_words(rate.interval)})" for rate in curve.rates]
+            cells = [share + ("*" if n > most else "") for share, n in zip(shares, curve.queries, strict=True)]
+            limit = percent(curves.worst_case.value) + ("*" if marked else "")
+            table.add_row(labels[curves.mass_kind], f"{curve.p:g}", *cells, limit)
+    if floor is not None:
+        table.caption = f"* {cut_short_words(population, threshold)}."
+        table.caption_justify = "left"
+    return table

@@ -1,0 +1,332 @@
+"""The risk of every document of a run, by number of queries, from its stored rows."""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+from matplotlib.figure import Figure
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from byrote.report.content import Cells, Drawing
+from byrote.report.figures.overlays import shortened
+from byrote.report.figures.style import SERIES, SOFT, WIDE, house_style, log_axis, percent_axis
+from byrote.report.view import Document, RunView, selection_words
+from byrote.report.words import integer, percent, probability
+from byrote.stats.curves import query_grid
+from byrote.stats.limits import evidence_of
+from byrote.stats.population import Floats, Population
+from byrote.stats.risk import Stretches, expected_characters, leak_probability, raised, stretches, total_mass
+from byrote.types import Split
+
+QUERIES = (1.0, 10.0, 100.0, 1e3, 1e4, 1e5, 1e6)
+DOCUMENTS_SHOWN = 12
+RECORDS_SHOWN = 40
+
+
+class Risk(NamedTuple):
+    """One document asked about n times at random: certified ends, equal where nothing was searched, and 95 % limits."""
+
+    document: Document
+    queries: float
+    edits: int
+    leak_low: float
+    leak_high: float
+    leak_limit: float
+    """At most this at 95 % confidence, from what was sampled; the certified end where that says more."""
+    characters_low: float
+    characters_high: float
+    characters_limit: float
+    covered: int
+    """Characters that stand in some suffix."""
+
+    def _share(self, characters: float) -> float:
+        """NaN where suffixes have tokens and no characters."""
+        return characters / self.covered if self.covered else math.nan
+
+    @property
+    def share_low(self) -> float:
+        return self._share(self.characters_low)
+
+    @property
+    def share_limit(self) -> float:
+        return self._share(self.characters_limit)
+
+
+def document_risks(view: RunView, document: Document, queries: Sequence[float] = QUERIES) -> list[Risk]:
+    """Within 0 edits, and within the whole budget where near-verbatim masses were measured."""
+    part = view.population.select(view.rows_of(document))
+    risks = []
+    for edits, *ends in _ends_of(view, part):
+        for n in queries:
+            low, high, limit = (leak_probability(end.mean, n) for end in ends)
+            least, most, limited = (expected_characters(end.text, n) for end in ends)
+            characters = (least, most, min(most, limited))
+            risks.append(Risk(document, n, edits, low, high, min(high, limit), *characters, ends[0].text.covered))
+    return risks
+
+
+class _End(NamedTuple):
+    """What a document's windows weigh on average, and the chance that a query recovers each of its stretches."""
+
+    mean: float
+    text: Stretches
+
+
+def _ends_of(view: RunView, part: Population) -> list[tuple[int, _End, _End, _End]]:
+    """Edits, and the ends: certified lower, certified upper, limit at 95 % confidence."""
+    verbatim, most = _end(part, part.verbatim()), _end(part, part.verbatim_upper())
+    found = [(0, verbatim, most, most)]
+    if part.mass_lower is not None and part.edit_budget:
+        upper = np.ones(len(part)) if part.mass_upper is None else part.mass_upper[:, -1]
+        low, high = _end(part, part.mass(part.edit_budget)), _end(part, upper)
+        found.append((part.edit_budget, low, high, _limit(view, part) or high))
+    return found
+
+
+def _end(part: Population, masses: Floats) -> _End:
+    masses = np.minimum(masses, 1.0)
+    return _End(float(masses.mean()), stretches(part.suffix_char_start, part.char_end, masses))
+
+
+def _limit(view: RunView, part: Population) -> _End | None:
+    """None where near-verbatim masses were not measured. Samples are counted by hits of their own: with
+    `residual_error` a pilot decides how many there are, and its hits are thrown away."""
+    evidence = evidence_of(part, view.run_threshold)
+    if evidence is None:
+        return None
+    total = total_mass(evidence)
+    known = _end(part, total.known)
+    longest = int((part.char_end - part.suffix_char_start)[total.is_open].max(initial=0))
+    return _End(min(1.0, total.mean), raised(known.text, total.extra * longest / len(part)))
+
+
+def works_of(view: RunView) -> list[Document]:
+    """Documents of several windows, targets and then those that leak most first; a record of one is no work."""
+    works = [document for document in view.documents if document.windows > 1]
+    return sorted(works, key=lambda one: (one.split == Split.CONTROL, -_mean_mass(view, one)))
+
+
+def _mean_mass(view: RunView, document: Document) -> float:
+    part = view.population.select(view.rows_of(document))
+    return float(part.mass(part.edit_budget).mean())
+
+
+def risk_table(views: Sequence[RunView]) -> pl.DataFrame | None:
+    """One row per run, work, number of edits and number of queries; None without a work."""
+    rows = [
+        {
+            "run": view.label,
+            "document": risk.document.name,
+            "split": risk.document.split,
+            "edits": risk.edits,
+            "queries": risk.queries,
+            "leak_at_least": risk.leak_low,
+            "leak_at_most": risk.leak_high,
+            "leak_limit_95": risk.leak_limit,
+            "characters_at_least": risk.characters_low,
+            "characters_at_most": risk.characters_high,
+            "characters_limit_95": risk.characters_limit,
+            "characters_covered": risk.covered,
+        }
+        for view in views
+        for document in works_of(view)
+        for risk in document_risks(view, document)
+    ]
+    return pl.DataFrame(rows, infer_schema_length=None) if rows else None
+
+
+def show_risk(view: RunView, documents: Sequence[Document], queries: Sequence[float] = QUERIES) -> RenderableType:
+    """A table for each document; a line for each record."""
+    if all(document.windows == 1 for document in documents):
+        return Group(Text(record_words(view), style="dim"), Text(), _records(view, documents, queries))
+    parts: list[RenderableType] = [Text(question_words(view), style="dim")]
+    for document in documents[:DOCUMENTS_SHOWN]:
+        parts += [Text(), _table(document, document_risks(view, document, queries))]
+    if len(documents) > DOCUMENTS_SHOWN:
+        rest = f"{len(documents) - DOCUMENTS_SHOWN} more documents are in the report's tables/risk.csv."
+        parts += [Text(), Text(rest, style="dim")]
+    return Group(*parts)
+
+
+def question_words(view: RunView) -> str:
+    """What was asked, and what the ends are."""
+    return (
+        "Somebody asks n times: each time a window of the document at random, its prefix given, one answer sampled. "
+        "How likely is it that some answer is the passage, and how many characters come out on average? At least: by "
+        "lower bounds. At most: by upper bounds, in which a window that was not searched counts as certain; and at "
+        "95 % confidence, by samples of what searches left open and the audit of the screen. "
+        f"{selection_words(view)}."
+    ).replace("\u2009", ",")
+
+
+def record_words(view: RunView) -> str:
+    """What was asked of records, each of which has one prefix."""
+    return (
+        "Somebody asks n times, each time with the record's own prefix, one answer sampled. How likely is it that some "
+        f"answer is {_manner(view.population.edit_budget)}? At least: by lower bounds. At most: at 95 % confidence for "
+        f"each record by itself, by samples of what its search left open. {selection_words(view)}."
+    ).replace("\u2009", ",")
+
+
+def _manner(edits: int) -> str:
+    return f"the record or within {edits} token {'edit' if edits == 1 else 'edits'} of it" if edits else "the record"
+
+
+def _records(view: RunView, documents: Sequence[Document], queries: Sequence[float]) -> Table:
+    """Those that leak most first; targets before controls."""
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column("record", overflow="fold")
+    for count in queries:
+        table.add_column(f"n = {count:,.0f}", justify="right")
+    ordered = sorted(documents, key=lambda one: (one.split == Split.CONTROL, -_mean_mass(view, one)))
+    for document in ordered[:RECORDS_SHOWN]:
+        side = "" if document.split == Split.TARGET else ", control"
+        risks = document_risks(view, document, queries)[-len(queries) :]
+        table.add_row(f"{document.name}{side}", *map(chances, risks))
+    if len(ordered) > RECORDS_SHOWN:
+        rest = f"{len(ordered) - RECORDS_SHOWN:,} more records leak less; byrote export has the masses of all."
+        table.caption, table.caption_justify = rest, "left"
+    return table
+
+
+def chances(risk: Risk) -> str:
+    """Between two ends; at least is never 1, which no number of queries reaches."""
+    low, high = ("> 0.999" if chance > 0.999 else probability(chance) for chance in (risk.leak_low, risk.leak_limit))
+    return low if low == high else f"{low} to {'1' if risk.leak_limit > 0.999 else high}"
+
+
+def _table(document: Document, risks: Sequence[Risk]) -> Table:
+    title = f"{document.name} ({document.split}), {integer(risks[0].covered)} characters in suffixes"
+    table = Table(
+        title=title.replace("\u2009", ","), title_justify="left", box=None, pad_edge=False, header_style="dim"
+    )
+    for heading in ("queries", "edits", "some passage leaks", "at most, 95 %", "characters", "at most, 95 %"):
+        table.add_column(heading, justify="left" if heading == "edits" else "right")
+    for risk in risks:
+        table.add_row(
+            f"{risk.queries:,.0f}",
+            "exact" if risk.edits == 0 else f"ε ≤ {risk.edits}",
+            _ends(_chance, risk.leak_low, risk.leak_high),
+            _chance(risk.leak_limit),
+            f"{_ends(_characters, risk.characters_low, risk.characters_high)} ({percent(risk.share_low)})",
+            f"{_characters(risk.characters_limit)} ({percent(risk.share_limit)})",
+        )
+    return table
+
+
+def _ends(words: Callable[[float], str], low: float, high: float) -> str:
+    return words(low) if words(low) == words(high) else f"{words(low)} to {words(high)}"
+
+
+def _chance(value: float) -> str:
+    """Never 1 when it is not."""
+    return "> 0.999" if 0.999 < value < 1 else probability(value)
+
+
+def _characters(value: float) -> str:
+    return f"{value:,.1f}" if value >= 1 else f"{value:.2g}"
+
+
+SHOWN_QUERIES = (1.0, 100.0, 10_000.0)
+NOTE = (
+    "Somebody asks n times, each time a window of the document at random: the chance that some answer is the passage "
+    "or within the edit budget of it, from what is certified to the limit at 95 % confidence. A window that was "
+    "neither searched nor sampled counts as certain in the limit."
+)
+
+
+def risk_cells(views: Sequence[RunView]) -> tuple[Cells, ...]:
+    """The works that leak most, within the widest edit budget measured; nothing without a work."""
+    works = [(view, document) for view in views for document in works_of(view)]
+    if not works:
+        return ()
+    rows = [_row(view, document, is_alone=len(views) == 1) for view, document in works[:DOCUMENTS_SHOWN]]
+    more = len(works) - DOCUMENTS_SHOWN
+    note = f"{NOTE} {more} more rows are in tables/risk.csv." if more > 0 else NOTE
+    title = "Risk of whole documents: the chance that n random queries bring out a passage"
+    heads = (
+        "document",
+        *(f"n = {queries:,.0f}" for queries in SHOWN_QUERIES),
+        f"of its text, n = {SHOWN_QUERIES[-1]:,.0f}",
+    )
+    return (Cells("risk", title, heads, tuple(rows), note),)
+
+
+def _row(view: RunView, document: Document, *, is_alone: bool) -> tuple[str, ...]:
+    risks = document_risks(view, document, SHOWN_QUERIES)[-len(SHOWN_QUERIES) :]
+    name = document.name if is_alone else f"{view.label}: {document.name}"
+    side = "" if document.split == Split.TARGET else ", control"
+    shares = percent(risks[-1].share_low), percent(risks[-1].share_limit)
+    return f"{name}{side}", *map(chances, risks), shares[0] if shares[0] == shares[1] else " to ".join(shares)
+
+
+MOST_DOCUMENTS = 6
+
+
+def risk_by_queries(documents: Sequence[Sequence[Risk]], *, title: str = "") -> Figure:
+    """Left the chance of a leak, right the share of characters: full lines are certified lower ends, dashed ones upper
+    limits at 95 % confidence."""
+    with house_style():
+        figure = Figure(figsize=(WIDE, 3.9), layout="constrained")
+        leaks, characters = figure.subplots(1, 2)
+        for index, risks in enumerate(documents[:MOST_DOCUMENTS]):
+            colour, label = SERIES[index % len(SERIES)], risks[0].document.name
+            queries = [risk.queries for risk in risks]
+            for axes, low, limit in (
+                (leaks, [risk.leak_low for risk in risks], [risk.leak_limit for risk in risks]),
+                (characters, [risk.share_low for risk in risks], [risk.share_limit for risk in risks]),
+            ):
+                axes.plot(queries, low, color=colour, label=shortened(label, WIDE / 3))
+                axes.plot(queries, limit, color=colour, linestyle="--", linewidth=1)
+        for axes, name in ((leaks, "Chance that some passage leaks"), (characters, "Characters recovered, on average")):
+            log_axis(axes, "x")
+            percent_axis(axes)
+            axes.set_ylim(-0.02, 1.02)
+            axes.set_xlabel("queries to random windows, n")
+            axes.set_title(name)
+        leaks.plot([], [], color=SOFT, label="at least, certified")
+        leaks.plot([], [], color=SOFT, linestyle="--", linewidth=1, label="at most, 95 % confidence")
+        figure.legend(*leaks.get_legend_handles_labels(), loc="outside lower left", ncols=3)
+        figure.suptitle(title, x=0.01, ha="left", fontsize=9.5, fontweight="bold")
+    return figure
+
+
+MOST_QUERIES = 1e6
+
+
+def spread_out(works: Sequence[Document]) -> list[Document]:
+    """As many as a figure holds: from the target that leaks most to the one that leaks least, then controls."""
+    if len(works) <= MOST_DOCUMENTS:
+        return list(works)
+    controls = [work for work in works if work.split == Split.CONTROL]
+    targets = [work for work in works if work.split == Split.TARGET]
+    room = MOST_DOCUMENTS - min(2, len(controls)) if targets else 0
+    return [*_evenly(targets, room), *_evenly(controls, MOST_DOCUMENTS - min(room, len(targets)))]
+
+
+def _evenly(works: Sequence[Document], count: int) -> list[Document]:
+    places = np.unique(np.linspace(0, len(works) - 1, min(count, len(works))).round().astype(int))
+    return [works[place] for place in places]
+
+
+def risk_drawings(views: Sequence[RunView]) -> list[Drawing]:
+    """One figure for every run with documents of several windows; within the whole budget where it was measured."""
+    drawings = []
+    for index, view in enumerate(views):
+        works = [document_risks(view, document, query_grid(MOST_QUERIES)) for document in spread_out(works_of(view))]
+        widest = [[risk for risk in risks if risk.edits == risks[-1].edits] for risks in works]
+        if widest:
+            caption = (
+                "Somebody asks n times about windows taken at random: the chance that some passage comes out, and the "
+                "share of the characters in suffixes recovered on average. Of many documents, some from the one that "
+                "leaks most to the one that leaks least."
+            )
+            suffix, title = (f"-run{index + 1}", view.label) if len(views) > 1 else ("", "")
+            drawings.append(
+                Drawing(f"risk{suffix}", caption, risk_by_queries(widest, title=title), "risk", is_wide=True)
+            )
+    return drawings

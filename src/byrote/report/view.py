@@ -1,0 +1,350 @@
+"""A run as the report reads it: typed columns, texts by document, and the few settings a reader needs named."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from byrote.errors import ConfigError, RunError
+from byrote.report.rates import split_rows, units_of
+from byrote.report.words import integer, percent, plural, probability
+from byrote.stats.population import Flags, Population, population_of
+from byrote.stats.roc import threshold_from_controls
+from byrote.store.read import StoredRun, read_run, shown_name
+from byrote.types import Split
+
+OTHER_EDITION = "edition"
+"""The manifest's kind of a document whose training copies had another wording."""
+
+DECISIVE = ("temperature", "top_k", "top_p", "distance", "edit_budget", "threshold", "prefix_tokens", "suffix_tokens")
+"""Options that say what is asked of a model: rates measured with others are about something else."""
+
+Texts = Mapping[tuple[str, str], str]
+
+
+@dataclass(frozen=True)
+class Document:
+    """One scanned document. `text` is None when the run did not keep its texts."""
+
+    name: str
+    split: str
+    text: str | None
+    content_hash: str | None
+    characters: int | None
+    short_windows: int
+    copies: int | None
+    """How often it stood in the training data; 0 for a control, None when unknown."""
+    is_other_edition: bool
+    """The training data held the copies in another wording than the one that was scanned."""
+    first_row: int
+    """Its windows are the rows first_row … first_row + windows − 1 of the run."""
+    windows: int
+
+
+class ChosenThreshold(NamedTuple):
+    """A τ other than the run's own, and in a sentence where it comes from."""
+
+    value: float
+    words: str
+
+
+@dataclass(frozen=True)
+class RunView:
+    """One run, ready to be drawn. `label` tells runs apart in tables and legends."""
+
+    label: str
+    path: Path
+    manifest: Mapping[str, Any]
+    results: pl.DataFrame
+    continuations: pl.DataFrame | None
+    documents: tuple[Document, ...]
+    population: Population
+    is_complete: bool
+    chosen_threshold: ChosenThreshold | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """The options that decide the numbers, as the run's identity has them; empty where there is no run folder."""
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        config: Mapping[str, Any] = self.manifest["config"]
+        return config
+
+    @property
+    def threshold(self) -> float:
+        """τ of the run, or the one chosen since."""
+        return self.run_threshold if self.chosen_threshold is None else self.chosen_threshold.value
+
+    @property
+    def run_threshold(self) -> float:
+        """τ that the run was measured with."""
+        return float(self.config["threshold"])
+
+    @property
+    def model(self) -> str:
+        return model_name(self.manifest) or self.path.name
+
+    @property
+    def window_tokens(self) -> tuple[int, int]:
+        """Tokens of the longest prefix and of the longest target."""
+        lengths = self.results.select(pl.col("prefix_ids", "suffix_ids").list.len().max()).row(0)
+        return int(lengths[0]), int(lengths[1])
+
+    @property
+    def window_words(self) -> tuple[str, str]:
+        """Tokens of a prefix and of a target, in words: `50`, or `up to 120` where windows differ."""
+        lengths = self.results.select(pl.col("prefix_ids", "suffix_ids").list.len())
+        spans = zip(lengths.min().row(0), lengths.max().row(0), strict=True)
+        prefix, suffix = (str(high) if low == high else f"up to {high}" for low, high in spans)
+        return prefix, suffix
+
+    @property
+    def prefix_starts(self) -> NDArray[np.int64]:
+        """Where each window's prefix begins: where it was cut, or later if it was cut with room for a longer one."""
+        is_later = "prefix_char_start" in self.results.columns
+        return self.results["prefix_char_start" if is_later else "char_start"].to_numpy().astype(np.int64)
+
+    @property
+    def copies(self) -> dict[str, int]:
+        """Copies in training of the documents that stood there in the wording scanned, where the number is known."""
+        return self._copies(of_other_edition=False)
+
+    @property
+    def other_edition_copies(self) -> dict[str, int]:
+        """Copies in training of the documents that stood there in another wording."""
+        return self._copies(of_other_edition=True)
+
+    def _copies(self, *, of_other_edition: bool) -> dict[str, int]:
+        return {
+            document.name: document.copies
+            for document in self.documents
+            if document.copies is not None and document.is_other_edition == of_other_edition
+        }
+
+    def rows_of(self, document: Document) -> Flags:
+        """Which windows were cut from `document`."""
+        rows = np.zeros(len(self.population), dtype=np.bool_)
+        rows[document.first_row : document.first_row + document.windows] = True
+        return rows
+
+
+def load_view(path: Path) -> RunView:
+    """The run in `path`, with whatever of manifest, texts and continuations it has."""
+    stored = read_run(path)
+    if stored.kind != "scan":
+        raise RunError(f"{path} is a {stored.kind} run, not a scan; byrote show and byrote report show every kind.")
+    if stored.results.is_empty():
+        raise RunError(f"{path} holds no windows yet, so there is nothing to report. Let `byrote scan` finish first.")
+    # An unfinished run has no manifest yet; its identity already says with what it was made.
+    manifest = stored.manifest or stored.identity
+    view = view_of(stored.results, manifest, path=path, texts=texts_of(stored), is_complete=stored.is_complete)
+    return replace(view, continuations=stored.continuations, settings=stored.identity["config"])
+
+
+def view_of(
+    results: pl.DataFrame, manifest: Mapping[str, Any], *, path: Path, texts: Texts, is_complete: bool
+) -> RunView:
+    """Rows as the report reads them, with what `manifest` knows of model, options and texts."""
+    config = manifest["config"]
+    ordered = in_reading_order(results, manifest)
+    return RunView(
+        label=model_name(manifest) or path.name,
+        path=path,
+        manifest=manifest,
+        results=ordered,
+        continuations=None,
+        documents=documents_of(ordered, manifest, texts),
+        population=population_of(ordered, str(config["distance"]), counts_shared=bool(config["keep_shared"])),
+        is_complete=is_complete,
+    )
+
+
+def told_apart(views: Sequence[RunView]) -> list[RunView]:
+    """Labels that differ: the model's name where that is enough, else with the run folder's name, else numbered."""
+    names = [view.label for view in views]
+    labels = [f"{view.label} ({view.path.name})" if names.count(view.label) > 1 else view.label for view in views]
+    if len(set(labels)) < len(labels):
+        labels = [f"{label} #{index + 1}" for index, label in enumerate(labels)]
+    return [replace(view, label=label) for view, label in zip(views, labels, strict=True)]
+
+
+def in_reading_order(results: pl.DataFrame, manifest: Mapping[str, Any]) -> pl.DataFrame:
+    """The one order of everything downstream: targets before controls, most copies in training first, then by name;
+    windows of a document together, from its beginning to its end."""
+    known = {(entry.get("split"), entry.get("name")): entry for entry in _document_entries(manifest)}
+
+    def rank(pair: tuple[str, str]) -> tuple[bool, bool, int, str]:
+        entry = known.get(pair, {})
+        return pair[0] == Split.CONTROL, entry.get("kind") == OTHER_EDITION, -(entry.get("copies") or 0), pair[1]
+
+    pairs = sorted(results.select(pl.col("split").cast(pl.String), "document").unique().rows(), key=rank)
+    places = pl.DataFrame(
+        {
+            "split": [split for split, _ in pairs],
+            "document": [document for _, document in pairs],
+            "document_place": range(len(pairs)),
+        },
+        schema_overrides={"split": pl.String, "document": pl.String},
+    )
+    joined = results.with_columns(pl.col("split").cast(pl.String)).join(places, on=["split", "document"], how="left")
+    return joined.sort("document_place", "suffix_char_start", "char_end", maintain_order=True).drop("document_place")
+
+
+def model_name(manifest: Mapping[str, Any]) -> str | None:
+    """The model's name as a reader would say it: the last folder of a path, long digests cut, a hub id unchanged.
+
+    None for an unfinished run, which knows its model by its hash alone.
+    """
+    name = manifest["model"].get("name")
+    if name is None:
+        return None
+    return shown_name(name)
+
+
+def texts_of(stored: StoredRun) -> Texts:
+    """(split, document name) → text; empty when the run kept none."""
+    if stored.texts is None:
+        return {}
+    return {(split, name): text for split, name, text in stored.texts.select("split", "name", "text").iter_rows()}
+
+
+def documents_of(results: pl.DataFrame, manifest: Mapping[str, Any], texts: Texts) -> tuple[Document, ...]:
+    """Every document that has windows, in the order of `results`, each with what the manifest knows about it."""
+    known = {(entry.get("split"), entry.get("name")): entry for entry in _document_entries(manifest)}
+    documents, first_row = [], 0
+    for split, name, windows in results.group_by("split", "document", maintain_order=True).len().iter_rows():
+        entry, text = known.get((split, name), {}), texts.get((split, name))
+        documents.append(
+            Document(
+                name=name,
+                split=split,
+                text=text,
+                content_hash=entry.get("content_hash"),
+                characters=entry.get("characters") or (None if text is None else len(text)),
+                short_windows=int(entry.get("short_windows") or 0),
+                copies=entry.get("copies", 0 if split == Split.CONTROL else None),
+                is_other_edition=entry.get("kind") == OTHER_EDITION,
+                first_row=first_row,
+                windows=windows,
+            )
+        )
+        first_row += windows
+    return tuple(documents)
+
+
+def _document_entries(manifest: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """What the manifest says of each document; nothing for an unfinished run, which knows only their hashes."""
+    return [{"name": name, **entry} for name, entry in manifest["texts"].items() if isinstance(entry, Mapping)]
+
+
+def manifest_text(view: RunView, most_documents: int | None = None) -> str:
+    """The manifest as indented JSON; beyond `most_documents` its documents are a count, and the file has them all."""
+    manifest, documents = dict(view.manifest), view.manifest["texts"]
+    if most_documents is not None and len(documents) > most_documents:
+        manifest["texts"] = f"{len(documents)} documents, listed in manifest.json"
+    return json.dumps(manifest, indent=2, ensure_ascii=False)
+
+
+MANNERS = {"limit": "the first of every document", "sample": "sampled"}
+
+
+def is_selection(view: RunView) -> bool:
+    """Whether the run measured a part of the windows its texts have."""
+    totals = view.manifest.get("totals")
+    chosen = totals.get("selection") if isinstance(totals, Mapping) else None
+    return isinstance(chosen, Mapping) and chosen["kind"] != "all"
+
+
+def selection_words(view: RunView) -> str:
+    """`911 windows`, or `60 of 911 windows, sampled, seed 0 (30 of 700 target, 30 of 211 control)`.
+
+    Windows are counted by the places where one may begin, so the few that come out short are among the 911.
+    """
+    measured = len(view.population)
+    totals = view.manifest.get("totals")
+    chosen = totals.get("selection") if isinstance(totals, Mapping) else None
+    if not isinstance(chosen, Mapping) or chosen["kind"] == "all":
+        return plural(measured, "window")
+    starts: Mapping[str, int] = chosen["starts"]
+    seed = f", seed {chosen['seed']}" if chosen["kind"] == "sample" else ""
+    words = f"{integer(measured)} of {plural(sum(starts.values()), 'window')}, {MANNERS[chosen['kind']]}{seed}"
+    if len(starts) < 2:
+        return words
+    controls = int(view.population.is_control.sum())
+    taken = {"target": measured - controls, "control": controls}
+    parts = ", ".join(f"{integer(taken[split])} of {integer(count)} {split}" for split, count in starts.items())
+    return f"{words} ({parts})"
+
+
+FROM_CONTROL = "from-control="
+
+
+def with_threshold(view: RunView, text: str | None) -> RunView:
+    """The run read at another τ: `0.01`, or `from-control=0.001` for a rate of false positives."""
+    if text is None:
+        return view
+    chosen = _from_controls(view, _rate(text)) if text.startswith(FROM_CONTROL) else _given(view, text)
+    return replace(view, chosen_threshold=chosen)
+
+
+def at_one_threshold(views: Sequence[RunView]) -> list[RunView]:
+    """Runs that stand side by side are read at the largest τ of theirs: below its own, a run may have stopped early."""
+    largest = max(view.threshold for view in views)
+    chosen = ChosenThreshold(largest, f"τ is {probability(largest)} for all runs, the largest that one has.")
+    return [view if view.threshold == largest else replace(view, chosen_threshold=chosen) for view in views]
+
+
+def _rate(text: str) -> float:
+    rate = _number(text.removeprefix(FROM_CONTROL), text)
+    if not 0 < rate < 1:
+        raise ConfigError(f"threshold is {text}; the rate of false positives must be above 0 and below 1.")
+    return rate
+
+
+def _number(digits: str, text: str) -> float:
+    try:
+        return float(digits)
+    except ValueError as error:
+        raise ConfigError(f"threshold is {text!r}; write a number such as 0.01, or from-control=0.001.") from error
+
+
+def _given(view: RunView, text: str) -> ChosenThreshold:
+    value = _number(text, text)
+    if not 0 < value <= 1:
+        raise ConfigError(f"threshold is {text}; it must be above 0 and at most 1.")
+    if value < view.run_threshold and _was_cut_short(view):
+        raise ConfigError(
+            f"threshold is {value:g}, but searches of this run stopped at {view.run_threshold:g}; choose a larger one, "
+            "or scan with a smaller --threshold."
+        )
+    return ChosenThreshold(value, f"τ was chosen as {probability(value)} after the scan.")
+
+
+def _from_controls(view: RunView, rate: float) -> ChosenThreshold:
+    """From the near-verbatim mass at the whole budget, or p_z where no more was measured: what is compared with τ."""
+    controls = view.population.select(split_rows(view.population, Split.CONTROL))
+    if not len(controls):
+        raise ConfigError("threshold from-control needs control windows, and this run has none; scan with --control.")
+    found = threshold_from_controls(controls.mass(controls.edit_budget), rate)
+    if found.value is None:
+        raise ConfigError(f"threshold: {found.reason}. Scan more control text, or state a larger rate.")
+    value, whose = found.value, ""
+    if value < view.run_threshold and _was_cut_short(view):
+        value, whose = view.run_threshold, ", the run's own,"
+    reached = int(np.sum(controls.mass(controls.edit_budget) >= value))
+    words = (
+        f"A further control window reaches τ = {probability(value)}{whose} with probability {percent(rate)} at most; "
+        f"{integer(reached)} of {plural(len(controls), 'control window')} did."
+    )
+    units = units_of(controls).drawn
+    if units < len(controls):
+        words += f" That takes windows as independent; they overlap and stand for {integer(units)} stretches of text."
+    return ChosenThreshold(value, words)
+
+
+def _was_cut_short(view: RunView) -> bool:
+    return view.population.is_cut_short is not None and bool(view.population.is_cut_short.any())

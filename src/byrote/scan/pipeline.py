@@ -1,0 +1,101 @@
+"""One window from text to row, as one visible loop:
+
+    cut ► score ► greedy ► screen ► search ► close · refine · estimate ► verify · judge ► row
+
+Windows come in chunks. The first forward of a window evaluates prefix and target once, as a chain; greedy decoding and
+the search go on from its keys and values. Rows leave in the order in which windows are settled. Memory is bounded by a
+chunk and the slots of the search, whatever the number of windows.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from byrote.models.base import TreeModel
+from byrote.scan.decode import GreedyStage
+from byrote.scan.estimate import AfterSearch
+from byrote.scan.measured import Measured
+from byrote.scan.measures import continuation_rows, measures_of, row_of
+from byrote.scan.membership import MembershipStage
+from byrote.scan.options import RunConfig
+from byrote.scan.posthoc import PosthocStage
+from byrote.scan.score import ScoreStage, windows_per_forward
+from byrote.scan.screen import ScreenStage
+from byrote.scan.search import SearchStage
+from byrote.scan.self_check import VerifyStage
+from byrote.types import Window
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredWindow:
+    """A finished window: its row of results.parquet and its rows of continuations.parquet."""
+
+    row: dict[str, Any]
+    continuations: list[dict[str, Any]]
+
+
+class Facts(NamedTuple):
+    """What a pipeline learned about itself on the way; Nones where nothing was searched."""
+
+    chunk_windows: int | None = None
+    slots: int | None = None
+    peak_entries: int | None = None
+    forwards: int | None = None
+
+
+class Pipeline:
+    """Every measure that `config` asks for."""
+
+    def __init__(self, model: TreeModel, config: RunConfig, *, decode: Callable[[tuple[int, ...]], str]) -> None:
+        config.require_baseline()
+        self.config, self.decode = config, decode
+        self.measures = measures_of(config)
+        self.score = ScoreStage(model, config)
+        self.membership = MembershipStage(config, decode, batch_windows=windows_per_forward(model, config))
+        self.greedy = GreedyStage(model, config)
+        self.screen = ScreenStage(config)
+        self.search = SearchStage(model, config)
+        self.after_search = AfterSearch(model, config)
+        self.verify = VerifyStage(model, config.policy)
+        self.posthoc = PosthocStage(config, decode)
+
+    def run(self, windows: Iterable[Window]) -> Iterator[MeasuredWindow]:
+        """Every window once, as it is settled."""
+        for chunk, following in self.score.chunks(windows):
+            scored = self.score.score(chunk)
+            if "membership" in self.config.measures:
+                self.membership.score(scored)
+            if "greedy" in self.config.measures:
+                self.greedy.decode(scored)
+            if "near" not in self.config.measures:
+                self.score.begin(following)
+                yield from self.rows(scored)
+                continue
+            hopeful, screened = self.screen.divide(scored)
+            yield from self.rows(self.after_search.take(self.search.search(hopeful)))
+            self.score.begin(following)
+            self.after_search.prepare()
+            yield from self.rows(self.search.settle_unsearched(screened))
+        yield from self.rows(self.after_search.take(self.search.drain()))
+        if self.after_search.wants_memory:
+            self.score.release()
+            self.search.release()
+            self.after_search.take_memory()
+        yield from self.rows(self.after_search.flush())
+        self.after_search.release()
+
+    @property
+    def facts(self) -> Facts:
+        if not self.search.is_open:
+            return Facts(self.score.chunk_windows)
+        engine = self.search.engine
+        return Facts(self.score.chunk_windows, engine.slots, engine.counters.peak_entries, engine.counters.forwards)
+
+    def rows(self, settled: Iterable[Measured]) -> Iterator[MeasuredWindow]:
+        """What is stored of windows that are settled."""
+        for item in settled:
+            if self.config.verify:
+                self.verify.check(item)
+            if self.config.posthoc:
+                self.posthoc.judge(item)
+            yield MeasuredWindow(row_of(item, self.measures), continuation_rows(item, self.decode, self.config.keep))

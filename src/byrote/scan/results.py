@@ -1,0 +1,234 @@
+"""What can be asked of scanned windows, in memory or in a run folder: tables, rates, comparisons."""
+
+import tempfile
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from byrote.errors import ConfigError, RunError
+from byrote.models.base import LanguageModel
+from byrote.scan.measures import facts_carried, measures_of, results_schema
+from byrote.scan.options import RunConfig
+from byrote.scan.pipeline import Facts, MeasuredWindow
+from byrote.scan.run import complete_scan, open_session
+from byrote.scan.source import Source
+from byrote.scan.totals import run_identity, texts_section
+from byrote.types import Verdict, Window
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import polars as pl
+    import pyarrow as pa
+
+    from byrote.report.rates import Criterion
+    from byrote.report.view import RunView
+    from byrote.stats.population import Population
+
+
+class Scanned(ABC):
+    """Rows of scanned windows. docs/columns.md says what every column holds."""
+
+    @abstractmethod
+    def to_arrow(self) -> "pa.Table":
+        """One row per window as a pyarrow table, columns as in results.parquet."""
+
+    @cached_property
+    @abstractmethod
+    def _view(self) -> "RunView": ...
+
+    def to_polars(self) -> "pl.DataFrame":
+        """One row per window as a polars frame, columns as in results.parquet."""
+        import polars as pl
+
+        frame = pl.from_arrow(self.to_arrow())
+        assert isinstance(frame, pl.DataFrame)
+        return frame
+
+    def to_pandas(self) -> "pd.DataFrame":
+        """One row per window as a pandas frame; needs pandas (`pip install 'byrote[pandas]'`)."""
+        try:
+            import pandas  # noqa: F401
+        except ImportError as error:
+            raise ConfigError(
+                "to_pandas needs pandas, which is not installed. Install it with: pip install 'byrote[pandas]', or use "
+                "to_polars."
+            ) from error
+        return self.to_arrow().to_pandas()
+
+    def rates(self) -> "pl.DataFrame":
+        """One row per split, criterion and ε: hits, rate, and an interval that respects overlapping windows."""
+        from byrote.report.tables import rates_table
+
+        return rates_table([self._view])
+
+    def compare(self, other: "Scanned") -> "pl.DataFrame":
+        """This against `other` on the same target windows: for every criterion and ε both rates, their paired
+        difference (other minus this) and its interval, at the larger of both thresholds. A RunError when the windows
+        are not the same."""
+        import polars as pl
+
+        from byrote.report.comparison import compare_runs
+
+        if not isinstance(other, Scanned):
+            raise ConfigError(f"compare needs the results of another scan, not {type(other).__name__}.")
+        found = compare_runs([self._view, other._view])
+        if found.aligned is None:
+            raise RunError(found.reason or "The windows of these scans differ.")
+        first, second = (part.select(~part.is_control) for part in found.aligned)
+        if not len(first):
+            raise RunError("There are no target windows to compare.")
+        # Below the threshold that a scan was made with, its searches may have stopped.
+        threshold = max(self._view.threshold, other._view.threshold)
+        return pl.DataFrame(_compared(first, second, threshold), infer_schema_length=None)
+
+
+def _compared(first: "Population", second: "Population", threshold: float) -> "list[dict[str, Any]]":
+    from byrote.report.rates import Criterion
+
+    rows = []
+    # Not what a search could not rule out: that is about the searches, which stop by τ, and not about the models.
+    for criterion in (Criterion.GREEDY, Criterion.VERBATIM, Criterion.NEAR):
+        budget = 0 if criterion is Criterion.VERBATIM else min(first.edit_budget, second.edit_budget)
+        for edits in range(budget + 1):
+            row = _difference(first, second, criterion, edits, threshold)
+            rows += [] if row is None else [row]
+    return rows
+
+
+def _difference(
+    first: "Population", second: "Population", criterion: "Criterion", edits: int, threshold: float
+) -> "dict[str, Any] | None":
+    """One row; None where one of the two did not measure the criterion."""
+    from byrote.report.rates import Criterion, hits_of, places_of
+    from byrote.stats.compare import Outcomes, compare_rates
+
+    hits = [hits_of(part, criterion, edits=edits, threshold=threshold) for part in (first, second)]
+    if any(found is None for found in hits):
+        return None
+    # Aligned by place and tokens already; the scans may name equal windows differently.
+    outcomes = [Outcomes(tuple(first.window_id), np.asarray(found, dtype=np.float64)) for found in hits]
+    found = compare_rates(outcomes[0], outcomes[1], places=places_of(first))
+    return {
+        "criterion": criterion.value,
+        "edits": None if criterion is Criterion.VERBATIM else edits,
+        "threshold": threshold,
+        "windows": found.n,
+        "first": found.first,
+        "second": found.second,
+        "difference": found.difference,
+        "interval_low": found.interval.low,
+        "interval_high": found.interval.high,
+        "p_value": found.p_value,
+        "note": found.interval.reason,
+    }
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Windows(Sequence[Window]):
+    """Windows with the documents they were cut from and the options they were cut with."""
+
+    source: Source
+    config: RunConfig
+
+    def __len__(self) -> int:
+        return len(self.source.chosen.windows)
+
+    def __getitem__(self, place: Any) -> Any:
+        return self.source.chosen.windows[place]
+
+    def __repr__(self) -> str:
+        counts = ((len(self), "window"), (len(self.source.documents), "document"))
+        windows, documents = (f"{count:,} {noun}{'' if count == 1 else 's'}" for count, noun in counts)
+        return f"<byrote.Windows: {windows} of {documents}>"
+
+
+class Results(Scanned):
+    """Measured windows in the order they were given. Iterating gives one mapping per window, columns as in a run."""
+
+    def __init__(
+        self,
+        rows: list[MeasuredWindow],
+        windows: Sequence[Window],
+        model: LanguageModel,
+        config: RunConfig,
+        facts: Facts,
+    ) -> None:
+        by_id = {measured.row["window_id"]: measured for measured in rows}
+        self._measured = [by_id[window.window_id] for window in windows]
+        self._windows, self._model, self._config, self._facts = windows, model, config, facts
+
+    def __len__(self) -> int:
+        return len(self._measured)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return (dict(measured.row) for measured in self._measured)
+
+    def continuations(self) -> Iterator[dict[str, Any]]:
+        """The best accepted continuations of every window, as in continuations.parquet."""
+        return (dict(row) for measured in self._measured for row in measured.continuations)
+
+    def __repr__(self) -> str:
+        found = [measured.row["verdict"] for measured in self._measured if "verdict" in measured.row]
+        extractable = f", {found.count(Verdict.EXTRACTABLE):,} of them extractable" if found else ""
+        documents = len({window.document for window in self._windows})
+        return (
+            f"<byrote.Results: {len(self):,} windows of {documents:,} documents{extractable}; model {self._model.name}>"
+        )
+
+    def to_arrow(self) -> "pa.Table":
+        """One row per window as a pyarrow table, columns as in results.parquet."""
+        from byrote.store.tables import table_of
+
+        schema = results_schema(measures_of(self._config), facts_carried(self._windows))
+        return table_of(({column.name: row.get(column.name) for column in schema} for row in self), schema)
+
+    @cached_property
+    def _view(self) -> "RunView":
+        from byrote.report.view import view_of
+
+        texts = {}
+        if isinstance(self._windows, Windows):
+            source, tally = self._windows.source, self._windows.source.chosen.tally
+            texts = texts_section(source, tally.windows, tally.short, {})
+        manifest = {"config": self._config.as_dict(), "model": asdict(self._model.identity), "texts": texts}
+        return view_of(self.to_polars(), manifest, path=Path("in memory"), texts={}, is_complete=True)
+
+    def report(self, out: str | Path) -> Path:
+        """Write the page, figures and tables of `byrote report` to `out`; the path of the page."""
+        from byrote.report.build import build_report
+
+        with tempfile.TemporaryDirectory() as folder:
+            return build_report([self.save(Path(folder) / "run")], Path(out)).page
+
+    def save(self, path: str | Path) -> Path:
+        """Write a complete run folder, as `byrote scan` would. The windows must come from `read_windows`."""
+        if not isinstance(self._windows, Windows):
+            raise ConfigError("only results of windows from byrote.read_windows can be saved as a run folder.")
+        source, config = self._windows.source, self._config
+        identity = run_identity(self._model, source, config)
+        with open_session(replace(config, out=str(path)), identity) as session:
+            if session.is_complete:
+                return session.path
+            session.write_texts(source.documents)
+            finished = session.finished_ids()
+            for measured in self._measured:
+                if measured.row["window_id"] not in finished:
+                    session.add(measured.row, measured.continuations)
+            session.flush()
+            complete_scan(
+                session,
+                config,
+                self._model,
+                source,
+                self._facts,
+                short=source.chosen.tally.short,
+                command_line=["byrote.scan"],
+                timings={},
+                document_facts={},
+            )
+            return session.path

@@ -1,0 +1,237 @@
+"""Score: a window's first forward. Probability and rank of every target token under every policy, and the chain that
+greedy decoding and the search go on from.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from byrote.errors import ModelError
+from byrote.models.base import TreeModel, TreeSession
+from byrote.models.memory import Handover, to_device
+from byrote.models.numbers import require_numbers
+from byrote.models.teacher_forcing import VerbatimScore
+from byrote.policy import Kept
+from byrote.scan.measured import Measured
+from byrote.scan.options import RunConfig
+from byrote.search.sizing import free_memory
+from byrote.search.tree import Chain, TokenPair, evaluate_chains
+from byrote.types import Window
+
+CPU_CHUNK = 128
+GPU_CHUNK = 512
+"""Windows scored before greedy decoding and the search go on from them: enough to fill greedy's forwards."""
+CPU_BATCH = 32
+GPU_BATCH = 256
+"""Windows per forward."""
+CHUNK_SHARE = 0.35
+"""Share of a device's free memory that the chains of a chunk may take."""
+
+
+def windows_per_forward(model: TreeModel, config: RunConfig) -> int:
+    return config.batch_windows or (GPU_BATCH if model.device.type == "cuda" else CPU_BATCH)
+
+
+class ScoreStage:
+    """Evaluates windows in chunks. The chains of a chunk are valid until the next chunk is scored."""
+
+    def __init__(self, model: TreeModel, config: RunConfig) -> None:
+        self._model, self._policies, self._limits = model, config.policies, config.limits
+        self._listing = config.search_options().listing
+        self._with_standard = "membership" in config.measures
+        self._server_lists = config.logprobs
+        self._is_capped = config.is_capped
+        self._batch = windows_per_forward(model, config)
+        self._session: TreeSession | None = None
+        self._begun: Iterator[_Launched] | None = None
+        self.begins_ahead = model.device.type == "cuda" and not config.has_budget
+        """A host that is the device gains nothing by it, and a budget is not spent on what may not be asked for."""
+        most = GPU_CHUNK if model.device.type == "cuda" else CPU_CHUNK
+        # A chunk is begun whole: with a budget, no more windows than share a forward.
+        self.chunk_windows = self._choose_chunk(min(most, self._batch) if config.has_budget else most)
+
+    def _choose_chunk(self, most: int) -> int:
+        """Chains, the tokens of greedy decoding behind them, and what the policy keeps at every place must fit."""
+        entries = self._limits.prefix_tokens + 2 * self._limits.suffix_tokens
+        width = self._listing.width(self._model.vocab_size)
+        each = entries * self._model.tree_bytes_per_entry() + self._limits.suffix_tokens * width * 16
+        fitting = int(free_memory(self._model.device) * CHUNK_SHARE) // each
+        return max(1, min(most, fitting))
+
+    def chunks(self, windows: Iterable[Window]) -> Iterator[tuple[list[Window], list[Window]]]:
+        """Each chunk with the one that follows, if that may be begun before its turn."""
+        rest, self._begun = iter(windows), None
+        chunk = list(islice(rest, self.chunk_windows))
+        while chunk:
+            following = list(islice(rest, self.chunk_windows)) if self.begins_ahead else []
+            yield chunk, following
+            chunk = following or list(islice(rest, self.chunk_windows))
+
+    def release(self) -> None:
+        """Let go of the chains of the last chunk; the next one opens their memory again."""
+        self._session = None
+
+    @torch.inference_mode()
+    def begin(self, windows: Sequence[Window]) -> None:
+        """Launch the first batch of the next chunk, for the device to do while the host makes rows. The chains of the
+        chunk before are needed no more."""
+        if windows:
+            launches = self._launches(windows)
+            self._begun = chain([next(launches)], launches)
+
+    @torch.inference_mode()
+    def score(self, windows: Sequence[Window]) -> list[Measured]:
+        """One chunk. The host reads a batch while the device evaluates the next one."""
+        launches, self._begun = self._begun or self._launches(windows), None
+        scored: list[Measured] = []
+        before: _Launched | None = None
+        for launched in launches:
+            scored += self._read(before) if before is not None else ()
+            before = launched
+        return scored + (self._read(before) if before is not None else [])
+
+    def _launches(self, windows: Sequence[Window]) -> Iterator["_Launched"]:
+        """Every window once, by batches. Running out of memory halves the batch; nothing is lost."""
+        done = 0
+        while done < len(windows):
+            batch = windows[done : done + self._batch]
+            try:
+                launched = self._launch(batch, first_slot=done)
+            except torch.OutOfMemoryError as error:
+                self._halve(error, batch[0])
+                launched = None
+            if launched is not None:
+                done += len(batch)
+                yield launched
+            elif torch.cuda.is_available():
+                # Outside the handler: until it ends, the exception holds the tensors of the forward that failed.
+                torch.cuda.empty_cache()
+
+    def _launch(self, windows: Sequence[Window], *, first_slot: int) -> "_Launched":
+        if self._session is None:
+            entries = self._limits.prefix_tokens + 2 * self._limits.suffix_tokens
+            longest = sum(self._limits)
+            self._session = self._model.open_tree(self.chunk_windows, entries, longest=longest)
+        pairs = [TokenPair(window.prefix_ids, window.suffix_ids) for window in windows]
+        slots = range(first_slot, first_slot + len(windows))
+        first = evaluate_chains(
+            self._session,
+            pairs,
+            slots,
+            self._listing,
+            device=self._model.device,
+            policies=self._policies,
+            with_standard=self._with_standard,
+        )
+        assert first.scores is not None
+        listed = _listed_log_probs(first.kept, pairs)
+        scores, kept = first.scores, first.kept
+        standard = torch.zeros(0) if scores.standard_scores is None else scores.standard_scores
+        numbers = [scores.log_probs, scores.ranks, scores.model_log_probs, standard]
+        padded = [kept.token_ids[..., 0], kept.log_probs[..., 0], listed, kept.unlisted]
+        return _Launched(windows, slots, kept, Handover([*numbers, *padded]))
+
+    def _read(self, launched: "_Launched") -> list[Measured]:
+        assert self._session is not None
+        windows, slots, kept, _ = launched
+        scores = launched.scores(self._model.eos_ids, self._server_lists, is_capped=self._is_capped)
+        for score in scores:
+            require_numbers([score.model_log_p], self._model.dtype, what=f"window {score.window.window_id}")
+        listed = [Kept(*rows) for rows in zip(*(tensor.unbind(0) for tensor in kept), strict=True)]
+        lengths = [len(window.suffix_ids) for window in windows]
+        if min(lengths) < len(kept.unlisted[0]):
+            listed = [Kept(*(own[:length] for own in rows)) for rows, length in zip(listed, lengths, strict=True)]
+        session = self._session
+        return [
+            Measured(score, Chain(session, slot, own)) for score, slot, own in zip(scores, slots, listed, strict=True)
+        ]
+
+    def _halve(self, error: Exception, window: Window) -> None:
+        if self._batch == 1:
+            raise ModelError(
+                f"a single window of {len(window.prefix_ids)} + {len(window.suffix_ids)} tokens does not fit into the "
+                "memory of the device; shorten --prefix-tokens or --suffix-tokens, or use another --device or --dtype."
+            ) from error
+        self._batch = min(self._batch, self.chunk_windows) // 2 or 1
+
+
+class _Launched(NamedTuple):
+    """A batch on the device, its numbers on their way to the host."""
+
+    windows: Sequence[Window]
+    slots: Sequence[int]
+    kept: Kept
+    arriving: Handover
+
+    def scores(self, eos_ids: frozenset[int], server_lists: int | None, *, is_capped: bool) -> list[VerbatimScore]:
+        """`server_lists`: tokens that a server names for each place. Beyond them no rank is known and, where
+        `is_capped`, no probability."""
+        lengths = [len(window.suffix_ids) for window in self.windows]
+        log_probs, ranks, model_log_probs, standard, *padded = (tensor.numpy() for tensor in self.arriving.wait())
+        choices, choice_log_probs, listed, unlisted = (_unpadded(rows, lengths) for rows in padded)
+        # The search adds up the listed numbers; so does p_z, wherever the target is listed.
+        log_probs[0] = np.where(np.isfinite(listed) | is_capped, listed, log_probs[0])
+        known_ranks = ranks if server_lists is None else np.minimum(ranks, server_lists)
+        sums = [_sums(own, lengths) for own in (*log_probs, model_log_probs)]
+        log_p, model_log_p = list(zip(*sums[:-1], strict=True)), sums[-1]
+        most = _most(log_probs[0], unlisted, lengths) if is_capped else [None] * len(lengths)
+        # A generation stops at an end-of-text token, so no continuation of T tokens has one before its end.
+        can_be = [eos_ids.isdisjoint(window.suffix_ids[:-1]) for window in self.windows]
+        impossible = (-math.inf,) * len(log_probs)
+        columns = (
+            self.windows,
+            [own if possible else impossible for own, possible in zip(log_p, can_be, strict=True)],
+            _by_window(np.exp(log_probs[0]), lengths),
+            _by_window(known_ranks, lengths),
+            model_log_p,
+            _by_window(choices, lengths),
+            _by_window(choice_log_probs, lengths),
+            _by_window(model_log_probs, lengths),
+            _by_window(standard, lengths) if len(standard) else [()] * len(lengths),
+            [own if possible else None for own, possible in zip(most, can_be, strict=True)],
+        )
+        return [VerbatimScore(*own) for own in zip(*columns, strict=True)]
+
+
+def _by_window(flat: NDArray[Any], lengths: Sequence[int]) -> list[tuple[Any, ...]]:
+    """The numbers of each window; those of all of them come one after the other."""
+    values = iter(flat.tolist())
+    return [tuple(islice(values, length)) for length in lengths]
+
+
+def _sums(flat: NDArray[np.float64], lengths: Sequence[int]) -> list[float]:
+    """Of each window's numbers, summed from first to last, as the search does."""
+    places = np.arange(max(lengths))
+    rows = np.zeros((len(lengths), len(places)))
+    rows[places < np.array(lengths)[:, None]] = flat
+    summed: list[float] = rows.cumsum(1)[:, -1].tolist()
+    return summed
+
+
+def _listed_log_probs(kept: Kept, pairs: Sequence[TokenPair]) -> Tensor:
+    """What the policy's list says of each target token, −inf where it is not listed. [windows, longest suffix]"""
+    targets = torch.nn.utils.rnn.pad_sequence([torch.tensor(pair.suffix_ids) for pair in pairs], batch_first=True)
+    is_target = kept.token_ids == to_device(targets, kept.token_ids.device)[..., None]
+    return torch.where(is_target, kept.log_probs, -math.inf).amax(-1)
+
+
+def _unpadded(rows: NDArray[Any], lengths: Sequence[int]) -> NDArray[Any]:
+    if min(lengths) == rows.shape[1]:
+        return rows.reshape(-1)
+    return np.concatenate([row[:length] for row, length in zip(rows, lengths, strict=True)])
+
+
+def _most(log_probs: NDArray[np.float64], unlisted: NDArray[np.float64], lengths: Sequence[int]) -> list[float]:
+    """What p_z can be at most where a server's list is short: the lower bound, and all that its path left unlisted."""
+    ends = np.cumsum(lengths)[:-1]
+    most = []
+    for own, left in zip(np.split(log_probs, ends), np.split(unlisted, ends), strict=True):
+        reached = np.exp(np.concatenate([[0.0], np.cumsum(own)]))  # of each beginning of the target
+        most.append(min(1.0, float(reached[-1] + (reached[:-1] * left).sum())))
+    return most

@@ -1,0 +1,159 @@
+"""Near-verbatim mass: search the windows that passed the screen, and say what is certified of every window."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from byrote.models.base import TreeModel
+from byrote.scan.measured import Measured
+from byrote.scan.options import RunConfig
+from byrote.scan.screen import is_below_floor, is_sampled
+from byrote.search.base import SearchOutcome, SearchTask
+from byrote.search.engine import Engine
+from byrote.search.sizing import choose_slots
+from byrote.types import Bounds, StopReason, Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class NearResult:
+    """What is certified about one window."""
+
+    bounds: Bounds
+    verdict: Verdict
+    stop_reason: StopReason
+    stop_step: int
+    token_evals: int
+    rating: float
+    was_rated_below_floor: bool
+    outcome: SearchOutcome | None
+    """What the search itself found; None for a window that was not searched."""
+
+
+class SearchStage:
+    """Windows through the engine. Their chains must stay where they are until they have a slot, so `search` returns
+    when all have one; what is still in flight goes on with the next windows."""
+
+    def __init__(self, model: TreeModel, config: RunConfig) -> None:
+        self._model, self._config = model, config
+        self._options, self._limits = config.search_options(), config.limits
+        self._engine: Engine | None = None
+        self._in_flight: dict[int, Measured] = {}
+        self._count = 0
+
+    @property
+    def is_open(self) -> bool:
+        return self._engine is not None
+
+    @property
+    def engine(self) -> Engine:
+        """Opened when the first window comes: by then the scores have taken their memory."""
+        if self._engine is None:
+            slots = self._config.slots or choose_slots(self._model, self._options, self._limits)
+            self._engine = Engine(self._model, self._options, slots=slots, limits=self._limits)
+        return self._engine
+
+    def search(self, hopeful: Sequence[Measured]) -> Iterator[Measured]:
+        """Give every window a slot; those that ended meanwhile, in the order in which they ended."""
+        if hopeful:
+            self.engine.put([self._task(item) for item in hopeful])
+            while self.engine.waiting:
+                yield from self._settled(self.engine.step())
+
+    def drain(self) -> Iterator[Measured]:
+        """Everything that is still in flight."""
+        while self._in_flight:
+            yield from self._settled(self.engine.step())
+
+    def release(self) -> None:
+        """Let go of the search's memory, for whoever comes after it."""
+        if self._engine is not None:
+            self._engine.release()
+
+    def settle_unsearched(self, screened: Iterable[Measured]) -> Iterator[Measured]:
+        """Windows that the screen kept from the search: certified is what the first forward says."""
+        for item in screened:
+            item.near = self._unsearched(item)
+            yield item
+
+    def _task(self, item: Measured) -> SearchTask:
+        self._count += 1
+        self._in_flight[self._count] = item
+        probs = item.score.target_probs if self._options.rank_by == "rating" else None
+        window = item.window
+        return SearchTask(
+            self._count,
+            window.prefix_ids,
+            window.suffix_ids,
+            probs,
+            item.chain,
+            window.window_id,
+            wants_states=hands_over(item, self._config, self._model.device),
+        )
+
+    def _settled(self, outcomes: Iterable[SearchOutcome]) -> Iterator[Measured]:
+        for outcome in outcomes:
+            item = self._in_flight.pop(outcome.key)
+            item.chain = None
+            item.near = self._searched(item, outcome)
+            yield item
+
+    def _searched(self, item: Measured, outcome: SearchOutcome) -> NearResult:
+        assert item.rating is not None
+        bounds = with_verbatim(outcome.bounds, item.score.p, item.score.p_upper)
+        return NearResult(
+            bounds=bounds,
+            verdict=bounds.verdict(self._config.threshold),
+            stop_reason=outcome.stop_reason,
+            stop_step=outcome.stop_step,
+            token_evals=outcome.token_evals,
+            rating=item.rating,
+            was_rated_below_floor=is_below_floor(self._config, item.rating),
+            outcome=outcome,
+        )
+
+    def _unsearched(self, item: Measured) -> NearResult:
+        assert item.rating is not None
+        budget = self._options.edit_budget
+        unknown = Bounds((0.0,) * (budget + 1), (1.0,) * (budget + 1))
+        bounds = with_verbatim(unknown, item.score.p, item.score.p_upper)
+        return NearResult(
+            bounds=bounds,
+            verdict=bounds.verdict(self._config.threshold),
+            stop_reason=StopReason.SCREENED,
+            stop_step=0,
+            token_evals=0,
+            rating=item.rating,
+            was_rated_below_floor=True,
+            outcome=None,
+        )
+
+
+def hands_over(item: Measured, config: RunConfig, device: torch.device) -> bool:
+    """Whether the search of a window hands what it computed over to its samples, where it does not anyway
+    (`goes_on_long`): on a CPU, if the window is below the screen's floor and will be sampled. A GPU evaluates a hundred
+    windows again in a moment and has better use for the memory.
+
+    These windows get a fixed number of samples. How many others get depends on what their pilot evaluates, and must be
+    the same on every device.
+    """
+    assert item.rating is not None
+    if device.type != "cpu" or config.estimate == "none" or not is_below_floor(config, item.rating):
+        return False
+    return config.estimate == "all" or is_sampled(config, item.window.window_id, item.rating)
+
+
+def with_verbatim(bounds: Bounds, p_verbatim: float, p_upper: float | None = None) -> Bounds:
+    """Bounds in which the mass at distance 0, which is the target's alone, is what teacher forcing says it is.
+
+        lower[e] = p_z + found[e] − found[0]        upper[0] = p_z, elsewhere as found
+
+    A search that came upon the target has p_z in found[0], on another numeric path: one of the two roundings counts,
+    never the larger. One that lost it (no pin, or stopped early) has found[0] = 0, and p_z adds to what it found.
+    Where p_z is known from `p_verbatim` to `p_upper` only, upper[0] is the least that either of the two passes shows.
+    """
+    lower = tuple(min(1.0, p_verbatim + (found - bounds.lower[0])) for found in bounds.lower)
+    # At least the lower bound: the roundings may differ where nothing is open.
+    upper = tuple(max(high, low) for high, low in zip(bounds.upper[1:], lower[1:], strict=True))
+    verbatim = lower[0] if p_upper is None else max(lower[0], min(p_upper, bounds.upper[0]))
+    return Bounds(lower, (verbatim, *upper))

@@ -1,0 +1,217 @@
+"""What a scan measures: windows of texts, or pairs of prefix and suffix. Read first, cut when the model is there."""
+
+import glob
+import hashlib
+import json
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+
+from byrote.corpus.documents import Document, read_corpus, require_unique_names
+from byrote.corpus.overlap import find_shared, mark_shared
+from byrote.corpus.pair_files import Pair, read_pairs
+from byrote.corpus.pairs import choose_pairs, longest_of, pair_windows
+from byrote.corpus.select import plan_windows, require_windows
+from byrote.corpus.windows import Finished, Selection, Tally, WindowOptions, WindowSet
+from byrote.errors import ConfigError, WindowError
+from byrote.models.base import LanguageModel, require_positions
+from byrote.scan.options import RunConfig, parse_shard
+from byrote.store.merge import ByPlace, Order
+from byrote.types import Split, Window
+
+Given = Sequence[Document | Pair]
+"""Texts or pairs as they were read."""
+
+
+Cut = Callable[[Tally, Finished | None], Iterator[Window]]
+"""Cuts the windows that are not finished, and tallies them."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """The texts of a scan, and the windows to measure in them, cut while they are measured."""
+
+    documents: list[Document]
+    selection: Selection
+    cut: Cut
+    counted: dict[str, int] = field(default_factory=dict)
+    """What a reader should know about the cutting, for the manifest's totals."""
+    pairs: Sequence[Window] | None = None
+    """Pairs are cut at once, and held in few bytes; None where windows are cut from texts."""
+    pairs_hash: str | None = None
+    """Of all pairs, those of other shards included."""
+
+    def windows(self, tally: Tally | None = None, *, finished: Finished | None = None) -> Iterator[Window]:
+        """The windows that are not finished, cut when they are asked for, in no particular order."""
+        return self.cut(Tally() if tally is None else tally, finished)
+
+    @cached_property
+    def chosen(self) -> WindowSet:
+        """All windows as a list, in the order of the finished table."""
+        tally = Tally()
+        windows = list(self.windows(tally))
+        if self.pairs is None:
+            place_of = {document.name: place for place, document in enumerate(self.documents)}
+            windows.sort(key=lambda window: (place_of[window.document], window.char_start))
+        return WindowSet(windows, tally, self.selection)
+
+    def order(self, windows: int) -> Order:
+        """The order of a finished table of so many windows."""
+        if self.pairs is not None:
+            return [window.window_id for window in self.pairs]
+        return ByPlace([document.name for document in self.documents], windows)
+
+
+def read_given(config: RunConfig) -> Given:
+    """The texts or pairs that `config` names; exactly one kind of them."""
+    if config.pairs and (config.text or config.control):
+        raise ConfigError("give --pairs, or --text and --control, not both; pairs say themselves what is a control.")
+    if not config.pairs and not config.text:
+        raise ConfigError("text is missing; give --text book.txt, or --pairs records.jsonl.")
+    if config.pairs:
+        return read_pairs(config.pairs, prefix_tokens=config.prefix_tokens, suffix_tokens=config.suffix_tokens)
+    return read_corpus(config.text, config.control)
+
+
+def held(given: Given) -> Given:
+    """With all texts in memory, for whoever keeps them longer than their files are known to stay as they are."""
+    return [one.held() if isinstance(one, Document) else one for one in given]
+
+
+def cut_source(given: Given, model: LanguageModel, config: RunConfig) -> Source:
+    """The windows that `config` asks for, controls marked with what they share with targets. There is at least one.
+
+    The texts are gone through once to count the places where windows may begin, once more to find what controls share
+    with targets, and for a limit or a sample to choose; no window is kept.
+    """
+    pairs = [one for one in given if isinstance(one, Pair)]
+    source = _of_pairs(pairs, model, config) if pairs else _of_texts(given, model, config)
+    if not pairs and all(document.split is Split.TARGET for document in source.documents):
+        return source
+    shared = find_shared(source.documents)
+    return replace(source, cut=lambda tally, finished: mark_shared(source.cut(tally, finished), shared))
+
+
+def fitted(config: RunConfig, windows: Sequence[Window] | None) -> RunConfig:
+    """The options with the token counts of the longest prefix and suffix: shapes are made for them.
+
+    Windows of texts (None) are all as long as the options say.
+    """
+    if not windows:
+        return config
+    prefix_tokens, suffix_tokens = longest_of(windows)
+    return replace(config, prefix_tokens=prefix_tokens, suffix_tokens=suffix_tokens)
+
+
+def _of_texts(given: Given, model: LanguageModel, config: RunConfig) -> Source:
+    documents = [one for one in given if isinstance(one, Document)]
+    require_unique_names(documents)
+    options = WindowOptions(
+        prefix_tokens=config.prefix_tokens,
+        suffix_tokens=config.suffix_tokens,
+        stride_chars=None if config.whole_documents else config.stride_chars,
+        prefix_room=config.prefix_room,
+        suffix_room=config.suffix_room,
+    )
+    plan = plan_windows(documents, options, limit=config.limit, sample=config.sample, seed=config.seed)
+    bos_id, shard = model.bos_id(config.bos), parse_shard(config.shard or "0/1")
+
+    def cut(tally: Tally, finished: Finished | None) -> Iterator[Window]:
+        return plan.cut(model, bos_id=bos_id, tally=tally, finished=finished, is_wanted=shard.holds)
+
+    source, tally = Source(documents, plan.selection, cut), Tally()
+    # A shard may come out empty; texts may not.
+    if next(source.windows(tally), None) is None and config.shard is None:
+        require_windows(tally, options)
+    return source
+
+
+def _of_pairs(pairs: Sequence[Pair], model: LanguageModel, config: RunConfig) -> Source:
+    chosen, selection = choose_pairs(pairs, limit=config.limit, sample=config.sample, seed=config.seed)
+    made = pair_windows(chosen, model, bos_id=model.bos_id(config.bos), marked_prefix_tokens=config.prefix_tokens)
+    _require_sizes(chosen, made.windows, model, config)
+    # In turn, so that merging can put them back into the order of the files.
+    shard = parse_shard(config.shard or "0/1")
+    own = made.windows[shard.index :: shard.count]
+
+    def cut(tally: Tally, finished: Finished | None) -> Iterator[Window]:
+        for window in own:
+            if finished is None or window.window_id not in finished:
+                tally.add(window)
+                yield window
+
+    return Source(
+        made.documents,
+        selection,
+        cut,
+        {"boundaries_merged": made.merged},
+        pairs=own,
+        pairs_hash=_hash_of(made.windows),
+    )
+
+
+def _hash_of(windows: Iterable[Window]) -> str:
+    """SHA-256 of all pairs as one JSON list, never held whole."""
+    digest, before = hashlib.sha256(), "["
+    for one in windows:
+        digest.update((before + json.dumps([one.window_id, one.prefix_ids, one.suffix_ids, one.further])).encode())
+        before = ", "
+    digest.update(b"]")
+    return digest.hexdigest()
+
+
+def _require_sizes(pairs: Sequence[Pair], windows: Sequence[Window], model: LanguageModel, config: RunConfig) -> None:
+    """Every pair fits the model, and its suffix is longer than the edit budget."""
+    for pair, window in zip(pairs, windows, strict=True):
+        require_positions(model, len(window.ids), what=f"{pair.place} has", advice="Shorten its prefix.")
+        if "near" in config.measures and len(window.suffix_ids) <= config.edit_budget:
+            raise WindowError(
+                f"{pair.place} has a suffix of {len(window.suffix_ids)} tokens, and everything is within "
+                f"{config.edit_budget} edits of it; lower --edit-budget, or leave near out of --measures."
+            )
+
+
+def runs_of(config: RunConfig) -> list[RunConfig]:
+    """One configuration for every model that `--model` names, each with a folder of its own in `--out`; a single model
+    that is not a glob keeps `--out` itself."""
+    models = [config.model] if config.is_served else models_named(config.model)
+    if models == [config.model]:
+        return [config]
+    return [
+        replace(config, model=model, out=str(Path(config.out) / folder))
+        for model, folder in zip(models, _folders(models), strict=True)
+    ]
+
+
+def models_named(given: str) -> list[str]:
+    """The models behind names with commas and globs, numbers in their order: step-2 comes before step-10."""
+    if os.path.lexists(os.path.expanduser(given)):
+        return [given]
+    names = [name.strip() for name in given.split(",") if name.strip()]
+    return list(dict.fromkeys(model for name in names for model in _matching(name)))
+
+
+def _matching(name: str) -> list[str]:
+    if not glob.has_magic(name):
+        return [name]
+    found = [path for path in glob.glob(os.path.expanduser(name)) if os.path.isdir(path)]
+    if not found:
+        raise ConfigError(f"model {name!r} matches no folder; give model folders, or check the pattern.")
+    return sorted(found, key=_in_order)
+
+
+def _in_order(path: str) -> list[tuple[int, str]]:
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"([0-9]+)", path)]
+
+
+def _folders(models: list[str]) -> list[str]:
+    """Names of run folders: as little of each model's path as tells them apart."""
+    parts = [[part for part in Path(model).parts if part not in ("/", ".", "..", "~")] for model in models]
+    for count in range(1, max(map(len, parts)) + 1):
+        names = ["--".join(one[-count:]) for one in parts]
+        if len(set(names)) == len(names):
+            return names
+    raise ConfigError(f"the models {', '.join(models)} cannot be told apart by their names; rename one of them.")

@@ -1,0 +1,141 @@
+"""What a search is asked and what it answers; shared by the reference and the engine."""
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from byrote.distance import Viability, make_viability
+from byrote.errors import ConfigError
+from byrote.policy import Policy
+from byrote.search.frontier import Frontier, SearchedStates
+from byrote.search.tree import Chain, Listing, TokenPair
+from byrote.types import Bounds, Continuation, DistanceName, RankName, StopReason, StopRuleName, ViabilityName
+
+ByLeast = tuple[float, ...]
+"""Open mass by the least distance it can still end with: 0 … edit budget."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchOptions:
+    """Everything that decides the outcome of a search. No defaults here: options live in run.config."""
+
+    policy: Policy
+    beam_width: int
+    edit_budget: int
+    distance: DistanceName
+    viability: ViabilityName
+    pin_verbatim: bool
+    """Keep the verbatim path as an extra beam while its probability is above 0, so that lower ≥ p_verbatim."""
+    negligible: float
+    """Beams lighter than this are banked instead of searched, the pinned one excepted; 0 searches all."""
+    threshold: float | None
+    """τ of the stop rule; None searches to the end."""
+    stop_rule: StopRuleName
+    """`mass`: stop when the verdict at τ is decided. `published`: stop when the best beam is below τ/(B·k)."""
+    rank_by: RankName
+    """What decides which children stay: probability so far, or probability × rating."""
+    keep: int | None
+    """How many accepted continuations to return, heaviest first; None returns all."""
+    max_children: int | None
+    """List at most this many children per beam (nucleus or no truncation); the mass of the rest stays open."""
+    record_frontier: bool
+    """Return the banked nodes themselves, for estimates and refinement."""
+    keep_states: bool
+    """Return with the frontier what the model computed above it, so that going on from it costs nothing twice: of every
+    window, not only of those whose tasks want it."""
+
+    def __post_init__(self) -> None:
+        if self.beam_width < 1:
+            raise ConfigError(f"beam width is {self.beam_width}; it must be at least 1.")
+        if self.edit_budget < 0:
+            raise ConfigError(f"edit budget is {self.edit_budget}; it must be 0 or more.")
+        if not 0 <= self.negligible < 1:
+            raise ConfigError(f"negligible is {self.negligible}; it must be 0 or more and below 1.")
+        if self.threshold is not None and not 0 < self.threshold <= 1:
+            raise ConfigError(f"threshold is {self.threshold}; it must be above 0 and at most 1.")
+        if self.keep_states and not self.record_frontier:
+            raise ConfigError("keep_states is on but record_frontier is off; states are of use to a frontier only.")
+
+    def make_viability(self) -> Viability:
+        return make_viability(self.distance, budget=self.edit_budget, rule=self.viability)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether a child that stays viable is known to have a completion in the ball."""
+        return self.distance == "hamming" or (self.distance == "levenshtein" and self.viability == "exact")
+
+    @property
+    def listing(self) -> Listing:
+        return Listing(self.policy, self.max_children)
+
+    @property
+    def lanes(self) -> int:
+        """Most beams alive at once."""
+        return self.beam_width + (1 if self.pin_verbatim else 0)
+
+
+class Limits(NamedTuple):
+    """The longest prefix and suffix the engine will meet: shapes are fixed by them."""
+
+    prefix_tokens: int
+    suffix_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class SearchTask:
+    """One window to search. `target_probs` (the policy's probability of each target token) serves rank_by=rating."""
+
+    key: int
+    prefix_ids: tuple[int, ...]
+    suffix_ids: tuple[int, ...]
+    target_probs: tuple[float, ...] | None = None
+    chain: Chain | None = None
+    """Prefix and target, evaluated; without it the engine evaluates them when the window is admitted."""
+    name: str = ""
+    """What to call the window when something is wrong with it."""
+    wants_states: bool = False
+    """Whether somebody will go on from this search, and wants what the model computed above its frontier."""
+
+    @property
+    def pair(self) -> TokenPair:
+        return TokenPair(self.prefix_ids, self.suffix_ids)
+
+    @property
+    def chain_tokens(self) -> int:
+        return len(self.prefix_ids) + len(self.suffix_ids) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class SearchOutcome:
+    """The bounds of one window and where every bit of probability went.
+
+    covered + open + eos + refuted = 1: `covered` was accepted as final continuations (within the budget; of any
+    distance in the baseline), `eos` ended too soon, `refuted` has no completion in the ball. What is open is kept by
+    the least distance it can still end with, 0 … budget: `bank` was viable but pruned, `beam_left` was still in the
+    beam when the search stopped early, `unlisted` are children that were not listed, at the least distance of their
+    parent. Hence upper[e] = lower[e] + what is open at e or less.
+    """
+
+    key: int
+    bounds: Bounds
+    stop_reason: StopReason
+    stop_step: int
+    beams: int
+    """Σ over steps of the beams alive: with the prefix, the cost of this search as papers count it."""
+    token_evals: int
+    """Query positions evaluated beyond the chain: beams that are not the verbatim path."""
+    covered: float
+    bank: ByLeast
+    beam_left: ByLeast
+    unlisted: ByLeast
+    eos: float
+    refuted: float
+    continuations: tuple[Continuation, ...]
+    frontier: Frontier | None
+    """Banked nodes and what was left in the beam; present when it was asked for."""
+    states: SearchedStates | None = None
+    """What the model computed above the frontier; present when it was asked for, and large."""
+
+    @property
+    def open_mass(self) -> float:
+        return math.fsum((*self.bank, *self.beam_left, *self.unlisted))

@@ -1,0 +1,232 @@
+"""How byrote creates files and folders: whole or not at all, for their owner alone, and never through a link."""
+
+import hashlib
+import io
+import json
+import math
+import os
+import re
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+from byrote.errors import DamageError, RunError, StorageError
+from byrote.files import read_bytes, require_regular
+
+TEMPORARY = re.compile(r"\.(?P<target>.+)\.(?P<process>\d+)\.byrote-tmp", re.DOTALL)
+OWNER_FILE, OWNER_FOLDER = 0o600, 0o700
+"""Permissions, which no umask widens: files hold texts and answers."""
+
+
+@contextmanager
+def atomic_file(path: Path) -> Iterator[BinaryIO]:
+    """A file to write to. On a clean exit its bytes are on the disk under `path`; otherwise `path` is untouched.
+
+    Its owner alone can read it, whatever the umask and whatever it replaces. Only a regular file is replaced.
+    """
+    temporary: Path | None = None
+    try:
+        _require_replaceable(path)
+        temporary = path.with_name(f".{path.name}.{os.getpid()}.byrote-tmp")
+        with _created(temporary) as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+        sync_folder(path.parent)
+    except BaseException as error:
+        if temporary is not None:
+            with suppress(OSError):
+                os.unlink(temporary)
+        if isinstance(error, OSError):
+            raise StorageError(
+                f"Cannot write {path}: {error.strerror or error}. Everything finished before is kept; "
+                "make room or choose another folder, then run the same command again."
+            ) from error
+        raise
+
+
+def _require_replaceable(path: Path) -> None:
+    refuse_link(path)
+    try:
+        mode = os.lstat(path).st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISREG(mode):
+        kind = "a folder" if stat.S_ISDIR(mode) else "a device, pipe or socket"
+        raise StorageError(f"{path} is {kind}, not a file; give the name of a file to write.")
+
+
+def refuse_link(path: Path) -> None:
+    """A link in a folder that came from elsewhere would lead writes to any file of the user."""
+    if path.is_symlink():
+        raise StorageError(f"{path} is a link, and byrote writes through none; take it away, or write elsewhere.")
+
+
+def _created(path: Path) -> BinaryIO:
+    """A new file for reading and writing. One that a killed process of the same number left is removed."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+    try:
+        descriptor = os.open(path, flags, OWNER_FILE)
+    except FileExistsError:
+        os.unlink(path)
+        descriptor = os.open(path, flags, OWNER_FILE)
+    return os.fdopen(descriptor, "w+b")
+
+
+def open_in_place(path: Path, flags: int = 0) -> int:
+    """A descriptor of the file at `path` for reading and writing; it is created if need be.
+
+    Afterwards its owner alone can read it. A link is an OSError.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | flags, OWNER_FILE)
+    try:
+        if stat.S_IMODE(os.fstat(descriptor).st_mode) & ~OWNER_FILE:
+            os.fchmod(descriptor, OWNER_FILE)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def make_folder(path: Path, *, inside: Path) -> None:
+    """Make `path` and every folder on the way from `inside`, for their owner alone; none of them may be a link.
+
+    `inside` is a folder that the user named: it is made too, and may be a link.
+    """
+    inside.mkdir(OWNER_FOLDER, parents=True, exist_ok=True)
+    for name in path.relative_to(inside).parts:
+        inside /= name
+        refuse_link(inside)
+        inside.mkdir(OWNER_FOLDER, exist_ok=True)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make renames and removals in `folder` survive a power cut."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_json(path: Path, value: Mapping[str, Any]) -> None:
+    """Write `value` atomically as JSON, keys in their own order, non-finite numbers as in `plain_json`."""
+    with atomic_file(path) as file:
+        file.write(json_bytes(value))
+
+
+def json_bytes(value: Mapping[str, Any]) -> bytes:
+    text = json.dumps(plain_json(value), indent=2, ensure_ascii=False, allow_nan=False)
+    # A lone surrogate (a file name in the command line, say) is escaped rather than refused.
+    return text.encode("utf-8", "backslashreplace") + b"\n"
+
+
+def plain_json(value: Any) -> Any:
+    """The same value in JSON's own types. NaN and infinities, which JSON lacks, become the strings "NaN",
+    "Infinity" and "-Infinity"; null keeps meaning absent.
+    """
+    if isinstance(value, float):
+        return value if math.isfinite(value) else non_finite_name(value)
+    if isinstance(value, Mapping):
+        return {str(key): plain_json(entry) for key, entry in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        return [plain_json(entry) for entry in value]
+    return value
+
+
+def non_finite_name(value: float) -> str:
+    if math.isnan(value):
+        return "NaN"
+    return "Infinity" if value > 0 else "-Infinity"
+
+
+MARK = b"byrote-seal:"
+DIGITS = 64
+OPEN_SEAL = (MARK + b"0" * DIGITS).decode()
+"""What stands in the file until it is sealed."""
+SEAL_KEY = "seal"
+TAIL_BYTES = 1 << 16
+CHUNK_BYTES = 1 << 20
+RUN_AGAIN = "make the run again, in another folder or with --fresh"
+
+
+class _Seal(NamedTuple):
+    """Where the digits are, what they say, and what they should say."""
+
+    place: int
+    stored: bytes
+    digest: bytes
+
+
+def seal(file: BinaryIO) -> None:
+    """Fill in the open seal of a file that can be read and written."""
+    found = _seal_of(file)
+    assert found is not None, "there is no seal to fill in"
+    file.seek(found.place)
+    file.write(found.digest)
+
+
+def is_sealed(file: BinaryIO) -> bool:
+    """Whether every byte is as it was when the file was sealed."""
+    found = _seal_of(file)
+    return found is not None and found.stored == found.digest
+
+
+def hash_file(path: Path) -> str:
+    """SHA-256 of a file's bytes."""
+    require_regular(path)
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def write_sealed_json(path: Path, value: Mapping[str, Any]) -> None:
+    """Write atomically, the seal as the last entry."""
+    with atomic_file(path) as file:
+        file.write(json_bytes({**value, SEAL_KEY: OPEN_SEAL}))
+        seal(file)
+
+
+def read_sealed_json(path: Path, *, advice: str = RUN_AGAIN) -> dict[str, Any] | None:
+    """The value without its seal; None when there is no file; a DamageError when it is not as it was written."""
+    try:
+        content = read_bytes(path)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise RunError(f"Cannot read {path}: {error.strerror}.") from error
+    if not is_sealed(io.BytesIO(content)):
+        raise damaged(path, f"its {len(content):,} bytes do not fit its seal", advice=advice)
+    value: dict[str, Any] = json.loads(content)
+    del value[SEAL_KEY]
+    return value
+
+
+def damaged(path: Path, finding: str, *, advice: str = RUN_AGAIN) -> DamageError:
+    return DamageError(f"{path} is damaged or was changed ({finding}); restore it from a copy, or {advice}.")
+
+
+def _seal_of(file: BinaryIO) -> _Seal | None:
+    size = file.seek(0, io.SEEK_END)
+    tail_start = max(0, size - TAIL_BYTES)
+    file.seek(tail_start)
+    # The last mark is ours: texts and names, which may hold anything, stand before it.
+    place = tail_start + file.read().rfind(MARK) + len(MARK)
+    if place < tail_start + len(MARK) or place + DIGITS > size:
+        return None
+    digest = hashlib.sha256()
+    file.seek(0)
+    _update(digest, file, place)
+    stored = file.read(DIGITS)
+    digest.update(b"0" * DIGITS)
+    _update(digest, file, size - place - DIGITS)
+    return _Seal(place, stored, digest.hexdigest().encode())
+
+
+def _update(digest: "hashlib._Hash", file: BinaryIO, size: int) -> None:
+    while size > 0:
+        chunk = file.read(min(size, CHUNK_BYTES))
+        digest.update(chunk)
+        size -= len(chunk) or size

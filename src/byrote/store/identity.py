@@ -1,0 +1,101 @@
+"""What a run was made with. Results of one configuration, model and text are never mixed with those of another."""
+
+import json
+import uuid
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+from byrote.errors import DamageError, RunError
+from byrote.files import parse_json, read_bytes
+from byrote.store.files import plain_json, read_sealed_json, write_sealed_json
+
+FORMAT_KEY = "byrote_run"
+FORMAT = 2
+DIFFERENCES_SHOWN = 8
+VALUE_CHARACTERS_SHOWN = 80
+ABSENT = object()
+
+
+class RunIdentity(NamedTuple):
+    """`values` decide whether two runs are the same; `run_id` tells every start of a run from every other."""
+
+    kind: str
+    """The command that makes such runs: scan, prior, audit."""
+    run_id: str
+    values: dict[str, Any]
+
+    @classmethod
+    def new(cls, kind: str, values: Mapping[str, Any]) -> Self:
+        return cls(kind, uuid.uuid4().hex, dict(values))
+
+
+def write_identity(path: Path, identity: RunIdentity) -> None:
+    content = {FORMAT_KEY: FORMAT, "kind": identity.kind, "run_id": identity.run_id, "identity": identity.values}
+    write_sealed_json(path, content)
+
+
+def read_identity(path: Path) -> RunIdentity | None:
+    """The identity stored at `path`, or None when there is none; a RunError when it is of another format or damaged."""
+    try:
+        stored = read_sealed_json(path, advice="choose another folder with --out")
+    except DamageError:
+        _refuse_other_format(path)
+        raise
+    if stored is None:
+        return None
+    return RunIdentity(stored["kind"], stored["run_id"], stored["identity"])
+
+
+def _refuse_other_format(path: Path) -> None:
+    """A run that an earlier or later byrote made has no seal that this one knows: say so, rather than "damaged"."""
+    try:
+        stored = parse_json(read_bytes(path))
+    except (OSError, ValueError):
+        return
+    if not isinstance(stored, dict) or FORMAT_KEY not in stored:
+        raise RunError(f"{path.parent} holds no byrote run (its {path.name} is something else); choose another folder.")
+    if stored[FORMAT_KEY] != FORMAT:
+        raise RunError(
+            f"{path.parent} was made by a byrote with another run format ({stored[FORMAT_KEY]}, here {FORMAT}; "
+            f"see {path.name}); "
+            "read it with that byrote, or measure again into another folder with --out."
+        )
+
+
+def require_same_identity(folder: Path, stored: RunIdentity, now: RunIdentity, *, advice: str) -> None:
+    """Raise a RunError that names every difference (the first few with both values) unless there is none."""
+    before, after = ({"kind": identity.kind, **identity.values} for identity in (stored, now))
+    found = list(differences(before, after))
+    if not found:
+        return
+    shown = "; ".join(found[:DIFFERENCES_SHOWN])
+    more = f"; and {len(found) - DIFFERENCES_SHOWN} more" if len(found) > DIFFERENCES_SHOWN else ""
+    raise RunError(f"{folder} holds a run made with something else: {shown}{more}. {advice}")
+
+
+def differences(
+    stored: Mapping[str, Any], now: Mapping[str, Any], *, places: tuple[str, str] = ("in the run", "now")
+) -> Iterator[str]:
+    """`config.top_k: 40 in the run, 20 now` for every entry that differs, compared as JSON would store them."""
+    before, after = dict(_leaves(plain_json(stored))), dict(_leaves(plain_json(now)))
+    for key in before | after:
+        old, new = before.get(key, ABSENT), after.get(key, ABSENT)
+        if old != new:
+            yield f"{'.'.join(key)}: {_shown(old)} {places[0]}, {_shown(new)} {places[1]}"
+
+
+def _leaves(value: Any, key: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    # An empty mapping is a leaf: it must not look the same as an absent one.
+    if isinstance(value, dict) and (value or not key):
+        for name, entry in value.items():
+            yield from _leaves(entry, (*key, name))
+    else:
+        yield key, value
+
+
+def _shown(value: object) -> str:
+    if value is ABSENT:
+        return "absent"
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= VALUE_CHARACTERS_SHOWN else text[:VALUE_CHARACTERS_SHOWN] + "…"

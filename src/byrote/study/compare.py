@@ -1,0 +1,185 @@
+"""Windows of two runs paired by where their targets stand in the text, whatever tokenizer or prefix cut them.
+
+Two windows can be a pair if they are of the same document and their targets share enough characters:
+
+    overlap = characters in both / characters in either
+
+Pairs are taken best first, and no window is in two of them. What finds no partner is counted, not hidden.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from byrote.report.rates import places_of, split_rows
+from byrote.report.view import RunView
+from byrote.stats.compare import Comparison, Outcomes, compare_rates
+from byrote.stats.population import Flags, Population
+from byrote.study.folder import MeasuredCell, StudyView
+from byrote.study.grid import Axis
+from byrote.types import Split
+
+Integers = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+class Spans(NamedTuple):
+    """Targets of windows: the document each stands in, its first character and the one after its last."""
+
+    document: NDArray[np.object_]
+    start: Integers
+    end: Integers
+
+    @classmethod
+    def of(cls, population: Population) -> "Spans":
+        sides = np.where(population.is_control, "control:", "target:").astype(object)
+        return cls(sides + population.document, population.suffix_char_start, population.char_end)
+
+    @property
+    def beginnings(self) -> "Spans":
+        """The first character of every target: what targets of different lengths after one prefix have in common."""
+        return self._replace(end=self.start + 1)
+
+
+class Pairing(NamedTuple):
+    """`first[i]` and `second[i]` are positions of a pair, in the order of the first run."""
+
+    first: Integers
+    second: Integers
+    overlap: Floats
+    unpaired_first: int
+    unpaired_second: int
+
+    @property
+    def unpaired_share(self) -> float:
+        """The share of all windows of both runs that have no partner; NaN without windows."""
+        alone = self.unpaired_first + self.unpaired_second
+        every = alone + 2 * len(self.first)
+        return alone / every if every else float("nan")
+
+
+def pair_by_span(first: Spans, second: Spans, *, least_overlap: float) -> Pairing:
+    """The pairs, best overlap first; ties go to the earlier window of the first run, then of the second."""
+    documents = sorted(set(first.document) & set(second.document))
+    found = [_candidates(first, second, document) for document in documents]
+    overlaps = _joined([each.overlaps for each in found], np.float64)
+    wanted = overlaps >= least_overlap
+    rows = _joined([each.rows for each in found], np.int64)[wanted]
+    columns = _joined([each.columns for each in found], np.int64)[wanted]
+    overlaps = overlaps[wanted]
+    taken_first, taken_second = np.zeros(len(first.start), bool), np.zeros(len(second.start), bool)
+    chosen = []
+    for edge in np.lexsort((columns, rows, -overlaps)):
+        row, column = rows[edge], columns[edge]
+        if not taken_first[row] and not taken_second[column]:
+            taken_first[row] = taken_second[column] = True
+            chosen.append(edge)
+    kept = np.array(sorted(chosen, key=lambda edge: rows[edge]), dtype=np.int64)
+    return Pairing(rows[kept], columns[kept], overlaps[kept], int((~taken_first).sum()), int((~taken_second).sum()))
+
+
+class _Candidates(NamedTuple):
+    """Windows of the first and of the second run that overlap, and by how much."""
+
+    rows: Integers
+    columns: Integers
+    overlaps: Floats
+
+
+def _joined(parts: list[NDArray[Any]], kind: type) -> NDArray[Any]:
+    return np.concatenate(parts) if parts else np.empty(0, dtype=kind)
+
+
+def _candidates(first: Spans, second: Spans, document: str) -> _Candidates:
+    """Every two windows of a document whose targets share a character, with their overlap."""
+    own = np.flatnonzero(first.document == document)
+    others = np.flatnonzero(second.document == document)
+    others = others[np.argsort(second.start[others], kind="stable")]
+    starts, ends = second.start[others], second.end[others]
+    longest = int((ends - starts).max(initial=0))
+    # A target that shares a character starts before ours ends, and not further before it than the longest is long.
+    low = np.searchsorted(starts, first.start[own] - longest, side="right")
+    high = np.searchsorted(starts, first.end[own], side="left")
+    counts = np.maximum(high - low, 0)
+    rows = np.repeat(own, counts)
+    offsets = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    places = np.repeat(low, counts) + offsets
+    both = np.minimum(first.end[rows], ends[places]) - np.maximum(first.start[rows], starts[places])
+    either = np.maximum(first.end[rows], ends[places]) - np.minimum(first.start[rows], starts[places])
+    with np.errstate(invalid="ignore", divide="ignore"):
+        overlap = np.where(both > 0, both / either, 0.0)
+    shares = both > 0
+    return _Candidates(rows[shares], others[places[shares]], overlap[shares])
+
+
+@dataclass(frozen=True, slots=True)
+class PairedCells:
+    """The second cell against the first, on target windows paired by span."""
+
+    axis: Axis
+    first: MeasuredCell
+    second: MeasuredCell
+    pairing: Pairing
+    verbatim: Comparison | None
+    near: Comparison | None
+    """At each cell's own ε. None without pairs, or where it was not measured."""
+
+
+def paired_cells(study: StudyView) -> list[PairedCells]:
+    """Along every axis: each value against the axis's first, all else equal."""
+    return [
+        compare_cells(axis, first, second, least_overlap=study.config.overlap)
+        for axis in study.swept
+        if axis.name != "texts"
+        for first, second in _neighbours(study, axis)
+    ]
+
+
+def compare_cells(axis: Axis, first: MeasuredCell, second: MeasuredCell, *, least_overlap: float) -> PairedCells:
+    one, other = _targets(first.view), _targets(second.view)
+    spans = Spans.of(one), Spans.of(other)
+    if axis.name == "suffix_tokens":
+        spans = spans[0].beginnings, spans[1].beginnings
+    pairing = pair_by_span(*spans, least_overlap=least_overlap)
+    thresholds = first.view.threshold, second.view.threshold
+    verbatim = _compared(
+        one, other, pairing, [part.verbatim() >= tau for part, tau in zip((one, other), thresholds, strict=True)]
+    )
+    near = None
+    if one.mass_lower is not None and other.mass_lower is not None:
+        hits = [part.mass(part.edit_budget) >= tau for part, tau in zip((one, other), thresholds, strict=True)]
+        near = _compared(one, other, pairing, hits)
+    return PairedCells(axis, first, second, pairing, verbatim, near)
+
+
+def _targets(view: RunView) -> Population:
+    return view.population.select(split_rows(view.population, Split.TARGET))
+
+
+def _compared(first: Population, second: Population, pairing: Pairing, hits: list[Flags]) -> Comparison | None:
+    if not len(pairing.first):
+        return None
+    chosen = np.zeros(len(first), dtype=np.bool_)
+    chosen[pairing.first] = True
+    names = tuple(first.window_id[pairing.first])
+    sides = [
+        Outcomes.of(names, flags[places].astype(np.float64))
+        for flags, places in zip(hits, (pairing.first, pairing.second), strict=True)
+    ]
+    return compare_rates(*sides, places=places_of(first.select(chosen)))
+
+
+def _neighbours(study: StudyView, axis: Axis) -> Iterator[tuple[MeasuredCell, MeasuredCell]]:
+    others = [each.name for each in study.axes if each.name != axis.name]
+    firsts = {
+        tuple(one.cell.settings[name] for name in others): one
+        for one in study.cells
+        if one.cell.settings[axis.name] == axis.values[0]
+    }
+    for one in study.cells:
+        base = firsts.get(tuple(one.cell.settings[name] for name in others))
+        if base is not None and base is not one:
+            yield base, one

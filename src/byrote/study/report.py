@@ -1,0 +1,193 @@
+"""How a study is shown: its cells side by side, pairs of cells compared on the same windows, overlay figures."""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from byrote.errors import RunError
+from byrote.report.content import Cells, Content, Section
+from byrote.report.limits import bracket_of
+from byrote.report.rates import Criterion, rate_for, split_rows
+from byrote.report.sweeps import curve_at, own_policy, policies_of, policy_rates
+from byrote.report.words import integer, interval_words, listed, percent, plural
+from byrote.stats.compare import Comparison
+from byrote.study.compare import PairedCells, paired_cells
+from byrote.study.folder import MeasuredCell, StudyView, read_study
+from byrote.study.published import published_cells
+from byrote.types import Split
+
+if TYPE_CHECKING:
+    from byrote.report.content import Drawing
+
+
+QUERIES = (1.0, 100.0, 10_000.0)
+
+
+def read(paths: Sequence[Path]) -> Content:
+    """One study, or several under each other: their cells answer different questions and are not compared."""
+    contents = [study_content(read_study(path)) for path in paths]
+    return contents[0] if len(contents) == 1 else _together(contents)
+
+
+def _together(contents: Sequence[Content]) -> Content:
+    numbered = list(enumerate(contents, start=1))
+    return Content(
+        kind="study",
+        label=listed([content.label for content in contents]),
+        headline=" · ".join(content.headline for content in contents),
+        facts=tuple((f"{content.label}, {name}", value) for content in contents for name, value in content.facts),
+        notices=tuple(notice for content in contents for notice in content.notices),
+        tables=tuple(
+            cells._replace(name=f"{cells.name}-{number}", title=f"{content.label}: {cells.title}")
+            for number, content in numbered
+            for cells in content.tables
+        ),
+        sentences=tuple(f"{content.label}: {sentence}" for content in contents for sentence in content.sentences),
+        draw=lambda: [
+            replace(drawing, name=f"{drawing.name}-of-{number}", caption=f"{content.label}: {drawing.caption}")
+            for number, content in numbered
+            for drawing in content.draw()
+        ],
+        manifests=tuple(manifest for content in contents for manifest in content.manifests),
+    )
+
+
+def study_content(study: StudyView) -> Content:
+    swept = [f"{axis.name.replace('_', ' ')} ({len(axis.values)})" for axis in study.swept]
+    missing = study.planned - len(study.cells)
+    if not study.cells:
+        raise RunError(f"{study.path} has no finished cell yet; run the study again to go on.")
+    pairs = paired_cells(study)
+    return Content(
+        kind="study",
+        label=study.path.name,
+        headline=study.config.about or f"A study of {plural(study.planned, 'cell')} over {listed(swept) or 'no axis'}",
+        date=None if study.manifest is None else str(study.manifest["written_at"])[:10],
+        facts=(("cells", f"{len(study.cells)} of {study.planned}"), ("axes", listed(swept, most=9))),
+        notices=(f"{plural(missing, 'cell')} not measured yet; run the study again to go on.",) if missing else (),
+        tables=(*published_cells(study), cells_table(study), *pairs_table(study, pairs), *policies_table(study)),
+        sentences=pairing_sentences(study, pairs),
+        draw=lambda: _draw(study),
+        manifests=() if study.manifest is None else ((study.path.name, json.dumps(study.manifest, indent=2)),),
+    )
+
+
+def _draw(study: StudyView) -> "Iterable[Drawing]":
+    # Drawing needs matplotlib, which a terminal does not wait for.
+    from byrote.study.figures import study_drawings
+
+    return study_drawings(study)
+
+
+def cells_table(study: StudyView) -> Cells:
+    """Every finished cell with its rates and its cost."""
+    heads = ("cell", "windows", "greedy", "word for word", "nearly, at least", "nearly, at most", "evals a window")
+    rows = [
+        (
+            study.label_of(one.cell),
+            integer(int(split_rows(one.view.population, Split.TARGET).sum())),
+            _share(one, Criterion.GREEDY, 0),
+            _share(one, Criterion.VERBATIM, None),
+            _share(one, Criterion.NEAR, one.view.population.edit_budget),
+            _at_most(one),
+            integer(round(one.evaluations)),
+        )
+        for one in study.cells
+    ]
+    is_sampled = any(limit.is_sampled for one in study.cells if (limit := bracket_of(one.view)) is not None)
+    basis = "at 95 % confidence, from bounds and samples" if is_sampled else "certified, from bounds alone"
+    note = f"At most: {basis}."
+    return Cells("cells", "Every cell: target windows, with 95 % intervals", heads, tuple(rows), note)
+
+
+def _at_most(one: MeasuredCell) -> str:
+    limit = bracket_of(one.view)
+    return "–" if limit is None else percent(limit.high)
+
+
+def _share(one: MeasuredCell, criterion: Criterion, edits: int | None) -> str:
+    entry = rate_for(one.rates, criterion, split=Split.TARGET, edits=edits)
+    return "–" if entry is None else f"{percent(entry.rate.value)} ({interval_words(entry.rate.interval)})"
+
+
+def pairs_table(study: StudyView, pairs: Sequence[PairedCells]) -> list[Cells]:
+    """What changing one setting changes, on the windows that both cells have."""
+    heads = ("change", "all else", "pairs", "unpaired", "word for word, points", "nearly, points")
+    rows = [
+        (
+            " → ".join(pair.axis.label_of(each.cell.settings[pair.axis.name]) for each in (pair.first, pair.second)),
+            study.label_of(pair.first.cell, without=(pair.axis.name,)),
+            integer(len(pair.pairing.first)),
+            percent(pair.pairing.unpaired_share),
+            _difference(pair.verbatim),
+            _difference(pair.near),
+        )
+        for pair in pairs
+    ]
+    note = (
+        f"Windows are pairs where their targets share at least {study.config.overlap:g} of the characters of either; "
+        "differences in percentage points with 95 % intervals over documents (about other texts like these) or, of "
+        "fewer than ten, over long stretches (about other passages of these texts); no interval where they all differ "
+        "by the same amount or are fewer than two."
+    )
+    return [Cells("pairs", "One setting changed, on the same windows", heads, tuple(rows), note)] if rows else []
+
+
+def _difference(found: Comparison | None) -> str:
+    if found is None:
+        return "–"
+    words = f"{100 * found.difference:+.1f}"
+    interval = found.interval
+    if not interval.is_defined:
+        return f"{words} (no interval)"
+    return f"{words} ({100 * interval.low:+.1f} to {100 * interval.high:+.1f})"
+
+
+def policies_table(study: StudyView) -> list[Cells]:
+    """(n, p) of every policy: those with cells of their own, and those of the sweep."""
+    rows = []
+    chosen = study.cells if any(axis.name == "policy" for axis in study.swept) else study.base()
+    for one in chosen:
+        for each in policy_rates(one.view, QUERIES, policies_of(one.view) or own_policy(one.view)):
+            if each.split is Split.TARGET:
+                shares = [
+                    f"{percent(rate.value)} ({interval_words(rate.interval)})"
+                    for rate in curve_at(each.curves, 0.5).rates
+                ]
+                rows.append((study.label_of(one.cell), each.policy, *shares))
+    heads = ("cell", "policy", *(f"n = {n:,.0f}, p = 0.5" for n in QUERIES))
+    title = "Every policy: windows that come out word for word within n queries with probability p"
+    is_compared = any(axis.name == "policy" for axis in study.swept) or len(rows) > len(chosen)
+    return [Cells("policies", title, heads, tuple(rows))] if is_compared else []
+
+
+def pairing_sentences(study: StudyView, pairs: Sequence[PairedCells]) -> tuple[str, ...]:
+    """How many windows have no partner, and how well the partners coincide."""
+    if not pairs:
+        return ()
+    alone = sum(pair.pairing.unpaired_first + pair.pairing.unpaired_second for pair in pairs)
+    together = sum(len(pair.pairing.first) for pair in pairs)
+    worst = max(pairs, key=lambda pair: pair.pairing.unpaired_share)
+    overlaps = [float(overlap) for pair in pairs for overlap in pair.pairing.overlap]
+    mean = sum(overlaps) / len(overlaps) if overlaps else float("nan")
+    names = " and ".join(study.label_of(each.cell) for each in (worst.first, worst.second))
+    every = alone + 2 * together
+    share = percent(2 * together / every if every else float("nan"))
+    paired = (
+        "Windows are compared by where their targets stand in the text, also across tokenizers and prefix lengths: "
+        f"{share} of the windows in these comparisons are paired, and "
+        f"{integer(together)} pairs share {percent(mean)} of their characters on average (of different lengths: their "
+        "first character)."
+    )
+    if not alone:
+        return (paired,)
+    return (
+        paired,
+        f"{integer(alone)} of {integer(every)} windows ({percent(alone / every)}) could not be paired; most in {names} "
+        f"({percent(worst.pairing.unpaired_share)}). They are in the rates of their own cells and in no difference.",
+    )
+
+
+SECTION = Section("study", read)

@@ -1,1 +1,0 @@
-"""What Python offers across products: runs of every kind, and the commands that write one."""
