@@ -32,7 +32,7 @@ from byrote.models.table import TableModel
 from byrote.policy import Policy, keep
 from byrote.search import reference
 from byrote.search.base import Limits, SearchOptions, SearchTask
-from byrote.search.screen_score import rating_table
+from byrote.search.screen_score import log_score_table
 from byrote.types import Estimate
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
@@ -100,7 +100,7 @@ def random_case(seed: int) -> Case | None:
         return None
     share = (truth - pool.lower) / pool.open_mass
     probs = model.score([(*PREFIX, *suffix)], length, [policy]).log_probs[0, 0].exp().tolist()
-    ratings = rating_table(probs, options.edit_budget)
+    ratings = log_score_table(probs, options.edit_budget)
     parts = (ball, outcome.frontier, outcome.bounds.lower)
     return Case(model, policy, parts, ratings, truth, band, min(share, 1 - share) < POINT_LIKE)
 

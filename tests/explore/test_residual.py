@@ -18,7 +18,7 @@ from byrote.models.table import TableModel
 from byrote.policy import Policy
 from byrote.search.base import Limits
 from byrote.search.frontier import Frontier, FrontierNode
-from byrote.search.screen_score import rating_table
+from byrote.search.screen_score import log_score_table
 from byrote.types import Estimate
 from tests.explore.adversarial_pools import POPULATIONS, TICKETS, Population, holds
 from tests.explore.estimator_cases import Case, open_case, random_case
@@ -27,7 +27,7 @@ TINY = 1e-12
 
 
 def estimated(case: Case, *, seed: int = 0, token_evals: int = 100, guided: bool = True, **more: float) -> Estimate:
-    ratings = rating_table(case.target_probs, case.options.edit_budget) if guided else None
+    ratings = log_score_table(case.target_probs, case.options.edit_budget) if guided else None
     options = ResidualOptions(token_evals=token_evals, relative_error=more.get("relative_error"))
     generator = np.random.default_rng([seed, 1])
     result: Estimate = case.explore(estimate_open(case.pool(), generator, options, ratings=ratings))

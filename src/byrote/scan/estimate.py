@@ -25,7 +25,7 @@ from byrote.scan.options import RunConfig
 from byrote.scan.screen import is_sampled
 from byrote.scan.search import NearResult, with_verbatim
 from byrote.search.base import SearchOutcome
-from byrote.search.screen_score import rating_table
+from byrote.search.screen_score import log_score_table
 from byrote.search.sizing import free_memory
 from byrote.types import StopReason, Verdict
 
@@ -211,7 +211,7 @@ def _explore(item: Measured, config: RunConfig, eos_ids: frozenset[int]) -> Expl
     is_open = with_verbatim(pool.bounds(), item.score.p).verdict(config.threshold) == Verdict.NOT_SHOWN
     if config.estimate == "all" or (config.estimate == "auto" and is_open and _is_sampled(item, near, config)):
         generator = window_generator(config.seed, item.window.window_id)
-        ratings = rating_table(probs, config.edit_budget)
+        ratings = log_score_table(probs, config.edit_budget)
         wanted = residual_options(near, config)
         item.estimate = yield from estimate_open(pool, generator, wanted, ratings=ratings, p_verbatim=item.score.p)
         item.sampled_verdict = item.estimate.verdict(config.threshold)
