@@ -12,9 +12,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from byrote.explore import explorer
 from byrote.explore.base import Exploration
-from byrote.explore.explorer import SHARE_AT_THE_END, Room, choose_room
+from byrote.explore.explorer import SHARE_AT_THE_END, Capacity, choose_capacity
 from byrote.explore.open_mass import OpenMass
 from byrote.explore.residual import estimate_open
 from byrote.models.base import Stored
@@ -23,7 +22,7 @@ from byrote.models.table import TableModel, TableSession
 from byrote.scan import estimate as after_search
 from byrote.scan import score
 from byrote.scan import search as near
-from byrote.scan.estimate import AfterSearch, Explorers, process
+from byrote.scan.estimate import AfterSearch
 from byrote.scan.measured import Measured
 from byrote.scan.measures import ESTIMATE, NEAR
 from byrote.scan.options import RunConfig
@@ -64,8 +63,7 @@ def near_of(item: Measured) -> NearResult:
 
 def processed(model: TableModel, items: list[Measured], config: RunConfig, slots: int | None = None) -> list[Measured]:
     """Copies of the items, processed: the originals keep what the search found."""
-    explorers = Explorers(model, config, slots=slots)
-    return list(process([replace(item) for item in items], config, explorers, model.eos_ids))
+    return list(AfterSearch(model, config, slots=slots).process([replace(item) for item in items]))
 
 
 def truths(model: TableModel, config: RunConfig, window: Window) -> list[float]:
@@ -286,28 +284,6 @@ def test_windows_that_were_not_searched_have_no_estimate() -> None:
     assert set(ESTIMATE.fill(items[0]).values()) == {None}
 
 
-@pytest.mark.parametrize("slots", [2, 5])
-def test_taking_turns_changes_nothing(slots: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Windows that are explored in two groups, as on a GPU."""
-    windows = random_windows(23, seed=8)
-    config = replace(CONFIG, slots=slots, estimate="all", residual=50, refine=30, closure=2)
-    model = knowing_model(windows[::3], seed=2)
-
-    def rows() -> dict[str, dict[str, object]]:
-        return {found.row["window_id"]: found.row for found in Pipeline(model, config, decode=str).run(windows)}
-
-    expected = rows()
-    turns: list[int] = []
-
-    def two(device: object, slots: int) -> int:
-        turns.append(slots)
-        return 2
-
-    monkeypatch.setattr(explorer, "taking_turns", two)
-    assert rows() == expected
-    assert turns, "the exploration took turns"
-
-
 @pytest.mark.parametrize("changes", [{}, {"screen": "auto", "screen_floor": 0.5}, {"measures": ("verbatim",)}], ids=str)
 def test_chunks_that_are_begun_ahead_change_nothing(changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """The first batch of a chunk is launched before the rows of the chunk before are made, as on a GPU."""
@@ -374,21 +350,21 @@ def test_windows_that_wait_at_the_end_get_the_memory_of_what_is_done(monkeypatch
     def rows() -> pl.DataFrame:
         return pl.DataFrame([measured.row for measured in pipeline.run(WINDOWS)])
 
-    def chosen(*given: Any, share: float, **named: Any) -> Room:
+    def chosen(*given: Any, share: float, **named: Any) -> Capacity:
         shares.append(share)
-        return choose_room(*given, share=share, **named)
+        return choose_capacity(*given, share=share, **named)
 
     pipeline = Pipeline(model, config, decode=str)
     expected = rows()
     shares: list[float] = []
-    monkeypatch.setattr(after_search, "choose_room", chosen)
+    monkeypatch.setattr(after_search, "choose_capacity", chosen)
     monkeypatch.setattr(AfterSearch, "wants_memory", property(lambda stage: len(stage._waiting) > 1))
     monkeypatch.setattr(AfterSearch, "flush", watched)
     for _ in range(2):
         assert_same_rows(rows(), expected)
     assert seen == [(None, None)] * 2
     assert shares == [SHARE_AT_THE_END] * 2
-    assert pipeline.after_search._explorers._open is None, "and what they took is let go in turn"
+    assert pipeline.after_search._explorer is None, "and what they took is let go in turn"
 
 
 @pytest.mark.parametrize("sampled", [{"residual": 60}, {"estimate": "none"}, {"estimate": "auto", "residual": 5}])

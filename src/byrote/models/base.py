@@ -56,8 +56,8 @@ class TreeBatch:
     slot and attends causally; beams may descend from any place of it, now or later. `ancestry` may have rows for more
     slots and lanes than are live, so that shapes repeat. Where `columns` is given, `ancestry` and `entry_positions` are
     about those entries of each slot only, in that order: a long memory of which a forward needs little. Where `rows` is
-    given, row r of `ancestry`, `entry_positions`, `columns` and `beam_counts` is about slot `rows[r]` instead of r: many
-    slots of which few have beams.
+    given, row r of `ancestry`, `entry_positions`, `columns` and `beam_counts` is about slot `rows[r]` instead of r:
+    many slots of which few have beams.
     """
 
     token_ids: Tensor  # [queries] int64

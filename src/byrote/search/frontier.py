@@ -134,9 +134,9 @@ class FrontierRecord:
         (where,) = np.nonzero(log_p > -math.inf)
         kept = len(log_p) // len(parents)
         self._nodes.append((self._first + where // kept, tokens[where], log_p[where], least[where]))
-        living = (array[:beams].copy() for array in following)
+        next_tokens, next_edits, next_log_p, next_least = (array[:beams].copy() for array in following)
         first, self._first = self._first, self._first + len(self._steps[-1].tokens)
-        self._steps.append(_Step(first + parents[:beams], *living, evaluated))
+        self._steps.append(_Step(first + parents[:beams], next_tokens, next_edits, next_log_p, next_least, evaluated))
 
     def stop(self) -> None:
         """The search stops here: its living beams are open nodes."""
