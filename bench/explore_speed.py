@@ -102,8 +102,8 @@ def explore(name: str, task: SearchTask, outcome: SearchOutcome, budget: int) ->
     if name == "residual":
         wanted = ResidualOptions(token_evals=budget, relative_error=None)
         return estimate_open(pool, np.random.default_rng(task.key), wanted, log_scores=None)
-    both = RefineOptions(token_evals=budget, gap=None, threshold=None, order="both")
-    return refine(pool, both, is_remembered=True)
+    both = RefineOptions(token_evals=budget, threshold=None, order="both")
+    return refine(pool, both, is_in_memory=True)
 
 
 def timed(model: TreeModel, work: Callable[[], Any]) -> tuple[float, Any]:

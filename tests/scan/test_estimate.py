@@ -63,7 +63,9 @@ def near_of(item: Measured) -> NearResult:
 
 def processed(model: TableModel, items: list[Measured], config: RunConfig, slots: int | None = None) -> list[Measured]:
     """Copies of the items, processed: the originals keep what the search found."""
-    return list(AfterSearch(model, config, slots=slots).process([replace(item) for item in items]))
+    stage = AfterSearch(model, config)
+    stage.slots = slots
+    return list(stage.process([replace(item) for item in items]))
 
 
 def truths(model: TableModel, config: RunConfig, window: Window) -> list[float]:
@@ -168,12 +170,13 @@ def test_refinement_decides_verdicts_and_reports_what_it_found() -> None:
         assert len(set(paths)) == len(paths) <= config.keep
 
 
-def test_batches_and_slots_change_nothing() -> None:
+def test_batches_and_slots_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     model = TableModel.random(9, vocab_size=3)
     config = config_of(residual=50, refine=20, closure=2)
     items = searched(model, config)
     alone = {item.window.window_id: processed(model, [item], config, slots=1)[0] for item in items}
-    stage = AfterSearch(model, config, batch_windows=4)
+    monkeypatch.setattr(after_search, "CPU_BATCH_WINDOWS", 4)
+    stage = AfterSearch(model, config)
     collected = [*stage.take(replace(item) for item in items), *stage.flush()]
     for item in collected:
         expected = alone[item.window.window_id]

@@ -269,7 +269,7 @@ class _Flight(Generic[Result]):
         if count < len(nodes):
             nodes = nodes[:count]
             todo = self._missing(nodes)
-        self.tree.learn_states(todo)
+        self.tree.compute_states(todo)
         self._start_piece(nodes, todo, np.isin(todo, nodes))
 
     def _is_one_evaluation_each(self, nodes: NDArray[np.int64]) -> bool:

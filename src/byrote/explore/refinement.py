@@ -50,14 +50,12 @@ CHOICES = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefineOptions:
-    """When to stop and what to expand first. None switches a stop rule off."""
+    """When to stop and what to expand first."""
 
     token_evals: int
     """Never spend more than this."""
-    gap: float | None
-    """Stop when upper − lower is at most this, at the whole budget."""
     threshold: float | None
-    """Stop when the verdict at this τ is decided."""
+    """Stop when the verdict at this τ is decided; None goes on."""
     order: OrderName
     """What to expand first: `mass` for the upper bound, `tail` and `width` for the lower, `both` for both in turn."""
 
@@ -82,12 +80,12 @@ def refine(
     options: RefineOptions,
     *,
     target_probs: Sequence[float] | None = None,
-    is_remembered: bool = False,
+    is_in_memory: bool = False,
     watch: Callable[[Bounds, int], None] | None = None,
 ) -> Exploration[Refined]:
     """Expand open nodes of the pool until a stop rule applies. `watch` receives the bounds and the cost at every step.
 
-    Without `target_probs` every target token is taken to have an even chance. `is_remembered`: the ancestors of all
+    Without `target_probs` every target token is taken to have an even chance. `is_in_memory`: the ancestors of all
     nodes that are open now are in memory, because the search returned its states.
     """
     spent, expanded = 0, 0
@@ -96,8 +94,8 @@ def refine(
     gains, steps = _rankings(pool, target_probs, edits_in_tail=2 if ratio < VERY_LOOSE else 1)
     is_loose = options.order == "both" and ratio < LOOSE
     turns = itertools.cycle(TURNS_IF_LOOSE if is_loose else TURNS[options.order])
-    queue = RefineQueue(pool.tree, gains, steps, is_remembered=is_remembered)
-    while not _is_done(*pool.span(), options):
+    queue = RefineQueue(pool.tree, gains, steps, is_in_memory=is_in_memory)
+    while not _is_decided(*pool.span(), options.threshold):
         chosen = queue.choose(turns, count=BATCH, affordable=options.token_evals - spent)
         if len(chosen) == 0:
             break
@@ -115,10 +113,8 @@ def refine(
     return Refined(pool.bounds(), spent, expanded, pool.open_count == 0)
 
 
-def _is_done(lower: float, upper: float, options: RefineOptions) -> bool:
-    if options.gap is not None and upper - lower <= options.gap:
-        return True
-    return options.threshold is not None and (lower >= options.threshold or upper < options.threshold)
+def _is_decided(lower: float, upper: float, threshold: float | None) -> bool:
+    return threshold is not None and (lower >= threshold or upper < threshold)
 
 
 def _rankings(
@@ -175,9 +171,9 @@ class RefineQueue:
     """
 
     def __init__(
-        self, tree: Tree, gains: list[NDArray[np.float64]], steps: list[NDArray[np.float64]], *, is_remembered: bool
+        self, tree: Tree, gains: list[NDArray[np.float64]], steps: list[NDArray[np.float64]], *, is_in_memory: bool
     ) -> None:
-        """`is_remembered`: the beams above all open nodes will be in memory."""
+        """`is_in_memory`: the beams above all open nodes will be in memory."""
         self._tree = tree
         shape = (tree.ball.length + 1, tree.ball.budget + 1)
         self._gains = np.stack([np.broadcast_to(gain, shape) for gain in gains], -1)  # [T + 1, budget + 1, rankings]
@@ -186,7 +182,7 @@ class RefineQueue:
         self._rest: list[_Ranked] = []
         self._floors = np.full(len(steps), -np.inf)
         self._expanded = 0  # at most so many nodes of the short list are not open any more
-        self._fill(np.zeros(tree.size, dtype=np.int64) if is_remembered else tree.depths - 1)
+        self._fill(np.zeros(tree.size, dtype=np.int64) if is_in_memory else tree.depths - 1)
 
     def add(self, nodes: NDArray[np.int64]) -> None:
         """Nodes that have just been opened below nodes in memory."""

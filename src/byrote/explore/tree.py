@@ -50,16 +50,16 @@ class Tree:
         """New nodes below these parents; their numbers."""
         first, self.size = self.size, self.size + len(parents)
         self._reserve(self.size)
-        new = np.arange(first, self.size)
-        self.parents[first : self.size] = parents
-        self.tokens[first : self.size] = tokens
-        self.depths[first : self.size] = self.depths[parents] + 1
-        self.entries[first : self.size] = ABSENT
-        self.log_p[first : self.size] = log_p
-        self.least[first : self.size] = least
-        self.has_state[first : self.size] = False
-        self.is_open[first : self.size] = is_open
-        return new
+        new = slice(first, self.size)
+        self.parents[new] = parents
+        self.tokens[new] = tokens
+        self.depths[new] = self.depths[parents] + 1
+        self.entries[new] = ABSENT
+        self.log_p[new] = log_p
+        self.least[new] = least
+        self.has_state[new] = False
+        self.is_open[new] = is_open
+        return np.arange(first, self.size)
 
     def path(self, node: int) -> tuple[int, ...]:
         tokens: list[int] = []
@@ -90,7 +90,7 @@ class Tree:
         """Nodes that are ordered by depth, cut where it changes."""
         return np.split(nodes, np.flatnonzero(np.diff(self.depths[nodes])) + 1)
 
-    def learn_states(self, nodes: NDArray[np.int64]) -> None:
+    def compute_states(self, nodes: NDArray[np.int64]) -> None:
         """Edit states of nodes ordered by depth, whose parents are known or among them."""
         for group in self.by_depth(nodes):
             self.states[group], self.has_state[group] = self.states_of(group), True

@@ -45,20 +45,19 @@ HELD_SHARE = 0.05
 class AfterSearch:
     """Collects searched windows as they come and processes them in batches, so that they share forwards.
 
-    One explorer serves all batches, until a batch needs more memory than it has. Without `slots`, windows explored at
-    once are as many as fit.
+    One explorer serves all batches, until a batch needs more memory than it has.
     """
 
-    def __init__(
-        self, model: TreeModel, config: RunConfig, *, batch_windows: int | None = None, slots: int | None = None
-    ) -> None:
-        self._model, self._config, self._slots = model, config, slots
-        self._batch = batch_windows or (CPU_BATCH_WINDOWS if model.device.type == "cpu" else BATCH_WINDOWS)
+    def __init__(self, model: TreeModel, config: RunConfig) -> None:
+        self._model, self._config = model, config
+        self._batch = CPU_BATCH_WINDOWS if model.device.type == "cpu" else BATCH_WINDOWS
         self._waiting: list[Measured] = []
         self._held_bytes = 0
         self._most_held_bytes = HELD_SHARE * free_memory(model.device)
         self._explorer: Explorer | None = None
         self._entries, self._share = 0, MEMORY_SHARE
+        self.slots: int | None = None
+        """Windows explored at once; as many as fit while None."""
 
     def take(self, searched: Iterable[Measured]) -> Iterator[Measured]:
         """Every window that is ready; others are held back until their batch is full."""
@@ -105,8 +104,8 @@ class AfterSearch:
                     yield item
             except OutOfSlots:
                 assert self._explorer is not None
-                self._slots, self._explorer = self._explorer.slots // 2, None
-                if not self._slots:
+                self.slots, self._explorer = self._explorer.slots // 2, None
+                if not self.slots:
                     raise
 
     def _task(self, key: int, item: Measured) -> ExploreTask[Measured]:
@@ -121,7 +120,7 @@ class AfterSearch:
             self._entries = 1 << (entries - 1).bit_length()
             limits = self._config.limits
             capacity = choose_capacity(self._model, limits, evaluations=self._entries, share=self._share)
-            slots = self._slots or capacity.slots
+            slots = self.slots or capacity.slots
             policy = self._config.policy
             self._explorer = Explorer(self._model, policy, slots=slots, limits=limits, entries=capacity.entries)
         return self._explorer
@@ -176,9 +175,9 @@ def _explore(item: Measured, config: RunConfig, eos_ids: frozenset[int]) -> Expl
     if config.closure:
         token_evals += (yield from close_tails(pool, most_nodes=config.closure)).token_evals
     if config.refine and is_undecided():
-        options = RefineOptions(token_evals=config.refine, gap=None, threshold=config.threshold, order="both")
+        options = RefineOptions(token_evals=config.refine, threshold=config.threshold, order="both")
         has_states = outcome.states is not None
-        token_evals += (yield from refine(pool, options, target_probs=probs, is_remembered=has_states)).token_evals
+        token_evals += (yield from refine(pool, options, target_probs=probs, is_in_memory=has_states)).token_evals
     if config.estimate == "all" or (config.estimate == "auto" and is_undecided() and _is_sampled(item, near, config)):
         generator = window_generator(config.seed, item.window.window_id)
         scores = log_score_table(probs, config.edit_budget)

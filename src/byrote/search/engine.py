@@ -13,7 +13,7 @@ the host records what the last one banked and finished, so that the device works
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import groupby, islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,15 +32,10 @@ from byrote.search.base import Limits, SearchOptions, SearchOutcome, SearchTask
 from byrote.search.frontier import FrontierRecord, SearchedStates
 from byrote.search.outcome import Slot
 from byrote.search.sizing import check_slots, first_entries, slots_after_failure
-from byrote.search.tree import (
-    EvaluatedChain,
-    Shape,
-    Shapes,
-    TreeCache,
-    VerbatimPaths,
-    copy_chains,
-    evaluate_chains,
-)
+from byrote.search.tree import Shape, Shapes, TreeCache, VerbatimPaths, evaluate_chains
+
+COPIED_TOGETHER = 32
+"""Chains that are copied at once; for a moment their copy exists beside them."""
 
 
 @dataclass(slots=True)
@@ -412,13 +407,24 @@ class Stream:
             first = evaluate_chains(self._session, pairs, missing, self._options.listing, device=self._device)
             self._counters.forwards += 1
             self._verbatim.put(missing, first.kept)
-        evaluated = [
-            EvaluatedChain(place, task.chain, task.chain_tokens)
-            for place, task in zip(places, tasks, strict=True)
-            if task.chain is not None
-        ]
-        copy_chains(evaluated, self._session)
-        self._verbatim.put_each([(one.slot, one.chain.kept) for one in evaluated])
+        self._copy_chains([(place, task) for place, task in zip(places, tasks, strict=True) if task.chain is not None])
+
+    def _copy_chains(self, evaluated: list[tuple[int, SearchTask]]) -> None:
+        """Chains that other sessions have evaluated: those of one length together, by a few kernels for all of them."""
+
+        def kind(one: tuple[int, SearchTask]) -> tuple[int, int, int]:
+            _, task = one
+            assert task.chain is not None
+            return id(task.chain.session), task.chain_tokens, len(task.suffix_ids)
+
+        for (_, tokens, _), alike in groupby(sorted(evaluated, key=kind), key=kind):
+            pairs = list(alike)
+            for first in range(0, len(pairs), COPIED_TOGETHER):
+                places = [place for place, _ in pairs[first : first + COPIED_TOGETHER]]
+                chains = [task.chain for _, task in pairs[first : first + COPIED_TOGETHER] if task.chain is not None]
+                stored = chains[0].session.copy_out([chain.slot for chain in chains], tokens)
+                self._session.copy_in(places, stored)
+                self._verbatim.put(places, Kept(*map(torch.stack, zip(*(chain.kept for chain in chains), strict=True))))
 
     def _move(self, moves: dict[int, int]) -> None:
         """All slots that move, at once; source by target."""

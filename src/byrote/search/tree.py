@@ -8,7 +8,6 @@ continue from its keys and values. So the verbatim path costs a search nothing.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from typing import NamedTuple
 
 import numpy as np
@@ -21,8 +20,6 @@ from byrote.models.packing import Chains, pack
 from byrote.models.scoring import TokenScores, score_tokens, tokens_to_list
 from byrote.policy import Kept, Policy, keep, top_tokens
 
-COPIED_TOGETHER = 32
-"""Chains that are copied at once; for a moment their copy exists beside them."""
 CPU_ENTRY_STEP = 32
 GPU_ENTRY_STEP = 64
 
@@ -118,28 +115,6 @@ def _joined(parts: Sequence[TokenScores]) -> TokenScores:
     )
 
 
-class EvaluatedChain(NamedTuple):
-    """A chain of so many tokens, to be continued in a slot."""
-
-    slot: int
-    chain: Chain
-    tokens: int
-
-
-def copy_chains(chains: Sequence[EvaluatedChain], session: TreeSession) -> None:
-    """Copy what other sessions have evaluated into slots of this one: chains of one length together."""
-
-    def kind(one: EvaluatedChain) -> tuple[int, int]:
-        return id(one.chain.session), one.tokens
-
-    for (_, tokens), alike in groupby(sorted(chains, key=kind), key=kind):
-        waiting = list(alike)
-        while some := waiting[:COPIED_TOGETHER]:
-            del waiting[:COPIED_TOGETHER]
-            stored = some[0].chain.session.copy_out([one.chain.slot for one in some], tokens)
-            session.copy_in([one.slot for one in some], stored)
-
-
 class VerbatimPaths:
     """What the policy keeps along the verbatim path of every slot. `width`: tokens that are listed after a node."""
 
@@ -151,15 +126,6 @@ class VerbatimPaths:
         places = to_device(torch.tensor(slots), self._device)
         for ours, theirs in zip(self._kept, kept, strict=True):
             ours[places, : theirs.shape[1]] = theirs
-
-    def put_each(self, paths: Sequence[tuple[int, Kept]]) -> None:
-        """One path for each slot: those of one length by a few kernels for all of them."""
-        by_length: dict[int, list[tuple[int, Kept]]] = {}
-        for slot, kept in paths:
-            by_length.setdefault(len(kept.unlisted), []).append((slot, kept))
-        for alike in by_length.values():
-            together = Kept(*map(torch.stack, zip(*(kept for _, kept in alike), strict=True)))
-            self.put([slot for slot, _ in alike], together)
 
     def move(self, sources: Tensor, targets: Tensor) -> None:
         for part in self._kept:
