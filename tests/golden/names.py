@@ -112,7 +112,7 @@ COLUMNS: dict[str, str | None] = {}
 ADDED: frozenset[str] = frozenset()
 """Columns and keys that came later and are in no committed file."""
 
-WORDS: dict[str, str] = {}
+WORDS: dict[str, str] = {"rating": "screen_score"}
 """Words that options take and tables hold (`levenshtein`, `ruled_out`, `near`) and that are another word today."""
 
 _GOLDEN_COLUMNS = {today: golden for golden, today in COLUMNS.items() if today is not None}

@@ -111,7 +111,7 @@ def random_config(generator: np.random.Generator, vocabulary: int) -> RunConfig:
         negligible=one_of(0.0, 1e-10, 0.02),  # type: ignore[arg-type]
         threshold=one_of(0.001, 0.1, 0.5),  # type: ignore[arg-type]
         stop_rule=one_of("mass", "published", "off"),  # type: ignore[arg-type]
-        rank=one_of("mass", "rating"),  # type: ignore[arg-type]
+        rank=one_of("mass", "screen_score"),  # type: ignore[arg-type]
         max_children=one_of(None, 1, 2, 1024),  # type: ignore[arg-type]
         screen=one_of("auto", "off"),  # type: ignore[arg-type]
         screen_floor=one_of(1e-6, 0.5, 0.99),  # type: ignore[arg-type]

@@ -47,7 +47,7 @@ CHANGED: dict[str, Any] = {
     "threshold": 0.25,
     "stop_rule": "off",
     "negligible": 1e-6,
-    "rank": "rating",
+    "rank": "screen_score",
     "max_children": 64,
     "screen": "off",
     "screen_floor": 1e-3,

@@ -103,7 +103,7 @@ def test_rows_leave_as_windows_are_settled_and_little_is_held(monkeypatch: pytes
 
 
 def test_rating_gets_the_target_probabilities_and_changes_no_window() -> None:
-    found = measure(WINDOWS, replace(CONFIG, rank="rating"))
+    found = measure(WINDOWS, replace(CONFIG, rank="screen_score"))
     assert all(min(near_of(item).bounds.lower) >= item.score.p for item in found.values())
 
 

@@ -133,7 +133,7 @@ class ScanFields(MembershipOptions):
         "(published), or never (off).", group="search",
     )  # fmt: skip
     rank: RankName = option(
-        "mass", "What ranks beams: mass, or rating (mass × rating of what is left).", group="search"
+        "mass", "What ranks beams: mass, or screen_score (mass × screen score of what is left).", group="search"
     )
     max_children: int | None = option(
         1024,

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from byrote.scan.measured import Measured
 from byrote.scan.options import RunConfig
-from byrote.search.screen_score import ratings
+from byrote.search.screen_score import screen_scores
 
 NEAR_FLOOR = 1e-4
 """A rating of at least this share of the floor is near it."""
@@ -96,7 +96,7 @@ class ScreenStage:
     def divide(self, scored: Sequence[Measured]) -> Divided:
         hopeful: list[Measured] = []
         settled: list[Measured] = []
-        rated = ratings([item.score.target_probs for item in scored], self._edit_budget).tolist()
+        rated = screen_scores([item.score.target_probs for item in scored], self._edit_budget).tolist()
         for item, rating in zip(scored, rated, strict=True):
             item.rating = rating
             is_hopeful = self._screen is None or rating >= self._screen.floor

@@ -79,7 +79,7 @@ class SearchStage:
     def _task(self, item: Measured) -> SearchTask:
         self._count += 1
         self._in_flight[self._count] = item
-        probs = item.score.target_probs if self._options.rank_by == "rating" else None
+        probs = item.score.target_probs if self._options.rank_by == "screen_score" else None
         window = item.window
         return SearchTask(
             self._count,

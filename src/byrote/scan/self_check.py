@@ -140,8 +140,8 @@ def _search(
 
 
 def _target_probs(model: TreeModel, window: Window, options: SearchOptions) -> tuple[float, ...] | None:
-    """What ranks beams by rating, as in the run."""
-    if options.rank_by != "rating":
+    """What ranks beams by screen score, as in the run."""
+    if options.rank_by != "screen_score":
         return None
     (score,) = score_verbatim(model, [window], [options.policy], batch_windows=1)
     return score.target_probs
