@@ -83,7 +83,7 @@ class ScriptedSession:
 
     @property
     def takes_guesses(self) -> bool:
-        return bool(getattr(self._inner, "takes_guesses", False))
+        return self._inner.takes_guesses
 
     def forward(self, batch: TreeBatch) -> torch.Tensor:
         self._inner.forward(batch)

@@ -11,9 +11,10 @@ import torch
 
 from byrote.errors import ConfigError, ModelError, WindowError
 from byrote.models.hf.graphs import compile_layers
-from byrote.models.hf.identity import hash_tokenizer, hash_weights
+from byrote.models.hf.identity import hash_weights
 from byrote.models.hf.model import HuggingFaceModel, load
 from byrote.models.hf.weights import explained
+from byrote.models.tokenizer import hash_tokenizer
 from byrote.policy import Policy
 from byrote.search.base import Limits
 from byrote.search.engine import Engine
@@ -142,7 +143,7 @@ def test_settings_that_change_what_the_weights_compute_make_another_model(folder
     (other / "config.json").write_text(json.dumps(settings | {"rms_norm_eps": 0.1, "use_cache": False}))
     one, two = (load(str(path)).identity for path in (folder, other))
     assert one.weights_hash == two.weights_hash
-    changed = list(differences(one.told_apart_by, two.told_apart_by))
+    changed = list(differences(one.fingerprint, two.fingerprint))
     assert changed == ["settings.rms_norm_eps: 1e-06 in the run, 0.1 now"]
     assert load(str(folder), dtype="bfloat16").identity.settings == one.settings
 

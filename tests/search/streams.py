@@ -40,6 +40,10 @@ class WatchedSession:
     def entries(self) -> int:
         return self._inner.entries
 
+    @property
+    def takes_guesses(self) -> bool:
+        return self._inner.takes_guesses
+
     def grow(self, entries: int) -> None:
         self._inner.grow(entries)
 

@@ -9,9 +9,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from byrote.models.base import TreeBatch
+from byrote.models.base import Seen, TreeBatch
 from byrote.models.table import TableModel
-from byrote.models.tree_attention import WORD, Seen, as_bits, live_entries
+from byrote.models.tree_attention import WORD, as_bits, live_entries
 from byrote.search import engine as stream
 from byrote.search.base import SearchOptions, SearchOutcome, SearchTask
 from byrote.search.engine import Engine, Stream

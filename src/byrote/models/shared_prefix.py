@@ -9,13 +9,15 @@ suffix is never evaluated: its probability is read where its parent stands. So a
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from byrote.errors import ConfigError
 from byrote.models.base import TreeBatch, TreeModel, TreeSession, require_positions
 from byrote.models.numbers import require_numbers
-from byrote.models.packing import Chains, pack
+from byrote.models.packing import Chains, Ints, Nodes, pack
 from byrote.models.scoring import score_tokens
 from byrote.policy import Policy, log_weight_of_all
 
@@ -34,9 +36,9 @@ class TrieGroup:
 
     suffixes: tuple[int, ...]
     """Which of the distinct suffixes these are."""
-    node_ids: Tensor  # [nodes] int64: tokens that are evaluated
-    node_depths: Tensor  # [nodes] int64: 0 for a suffix's first token
-    ancestry: Tensor  # [nodes, nodes] bool: ancestors and itself
+    node_ids: Ints  # [nodes]: tokens that are evaluated
+    node_depths: Ints  # [nodes]: 0 for a suffix's first token
+    ancestry: NDArray[np.bool_]  # [nodes, nodes]: ancestors and itself
     edge_rows: Tensor  # [edges] int64: row of logits an edge's token is read from
     edge_ids: Tensor  # [edges] int64: the edge's token
     paths: Tensor  # [suffixes, edges] float64: 1 where the suffix runs along the edge
@@ -63,8 +65,8 @@ class SharedPrefixScorer:
         self.longest_suffix = max(map(len, distinct))
         kind = "cuda" if model.device.type == "cuda" else "cpu"
         self._queries = max(1, min(QUERIES_AT_ONCE[kind], LOGITS_AT_ONCE[kind] // model.vocab_size))
-        room = min(LANES[kind], self._queries) if lanes is None else lanes
-        self._groups = [build_group(group, distinct, model.device) for group in _grouped(distinct, room)]
+        capacity = min(LANES[kind], self._queries) if lanes is None else lanes
+        self._groups = [build_group(group, distinct, model.device) for group in _grouped(distinct, capacity)]
         self.evals_per_prefix = sum(group.nodes for group in self._groups)
         """Token evaluations of all suffixes after one prefix, the prefix itself not counted."""
 
@@ -129,25 +131,22 @@ class SharedPrefixScorer:
 
     def _node_batch(self, group: TrieGroup, prefixes: Sequence[Sequence[int]]) -> TreeBatch:
         """The group's nodes for every slot, at the entries behind the longest prefix, over an earlier group's."""
-        device, slots, nodes = self._model.device, len(prefixes), group.nodes
-        lengths = torch.tensor([len(prefix) for prefix in prefixes], device=device)
+        slots, nodes = len(prefixes), group.nodes
+        lengths = np.array([len(prefix) for prefix in prefixes])
         longest = int(lengths.max())
-        order = torch.arange(longest, device=device)
-        lanes = torch.arange(nodes, device=device)
-        depths = lengths[:, None] + group.node_depths  # [slots, nodes]: position in the sequence
-        sees_prefix = (order < lengths[:, None])[:, None].expand(slots, nodes, longest)
-        return TreeBatch(
-            token_ids=group.node_ids.repeat(slots),
-            positions=depths.flatten(),
-            slots=torch.arange(slots, device=device).repeat_interleave(nodes),
-            entries=(longest + lanes).repeat(slots),
-            lanes=lanes.repeat(slots),
-            ancestry=torch.cat([sees_prefix, group.ancestry.expand(slots, nodes, nodes)], -1),
-            entry_positions=torch.cat([order.expand(slots, longest), depths], -1),
-            beam_counts=(nodes,) * slots,
-            prefix_lengths=(),
-            outputs=torch.arange(slots * nodes, device=device),
+        order = np.arange(longest)
+        positions = lengths[:, None] + group.node_depths  # [slots, nodes]
+        sees_prefix = np.broadcast_to((order < lengths[:, None])[:, None], (slots, nodes, longest))
+        sees_nodes = np.broadcast_to(group.ancestry, (slots, nodes, nodes))
+        batch = Nodes(
+            counts=np.full(slots, nodes),
+            token_ids=np.tile(group.node_ids, slots),
+            positions=positions.reshape(-1),
+            entries=np.tile(longest + np.arange(nodes), slots),
+            ancestry=np.concatenate([sees_prefix, sees_nodes], -1),
+            entry_positions=np.concatenate([np.broadcast_to(order, (slots, longest)), positions], -1),
         )
+        return pack(batch, device=self._model.device)
 
 
 def build_group(suffix_places: Sequence[int], distinct: Sequence[tuple[int, ...]], device: torch.device) -> TrieGroup:
@@ -157,7 +156,7 @@ def build_group(suffix_places: Sequence[int], distinct: Sequence[tuple[int, ...]
     edge_of = {beginning: edge for edge, beginning in enumerate(beginnings)}
     inner = dict.fromkeys(suffix[:length] for suffix in suffixes for length in range(1, len(suffix)))
     node_of = {beginning: node for node, beginning in enumerate(inner)}
-    ancestry = torch.zeros(len(inner), len(inner), dtype=torch.bool)
+    ancestry = np.zeros((len(inner), len(inner)), dtype=np.bool_)
     for beginning, node in node_of.items():
         ancestry[node, [node_of[beginning[:length]] for length in range(1, len(beginning) + 1)]] = True
     paths = torch.zeros(len(suffixes), len(beginnings), dtype=torch.float64)
@@ -166,24 +165,24 @@ def build_group(suffix_places: Sequence[int], distinct: Sequence[tuple[int, ...]
     rows = [0 if len(beginning) == 1 else node_of[beginning[:-1]] + 1 for beginning in beginnings]
     return TrieGroup(
         suffixes=tuple(suffix_places),
-        node_ids=torch.tensor([beginning[-1] for beginning in inner], dtype=torch.int64, device=device),
-        node_depths=torch.tensor([len(beginning) - 1 for beginning in inner], dtype=torch.int64, device=device),
-        ancestry=ancestry.to(device),
+        node_ids=np.array([beginning[-1] for beginning in inner], dtype=np.int64),
+        node_depths=np.array([len(beginning) - 1 for beginning in inner], dtype=np.int64),
+        ancestry=ancestry,
         edge_rows=torch.tensor(rows, device=device),
         edge_ids=torch.tensor([beginning[-1] for beginning in beginnings], device=device),
         paths=paths.to(device),
     )
 
 
-def _grouped(distinct: Sequence[tuple[int, ...]], room: int) -> Iterator[list[int]]:
-    """Neighbours in lexicographic order (they share most), at most `room` inner nodes together, one suffix at least."""
+def _grouped(distinct: Sequence[tuple[int, ...]], capacity: int) -> Iterator[list[int]]:
+    """Neighbours in lexicographic order (they share most): one suffix or more, at most `capacity` inner nodes."""
     group: list[int] = []
     nodes = 0
     for place, suffix in enumerate(distinct):
         shared = _common(distinct[place - 1], suffix) if group else 0
         # The previous suffix may end where this one goes on: then its last token becomes an inner node.
         new = len(suffix) - 1 - min(shared, len(suffix) - 1, len(distinct[place - 1]) - 1) if group else len(suffix) - 1
-        if group and nodes + new > room:
+        if group and nodes + new > capacity:
             yield group
             group, nodes, new = [], 0, len(suffix) - 1
         group.append(place)

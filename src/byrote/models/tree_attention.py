@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from byrote.models.base import Seen
+
 try:
     import triton
     import triton.language as tl
@@ -39,14 +41,6 @@ class Packing(NamedTuple):
     slots: Tensor  # [rows] int64
     longest: int
     """Most queries of a slot."""
-
-
-class Seen(NamedTuple):
-    """The live entries of each row of the ancestry, packed to the front."""
-
-    columns: Tensor  # [rows, entries] int32: entries in the session's memory, live ones first
-    counts: Tensor  # [rows] int64: how many are live
-    bits: Tensor  # [rows, words, entries] int32, in the order of `columns`: bit b of word w is lane 32 w + b
 
 
 def live_entries(sees: Tensor, columns: Tensor | None) -> Seen:

@@ -15,10 +15,10 @@ from torch import Tensor
 from byrote.distance import Viability
 from byrote.distance.base import padded_rows
 from byrote.errors import ConfigError, ModelError, WindowError
-from byrote.models.base import TreeBatch, TreeModel, TreeSession, require_positions
+from byrote.models.base import Seen, TreeBatch, TreeModel, TreeSession, require_positions
 from byrote.models.memory import Handover, grown, ranges, to_device, together_to_device
 from byrote.models.numbers import require_numbers
-from byrote.models.tree_attention import Seen, live_entries
+from byrote.models.tree_attention import live_entries
 from byrote.policy import Kept, keep
 from byrote.search import beam, outcome
 from byrote.search.base import Limits, SearchOptions, SearchOutcome, SearchTask
@@ -267,7 +267,7 @@ class Forwards:
     @property
     def _may_guess(self) -> bool:
         """Whether the device would wait for the host, and its session takes lanes that see nothing."""
-        return bool(getattr(self._session, "takes_guesses", False))
+        return self._session.takes_guesses
 
     def forget(self) -> None:
         """The slots have changed: the next beams are not those that a guess was about."""

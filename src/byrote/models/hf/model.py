@@ -9,15 +9,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from byrote.models.base import TreeSession
-from byrote.models.hf.graphs import most_layers_together
+from byrote.models.base import ModelIdentity, TreeSession, WindowScores
+from byrote.models.hf.graphs import compile_layers, most_layers_together
 from byrote.models.hf.head import ChunkedHead
-from byrote.models.hf.identity import ModelIdentity, identity_of
+from byrote.models.hf.identity import identity_of
 from byrote.models.hf.probe import USUAL_TOKENS, Probed, probe_trees
-from byrote.models.hf.tree import RecomputeSession, TreeSessionHF
-from byrote.models.hf.weights import Wanted, Weights, check_tokenizer, explained, library_options, load_weights
+from byrote.models.hf.tree import TreeSessionHF
+from byrote.models.hf.weights import check_tokenizer, explained, load_weights
+from byrote.models.history import HistorySession
 from byrote.models.numbers import check_weights
-from byrote.models.scoring import WindowScores, score_tokens
+from byrote.models.scoring import score_tokens
 from byrote.models.tokenizer import Tokenizing
 from byrote.policy import Policy
 
@@ -142,7 +143,17 @@ class HuggingFaceModel(Tokenizing):
         return fault is None
 
     def open_tree(self, slots: int, entries: int, *, longest: int | None = None) -> TreeSession:
-        return (TreeSessionHF if self._takes_trees(longest) else RecomputeSession)(self._head, slots, entries)
+        head = self._head
+        if self._takes_trees(longest):
+            return TreeSessionHF(head, slots, entries)
+        return HistorySession(
+            slots,
+            entries,
+            device=self.device,
+            evaluate=head.states_of,
+            logits=head.logits,
+            rows_at_once=head.rows_at_once,
+        )
 
     def tree_bytes_per_entry(self) -> int:
         """On the device that has most of the layers."""
@@ -162,6 +173,9 @@ class HuggingFaceModel(Tokenizing):
         config = self.model.config.get_text_config()
         inner = getattr(config, "intermediate_size", None) or 4 * config.hidden_size
         return int(3 * (config.hidden_size + inner) * self.dtype.itemsize)
+
+    def compile_layers(self) -> None:
+        compile_layers(self.model)
 
     @cached_property
     def in_float32(self) -> "HuggingFaceModel":
@@ -187,9 +201,8 @@ def load(
     adapter: str | None = None,
 ) -> HuggingFaceModel:
     """Load a model folder or hub id. Offline mode (HF_HUB_OFFLINE) is honoured by the library itself."""
-    wanted = Wanted(name, revision, dtype, device, adapter)
-    weights = load_weights(wanted)
-    tokenizer = _tokenizer(wanted, weights) if needs_tokenizer else None
+    weights = load_weights(name, revision=revision, dtype=dtype, device=device, adapter=adapter)
+    tokenizer = _load_tokenizer(name, weights.tokenizer_source, revision) if needs_tokenizer else None
     commit = getattr(weights.model.config, "_commit_hash", None)
     loaded = HuggingFaceModel(
         weights.model, tokenizer, name=name, revision=revision or commit, adapter_hash=weights.adapter_hash
@@ -199,13 +212,13 @@ def load(
     return loaded
 
 
-def _tokenizer(wanted: Wanted, weights: Weights) -> Any:
+def _load_tokenizer(name: str, source: str, revision: str | None) -> Any:
     from transformers import AutoTokenizer
 
     try:
-        return AutoTokenizer.from_pretrained(weights.tokenizer_source, **library_options(wanted))
-    except Exception as error:  # whatever libraries make of a damaged folder
-        raise explained(wanted.name, error) from error
+        return AutoTokenizer.from_pretrained(source, revision=revision, trust_remote_code=False)
+    except Exception as error:  # whatever libraries raise for a damaged folder
+        raise explained(name, error) from error
 
 
 def _with_soft_caps(model: Any) -> Any:
