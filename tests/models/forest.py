@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from byrote.models.base import CausalModel, TreeBatch
-from byrote.models.packing import Chains, Node, newest_tokens, pack
+from byrote.models.packing import Chains, TreeNode, newest_tokens, pack
 
 
-def batch_of(beams: list[list[Node]], prefixes: dict[int, tuple[int, ...]], entries: int) -> TreeBatch:
+def batch_of(beams: list[list[TreeNode]], prefixes: dict[int, tuple[int, ...]], entries: int) -> TreeBatch:
     """One packed forward: the newest token of every node in `beams` (by slot), then the chains in `prefixes`.
 
     Asks for every beam and the end of every chain."""
@@ -34,7 +34,7 @@ def by_columns(batch: TreeBatch) -> TreeBatch:
     )
 
 
-def histories_of(beams: list[list[Node]], prefixes: dict[int, tuple[int, ...]]) -> list[tuple[int, ...]]:
+def histories_of(beams: list[list[TreeNode]], prefixes: dict[int, tuple[int, ...]]) -> list[tuple[int, ...]]:
     """The whole history at every packed position of `batch_of(beams, prefixes, …)`."""
     chained = [prefix[:length] for prefix in prefixes.values() for length in range(1, len(prefix) + 1)]
     return [node.history for row in beams for node in row] + chained

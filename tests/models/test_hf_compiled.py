@@ -15,7 +15,6 @@ from torch._dynamo.utils import counters
 
 from byrote.models import tree_attention
 from byrote.models.base import Seen, TreeBatch
-from byrote.models.hf import graphs as hf_compile
 from byrote.models.hf import graphs as hf_graphs
 from byrote.models.hf import tree as hf_tree
 from byrote.models.hf.attention import Layout
@@ -62,7 +61,7 @@ def rows(model: Any, count: int = 5) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("architecture", ["llama"])
 def test_compiled_layers_are_whole_and_say_the_same(architecture: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hf_compile, "FEW_TOKENS", 0)
+    monkeypatch.setattr(hf_graphs, "FEW_TOKENS", 0)
     model = tiny_model(architecture)
     expected = rows(copy.deepcopy(model))
     torch._dynamo.reset()

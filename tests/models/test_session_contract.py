@@ -20,7 +20,7 @@ from byrote.models.hf.model import HuggingFaceModel
 from byrote.models.hf.tree import TreeSessionHF
 from byrote.models.history import HistorySession
 from byrote.models.own import OwnModel
-from byrote.models.packing import Node
+from byrote.models.packing import TreeNode
 from byrote.models.served import rows as endpoint_session
 from byrote.models.served.rows import EndpointSession
 from byrote.models.table import TableModel, TableSession
@@ -90,7 +90,7 @@ def assert_same(found: Tensor, expected: Tensor) -> None:
 
 
 def check(
-    name: str, session: TreeSession, beams: list[list[Node]], chains: Chains, outputs: list[int] | None = None
+    name: str, session: TreeSession, beams: list[list[TreeNode]], chains: Chains, outputs: list[int] | None = None
 ) -> None:
     """One forward says what the histories say, at all packed positions or those given, whole and in chunks, told of all
     entries or of those that matter."""
@@ -111,12 +111,12 @@ def variants(batch: TreeBatch) -> list[TreeBatch]:
     return [batch, replace(batch, reaches=reaches), columns, replace(columns, reaches=()), *few]
 
 
-def grown(parent: Node, token: int, entry: int) -> Node:
-    return Node((*parent.history, token), (*parent.entries, entry))
+def grown(parent: TreeNode, token: int, entry: int) -> TreeNode:
+    return TreeNode((*parent.history, token), (*parent.entries, entry))
 
 
-def beginning(chain: tuple[int, ...], length: int) -> Node:
-    return Node(chain[:length], tuple(range(length)))
+def beginning(chain: tuple[int, ...], length: int) -> TreeNode:
+    return TreeNode(chain[:length], tuple(range(length)))
 
 
 def test_every_place_of_chains_of_one_length_and_of_several(name: str) -> None:
@@ -191,7 +191,7 @@ def test_states_are_copied_within_a_session_and_into_another(name: str) -> None:
     check(name, first, [[], []], {1: FIRST})  # what was copied out is not touched any more
     for session, slot in ((first, 0), (second, 2)):
         session.copy_in([slot], stored)
-        beams: list[list[Node]] = [[] for _ in range(slot)]
+        beams: list[list[TreeNode]] = [[] for _ in range(slot)]
         check(name, session, [*beams, [grown(child, 51, 7), grown(beginning(OTHER, 2), 52, 8)]], {})
 
 
@@ -250,7 +250,7 @@ def test_any_forest_says_what_its_histories_say(name: str, starts: list[tuple[in
             forest[-1] = [beginning(chain, len(chain))]
 
 
-def fork(row: list[Node], data: st.DataObject) -> list[Node]:
+def fork(row: list[TreeNode], data: st.DataObject) -> list[TreeNode]:
     """Up to three children of surviving nodes, in entries that no survivor needs."""
     parents = data.draw(st.lists(st.sampled_from(row), min_size=1, max_size=3))
     taken = {entry for parent in parents for entry in parent.entries}

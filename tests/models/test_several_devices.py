@@ -14,13 +14,13 @@ from byrote.models.hf.head import ChunkedHead
 from byrote.models.hf.identity import hash_weights
 from byrote.models.hf.model import HuggingFaceModel, load
 from byrote.models.hf.tree import TreeSessionHF
-from byrote.models.packing import Node
+from byrote.models.packing import TreeNode
 from tests.models.forest import batch_of
 from tests.models.tiny import tiny_model
 
 FIRST, SECOND = torch.device("cpu:0"), torch.device("cpu:1")
 CHAINS = {0: (4, 5, 6, 7), 1: (8, 9, 10, 11)}
-BEAMS = [[Node((4, 5, 6, 7, 12), (0, 1, 2, 3, 4)), Node((4, 5, 6, 7, 13), (0, 1, 2, 3, 5))]] * 2
+BEAMS = [[TreeNode((4, 5, 6, 7, 12), (0, 1, 2, 3, 4)), TreeNode((4, 5, 6, 7, 13), (0, 1, 2, 3, 5))]] * 2
 
 
 def moves_its_inputs(module: torch.nn.Module, device: torch.device) -> None:

@@ -30,7 +30,7 @@ class Nodes(NamedTuple):
     reaches: tuple[int, ...] = ()
 
 
-class Node(NamedTuple):
+class TreeNode(NamedTuple):
     """A place of a slot's tree: its whole history, and the entries that hold it."""
 
     history: tuple[int, ...]
@@ -55,7 +55,7 @@ NO_NODES = Nodes(
 NO_CHAINS = Chains((), ())
 
 
-def newest_tokens(by_slot: Sequence[Sequence[Node]], entries: int) -> Nodes:
+def newest_tokens(by_slot: Sequence[Sequence[TreeNode]], entries: int) -> Nodes:
     """The last token of every node; slots have `entries` entries."""
     nodes = [(slot, lane, node) for slot, row in enumerate(by_slot) for lane, node in enumerate(row)]
     ancestry = np.zeros((len(by_slot), max([1, *map(len, by_slot)]), entries), dtype=np.bool_)

@@ -9,15 +9,13 @@ suffix is never evaluated: its probability is read where its parent stands. So a
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from byrote.errors import ConfigError
 from byrote.models.base import TreeBatch, TreeModel, TreeSession, require_positions
 from byrote.models.numbers import require_numbers
-from byrote.models.packing import Chains, Ints, Nodes, pack
+from byrote.models.packing import Chains, pack
 from byrote.models.scoring import score_tokens
 from byrote.policy import Policy, log_weight_of_all
 
@@ -36,9 +34,9 @@ class TrieGroup:
 
     suffixes: tuple[int, ...]
     """Which of the distinct suffixes these are."""
-    node_ids: Ints  # [nodes]: tokens that are evaluated
-    node_depths: Ints  # [nodes]: 0 for a suffix's first token
-    ancestry: NDArray[np.bool_]  # [nodes, nodes]: ancestors and itself
+    node_ids: Tensor  # [nodes] int64: tokens that are evaluated
+    node_depths: Tensor  # [nodes] int64: 0 for a suffix's first token
+    ancestry: Tensor  # [nodes, nodes] bool: ancestors and itself
     edge_rows: Tensor  # [edges] int64: row of logits an edge's token is read from
     edge_ids: Tensor  # [edges] int64: the edge's token
     paths: Tensor  # [suffixes, edges] float64: 1 where the suffix runs along the edge
@@ -67,6 +65,7 @@ class SharedPrefixScorer:
         self._queries = max(1, min(QUERIES_AT_ONCE[kind], LOGITS_AT_ONCE[kind] // model.vocab_size))
         capacity = min(LANES[kind], self._queries) if lanes is None else lanes
         self._groups = [build_group(group, distinct, model.device) for group in _grouped(distinct, capacity)]
+        self._widest = max(group.nodes for group in self._groups)
         self.evals_per_prefix = sum(group.nodes for group in self._groups)
         """Token evaluations of all suffixes after one prefix, the prefix itself not counted."""
 
@@ -76,26 +75,17 @@ class SharedPrefixScorer:
     @torch.inference_mode()
     def score(self, prefixes: Sequence[Sequence[int]]) -> Tensor:
         """[prefixes, suffixes] float64 on the CPU, natural logarithms, −inf where the policy forbids a token."""
-        self._check(prefixes)
-        rows = [self._score_batch(batch) for batch in self._batches(prefixes)]
-        return torch.cat(rows)[:, self._places] if rows else torch.empty(0, len(self._places), dtype=torch.float64)
-
-    def _check(self, prefixes: Sequence[Sequence[int]]) -> None:
         if not all(len(prefix) for prefix in prefixes):
             raise ConfigError("a prefix without tokens cannot be continued; give at least one token, BOS for example.")
         longest = max(map(len, prefixes), default=0) + self.longest_suffix
         require_positions(self._model, longest, advice=CONTEXT_ADVICE)
-
-    def _batches(self, prefixes: Sequence[Sequence[int]]) -> Iterator[Sequence[Sequence[int]]]:
-        widest = max(1, *(group.nodes for group in self._groups))
-        slots = max(1, self._queries // widest)
-        for first in range(0, len(prefixes), slots):
-            yield prefixes[first : first + slots]
+        slots = max(1, self._queries // max(1, self._widest))
+        rows = [self._score_batch(prefixes[first : first + slots]) for first in range(0, len(prefixes), slots)]
+        return torch.cat(rows)[:, self._places] if rows else torch.empty(0, len(self._places), dtype=torch.float64)
 
     def _score_batch(self, prefixes: Sequence[Sequence[int]]) -> Tensor:
         longest = max(map(len, prefixes))
-        widest = max(group.nodes for group in self._groups)
-        session = self._model.open_tree(len(prefixes), longest + widest, longest=longest + self.longest_suffix)
+        session = self._model.open_tree(len(prefixes), longest + self._widest, longest=longest + self.longest_suffix)
         root = session.forward(pack(chains=Chains(range(len(prefixes)), prefixes), device=self._model.device))
         log_p = torch.empty(len(prefixes), self._distinct, dtype=torch.float64)
         for group in self._groups:
@@ -130,23 +120,29 @@ class SharedPrefixScorer:
         return score_tokens(rows, tokens, [self._policy]).log_probs[0].reshape(slots, edges)
 
     def _node_batch(self, group: TrieGroup, prefixes: Sequence[Sequence[int]]) -> TreeBatch:
-        """The group's nodes for every slot, at the entries behind the longest prefix, over an earlier group's."""
-        slots, nodes = len(prefixes), group.nodes
-        lengths = np.array([len(prefix) for prefix in prefixes])
+        """The group's nodes for every slot, at the entries behind the longest prefix, over an earlier group's.
+
+        Built on the device, where the group's mask is: `pack` would send it with every batch.
+        """
+        device, slots, nodes = self._model.device, len(prefixes), group.nodes
+        lengths = torch.tensor([len(prefix) for prefix in prefixes], device=device)
         longest = int(lengths.max())
-        order = np.arange(longest)
-        positions = lengths[:, None] + group.node_depths  # [slots, nodes]
-        sees_prefix = np.broadcast_to((order < lengths[:, None])[:, None], (slots, nodes, longest))
-        sees_nodes = np.broadcast_to(group.ancestry, (slots, nodes, nodes))
-        batch = Nodes(
-            counts=np.full(slots, nodes),
-            token_ids=np.tile(group.node_ids, slots),
-            positions=positions.reshape(-1),
-            entries=np.tile(longest + np.arange(nodes), slots),
-            ancestry=np.concatenate([sees_prefix, sees_nodes], -1),
-            entry_positions=np.concatenate([np.broadcast_to(order, (slots, longest)), positions], -1),
+        order = torch.arange(longest, device=device)
+        lanes = torch.arange(nodes, device=device)
+        depths = lengths[:, None] + group.node_depths  # [slots, nodes]: position in the sequence
+        sees_prefix = (order < lengths[:, None])[:, None].expand(slots, nodes, longest)
+        return TreeBatch(
+            token_ids=group.node_ids.repeat(slots),
+            positions=depths.flatten(),
+            slots=torch.arange(slots, device=device).repeat_interleave(nodes),
+            entries=(longest + lanes).repeat(slots),
+            lanes=lanes.repeat(slots),
+            ancestry=torch.cat([sees_prefix, group.ancestry.expand(slots, nodes, nodes)], -1),
+            entry_positions=torch.cat([order.expand(slots, longest), depths], -1),
+            beam_counts=(nodes,) * slots,
+            prefix_lengths=(),
+            outputs=torch.arange(slots * nodes, device=device),
         )
-        return pack(batch, device=self._model.device)
 
 
 def build_group(suffix_places: Sequence[int], distinct: Sequence[tuple[int, ...]], device: torch.device) -> TrieGroup:
@@ -156,7 +152,7 @@ def build_group(suffix_places: Sequence[int], distinct: Sequence[tuple[int, ...]
     edge_of = {beginning: edge for edge, beginning in enumerate(beginnings)}
     inner = dict.fromkeys(suffix[:length] for suffix in suffixes for length in range(1, len(suffix)))
     node_of = {beginning: node for node, beginning in enumerate(inner)}
-    ancestry = np.zeros((len(inner), len(inner)), dtype=np.bool_)
+    ancestry = torch.zeros(len(inner), len(inner), dtype=torch.bool)
     for beginning, node in node_of.items():
         ancestry[node, [node_of[beginning[:length]] for length in range(1, len(beginning) + 1)]] = True
     paths = torch.zeros(len(suffixes), len(beginnings), dtype=torch.float64)
@@ -165,9 +161,9 @@ def build_group(suffix_places: Sequence[int], distinct: Sequence[tuple[int, ...]
     rows = [0 if len(beginning) == 1 else node_of[beginning[:-1]] + 1 for beginning in beginnings]
     return TrieGroup(
         suffixes=tuple(suffix_places),
-        node_ids=np.array([beginning[-1] for beginning in inner], dtype=np.int64),
-        node_depths=np.array([len(beginning) - 1 for beginning in inner], dtype=np.int64),
-        ancestry=ancestry,
+        node_ids=torch.tensor([beginning[-1] for beginning in inner], dtype=torch.int64, device=device),
+        node_depths=torch.tensor([len(beginning) - 1 for beginning in inner], dtype=torch.int64, device=device),
+        ancestry=ancestry.to(device),
         edge_rows=torch.tensor(rows, device=device),
         edge_ids=torch.tensor([beginning[-1] for beginning in beginnings], device=device),
         paths=paths.to(device),

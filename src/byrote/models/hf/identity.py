@@ -1,4 +1,4 @@
-"""The identity of a Hugging Face model: hashes of its weights and tokenizer, and the settings that decide numbers."""
+"""What identifies a Hugging Face model: the hash of its weights, and the settings that decide its numbers."""
 
 import hashlib
 import json
@@ -8,28 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from byrote.models.base import ModelIdentity
-from byrote.models.tokenizer import hash_tokenizer
-
 NOT_DECIDING = {"transformers_version", "dtype", "torch_dtype", "quantization_config", "use_cache", "name_or_path"}
 """Settings that change no number, or are a part of the identity by themselves."""
-
-
-def identity_of(
-    model: Any, tokenizer: Any, *, name: str, revision: str | None, adapter_hash: str | None = None
-) -> ModelIdentity:
-    return ModelIdentity(
-        name=name,
-        revision=revision,
-        weights_hash=hash_weights(model),
-        tokenizer_hash=hash_tokenizer(tokenizer),
-        parameters=sum(parameter.numel() for parameter in model.parameters()),
-        dtype=str(model.dtype).removeprefix("torch."),
-        device=str(model.device),
-        adapter_hash=adapter_hash,
-        quantization=quantization_of(model),
-        settings=settings_of(model),
-    )
 
 
 def quantization_of(model: Any) -> str | None:

@@ -19,7 +19,7 @@ from torch.nn.utils.rnn import pad_sequence
 from byrote.models.base import TreeBatch, TreeSession
 from byrote.models.hf.head import ChunkedHead
 from byrote.models.hf.tree import TreeSessionHF
-from byrote.models.packing import Chains, Node, newest_tokens, pack
+from byrote.models.packing import Chains, TreeNode, newest_tokens, pack
 
 USUAL_TOKENS = 100
 """Length of the compared histories where the length of the run is not given."""
@@ -188,7 +188,7 @@ def probing_forest(longest: int, vocab_size: int, device: torch.device) -> Fores
     )
     nodes = tuple(_grown(row, vocab_size) for row in parents)
 
-    def step(beams: Sequence[Sequence[Node]], chains: Mapping[int, tuple[int, ...]]) -> Step:
+    def step(beams: Sequence[Sequence[TreeNode]], chains: Mapping[int, tuple[int, ...]]) -> Step:
         return _step(beams, chains, entries, device)
 
     chains = (step(((), (), ()), {0: long, 1: short}), step(((), (), ()), {0: long, 2: other}))
@@ -201,20 +201,20 @@ def probing_forest(longest: int, vocab_size: int, device: torch.device) -> Fores
     )
 
 
-def _forks(chain: tuple[int, ...], free: Sequence[int], vocab_size: int) -> tuple[Node, ...]:
+def _forks(chain: tuple[int, ...], free: Sequence[int], vocab_size: int) -> tuple[TreeNode, ...]:
     """Two children of the chain's end and one of its middle, in the first free entries."""
-    end = Node(chain, tuple(range(len(chain))))
-    middle = Node(chain[: len(chain) // 2 + 1], end.entries[: len(chain) // 2 + 1])
+    end = TreeNode(chain, tuple(range(len(chain))))
+    middle = TreeNode(chain[: len(chain) // 2 + 1], end.entries[: len(chain) // 2 + 1])
     return tuple(
         _child(parent, (5 * place + 4) % vocab_size, free[place]) for place, parent in enumerate((end, end, middle))
     )
 
 
-def _child(parent: Node, token: int, entry: int) -> Node:
-    return Node((*parent.history, token), (*parent.entries, entry))
+def _child(parent: TreeNode, token: int, entry: int) -> TreeNode:
+    return TreeNode((*parent.history, token), (*parent.entries, entry))
 
 
-def _grown(parents: Sequence[Node], vocab_size: int) -> tuple[Node, ...]:
+def _grown(parents: Sequence[TreeNode], vocab_size: int) -> tuple[TreeNode, ...]:
     """Two children of the first and one of the last; the second is dead and its entry is used again."""
     if not parents:
         return ()
@@ -234,7 +234,7 @@ def _tokens(count: int, vocab_size: int, seed: int) -> tuple[int, ...]:
 
 
 def _step(
-    beams: Sequence[Sequence[Node]], chains: Mapping[int, tuple[int, ...]], entries: int, device: torch.device
+    beams: Sequence[Sequence[TreeNode]], chains: Mapping[int, tuple[int, ...]], entries: int, device: torch.device
 ) -> Step:
     """The newest token of every node in `beams`, then chains by slot; outputs are all nodes, and places along each
     chain."""
@@ -279,7 +279,7 @@ def _variants(step: Step) -> tuple[Step, ...]:
 
 
 def _wrong(
-    batch: TreeBatch, nodes: Sequence[Sequence[Node]], parents: Sequence[Sequence[Node]]
+    batch: TreeBatch, nodes: Sequence[Sequence[TreeNode]], parents: Sequence[Sequence[TreeNode]]
 ) -> tuple[TreeBatch, ...]:
     """Every node without its parent; and every node with the parents of others as well."""
     without, beside = batch.ancestry.clone(), batch.ancestry.clone()
