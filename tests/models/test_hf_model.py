@@ -20,7 +20,15 @@ from byrote.search.base import Limits
 from byrote.search.engine import Engine
 from byrote.store.identity import differences
 from tests.models.test_hf_architectures import OPTIONS
-from tests.models.tiny import CONFIGS, EOS, VOCABULARY, WITHOUT_LIMIT, tiny_model, tiny_tokenizer
+from tests.models.tiny import (
+    CONFIGS,
+    EOS,
+    VOCABULARY,
+    WITHOUT_LIMIT,
+    load_without_tokenizer,
+    tiny_model,
+    tiny_tokenizer,
+)
 
 BYTES = 258
 
@@ -158,10 +166,8 @@ def test_a_saved_model_loads_with_the_same_numbers_and_identity(folder: Path) ->
     torch.testing.assert_close(loaded.next_logits([[4, 5]]), HuggingFaceModel(built, None).next_logits([[4, 5]]))
 
 
-def test_dtype_and_missing_tokenizer_are_taken_as_asked(folder: Path) -> None:
-    loaded = load(str(folder), dtype="bfloat16", device="cpu", needs_tokenizer=False)
-    assert loaded.dtype == torch.bfloat16
-    assert loaded.tokenizer is None
+def test_dtype_is_taken_as_asked(folder: Path) -> None:
+    assert load(str(folder), dtype="bfloat16", device="cpu").dtype == torch.bfloat16
 
 
 def is_one_sentence(error: pytest.ExceptionInfo[ModelError]) -> bool:
@@ -217,14 +223,14 @@ def test_a_model_without_some_of_its_weights_is_refused(
     weights = {name: tensor for name, tensor in model.state_dict().items() if name != "lm_head.weight"}
     model.save_pretrained(tmp_path, state_dict=weights | other)
     with pytest.raises(ModelError, match=words) as error:
-        load(str(tmp_path), needs_tokenizer=False)
+        load_without_tokenizer(tmp_path)
     assert is_one_sentence(error)
 
 
 def test_tied_weights_are_not_missing(tmp_path: Path) -> None:
     model = tiny_model("gpt2")
     model.save_pretrained(tmp_path)
-    assert hash_weights(load(str(tmp_path), needs_tokenizer=False).model) == hash_weights(model)
+    assert hash_weights(load_without_tokenizer(tmp_path).model) == hash_weights(model)
 
 
 def test_a_folder_with_broken_settings_is_refused(folder: Path, tmp_path: Path) -> None:

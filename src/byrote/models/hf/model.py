@@ -205,28 +205,22 @@ def load(
     revision: str | None = None,
     dtype: str = "auto",
     device: str = "auto",
-    needs_tokenizer: bool = True,
     adapter: str | None = None,
 ) -> HuggingFaceModel:
     """Load a model folder or hub id. Offline mode (HF_HUB_OFFLINE) is honoured by the library itself."""
+    from transformers import AutoTokenizer
+
     weights = load_weights(name, revision=revision, dtype=dtype, device=device, adapter=adapter)
-    tokenizer = _load_tokenizer(name, weights.tokenizer_source, revision) if needs_tokenizer else None
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(weights.tokenizer_source, revision=revision, trust_remote_code=False)
+    except Exception as error:  # whatever libraries raise for a damaged folder
+        raise explained(name, error) from error
     commit = getattr(weights.model.config, "_commit_hash", None)
     loaded = HuggingFaceModel(
         weights.model, tokenizer, name=name, revision=revision or commit, adapter_hash=weights.adapter_hash
     )
-    if tokenizer is not None:
-        check_tokenizer(name, tokenizer, loaded.vocab_size)
+    check_tokenizer(name, tokenizer, loaded.vocab_size)
     return loaded
-
-
-def _load_tokenizer(name: str, source: str, revision: str | None) -> Any:
-    from transformers import AutoTokenizer
-
-    try:
-        return AutoTokenizer.from_pretrained(source, revision=revision, trust_remote_code=False)
-    except Exception as error:  # whatever libraries raise for a damaged folder
-        raise explained(name, error) from error
 
 
 def _with_soft_caps(model: Any) -> Any:
