@@ -45,7 +45,7 @@ class StorageError(RunError):
 
 
 class DamageError(RunError):
-    """A file of a run is not as it was written: damaged, cut, or changed by somebody."""
+    """A file of a run is not as it was written: damaged, cut, or changed."""
 
 
 class EndpointError(ByroteError):

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal, NamedTuple
 
-# The words a user chooses among. Options read their choices from these, so that there is no second list.
+# Choices of options; there is no second list of them.
 DistanceName = Literal["levenshtein", "hamming", "none"]
 ViabilityName = Literal["exact", "published"]
 RankName = Literal["mass", "screen_score"]
@@ -30,7 +30,7 @@ class Split(StrEnum):
 
 
 class Verdict(StrEnum):
-    """What the certified bounds say about a window at threshold τ."""
+    """What the certified bounds show about a window at threshold τ."""
 
     EXTRACTABLE = "extractable"
     """The lower bound reaches τ."""
@@ -41,7 +41,7 @@ class Verdict(StrEnum):
 
 
 class SampledVerdict(StrEnum):
-    """What an estimate says about a window at threshold τ, at its confidence: no verdict, and never called one."""
+    """What an estimate shows about a window at threshold τ, at its confidence; never called a verdict."""
 
     EXTRACTABLE = "sampled_extractable"
     """The interval lies at or above τ."""
@@ -71,8 +71,8 @@ class Window:
     """`prefix_ids` followed by `suffix_ids`, cut from one document.
 
     The model is given the prefix; the suffix is what it would have to reproduce. Character positions are offsets
-    into the document's text: the window was cut at `char_start`, where its prefix starts (later, if it was cut with
-    room for a longer one); the suffix starts at `suffix_char_start` and ends before `char_end`. Token ids are kept
+    into the document's text: the window was cut at `char_start`, where its prefix starts (or earlier, if a longer
+    prefix was reserved); the suffix starts at `suffix_char_start` and ends before `char_end`. Token ids are kept
     because re-tokenising decoded text is not stable.
     """
 
@@ -85,7 +85,7 @@ class Window:
     prefix_ids: tuple[int, ...]
     suffix_ids: tuple[int, ...]
     further: Mapping[str, Any] = field(default_factory=dict, compare=False)
-    """Further columns of its row: what is known of the window beside its text. No measure reads them."""
+    """Further columns of its row. No measure reads them."""
 
     @property
     def ids(self) -> tuple[int, ...]:
@@ -116,7 +116,7 @@ class Bounds:
 
 
 class Interval(NamedTuple):
-    """A confidence interval. NaN ends mean undefined; `reason` then says why."""
+    """A confidence interval. NaN ends mean undefined, for `reason`."""
 
     low: float
     high: float
@@ -135,7 +135,7 @@ class Estimate:
     standard error are NaN where the search did not list enough of the mass for an estimate of all of it.
 
     `hits` of the `samples` ended in the ball. They were drawn from `sampled_mass`; what is known without them is at
-    most `base_mass`, so a mass of p or more asks for a mean chance to hit of (p − base_mass) / sampled_mass or more.
+    most `base_mass`, so a mass of p or more requires a mean hit probability of (p − base_mass) / sampled_mass or more.
     """
 
     value: float

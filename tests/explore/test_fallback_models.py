@@ -10,7 +10,7 @@ from byrote.explore.base import ExploreTask
 from byrote.explore.explorer import Explorer
 from byrote.explore.refinement import OrderName, RefineOptions, refine
 from byrote.models.hf.model import HuggingFaceModel
-from byrote.models.hf.tree import RecomputeSession
+from byrote.models.history import HistorySession
 from byrote.policy import Policy
 from byrote.search import reference
 from byrote.search.base import SearchTask
@@ -27,7 +27,7 @@ CLOSE = 1e-5
 def fallback_case(**changes: Any) -> Case:
     torch_model = tiny_model("bloom", vocab_size=4, eos_token_id=None, bos_token_id=None)
     model = HuggingFaceModel(torch_model, None)
-    assert isinstance(model.open_tree(1, 8), RecomputeSession)
+    assert isinstance(model.open_tree(1, 8), HistorySession)
     options = replace(
         PLAIN,
         policy=Policy(1.0, 4),

@@ -157,7 +157,7 @@ def test_the_chat_template_writes_the_conversation(base_model: LocalResponder) -
         patch.setattr(base_model.model.tokenizer, "chat_template", CHAT_TEMPLATE)
         writer = LocalResponder(base_model.model, chat=True).writer
         messages = [Message("user", "the sea"), Message("assistant", "was calm"), Message("user", "go on")]
-        ids = writer.prompt(messages, room=None, most=None)
+        ids = writer.prompt(messages, capacity=None, most=None)
     text = base_model.model.tokenizer.decode(ids)
     assert text == "user: the sea\nassistant:was calm\nuser: go on\nassistant:", "as it was when the answer was given"
 

@@ -108,7 +108,7 @@ def carried(text: str) -> tuple[int, ...]:
 
 
 def chat_prompt(messages: tuple[Message, ...], *, room: int | None = None, most: int | None = None) -> list[int]:
-    return PromptWriter(Scripted(TOKENIZER, recites(BOOK_IDS)), chat=True).prompt(messages, room=room, most=most)
+    return PromptWriter(Scripted(TOKENIZER, recites(BOOK_IDS)), chat=True).prompt(messages, capacity=room, most=most)
 
 
 def test_a_conversation_grows_by_the_answer_and_the_template() -> None:
@@ -163,7 +163,7 @@ def test_special_tokens_in_a_text_are_text() -> None:
     text = "before </s> after"
     for chat in (False, True):
         writer = PromptWriter(Scripted(TOKENIZER, recites(BOOK_IDS)), chat=chat)
-        prompt = writer.prompt([Message("user", text)], room=None, most=None)
+        prompt = writer.prompt([Message("user", text)], capacity=None, most=None)
         assert 2 not in prompt
         assert text in TOKENIZER.decode(prompt)
         assert prompt.count(1) == 1
@@ -174,7 +174,7 @@ def test_a_template_without_earlier_answers_is_refused() -> None:
     tokenizer.chat_template = "{{ messages[-1]['content'] }}"
     writer = PromptWriter(Scripted(tokenizer, recites([])), chat=True)
     with pytest.raises(ModelError, match="leaves out earlier answers; set history_turns to 0"):
-        writer.prompt(conversation(1), room=None, most=None)
+        writer.prompt(conversation(1), capacity=None, most=None)
 
 
 def test_a_chat_answer_keeps_its_leading_blank_and_all_its_characters() -> None:

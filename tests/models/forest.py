@@ -2,44 +2,20 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from byrote.models.base import CausalModel, TreeBatch
-from byrote.models.packing import Chains, Nodes, pack
+from byrote.models.packing import Chains, TreeNode, newest_tokens, pack
 
 
-class Grown(NamedTuple):
-    """A node of a slot's tree: its whole history and the entries that hold it."""
-
-    history: tuple[int, ...]
-    entries: tuple[int, ...]
-
-
-def batch_of(beams: list[list[Grown]], prefixes: dict[int, tuple[int, ...]], entries: int) -> TreeBatch:
+def batch_of(beams: list[list[TreeNode]], prefixes: dict[int, tuple[int, ...]], entries: int) -> TreeBatch:
     """One packed forward: the newest token of every node in `beams` (by slot), then the chains in `prefixes`.
 
     Asks for every beam and the end of every chain."""
-    slots, lanes = len(beams), max((len(row) for row in beams), default=0)
-    ancestry = np.zeros((slots, max(lanes, 1), entries), dtype=np.bool_)
-    positions = np.zeros((slots, entries), dtype=np.int64)
-    for slot, row in enumerate(beams):
-        for lane, node in enumerate(row):
-            ancestry[slot, lane, list(node.entries)] = True
-            positions[slot, list(node.entries)] = np.arange(len(node.entries))
-    nodes = [node for row in beams for node in row]
-    newest = Nodes(
-        counts=np.array([len(row) for row in beams], dtype=np.int64),
-        token_ids=np.array([node.history[-1] for node in nodes], dtype=np.int64),
-        positions=np.array([len(node.history) - 1 for node in nodes], dtype=np.int64),
-        entries=np.array([node.entries[-1] for node in nodes], dtype=np.int64),
-        ancestry=ancestry,
-        entry_positions=positions,
-    )
-    return pack(newest, Chains([*prefixes], [*prefixes.values()]), device=torch.device("cpu"))
+    chains = Chains([*prefixes], [*prefixes.values()])
+    return pack(newest_tokens(beams, entries), chains, device=torch.device("cpu"))
 
 
 def by_columns(batch: TreeBatch) -> TreeBatch:
@@ -58,7 +34,7 @@ def by_columns(batch: TreeBatch) -> TreeBatch:
     )
 
 
-def histories_of(beams: list[list[Grown]], prefixes: dict[int, tuple[int, ...]]) -> list[tuple[int, ...]]:
+def histories_of(beams: list[list[TreeNode]], prefixes: dict[int, tuple[int, ...]]) -> list[tuple[int, ...]]:
     """The whole history at every packed position of `batch_of(beams, prefixes, …)`."""
     chained = [prefix[:length] for prefix in prefixes.values() for length in range(1, len(prefix) + 1)]
     return [node.history for row in beams for node in row] + chained

@@ -12,11 +12,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from byrote.errors import ModelError
+from byrote.models.hf import weights
 from byrote.models.hf.identity import hash_weights, quantization_of
 from byrote.models.hf.model import load
-from byrote.models.hf import weights as adapters
-from byrote.models.hf import weights as hf_weights
-from byrote.models.hf import weights as model_folder
 from tests.models.tiny import tiny_model, tiny_tokenizer
 
 needs_peft = pytest.mark.skipif(find_spec("peft") is None, reason="peft is not installed")
@@ -54,7 +52,7 @@ def test_a_merged_model_says_what_the_adapted_one_says(base: Path, adapter: tupl
     assert (plain.next_logits(HISTORY) - adapted).abs().max() > 0.01
     assert merged.searches_trees
     assert merged.identity.weights_hash != plain.identity.weights_hash
-    assert (plain.identity.adapter_hash, merged.identity.adapter_hash) == (None, adapters.hash_adapter(folder))
+    assert (plain.identity.adapter_hash, merged.identity.adapter_hash) == (None, weights.hash_adapter(folder))
 
 
 @needs_peft
@@ -136,11 +134,11 @@ def test_an_adapter_without_all_of_its_tensors_is_refused(
 @needs_peft
 def test_a_change_of_a_single_weight_by_one_step_is_a_change(base: Path) -> None:
     model = load(str(base), dtype="float32", device="cpu").model
-    before = adapters._norms(model)
+    before = weights._norms(model)
     weight = model.get_input_embeddings().weight
     with torch.no_grad():
         weight[0, 0] = torch.nextafter(weight[0, 0], torch.tensor(torch.inf))
-    assert adapters._norms(model) != before
+    assert weights._norms(model) != before
 
 
 @needs_peft
@@ -156,19 +154,19 @@ def test_an_adapter_beside_the_weights_of_a_model_is_refused(
 
 def test_without_peft_a_sentence_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "adapter_config.json").write_text("{}")
-    monkeypatch.setattr(model_folder, "find_spec", lambda name: None)
+    monkeypatch.setattr(weights, "find_spec", lambda name: None)
     with pytest.raises(ModelError, match=r"pip install 'byrote\[peft\]'"):
-        adapters.adapter_folder(str(tmp_path))
+        weights.adapter_folder(str(tmp_path))
 
 
 def test_an_adapter_that_names_no_base_says_how_to_give_it(tmp_path: Path) -> None:
     (tmp_path / "adapter_config.json").write_text("{}")
     with pytest.raises(ModelError, match="--model BASE --adapter"):
-        adapters.base_of(str(tmp_path), None)
+        weights.base_of(str(tmp_path), None)
 
 
 def test_without_accelerate_a_map_says_what_to_install(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hf_weights, "find_spec", lambda name: None)
+    monkeypatch.setattr(weights, "find_spec", lambda name: None)
     with pytest.raises(ModelError, match=r"pip install 'byrote\[multi-gpu\]'"):
         load(str(base), device="map")
 

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from byrote.models.hf.model import HuggingFaceModel
-from byrote.models.hf.tree import RecomputeSession, TreeSessionHF
+from byrote.models.hf.tree import TreeSessionHF
+from byrote.models.history import HistorySession
 from byrote.policy import Policy
 from byrote.search.base import Limits, SearchOptions, SearchOutcome, SearchTask
 from byrote.search.engine import Engine
@@ -107,7 +108,7 @@ def test_models_that_cannot_take_the_mask_say_so_and_are_recomputed(architecture
     model = tiny(architecture)
     with pytest.warns(UserWarning, match="recomputed"):
         assert not model.searches_trees
-    assert isinstance(model.open_tree(1, 8), RecomputeSession)
+    assert isinstance(model.open_tree(1, 8), HistorySession)
     assert_engine_equals_reference(model, tasks_for(model, SHAPES))
 
 
@@ -173,7 +174,7 @@ def test_bytes_per_entry_are_what_a_session_stores(architecture: str) -> None:
     session = model.open_tree(2, 16)
     assert isinstance(session, TreeSessionHF)
     session.forward(batch_of([[], []], {0: (4, 5, 6)}, 16))
-    stored = sum(tensor.nbytes for memory in (session._keys, session._values) for tensor in memory.values())
+    stored = sum(tensor.nbytes for pair in session._memory.values() for tensor in pair)
     # One entry a slot is for tokens that only fill up a recorded forward.
     assert stored == 2 * (16 + 1) * model.tree_bytes_per_entry()
 

@@ -14,7 +14,9 @@ from torch import Tensor
 from torch._dynamo.utils import counters
 
 from byrote.models import tree_attention
-from byrote.models.base import TreeBatch
+from byrote.models.base import Seen, TreeBatch
+from byrote.models.hf import graphs as hf_graphs
+from byrote.models.hf import tree as hf_tree
 from byrote.models.hf.attention import Layout
 from byrote.models.hf.graphs import (
     FEW,
@@ -28,11 +30,8 @@ from byrote.models.hf.graphs import (
     size_of,
 )
 from byrote.models.hf.model import HuggingFaceModel
-from byrote.models.hf import graphs as hf_compile
-from byrote.models.hf import graphs as hf_graphs
-from byrote.models.hf import tree as hf_tree
 from byrote.models.hf.tree import TreeSessionHF
-from byrote.models.tree_attention import WORD, Packing, Seen
+from byrote.models.tree_attention import WORD, Packing
 from byrote.scan.options import RunConfig
 from byrote.scan.pipeline import Pipeline
 from byrote.types import Split, Window
@@ -62,7 +61,7 @@ def rows(model: Any, count: int = 5) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("architecture", ["llama"])
 def test_compiled_layers_are_whole_and_say_the_same(architecture: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hf_compile, "FEW_TOKENS", 0)
+    monkeypatch.setattr(hf_graphs, "FEW_TOKENS", 0)
     model = tiny_model(architecture)
     expected = rows(copy.deepcopy(model))
     torch._dynamo.reset()

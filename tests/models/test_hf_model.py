@@ -11,15 +11,24 @@ import torch
 
 from byrote.errors import ConfigError, ModelError, WindowError
 from byrote.models.hf.graphs import compile_layers
-from byrote.models.hf.identity import hash_tokenizer, hash_weights
+from byrote.models.hf.identity import hash_weights
 from byrote.models.hf.model import HuggingFaceModel, load
 from byrote.models.hf.weights import explained
+from byrote.models.tokenizer import hash_tokenizer
 from byrote.policy import Policy
 from byrote.search.base import Limits
 from byrote.search.engine import Engine
 from byrote.store.identity import differences
 from tests.models.test_hf_architectures import OPTIONS
-from tests.models.tiny import CONFIGS, EOS, VOCABULARY, WITHOUT_LIMIT, tiny_model, tiny_tokenizer
+from tests.models.tiny import (
+    CONFIGS,
+    EOS,
+    VOCABULARY,
+    WITHOUT_LIMIT,
+    load_without_tokenizer,
+    tiny_model,
+    tiny_tokenizer,
+)
 
 BYTES = 258
 
@@ -142,7 +151,7 @@ def test_settings_that_change_what_the_weights_compute_make_another_model(folder
     (other / "config.json").write_text(json.dumps(settings | {"rms_norm_eps": 0.1, "use_cache": False}))
     one, two = (load(str(path)).identity for path in (folder, other))
     assert one.weights_hash == two.weights_hash
-    changed = list(differences(one.told_apart_by, two.told_apart_by))
+    changed = list(differences(one.fingerprint, two.fingerprint))
     assert changed == ["settings.rms_norm_eps: 1e-06 in the run, 0.1 now"]
     assert load(str(folder), dtype="bfloat16").identity.settings == one.settings
 
@@ -157,10 +166,8 @@ def test_a_saved_model_loads_with_the_same_numbers_and_identity(folder: Path) ->
     torch.testing.assert_close(loaded.next_logits([[4, 5]]), HuggingFaceModel(built, None).next_logits([[4, 5]]))
 
 
-def test_dtype_and_missing_tokenizer_are_taken_as_asked(folder: Path) -> None:
-    loaded = load(str(folder), dtype="bfloat16", device="cpu", needs_tokenizer=False)
-    assert loaded.dtype == torch.bfloat16
-    assert loaded.tokenizer is None
+def test_dtype_is_taken_as_asked(folder: Path) -> None:
+    assert load(str(folder), dtype="bfloat16", device="cpu").dtype == torch.bfloat16
 
 
 def is_one_sentence(error: pytest.ExceptionInfo[ModelError]) -> bool:
@@ -216,14 +223,14 @@ def test_a_model_without_some_of_its_weights_is_refused(
     weights = {name: tensor for name, tensor in model.state_dict().items() if name != "lm_head.weight"}
     model.save_pretrained(tmp_path, state_dict=weights | other)
     with pytest.raises(ModelError, match=words) as error:
-        load(str(tmp_path), needs_tokenizer=False)
+        load_without_tokenizer(tmp_path)
     assert is_one_sentence(error)
 
 
 def test_tied_weights_are_not_missing(tmp_path: Path) -> None:
     model = tiny_model("gpt2")
     model.save_pretrained(tmp_path)
-    assert hash_weights(load(str(tmp_path), needs_tokenizer=False).model) == hash_weights(model)
+    assert hash_weights(load_without_tokenizer(tmp_path).model) == hash_weights(model)
 
 
 def test_a_folder_with_broken_settings_is_refused(folder: Path, tmp_path: Path) -> None:

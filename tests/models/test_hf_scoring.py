@@ -6,10 +6,11 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from byrote.models.base import WindowScores
+from byrote.models.hf import head as hf_head
 from byrote.models.hf.head import ChunkedHead
 from byrote.models.hf.model import HuggingFaceModel
-from byrote.models.hf import head as hf_head
-from byrote.models.scoring import WindowScores, score_tokens
+from byrote.models.scoring import score_tokens
 from byrote.policy import Policy
 from tests.models.tiny import CONFIGS, VOCABULARY, tiny_model
 from tests.oracle import seeded

@@ -11,7 +11,7 @@ import pytest
 from byrote.errors import ModelError
 from byrote.models.hf.model import load
 from byrote.models.hf.weights import count_weights, local_folder
-from tests.models.tiny import CONFIGS, tiny_model, tiny_tokenizer
+from tests.models.tiny import CONFIGS, load_without_tokenizer, tiny_model, tiny_tokenizer
 
 
 @pytest.fixture(scope="module")
@@ -128,7 +128,7 @@ def test_weights_that_the_config_has_no_place_for_are_told_of(folder: Path) -> N
 def test_every_architecture_is_described_by_its_own_config(tmp_path: Path, architecture: str) -> None:
     """Weights are saved under other names and in other shapes than they are held; none is refused for it."""
     tiny_model(architecture).save_pretrained(tmp_path)
-    load(str(tmp_path), device="cpu", needs_tokenizer=False)
+    load_without_tokenizer(tmp_path, device="cpu")
 
 
 def test_a_tokenizer_larger_than_the_model_is_refused(tmp_path: Path) -> None:

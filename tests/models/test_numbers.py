@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from byrote.errors import ModelError
-from byrote.models.hf.model import HuggingFaceModel, load
+from byrote.models.hf.model import HuggingFaceModel
 from byrote.models.scoring import score_tokens
 from byrote.models.shared_prefix import SharedPrefixScorer
 from byrote.models.table import TableModel
 from byrote.models.teacher_forcing import score_verbatim
 from byrote.policy import Policy, _top_tokens_by_key, keep
-from tests.models.tiny import tiny_model
+from tests.models.tiny import load_without_tokenizer, tiny_model
 from tests.scan.streams import make_window
 from tests.test_policy import policies, vectors
 
@@ -78,7 +78,7 @@ def test_a_folder_with_such_a_weight_is_refused_when_it_is_loaded(tmp_path: Path
         model.lm_head.weight[0, 0] = math.nan
     model.save_pretrained(tmp_path)
     with pytest.raises(ModelError, match=r"not numbers .*: lm_head\.weight in float32"):
-        load(str(tmp_path), needs_tokenizer=False)
+        load_without_tokenizer(tmp_path)
 
 
 def test_numbers_too_large_for_a_dtype_are_refused_with_a_dtype_to_try(tmp_path: Path) -> None:
@@ -87,8 +87,8 @@ def test_numbers_too_large_for_a_dtype_are_refused_with_a_dtype_to_try(tmp_path:
         model.model.embed_tokens.weight[0, 0] = 1e6
     model.save_pretrained(tmp_path)
     with pytest.raises(ModelError, match=r"embed_tokens\.weight in float16\. Try --dtype bfloat16"):
-        load(str(tmp_path), dtype="float16", device="cpu", needs_tokenizer=False)
-    assert load(str(tmp_path), dtype="bfloat16", device="cpu", needs_tokenizer=False).dtype == torch.bfloat16
+        load_without_tokenizer(tmp_path, dtype="float16", device="cpu")
+    assert load_without_tokenizer(tmp_path, dtype="bfloat16", device="cpu").dtype == torch.bfloat16
 
 
 def test_logits_that_overflow_are_refused_when_windows_are_scored() -> None:

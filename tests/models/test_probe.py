@@ -9,13 +9,14 @@ import torch
 from torch import Tensor
 
 from byrote.models.base import TreeBatch
+from byrote.models.hf import attention as hf_attention
+from byrote.models.hf import tree as hf_tree
 from byrote.models.hf.attention import AttentionStyle, Layout
 from byrote.models.hf.head import ChunkedHead
 from byrote.models.hf.model import HuggingFaceModel
-from byrote.models.hf import attention as hf_attention
-from byrote.models.hf import tree as hf_tree
 from byrote.models.hf.probe import probe_trees, probing_forest, widened
-from byrote.models.hf.tree import RecomputeSession, TreeSessionHF
+from byrote.models.hf.tree import TreeSessionHF
+from byrote.models.history import HistorySession
 from byrote.models.table import TableModel
 from tests.models.test_hf_architectures import TREES
 from tests.models.tiny import CONFIGS, tiny_model
@@ -232,9 +233,9 @@ def test_a_span_that_only_a_mask_knows_matters_once_histories_outgrow_it(archite
     model = HuggingFaceModel(tiny_model(architecture, **SPANNED), None)
     assert isinstance(model.open_tree(1, 8, longest=100), TreeSessionHF)
     with pytest.warns(UserWarning, match="within 150 tokens by a mask alone"):
-        assert isinstance(model.open_tree(1, 8), RecomputeSession)
+        assert isinstance(model.open_tree(1, 8), HistorySession)
     with pytest.warns(UserWarning, match="gives other numbers"):
-        assert isinstance(model.open_tree(1, 8, longest=160), RecomputeSession)
+        assert isinstance(model.open_tree(1, 8, longest=160), HistorySession)
     assert not model.searches_trees, "not in all sessions"
 
 
@@ -244,7 +245,7 @@ def test_histories_are_compared_at_the_length_of_the_run(monkeypatch: pytest.Mon
     model = HuggingFaceModel(tiny_model("mistral", max_position_embeddings=512, sliding_window=150), None)
     assert isinstance(model.open_tree(1, 8, longest=90), TreeSessionHF)
     with pytest.warns(UserWarning, match="gives other numbers"):
-        assert isinstance(model.open_tree(1, 8, longest=170), RecomputeSession)
+        assert isinstance(model.open_tree(1, 8, longest=170), HistorySession)
 
 
 @pytest.mark.parametrize("longest", [8, 9, 60])

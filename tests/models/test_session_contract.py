@@ -15,14 +15,16 @@ from torch import Tensor
 
 from byrote.models import own, table
 from byrote.models.base import TreeBatch, TreeModel, TreeSession
-from byrote.models.hf.model import HuggingFaceModel
 from byrote.models.hf import head as hf_head
-from byrote.models.hf.tree import RecomputeSession, TreeSessionHF
-from byrote.models.own import HistorySession, OwnModel
+from byrote.models.hf.model import HuggingFaceModel
+from byrote.models.hf.tree import TreeSessionHF
+from byrote.models.history import HistorySession
+from byrote.models.own import OwnModel
+from byrote.models.packing import TreeNode
 from byrote.models.served import rows as endpoint_session
 from byrote.models.served.rows import EndpointSession
 from byrote.models.table import TableModel, TableSession
-from tests.models.forest import Grown, batch_of, by_columns, histories_of, plain_logits
+from tests.models.forest import batch_of, by_columns, histories_of, plain_logits
 from tests.models.served import ListedTable
 from tests.models.test_hf_scoring import Scaled
 from tests.models.tiny import VOCABULARY, tiny_model
@@ -37,9 +39,9 @@ MODELS: dict[str, tuple[Callable[[], TreeModel], type]] = {
     "learned positions": (lambda: HuggingFaceModel(tiny_model("gpt2"), None), TreeSessionHF),
     "latent": (lambda: HuggingFaceModel(tiny_model("deepseek_v3"), None), TreeSessionHF),
     "unknown head": (lambda: HuggingFaceModel(Scaled(tiny_model("qwen3")).eval(), None), TreeSessionHF),
-    "biases": (lambda: HuggingFaceModel(tiny_model("bloom"), None), RecomputeSession),
-    "recurrent": (lambda: HuggingFaceModel(tiny_model("mamba"), None), RecomputeSession),
-    "mask alone": (lambda: HuggingFaceModel(Scaled(tiny_model("phimoe")).eval(), None), RecomputeSession),
+    "biases": (lambda: HuggingFaceModel(tiny_model("bloom"), None), HistorySession),
+    "recurrent": (lambda: HuggingFaceModel(tiny_model("mamba"), None), HistorySession),
+    "mask alone": (lambda: HuggingFaceModel(Scaled(tiny_model("phimoe")).eval(), None), HistorySession),
 }
 
 
@@ -88,7 +90,7 @@ def assert_same(found: Tensor, expected: Tensor) -> None:
 
 
 def check(
-    name: str, session: TreeSession, beams: list[list[Grown]], chains: Chains, outputs: list[int] | None = None
+    name: str, session: TreeSession, beams: list[list[TreeNode]], chains: Chains, outputs: list[int] | None = None
 ) -> None:
     """One forward says what the histories say, at all packed positions or those given, whole and in chunks, told of all
     entries or of those that matter."""
@@ -109,12 +111,12 @@ def variants(batch: TreeBatch) -> list[TreeBatch]:
     return [batch, replace(batch, reaches=reaches), columns, replace(columns, reaches=()), *few]
 
 
-def grown(parent: Grown, token: int, entry: int) -> Grown:
-    return Grown((*parent.history, token), (*parent.entries, entry))
+def grown(parent: TreeNode, token: int, entry: int) -> TreeNode:
+    return TreeNode((*parent.history, token), (*parent.entries, entry))
 
 
-def beginning(chain: tuple[int, ...], length: int) -> Grown:
-    return Grown(chain[:length], tuple(range(length)))
+def beginning(chain: tuple[int, ...], length: int) -> TreeNode:
+    return TreeNode(chain[:length], tuple(range(length)))
 
 
 def test_every_place_of_chains_of_one_length_and_of_several(name: str) -> None:
@@ -189,7 +191,7 @@ def test_states_are_copied_within_a_session_and_into_another(name: str) -> None:
     check(name, first, [[], []], {1: FIRST})  # what was copied out is not touched any more
     for session, slot in ((first, 0), (second, 2)):
         session.copy_in([slot], stored)
-        beams: list[list[Grown]] = [[] for _ in range(slot)]
+        beams: list[list[TreeNode]] = [[] for _ in range(slot)]
         check(name, session, [*beams, [grown(child, 51, 7), grown(beginning(OTHER, 2), 52, 8)]], {})
 
 
@@ -248,7 +250,7 @@ def test_any_forest_says_what_its_histories_say(name: str, starts: list[tuple[in
             forest[-1] = [beginning(chain, len(chain))]
 
 
-def fork(row: list[Grown], data: st.DataObject) -> list[Grown]:
+def fork(row: list[TreeNode], data: st.DataObject) -> list[TreeNode]:
     """Up to three children of surviving nodes, in entries that no survivor needs."""
     parents = data.draw(st.lists(st.sampled_from(row), min_size=1, max_size=3))
     taken = {entry for parent in parents for entry in parent.entries}

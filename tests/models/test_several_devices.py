@@ -9,17 +9,18 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from byrote.models.hf import tree as hf_tree
 from byrote.models.hf.head import ChunkedHead
 from byrote.models.hf.identity import hash_weights
-from byrote.models.hf.model import HuggingFaceModel, load
-from byrote.models.hf import tree as hf_tree
+from byrote.models.hf.model import HuggingFaceModel
 from byrote.models.hf.tree import TreeSessionHF
-from tests.models.forest import Grown, batch_of
-from tests.models.tiny import tiny_model
+from byrote.models.packing import TreeNode
+from tests.models.forest import batch_of
+from tests.models.tiny import load_without_tokenizer, tiny_model
 
 FIRST, SECOND = torch.device("cpu:0"), torch.device("cpu:1")
 CHAINS = {0: (4, 5, 6, 7), 1: (8, 9, 10, 11)}
-BEAMS = [[Grown((4, 5, 6, 7, 12), (0, 1, 2, 3, 4)), Grown((4, 5, 6, 7, 13), (0, 1, 2, 3, 5))]] * 2
+BEAMS = [[TreeNode((4, 5, 6, 7, 12), (0, 1, 2, 3, 4)), TreeNode((4, 5, 6, 7, 13), (0, 1, 2, 3, 5))]] * 2
 
 
 def moves_its_inputs(module: torch.nn.Module, device: torch.device) -> None:
@@ -72,9 +73,7 @@ def test_every_layer_finds_its_layout_and_its_memory_on_its_own_device(
 def test_a_map_over_one_device_is_searched_as_a_tree(tmp_path: Path) -> None:
     pytest.importorskip("accelerate", reason="accelerate is not installed")
     tiny_model("llama").save_pretrained(tmp_path)
-    plain, spread = (
-        load(str(tmp_path), device=device, dtype="float32", needs_tokenizer=False) for device in ("cpu", "map")
-    )
+    plain, spread = (load_without_tokenizer(tmp_path, device=device, dtype="float32") for device in ("cpu", "map"))
     assert spread.searches_trees
     assert spread.tree_bytes_per_entry() == plain.tree_bytes_per_entry()
     assert hash_weights(spread.model) == hash_weights(plain.model)

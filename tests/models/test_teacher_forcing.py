@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from byrote.models.scoring import WindowScores
+from byrote.models.base import WindowScores
 from byrote.models.table import TableModel
 from byrote.models.teacher_forcing import score_verbatim
 from byrote.policy import Policy

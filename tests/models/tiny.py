@@ -1,6 +1,7 @@
 """Tiny random Hugging Face models of every architecture, and a byte-level tokenizer, made in memory."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -8,6 +9,9 @@ import transformers
 from tokenizers import Tokenizer, decoders, pre_tokenizers, processors
 from tokenizers import models as tokenizer_models
 from transformers import PreTrainedTokenizerFast
+
+from byrote.models.hf.model import HuggingFaceModel
+from byrote.models.hf.weights import load_weights
 
 VOCABULARY = 64
 EOS = 3
@@ -225,3 +229,9 @@ def tiny_tokenizer(*, adds_bos: bool = False) -> PreTrainedTokenizerFast:
     if adds_bos:
         tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>")
+
+
+def load_without_tokenizer(folder: Path, *, dtype: str = "auto", device: str = "auto") -> HuggingFaceModel:
+    """A saved model without its tokenizer."""
+    weights = load_weights(str(folder), revision=None, dtype=dtype, device=device, adapter=None)
+    return HuggingFaceModel(weights.model, None, name=str(folder))

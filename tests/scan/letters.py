@@ -19,15 +19,13 @@ class Letters(TableModel):
     searches_trees = True
 
     @property
-    def in_float32(self) -> "Letters":
-        return self
-
-    @property
     def identity(self) -> ModelIdentity:
         return ModelIdentity("letters", None, "0" * 64, "0" * 64, 0, "float32", "cpu")
 
     def score_bytes_per_token(self) -> int:
         return 8
+
+    def compile_layers(self) -> None: ...
 
     def bos_id(self, rule: str) -> int | None:
         return None

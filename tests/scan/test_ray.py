@@ -175,11 +175,11 @@ def test_a_worker_compiles_where_its_own_share_is_long_enough(
 ) -> None:
     """A pretended GPU: what counts are the windows of one worker."""
     compiled = list[object]()
-    monkeypatch.setattr(executor, "compile_layers", compiled.append)
     monkeypatch.setattr(executor, "LONG_SCAN", 2.0 * 1000 * 20 * 10)
     device = SimpleNamespace(type="cuda")
     identity = SimpleNamespace(parameters=1000)
-    model: Any = Mock(spec=HuggingFaceModel, device=device, identity=identity, model="layers")
+    model: Any = Mock(spec=HuggingFaceModel, device=device, identity=identity)
+    model.compile_layers = lambda: compiled.append("layers")
     for windows, mode in ((10, "auto"), (11, "auto"), (10**6, "off"), (1, "on")):
         executor.compile_where_it_pays(model, replace(config, compile=mode), windows=windows)
         compiled.append((windows, mode))

@@ -41,7 +41,7 @@ def test_every_checkpoint_gets_a_run_folder_by_its_name(checkpoints: Path) -> No
     assert runs_of(RunConfig(model="org/small", out="runs/one")) == [RunConfig(model="org/small", out="runs/one")]
 
 
-def test_checkpoints_of_one_name_are_told_apart_by_their_parents() -> None:
+def test_checkpoints_of_one_name_are_fingerprint_their_parents() -> None:
     runs = runs_of(RunConfig(model="first/final,second/final", out="runs"))
     assert [run.out for run in runs] == ["runs/first--final", "runs/second--final"]
 

@@ -1,23 +1,21 @@
-"""Contracts between models and everything that measures them.
+"""The contract between models and everything that measures them. It imports no implementation.
 
-`CausalModel` is the slow, obvious seam: next-token logits for whole histories. The reference search needs no more.
-`TreeModel` is the fast seam: a session owns the model's memory for a number of slots; one `forward` evaluates, packed
-into one row, the live beams of many windows (each attending to its own ancestors through a mask) together with the
-prefixes of windows that have just been admitted.
-`LanguageModel` is what a run needs beside that: texts to tokens and back, and what tells one model from another.
+`CausalModel` is the slow, obvious seam: next-token logits for whole histories; the reference search needs no more.
+`TreeModel` is the fast seam: a session owns the memory (keys and values, for example) of a number of slots, and one
+`forward` evaluates, packed into one row, the live beams of many windows, each attending to its own ancestors through a
+mask, together with the prefixes of newly admitted windows.
+`LanguageModel` is what a run needs: tokenisation, an identity, and memory estimates.
 """
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Protocol
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 from byrote.errors import WindowError
-from byrote.models.hf.identity import ModelIdentity
-from byrote.models.scoring import WindowScores
-from byrote.models.tree_attention import Seen
 from byrote.policy import Policy
 from byrote.types import BosRule, Encoding
 
@@ -46,18 +44,26 @@ class CausalModel(Protocol):
         ...
 
 
+class Seen(NamedTuple):
+    """An ancestry mask listed for a GPU kernel: the entries of each row that some lane attends to come first."""
+
+    columns: Tensor  # [rows, entries] int32: entries in the session's memory, live ones first
+    counts: Tensor  # [rows] int64: how many are live
+    bits: Tensor  # [rows, words, entries] int32, in the order of `columns`: bit b of word w is lane 32 w + b
+
+
 @dataclass(frozen=True, slots=True)
 class TreeBatch:
     """One packed forward: first the beams of the first `len(beam_counts)` slots, then the chains of admitted slots.
 
-    Every query position writes its state at (`slots`, `entries`) of the session's memory. A beam in lane q of slot s
-    attends to the entries where `ancestry[s, q]` is true (its prefix, its ancestors and itself), those written by this
-    very forward included. A chain (a prefix, or a prefix and what follows it) occupies entries 0 … length − 1 of its
-    slot and attends causally; beams may descend from any place of it, now or later. `ancestry` may have rows for more
-    slots and lanes than are live, so that shapes repeat. Where `columns` is given, `ancestry` and `entry_positions` are
-    about those entries of each slot only, in that order: a long memory of which a forward needs little. Where `rows` is
-    given, row r of `ancestry`, `entry_positions`, `columns` and `beam_counts` is about slot `rows[r]` instead of r:
-    many slots of which few have beams.
+    Every query position writes its state at (`slots`, `entries`) of the session's memory. The beam in lane q of slot s
+    attends to the entries where `ancestry[s, q]` is true (its prefix, its ancestors and itself), including those
+    written by this forward. A chain
+    (a prefix, or a prefix and what follows it) occupies entries 0 … length − 1 of its slot and attends causally; beams
+    may descend from any place of it, now or later. `ancestry` may have rows for more slots and lanes than are live, so
+    that shapes repeat. With `columns`, `ancestry` and `entry_positions` cover only those entries of each slot, in that
+    order: for a long memory of which a forward needs little. With `rows`, row r of `ancestry`, `entry_positions`,
+    `columns` and `beam_counts` is about slot `rows[r]` instead of r: for many slots of which few have beams.
     """
 
     token_ids: Tensor  # [queries] int64
@@ -69,12 +75,12 @@ class TreeBatch:
     entry_positions: Tensor  # [slots, entries in use] int64: sequence position held by each entry
     beam_counts: tuple[int, ...]  # live beams per slot, on the host
     prefix_lengths: tuple[int, ...]  # of the chains, one per admitted slot, on the host, in packed order
-    outputs: Tensor  # [outputs] int64: packed positions whose logits are wanted, in any order
+    outputs: Tensor  # [outputs] int64: packed positions whose logits are returned, in any order
     reaches: tuple[int, ...] = ()  # entries in use per slot, on the host; empty when all are like `ancestry`
     columns: Tensor | None = None  # [slots, entries in use] int64: the entry that each column is about
     rows: Tensor | None = None  # [rows] int64: the slot that each row of `ancestry` is about
     row_of: Tensor | None = None  # [beam queries] int64: the row of each, given with `rows`
-    live: Seen | None = None  # what `ancestry` says, listed for a GPU's kernel, where somebody has done so already
+    live: Seen | None = None  # `ancestry` listed for a GPU kernel, where the caller has it already
 
     def __post_init__(self) -> None:
         assert (self.rows is None) == (self.row_of is None), "rows of slots and of beams go together"
@@ -89,7 +95,7 @@ class TreeBatch:
         return self.slots[: self.beams] if self.row_of is None else self.row_of
 
     def on(self, device: torch.device) -> "TreeBatch":
-        """The same forward with its tensors on `device`."""
+        """The same batch with its tensors on `device`."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         moved = {name: value.to(device, non_blocking=True) for name, value in values.items() if torch.is_tensor(value)}
         return replace(self, **moved, live=None)  # type: ignore[arg-type]
@@ -100,25 +106,27 @@ Stored = Mapping[int, tuple[Tensor, ...]]
 
 
 class TreeSession(Protocol):
-    """The model's memory for a number of slots, with room for a number of entries in each."""
+    """A model's memory for a number of slots with a number of entries each."""
 
     @property
-    def entries(self) -> int: ...
+    def entries(self) -> int:
+        """Capacity of every slot."""
+        ...
 
     def grow(self, entries: int) -> None:
-        """Make room for `entries` per slot; what is stored stays."""
+        """Raise the capacity to `entries` per slot; what is stored stays."""
         ...
 
     def move(self, source: int, target: int, entries: int) -> None:
-        """Slot `target` now holds what the first `entries` of `source` held."""
+        """Copy the first `entries` of slot `source` to slot `target`."""
         ...
 
     def copy_out(self, slots: Sequence[int], entries: int) -> Stored:
-        """The first `entries` of these slots, for as many slots of any session of the same model."""
+        """The first `entries` of these slots, for `copy_in` to as many slots of any session of the same model."""
         ...
 
     def copy_in(self, slots: Sequence[int], stored: Stored) -> None:
-        """These slots now begin with what was copied out. There must be room for it."""
+        """Write what was copied out to the first entries of these slots, which must have the capacity."""
         ...
 
     def forward(self, batch: TreeBatch) -> Tensor:
@@ -126,19 +134,32 @@ class TreeSession(Protocol):
         ...
 
     def forward_in_chunks(self, batch: TreeBatch) -> Iterator[Tensor]:
-        """The same logits as consecutive pieces, few rows at a time: those of all outputs never exist at once.
+        """The same logits in consecutive pieces of a few rows, so that those of all outputs never exist at once.
 
-        The batch is evaluated and stored when this returns; only the logits are computed while iterating.
+        The batch is stored when this returns; logits are computed while iterating.
         """
         ...
 
 
+class WindowScores(NamedTuple):
+    """Scores of every suffix token of every window; rows are windows of one shape."""
+
+    log_probs: Tensor  # [policies, windows, suffix] float64
+    ranks: Tensor  # [windows, suffix] int64
+    model_log_probs: Tensor  # [windows, suffix] float64
+
+
 class TreeModel(CausalModel, Protocol):
-    """A causal model that can evaluate a tree of continuations for many windows at once."""
+    """A causal model that evaluates trees of continuations of many windows at once."""
 
     @property
     def max_positions(self) -> int | None:
         """The longest sequence the model takes; None when it has no limit."""
+        ...
+
+    @property
+    def in_float32(self) -> "TreeModel":
+        """The same model for checks of precision: itself, or a copy in float32."""
         ...
 
     def score(self, windows: Sequence[Sequence[int]], suffix_tokens: int, policies: Sequence[Policy]) -> WindowScores:
@@ -146,16 +167,46 @@ class TreeModel(CausalModel, Protocol):
         ...
 
     def open_tree(self, slots: int, entries: int, *, longest: int | None = None) -> TreeSession:
-        """A session for histories of at most `longest` tokens; None for any. A model may choose its ways by it."""
+        """A session for histories of at most `longest` tokens; None for any length."""
         ...
 
     def tree_bytes_per_entry(self) -> int:
-        """Memory one entry of one slot takes, in bytes."""
+        """Memory of one entry of one slot."""
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class ModelIdentity:
+    """What distinguishes one model from another in a manifest."""
+
+    name: str
+    revision: str | None
+    weights_hash: str
+    tokenizer_hash: str
+    parameters: int | None
+    """None where the number is not known."""
+    dtype: str
+    device: str
+    adapter_hash: str | None = field(default=None, kw_only=True)
+    """Of the adapter that was merged into the weights; `weights_hash` is of the merged ones."""
+    quantization: str | None = field(default=None, kw_only=True)
+    """Settings of the quantisation in JSON; None for weights as they were trained."""
+    settings: str | None = field(default=None, kw_only=True)
+    """What decides the computation beside the weights (heads, rotary angles, norms, special tokens), in JSON; None for
+    a model without such settings."""
+
+    @property
+    def fingerprint(self) -> dict[str, Any]:
+        """What makes two models the same model, wherever they are stored."""
+        known = {name: getattr(self, name) for name in ("weights_hash", "tokenizer_hash", "dtype")}
+        further = {"adapter_hash": self.adapter_hash, "quantization": self.quantization}
+        if self.settings is not None:
+            further["settings"] = json.loads(self.settings)
+        return known | {name: value for name, value in further.items() if value is not None}
+
+
 class LanguageModel(TreeModel, Protocol):
-    """A model that a run can be made of: it has a name, knows texts, and can be told from others."""
+    """A model that a run can use."""
 
     @property
     def name(self) -> str: ...
@@ -168,13 +219,12 @@ class LanguageModel(TreeModel, Protocol):
         """Whether beams are evaluated as a tree; otherwise whole histories are."""
         ...
 
-    @property
-    def in_float32(self) -> TreeModel:
-        """The same model for checks of precision: itself, or a copy in float32."""
+    def score_bytes_per_token(self) -> int:
+        """Memory of one token of a teacher-forced batch."""
         ...
 
-    def score_bytes_per_token(self) -> int:
-        """Memory that a token of a teacher-forced batch takes."""
+    def compile_layers(self) -> None:
+        """Take a minute for faster forwards from then on; does nothing where layers cannot be compiled."""
         ...
 
     def bos_id(self, rule: BosRule) -> int | None:
@@ -195,6 +245,6 @@ def require_positions(
     what: str = "prefix + suffix are",
     advice: str = "Shorten --prefix-tokens or --suffix-tokens.",
 ) -> None:
-    """A WindowError when the model takes no sequence of so many tokens."""
+    """Raise a WindowError when the model takes no sequence of so many tokens."""
     if model.max_positions is not None and tokens > model.max_positions:
         raise WindowError(f"{what} {tokens} tokens, but the model takes at most {model.max_positions}. {advice}")

@@ -1,13 +1,12 @@
-"""Sessions that remember tokens and nothing else: histories are rebuilt from them and evaluated whole.
+"""The session of a model that evaluates whole histories only: tokens are stored, and histories rebuilt from them.
 
-A beam's history is what its ancestry admits, in the order of positions; a chain is one history that holds all of its
-places.
+A beam's history is what its ancestry admits, in the order of positions; a chain is one history, read at several places.
 """
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as functional
@@ -16,40 +15,65 @@ from torch import Tensor
 from byrote.models.base import Stored, TreeBatch
 
 
+class EntryMemory:
+    """One integer per entry of every slot: the storing part of the session contract."""
+
+    def __init__(self, slots: int, entries: int, device: torch.device) -> None:
+        self._held = torch.zeros(slots, entries, dtype=torch.int64, device=device)
+
+    @property
+    def entries(self) -> int:
+        return int(self._held.shape[1])
+
+    def grow(self, entries: int) -> None:
+        self._held = functional.pad(self._held, (0, entries - self.entries))
+
+    def move(self, source: int, target: int, entries: int) -> None:
+        self._held[target, :entries] = self._held[source, :entries]
+
+    def copy_out(self, slots: Sequence[int], entries: int) -> Stored:
+        return {0: (self._held[list(slots), :entries],)}
+
+    def copy_in(self, slots: Sequence[int], stored: Stored) -> None:
+        ((held,),) = stored.values()
+        self._held[list(slots), : held.shape[1]] = held
+
+
 class History(NamedTuple):
-    """Tokens to evaluate, and which outputs of the batch are read at which place of them."""
+    """Tokens to evaluate, and which outputs of the batch are read at which places of them."""
 
     token_ids: Tensor  # [length] int64
     outputs: list[int]
     places: list[int]
 
 
-class TokenMemory:
-    """Every slot's tokens by entry: the part of the session contract that stores, and the histories of a batch."""
+class HistorySession(EntryMemory):
+    """`evaluate` turns the histories of a batch into one row per output, in the order of the outputs (a tensor or a
+    list); `logits` turns some of these rows into logits, at most `rows_at_once` at a time when chunked."""
 
-    def __init__(self, slots: int, entries: int, device: torch.device) -> None:
-        self._tokens = torch.zeros(slots, entries, dtype=torch.int64, device=device)
+    def __init__(
+        self,
+        slots: int,
+        entries: int,
+        *,
+        device: torch.device,
+        evaluate: Callable[[list[History]], Any],
+        logits: Callable[[Any], Tensor],
+        rows_at_once: int,
+    ) -> None:
+        super().__init__(slots, entries, device)
+        self._evaluate, self._logits, self._rows_at_once = evaluate, logits, rows_at_once
 
-    @property
-    def entries(self) -> int:
-        return int(self._tokens.shape[1])
+    def forward(self, batch: TreeBatch) -> Tensor:
+        return self._logits(self._evaluate(self._store(batch)))
 
-    def grow(self, entries: int) -> None:
-        self._tokens = functional.pad(self._tokens, (0, entries - self.entries))
+    def forward_in_chunks(self, batch: TreeBatch) -> Iterator[Tensor]:
+        rows, count = self._evaluate(self._store(batch)), self._rows_at_once
+        return (self._logits(rows[first : first + count]) for first in range(0, max(1, len(rows)), count))
 
-    def move(self, source: int, target: int, entries: int) -> None:
-        self._tokens[target, :entries] = self._tokens[source, :entries]
-
-    def copy_out(self, slots: Sequence[int], entries: int) -> Stored:
-        return {0: (self._tokens[list(slots), :entries],)}
-
-    def copy_in(self, slots: Sequence[int], stored: Stored) -> None:
-        ((tokens,),) = stored.values()
-        self._tokens[list(slots), : tokens.shape[1]] = tokens
-
-    def take(self, batch: TreeBatch) -> list[History]:
+    def _store(self, batch: TreeBatch) -> list[History]:
         """Store the batch. As few histories as hold all outputs: one for each beam, one for each chain."""
-        self._tokens[batch.slots, batch.entries] = batch.token_ids
+        self._held[batch.slots, batch.entries] = batch.token_ids
         rows = batch.beam_rows
         starts = list(accumulate(batch.prefix_lengths, initial=batch.beams))
         beams: list[History] = []
@@ -70,4 +94,4 @@ class TokenMemory:
         """A beam's tokens, its own last."""
         (seen,) = torch.nonzero(batch.ancestry[row, batch.lanes[place]], as_tuple=True)
         seen = seen[batch.entry_positions[row, seen].argsort()]
-        return self._tokens[batch.slots[place], seen if batch.columns is None else batch.columns[row, seen]]
+        return self._held[batch.slots[place], seen if batch.columns is None else batch.columns[row, seen]]

@@ -1,4 +1,4 @@
-"""Whatever a user calls a model, as a `LanguageModel`: a name, an object of Hugging Face or of their own."""
+"""Whatever a user gives as a model, as a `LanguageModel`: a name, a Hugging Face object or an object of their own."""
 
 from pathlib import Path
 from typing import Any
@@ -31,29 +31,22 @@ def open_model(
 
 
 def as_language_model(given: Any, tokenizer: Any = None) -> LanguageModel:
-    """`given` as it is where it can be measured already; otherwise opened by its name or wrapped."""
+    """`given` itself where it can be measured already; otherwise opened by its name or wrapped."""
     if isinstance(given, HuggingFaceModel | OwnModel):
         return given
     if isinstance(given, str | Path):
         return open_model(str(given))
     if isinstance(given, torch.nn.Module) and hasattr(given, "get_output_embeddings"):
-        return _in_memory(given, tokenizer)
+        if tokenizer is None:
+            raise ModelError(
+                f"a {type(given).__name__} in memory comes without its tokenizer; "
+                "give both: byrote.load_model(model, tokenizer=tokenizer)."
+            )
+        return HuggingFaceModel(given, tokenizer, name=str(getattr(given, "name_or_path", "") or "in memory"))
     if hasattr(given, "next_logits") or hasattr(given, "next_log_probs"):
         return OwnModel(given)
+    kind = "None" if given is None else f"a value of type {type(given).__name__}"
     raise ModelError(
-        f"{_kind(given)} is no model; give a folder or hub id, a Hugging Face model with its tokenizer, or an object "
+        f"{kind} is no model; give a folder or hub id, a Hugging Face model with its tokenizer, or an object "
         "with vocab_size and next_logits."
     )
-
-
-def _in_memory(model: Any, tokenizer: Any) -> HuggingFaceModel:
-    if tokenizer is None:
-        raise ModelError(
-            f"a {type(model).__name__} in memory comes without its tokenizer; "
-            "give both: byrote.load_model(model, tokenizer=tokenizer)."
-        )
-    return HuggingFaceModel(model, tokenizer, name=str(getattr(model, "name_or_path", "") or "in memory"))
-
-
-def _kind(given: Any) -> str:
-    return "None" if given is None else f"a value of type {type(given).__name__}"

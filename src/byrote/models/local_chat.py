@@ -1,13 +1,14 @@
-"""Prompts of a local model as token ids: what was generated is carried on as it was, never tokenised again.
+"""The responder of a local model: prompts as token ids, answered by transformers' own `generate`.
 
-Decoding and tokenising again is not the identity: SentencePiece drops a leading blank, merges differ, a character may
-be cut in two. So an answer enters the next prompt by its own ids, and its text is read off in the place where it
-stands (`text_after`). When a prompt outgrows its room, the oldest words go; the beginning-of-text token, the
-instruction and the chat template stay.
+What was generated enters the next prompt by its own ids and is never tokenised again: decoding and tokenising is not
+the identity (SentencePiece drops a leading blank, merges differ, a character may be cut in two). Its text is read off
+in the place where it stands (`text_after`). When a prompt exceeds its capacity, the oldest words are dropped; the
+beginning-of-text token, the instruction and the chat template stay.
 """
 
 from collections.abc import Sequence
 from functools import cached_property
+from itertools import takewhile
 from typing import Any, NamedTuple
 
 import torch
@@ -43,14 +44,18 @@ class PromptWriter:
         self.chat = chat
         self._tails: dict[Message, tuple[int, ...]] = {}
 
-    def prompt(self, messages: Sequence[Message], *, room: int | None, most: int | None) -> list[int]:
-        """At most `room` tokens (None: any number); a beginning that cannot be cut may take up to `most`."""
+    def prompt(self, messages: Sequence[Message], *, capacity: int | None, most: int | None) -> list[int]:
+        """At most `capacity` tokens (None: any number); a beginning that cannot be cut may take up to `most`."""
         if not self.chat:
-            return self._text_prompt(messages, room)
-        head = self._head(messages[0])
-        exchanges = self._exchanges(messages)
-        if room is not None:
-            exchanges = _latest(exchanges, room - len(head))
+            return self._text_prompt(messages, capacity)
+        opening = messages[0]
+        head = self._template_ids(self._rendered(opening), opening.content, beginning=True)
+        exchanges = [
+            Exchange(self._message_ids(answer), self._tail(opening, question))
+            for answer, question in zip(messages[1::2], messages[2::2], strict=True)
+        ]
+        if capacity is not None:
+            exchanges = _latest(exchanges, capacity - len(head))
         ids = [*head, *(token for exchange in exchanges for part in exchange for token in part)]
         if most is not None and len(ids) > most:
             raise ModelError(
@@ -60,9 +65,9 @@ class PromptWriter:
         return ids
 
     def text_after(self, prompt_ids: Sequence[int], ids: Sequence[int]) -> str:
-        """What `ids` say where they stand: with their leading blank, and with characters they complete.
+        """The text of `ids` where they stand: with their leading blank, and with characters they complete.
 
-        Plain texts go on in the next turn, so a character whose last bytes are still to come is left to that turn.
+        Plain texts go on in the next turn, so an incomplete last character is left to that turn.
         """
         before = self.model.decode(prompt_ids)
         whole = self.model.decode([*prompt_ids, *ids])
@@ -70,14 +75,14 @@ class PromptWriter:
             before, whole = before.rstrip(_REPLACEMENT), whole.rstrip(_REPLACEMENT)
         return whole.removeprefix(before) if whole.startswith(before) else self.model.decode(ids)
 
-    def _text_prompt(self, messages: Sequence[Message], room: int | None) -> list[int]:
+    def _text_prompt(self, messages: Sequence[Message], capacity: int | None) -> list[int]:
         opening, *further = messages
         ids = list(self._encode(opening.content, beginning=True))
         ids += [token for message in further for token in self._message_ids(message)]
-        if room is None or len(ids) <= room:
+        if capacity is None or len(ids) <= capacity:
             return ids
         head = ids[: self._beginning_tokens]
-        return [*head, *ids[len(ids) - max(0, room - len(head)) :]]
+        return [*head, *ids[len(ids) - max(0, capacity - len(head)) :]]
 
     @cached_property
     def _beginning_tokens(self) -> int:
@@ -87,18 +92,11 @@ class PromptWriter:
         )
         return next((n for n in range(len(marked)) if marked[n : n + len(plain)] == plain), 0)
 
-    def _exchanges(self, messages: Sequence[Message]) -> list[Exchange]:
-        pairs = zip(messages[1::2], messages[2::2], strict=True)
-        return [Exchange(self._message_ids(answer), self._tail(messages[0], question)) for answer, question in pairs]
-
     def _message_ids(self, message: Message) -> tuple[int, ...]:
         return message.token_ids if message.token_ids is not None else self._encode(message.content)
 
-    def _head(self, opening: Message) -> tuple[int, ...]:
-        return self._template_ids(self._rendered(opening), opening.content, beginning=True)
-
     def _tail(self, opening: Message, question: Message) -> tuple[int, ...]:
-        """What the template writes between two answers. It depends on the question alone and is made once."""
+        """What the template writes between two answers. It depends on the question alone and is rendered once."""
         if question not in self._tails:
             _, found, tail = self._rendered(opening, Message("assistant", _MARK), question).partition(_MARK)
             if not found:
@@ -139,23 +137,23 @@ class PromptWriter:
         return tuple(self.model.tokenizer(text, add_special_tokens=False, **settings)["input_ids"])
 
 
-def _latest(exchanges: list[Exchange], room: int) -> list[Exchange]:
+def _latest(exchanges: list[Exchange], capacity: int) -> list[Exchange]:
     """The latest exchanges that fit; of the last one always the template and of its answer as much as fits."""
     kept: list[Exchange] = []
     for exchange in reversed(exchanges):
-        if exchange.tokens > room:
+        if exchange.tokens > capacity:
             break
         kept.insert(0, exchange)
-        room -= exchange.tokens
+        capacity -= exchange.tokens
     if exchanges and not kept:
         last = exchanges[-1]
-        fitting = max(0, room - len(last.then))
+        fitting = max(0, capacity - len(last.then))
         kept = [last._replace(answer=last.answer[len(last.answer) - fitting :])]
     return kept
 
 
 class LocalResponder:
-    """Answers with transformers' own `generate`: greedy at temperature 0, else sampling with a fixed seed.
+    """Greedy at temperature 0, else sampling with a fixed seed.
 
     With `chat` the tokenizer's template writes the conversation, and the model may end its answer. Without, the
     messages are joined as one text that the model goes on with, and the end of text is suppressed, so that every
@@ -178,16 +176,17 @@ class LocalResponder:
             raise ConfigError(f"--context-tokens is {context_tokens}; prompt and answer need at least 2.")
         limits = [limit for limit in (model.max_positions, context_tokens) if limit is not None]
         self.context_tokens = min(limits) if limits else None
-        self.model = model
-        self.chat = chat
+        self.model, self.chat, self.beams, self.seed = model, chat, beams, seed
         self.writer = PromptWriter(model, chat=chat)
-        self.beams = beams
-        self.seed = seed
 
     def complete(self, request: Request, *, idempotency_key: str) -> Reply:
-        prompt_ids = self._prompt_ids(request)
-        left = None if self.context_tokens is None else self.context_tokens - len(prompt_ids)
-        new_tokens = request.max_tokens if left is None else min(request.max_tokens, left)
+        if self.context_tokens is None:
+            prompt_ids = self.writer.prompt(request.messages, capacity=None, most=None)
+            new_tokens = request.max_tokens
+        else:
+            capacity = max(self.context_tokens - request.max_tokens, self.context_tokens // 2)
+            prompt_ids = self.writer.prompt(request.messages, capacity=capacity, most=self.context_tokens - 1)
+            new_tokens = min(request.max_tokens, self.context_tokens - len(prompt_ids))
         prompt = torch.tensor([prompt_ids], device=self.model.device)
         with torch.random.fork_rng(devices=[]), torch.inference_mode():
             torch.manual_seed(self.seed + request.repetition)
@@ -196,7 +195,10 @@ class LocalResponder:
                 attention_mask=torch.ones_like(prompt),
                 generation_config=self._generation_config(request, new_tokens=new_tokens),
             )
-        completions = [self._until_end(row[len(prompt_ids) :].tolist()) for row in generated]
+        completions = [
+            list(takewhile(lambda token: token not in self.model.eos_ids, row[len(prompt_ids) :].tolist()))
+            for row in generated
+        ]
         answers = tuple(
             Answer(self.writer.text_after(prompt_ids, ids), "length" if len(ids) == new_tokens else "stop", tuple(ids))
             for ids in completions
@@ -204,16 +206,10 @@ class LocalResponder:
         return Reply(answers, Usage(len(prompt_ids), sum(len(ids) for ids in completions)))
 
     def close(self) -> None:
-        """Nothing to let go of."""
-
-    def _prompt_ids(self, request: Request) -> list[int]:
-        if self.context_tokens is None:
-            return self.writer.prompt(request.messages, room=None, most=None)
-        room = max(self.context_tokens - request.max_tokens, self.context_tokens // 2)
-        return self.writer.prompt(request.messages, room=room, most=self.context_tokens - 1)
+        """No connection to close."""
 
     def _generation_config(self, request: Request, *, new_tokens: int) -> Any:
-        """Complete, so that nothing is left to the defaults that a model brings along."""
+        """Complete, so that no default of the model applies."""
         from transformers import GenerationConfig
 
         if request.temperature == 0 and request.completions > self.beams:
@@ -236,9 +232,3 @@ class LocalResponder:
             suppress_tokens=None if self.chat or not ends else ends,
             **(sampling if request.temperature > 0 else {"do_sample": False}),
         )
-
-    def _until_end(self, ids: list[int]) -> list[int]:
-        for place, token in enumerate(ids):
-            if token in self.model.eos_ids:
-                return ids[:place]
-        return ids

@@ -25,8 +25,7 @@ def to_device(tensor: Tensor, device: torch.device) -> Tensor:
 
 
 def together_to_device(parts: Sequence[NDArray[Any]], device: torch.device) -> tuple[Tensor, ...]:
-    """Arrays of any kinds on the device, by one transfer for all of them: each costs more than its bytes. A CPU has
-    them already, and shares them."""
+    """Arrays of any kinds on the device, in one transfer: each costs more than its bytes. A CPU shares their memory."""
     if device.type == "cpu":
         return tuple(map(torch.from_numpy, parts))
     packed, begins = side_by_side(parts, is_pinned=device.type == "cuda")
@@ -63,7 +62,7 @@ def grown(held: int, needed: int) -> int:
 
 
 def zeros_as_touched(shape: tuple[int, ...], like: Tensor) -> Tensor:
-    """Zeros of the kind of `like`. A CPU gets its pages only when they are first used, so unused room costs nothing."""
+    """Zeros of the kind of `like`. On a CPU, pages are allocated at their first use: unused capacity costs nothing."""
     if like.device.type != "cpu":
         return like.new_zeros(shape)
     pages = mmap.mmap(-1, max(1, math.prod(shape) * like.element_size()))
@@ -74,7 +73,7 @@ def zeros_as_touched(shape: tuple[int, ...], like: Tensor) -> Tensor:
 
 
 class Handover:
-    """Copies to the host that were started; `wait` returns them once they have arrived, whatever was queued after."""
+    """Copies to the host that were started; `wait` returns them once they have arrived, whatever was queued later."""
 
     def __init__(self, tensors: Iterable[Tensor]) -> None:
         tensors = list(tensors)

@@ -15,7 +15,7 @@ from byrote.errors import ModelError
 
 
 def require_numbers(log_probs: Iterable[float], dtype: torch.dtype, *, what: str) -> None:
-    """Refuse NaN among log-probabilities; `what` says whose they are."""
+    """Refuse NaN among log-probabilities; `what` names their origin."""
     if any(math.isnan(value) for value in log_probs):
         raise ModelError(
             f"the model's logits for {what} are not numbers (NaN or infinity) in {_name(dtype)}. {_advice(dtype)}"

@@ -10,18 +10,18 @@ The contract, all of it:
 `histories` are lists of token ids, all of one length, at least one token each. The answer may be a torch tensor, a
 numpy array or nested lists; its rows are in the order of the histories and depend on nothing else. Optional:
 
-    name: str                          for manifests and sentences
+    name: str                          for manifests and messages
     eos_ids: set of int                tokens that end a generation
     max_positions: int                 the longest history
     tokenizer                          a fast Hugging Face tokenizer; or
     encode_batch(texts), decode(ids)   (ids, character spans) of each text, and back
     bos_id: int                        put before every prefix
-    fingerprint: str                   tells this model from others; without it, its answers to fixed histories do
+    fingerprint: str                   identifies this model; without it, its answers to fixed histories do
     open_tree, tree_bytes_per_entry    a session of its own on its `device` (`models/base.py`)
 """
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
@@ -30,31 +30,35 @@ import torch
 from torch import Tensor
 
 from byrote.errors import ModelError
-from byrote.models.base import TreeBatch, TreeSession
-from byrote.models.hf.identity import ModelIdentity, hash_tokenizer
-from byrote.models.history import TokenMemory
-from byrote.models.scoring import WindowScores, score_by_histories
-from byrote.models.tokenizer import Tokenizing
+from byrote.models.base import ModelIdentity, TreeSession, WindowScores
+from byrote.models.history import History, HistorySession
+from byrote.models.scoring import score_by_histories
+from byrote.models.tokenizer import Tokenizing, hash_tokenizer
 from byrote.policy import Policy
 from byrote.types import BosRule, Encoding
 
 CHUNK_ELEMENTS = 1 << 24
-"""Logits asked for at once."""
+"""Logits computed at once."""
 ADDS_UP_WITHIN = 1e-3
 """How far the log of a row's sum may be from 0: float32 sums over a large vocabulary are off by less."""
 PROBE_TEXT = "The quick brown fox jumps over the lazy dog; 0123456789."
 
 
 class OwnModel:
-    """The user's model with everything a run asks for. Answers are checked for shape, and log-probabilities for their
-    sum; `byrote.testing.check_model` checks the rest."""
+    """A user's model as a `LanguageModel`. Answers are checked for shape, and log-probabilities for their sum;
+    `byrote.testing.check_model` checks the rest."""
 
     dtype = torch.float32
 
     def __init__(self, model: Any) -> None:
         self.model = model
         self.name = str(getattr(model, "name", type(model).__name__))
-        self.vocab_size = _vocab_size(model, self.name)
+        size = getattr(model, "vocab_size", None)
+        if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 1:
+            raise ModelError(
+                f"vocab_size of {self.name} is {size!r}; it must be the number of its tokens, a whole number from 1."
+            )
+        self.vocab_size = int(size)
         self.eos_ids = frozenset(int(token) for token in getattr(model, "eos_ids", ()))
         self.max_positions: int | None = getattr(model, "max_positions", None)
         # Only a session of its own can live on another device; answers come back to the host.
@@ -68,7 +72,13 @@ class OwnModel:
         gives_log_probs = hasattr(self.model, "next_log_probs")
         method = "next_log_probs" if gives_log_probs else "next_logits"
         answer = getattr(self.model, method)([list(history) for history in histories])
-        rows = _as_rows(answer, f"{method} of {self.name}")
+        try:
+            rows = answer if isinstance(answer, Tensor) else torch.from_numpy(np.array(answer, dtype=np.float64))
+        except (TypeError, ValueError) as error:
+            raise ModelError(
+                f"{method} of {self.name} gave no table of numbers ({error}); return [histories, vocab_size] of them."
+            ) from error
+        rows = rows.detach().cpu()
         if rows.shape != (len(histories), self.vocab_size):
             raise ModelError(
                 f"{method} of {self.name} gave the shape {list(rows.shape)} for {len(histories)} histories; it must be "
@@ -89,13 +99,34 @@ class OwnModel:
         if self.searches_trees:
             session: TreeSession = self.model.open_tree(slots, entries, longest=longest)
             return session
-        return HistorySession(self, slots, entries)
+        return HistorySession(
+            slots,
+            entries,
+            device=self.device,
+            evaluate=_token_ids,
+            logits=self._logits,
+            rows_at_once=max(1, CHUNK_ELEMENTS // self.vocab_size),
+        )
+
+    def _logits(self, histories: Sequence[tuple[int, ...]]) -> Tensor:
+        """After histories of any lengths: those of one length are evaluated together, equal ones once."""
+        by_length: dict[int, dict[tuple[int, ...], list[int]]] = {}
+        for row, history in enumerate(histories):
+            by_length.setdefault(len(history), {}).setdefault(history, []).append(row)
+        logits = torch.empty(len(histories), self.vocab_size)
+        for rows_of in by_length.values():
+            for rows, answer in zip(rows_of.values(), self.next_logits(list(rows_of)), strict=True):
+                logits[rows] = answer
+        return logits
 
     def tree_bytes_per_entry(self) -> int:
         return int(self.model.tree_bytes_per_entry()) if hasattr(self.model, "tree_bytes_per_entry") else 8
 
     def score_bytes_per_token(self) -> int:
         return 8
+
+    def compile_layers(self) -> None:
+        """It has no layers here."""
 
     @property
     def in_float32(self) -> "OwnModel":
@@ -104,10 +135,10 @@ class OwnModel:
     def bos_id(self, rule: BosRule) -> int | None:
         if self._tokenizing is not None:
             return self._tokenizing.bos_id(rule)
-        known: int | None = getattr(self.model, "bos_id", None)
-        if rule == "always" and known is None:
+        bos: int | None = getattr(self.model, "bos_id", None)
+        if rule == "always" and bos is None:
             raise ModelError(f"{self.name} has no beginning-of-text token. Use --bos never.")
-        return None if rule == "never" else known
+        return None if rule == "never" else bos
 
     @property
     def knows_texts(self) -> bool:
@@ -127,7 +158,7 @@ class OwnModel:
         return [Encoding(list(ids), [tuple(span) for span in spans]) for ids, spans in self.model.encode_batch(texts)]
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of tokens; for a model that knows none, their ids with spaces between."""
+        """The text of tokens; their ids with spaces between for a model without texts."""
         if self._tokenizing is not None:
             return self._tokenizing.decode(ids)
         if hasattr(self.model, "decode"):
@@ -136,89 +167,37 @@ class OwnModel:
 
     @cached_property
     def identity(self) -> ModelIdentity:
+        """`weights_hash` is of the user's fingerprint, or else of the answers to fixed histories."""
+        fingerprint = getattr(self.model, "fingerprint", None)
+        if fingerprint is not None:
+            hashed = str(fingerprint).encode()
+        else:
+            histories = [[(7 * row + 3 * place) % self.vocab_size for place in range(8)] for row in range(16)]
+            hashed = self.next_logits(histories).numpy().tobytes()
         return ModelIdentity(
             name=self.name,
             revision=None,
-            weights_hash=self._fingerprint(),
+            weights_hash=hashlib.sha256(hashed).hexdigest(),
             tokenizer_hash=self._tokenizer_hash(),
             parameters=None,
             dtype="float32",
             device="cpu",
         )
 
-    def _fingerprint(self) -> str:
-        """The user's own words for it, hashed; otherwise the answers to fixed histories."""
-        given = getattr(self.model, "fingerprint", None)
-        if given is not None:
-            return hashlib.sha256(str(given).encode()).hexdigest()
-        histories = [[(7 * row + 3 * place) % self.vocab_size for place in range(8)] for row in range(16)]
-        return hashlib.sha256(self.next_logits(histories).numpy().tobytes()).hexdigest()
-
     def _tokenizer_hash(self) -> str:
         if self._tokenizing is not None:
             return hash_tokenizer(self._tokenizing.tokenizer)
-        known = self.encode_batch([PROBE_TEXT]) if self.knows_texts else "token ids"
-        return hashlib.sha256(repr(known).encode()).hexdigest()
+        encoded = self.encode_batch([PROBE_TEXT]) if self.knows_texts else "token ids"
+        return hashlib.sha256(repr(encoded).encode()).hexdigest()
 
 
-class HistorySession(TokenMemory):
-    """A session of nothing but `next_logits`: histories are rebuilt, and those of one length asked for together."""
-
-    def __init__(self, model: OwnModel, slots: int, entries: int) -> None:
-        super().__init__(slots, entries, model.device)
-        self._model = model
-
-    def forward(self, batch: TreeBatch) -> Tensor:
-        return self._logits(self._histories(batch))
-
-    def forward_in_chunks(self, batch: TreeBatch) -> Iterator[Tensor]:
-        histories = self._histories(batch)
-        count = max(1, CHUNK_ELEMENTS // self._model.vocab_size)
-        return (self._logits(histories[first : first + count]) for first in range(0, max(1, len(histories)), count))
-
-    def _histories(self, batch: TreeBatch) -> list[tuple[int, ...]]:
-        """The whole history behind each output, in the batch's order."""
-        found: dict[int, tuple[int, ...]] = {}
-        for history in self.take(batch):
-            tokens = tuple(history.token_ids.tolist())
-            found |= {out: tokens[: place + 1] for out, place in zip(history.outputs, history.places, strict=True)}
-        return [found[output] for output in range(len(found))]
-
-    def _logits(self, histories: Sequence[tuple[int, ...]]) -> Tensor:
-        logits = torch.empty(len(histories), self._model.vocab_size)
-        for rows_of in _by_length(histories).values():
-            different = list(rows_of)
-            answers = self._model.next_logits(different)
-            for history, answer in zip(different, answers, strict=True):
-                logits[rows_of[history]] = answer
-        return logits
-
-
-def _by_length(histories: Sequence[tuple[int, ...]]) -> Mapping[int, dict[tuple[int, ...], list[int]]]:
-    """length → different history → its rows."""
-    groups: dict[int, dict[tuple[int, ...], list[int]]] = {}
-    for row, history in enumerate(histories):
-        groups.setdefault(len(history), {}).setdefault(history, []).append(row)
-    return groups
-
-
-def _vocab_size(model: Any, name: str) -> int:
-    size = getattr(model, "vocab_size", None)
-    if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 1:
-        raise ModelError(
-            f"vocab_size of {name} is {size!r}; it must be the number of its tokens, a whole number from 1."
-        )
-    return int(size)
-
-
-def _as_rows(answer: Any, what: str) -> Tensor:
-    try:
-        rows = answer if isinstance(answer, Tensor) else torch.from_numpy(np.array(answer, dtype=np.float64))
-    except (TypeError, ValueError) as error:
-        raise ModelError(
-            f"{what} gave no table of numbers ({error}); return [histories, vocab_size] of them."
-        ) from error
-    return rows.detach().cpu()
+def _token_ids(histories: list[History]) -> list[tuple[int, ...]]:
+    """The whole history behind each output, in the batch's order."""
+    found: dict[int, tuple[int, ...]] = {}
+    for history in histories:
+        tokens = tuple(history.token_ids.tolist())
+        found |= {out: tokens[: place + 1] for out, place in zip(history.outputs, history.places, strict=True)}
+    return [found[output] for output in range(len(found))]
 
 
 def _require_sum(rows: Tensor, name: str) -> None:
@@ -227,5 +206,5 @@ def _require_sum(rows: Tensor, name: str) -> None:
         total = float(rows[int(excess.nan_to_num(nan=torch.inf).argmax())].double().exp().sum())
         raise ModelError(
             f"next_log_probs of {name} gave a row whose probabilities add up to {total:g} instead of 1; normalise it, "
-            "or call the method next_logits if rows are meant to be normalised by rote."
+            "or call the method next_logits if rows are meant to be normalised by byrote."
         )

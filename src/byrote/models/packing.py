@@ -1,8 +1,6 @@
-"""One packed forward made of what the host knows: nodes and chains as arrays.
+"""The builder of packed forwards: nodes and chains that the host has as arrays become one `TreeBatch`.
 
-Everything is sent to the device together.
-
-The search's own step is not packed here: its tokens, entries and masks lie on the device already.
+The search's own step is not built here: its tokens, entries and masks are on the device already.
 """
 
 from collections.abc import Sequence
@@ -32,6 +30,13 @@ class Nodes(NamedTuple):
     reaches: tuple[int, ...] = ()
 
 
+class TreeNode(NamedTuple):
+    """A place of a slot's tree: its whole history, and the entries that hold it."""
+
+    history: tuple[int, ...]
+    entries: tuple[int, ...]
+
+
 class Chains(NamedTuple):
     """Sequences that are evaluated from entry 0 on, each in a slot."""
 
@@ -50,45 +55,54 @@ NO_NODES = Nodes(
 NO_CHAINS = Chains((), ())
 
 
+def newest_tokens(by_slot: Sequence[Sequence[TreeNode]], entries: int) -> Nodes:
+    """The last token of every node; slots have `entries` entries."""
+    nodes = [(slot, lane, node) for slot, row in enumerate(by_slot) for lane, node in enumerate(row)]
+    ancestry = np.zeros((len(by_slot), max([1, *map(len, by_slot)]), entries), dtype=np.bool_)
+    positions = np.zeros((len(by_slot), entries), dtype=np.int64)
+    for slot, lane, node in nodes:
+        ancestry[slot, lane, list(node.entries)] = True
+        positions[slot, list(node.entries)] = np.arange(len(node.entries))
+    return Nodes(
+        counts=np.array([len(row) for row in by_slot], dtype=np.int64),
+        token_ids=np.array([node.history[-1] for *_, node in nodes], dtype=np.int64),
+        positions=np.array([len(node.history) - 1 for *_, node in nodes], dtype=np.int64),
+        entries=np.array([node.entries[-1] for *_, node in nodes], dtype=np.int64),
+        ancestry=ancestry,
+        entry_positions=positions,
+    )
+
+
 def pack(
     nodes: Nodes = NO_NODES, chains: Chains = NO_CHAINS, *, device: torch.device, outputs: Ints | None = None
 ) -> TreeBatch:
-    """The nodes, then the chains. `outputs`: places whose next tokens are wanted; every node and the end of every chain
-    unless given."""
-    slots = np.repeat(np.arange(len(nodes.counts)) if nodes.slots is None else nodes.slots, nodes.counts)
-    queries = [nodes.token_ids, nodes.positions, slots, nodes.entries]
-    wanted, lengths = np.arange(len(slots)), _NOTHING
-    if chains.slots:
-        lengths = chains.lengths
-        places = ranges(lengths)
-        chain_ids = np.array([token for chain in chains.token_ids for token in chain], dtype=np.int64)
-        along = (chain_ids, places, np.repeat(np.array(chains.slots, dtype=np.int64), lengths), places)
-        wanted = np.concatenate([wanted, len(slots) + np.cumsum(lengths) - 1])
-        queries = [np.concatenate(parts) for parts in zip(queries, along, strict=True)]
-    no_rows = nodes.slots is None
-    own = (nodes.ancestry, nodes.entry_positions, _or_nothing(nodes.columns), _or_nothing(nodes.slots))
-    row_of = _NOTHING if no_rows else np.repeat(np.arange(len(nodes.counts)), nodes.counts)
-    sent = [*queries, ranges(nodes.counts), wanted if outputs is None else outputs, *own, row_of]
-    token_ids, positions, query_slots, entries, lanes, wanted_there, ancestry, entry_positions, columns, rows, of = (
-        together_to_device(sent, device)
-    )
+    """The nodes, then the chains, sent to the device together. `outputs` are packed positions; by default every node
+    and the end of every chain."""
+    rows = np.repeat(np.arange(len(nodes.counts)), nodes.counts)  # of each node
+    slots = rows if nodes.slots is None else nodes.slots[rows]
+    lengths = chains.lengths
+    places = ranges(lengths)
+    chained = np.array([token for chain in chains.token_ids for token in chain], dtype=np.int64)
+    if outputs is None:
+        outputs = np.concatenate([np.arange(len(rows)), len(rows) + np.cumsum(lengths) - 1])
+    arrays = {
+        "token_ids": np.concatenate([nodes.token_ids, chained]),
+        "positions": np.concatenate([nodes.positions, places]),
+        "slots": np.concatenate([slots, np.repeat(np.array(chains.slots, dtype=np.int64), lengths)]),
+        "entries": np.concatenate([nodes.entries, places]),
+        "lanes": ranges(nodes.counts),
+        "ancestry": nodes.ancestry,
+        "entry_positions": nodes.entry_positions,
+        "outputs": outputs,
+    }
+    if nodes.columns is not None:
+        arrays["columns"] = nodes.columns
+    if nodes.slots is not None:
+        arrays |= {"rows": nodes.slots, "row_of": rows}
+    tensors = dict(zip(arrays, together_to_device(list(arrays.values()), device), strict=True))
     return TreeBatch(
-        token_ids=token_ids,
-        positions=positions,
-        slots=query_slots,
-        entries=entries,
-        lanes=lanes,
-        ancestry=ancestry,
-        entry_positions=entry_positions,
+        **tensors,  # type: ignore[arg-type]
         beam_counts=tuple(nodes.counts.tolist()),
         prefix_lengths=tuple(lengths.tolist()),
-        outputs=wanted_there,
         reaches=nodes.reaches,
-        columns=None if nodes.columns is None else columns,
-        rows=None if no_rows else rows,
-        row_of=None if no_rows else of,
     )
-
-
-def _or_nothing(given: Ints | None) -> Ints:
-    return _NOTHING if given is None else given

@@ -1,4 +1,7 @@
-"""The seam of long-form audits: something that answers a conversation. Behind it: a chat endpoint or a local model."""
+"""The contract of long-form audits: a responder (a chat endpoint, a local model) answers a conversation.
+
+Requests that fail in a way that may pass are repeated by `Retries`.
+"""
 
 import random
 import time
@@ -15,29 +18,29 @@ class Message(NamedTuple):
     role: str
     content: str
     token_ids: tuple[int, ...] | None = None
-    """What a model on this machine generated, token by token; None for all that was not."""
+    """The tokens as a local model generated them; None for any other message."""
 
 
 class Answer(NamedTuple):
-    """One completion, as it came. `text` is empty when the model gave none; `finish_reason` is the back end's word."""
+    """One completion. `text` is empty when the model gave none; `finish_reason` is the back end's word."""
 
     text: str
     finish_reason: str | None
     token_ids: tuple[int, ...] | None = None
-    """Of a model on this machine: what to go on from, since tokenising the text again may give other tokens."""
+    """Of a local model: the next prompt goes on from these, since tokenising the text may give other tokens."""
     refusal: str | None = None
-    """What the back end said in place of an answer, where it has a field for that."""
+    """The back end's message in place of an answer, where it has a field for that."""
     cut_characters: int | None = None
-    """Characters at its end that were not kept, because they are more than the tokens asked for can have."""
+    """Characters cut off at its end because they are more than the requested tokens can have."""
 
     @property
     def is_declared_refusal(self) -> bool:
-        """The back end itself says that it or a filter refused; asking again is asking against its word."""
+        """Whether the back end declared that it or a filter refused; such a request is not repeated."""
         return self.finish_reason in ("content_filter", "refusal") or bool(self.refusal)
 
 
 class Usage(NamedTuple):
-    """Tokens one request took, as the back end counted them; `cached_prompt_tokens` are among `prompt_tokens`."""
+    """Tokens of one request, as counted by the back end; `prompt_tokens` include `cached_prompt_tokens`."""
 
     prompt_tokens: int
     completion_tokens: int
@@ -45,7 +48,7 @@ class Usage(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """All completions of one request, at least one; `usage` is None when the back end did not count."""
+    """All completions of one request, at least one; `usage` is None when the back end does not count."""
 
     answers: tuple[Answer, ...]
     usage: Usage | None
@@ -53,7 +56,7 @@ class Reply(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """All that decides an answer. `max_tokens` limits each of the `completions`."""
+    """Everything that determines an answer. `max_tokens` limits each of the `completions`."""
 
     messages: tuple[Message, ...]
     max_tokens: int
@@ -62,9 +65,9 @@ class Request:
     frequency_penalty: float | None = None
     presence_penalty: float | None = None
     repetition: int = 0
-    """Tells repeated trials apart; a local model samples each with a seed of its own."""
+    """Number of a repeated trial; a local model samples each with a seed of its own."""
     further_fields: str = ""
-    """JSON of an object whose fields an endpoint gets as they are."""
+    """JSON of an object whose fields are sent to an endpoint unchanged."""
 
     def __post_init__(self) -> None:
         if self.max_tokens < 1 or self.completions < 1:
@@ -79,12 +82,12 @@ class Responder(Protocol):
     def complete(self, request: Request, *, idempotency_key: str) -> Reply:
         """Answer once. Raises `RequestFailed` when a repetition may help, another EndpointError when it cannot.
 
-        A back end that knows idempotency keys answers a repeated key without doing (or billing) the work again.
+        A back end that supports idempotency keys answers a repeated key without doing (or billing) the work again.
         """
         ...
 
     def close(self) -> None:
-        """Let go of connections; nothing is asked afterwards."""
+        """Close connections; no request follows."""
         ...
 
 
@@ -97,26 +100,26 @@ class RequestFailed(EndpointError):
         super().__init__(message)
         self.retry_after_seconds = retry_after_seconds
         self.may_be_billed = may_be_billed
-        """The request may have been worked on: its cost must be reckoned with."""
+        """Whether the request may have been processed, so that its cost counts."""
         self.was_reached = was_reached
-        """False when no connection came about at all."""
+        """False when no connection was made."""
 
 
 class RequestRejected(EndpointError):
-    """The endpoint will not take this request however often it is sent: too long for the model, a bad setting."""
+    """The endpoint will never accept this request: too long for the model, a bad setting."""
 
 
 class AnswerUnreadable(EndpointError):
-    """An answer came, whole and with status 200, but not in the form that its kind of server gives."""
+    """A complete answer with status 200, but not in the format of this kind of server."""
 
 
 class NothingThere(EndpointError):
-    """The endpoint has nothing at the address that was asked."""
+    """The endpoint has nothing at the requested address."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """Attempts at one request and the waits between them: what the server asks for, else doubling from `base`."""
+    """Attempts at one request and the waits between them: as the server requests, else doubling from `base_seconds`."""
 
     attempts: int = 6
     base_seconds: float = 1.0
@@ -134,9 +137,9 @@ class RetryPolicy:
 
 
 class Retries:
-    """The retry loop of one address. It remembers whether the address was ever reached: if not, the first failure is
-    final. Waits that the server does not ask for are shortened at random to between half and all of their length, so
-    that requests that failed together are not repeated together. `option` is how users give the address.
+    """The retry loop of one address. Until the address was reached once, the first failure is final. Waits that the
+    server does not request are shortened at random to between half and all of their length, so that requests that
+    failed together are not repeated together. `option` is how users give the address.
     """
 
     def __init__(

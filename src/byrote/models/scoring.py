@@ -1,4 +1,4 @@
-"""Probabilities of given tokens under many policies, from one look at the logits.
+"""Probabilities of given tokens under many policies, from one pass over the logits.
 
 Everything follows from each row's largest logits in falling order and the rank of the wanted token: a policy keeps
 the token iff its rank is inside the kept set, and the normaliser is a prefix sum over the sorted values. So fifty
@@ -13,6 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from byrote.models.base import WindowScores
 from byrote.policy import Policy, TopTokens, log_weight_of_all, top_tokens
 
 NUCLEUS_LIST = 256
@@ -25,15 +26,7 @@ class TokenScores(NamedTuple):
     log_probs: Tensor  # [policies, rows] float64, −inf where the policy does not allow the token
     ranks: Tensor  # [rows] int64: tokens before it in falling logit, ties by lower id
     model_log_probs: Tensor  # [rows] float64: no temperature, no truncation
-    standard_scores: Tensor | None = None  # [rows] float64: `standard_scores`, where they were asked for
-
-
-class WindowScores(NamedTuple):
-    """Scores of every suffix token of every window; rows are windows of one shape."""
-
-    log_probs: Tensor  # [policies, windows, suffix] float64
-    ranks: Tensor  # [windows, suffix] int64
-    model_log_probs: Tensor  # [windows, suffix] float64
+    standard_scores: Tensor | None = None  # [rows] float64: `standard_scores`, where requested
 
 
 def tokens_to_list(policies: Sequence[Policy], vocab_size: int) -> int:
@@ -53,7 +46,7 @@ def score_tokens(
     with_standard: bool = False,
 ) -> TokenScores:
     """Score `tokens` [rows] against `logits` [rows, vocab] under each policy. `top` are at least `tokens_to_list` top
-    tokens of each row, where somebody has found them already. `with_standard` costs a look at the whole vocabulary."""
+    tokens of each row, if the caller has them. `with_standard` costs a pass over the whole vocabulary."""
     wanted = logits.gather(-1, tokens[:, None])  # [rows, 1]
     values = _SortedValues(logits, policies, top)
     ranks = _ranks(logits, tokens, wanted, values.listed)
@@ -108,7 +101,7 @@ def score_by_histories(
 def _ranks(logits: Tensor, tokens: Tensor, wanted: Tensor, listed: Tensor) -> Tensor:
     """Tokens before the wanted one: counted in the list where it reaches below it, in whole rows elsewhere."""
     if logits.is_cuda:
-        # Which rows need a whole look would have to be asked of the device, and waiting for that takes longer.
+        # Reading from the device which rows need whole rows would take longer.
         return _ranks_in_whole_rows(logits, tokens, wanted)
     ranks = (listed > wanted).sum(-1)
     is_inside = (listed[:, -1:] < wanted)[:, 0] if listed.shape[1] else torch.zeros_like(tokens, dtype=torch.bool)
@@ -141,7 +134,7 @@ class _SortedValues:
         self._whole: dict[int, Tensor] = {}
 
     def whole(self, rows: Tensor) -> Tensor:
-        """All values of `rows` in falling order; each row is sorted once, however many policies ask. [rows, vocab]"""
+        """All values of `rows` in falling order; each row is sorted once for all policies. [rows, vocab]"""
         missing = [row for row in rows.tolist() if row not in self._whole]
         if missing:
             ordered = self.logits[missing].sort(dim=-1, descending=True).values

@@ -63,8 +63,9 @@ class SharedPrefixScorer:
         self.longest_suffix = max(map(len, distinct))
         kind = "cuda" if model.device.type == "cuda" else "cpu"
         self._queries = max(1, min(QUERIES_AT_ONCE[kind], LOGITS_AT_ONCE[kind] // model.vocab_size))
-        room = min(LANES[kind], self._queries) if lanes is None else lanes
-        self._groups = [build_group(group, distinct, model.device) for group in _grouped(distinct, room)]
+        capacity = min(LANES[kind], self._queries) if lanes is None else lanes
+        self._groups = [build_group(group, distinct, model.device) for group in _grouped(distinct, capacity)]
+        self._widest = max(group.nodes for group in self._groups)
         self.evals_per_prefix = sum(group.nodes for group in self._groups)
         """Token evaluations of all suffixes after one prefix, the prefix itself not counted."""
 
@@ -74,26 +75,17 @@ class SharedPrefixScorer:
     @torch.inference_mode()
     def score(self, prefixes: Sequence[Sequence[int]]) -> Tensor:
         """[prefixes, suffixes] float64 on the CPU, natural logarithms, −inf where the policy forbids a token."""
-        self._check(prefixes)
-        rows = [self._score_batch(batch) for batch in self._batches(prefixes)]
-        return torch.cat(rows)[:, self._places] if rows else torch.empty(0, len(self._places), dtype=torch.float64)
-
-    def _check(self, prefixes: Sequence[Sequence[int]]) -> None:
         if not all(len(prefix) for prefix in prefixes):
             raise ConfigError("a prefix without tokens cannot be continued; give at least one token, BOS for example.")
         longest = max(map(len, prefixes), default=0) + self.longest_suffix
         require_positions(self._model, longest, advice=CONTEXT_ADVICE)
-
-    def _batches(self, prefixes: Sequence[Sequence[int]]) -> Iterator[Sequence[Sequence[int]]]:
-        widest = max(1, *(group.nodes for group in self._groups))
-        slots = max(1, self._queries // widest)
-        for first in range(0, len(prefixes), slots):
-            yield prefixes[first : first + slots]
+        slots = max(1, self._queries // max(1, self._widest))
+        rows = [self._score_batch(prefixes[first : first + slots]) for first in range(0, len(prefixes), slots)]
+        return torch.cat(rows)[:, self._places] if rows else torch.empty(0, len(self._places), dtype=torch.float64)
 
     def _score_batch(self, prefixes: Sequence[Sequence[int]]) -> Tensor:
         longest = max(map(len, prefixes))
-        widest = max(group.nodes for group in self._groups)
-        session = self._model.open_tree(len(prefixes), longest + widest, longest=longest + self.longest_suffix)
+        session = self._model.open_tree(len(prefixes), longest + self._widest, longest=longest + self.longest_suffix)
         root = session.forward(pack(chains=Chains(range(len(prefixes)), prefixes), device=self._model.device))
         log_p = torch.empty(len(prefixes), self._distinct, dtype=torch.float64)
         for group in self._groups:
@@ -128,7 +120,10 @@ class SharedPrefixScorer:
         return score_tokens(rows, tokens, [self._policy]).log_probs[0].reshape(slots, edges)
 
     def _node_batch(self, group: TrieGroup, prefixes: Sequence[Sequence[int]]) -> TreeBatch:
-        """The group's nodes for every slot, at the entries behind the longest prefix, over an earlier group's."""
+        """The group's nodes for every slot, at the entries behind the longest prefix, over an earlier group's.
+
+        Built on the device, where the group's mask is: `pack` would send it with every batch.
+        """
         device, slots, nodes = self._model.device, len(prefixes), group.nodes
         lengths = torch.tensor([len(prefix) for prefix in prefixes], device=device)
         longest = int(lengths.max())
@@ -175,15 +170,15 @@ def build_group(suffix_places: Sequence[int], distinct: Sequence[tuple[int, ...]
     )
 
 
-def _grouped(distinct: Sequence[tuple[int, ...]], room: int) -> Iterator[list[int]]:
-    """Neighbours in lexicographic order (they share most), at most `room` inner nodes together, one suffix at least."""
+def _grouped(distinct: Sequence[tuple[int, ...]], capacity: int) -> Iterator[list[int]]:
+    """Neighbours in lexicographic order (they share most): one suffix or more, at most `capacity` inner nodes."""
     group: list[int] = []
     nodes = 0
     for place, suffix in enumerate(distinct):
         shared = _common(distinct[place - 1], suffix) if group else 0
         # The previous suffix may end where this one goes on: then its last token becomes an inner node.
         new = len(suffix) - 1 - min(shared, len(suffix) - 1, len(distinct[place - 1]) - 1) if group else len(suffix) - 1
-        if group and nodes + new > room:
+        if group and nodes + new > capacity:
             yield group
             group, nodes, new = [], 0, len(suffix) - 1
         group.append(place)

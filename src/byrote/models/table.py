@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from byrote.errors import ConfigError
-from byrote.models.base import Stored, TreeBatch
-from byrote.models.scoring import WindowScores, score_by_histories
+from byrote.models.base import TreeBatch, WindowScores
+from byrote.models.history import EntryMemory
+from byrote.models.scoring import score_by_histories
 from byrote.policy import Policy
 
 CHUNK = 64
@@ -67,6 +68,10 @@ class TableModel:
         folded = torch.tensor([_fold_history(history) for history in histories], dtype=torch.int64)
         return self._logits(folded)
 
+    @property
+    def in_float32(self) -> "TableModel":
+        return self
+
     def score(self, windows: Sequence[Sequence[int]], suffix_tokens: int, policies: Sequence[Policy]) -> WindowScores:
         return score_by_histories(self.next_logits, windows, suffix_tokens, policies)
 
@@ -85,31 +90,12 @@ class TableModel:
         return self._table[rows]
 
 
-class TableSession:
+class TableSession(EntryMemory):
     """Entry (s, e) holds the contribution of its token at its position; a history is the sum over its entries."""
 
     def __init__(self, model: TableModel, slots: int, entries: int) -> None:
+        super().__init__(slots, entries, model.device)
         self._model = model
-        self._contributions = torch.zeros(slots, entries, dtype=torch.int64)
-
-    @property
-    def entries(self) -> int:
-        return int(self._contributions.shape[1])
-
-    def grow(self, entries: int) -> None:
-        grown = torch.zeros(self._contributions.shape[0], entries, dtype=torch.int64)
-        grown[:, : self.entries] = self._contributions
-        self._contributions = grown
-
-    def move(self, source: int, target: int, entries: int) -> None:
-        self._contributions[target, :entries] = self._contributions[source, :entries]
-
-    def copy_out(self, slots: Sequence[int], entries: int) -> Stored:
-        return {0: (self._contributions[list(slots), :entries],)}
-
-    def copy_in(self, slots: Sequence[int], stored: Stored) -> None:
-        ((contributions,),) = stored.values()
-        self._contributions[list(slots), : contributions.shape[1]] = contributions
 
     def forward(self, batch: TreeBatch) -> Tensor:
         return self._model._logits(self._histories(batch))
@@ -119,20 +105,20 @@ class TableSession:
 
     def _histories(self, batch: TreeBatch) -> Tensor:
         """Store the batch; the folded history of each output. [outputs]"""
-        self._contributions[batch.slots, batch.entries] = (batch.token_ids + 1) * _powers(batch.positions)
+        self._held[batch.slots, batch.entries] = (batch.token_ids + 1) * _powers(batch.positions)
         folded = torch.empty(len(batch.token_ids), dtype=torch.int64)
         beam_slots = batch.slots[: batch.beams]
         rows = batch.beam_rows
         seen = batch.ancestry[rows, batch.lanes]  # [beam queries, entries in use]
         if batch.columns is None:
-            held = self._contributions[beam_slots, : seen.shape[-1]]
+            held = self._held[beam_slots, : seen.shape[-1]]
         else:
-            held = self._contributions[beam_slots[:, None], batch.columns[rows]]
+            held = self._held[beam_slots[:, None], batch.columns[rows]]
         folded[: batch.beams] = (seen * held).sum(-1)
         start = batch.beams
         for length in batch.prefix_lengths:
             slot = batch.slots[start]
-            folded[start : start + length] = self._contributions[slot, :length].cumsum(0)
+            folded[start : start + length] = self._held[slot, :length].cumsum(0)
             start += length
         return folded[batch.outputs]
 

@@ -31,7 +31,7 @@ class VerbatimScore:
     model_log_probs: tuple[float, ...] = ()
     """The model's own log-probability of every suffix token, where the pass kept them."""
     standard_scores: tuple[float, ...] = ()
-    """How far each of them lies from the mean over the vocabulary, in standard deviations, where it was asked for."""
+    """Distance of each of them from the mean over the vocabulary, in standard deviations, where requested."""
 
     p_upper: float | None = None
     """Set where p_z is known only up to a server's cap: `p` is a lower bound then, and this an upper one."""
@@ -42,7 +42,7 @@ class VerbatimScore:
 
     @property
     def token_evals(self) -> int:
-        """The last token is not evaluated: nothing is asked after it."""
+        """The last token is not evaluated: nothing follows it."""
         return len(self.window.ids) - 1
 
 

@@ -1,11 +1,12 @@
 """Text as text: tokens of what is written, even where it spells a special token.
 
 A document may hold the characters `</s>` or `<|endoftext|>`. Tokenizers turn them into the token that ends a text,
-which no reader ever meant. The library's `split_special_tokens` is not enough: a Unigram or a word-level
+which the text does not mean. The library's `split_special_tokens` is not enough: a Unigram or a word-level
 vocabulary lists special tokens among its pieces, and a BPE may have learned to merge up to them. So a text in which one
 came out is tokenised again by a copy of the tokenizer that has the same ids under names no text can spell.
 """
 
+import hashlib
 import json
 from collections.abc import Sequence
 from functools import cached_property
@@ -81,7 +82,7 @@ def _is_known(merge: str | list[str], model: dict[str, Any]) -> bool:
 
 
 class Tokenizing:
-    """A tokenizer with the name of its model, for sentences about it."""
+    """A tokenizer with the name of its model, for messages."""
 
     def __init__(self, tokenizer: Any, name: str) -> None:
         self.tokenizer, self.name = tokenizer, name
@@ -112,3 +113,12 @@ class Tokenizing:
 
     def decode(self, ids: Sequence[int]) -> str:
         return str(self.tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False))
+
+
+def hash_tokenizer(tokenizer: Any) -> str:
+    digest = hashlib.sha256()
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    description = backend.to_str() if backend is not None else repr(sorted(tokenizer.get_vocab().items()))
+    digest.update(description.encode())
+    digest.update(repr(sorted((str(k), str(v)) for k, v in tokenizer.special_tokens_map.items())).encode())
+    return digest.hexdigest()

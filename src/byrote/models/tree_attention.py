@@ -1,10 +1,10 @@
-"""Attention of beams over a session's memory as one GPU kernel: it reads only the entries that some beam sees.
+"""Attention of beams over a session's memory as one GPU kernel: it reads only the entries that some beam attends to.
 
-A program serves one slot and one key-value head. It walks over the slot's live entries (those that some lane sees) in
+A program serves one slot and one key-value head. It walks over the slot's live entries (those of some lane) in
 blocks and keeps a running softmax in float32. No key or value is padded, gathered or copied: live entries are addressed
-through a list of columns that is made once for all layers. Which query sees an entry is a bit of a word per entry: a
-byte for each pair would take as many loads as the keys and values do. `hf_attention` has the plain version, which
-judges this one.
+through a list of columns that is made once for all layers. Which query attends to an entry is a bit of a word per
+entry: a byte for each pair would take as many loads as the keys and values do. `hf/attention.py` has the plain version,
+which judges this one.
 """
 
 import math
@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+
+from byrote.models.base import Seen
 
 try:
     import triton
@@ -31,8 +33,8 @@ WORD = 32
 
 
 class Packing(NamedTuple):
-    """Where the queries of each row of the ancestry are, and which memory they look at; all on the device. The first
-    query of a row is lane 0, the next lane 1, and so on."""
+    """Where the queries of each row of the ancestry are, and which slot they read; all on the device. The first query
+    of a row is lane 0, the next lane 1, and so on."""
 
     starts: Tensor  # [rows] int64: first packed query
     counts: Tensor  # [rows] int64
@@ -41,16 +43,8 @@ class Packing(NamedTuple):
     """Most queries of a slot."""
 
 
-class Seen(NamedTuple):
-    """The live entries of each row of the ancestry, packed to the front."""
-
-    columns: Tensor  # [rows, entries] int32: entries in the session's memory, live ones first
-    counts: Tensor  # [rows] int64: how many are live
-    bits: Tensor  # [rows, words, entries] int32, in the order of `columns`: bit b of word w is lane 32 w + b
-
-
 def live_entries(sees: Tensor, columns: Tensor | None) -> Seen:
-    """What `sees` [rows, lanes, entries in use] is about: entry e, or `columns[:, e]` where that is given."""
+    """`sees` [rows, lanes, entries in use] as lists; column e is entry e, or `columns[:, e]` where that is given."""
     bits = as_bits(sees)
     is_live = (bits != 0).any(1)
     order = is_live.logical_not().to(torch.uint8).sort(dim=-1, stable=True).indices

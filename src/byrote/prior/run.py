@@ -248,7 +248,7 @@ def prior_identity(
     """Two runs are the same when the model, what is scored, what was drawn and the thresholds are."""
     return {
         "config": config.identity(),
-        "model": model.identity.told_apart_by,
+        "model": model.identity.fingerprint,
         "items": _hash([[item.kind, *asdict(item.window).values()] for item in items]),
         "drawn": _hash([drawn.prefixes, drawn.counts.tolist(), drawn.is_exhaustive]),
         "generic": _hash(generic),

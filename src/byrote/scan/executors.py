@@ -5,8 +5,6 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 from byrote.models.base import LanguageModel
-from byrote.models.hf.graphs import compile_layers
-from byrote.models.hf.model import HuggingFaceModel
 from byrote.scan.options import RunConfig
 from byrote.scan.pipeline import Facts, MeasuredWindow, Pipeline
 from byrote.types import Window
@@ -58,11 +56,11 @@ def executor_of(
 def compile_where_it_pays(model: LanguageModel, config: RunConfig, *, windows: int) -> None:
     """Compile layers as asked for, or where the first forwards of the windows alone take a GPU long enough, since
     compiling takes a minute and saves a quarter. After the weights were hashed: compiling renames them."""
-    if isinstance(model, HuggingFaceModel) and compiles(model, config, windows):
-        compile_layers(model.model)
+    if compiles(model, config, windows):
+        model.compile_layers()
 
 
-def compiles(model: HuggingFaceModel, config: RunConfig, windows: int) -> bool:
+def compiles(model: LanguageModel, config: RunConfig, windows: int) -> bool:
     if config.compile != "auto":
         return config.compile == "on"
     operations = 2.0 * (model.identity.parameters or 0) * windows * sum(config.limits)

@@ -163,7 +163,7 @@ WOULD_SAY_NOTHING = "would say nothing about its bounds. Give the model that the
 
 
 def _require_the_runs_weights(path: Path, model: "LanguageModel", known: Mapping[str, Any]) -> None:
-    now = model.identity.told_apart_by
+    now = model.identity.fingerprint
     for name, words in (("weights_hash", "weights"), ("tokenizer_hash", "tokenizer"), ("dtype", "dtype")):
         if now[name] != known[name]:
             raise RunError(
@@ -266,7 +266,7 @@ def _settings(given: McOptions, task: _Task) -> dict[str, Any]:
 def _identity(given: McOptions, task: _Task) -> dict[str, Any]:
     return {
         "config": _settings(given, task),
-        "model": task.model.identity.told_apart_by,
+        "model": task.model.identity.fingerprint,
         "windows": [window.window_id for window in task.windows],
         "scan": task.run_id,
     }

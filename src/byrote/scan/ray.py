@@ -84,7 +84,7 @@ class Worker:
         return self._opened
 
     def _require_same(self, model: LanguageModel) -> None:
-        found = list(differences(self._expected, model.identity.told_apart_by, places=("", "there")))
+        found = list(differences(self._expected, model.identity.fingerprint, places=("", "there")))
         if found:
             raise ModelError(
                 f"the worker on {socket.gethostname()} has another model at {self._config.model} "
@@ -139,7 +139,7 @@ class RayExecutor:
                 "leave executor='ray' out, or scan a folder or hub id."
             )
         self._config, self._tell = config, tell
-        self._model, self._share = model.identity.told_apart_by, -(-windows // config.workers)
+        self._model, self._share = model.identity.fingerprint, -(-windows // config.workers)
         self._log = _Log()
 
     @property

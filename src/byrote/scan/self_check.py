@@ -72,8 +72,7 @@ class VerifyStage:
         # The baseline accepts continuations beyond the budget too, which the lower bound does not count.
         found = [one for one in item.near.outcome.continuations if one.distance < len(lower)]
         if found:
-            in_float32 = getattr(self._model, "in_float32", self._model)
-            item.verified = verify(in_float32, item.window, found, policy=self._policy, lower=lower[-1])
+            item.verified = verify(self._model.in_float32, item.window, found, policy=self._policy, lower=lower[-1])
 
 
 @dataclass(frozen=True, slots=True)

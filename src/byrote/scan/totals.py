@@ -134,7 +134,7 @@ def run_identity(model: LanguageModel, source: Source, config: RunConfig) -> dic
     """What makes two runs the same run: options, model, texts or pairs. Where and in which batches it runs does not."""
     identity: dict[str, Any] = {
         "config": config.identity(),
-        "model": model.identity.told_apart_by,
+        "model": model.identity.fingerprint,
         "texts": {f"{document.split}:{document.name}": document.content_hash for document in source.documents},
     }
     further = {"pairs": source.pairs_hash, "shard": config.shard, "reference": reference_hash(config)}

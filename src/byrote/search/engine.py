@@ -22,10 +22,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from byrote.errors import ConfigError, ModelError, WindowError
-from byrote.models.base import TreeBatch, TreeModel, require_positions
+from byrote.models.base import Seen, TreeBatch, TreeModel, require_positions
 from byrote.models.memory import Handover, grown, ranges, together_to_device
 from byrote.models.numbers import require_numbers
-from byrote.models.tree_attention import Seen, live_entries
+from byrote.models.tree_attention import live_entries
 from byrote.policy import Kept, keep
 from byrote.search import beam, outcome
 from byrote.search.base import Limits, SearchOptions, SearchOutcome, SearchTask

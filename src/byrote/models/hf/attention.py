@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from byrote.models import tree_attention
-from byrote.models.base import TreeBatch
+from byrote.models.base import Seen, TreeBatch
 from byrote.models.memory import to_device
 
 SHAPELESS_KERNELS = [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
@@ -36,7 +36,7 @@ class Layout:
         self.beam_rows = batch.beam_rows
         self._rows: Tensor | None = None
         self._sees: dict[int | None, Tensor] = {}
-        self._live: dict[int | None, tree_attention.Seen] = {}
+        self._live: dict[int | None, Seen] = {}
         self._hidden: dict[int | None, Tensor] = {}
         self._chain_hidden: dict[int | None, Tensor] = {}
         self._hidden_by_slot: dict[int | None, list[Tensor]] = {}
@@ -58,12 +58,12 @@ class Layout:
 
     @cached_property
     def live_reaches(self) -> list[tuple[int, int]]:
-        """(row, entries in use) of every slot with beams, where the batch says it."""
+        """(row, entries in use) of every slot with beams, where the batch has `reaches`."""
         held = zip(self.batch.beam_counts, self.batch.reaches, strict=bool(self.batch.reaches))
         return [(row, reach) for row, (count, reach) in enumerate(held) if count]
 
     def as_rectangle(self, packed: Tensor) -> Tensor:
-        """Packed chains [heads, tokens, width] → [chains, heads, longest, width]; no copy where lengths agree."""
+        """Packed chains [heads, tokens, width] → [chains, heads, longest, width]; no copy for equal lengths."""
         if self.chains_are_even:
             return packed.reshape(packed.shape[0], -1, self.longest_chain, packed.shape[-1]).transpose(0, 1)
         return packed[:, self._chain_places].transpose(0, 1)
@@ -80,19 +80,16 @@ class Layout:
         return self._rows
 
     def hidden(self, window: int | None, dtype: torch.dtype) -> Tensor:
-        """What is added to the scores: 0 where a beam may look, −inf elsewhere. [slots, 1, lanes, entries].
-
-        A sliding window also hides entries further back than it reaches.
-        """
+        """Added to the scores: 0 where a beam attends, −inf elsewhere. [slots, 1, lanes, entries]"""
         if window not in self._hidden:
             allowed = self.sees(window)
-            # Padding and wrong guesses see nothing; they attend to something, so that no row of the softmax is empty.
+            # Padding and wrong guesses attend to everything, so that no row of the softmax is empty.
             allowed = allowed | ~allowed.any(-1, keepdim=True)
             self._hidden[window] = _minus_infinity_outside(allowed, dtype)[:, None]
         return self._hidden[window]
 
     def sees(self, window: int | None) -> Tensor:
-        """What each lane looks at. [rows, lanes, entries] bool"""
+        """The entries that each lane attends to, within the sliding window. [rows, lanes, entries] bool"""
         if window not in self._sees:
             allowed = self.batch.ancestry
             if window is not None:
@@ -103,8 +100,8 @@ class Layout:
             self._sees[window] = allowed
         return self._sees[window]
 
-    def live_entries(self, window: int | None) -> tree_attention.Seen:
-        """The entries that some lane looks at, for the kernel; once for all layers."""
+    def live_entries(self, window: int | None) -> Seen:
+        """The entries that some lane attends to, for the kernel; computed once for all layers."""
         if window is None and self.batch.live is not None:
             return self.batch.live
         if window not in self._live:
@@ -135,7 +132,7 @@ class Layout:
 
     @cached_property
     def slot_of_row(self) -> list[int]:
-        """The slot of every row of the ancestry, on the host: a CPU need not wait for it."""
+        """The slot of every row of the ancestry, on the host."""
         rows = self.batch.rows
         return list(range(self.slots)) if rows is None else rows.tolist()
 
@@ -223,7 +220,7 @@ def _kernels_for(query: Tensor, *, shapes_repeat: bool) -> AbstractContextManage
 
 
 def _in_use(memory: Tensor, layout: Layout) -> Tensor:
-    """What the columns of the ancestry are about. [rows, columns, heads, width]"""
+    """Memory of the ancestry's columns. [rows, columns, heads, width]"""
     columns, rows = layout.batch.columns, layout.batch.rows
     if columns is None and rows is None:
         return memory[: layout.slots, : layout.reach]
@@ -238,7 +235,7 @@ def _in_use_by_slot(memory: Tensor, layout: Layout) -> list[Tensor]:
     """The same for every row with beams, as far as it is in use. [heads, columns, width] each"""
     columns, slots = layout.batch.columns, layout.slot_of_row
     if columns is None:
-        held = memory.transpose(1, 2).unbind(0)  # of all slots at once: Python takes its time for each
+        held = memory.transpose(1, 2).unbind(0)  # all slots at once: one call instead of one per slot
         return [held[slots[row]].narrow(1, 0, reach) for row, reach in layout.live_reaches]
     return [
         memory[slots[row]].index_select(0, columns[row, :reach]).transpose(0, 1) for row, reach in layout.live_reaches
@@ -284,7 +281,7 @@ def _attend_rectangle(query: Tensor, keys: Tensor, values: Tensor, layout: Layou
 
 
 def attend_chains(query: Tensor, key: Tensor, value: Tensor, layout: Layout, style: AttentionStyle) -> Tensor:
-    """Packed chains [heads, tokens, width] attend causally to themselves; padding comes last, where nobody looks."""
+    """Packed chains [heads, tokens, width] attend causally to themselves; padding comes last and is not attended to."""
     query, key, value = map(layout.as_rectangle, (query, key, value))
     if style.is_causal_over(layout.longest_chain):
         mixed = style.attend_causally(query, key, value)

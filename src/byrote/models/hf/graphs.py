@@ -1,8 +1,8 @@
-"""Compiled layers: the many small element-wise kernels around the matrix products become few.
+"""Faster forwards on a GPU: compiled layers, and small steps recorded as CUDA graphs.
 
-Pays on a GPU, where those kernels take a third of a step at 7B shape; the first minute goes into compiling. On a CPU
-the products dominate and nothing is gained, so it is left off there. Forwards of few tokens wait for the host, and a
-compiled layer takes the host longer than a plain one: they run plain.
+Compiled layers fuse the many small element-wise kernels around the matrix products, which take a third of a step at 7B
+shape; compiling takes the first minute. A CPU gains nothing, so layers stay plain there. In forwards of few tokens the
+device waits for the host, and a compiled layer takes the host longer than a plain one: they run plain, or recorded.
 """
 
 from collections import Counter
@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from byrote.errors import ModelError
-from byrote.models.base import TreeBatch
+from byrote.models.base import Seen, TreeBatch
 from byrote.models.hf.attention import Layout
-from byrote.models.tree_attention import Packing, Seen, live_entries, words_for
+from byrote.models.tree_attention import Packing, live_entries, words_for
 
 FEW_TOKENS = 1024
 """Forwards of fewer tokens run plain layers: there the host takes longer than the device."""
@@ -38,8 +38,8 @@ def compile_layers(model: Any, *, backend: str = "inductor") -> None:
 
 
 @contextmanager
-def as_fast_as_can_be(model: Any, tokens: int) -> Iterator[None]:
-    """Within this block a forward of so many tokens takes the faster kind of layers."""
+def faster_layers(model: Any, tokens: int) -> Iterator[None]:
+    """Within this block layers run compiled or plain, whichever is faster for so many tokens."""
     layers = [layer for layer in _layers(model) or () if layer._compiled_call_impl is not None]
     if tokens >= FEW_TOKENS or not layers:
         yield
@@ -82,7 +82,7 @@ ALIGNED = 64
 
 
 class Size(NamedTuple):
-    """What a recorded forward has room for."""
+    """Capacity of a recorded forward."""
 
     tokens: int
     rows: int
@@ -90,7 +90,7 @@ class Size(NamedTuple):
 
 
 def size_of(batch: TreeBatch) -> Size | None:
-    """The size to record for this batch; None when it is of another kind."""
+    """The size to record for this batch; None when such batches are not recorded."""
     count, (rows, lanes, _) = len(batch.token_ids), batch.ancestry.shape
     if batch.prefix_lengths or count > MOST:
         return None
@@ -122,7 +122,7 @@ class RecordedLayout(Layout):
         """Beams of every slot as `packing` has them; nothing where tokens have rows of their own."""
 
     def fill(self, layout: Layout) -> None:
-        """Take over what a batch says."""
+        """Copy a batch into the recorded tensors."""
         batch, count = layout.batch, len(layout.batch.token_ids)
         self.tokens[:count].copy_(batch.token_ids)
         self.positions[:count].copy_(batch.positions)
@@ -151,7 +151,7 @@ class RecordedLayout(Layout):
 
 
 def _seen_by_token(layout: Layout) -> Seen:
-    """What every token sees, each in a row of its own."""
+    """What every token attends to, each in a row of its own."""
     batch, rows = layout.batch, layout.beam_rows
     columns = None if batch.columns is None else batch.columns[rows]
     return live_entries(layout.sees(None)[rows, batch.lanes][:, None], columns)
@@ -182,11 +182,11 @@ class RecordedSteps:
         self.cannot = False
 
     def forget(self) -> None:
-        """What was recorded reads memory that has moved."""
+        """Drop recordings whose memory has moved."""
         self._steps.clear()
 
     def states(self, layout: Layout, size: Size, entries: int, evaluate: Evaluate) -> Tensor | None:
-        """States of the batch's outputs; None where it must run in the plain way. `evaluate` is what is recorded."""
+        """States of the batch's outputs; None where it must run without recording. `evaluate` is what is recorded."""
         if self._ran_plainly[size] < PLAIN_RUNS:
             self._ran_plainly[size] += 1
             return None
@@ -203,7 +203,7 @@ class RecordedSteps:
     def _record(self, layout: RecordedLayout, evaluate: Evaluate) -> bool:
         graph = torch.cuda.CUDAGraph()
         try:
-            evaluate(layout)  # what it takes to load a kernel cannot be recorded
+            evaluate(layout)  # loads kernels, which cannot be recorded
             with torch.cuda.graph(graph, pool=self._pool):
                 states = evaluate(layout)
         except (RuntimeError, AssertionError, NotImplementedError):

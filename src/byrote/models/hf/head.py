@@ -13,9 +13,14 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from byrote.models.history import History
 
 CHUNK_ELEMENTS = {"cpu": 1 << 21, "cuda": 1 << 27}
 """Logits computed at once: small enough for the CPU's cache, large enough to keep a GPU busy."""
+MOST_HISTORIES = 64
+"""Whole histories evaluated at once."""
 PROBE_IDS = ((3, 1, 4, 1, 5, 9, 2, 6),)
 LARGE = 8.0
 """States this much larger show caps that ordinary logits hardly touch."""
@@ -47,7 +52,7 @@ class ChunkedHead:
         return self._parts is not None
 
     def states(self, outputs: Tensor, **inputs: Tensor) -> Tensor:
-        """What `logits` needs to know at places of the inputs, which are counted through all sequences. [outputs, …]"""
+        """What `logits` needs at places of the inputs, which are counted through all sequences. [outputs, …]"""
         if self._parts is not None:
             whole = self._parts.hidden(**inputs)
         else:
@@ -55,11 +60,20 @@ class ChunkedHead:
         flat = whole.flatten(0, 1)
         return flat.index_select(0, outputs.to(flat.device))
 
-    def no_states(self) -> Tensor:
-        """States of no place."""
+    def states_of(self, histories: list[History]) -> Tensor:
+        """States at the places of whole histories of any lengths, in the order of their outputs. [outputs, …]"""
         weight: Tensor = self.model.get_output_embeddings().weight
-        width = weight.shape[1 if self.is_split else 0]
-        return torch.empty(0, width, dtype=weight.dtype, device=weight.device)
+        parts = [weight.new_empty(0, weight.shape[1 if self.is_split else 0])]
+        longest = max((len(history.token_ids) for history in histories), default=1)
+        count = self.sequences_at_once(MOST_HISTORIES, longest)
+        for first in range(0, len(histories), count):
+            some = histories[first : first + count]
+            # Padding comes after a history, where a causal model does not attend.
+            ids = pad_sequence([history.token_ids for history in some], batch_first=True)
+            places = [row * ids.shape[1] + place for row, history in enumerate(some) for place in history.places]
+            parts.append(self.states(torch.tensor(places, device=ids.device), input_ids=ids))
+        order = torch.tensor([output for history in histories for output in history.outputs], dtype=torch.int64)
+        return torch.cat(parts).index_select(0, order.argsort().to(parts[-1].device))
 
     def logits(self, states: Tensor) -> Tensor:
         """[rows, vocab] float32"""

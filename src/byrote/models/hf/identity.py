@@ -1,9 +1,8 @@
-"""What tells one Hugging Face model from another."""
+"""What identifies a Hugging Face model: the hash of its weights, and the settings that decide its numbers."""
 
 import hashlib
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -11,53 +10,6 @@ from torch import Tensor
 
 NOT_DECIDING = {"transformers_version", "dtype", "torch_dtype", "quantization_config", "use_cache", "name_or_path"}
 """Settings that change no number, or are a part of the identity by themselves."""
-
-
-@dataclass(frozen=True, slots=True)
-class ModelIdentity:
-    """What a manifest needs to tell one model from another."""
-
-    name: str
-    revision: str | None
-    weights_hash: str
-    tokenizer_hash: str
-    parameters: int | None
-    """None for a model that does not say."""
-    dtype: str
-    device: str
-    adapter_hash: str | None = field(default=None, kw_only=True)
-    """Of the adapter that was merged into the weights; `weights_hash` is of the merged ones."""
-    quantization: str | None = field(default=None, kw_only=True)
-    """How the weights were quantised, as settings in JSON; None for weights as they were trained."""
-    settings: str | None = field(default=None, kw_only=True)
-    """What decides beside the weights what is computed (heads, rotary angles, norms, special tokens), in JSON; None for
-    a model without such settings."""
-
-    @property
-    def told_apart_by(self) -> dict[str, Any]:
-        """What makes two models the same model, wherever they lie."""
-        known = {name: getattr(self, name) for name in ("weights_hash", "tokenizer_hash", "dtype")}
-        further = {"adapter_hash": self.adapter_hash, "quantization": self.quantization}
-        if self.settings is not None:
-            further["settings"] = json.loads(self.settings)
-        return known | {name: value for name, value in further.items() if value is not None}
-
-
-def identity_of(
-    model: Any, tokenizer: Any, *, name: str, revision: str | None, adapter_hash: str | None = None
-) -> ModelIdentity:
-    return ModelIdentity(
-        name=name,
-        revision=revision,
-        weights_hash=hash_weights(model),
-        tokenizer_hash=hash_tokenizer(tokenizer),
-        parameters=sum(parameter.numel() for parameter in model.parameters()),
-        dtype=str(model.dtype).removeprefix("torch."),
-        device=str(model.device),
-        adapter_hash=adapter_hash,
-        quantization=quantization_of(model),
-        settings=settings_of(model),
-    )
 
 
 def quantization_of(model: Any) -> str | None:
@@ -69,7 +21,7 @@ def quantization_of(model: Any) -> str | None:
 
 
 def settings_of(model: Any) -> str | None:
-    """The model's own settings, but for those that are told apart by themselves or change no number."""
+    """The model's own settings, but for those that change no number or are in the identity already."""
     config = getattr(model, "config", None)
     if config is None or not hasattr(config, "to_diff_dict"):
         return None
@@ -101,12 +53,3 @@ def plain_parts(tensor: Tensor) -> Iterator[Tensor]:
         return
     for name in tensor.__tensor_flatten__()[0]:
         yield from plain_parts(getattr(tensor, name))
-
-
-def hash_tokenizer(tokenizer: Any) -> str:
-    digest = hashlib.sha256()
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    description = backend.to_str() if backend is not None else repr(sorted(tokenizer.get_vocab().items()))
-    digest.update(description.encode())
-    digest.update(repr(sorted((str(k), str(v)) for k, v in tokenizer.special_tokens_map.items())).encode())
-    return digest.hexdigest()

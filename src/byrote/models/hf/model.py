@@ -9,16 +9,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from byrote.models.base import TreeSession
-from byrote.models.hf.graphs import most_layers_together
+from byrote.models.base import ModelIdentity, TreeSession, WindowScores
+from byrote.models.hf.graphs import compile_layers, most_layers_together
 from byrote.models.hf.head import ChunkedHead
-from byrote.models.hf.identity import ModelIdentity, identity_of
+from byrote.models.hf.identity import hash_weights, quantization_of, settings_of
 from byrote.models.hf.probe import USUAL_TOKENS, Probed, probe_trees
-from byrote.models.hf.tree import RecomputeSession, TreeSessionHF
-from byrote.models.hf.weights import Wanted, Weights, check_tokenizer, explained, library_options, load_weights
+from byrote.models.hf.tree import TreeSessionHF
+from byrote.models.hf.weights import check_tokenizer, explained, load_weights
+from byrote.models.history import HistorySession
 from byrote.models.numbers import check_weights
-from byrote.models.scoring import WindowScores, score_tokens
-from byrote.models.tokenizer import Tokenizing
+from byrote.models.scoring import score_tokens
+from byrote.models.tokenizer import Tokenizing, hash_tokenizer
 from byrote.policy import Policy
 
 
@@ -37,10 +38,9 @@ class HuggingFaceModel(Tokenizing):
         check_weights(model, name)
         super().__init__(tokenizer, name)
         self.model = _with_soft_caps(model.eval())
-        self.revision = revision
-        self.adapter_hash = adapter_hash
+        self.revision, self.adapter_hash = revision, adapter_hash
         self._probed: dict[int, Probed] = {}
-        """What probes found out, by the length of their histories."""
+        """Results of probes, by the length of their histories."""
         self._faults: set[str] = set()
         """Why some sessions recompute their histories."""
 
@@ -109,7 +109,7 @@ class HuggingFaceModel(Tokenizing):
     def _logits_and_targets(self, ids: Tensor, suffix_tokens: int) -> Iterator[tuple[Tensor, Tensor]]:
         """(logits, the token that follows) of every suffix token, a few rows at a time, window by window."""
         targets = ids[:, -suffix_tokens:].flatten()
-        evaluated = ids[:, :-1]  # nothing is asked after the last token
+        evaluated = ids[:, :-1]  # nothing follows the last token
         rows, length = evaluated.shape
         places = torch.arange(length - suffix_tokens, length, device=ids.device)
         starts = length * torch.arange(rows, device=ids.device)
@@ -142,7 +142,17 @@ class HuggingFaceModel(Tokenizing):
         return fault is None
 
     def open_tree(self, slots: int, entries: int, *, longest: int | None = None) -> TreeSession:
-        return (TreeSessionHF if self._takes_trees(longest) else RecomputeSession)(self._head, slots, entries)
+        head = self._head
+        if self._takes_trees(longest):
+            return TreeSessionHF(head, slots, entries)
+        return HistorySession(
+            slots,
+            entries,
+            device=self.device,
+            evaluate=head.states_of,
+            logits=head.logits,
+            rows_at_once=head.rows_at_once,
+        )
 
     def tree_bytes_per_entry(self) -> int:
         """On the device that has most of the layers."""
@@ -158,10 +168,13 @@ class HuggingFaceModel(Tokenizing):
         return int(most_layers_together(self.model) * heads * both * self.dtype.itemsize)
 
     def score_bytes_per_token(self) -> int:
-        """Memory that a token of a teacher-forced batch takes: hidden states and a layer's products, thrice each."""
+        """Hidden states and a layer's products, thrice each."""
         config = self.model.config.get_text_config()
         inner = getattr(config, "intermediate_size", None) or 4 * config.hidden_size
         return int(3 * (config.hidden_size + inner) * self.dtype.itemsize)
+
+    def compile_layers(self) -> None:
+        compile_layers(self.model)
 
     @cached_property
     def in_float32(self) -> "HuggingFaceModel":
@@ -172,8 +185,17 @@ class HuggingFaceModel(Tokenizing):
 
     @cached_property
     def identity(self) -> ModelIdentity:
-        return identity_of(
-            self.model, self.tokenizer, name=self.name, revision=self.revision, adapter_hash=self.adapter_hash
+        return ModelIdentity(
+            name=self.name,
+            revision=self.revision,
+            weights_hash=hash_weights(self.model),
+            tokenizer_hash=hash_tokenizer(self.tokenizer),
+            parameters=sum(parameter.numel() for parameter in self.model.parameters()),
+            dtype=str(self.model.dtype).removeprefix("torch."),
+            device=str(self.model.device),
+            adapter_hash=self.adapter_hash,
+            quantization=quantization_of(self.model),
+            settings=settings_of(self.model),
         )
 
 
@@ -183,29 +205,22 @@ def load(
     revision: str | None = None,
     dtype: str = "auto",
     device: str = "auto",
-    needs_tokenizer: bool = True,
     adapter: str | None = None,
 ) -> HuggingFaceModel:
     """Load a model folder or hub id. Offline mode (HF_HUB_OFFLINE) is honoured by the library itself."""
-    wanted = Wanted(name, revision, dtype, device, adapter)
-    weights = load_weights(wanted)
-    tokenizer = _tokenizer(wanted, weights) if needs_tokenizer else None
+    from transformers import AutoTokenizer
+
+    weights = load_weights(name, revision=revision, dtype=dtype, device=device, adapter=adapter)
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(weights.tokenizer_source, revision=revision, trust_remote_code=False)
+    except Exception as error:  # whatever libraries raise for a damaged folder
+        raise explained(name, error) from error
     commit = getattr(weights.model.config, "_commit_hash", None)
     loaded = HuggingFaceModel(
         weights.model, tokenizer, name=name, revision=revision or commit, adapter_hash=weights.adapter_hash
     )
-    if tokenizer is not None:
-        check_tokenizer(name, tokenizer, loaded.vocab_size)
+    check_tokenizer(name, tokenizer, loaded.vocab_size)
     return loaded
-
-
-def _tokenizer(wanted: Wanted, weights: Weights) -> Any:
-    from transformers import AutoTokenizer
-
-    try:
-        return AutoTokenizer.from_pretrained(weights.tokenizer_source, **library_options(wanted))
-    except Exception as error:  # whatever libraries make of a damaged folder
-        raise explained(wanted.name, error) from error
 
 
 def _with_soft_caps(model: Any) -> Any:

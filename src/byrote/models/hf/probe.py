@@ -1,4 +1,9 @@
-"""A small forest of histories, as packed forwards and as the plain sequences that must give the same numbers."""
+"""Whether packed tree forwards of a model give the numbers of plain ones, found out by comparing them once.
+
+The comparison is made on a small forest of histories: chains of one length and of several, forks from the end and from
+the middle of a chain, entries out of order and used again. Packed forwards must agree with plain ones, and forwards
+whose masks are wrong on purpose must not.
+"""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,22 +19,116 @@ from torch.nn.utils.rnn import pad_sequence
 from byrote.models.base import TreeBatch, TreeSession
 from byrote.models.hf.head import ChunkedHead
 from byrote.models.hf.tree import TreeSessionHF
-from byrote.models.packing import Chains, Nodes, pack
+from byrote.models.packing import Chains, TreeNode, newest_tokens, pack
 
+USUAL_TOKENS = 100
+"""Length of the compared histories where the length of the run is not given."""
+FEWEST_TOKENS = 8
+TOLERANCE = 1e-5
+"""Largest difference in float32 beside what `SPREAD` allows, as a share of the spread of a row of logits."""
+SPREAD = 10
+"""How many times as far as plain forwards of different shapes packed ones may be off in float32."""
+NOISE = 3
+"""How many times as far as plain forwards packed ones may be from float32 in the run's dtype."""
+TOLD_APART = 30
+"""How many times the limit a wrong mask must move the numbers by, at least where histories are short."""
+REFUSALS = (NotImplementedError, TypeError, AttributeError, KeyError, RuntimeError, ValueError, IndexError)
 SPARE_ENTRIES = 12
 """Entries beyond the longest history, so that nodes can lie apart."""
-
 PLACES_OF_A_CHAIN = 3
 
 
-class Node(NamedTuple):
-    """A place of a slot's tree: its whole history, and the entries that hold it."""
+class Probed(NamedTuple):
+    """The result of a probe."""
 
-    history: tuple[int, ...]
-    entries: tuple[int, ...]
+    fault: str | None
+    """Why packed forwards cannot be used, as the rest of a sentence about the model; None when they can."""
+    span: int | None
+    """A local span that lives in a mask alone: packed forwards are right for histories up to its length."""
 
-    def child(self, token: int, entry: int) -> "Node":
-        return Node((*self.history, token), (*self.entries, entry))
+    def why_not(self, longest: int | None) -> str | None:
+        """Why histories of up to `longest` tokens, or of any length, cannot be searched as a tree; None if they can."""
+        if self.fault is not None or self.span is None or (longest is not None and longest <= self.span):
+            return self.fault
+        return f"keeps attention within {self.span} tokens by a mask alone"
+
+
+@torch.inference_mode()
+def probe_trees(head: ChunkedHead, *, tokens: int) -> Probed:
+    """Compare packed tree forwards with plain ones on histories of up to `tokens` tokens."""
+    forest = probing_forest(max(FEWEST_TOKENS, tokens), head.vocab_size, head.model.device)
+    session = TreeSessionHF(head, forest.slots, forest.entries)
+    try:
+        packed = forest.packed_logits(session)
+    except torch.OutOfMemoryError:
+        raise
+    except REFUSALS as error:
+        return Probed(f"cannot take tree attention ({type(error).__name__})", None)
+    if not _is_right(head, forest, session, packed):
+        return Probed("gives other numbers with tree attention", None)
+    return Probed(None, _hidden_span(head.model, session.windows_seen))
+
+
+def _is_right(head: ChunkedHead, forest: "Forest", session: TreeSessionHF, packed: list[Tensor]) -> bool:
+    is_exact = head.model.dtype == torch.float32  # what was packed is in float32 already
+    try:
+        with widened(head.model):
+            exact, together = forest.plain_logits(head), forest.plain_logits(head, in_one_batch=True)
+            wide = session if is_exact else TreeSessionHF(head, forest.slots, forest.entries)
+            found = packed if is_exact else forest.packed_logits(wide)
+            if not _is_right_in_float32(forest, wide, found, together=together, exact=exact):
+                return False
+    except torch.OutOfMemoryError:
+        raise
+    except REFUSALS:
+        # Weights that are kept elsewhere, or in another form, cannot be widened: the run's dtype must do.
+        exact, is_exact = forest.plain_logits(head), False
+    if not is_exact:
+        together = forest.plain_logits(head, in_one_batch=True)
+    limit = NOISE * _medians(forest, together, exact).amax() + max(TOLERANCE, torch.finfo(head.model.dtype).eps)
+    return bool((_medians(forest, packed, exact) <= limit).all())
+
+
+def _is_right_in_float32(
+    forest: "Forest", session: TreeSessionHF, packed: list[Tensor], *, together: list[Tensor], exact: list[Tensor]
+) -> bool:
+    """`session` holds the forest's histories, as `packed` was computed; `together` and `exact` are plain."""
+    limit = TOLERANCE + SPREAD * torch.cat(_distances(together, exact)).amax()
+    if not bool((torch.cat(_distances(packed, exact)) <= limit).all()):
+        return False
+    for batch in forest.wrong:
+        (distances,) = _distances([session.forward(batch)], exact[-1:])
+        by_slot = torch.stack([rows.median() for rows in torch.split(distances, forest.steps[-1].per_slot)])
+        if not bool(by_slot.amax() >= TOLD_APART * limit):
+            return False
+    return True
+
+
+def _medians(forest: "Forest", found: list[Tensor], exact: list[Tensor]) -> Tensor:
+    """By step and slot. Not the largest: after a rounding a router of experts may choose others."""
+    per_slot = [
+        torch.split(rows, step.per_slot) for rows, step in zip(_distances(found, exact), forest.steps, strict=True)
+    ]
+    return torch.stack([rows.median() for step in per_slot for rows in step])
+
+
+def _distances(found: list[Tensor], exact: list[Tensor]) -> list[Tensor]:
+    """Root mean square difference of each row of logits, as a share of the row's spread. [rows] by step"""
+    return [(one - other).square().mean(-1).sqrt() / other.std(-1) for one, other in zip(found, exact, strict=True)]
+
+
+def _hidden_span(model: Any, windows_seen: set[int | None]) -> int | None:
+    """A local span that the settings name and that no layer handed over."""
+    config = model.config.get_text_config()
+    kinds = getattr(config, "layer_types", None)
+    if kinds and all(kind == "full_attention" for kind in kinds):
+        return None
+    longest = getattr(config, "max_position_embeddings", None) or math.inf
+    for name in ("sliding_window", "attention_chunk_size"):
+        span = getattr(config, name, None)
+        if isinstance(span, int) and 0 < span < longest and span not in windows_seen:
+            return span
+    return None
 
 
 class Step(NamedTuple):
@@ -56,39 +155,29 @@ class Forest:
 
     def plain_logits(self, head: ChunkedHead, *, in_one_batch: bool = False) -> list[Tensor]:
         """The same by plain forwards: each sequence by itself, or all together."""
-        sequences = self._sequences()
-        device = head.model.device
-        rows = [torch.tensor(sequence, device=device) for sequence in sequences]
-        batches = [pad_sequence(rows, batch_first=True)] if in_one_batch else [row[None] for row in rows]
-        length = batches[0].shape[1] if in_one_batch else 0
-        states = [head.states(torch.arange(batch.numel(), device=device), input_ids=batch) for batch in batches]
-        return [
-            head.logits(torch.stack([_at(states, sequences, history, length) for history in step.histories]))
-            for step in self.steps
-        ]
-
-    def _sequences(self) -> list[tuple[int, ...]]:
-        """As few as begin with every history."""
-        chosen: list[tuple[int, ...]] = []
+        sequences: list[tuple[int, ...]] = []  # as few as begin with every history
         for history in sorted({history for step in self.steps for history in step.histories}, key=len, reverse=True):
-            if not any(sequence[: len(history)] == history for sequence in chosen):
-                chosen.append(history)
-        return chosen
+            if not any(sequence[: len(history)] == history for sequence in sequences):
+                sequences.append(history)
+        rows = [torch.tensor(sequence, device=head.model.device) for sequence in sequences]
+        batches = [pad_sequence(rows, batch_first=True)] if in_one_batch else [row[None] for row in rows]
+        states = [
+            part
+            for batch in batches
+            for part in torch.split(
+                head.states(torch.arange(batch.numel(), device=batch.device), input_ids=batch), batch.shape[1]
+            )
+        ]  # by sequence
 
+        def state_after(history: tuple[int, ...]) -> Tensor:
+            place = next(place for place, sequence in enumerate(sequences) if sequence[: len(history)] == history)
+            return states[place][len(history) - 1]
 
-def _at(
-    states: Sequence[Tensor], sequences: Sequence[tuple[int, ...]], history: tuple[int, ...], length: int
-) -> Tensor:
-    place = next(place for place, sequence in enumerate(sequences) if sequence[: len(history)] == history)
-    return states[0][place * length + len(history) - 1] if length else states[place][len(history) - 1]
+        return [head.logits(torch.stack(list(map(state_after, step.histories)))) for step in self.steps]
 
 
 def probing_forest(longest: int, vocab_size: int, device: torch.device) -> Forest:
-    """Histories of at most `longest` tokens (at least 8) in slot 0, of a few in slot 1, where every ancestor weighs.
-
-    Chains of one length and of several, forks from the end and from the middle of a chain, entries out of order and
-    taken again, told of all entries and of those that matter.
-    """
+    """Histories of at most `longest` tokens (at least 8) in slot 0, of a few in slot 1, where every ancestor weighs."""
     entries = longest + SPARE_ENTRIES
     long, other = (_tokens(longest - 2, vocab_size, seed) for seed in (1, 2))
     short = _tokens(3, vocab_size, 3)
@@ -99,7 +188,7 @@ def probing_forest(longest: int, vocab_size: int, device: torch.device) -> Fores
     )
     nodes = tuple(_grown(row, vocab_size) for row in parents)
 
-    def step(beams: Sequence[Sequence[Node]], chains: Mapping[int, tuple[int, ...]]) -> Step:
+    def step(beams: Sequence[Sequence[TreeNode]], chains: Mapping[int, tuple[int, ...]]) -> Step:
         return _step(beams, chains, entries, device)
 
     chains = (step(((), (), ()), {0: long, 1: short}), step(((), (), ()), {0: long, 2: other}))
@@ -107,31 +196,35 @@ def probing_forest(longest: int, vocab_size: int, device: torch.device) -> Fores
     return Forest(
         3,
         entries,
-        (*chains, *_told_differently(step(parents, {})), *_told_differently(last)),
+        (*chains, *_variants(step(parents, {})), *_variants(last)),
         _wrong(last.batch, nodes, parents),
     )
 
 
-def _forks(chain: tuple[int, ...], free: Sequence[int], vocab_size: int) -> tuple[Node, ...]:
+def _forks(chain: tuple[int, ...], free: Sequence[int], vocab_size: int) -> tuple[TreeNode, ...]:
     """Two children of the chain's end and one of its middle, in the first free entries."""
-    end = Node(chain, tuple(range(len(chain))))
-    middle = Node(chain[: len(chain) // 2 + 1], end.entries[: len(chain) // 2 + 1])
+    end = TreeNode(chain, tuple(range(len(chain))))
+    middle = TreeNode(chain[: len(chain) // 2 + 1], end.entries[: len(chain) // 2 + 1])
     return tuple(
-        parent.child((5 * place + 4) % vocab_size, free[place]) for place, parent in enumerate((end, end, middle))
+        _child(parent, (5 * place + 4) % vocab_size, free[place]) for place, parent in enumerate((end, end, middle))
     )
 
 
-def _grown(parents: Sequence[Node], vocab_size: int) -> tuple[Node, ...]:
-    """Two children of the first and one of the last; the second is dead and its entry is given out again."""
+def _child(parent: TreeNode, token: int, entry: int) -> TreeNode:
+    return TreeNode((*parent.history, token), (*parent.entries, entry))
+
+
+def _grown(parents: Sequence[TreeNode], vocab_size: int) -> tuple[TreeNode, ...]:
+    """Two children of the first and one of the last; the second is dead and its entry is used again."""
     if not parents:
         return ()
     first, dead, last = parents
-    step = dead.entries[-1] - first.entries[-1]  # entries are given out upwards or downwards
+    step = dead.entries[-1] - first.entries[-1]  # entries are allocated upwards or downwards
     beyond = last.entries[-1] + step
     return (
-        first.child(7 % vocab_size, dead.entries[-1]),
-        first.child(11 % vocab_size, beyond + 2 * step),
-        last.child(13 % vocab_size, beyond),
+        _child(first, 7 % vocab_size, dead.entries[-1]),
+        _child(first, 11 % vocab_size, beyond + 2 * step),
+        _child(last, 13 % vocab_size, beyond),
     )
 
 
@@ -141,18 +234,13 @@ def _tokens(count: int, vocab_size: int, seed: int) -> tuple[int, ...]:
 
 
 def _step(
-    beams: Sequence[Sequence[Node]], chains: Mapping[int, tuple[int, ...]], entries: int, device: torch.device
+    beams: Sequence[Sequence[TreeNode]], chains: Mapping[int, tuple[int, ...]], entries: int, device: torch.device
 ) -> Step:
-    """The newest token of every node in `beams`, then chains by slot; asks for every node, and places all along each
+    """The newest token of every node in `beams`, then chains by slot; outputs are all nodes, and places along each
     chain."""
-    ancestry = np.zeros((len(beams), max(1, *map(len, beams)), entries), dtype=np.bool_)
-    positions = np.zeros((len(beams), entries), dtype=np.int64)
-    nodes = [(slot, lane, node) for slot, row in enumerate(beams) for lane, node in enumerate(row)]
-    for slot, lane, node in nodes:
-        ancestry[slot, lane, list(node.entries)] = True
-        positions[slot, list(node.entries)] = np.arange(len(node.entries))
+    nodes = [node for row in beams for node in row]
     outputs = list(range(len(nodes)))
-    histories = [node.history for *_, node in nodes]
+    histories = [node.history for node in nodes]
     start = len(nodes)
     for chain in chains.values():
         for place in range(PLACES_OF_A_CHAIN):
@@ -160,21 +248,18 @@ def _step(
             outputs.append(start + length - 1)
             histories.append(chain[:length])
         start += len(chain)
-    newest = Nodes(
-        counts=np.array([len(row) for row in beams]),
-        token_ids=np.array([node.history[-1] for *_, node in nodes], dtype=np.int64),
-        positions=np.array([len(node.history) - 1 for *_, node in nodes], dtype=np.int64),
-        entries=np.array([node.entries[-1] for *_, node in nodes], dtype=np.int64),
-        ancestry=ancestry,
-        entry_positions=positions,
+    batch = pack(
+        newest_tokens(beams, entries),
+        Chains([*chains], [*chains.values()]),
+        outputs=np.array(outputs),
+        device=device,
     )
-    batch = pack(newest, Chains([*chains], [*chains.values()]), outputs=np.array(outputs), device=device)
     per_slot = [len(row) for row in beams if row] + [PLACES_OF_A_CHAIN] * len(chains)
     return Step(batch, tuple(histories), per_slot)
 
 
-def _told_differently(step: Step) -> tuple[Step, ...]:
-    """The same forward told of all entries, of how far they reach in each slot, and of those alone that matter."""
+def _variants(step: Step) -> tuple[Step, ...]:
+    """The same forward with all entries, with the reach of each slot, and with columns for the entries in use only."""
     batch = step.batch
     seen = [torch.nonzero(rows.any(0))[:, 0] for rows in batch.ancestry]
     reaches = tuple(int(entries[-1]) + 1 if len(entries) else 0 for entries in seen)
@@ -194,7 +279,7 @@ def _told_differently(step: Step) -> tuple[Step, ...]:
 
 
 def _wrong(
-    batch: TreeBatch, nodes: Sequence[Sequence[Node]], parents: Sequence[Sequence[Node]]
+    batch: TreeBatch, nodes: Sequence[Sequence[TreeNode]], parents: Sequence[Sequence[TreeNode]]
 ) -> tuple[TreeBatch, ...]:
     """Every node without its parent; and every node with the parents of others as well."""
     without, beside = batch.ancestry.clone(), batch.ancestry.clone()
@@ -242,110 +327,3 @@ def widened(model: Any) -> Iterator[None]:
 def _own_tensors(module: Any) -> Iterator[torch.Tensor]:
     yield from module.parameters(recurse=False)
     yield from module.buffers(recurse=False)
-
-
-USUAL_TOKENS = 100
-"""Length of the histories that are compared where nobody says how long they will be."""
-FEWEST_TOKENS = 8
-TOLERANCE = 1e-5
-"""Largest difference in float32 beside what `SPREAD` allows, as a share of the spread of a row of logits."""
-SPREAD = 10
-"""How many times as far as plain forwards of different shapes packed ones may be off in float32."""
-NOISE = 3
-"""How many times as far as plain forwards packed ones may be from float32 in the run's dtype."""
-TOLD_APART = 30
-"""How many times the limit a wrong mask must move the numbers by, at least where histories are short."""
-REFUSALS = (NotImplementedError, TypeError, AttributeError, KeyError, RuntimeError, ValueError, IndexError)
-
-
-class Probed(NamedTuple):
-    """What a probe found out."""
-
-    fault: str | None
-    """Why packed forwards cannot be used, as the rest of a sentence about the model; None when they can."""
-    span: int | None
-    """A local span that lives in a mask alone: packed forwards are right for histories up to its length."""
-
-    def why_not(self, longest: int | None) -> str | None:
-        """Why histories of up to `longest` tokens, or of any length, cannot be searched as a tree; None if they can."""
-        if self.fault is not None or self.span is None or (longest is not None and longest <= self.span):
-            return self.fault
-        return f"keeps attention within {self.span} tokens by a mask alone"
-
-
-@torch.inference_mode()
-def probe_trees(head: ChunkedHead, *, tokens: int) -> Probed:
-    """Compare packed tree forwards with plain ones on histories of up to `tokens` tokens."""
-    forest = probing_forest(max(FEWEST_TOKENS, tokens), head.vocab_size, head.model.device)
-    session = TreeSessionHF(head, forest.slots, forest.entries)
-    try:
-        packed = forest.packed_logits(session)
-    except torch.OutOfMemoryError:
-        raise
-    except REFUSALS as error:
-        return Probed(f"cannot take tree attention ({type(error).__name__})", None)
-    if not _is_right(head, forest, session, packed):
-        return Probed("gives other numbers with tree attention", None)
-    return Probed(None, _hidden_span(head.model, session.windows_seen))
-
-
-def _is_right(head: ChunkedHead, forest: Forest, session: TreeSessionHF, packed: list[Tensor]) -> bool:
-    is_exact = head.model.dtype == torch.float32  # what was packed is in float32 already
-    try:
-        with widened(head.model):
-            exact, together = forest.plain_logits(head), forest.plain_logits(head, in_one_batch=True)
-            wide = session if is_exact else TreeSessionHF(head, forest.slots, forest.entries)
-            found = packed if is_exact else forest.packed_logits(wide)
-            if not _is_right_in_float32(forest, wide, found, together=together, exact=exact):
-                return False
-    except torch.OutOfMemoryError:
-        raise
-    except REFUSALS:
-        # Weights that are kept elsewhere, or in another form, cannot be widened: the run's dtype must do.
-        exact, is_exact = forest.plain_logits(head), False
-    if not is_exact:
-        together = forest.plain_logits(head, in_one_batch=True)
-    limit = NOISE * _medians(forest, together, exact).amax() + max(TOLERANCE, torch.finfo(head.model.dtype).eps)
-    return bool((_medians(forest, packed, exact) <= limit).all())
-
-
-def _is_right_in_float32(
-    forest: Forest, session: TreeSessionHF, packed: list[Tensor], *, together: list[Tensor], exact: list[Tensor]
-) -> bool:
-    """`session` holds the forest's histories, as `packed` was computed; `together` and `exact` are plain."""
-    limit = TOLERANCE + SPREAD * torch.cat(_distances(together, exact)).amax()
-    if not bool((torch.cat(_distances(packed, exact)) <= limit).all()):
-        return False
-    for batch in forest.wrong:
-        (distances,) = _distances([session.forward(batch)], exact[-1:])
-        by_slot = torch.stack([rows.median() for rows in torch.split(distances, forest.steps[-1].per_slot)])
-        if not bool(by_slot.amax() >= TOLD_APART * limit):
-            return False
-    return True
-
-
-def _medians(forest: Forest, found: list[Tensor], exact: list[Tensor]) -> Tensor:
-    """By step and slot. Not the largest: after a rounding a router of experts may choose others."""
-    per_slot = [
-        torch.split(rows, step.per_slot) for rows, step in zip(_distances(found, exact), forest.steps, strict=True)
-    ]
-    return torch.stack([rows.median() for step in per_slot for rows in step])
-
-
-def _distances(found: list[Tensor], exact: list[Tensor]) -> list[Tensor]:
-    """Root mean square difference of each row of logits, as a share of the row's spread. [rows] by step"""
-    return [(one - other).square().mean(-1).sqrt() / other.std(-1) for one, other in zip(found, exact, strict=True)]
-
-
-def _hidden_span(model: Any, windows_seen: set[int | None]) -> int | None:
-    """A local span that the settings name and that no layer handed over."""
-    config = model.config.get_text_config()
-    kinds = getattr(config, "layer_types", None)
-    if kinds and all(kind == "full_attention" for kind in kinds):
-        return None
-    longest = getattr(config, "max_position_embeddings", None) or math.inf
-    for name in ("sliding_window", "attention_chunk_size"):
-        span = getattr(config, name, None)
-        if isinstance(span, int) and 0 < span < longest and span not in windows_seen:
-            return span
-    return None

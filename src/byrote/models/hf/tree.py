@@ -1,93 +1,59 @@
-"""The fallback session: for models that cannot attend through a mask, histories are rebuilt and evaluated whole.
+"""The tree session of a Hugging Face model: keys and values of all layers, written and read by its own attention."""
 
-Slow, but the same numbers.
-"""
-
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import cache, partial
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
 from byrote.models.base import Stored, TreeBatch
 from byrote.models.hf.attention import AttentionStyle, Layout, attend_beams, attend_chains
-from byrote.models.hf.graphs import RecordedLayout, RecordedSteps, as_fast_as_can_be, is_in_one_place, size_of
+from byrote.models.hf.graphs import RecordedLayout, RecordedSteps, faster_layers, is_in_one_place, size_of
 from byrote.models.hf.head import ChunkedHead
-from byrote.models.history import History, TokenMemory
 from byrote.models.memory import to_device, zeros_as_touched
 from byrote.models.tree_attention import is_available
 
-MOST_HISTORIES = 64
-"""Histories evaluated at once."""
-
-
-class RecomputeSession(TokenMemory):
-    """Every slot's tokens by entry; nothing else is remembered."""
-
-    def __init__(self, head: ChunkedHead, slots: int, entries: int) -> None:
-        super().__init__(slots, entries, head.model.device)
-        self._head = head
-
-    def forward(self, batch: TreeBatch) -> Tensor:
-        return self._head.logits(self.states(batch))
-
-    def forward_in_chunks(self, batch: TreeBatch) -> Iterator[Tensor]:
-        return self._head.chunks(self.states(batch))
-
-    def states(self, batch: TreeBatch) -> Tensor:
-        """Store the batch; what the head needs of its outputs, in their order."""
-        histories = self.take(batch)
-        longest = max((len(history.token_ids) for history in histories), default=1)
-        count = self._head.sequences_at_once(MOST_HISTORIES, longest)
-        parts = [self._head.no_states()]
-        for first in range(0, len(histories), count):
-            parts.append(self._evaluate(histories[first : first + count]))
-        order = torch.tensor([output for history in histories for output in history.outputs], dtype=torch.int64)
-        return torch.cat(parts).index_select(0, order.argsort().to(parts[-1].device))
-
-    def _evaluate(self, histories: list[History]) -> Tensor:
-        # Padding comes after a history, where a causal model cannot look.
-        ids = pad_sequence([history.token_ids for history in histories], batch_first=True)
-        places = [row * ids.shape[1] + place for row, history in enumerate(histories) for place in history.places]
-        return self._head.states(torch.tensor(places, device=ids.device), input_ids=ids)
-
 
 class TreeSessionHF:
-    """Keys and values of every layer for a number of slots, written and read by the attention function itself.
+    """Keys and values of every layer for a number of slots.
 
-    Each slot has one more entry than it says, for tokens that only fill up a recorded forward.
+    Each slot has one entry more than `entries`, for tokens that only fill up a recorded forward.
     """
 
     def __init__(self, head: ChunkedHead, slots: int, entries: int) -> None:
-        self._head = head
-        self._slots = slots
-        self._entries = entries
-        self._keys: dict[int, Tensor] = {}  # layer → [slots, entries + 1, key-value heads, width]: a write is a row
-        self._values: dict[int, Tensor] = {}
-        self._layouts: dict[torch.device, Layout] = {}  # of the forward that runs, by the device of the layers that ask
+        self._head, self._slots, self._entries = head, slots, entries
+        self._memory: dict[int, tuple[Tensor, Tensor]] = {}
+        """layer → keys, values [slots, entries + 1, key-value heads, width]: a token writes one row of each."""
+        self._layouts: dict[torch.device, Layout] = {}
+        """Of the running forward, on each device that has layers."""
         self._recorded = RecordedSteps()
         self._is_in_one_place = is_in_one_place(head.model)
         self.windows_seen: set[int | None] = set()
-        """Sliding windows the layers handed over; a local span that is missing here exists only in a mask we ignore."""
+        """Sliding windows that layers passed to `attend`; any other local span exists only in the mask we ignore."""
 
     @property
     def entries(self) -> int:
         return self._entries
 
     def grow(self, entries: int) -> None:
-        for memory in (self._keys, self._values):
-            for layer, old in memory.items():
-                grown = zeros_as_touched((old.shape[0], entries + 1, *old.shape[2:]), old)
-                grown[:, : self._entries] = old[:, : self._entries]
-                memory[layer] = grown
+        def grown(old: Tensor) -> Tensor:
+            new = zeros_as_touched((old.shape[0], entries + 1, *old.shape[2:]), old)
+            new[:, : self._entries] = old[:, : self._entries]
+            return new
+
+        for layer, (keys, values) in self._memory.items():
+            self._memory[layer] = grown(keys), grown(values)
         self._entries = entries
         self._recorded.forget()
 
     def move(self, source: int, target: int, entries: int) -> None:
-        torch._foreach_copy_(self._held(target, entries), self._held(source, entries))
+        # All layers together take one kernel instead of one each.
+        memories = [memory for pair in self._memory.values() for memory in pair]
+        torch._foreach_copy_(
+            [memory[target, :entries] for memory in memories], [memory[source, :entries] for memory in memories]
+        )
 
     def copy_out(self, slots: Sequence[int], entries: int) -> Stored:
         places = cache(partial(_places, tuple(slots)))
@@ -96,23 +62,13 @@ class TreeSessionHF:
             chosen = _as_words(memory[:, :entries])[places(memory.device)]
             return chosen.view(memory.dtype).view(len(slots), entries, *memory.shape[2:])
 
-        return {layer: (rows(keys), rows(self._values[layer])) for layer, keys in self._keys.items()}
+        return {layer: (rows(keys), rows(values)) for layer, (keys, values) in self._memory.items()}
 
     def copy_in(self, slots: Sequence[int], stored: Stored) -> None:
         places = cache(partial(_places, tuple(slots)))
-        for layer, (keys, values) in stored.items():
-            self._make_room(layer, keys[0], values[0])
-            for memory, kept in ((self._keys[layer], keys), (self._values[layer], values)):
-                _as_words(memory[:, : kept.shape[1]])[places(memory.device)] = _as_words(kept)
-
-    def _held(self, slot: int, entries: int) -> list[Tensor]:
-        """Keys and values of every layer in turn: copied together, they take one kernel instead of one each."""
-        return [memory[slot, :entries] for memory in self._memories(self._keys)]
-
-    def _memories(self, layers: Iterable[int]) -> Iterator[Tensor]:
-        for layer in layers:
-            yield self._keys[layer]
-            yield self._values[layer]
+        for layer, kept in stored.items():
+            for memory, rows in zip(self._memory_of(layer, kept[0][0], kept[1][0]), kept, strict=True):
+                _as_words(memory[:, : rows.shape[1]])[places(memory.device)] = _as_words(rows)
 
     def forward(self, batch: TreeBatch) -> Tensor:
         return self._head.logits(self.states(batch))
@@ -133,9 +89,10 @@ class TreeSessionHF:
     @property
     def _records(self) -> bool:
         """Whether steps are worth recording, and can be: on a GPU, behind chains that were evaluated before."""
-        keys = next(iter(self._keys.values()), None)
-        can_be = keys is not None and is_available(keys) and self._is_in_one_place
-        return can_be and self.windows_seen == {None} and not self._recorded.cannot
+        if not self._memory or not self._is_in_one_place or self._recorded.cannot:
+            return False
+        keys, _ = next(iter(self._memory.values()))
+        return is_available(keys) and self.windows_seen == {None}
 
     def _evaluate_recorded(self, layout: RecordedLayout) -> Tensor:
         return self._evaluate(layout, layout.order, layout.tokens, layout.positions, as_compiled=True)
@@ -144,14 +101,14 @@ class TreeSessionHF:
         self, layout: Layout, outputs: Tensor, tokens: Tensor, positions: Tensor, *, as_compiled: bool
     ) -> Tensor:
         self._layouts = {tokens.device: layout}
-        fastest = nullcontext() if as_compiled else as_fast_as_can_be(self._head.model, len(tokens))
-        with attention_through(self._head.model, self), fastest:
+        layers = nullcontext() if as_compiled else faster_layers(self._head.model, len(tokens))
+        with _attention_of(self._head.model, self), layers:
             states = self._head.states(outputs, input_ids=tokens[None], position_ids=positions[None])
         self._layouts = {}
         return states
 
     def _layout_on(self, device: torch.device) -> Layout:
-        """Where a model is spread over devices, every layer finds the layout on its own; each device gets it once."""
+        """For a model that is spread over devices: the layout is copied to each device once per forward."""
         if device not in self._layouts:
             batch = next(iter(self._layouts.values())).batch
             self._layouts[device] = Layout(batch.on(device))
@@ -161,7 +118,11 @@ class TreeSessionHF:
         """One layer's attention: [1, heads, queries, width] each → [1, queries, heads, width]."""
         layout = self._layout_on(query.device)
         self.windows_seen.add(style.window)
-        keys, values = self._store(layer, key[0], value[0], layout)
+        own_keys, own_values = key[0].transpose(0, 1), value[0].transpose(0, 1)  # [queries, heads, width]
+        keys, values = self._memory_of(layer, own_keys, own_values)
+        rows = layout.rows(self._entries + 1)
+        _write_rows(keys, own_keys, rows)
+        _write_rows(values, own_values, rows)
         parts = []
         if layout.beams:
             parts.append(attend_beams(query[0, :, : layout.beams], keys, values, layout, style))
@@ -170,24 +131,19 @@ class TreeSessionHF:
             parts.append(attend_chains(query[0, :, rest], key[0, :, rest], value[0, :, rest], layout, style))
         return (torch.cat(parts) if len(parts) > 1 else parts[0].contiguous())[None]
 
-    def _store(self, layer: int, key: Tensor, value: Tensor, layout: Layout) -> tuple[Tensor, Tensor]:
-        key, value = key.transpose(0, 1), value.transpose(0, 1)  # [queries, heads, width]
-        self._make_room(layer, key, value)
-        rows = layout.rows(self._entries + 1)
-        _write_rows(self._keys[layer], key, rows)
-        _write_rows(self._values[layer], value, rows)
-        return self._keys[layer], self._values[layer]
-
-    def _make_room(self, layer: int, key: Tensor, value: Tensor) -> None:
-        """Memory for a layer that is met for the first time, for rows like these."""
-        if layer not in self._keys:
-            # Zeros, not whatever was there: a masked NaN would still spoil the weighted sum.
-            self._keys[layer] = zeros_as_touched((self._slots, self._entries + 1, *key.shape[1:]), key)
-            self._values[layer] = zeros_as_touched((self._slots, self._entries + 1, *value.shape[1:]), value)
+    def _memory_of(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and values of a layer; made at its first use for rows like these, [queries, heads, width] each."""
+        if layer not in self._memory:
+            # Zeros, because a masked NaN would still spoil the weighted sum.
+            keys, values = (
+                zeros_as_touched((self._slots, self._entries + 1, *rows.shape[1:]), rows) for rows in (key, value)
+            )
+            self._memory[layer] = keys, values
+        return self._memory[layer]
 
 
 def _write_rows(memory: Tensor, values: Tensor, rows: Tensor) -> None:
-    """Write one row per query, moved as 8-byte words where they fit: several times faster than by element."""
+    """Write one row per query, as 8-byte words where they fit: several times faster than by element."""
     flat, values = memory.flatten(0, 1).flatten(1), values.flatten(1)  # [slots · entries, heads · width]
     if values.shape[1] * values.element_size() % 8 == 0 and values.is_contiguous():
         flat, values = flat.view(torch.int64), values.view(torch.int64)
@@ -205,6 +161,7 @@ def _as_words(memory: Tensor) -> Tensor:
     return flat.view(torch.int64) if flat.shape[2] * flat.element_size() % 8 == 0 else flat
 
 
+_NAME = "byrote_tree"
 _RUNNING: list[TreeSessionHF] = []
 """The sessions whose forwards run, innermost last."""
 
@@ -243,7 +200,7 @@ def _attend(
     s_aux: Tensor | None = None,
     **_: Any,
 ) -> tuple[Tensor, None]:
-    """What the library calls in place of its attention."""
+    """Called by the library in place of its attention."""
     if s_aux is not None:
         raise NotImplementedError("attention sinks")
     if torch.compiler.is_compiling():
@@ -254,22 +211,17 @@ def _attend(
     return mixed, None
 
 
-class attention_through:
-    """Within this block the model's attention is that of `session`. Restored afterwards, whatever happens."""
+@contextmanager
+def _attention_of(model: Any, session: TreeSessionHF) -> Iterator[None]:
+    """Within this block the model's attention is that of `session`."""
+    from transformers import AttentionInterface
 
-    NAME = "byrote_tree"
-
-    def __init__(self, model: Any, session: TreeSessionHF) -> None:
-        self._model, self._session = model, session
-
-    def __enter__(self) -> None:
-        from transformers import AttentionInterface
-
-        self._before = self._model.config._attn_implementation
-        AttentionInterface.register(self.NAME, _attend)
-        self._model.config._attn_implementation = self.NAME
-        _RUNNING.append(self._session)
-
-    def __exit__(self, *_: object) -> None:
+    before = model.config._attn_implementation
+    AttentionInterface.register(_NAME, _attend)
+    model.config._attn_implementation = _NAME
+    _RUNNING.append(session)
+    try:
+        yield
+    finally:
         _RUNNING.pop()
-        self._model.config._attn_implementation = self._before
+        model.config._attn_implementation = before

@@ -16,14 +16,14 @@ from torch import Tensor
 
 from byrote.errors import ConfigError, ModelError
 from byrote.files import parse_json, read_bytes
-from byrote.models.hf.identity import ModelIdentity, hash_tokenizer
+from byrote.models.base import ModelIdentity, WindowScores
 from byrote.models.hf.weights import CONFIG, explained, refuse_what_would_run_code
-from byrote.models.scoring import WindowScores, score_tokens
+from byrote.models.scoring import score_tokens
 from byrote.models.served.check import Probe, Tried, find_card, find_dialect, require_same_model, round_trip, try_server
 from byrote.models.served.client import Manners, Read, Sent, Server, Unreadable, check_endpoint
 from byrote.models.served.dialects import Card, Dialect, Prompt, field, items, token_id
 from byrote.models.served.rows import Asker, Book, EndpointSession, Filling, LeftOpen, key_of, packed, unpacked
-from byrote.models.tokenizer import Tokenizing
+from byrote.models.tokenizer import Tokenizing, hash_tokenizer
 from byrote.policy import Policy
 from byrote.types import BosRule, Encoding
 
@@ -214,6 +214,9 @@ class EndpointModel:
 
     def score_bytes_per_token(self) -> int:
         return 4 * self.vocab_size
+
+    def compile_layers(self) -> None:
+        """Its layers are on the server."""
 
 
 def connect(

@@ -32,8 +32,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from byrote.errors import EndpointError
-from byrote.models.base import TreeBatch
-from byrote.models.history import TokenMemory
+from byrote.models.history import History, HistorySession
 from byrote.models.served.client import Server
 from byrote.models.served.dialects import Dialect, Prompt, Said
 from byrote.policy import Policy
@@ -310,23 +309,22 @@ class LeftOpen:
         return self.total / self.places if self.places else math.nan
 
 
-class EndpointSession(TokenMemory):
+class EndpointSession(HistorySession):
     """One prompt for each beam and each chain; all prompts of a forward are asked together."""
 
     def __init__(self, asker: Asker, filling: Filling, left_open: LeftOpen, *, slots: int, entries: int) -> None:
-        super().__init__(slots, entries, torch.device("cpu"))
+        super().__init__(
+            slots,
+            entries,
+            device=torch.device("cpu"),
+            evaluate=self._rows,
+            logits=filling.logits,
+            rows_at_once=CHUNK,
+        )
         self._asker, self._filling, self._left_open = asker, filling, left_open
 
-    def forward(self, batch: TreeBatch) -> Tensor:
-        return self._filling.logits(self._rows(batch))
-
-    def forward_in_chunks(self, batch: TreeBatch) -> Iterator[Tensor]:
-        rows = self._rows(batch)
-        return (self._filling.logits(rows[first : first + CHUNK]) for first in range(0, max(1, len(rows)), CHUNK))
-
-    def _rows(self, batch: TreeBatch) -> list[Row]:
-        """Store the batch; the row of each output."""
-        histories = self.take(batch)
+    def _rows(self, histories: list[History]) -> list[Row]:
+        """The row of each output."""
         prompts = [Prompt(tuple(history.token_ids.tolist()), min(history.places)) for history in histories]
         answered = self._asker.rows(prompts)
         rows = {
