@@ -21,7 +21,7 @@ from byrote.longform.journal import digest_of, read_journal
 from byrote.longform.options import AuditOptions
 from byrote.models.responder import Answer, Reply, Request, RequestRejected
 from byrote.store.files import json_bytes
-from byrote.store.read import Verified
+from byrote.store.read import VerifiedRun
 from byrote.types import Split
 
 
@@ -43,7 +43,7 @@ class Replay:
         return Reply(tuple(Answer(**_tuples(answer)) for answer in last["answers"]), None)
 
 
-def check_audit(verified: Verified) -> Iterator[str]:
+def check_audit(verified: VerifiedRun) -> Iterator[str]:
     """One line for the journal and, of a finished audit, one for its numbers; a RunError for what does not fit."""
     records = read_journal(verified.folder.path / JOURNAL, verified.identity.run_id)
     yield f"{JOURNAL}: {len(records):,} whole records, each bound to the one before"

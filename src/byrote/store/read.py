@@ -1,8 +1,8 @@
-"""Is every file of a run the one that was written? Readers ask this once, before they believe a number."""
+"""Reading runs: check every file, then give the tables; and list the runs of a folder."""
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -19,12 +19,15 @@ from byrote.store.identity import RunIdentity, read_identity
 from byrote.store.journal import check_answers
 from byrote.store.manifest import check_files, read_manifest
 from byrote.store.parts import read_part_list
-from byrote.store.tables import arrow_schema, check_table, open_parquet, stored_rows
+from byrote.store.tables import arrow_schema, open_parquet, open_table, stored_rows
 
 RESUME = "run the same command again to measure its windows anew"
+UNKNOWN = "–"
+HASH_SHOWN = 8
+LONG_DIGEST = re.compile(r"(-[0-9a-f]{8})[0-9a-f]{8,}$")
 
 
-class Verified(NamedTuple):
+class VerifiedRun(NamedTuple):
     """A run whose files were checked. `manifest` is None when it is unfinished."""
 
     folder: RunFolder
@@ -35,10 +38,10 @@ class Verified(NamedTuple):
     keeps_continuations: bool
     """Of an unfinished run: whether its parts have continuations."""
     checked: tuple[str, ...]
-    """One line a file: its name and what it is known by."""
+    """One line per file: its name, and its hash or seal."""
 
 
-def verify_run(path: str | Path) -> Verified:
+def verify_run(path: str | Path) -> VerifiedRun:
     """Check every file of the run at `path`; a RunError names the first that is not as it was written."""
     folder = RunFolder(Path(path))
     if not folder.path.is_dir():
@@ -53,7 +56,7 @@ def verify_run(path: str | Path) -> Verified:
         check_files(folder.manifest, manifest, identity, known=folder.tables)
         files = manifest["files"].items()
         listed = (f"{name}: {bound['bytes']:,} bytes, sha256 {bound['sha256']}" for name, bound in files)
-        return Verified(folder, identity, manifest, (), False, ("manifest.json: sealed", *listed))
+        return VerifiedRun(folder, identity, manifest, (), False, ("manifest.json: sealed", *listed))
     try:
         unfinished = _verify_unfinished(folder, identity)
     except (FileNotFoundError, RunError) as error:
@@ -66,40 +69,34 @@ def verify_run(path: str | Path) -> Verified:
     return verify_run(path) if folder.manifest.exists() else unfinished
 
 
-def _verify_unfinished(folder: RunFolder, identity: RunIdentity) -> Verified:
-    if folder.has_lost_its_manifest:
-        raise folder.lost_manifest()
+def _verify_unfinished(folder: RunFolder, identity: RunIdentity) -> VerifiedRun:
+    folder.refuse_lost_manifest()
     # Before the parts are looked for: those that are written meanwhile are not in it.
     listed = read_part_list(folder.part_list, run_id=identity.run_id)
     numbers = folder.part_numbers()
     if listed is None and any(numbers):
         raise damaged(folder.part_list, "it is missing")
     keeps = folder.part(0).continuations.exists() if listed is None else listed.keeps_continuations
-    parts = tuple(part for part in map(folder.part, numbers) if all(file.exists() for file in _files(part, keeps)))
-    whole = {part.number for part in parts}
+
+    def files_of(part: Part) -> list[Path]:
+        return [part.results, part.continuations] if keeps else [part.results]
+
     for number in () if listed is None else listed.numbers:
-        if number not in whole:
-            missing = next(file for file in _files(folder.part(number), keeps) if not file.exists())
-            raise damaged(missing, "it is missing", advice=RESUME)
-    tables = [file for part in parts for file in _files(part, keeps)]
-    sealed = [folder.identity] if listed is None else [folder.identity, folder.part_list]
-    lines = (*(f"{file.name}: sealed" for file in sealed), *_check_tables(folder, identity, tables))
-    return Verified(folder, identity, None, parts, keeps, lines)
-
-
-def _files(part: Part, keeps_continuations: bool) -> tuple[Path, ...]:
-    """A part counts when all of these are there: one that is being written has its continuations only."""
-    return (part.results, part.continuations) if keeps_continuations else (part.results,)
-
-
-def _check_tables(folder: RunFolder, identity: RunIdentity, files: list[Path]) -> Iterator[str]:
-    single = [file for file in (folder.texts,) if file.exists()]
-    for file in [*files, *folder.block_files(), *single]:
-        rows = check_table(file, run_id=identity.run_id)
-        yield f"{file.relative_to(folder.path).as_posix()}: sealed, {rows:,} rows"
+        for file in files_of(folder.part(number)):
+            if not file.exists():
+                raise damaged(file, "it is missing", advice=RESUME)
+    # One that is being written has its continuations only.
+    parts = tuple(part for part in map(folder.part, numbers) if all(file.exists() for file in files_of(part)))
+    checked = [f"{file.name}: sealed" for file in (folder.identity, folder.part_list) if file.exists()]
+    tables = [file for part in parts for file in files_of(part)] + folder.block_files()
+    for table in [*tables, folder.texts] if folder.texts.exists() else tables:
+        with open_table(table, run_id=identity.run_id) as opened:
+            rows = opened.metadata.num_rows
+        checked.append(f"{table.relative_to(folder.path).as_posix()}: sealed, {rows:,} rows")
     if folder.answers.exists():
         records = check_answers(folder.answers, identity.run_id)
-        yield f"{folder.answers.name}: {records:,} whole records, each bound to the one before"
+        checked.append(f"{folder.answers.name}: {records:,} whole records, each bound to the one before")
+    return VerifiedRun(folder, identity, None, parts, keeps, tuple(checked))
 
 
 @dataclass(frozen=True)
@@ -153,9 +150,14 @@ def read_run(path: str | Path) -> StoredRun:
         continuations = [folder.continuations] if folder.continuations.name in listed else None
         has_texts = folder.texts.name in listed
     if not results:
-        raise RunError(_without_rows(path, identity.kind, is_complete=manifest is not None))
+        if manifest is None:
+            raise RunError(f"{path} holds no results yet ({identity.kind}, unfinished); run its command again.")
+        raise RunError(
+            f"{path} is a complete {identity.kind} run, and such a run has no table of rows; "
+            f"see it with: byrote show {path}."
+        )
     for file in results:
-        _require_kinds(file)
+        _require_types(file)
     return StoredRun(
         path=folder.path,
         kind=identity.kind,
@@ -168,21 +170,14 @@ def read_run(path: str | Path) -> StoredRun:
     )
 
 
-def _require_kinds(file: Path) -> None:
-    """The columns that every kind of run may have hold what they are declared to: sums over them are numbers."""
-    kinds = arrow_schema((*WINDOW_COLUMNS, *COST_COLUMNS))
+def _require_types(file: Path) -> None:
+    """Hashes show change, not authorship: the columns that every kind of run may have are of their declared types."""
     with open_parquet(file) as table:
         stored = table.schema_arrow
-    for name in set(kinds.names) & set(stored.names):
-        found, declared = stored.field(name).type, kinds.field(name).type
-        if found != declared:
-            raise RunError(f"{file} was not written by rote: its column {name} holds {found}, not {declared}.")
-
-
-def _without_rows(path: str | Path, kind: str, *, is_complete: bool) -> str:
-    if is_complete:
-        return f"{path} is a complete {kind} run, and such a run has no table of rows; see it with: byrote show {path}."
-    return f"{path} holds no results yet ({kind}, unfinished); run its command again."
+    for column in arrow_schema((*WINDOW_COLUMNS, *COST_COLUMNS)):
+        name, declared = column.name, column.type
+        if name in stored.names and (found := stored.field(name).type) != declared:
+            raise RunError(f"{file} was not written by byrote: its column {name} holds {found}, not {declared}.")
 
 
 def _collected(frame: pl.LazyFrame) -> pl.DataFrame:
@@ -197,17 +192,12 @@ def _scan(files: tuple[Path, ...]) -> pl.LazyFrame:
     return pl.scan_parquet([file.absolute() for file in files], glob=False, hive_partitioning=False)
 
 
-UNKNOWN = "–"
-HASH_SHOWN = 8
-LONG_DIGEST = re.compile(r"(-[0-9a-f]{8})[0-9a-f]{8,}$")
-
-
 class ListedRun(NamedTuple):
     name: str
     """Relative to the folder that was listed."""
     kind: str
     model: str
-    """Its name; of an unfinished run, which may know it by its hash alone, the beginning of that."""
+    """Its name; of an unfinished run, of which the hash may be all that is stored, the beginning of that."""
     text: str
     date: str
     state: str
@@ -222,22 +212,18 @@ def list_runs(place: Path) -> list[ListedRun]:
     """Every run in `place` and below it, by name; a run inside another run's folder is listed too."""
     if not place.is_dir():
         raise RunError(f"{place} is not a folder; give one that holds runs.")
-    return [_listed(folder, place) for folder in sorted(_run_folders(place))]
-
-
-def _run_folders(place: Path) -> Iterator[Path]:
+    found = []
     for folder, below, names in os.walk(place):
         below[:] = [name for name in below if not name.startswith(".")]
         if "identity.json" in names:
-            yield Path(folder)
+            found.append(Path(folder))
+    return [_listed(RunFolder(path), path.relative_to(place).as_posix()) for path in sorted(found)]
 
 
-def _listed(path: Path, place: Path) -> ListedRun:
-    folder, name = RunFolder(path), path.relative_to(place).as_posix()
+def _listed(folder: RunFolder, name: str) -> ListedRun:
     try:
         identity, manifest = read_identity(folder.identity), read_manifest(folder.manifest)
-        if manifest is None and folder.has_lost_its_manifest:
-            raise folder.lost_manifest()
+        folder.refuse_lost_manifest()
     except RunError as error:
         return ListedRun(name, UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN, "unreadable", None, str(error))
     assert identity is not None
@@ -256,7 +242,7 @@ def _model(known: Mapping[str, Any]) -> str:
 
 
 def shown_name(name: str) -> str:
-    """A model's name as a reader would say it: the last folder of a path, long digests cut, a hub id unchanged."""
+    """A model's name for display: the last folder of a path, long digests cut, a hub id unchanged."""
     return folder_name(name) if name.startswith(("/", ".", "~")) else name
 
 
@@ -267,10 +253,10 @@ def folder_name(path: str) -> str:
 
 def _text(known: Mapping[str, Any]) -> str:
     texts = known.get("texts")
-    names = list(texts) if isinstance(texts, Mapping) else []
-    if not names:
+    if not isinstance(texts, Mapping) or not texts:
         return UNKNOWN
-    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
+    first, *others = texts
+    return f"{first} and {len(others)} more" if others else str(first)
 
 
 def _rows(folder: RunFolder) -> int | None:

@@ -11,7 +11,7 @@ from byrote.report.rates import CriterionRate, rates_by_criterion
 from byrote.report.view import RunView, load_view
 from byrote.store.files import hash_file
 from byrote.store.identity import RunIdentity
-from byrote.store.read import Verified, read_run, verify_run
+from byrote.store.read import VerifiedRun, read_run, verify_run
 from byrote.study.grid import Axis, Cell, base_cells, make_cells
 from byrote.study.options import StudyConfig
 from byrote.study.run import KIND, cell_folder, sampled_folder
@@ -86,7 +86,7 @@ def read_study(path: Path) -> StudyView:
     )
 
 
-def check_cells(study: Verified) -> Iterator[str]:
+def check_cells(study: VerifiedRun) -> Iterator[str]:
     """One line a file of every cell that was begun, and of the windows sampled; a RunError names what does not fit."""
     path, cells = study.folder.path, make_cells(_axes(study.identity))
     rows = {} if study.manifest is None and not study.parts else _rows(path)
