@@ -40,7 +40,7 @@ _LETTER_BASE = np.uint64(0x9E3779B97F4A7C15)
 _WORD_BASE = np.uint64(0xD1342543DE82EF95)
 
 
-Piece = tuple[str, "Spans"]
+Piece = tuple[str, "WordSpans"]
 """Some runs of a control document."""
 
 
@@ -154,7 +154,7 @@ def _groups(controls: Iterable[Document]) -> Iterator[list[Piece]]:
         yield group
 
 
-class Spans(NamedTuple):
+class WordSpans(NamedTuple):
     """Words of a text, or runs of its words, in order: their hashes, and the characters they span."""
 
     hashes: Hashes
@@ -162,10 +162,10 @@ class Spans(NamedTuple):
     ends: Places
 
 
-NO_SPANS = Spans(np.empty(0, np.uint64), np.empty(0, np.int64), np.empty(0, np.int64))
+NO_SPANS = WordSpans(np.empty(0, np.uint64), np.empty(0, np.int64), np.empty(0, np.int64))
 
 
-def runs_of(text: str, words: int) -> Iterator[Spans]:
+def runs_of(text: str, words: int) -> Iterator[WordSpans]:
     """The runs of `words` consecutive words, in pieces of bounded size."""
     hashes, starts, ends = NO_SPANS
     for offset, piece in _pieces(text):
@@ -174,7 +174,7 @@ def runs_of(text: str, words: int) -> Iterator[Spans]:
         starts, ends = np.concatenate([starts, found.starts]), np.concatenate([ends, found.ends])
         count = max(0, hashes.size - words + 1)
         if count:
-            yield Spans(_run_hashes(hashes, words), starts[:count], ends[words - 1 :])
+            yield WordSpans(_run_hashes(hashes, words), starts[:count], ends[words - 1 :])
         # The last words of a piece begin runs that end in the next.
         hashes, starts, ends = hashes[count:], starts[count:], ends[count:]
 
@@ -191,7 +191,7 @@ def _pieces(text: str) -> Iterator[tuple[int, str]]:
         start = end
 
 
-def _words_of(text: str, offset: int) -> Spans:
+def _words_of(text: str, offset: int) -> WordSpans:
     points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype="<u4")
     letters = _letters()[points]
     is_letter = letters > 0
@@ -208,7 +208,7 @@ def _words_of(text: str, offset: int) -> Spans:
     powers = _powers(_LETTER_BASE, int(lengths.max()))
     sums = np.add.reduceat(letters[places].astype(np.uint64) * powers[within], firsts)
     starts = places[firsts].astype(np.int64) + offset
-    return Spans(mixed(sums), starts, starts + lengths)
+    return WordSpans(mixed(sums), starts, starts + lengths)
 
 
 def _run_hashes(words: Hashes, length: int) -> Hashes:

@@ -22,7 +22,7 @@ REPORT_NAMES = {
 EXPORT_NAMES = ("results.csv", "results.jsonl", "continuations.csv", "continuations.jsonl")
 
 
-class Part(NamedTuple):
+class PartFiles(NamedTuple):
     """The rows of some windows and, in a run that keeps them, their continuations. Part 0 is empty: the schema."""
 
     number: int
@@ -64,9 +64,9 @@ class RunFolder:
         """What a finished run may hold beside its manifest and identity, whatever its kind."""
         return self.results, self.continuations, self.texts, self.answers
 
-    def part(self, number: int) -> Part:
+    def part(self, number: int) -> PartFiles:
         name = f"{number:06d}.parquet"
-        return Part(number, self.parts / f"part-{name}", self.parts / f"continuations-{name}")
+        return PartFiles(number, self.parts / f"part-{name}", self.parts / f"continuations-{name}")
 
     def part_numbers(self) -> list[int]:
         """Numbers of all parts of which any file is there, whole or not, rising."""

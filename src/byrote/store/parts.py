@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from byrote.errors import DamageError, RunError
 from byrote.store.columns import Schema
 from byrote.store.files import make_folder, read_sealed_json, write_sealed_json
-from byrote.store.folder import Part, RunFolder
+from byrote.store.folder import PartFiles, RunFolder
 from byrote.store.merge import MergePlan, Order, merge_parts
 from byrote.store.tables import Row, arrow_schema, open_table, row_batches, write_batches, write_table
 
@@ -163,7 +163,7 @@ class Parts:
         merge_parts(plan, files, self._folder.continuations, schema=arrow_schema(self._continuations))
         return [self._folder.results, self._folder.continuations]
 
-    def _resume_part(self, part: Part, *, is_listed: bool) -> None:
+    def _resume_part(self, part: PartFiles, *, is_listed: bool) -> None:
         """Take its windows for finished, or remove its files where it is not whole."""
         try:
             with ExitStack() as stack:

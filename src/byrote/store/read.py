@@ -14,7 +14,7 @@ import pyarrow as pa
 from byrote.errors import RunError
 from byrote.store.columns import COST_COLUMNS, WINDOW_COLUMNS
 from byrote.store.files import damaged
-from byrote.store.folder import Part, RunFolder
+from byrote.store.folder import RunFolder
 from byrote.store.identity import RunIdentity, read_identity
 from byrote.store.journal import check_answers
 from byrote.store.manifest import check_files, read_manifest
@@ -27,21 +27,61 @@ HASH_SHOWN = 8
 LONG_DIGEST = re.compile(r"(-[0-9a-f]{8})[0-9a-f]{8,}$")
 
 
-class VerifiedRun(NamedTuple):
-    """A run whose files were checked. `manifest` is None when it is unfinished."""
+@dataclass(frozen=True)
+class StoredRun:
+    """A run whose files were checked. Frames are read on first use; `scan_…` give them lazily."""
 
-    folder: RunFolder
-    identity: RunIdentity
+    path: Path
+    kind: str
+    run_id: str
+    identity: dict[str, Any]
     manifest: dict[str, Any] | None
-    parts: tuple[Part, ...]
-    """Of an unfinished run: the parts that count."""
-    keeps_continuations: bool
-    """Of an unfinished run: whether its parts have continuations."""
+    """None when the run is unfinished."""
+    result_files: tuple[Path, ...]
+    """Of an unfinished run its parts; empty for kinds of run without rows."""
+    continuation_files: tuple[Path, ...] | None
+    """None when the run keeps no continuations."""
+    texts_file: Path | None
+    """None when the run keeps no texts."""
     checked: tuple[str, ...]
     """One line per file: its name, and its hash or seal."""
 
+    @property
+    def is_complete(self) -> bool:
+        return self.manifest is not None
 
-def verify_run(path: str | Path) -> VerifiedRun:
+    @cached_property
+    def results(self) -> pl.DataFrame:
+        return _collected(self.scan_results())
+
+    @cached_property
+    def continuations(self) -> pl.DataFrame | None:
+        return None if self.continuation_files is None else _collected(_scan(self.continuation_files))
+
+    @cached_property
+    def texts(self) -> pl.DataFrame | None:
+        return None if self.texts_file is None else _collected(_scan((self.texts_file,)))
+
+    def scan_results(self) -> pl.LazyFrame:
+        return _scan(self.result_files)
+
+
+def read_run(path: str | Path) -> StoredRun:
+    """The run at `path`. Of an unfinished one, the windows that are finished; RunError when it is no run with rows."""
+    run = verify_run(path)
+    if not run.result_files:
+        if not run.is_complete:
+            raise RunError(f"{path} holds no results yet ({run.kind}, unfinished); run its command again.")
+        raise RunError(
+            f"{path} is a complete {run.kind} run, and such a run has no table of rows; "
+            f"see it with: byrote show {path}."
+        )
+    for file in run.result_files:
+        _require_types(file)
+    return run
+
+
+def verify_run(path: str | Path) -> StoredRun:
     """Check every file of the run at `path`; a RunError names the first that is not as it was written."""
     folder = RunFolder(Path(path))
     if not folder.path.is_dir():
@@ -53,10 +93,7 @@ def verify_run(path: str | Path) -> VerifiedRun:
         )
     manifest = read_manifest(folder.manifest)
     if manifest is not None:
-        check_files(folder.manifest, manifest, identity, known=folder.tables)
-        files = manifest["files"].items()
-        listed = (f"{name}: {bound['bytes']:,} bytes, sha256 {bound['sha256']}" for name, bound in files)
-        return VerifiedRun(folder, identity, manifest, (), False, ("manifest.json: sealed", *listed))
+        return _verify_complete(folder, identity, manifest)
     try:
         unfinished = _verify_unfinished(folder, identity)
     except (FileNotFoundError, RunError) as error:
@@ -69,104 +106,63 @@ def verify_run(path: str | Path) -> VerifiedRun:
     return verify_run(path) if folder.manifest.exists() else unfinished
 
 
-def _verify_unfinished(folder: RunFolder, identity: RunIdentity) -> VerifiedRun:
+def _verify_complete(folder: RunFolder, identity: RunIdentity, manifest: dict[str, Any]) -> StoredRun:
+    check_files(folder.manifest, manifest, identity, known=folder.tables)
+    files = manifest["files"]
+    return StoredRun(
+        folder.path,
+        identity.kind,
+        identity.run_id,
+        identity.values,
+        manifest,
+        result_files=(folder.results,) if folder.results.name in files else (),
+        continuation_files=(folder.continuations,) if folder.continuations.name in files else None,
+        texts_file=folder.texts if folder.texts.name in files else None,
+        checked=(
+            "manifest.json: sealed",
+            *(f"{name}: {bound['bytes']:,} bytes, sha256 {bound['sha256']}" for name, bound in files.items()),
+        ),
+    )
+
+
+def _verify_unfinished(folder: RunFolder, identity: RunIdentity) -> StoredRun:
     folder.refuse_lost_manifest()
     # Before the parts are looked for: those that are written meanwhile are not in it.
     listed = read_part_list(folder.part_list, run_id=identity.run_id)
     numbers = folder.part_numbers()
     if listed is None and any(numbers):
         raise damaged(folder.part_list, "it is missing")
-    keeps = folder.part(0).continuations.exists() if listed is None else listed.keeps_continuations
+    keeps_continuations = folder.part(0).continuations.exists() if listed is None else listed.keeps_continuations
 
-    def files_of(part: Part) -> list[Path]:
-        return [part.results, part.continuations] if keeps else [part.results]
+    def files_of(number: int) -> list[Path]:
+        part = folder.part(number)
+        return [part.results, part.continuations] if keeps_continuations else [part.results]
 
     for number in () if listed is None else listed.numbers:
-        for file in files_of(folder.part(number)):
+        for file in files_of(number):
             if not file.exists():
                 raise damaged(file, "it is missing", advice=RESUME)
     # One that is being written has its continuations only.
-    parts = tuple(part for part in map(folder.part, numbers) if all(file.exists() for file in files_of(part)))
+    numbers = [number for number in numbers if all(file.exists() for file in files_of(number))]
+    texts = [folder.texts] if folder.texts.exists() else []
     checked = [f"{file.name}: sealed" for file in (folder.identity, folder.part_list) if file.exists()]
-    tables = [file for part in parts for file in files_of(part)] + folder.block_files()
-    for table in [*tables, folder.texts] if folder.texts.exists() else tables:
-        with open_table(table, run_id=identity.run_id) as opened:
-            rows = opened.metadata.num_rows
-        checked.append(f"{table.relative_to(folder.path).as_posix()}: sealed, {rows:,} rows")
+    for file in (*(file for number in numbers for file in files_of(number)), *folder.block_files(), *texts):
+        with open_table(file, run_id=identity.run_id) as table:
+            checked.append(f"{file.relative_to(folder.path).as_posix()}: sealed, {table.metadata.num_rows:,} rows")
     if folder.answers.exists():
         records = check_answers(folder.answers, identity.run_id)
         checked.append(f"{folder.answers.name}: {records:,} whole records, each bound to the one before")
-    return VerifiedRun(folder, identity, None, parts, keeps, tuple(checked))
-
-
-@dataclass(frozen=True)
-class StoredRun:
-    """A run as it is on the disk. Frames are read when first asked for; `scan_…` give them lazily."""
-
-    path: Path
-    kind: str
-    run_id: str
-    identity: dict[str, Any]
-    manifest: dict[str, Any] | None
-    result_files: tuple[Path, ...]
-    continuation_files: tuple[Path, ...] | None
-    """None when the run keeps no continuations."""
-    texts_file: Path | None
-    """None when the run keeps no texts."""
-
-    @property
-    def is_complete(self) -> bool:
-        return self.manifest is not None
-
-    @cached_property
-    def results(self) -> pl.DataFrame:
-        return _collected(self.scan_results())
-
-    @cached_property
-    def continuations(self) -> pl.DataFrame | None:
-        frame = self.scan_continuations()
-        return None if frame is None else _collected(frame)
-
-    @cached_property
-    def texts(self) -> pl.DataFrame | None:
-        return None if self.texts_file is None else _collected(_scan((self.texts_file,)))
-
-    def scan_results(self) -> pl.LazyFrame:
-        return _scan(self.result_files)
-
-    def scan_continuations(self) -> pl.LazyFrame | None:
-        return None if self.continuation_files is None else _scan(self.continuation_files)
-
-
-def read_run(path: str | Path) -> StoredRun:
-    """The run at `path`. Of an unfinished one, the windows that are finished; RunError when it is no run with rows."""
-    folder, identity, manifest, parts, keeps_continuations, _ = verify_run(path)
-    results = [part.results for part in parts]
-    continuations = [part.continuations for part in parts] if keeps_continuations else None
-    has_texts = folder.texts.exists()
-    if manifest is not None:
-        listed = manifest["files"]
-        results = [folder.results] if folder.results.name in listed else []
-        continuations = [folder.continuations] if folder.continuations.name in listed else None
-        has_texts = folder.texts.name in listed
-    if not results:
-        if manifest is None:
-            raise RunError(f"{path} holds no results yet ({identity.kind}, unfinished); run its command again.")
-        raise RunError(
-            f"{path} is a complete {identity.kind} run, and such a run has no table of rows; "
-            f"see it with: byrote show {path}."
-        )
-    for file in results:
-        _require_types(file)
+    parts = [folder.part(number) for number in numbers]
     return StoredRun(
-        path=folder.path,
-        kind=identity.kind,
-        run_id=identity.run_id,
-        identity=identity.values,
-        manifest=manifest,
-        result_files=tuple(results),
-        continuation_files=None if continuations is None else tuple(continuations),
-        texts_file=folder.texts if has_texts else None,
+        folder.path,
+        identity.kind,
+        identity.run_id,
+        identity.values,
+        None,
+        result_files=tuple(part.results for part in parts),
+        continuation_files=tuple(part.continuations for part in parts) if keeps_continuations else None,
+        texts_file=folder.texts if texts else None,
+        checked=tuple(checked),
     )
 
 
