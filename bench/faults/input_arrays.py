@@ -12,7 +12,7 @@ import input_files
 import numpy as np
 
 from byrote.corpus.documents import read_corpus
-from byrote.corpus.pair_files import read_pairs
+from byrote.corpus.pairs import read_pairs
 
 WORDS = [
     "one",

@@ -15,7 +15,7 @@ from byrote.cli.main import main as byrote
 from byrote.errors import RunError
 from byrote.longform.journal import read_journal
 from byrote.longform.run import JOURNAL
-from byrote.store.read import Verified, read_run, verify_run
+from byrote.store.read import StoredRun, read_run, verify_run
 from byrote.study.folder import check_cells
 
 BOOK = invented_book(260)
@@ -68,10 +68,10 @@ def targets(lab: TinyLab, places: Places) -> list[Target]:
     return found
 
 
-def verify_all(run: Path) -> Verified:
+def verify_all(run: Path) -> StoredRun:
     """Every file of a run, those of a study's cells among them."""
     verified = verify_run(run)
-    if verified.identity.kind == "study":
+    if verified.kind == "study":
         list(check_cells(verified))
     return verified
 

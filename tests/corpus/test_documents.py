@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from byrote.corpus.documents import Document, InMemory, combine_documents, read_corpus, read_documents
+from byrote.corpus.documents import Document, combine_documents, read_corpus, read_documents
 from byrote.errors import TextError
 from byrote.types import Split
 
@@ -31,7 +31,7 @@ def test_text_file_is_one_document_with_its_content_hash(tmp_path: Path) -> None
     [document] = read_documents([path], split=Split.CONTROL)
     text = "Down the\r\nrabbit hole…\n"
     assert document.held() == Document(
-        "alice.txt", Split.CONTROL, hashlib.sha256(text.encode()).hexdigest(), len(text), InMemory(text)
+        "alice.txt", Split.CONTROL, hashlib.sha256(text.encode()).hexdigest(), len(text), text
     )
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from byrote.corpus.pair_files import Pair, read_pairs
+from byrote.corpus.pairs import Pair, read_pairs
 from byrote.errors import TextError
 from byrote.types import Split
 
@@ -65,7 +65,7 @@ def test_marks_are_suffixes_and_no_part_of_the_text(parts: list[tuple[str, str]]
     if "[[[" in marked or "]]]" in marked or "[[" in plain or "]]" in plain:
         return
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("byrote.corpus.pair_files.read_plain_text", lambda path: marked)
+        patch.setattr("byrote.corpus.pairs.read_plain_text", lambda path: marked)
         pairs = read_pairs(["letter.txt"])
     assert [pair.suffix for pair in pairs] == [suffix for _, suffix in parts]
     assert all(pair.text == plain for pair in pairs)

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from byrote.corpus.pair_files import Pair
-from byrote.corpus.pairs import PackedWindows, choose_pairs, longest_of, pair_windows
+from byrote.corpus.pairs import PackedWindows, Pair, longest_of, pair_windows
+from byrote.corpus.select import choose_pairs
 from byrote.errors import ConfigError, TextError
 from byrote.types import Split, Window
 from tests.corpus.toy_tokenizers import ByteTokenizer
@@ -72,7 +72,7 @@ def test_marked_spans_share_their_text_and_have_a_short_prefix() -> None:
 
 def test_ids_outside_the_vocabulary_are_refused() -> None:
     ids = Pair("p", "p", Split.TARGET, "file:1", (1, 2), (300,))
-    with pytest.raises(TextError, match="file:1 has the token id 300, but the model knows 256 tokens"):
+    with pytest.raises(TextError, match="file:1 has the token id 300, but the model has 256 tokens"):
         pair_windows([ids], Bytes(), bos_id=None, marked_prefix_tokens=3)
 
 
@@ -89,18 +89,18 @@ def test_a_document_on_both_sides_is_refused() -> None:
 )
 def test_a_choice_of_pairs_leaves_no_side_out(rows: list[tuple[Split, int]], size: int, option: str) -> None:
     pairs = [Pair(f"p{n}", f"{split}{d}", split, "", "a", "b") for n, (split, d) in enumerate(rows)]
-    chosen = choose_pairs(pairs, **{option: size})  # type: ignore[arg-type]
-    assert [one for one in pairs if one in chosen.pairs] == chosen.pairs
-    assert len(chosen.pairs) == min(size, len(pairs))
-    assert len(Counter(one.split for one in chosen.pairs)) == len(Counter(one.split for one in pairs))
-    assert chosen.selection.starts == Counter(one.split for one in pairs)
-    assert choose_pairs(pairs).pairs == pairs
+    chosen, selection = choose_pairs(pairs, **{option: size})  # type: ignore[arg-type]
+    assert [one for one in pairs if one in chosen] == chosen
+    assert len(chosen) == min(size, len(pairs))
+    assert len(Counter(one.split for one in chosen)) == len(Counter(one.split for one in pairs))
+    assert selection.starts == Counter(one.split for one in pairs)
+    assert choose_pairs(pairs)[0] == pairs
 
 
 def test_a_limit_of_single_pairs_is_the_first_ones() -> None:
     pairs = [pair(f"p{n}") for n in range(20)]
-    assert choose_pairs(pairs, limit=5).pairs == pairs[:5]
-    assert choose_pairs(pairs, sample=5, seed=1).pairs != choose_pairs(pairs, sample=5, seed=2).pairs
+    assert choose_pairs(pairs, limit=5)[0] == pairs[:5]
+    assert choose_pairs(pairs, sample=5, seed=1)[0] != choose_pairs(pairs, sample=5, seed=2)[0]
 
 
 def test_one_pair_cannot_be_both_sides() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from byrote.corpus.pairs import JoinedPair, TextPair, join_pairs, require_both_sides
+from byrote.corpus.pairs import JoinedPair, join_pairs, require_both_sides
 from byrote.errors import TextError
 from byrote.models.tokenizer import PlainTextTokenizer
 from tests.corpus.toy_tokenizers import ByteTokenizer
@@ -23,7 +23,7 @@ def tokenizer_of(kind: str) -> PlainTextTokenizer:
 
 
 def join(kind: str, prefix: str, suffix: str) -> JoinedPair:
-    (joined,) = join_pairs([TextPair(prefix, suffix)], tokenizer_of(kind))
+    (joined,) = join_pairs([(prefix, suffix)], tokenizer_of(kind))
     return joined
 
 
@@ -59,7 +59,7 @@ def test_a_clean_boundary_leaves_each_side_its_own_text(kind: str, prefix: str, 
 @pytest.mark.parametrize("trims_offsets", [False, True])
 def test_a_blank_that_the_tokenizer_joins_to_the_suffix_is_not_clean(trims_offsets: bool) -> None:
     tokenizer = PlainTextTokenizer(byte_level_bpe(trims_offsets=trims_offsets))
-    blank_before, blank_behind = join_pairs([TextPair("the cat ", "sat"), TextPair("the cat", " sat")], tokenizer)
+    blank_before, blank_behind = join_pairs([("the cat ", "sat"), ("the cat", " sat")], tokenizer)
     assert blank_before.suffix_ids == blank_behind.suffix_ids
     assert (blank_before.is_clean, blank_behind.is_clean) == (False, True)
 
@@ -79,7 +79,7 @@ def test_the_suffix_does_not_begin_like_a_text_of_its_own() -> None:
 
 
 def test_sides_without_tokens_are_refused_by_place() -> None:
-    (no_suffix,) = join_pairs([TextPair("the cat", " ")], tokenizer_of("word_piece"))
+    (no_suffix,) = join_pairs([("the cat", " ")], tokenizer_of("word_piece"))
     with pytest.raises(TextError, match=r"pairs\.jsonl:3: the suffix has no token"):
         require_both_sides(no_suffix, "pairs.jsonl:3", bos_id=None)
     merged = join("word_level", "ca", "t sat")
@@ -89,5 +89,5 @@ def test_sides_without_tokens_are_refused_by_place() -> None:
 
 
 def test_a_character_of_several_tokens_stays_whole_on_its_side() -> None:
-    (joined,) = join_pairs([TextPair("é", "漢")], ByteTokenizer())
+    (joined,) = join_pairs([("é", "漢")], ByteTokenizer())
     assert (bytes(joined.prefix_ids).decode(), bytes(joined.suffix_ids).decode()) == ("é", "漢")

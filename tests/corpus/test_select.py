@@ -20,7 +20,7 @@ from byrote.corpus.select import (
 )
 from byrote.corpus.windows import WindowOptions, starts_of
 from byrote.errors import ConfigError, WindowError
-from byrote.store.parts import IdSet
+from byrote.store.parts import FinishedWindows
 from byrote.types import Split
 from tests.corpus.cutting import cut_windows
 from tests.corpus.toy_tokenizers import WordTokenizer
@@ -215,8 +215,11 @@ def test_a_plan_over_a_stream_passes_over_what_is_finished(
     whole = [window.window_id for window in plan.cut(WordTokenizer(), bos_id=None, tally=tally)]
     assert len(whole) == tally.windows.total() <= plan.selection.most
     finished = set(data.draw(st.lists(st.sampled_from(whole)))) if whole else set()
-    tokenizer = WordTokenizer()
-    rest = [window.window_id for window in plan.cut(tokenizer, bos_id=None, finished=IdSet(finished))]
+    held = FinishedWindows()
+    for window_id in finished:
+        name, _, start = window_id.rpartition("@")
+        held.add({"window_id": window_id, "document": name, "char_start": int(start)})
+    rest = [window.window_id for window in plan.cut(WordTokenizer(), bos_id=None, finished=held)]
     assert sorted([*finished, *rest]) == sorted(whole)
 
 

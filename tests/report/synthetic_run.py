@@ -20,7 +20,6 @@ from byrote.scan.run import open_session
 from byrote.scan.source import Source
 from byrote.scan.totals import texts_section
 from byrote.store.columns import window_of
-from byrote.store.manifest import build_manifest
 from byrote.types import Split
 
 PROSE_WORDS = (
@@ -229,16 +228,16 @@ def write_run(
         chosen = selection or Selection("all", None, config.seed, dict(starts))
         source = Source(texts, chosen, lambda tally, is_finished: iter(()))
         facts = {book.name: known_facts(book) for book in books_given}
-        manifest = build_manifest(
-            config=config.as_dict(),
-            texts=texts_section(source, counts, {book.name: 3 for book in books_given}, facts),
-            model=MODEL | {"name": model, "revision": "main"},
-            device={"name": "cpu"},
-            seed=config.seed,
-            command_line=["byrote", "scan", "--model", model],
-            timings={"measuring_seconds": 61.5},
-            totals={"windows": len(windows), "token_evals": 1_234_567, "selection": asdict(chosen)},
-        )
+        manifest = {
+            "config": config.as_dict(),
+            "texts": texts_section(source, counts, {book.name: 3 for book in books_given}, facts),
+            "model": MODEL | {"name": model, "revision": "main"},
+            "device": {"name": "cpu"},
+            "seed": config.seed,
+            "command_line": ["byrote", "scan", "--model", model],
+            "timings": {"measuring_seconds": 61.5},
+            "totals": {"windows": len(windows), "token_evals": 1_234_567, "selection": asdict(chosen)},
+        }
         session.complete(manifest)
     return folder
 

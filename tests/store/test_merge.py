@@ -60,7 +60,7 @@ def test_merged_rows_equal_sorting_everything(
         continuations.append(write(folder / f"c{number}", kept, CONTINUATIONS))
 
     plan = MergePlan(results, order)
-    assert merge_parts(plan, results, folder / "r", schema=RESULTS, rows_per_chunk=rows_per_chunk) == len(order)
+    merge_parts(plan, results, folder / "r", schema=RESULTS, rows_per_chunk=rows_per_chunk)
     merge_parts(plan, continuations, folder / "c", schema=CONTINUATIONS_SCHEMA, rows_per_chunk=rows_per_chunk)
     assert pq.read_table(folder / "r").to_pylist() == [row(window) for window in order]
     assert pq.read_table(folder / "c").to_pylist() == [

@@ -16,6 +16,7 @@ from run_samples import IDENTITY, MANIFEST, Killed, add, killed_at, open_session
 from byrote.corpus.documents import Document
 from byrote.errors import DamageError, RunError
 from byrote.store import parts
+from byrote.store import session as sessions
 from byrote.store import tables as store_texts
 from byrote.store.columns import Column, Schema
 from byrote.store.identity import read_identity
@@ -51,9 +52,10 @@ def test_a_long_run_writes_longer_parts_resumed_or_not(tmp_path: Path, monkeypat
     assert max(len(part) for part in parts_of(tmp_path)) == 2 * parts.MOST_TIMES_LEAST
 
 
-def test_parts_are_written_by_time(tmp_path: Path) -> None:
+def test_parts_are_written_by_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
-    with open_session(tmp_path, part_rows=1000, part_seconds=30.0, clock=lambda: now) as session:
+    monkeypatch.setattr(sessions, "monotonic", lambda: now)
+    with open_session(tmp_path, part_rows=1000) as session:
         now = 129.0
         add(session, 0)
         assert parts_of(tmp_path) == []
@@ -201,7 +203,8 @@ def test_a_run_can_be_opened_again_and_completed_again(tmp_path: Path) -> None:
         with RunSession.open(tmp_path / "run", kind="audit", identity=IDENTITY) as session:
             session.reopen()
             (tmp_path / "run" / "journal").write_text(content)
-            session.complete(MANIFEST, files=[tmp_path / "run" / "journal"])
+            session.bind(tmp_path / "run" / "journal")
+            session.complete(MANIFEST)
         assert verify_run(tmp_path / "run").manifest is not None
     assert stat.S_IMODE((tmp_path / "run" / "manifest.json").stat().st_mode) == 0o600
     (tmp_path / "run" / "journal").write_text("six")

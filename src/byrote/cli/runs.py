@@ -335,13 +335,13 @@ def verify_run(options: VerifyOptions) -> None:
 
     verified = verify.verify_run(options.run)
     lines = list(verified.checked)
-    if verified.identity.kind == "audit":
+    if verified.kind == "audit":
         lines += check_audit(verified)
-    if verified.identity.kind == "study":
+    if verified.kind == "study":
         lines += check_cells(verified)
     console = make_console()
     for line in lines:
         console.print(line, soft_wrap=True)
     state = "unfinished" if verified.manifest is None else "complete"
-    kind, run_id = verified.identity.kind, verified.identity.run_id
+    kind, run_id = verified.kind, verified.run_id
     console.print(f"{kind} run {run_id}, {state}: every file is as it was written.", soft_wrap=True)

@@ -1,6 +1,7 @@
-"""Where a text is while nobody looks at it: in memory, in a file of its own, or with others in a temporary file.
+"""Documents: read, hashed, named, and left where they are until their text is needed.
 
-So a corpus weighs what its names and hashes weigh; a text is read again whenever it is needed.
+A text is in memory, in a file of its own, or with others in a temporary file. So a corpus takes the memory of its names
+and hashes.
 """
 
 import hashlib
@@ -11,7 +12,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
-from typing import Protocol
 
 from byrote.corpus.read import Record, SourceFile, fetched, find_files, read_plain_text, read_records
 from byrote.errors import TextError
@@ -21,16 +21,37 @@ SPOOL_BYTES = 1 << 26
 """Records beyond that are kept on the disk, in the folder for temporary files."""
 
 
-class TextPlace(Protocol):
-    def read(self) -> str: ...
-
-
 @dataclass(frozen=True, slots=True)
-class InMemory:
-    text: str
+class Document:
+    """One text. `content_hash` is the SHA-256 of its UTF-8 bytes; positions in windows are offsets into `text`."""
 
-    def read(self) -> str:
-        return self.text
+    name: str
+    split: Split
+    content_hash: str
+    characters: int
+    place: "str | InFile | InSpool"
+    """The text itself, or where it is read whenever `text` is used."""
+
+    @classmethod
+    def from_text(
+        cls,
+        name: str,
+        text: str,
+        *,
+        split: Split,
+        place: "InFile | InSpool | None" = None,
+        content_hash: str | None = None,
+    ) -> "Document":
+        """Held in memory, unless it is to be read again from another `place`."""
+        return cls(name, split, content_hash or hash_text(text), len(text), text if place is None else place)
+
+    @property
+    def text(self) -> str:
+        return self.place if isinstance(self.place, str) else self.place.read()
+
+    def held(self) -> "Document":
+        """The same with its text in memory, for repeated use."""
+        return replace(self, place=self.text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +69,7 @@ class InFile:
 
 
 class Spool:
-    """Texts behind each other in a temporary file that has no name and goes with the last of its places."""
+    """Texts behind each other in a temporary file without a name, which is removed with the last reference to it."""
 
     def __init__(self) -> None:
         self._file = tempfile.SpooledTemporaryFile(max_size=SPOOL_BYTES)  # noqa: SIM115
@@ -80,33 +101,6 @@ class InSpool:
 def hash_text(text: str) -> str:
     """SHA-256 of the UTF-8 bytes."""
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-@dataclass(frozen=True, slots=True)
-class Document:
-    """One text. `content_hash` is the SHA-256 of its UTF-8 bytes; positions in windows are offsets into `text`."""
-
-    name: str
-    split: Split
-    content_hash: str
-    characters: int
-    place: TextPlace
-    """Where the text is; it is read whenever `text` is asked for."""
-
-    @classmethod
-    def from_text(
-        cls, name: str, text: str, *, split: Split, place: TextPlace | None = None, content_hash: str | None = None
-    ) -> "Document":
-        """Held in memory, unless it is known to be in another `place`."""
-        return cls(name, split, content_hash or hash_text(text), len(text), place or InMemory(text))
-
-    @property
-    def text(self) -> str:
-        return self.place.read()
-
-    def held(self) -> "Document":
-        """The same with its text in memory, for whoever looks at it often."""
-        return replace(self, place=InMemory(self.text))
 
 
 def read_documents(sources: Sequence[str | Path], *, split: Split) -> list[Document]:
@@ -169,7 +163,7 @@ def _refuse_controls_that_are_targets(documents: Sequence[Document]) -> None:
     """Copies among the controls are found and left out window by window; without any other control there is none."""
     target_of = {document.content_hash: document for document in documents if document.split is Split.TARGET}
     controls = [document for document in documents if document.split is Split.CONTROL]
-    # Records without text say nothing about either side.
+    # Records without text are on neither side.
     if any(control.content_hash not in target_of and control.text.strip() for control in controls):
         return
     controls = [control for control in controls if control.text.strip()]

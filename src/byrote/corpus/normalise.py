@@ -4,7 +4,7 @@ Benign differences of typography are removed, each step once and in this order, 
 (NFKC); the shapes of quotes (a backtick is one), dashes and ellipses; three or more dots with blanks between them
 become an ellipsis; a blank between an ellipsis and a letter or digit; `_italics_` marks; case. Nothing is stemmed and
 no other punctuation is touched: dots without blanks stay as they are, and of `__x__` the inner marks go. Every
-normalised character remembers the span of the original text that it came from.
+normalised character is mapped to the span of the original text that it came from.
 """
 
 import itertools

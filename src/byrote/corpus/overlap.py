@@ -1,4 +1,4 @@
-"""Runs of words as numbers: what two texts share is found by comparing 64-bit hashes, whatever the layout.
+"""What controls share with targets: runs of eight words, compared as 64-bit hashes, whatever the layout.
 
 A word is a run of letters and digits; case, punctuation and white space do not count. In scripts that are written
 without blanks every character is a word of its own. Two different runs get the same hash with a chance of 2⁻⁶⁴.
@@ -18,6 +18,12 @@ from byrote.types import Split, Window
 
 Places = NDArray[np.int64]
 
+RUN_WORDS = 8
+LEAST_SHARE = 0.5
+GROUP_RUNS = 1 << 21
+"""Runs of one group of controls: about 100 MB, and two million words (a dozen books) go through the targets once."""
+SHARE_COLUMN = "shared_share"
+WITH_COLUMN = "shared_with"
 CHUNK_CHARACTERS = 1 << 20
 """Longer texts are hashed piece by piece, so that memory does not grow with them."""
 CODE_POINTS = 0x110000
@@ -34,36 +40,143 @@ _LETTER_BASE = np.uint64(0x9E3779B97F4A7C15)
 _WORD_BASE = np.uint64(0xD1342543DE82EF95)
 
 
-class Runs(NamedTuple):
-    """Every run of so many words of a text, in order: its hash and the characters it spans."""
+Piece = tuple[str, "WordSpans"]
+"""Some runs of a control document."""
+
+
+class Passages(NamedTuple):
+    """Shared passages of one control document, in order and disjoint, each with a target that holds it."""
+
+    starts: Places
+    ends: Places
+    targets: NDArray[np.int64]
+
+
+NO_PASSAGES = Passages(*(np.empty(0, np.int64) for _ in range(3)))
+
+
+@dataclass(frozen=True, slots=True)
+class SharedText:
+    """What the controls of a corpus share with its targets."""
+
+    targets: dict[int, str] = field(default_factory=dict)
+    """Names of the targets that passages are shared with."""
+    passages: dict[str, Passages] = field(default_factory=dict)
+    """By control document; documents that share nothing are not listed."""
+
+    def share_of(self, document: str, start: int, end: int) -> tuple[float, str | None]:
+        """Share of the characters `start` to `end` of a control document that stand in targets, and the name of the
+        target that holds most of them."""
+        found = self.passages.get(document)
+        if found is None or end <= start:
+            return 0.0, None
+        first, last = np.searchsorted(found.ends, start, "right"), np.searchsorted(found.starts, end, "left")
+        if first >= last:
+            return 0.0, None
+        overlap = np.minimum(found.ends[first:last], end) - np.maximum(found.starts[first:last], start)
+        by_target = np.bincount(found.targets[first:last], weights=overlap)
+        return float(overlap.sum()) / (end - start), self.targets[int(by_target.argmax())]
+
+
+def find_shared(documents: Iterable[Document]) -> SharedText:
+    """The shared passages of every control. `documents` is iterated once, and once more for every group."""
+    shared = SharedText()
+    for group in _groups(document for document in documents if document.split is Split.CONTROL):
+        index = _Index(group)
+        for place, target in enumerate(documents):
+            if target.split is Split.TARGET and index.look_up(target, place):
+                shared.targets[place] = target.name
+        for name, found in index.passages():
+            earlier = shared.passages.get(name, NO_PASSAGES)
+            shared.passages[name] = _joined(*map(np.concatenate, zip(earlier, found, strict=True)))
+    return shared
+
+
+def mark_shared(windows: Iterable[Window], shared: SharedText) -> Iterator[Window]:
+    """The same windows, each with its two columns: nulls for targets, which cannot leak into themselves."""
+    for window in windows:
+        share, target = None, None
+        if window.split is Split.CONTROL:
+            share, target = shared.share_of(window.document, window.suffix_char_start, window.char_end)
+        columns = {SHARE_COLUMN: share, WITH_COLUMN: target if (share or 0.0) >= LEAST_SHARE else None}
+        yield replace(window, further={**window.further, **columns})
+
+
+class _Index:
+    """The runs of some controls, and for each the first target that holds it."""
+
+    def __init__(self, pieces: Sequence[Piece]) -> None:
+        self._pieces = pieces
+        self._hashes: Hashes = np.unique(np.concatenate([runs.hashes for _, runs in pieces]))
+        self._target = np.full(self._hashes.size, -1, np.int64)
+
+    def look_up(self, target: Document, place: int) -> bool:
+        """Whether this target holds runs that no earlier one held."""
+        is_first = False
+        for runs in runs_of(target.text, RUN_WORDS):
+            places = np.minimum(np.searchsorted(self._hashes, runs.hashes), self._hashes.size - 1)
+            found = places[(self._hashes[places] == runs.hashes) & (self._target[places] < 0)]
+            self._target[found] = place
+            is_first |= found.size > 0
+        return is_first
+
+    def passages(self) -> Iterator[tuple[str, Passages]]:
+        for document, (hashes, starts, ends) in self._pieces:
+            target = self._target[np.searchsorted(self._hashes, hashes)]
+            is_held = target >= 0
+            if is_held.any():
+                yield document, _joined(starts[is_held], ends[is_held], target[is_held])
+
+
+def _joined(starts: Places, ends: Places, targets: NDArray[np.int64]) -> Passages:
+    """Stretches that overlap and stand in the same target as one passage each."""
+    # They come in order, and later ones end later: only neighbours can overlap.
+    begins = np.concatenate([[True], (starts[1:] >= ends[:-1]) | (targets[1:] != targets[:-1])])
+    firsts = np.flatnonzero(begins)
+    lasts = np.append(firsts[1:], starts.size) - 1
+    # Where the target changes inside an overlap, the earlier passage ends where the later one begins.
+    stops = np.minimum(ends[lasts], np.append(starts[firsts[1:]], ends[-1]))
+    return Passages(starts[firsts], stops, targets[firsts])
+
+
+def _groups(controls: Iterable[Document]) -> Iterator[list[Piece]]:
+    """The runs of the controls in groups of about GROUP_RUNS."""
+    group: list[Piece] = []
+    size = 0
+    for control in controls:
+        for runs in runs_of(control.text, RUN_WORDS):
+            group.append((control.name, runs))
+            size += runs.hashes.size
+            if size >= GROUP_RUNS:
+                yield group
+                group, size = [], 0
+    if group:
+        yield group
+
+
+class WordSpans(NamedTuple):
+    """Words of a text, or runs of its words, in order: their hashes, and the characters they span."""
 
     hashes: Hashes
     starts: Places
     ends: Places
 
 
-class _Words(NamedTuple):
-    hashes: Hashes
-    starts: Places
-    ends: Places
-
-    def tail(self, count: int) -> "_Words":
-        keep = slice(max(0, len(self.hashes) - count), None)
-        return _Words(self.hashes[keep], self.starts[keep], self.ends[keep])
-
-    def followed_by(self, other: "_Words") -> "_Words":
-        return _Words(*(np.concatenate(pair) for pair in zip(self, other, strict=True)))
+NO_SPANS = WordSpans(np.empty(0, np.uint64), np.empty(0, np.int64), np.empty(0, np.int64))
 
 
-def runs_of(text: str, words: int) -> Iterator[Runs]:
+def runs_of(text: str, words: int) -> Iterator[WordSpans]:
     """The runs of `words` consecutive words, in pieces of bounded size."""
-    carried = _Words(np.empty(0, np.uint64), np.empty(0, np.int64), np.empty(0, np.int64))
-    for start, piece in _pieces(text):
-        found = carried.followed_by(_words_of(piece, start))
-        count = len(found.hashes) - words + 1
-        if count > 0:
-            yield Runs(_run_hashes(found.hashes, words), found.starts[:count], found.ends[words - 1 :])
-        carried = found.tail(words - 1)
+    hashes, starts, ends = NO_SPANS
+    for offset, piece in _pieces(text):
+        found = _words_of(piece, offset)
+        hashes = np.concatenate([hashes, found.hashes])
+        starts, ends = np.concatenate([starts, found.starts]), np.concatenate([ends, found.ends])
+        count = max(0, hashes.size - words + 1)
+        if count:
+            yield WordSpans(_run_hashes(hashes, words), starts[:count], ends[words - 1 :])
+        # The last words of a piece begin runs that end in the next.
+        hashes, starts, ends = hashes[count:], starts[count:], ends[count:]
 
 
 def _pieces(text: str) -> Iterator[tuple[int, str]]:
@@ -78,7 +191,7 @@ def _pieces(text: str) -> Iterator[tuple[int, str]]:
         start = end
 
 
-def _words_of(text: str, offset: int) -> _Words:
+def _words_of(text: str, offset: int) -> WordSpans:
     points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype="<u4")
     letters = _letters()[points]
     is_letter = letters > 0
@@ -89,13 +202,13 @@ def _words_of(text: str, offset: int) -> _Words:
     places = np.flatnonzero(is_letter)
     firsts = np.flatnonzero(begins[places])
     if not firsts.size:
-        return _Words(np.empty(0, np.uint64), np.empty(0, np.int64), np.empty(0, np.int64))
+        return NO_SPANS
     lengths = np.diff(np.append(firsts, places.size))
     within = np.arange(places.size) - np.repeat(firsts, lengths)
     powers = _powers(_LETTER_BASE, int(lengths.max()))
     sums = np.add.reduceat(letters[places].astype(np.uint64) * powers[within], firsts)
     starts = places[firsts].astype(np.int64) + offset
-    return _Words(mixed(sums), starts, starts + lengths)
+    return WordSpans(mixed(sums), starts, starts + lengths)
 
 
 def _run_hashes(words: Hashes, length: int) -> Hashes:
@@ -132,138 +245,3 @@ def _stands_alone() -> NDArray[np.bool_]:
     for first, last in WITHOUT_BLANKS:
         table[first : last + 1] = True
     return table
-
-
-RUN_WORDS = 8
-LEAST_SHARE = 0.5
-GROUP_RUNS = 1 << 21
-"""Runs of one group of controls: about 100 MB, and two million words (a dozen books) go through the targets once."""
-SHARE_COLUMN = "shared_share"
-WITH_COLUMN = "shared_with"
-
-
-class Passages(NamedTuple):
-    """Shared passages of one control document, in order and disjoint, each with a target that holds it."""
-
-    starts: Places
-    ends: Places
-    targets: NDArray[np.int64]
-
-    @property
-    def characters(self) -> int:
-        return int((self.ends - self.starts).sum())
-
-
-NO_PASSAGES = Passages(*(np.empty(0, np.int64) for _ in range(3)))
-
-
-class Share(NamedTuple):
-    """How much of a stretch of text is shared, in characters, and the target that holds most of it."""
-
-    share: float
-    target: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class SharedText:
-    """What the controls of a corpus share with its targets."""
-
-    targets: dict[int, str] = field(default_factory=dict)
-    """Names of the targets that passages are shared with."""
-    passages: dict[str, Passages] = field(default_factory=dict)
-    """By control document; documents that share nothing are not listed."""
-
-    def share_of(self, document: str, start: int, end: int) -> Share:
-        """The shared part of characters `start` to `end` of a control document."""
-        found = self.passages.get(document)
-        if found is None or end <= start:
-            return Share(0.0, None)
-        first, last = np.searchsorted(found.ends, start, "right"), np.searchsorted(found.starts, end, "left")
-        if first >= last:
-            return Share(0.0, None)
-        overlap = np.minimum(found.ends[first:last], end) - np.maximum(found.starts[first:last], start)
-        by_target = np.bincount(found.targets[first:last], weights=overlap)
-        return Share(float(overlap.sum()) / (end - start), self.targets[int(by_target.argmax())])
-
-
-def find_shared(documents: Iterable[Document]) -> SharedText:
-    """The shared passages of every control. `documents` is gone through once, and once more for every group."""
-    shared = SharedText()
-    for group in _groups(document for document in documents if document.split is Split.CONTROL):
-        index = _Index(group)
-        for place, target in enumerate(documents):
-            if target.split is Split.TARGET and index.look_up(target, place):
-                shared.targets[place] = target.name
-        for name, found in index.passages():
-            earlier = shared.passages.get(name, NO_PASSAGES)
-            shared.passages[name] = _joined(*map(np.concatenate, zip(earlier, found, strict=True)))
-    return shared
-
-
-def mark_shared(windows: Iterable[Window], shared: SharedText) -> Iterator[Window]:
-    """The same windows, each with its two columns: nulls for targets, which cannot leak into themselves."""
-    for window in windows:
-        share, target = None, None
-        if window.split is Split.CONTROL:
-            share, target = shared.share_of(window.document, window.suffix_char_start, window.char_end)
-        columns = {SHARE_COLUMN: share, WITH_COLUMN: target if (share or 0.0) >= LEAST_SHARE else None}
-        yield replace(window, further={**window.further, **columns})
-
-
-class _Piece(NamedTuple):
-    """Some runs of a control document."""
-
-    document: str
-    runs: Runs
-
-
-class _Index:
-    """The runs of some controls, and for each the first target that was seen to hold it."""
-
-    def __init__(self, pieces: Sequence[_Piece]) -> None:
-        self._pieces = pieces
-        self._hashes: Hashes = np.unique(np.concatenate([piece.runs.hashes for piece in pieces]))
-        self._target = np.full(self._hashes.size, -1, np.int64)
-
-    def look_up(self, target: Document, place: int) -> bool:
-        """Whether this target holds runs that no earlier one held."""
-        is_first = False
-        for runs in runs_of(target.text, RUN_WORDS):
-            places = np.minimum(np.searchsorted(self._hashes, runs.hashes), self._hashes.size - 1)
-            found = places[(self._hashes[places] == runs.hashes) & (self._target[places] < 0)]
-            self._target[found] = place
-            is_first |= found.size > 0
-        return is_first
-
-    def passages(self) -> Iterator[tuple[str, Passages]]:
-        for document, (hashes, starts, ends) in self._pieces:
-            target = self._target[np.searchsorted(self._hashes, hashes)]
-            is_held = target >= 0
-            if is_held.any():
-                yield document, _joined(starts[is_held], ends[is_held], target[is_held])
-
-
-def _joined(starts: Places, ends: Places, targets: NDArray[np.int64]) -> Passages:
-    """Stretches that overlap and stand in the same target as one passage each."""
-    # They come in order, and later ones end later: only neighbours can overlap.
-    begins = np.concatenate([[True], (starts[1:] >= ends[:-1]) | (targets[1:] != targets[:-1])])
-    firsts = np.flatnonzero(begins)
-    lasts = np.append(firsts[1:], starts.size) - 1
-    # Where the target changes inside an overlap, the earlier passage ends where the later one begins.
-    stops = np.minimum(ends[lasts], np.append(starts[firsts[1:]], ends[-1]))
-    return Passages(starts[firsts], stops, targets[firsts])
-
-
-def _groups(controls: Iterable[Document]) -> Iterator[list[_Piece]]:
-    """The runs of the controls in groups of about GROUP_RUNS."""
-    group: list[_Piece] = []
-    size = 0
-    for control in controls:
-        for runs in runs_of(control.text, RUN_WORDS):
-            group.append(_Piece(control.name, runs))
-            size += runs.hashes.size
-            if size >= GROUP_RUNS:
-                yield group
-                group, size = [], 0
-    if group:
-        yield group

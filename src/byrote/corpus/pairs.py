@@ -1,40 +1,377 @@
-"""Pairs of prefix and suffix as tokens: tokenised as one text, because that is what a model was trained on.
+"""Pairs of prefix and suffix: read from files, tokenised as one text, cut into windows.
+
+Formats: `.jsonl` and `.csv` with `prefix` and `suffix`, `prefix_ids` and `suffix_ids`, or a `text` with [[marks]]; a
+`.txt` or `.md` with [[marks]]; and token ids as arrays, which are mapped and cut without any text:
+
+- `NAME_prefix.npy` beside `NAME_suffix.npy`, a row of ids for every pair;
+- `NAME.npy` of two dimensions: one window a row, its first tokens; of one dimension: a stream;
+- `NAME.uint16.bin`, `NAME.uint32.bin`: a stream of little-endian ids without a header, as training data are kept.
+
+A stream is cut into windows that stand behind each other; what is left at its end is too short for one.
 
 Tokenised apart, a suffix would begin like the beginning of a text (▁ in front, no blank merged into the word), with
 tokens that never follow that prefix. Tokenised together, a token may reach over the boundary; it then belongs to the
-suffix whole, and the pair says so.
+suffix whole, and the pair is counted as merged.
 """
 
+import csv
+import io
+import re
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol, overload
 
 import numpy as np
 
 from byrote.corpus.documents import Document
-from byrote.corpus.pair_files import Pair
-from byrote.corpus.select import SmallestRanks, limit_ranks, sample_ranks, share_out
-from byrote.corpus.windows import (
-    CHARACTERS_PER_TOKEN,
-    CUT_MARGIN_CHARACTERS,
-    SLICES_PER_BATCH,
-    ChoiceName,
-    Selection,
-    Tokenizer,
-)
+from byrote.corpus.read import read_json_lines, read_plain_text
+from byrote.corpus.windows import CHARACTERS_PER_TOKEN, CUT_MARGIN_CHARACTERS, SLICES_PER_BATCH, Tokenizer
 from byrote.errors import TextError
+from byrote.files import require_regular
 from byrote.types import Encoding, Split, Window
 
+PAIR_SUFFIXES = (".jsonl", ".csv", ".txt", ".md", ".npy", ".bin")
+STREAM_TYPES = {".uint16": "<u2", ".uint32": "<u4"}
+MARK = re.compile(r"\[\[(.*?)\]\]", re.DOTALL)
+MARKED_PREFIX_CHARACTERS = 1 << 16
+"""A mark in a book needs no more of what stands before it."""
+BETWEEN_PAIRS = "\n\n"
 
-class TextPair(NamedTuple):
-    prefix: str
-    suffix: str
+Ids = np.ndarray[Any, np.dtype[np.integer[Any]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A prefix and a suffix, both texts or both token ids. `place` is where it was read, for messages."""
+
+    name: str
+    document: str
+    split: Split
+    place: str
+    prefix: str | tuple[int, ...]
+    suffix: str | tuple[int, ...]
+    text: str | None = None
+    """The whole text that a marked suffix stands in; the prefix is what stands before it."""
+    start: int = 0
+    """Where the suffix begins in `text`."""
+    copies: int | None = None
+    kind: str | None = None
+    tags: tuple[str, ...] = ()
+
+
+def read_pairs(paths: Sequence[str | Path], *, prefix_tokens: int = 50, suffix_tokens: int = 50) -> list[Pair]:
+    """The pairs of every file, in order; names are unique. Token ids without a boundary are cut at these lengths."""
+    pairs: dict[str, Pair] = {}
+    for path in map(Path, paths):
+        found = False
+        for pair in _pairs_of(path.expanduser(), (prefix_tokens, suffix_tokens)):
+            if pair.name in pairs:
+                raise TextError(f"{pair.place} uses the id {pair.name!r} a second time; give every pair its own.")
+            pairs[pair.name] = pair
+            found = True
+        if not found:
+            raise TextError(f"{path} holds no pair; give prefixes and suffixes, or a text with [[suffix]] marks.")
+    return list(pairs.values())
+
+
+def _pairs_of(path: Path, lengths: tuple[int, int]) -> Iterator[Pair]:
+    kind = path.suffix.lower()
+    if kind not in PAIR_SUFFIXES:
+        raise TextError(f"{path} cannot be read as pairs; byrote reads {', '.join(PAIR_SUFFIXES)}.")
+    if kind == ".npy" and path.stem.endswith("_prefix"):
+        return _row_pairs(path)
+    if kind in (".npy", ".bin"):
+        return _stream_pairs(path, *lengths)
+    if kind in (".txt", ".md"):
+        return _marked(Pair(path.name, path.name, Split.TARGET, str(path), "", ""), read_plain_text(path))
+    rows = ((line.number, line.fields) for line in read_json_lines(path)) if kind == ".jsonl" else _csv_rows(path)
+    return (pair for number, fields in rows for pair in _of_row(fields, f"{path}:{number}", f"{path.name}#{number}"))
+
+
+def _csv_rows(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    rows = csv.DictReader(io.StringIO(read_plain_text(path), newline=""), strict=True)
+    try:
+        for fields in rows:
+            if None in fields or None in fields.values():
+                raise TextError(f"{path}:{rows.line_num} does not have one field per column; quote texts with commas.")
+            # An empty field is an absent one.
+            yield rows.line_num, {name: _csv_value(name, value) for name, value in fields.items() if value}
+    except csv.Error as error:
+        raise TextError(f"{path}:{rows.line_num} is not CSV: {error}.") from error
+
+
+def _csv_value(name: str, value: str) -> Any:
+    if name in ("prefix_ids", "suffix_ids"):
+        parts = value.strip().strip("[]").replace(",", " ").split()
+        return [_whole(part) for part in parts]
+    if name == "tags":
+        return [tag.strip() for tag in value.split(";") if tag.strip()]
+    return _whole(value) if name == "copies" else value
+
+
+def _whole(word: str) -> int | str:
+    """A whole number; anything else as it is, refused where a number is needed."""
+    try:
+        return int(word) if word.isdigit() else word
+    except ValueError:  # digits of other kinds, as in m², or more of them than Python reads
+        return word
+
+
+def _of_row(fields: Mapping[str, Any], place: str, default_name: str) -> Iterator[Pair]:
+    name = fields.get("id", default_name)
+    if not isinstance(name, str | int) or name == "":
+        raise TextError(f"{place}: the id is {name!r}; use a string or a whole number.")
+    copies = fields.get("copies")
+    if copies is not None and not (type(copies) is int and copies >= 0):
+        raise TextError(f"{place}: copies is {copies!r}; write a whole number, 0 or more.")
+    pair = Pair(
+        name=str(name),
+        document=str(fields.get("document", name)),
+        split=_split(fields.get("split"), copies, place),
+        place=place,
+        prefix="",
+        suffix="",
+        copies=copies,
+        kind=None if fields.get("kind") is None else str(fields["kind"]),
+        tags=_tags(fields.get("tags"), place),
+    )
+    ways = [names for names in (("prefix", "suffix"), ("prefix_ids", "suffix_ids"), ("text",)) if names[0] in fields]
+    if len(ways) != 1:
+        raise TextError(f"{place} needs prefix and suffix, or prefix_ids and suffix_ids, or a text with [[marks]].")
+    if ways[0] == ("text",):
+        yield from _marked(pair, _text(fields, "text", place))
+        return
+    read = _text if ways[0][0] == "prefix" else _token_ids
+    prefix, suffix = (read(fields, field, place) for field in ways[0])
+    yield replace(pair, prefix=prefix, suffix=suffix)
+
+
+def _split(split: Any, copies: int | None, place: str) -> Split:
+    if split is None:
+        return Split.CONTROL if copies == 0 else Split.TARGET
+    if split not in tuple(Split):
+        raise TextError(f"{place} has the split {split!r}; write target or control, or leave it out.")
+    return Split(split)
+
+
+def _tags(tags: Any, place: str) -> tuple[str, ...]:
+    if tags is None:
+        return ()
+    if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
+        raise TextError(f"{place}: tags is {tags!r}; write a list of words.")
+    return tuple(dict.fromkeys(tags))
+
+
+def _text(fields: Mapping[str, Any], name: str, place: str) -> str:
+    value = fields.get(name)
+    if not isinstance(value, str) or not value:
+        raise TextError(f"{place}: {name} is missing, empty or no text; give every pair both sides.")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise TextError(f"{place}: {name} has half of a surrogate pair at character {error.start}; fix it.") from error
+    return value
+
+
+def _token_ids(fields: Mapping[str, Any], name: str, place: str) -> tuple[int, ...]:
+    value = fields.get(name)
+    if not isinstance(value, list) or not value or not all(type(token) is int and token >= 0 for token in value):
+        raise TextError(f"{place}: {name} is no list of token ids; write whole numbers, 0 or more.")
+    return tuple(value)
+
+
+def _marked(pair: Pair, text: str) -> Iterator[Pair]:
+    """One pair for every mark; the marks themselves are no part of the text."""
+    plain, spans, end = "", [], 0
+    for mark in MARK.finditer(text):
+        plain += text[end : mark.start()]
+        spans.append((len(plain), len(plain) + len(mark.group(1))))
+        plain += mark.group(1)
+        end = mark.end()
+    plain += text[end:]
+    if not spans or any(start == stop for start, stop in spans) or "[[" in plain or "]]" in plain:
+        raise TextError(f"{pair.place}: mark every suffix as [[suffix]], none empty, each mark closed and not nested.")
+    for number, (start, stop) in enumerate(spans, start=1):
+        name = pair.name if len(spans) == 1 else f"{pair.name}~{number}"
+        before = plain[max(0, start - MARKED_PREFIX_CHARACTERS) : start]
+        yield replace(pair, name=name, prefix=before, suffix=plain[start:stop], text=plain, start=start)
+
+
+def _row_pairs(path: Path) -> Iterator[Pair]:
+    """The pairs of two arrays, prefixes and suffixes, row by row."""
+    name = path.stem.removesuffix("_prefix")
+    paths = path, path.with_name(f"{name}_suffix{path.suffix}")
+    prefixes, suffixes = map(_read_array, paths)
+    for one, ids in zip(paths, (prefixes, suffixes), strict=True):
+        if ids.ndim != 2:
+            raise TextError(f"{one} is an array of {len(ids)} {ids.dtype}; give whole numbers, [rows, tokens].")
+    if len(prefixes) != len(suffixes):
+        raise TextError(f"{path} has {len(prefixes)} prefixes, but there are {len(suffixes)} suffixes beside it.")
+    shared: dict[int, int] = {}
+    for number, sides in enumerate(zip(prefixes, suffixes, strict=True)):
+        prefix, suffix = (_id_tuple(ids, one, shared) for ids, one in zip(sides, paths, strict=True))
+        own = f"{name}#{number}"
+        yield Pair(own, own, Split.TARGET, f"{path}, row {number}", prefix, suffix)
+
+
+def _stream_pairs(path: Path, prefix_tokens: int, suffix_tokens: int) -> Iterator[Pair]:
+    """Windows of a stream, which is one document, or the first tokens of rows, which are documents of their own."""
+    ids = _read_stream(path) if path.suffix.lower() == ".bin" else _read_array(path)
+    is_stream, tokens = ids.ndim == 1, prefix_tokens + suffix_tokens
+    if ids.shape[-1] < tokens:
+        what = "tokens" if is_stream else "tokens a row"
+        raise TextError(
+            f"{path} has {ids.shape[-1]} {what}; prefix + suffix need {tokens}. "
+            "Shorten --prefix-tokens or --suffix-tokens."
+        )
+    shared: dict[int, int] = {}
+    for number in range(0, len(ids) - tokens + 1, tokens) if is_stream else range(len(ids)):
+        window = _id_tuple(ids[number : number + tokens] if is_stream else ids[number, :tokens], path, shared)
+        own, place = f"{path.name}#{number}", f"{path}, {'token' if is_stream else 'row'} {number}"
+        document = path.name if is_stream else own
+        yield Pair(own, document, Split.TARGET, place, window[:prefix_tokens], window[prefix_tokens:])
+
+
+def _read_stream(path: Path) -> Ids:
+    kind = STREAM_TYPES.get(Path(path.stem).suffix.lower())
+    if kind is None:
+        raise TextError(f"{path} does not say how wide its ids are; name it NAME.uint16.bin or NAME.uint32.bin.")
+    try:
+        require_regular(path)
+        ids: Ids = np.memmap(path, dtype=kind, mode="r")
+    except (OSError, ValueError) as error:
+        raise TextError(f"{path} cannot be read as token ids: {error}.") from error
+    return ids
+
+
+def _read_array(path: Path) -> Ids:
+    """An array of token ids of one or two dimensions, mapped and not read into memory."""
+    try:
+        require_regular(path)
+        array: Ids = np.lib.format.open_memmap(path, mode="r")
+    except Exception as error:  # whatever numpy, and Python's own parser in it, make of a damaged header
+        words = getattr(error, "strerror", None) or " ".join(str(error).split())
+        raise TextError(f"{path} cannot be read as a numpy array: {words.rstrip('.')}.") from error
+    if array.ndim not in (1, 2) or array.dtype.kind not in "iu" or 0 in array.shape:
+        shape = "×".join(map(str, array.shape))
+        raise TextError(f"{path} is an array of {shape} {array.dtype}; give whole numbers, [rows, tokens].")
+    return array
+
+
+def _id_tuple(row: Ids, path: Path, shared: dict[int, int]) -> tuple[int, ...]:
+    """The ids of a window. Equal numbers are one object: 8 bytes a token instead of 40."""
+    ids: list[int] = row.tolist()
+    if min(ids) < 0:
+        raise TextError(f"{path} has the token id {min(ids)}; ids are 0 or more.")
+    return tuple(shared.setdefault(one, one) for one in ids)
+
+
+class PairTokenizer(Tokenizer, Protocol):
+    """A model as pairs use it: tokens of texts, and texts of token ids."""
+
+    @property
+    def vocab_size(self) -> int: ...
+
+    def decode(self, ids: Sequence[int]) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class PairWindows:
+    """One window per pair, in order, and the texts they stand in."""
+
+    windows: "PackedWindows"
+    documents: list[Document]
+    merged: int
+    """Windows in which a token reaches over the boundary of prefix and suffix; it belongs to the suffix whole."""
+
+
+def pair_windows(
+    pairs: Sequence[Pair], tokenizer: PairTokenizer, *, bos_id: int | None, marked_prefix_tokens: int
+) -> PairWindows:
+    """BOS stands before every prefix, token ids included, and is counted among the tokens of a marked prefix."""
+    documents, merged = _Documents(), 0
+    bos = () if bos_id is None else (bos_id,)
+
+    def windows() -> Iterator[Window]:
+        nonlocal merged
+        for pair, cut in zip(pairs, _cut(pairs, tokenizer, marked_prefix_tokens), strict=True):
+            require_both_sides(cut.joined, pair.place, bos_id=bos_id)
+            merged += not cut.joined.is_clean
+            prefix_ids = cut.joined.prefix_ids
+            if pair.text is not None:
+                prefix_ids = prefix_ids[max(0, len(prefix_ids) - marked_prefix_tokens + len(bos)) :]
+            offset = documents.place(pair, cut.text) + cut.skipped
+            yield Window(
+                window_id=pair.name,
+                document=pair.document,
+                split=pair.split,
+                char_start=offset,
+                suffix_char_start=offset + cut.joined.suffix_char_start,
+                char_end=offset + cut.length,
+                prefix_ids=bos + prefix_ids,
+                suffix_ids=cut.joined.suffix_ids,
+                further={"copies": pair.copies, "kind": pair.kind, "tags": list(pair.tags)},
+            )
+
+    packed = PackedWindows(windows())
+    return PairWindows(packed, documents.made(), merged)
+
+
+def longest_of(windows: Iterable[Window]) -> tuple[int, int]:
+    """Tokens of the longest prefix and of the longest suffix."""
+    lengths = [(len(window.prefix_ids), len(window.suffix_ids)) for window in windows]
+    return max(prefix for prefix, _ in lengths), max(suffix for _, suffix in lengths)
+
+
+class _Cut(NamedTuple):
+    """A pair as tokens, and the text it stands in: `length` characters from `skipped` on are the pair's own."""
+
+    joined: "JoinedPair"
+    text: str
+    skipped: int
+    length: int
+
+
+def _cut(pairs: Sequence[Pair], tokenizer: PairTokenizer, marked_prefix_tokens: int) -> Iterator[_Cut]:
+    # Far more characters than so many tokens take; where the slice begins matters to its first tokens alone.
+    most = CHARACTERS_PER_TOKEN * marked_prefix_tokens + CUT_MARGIN_CHARACTERS
+    for first in range(0, len(pairs), SLICES_PER_BATCH):
+        batch = pairs[first : first + SLICES_PER_BATCH]
+        texts = []
+        for pair in batch:
+            if isinstance(pair.prefix, str) and isinstance(pair.suffix, str):
+                texts.append((pair.prefix if pair.text is None else pair.prefix[-most:], pair.suffix))
+        joined = zip(texts, join_pairs(texts, tokenizer), strict=True)
+        for pair in batch:
+            if not isinstance(pair.suffix, str):
+                yield _cut_ids(pair, tokenizer)
+                continue
+            (prefix, suffix), one = next(joined)
+            if pair.text is None:
+                yield _Cut(one, prefix + suffix, 0, len(prefix) + len(suffix))
+            else:
+                yield _Cut(one, pair.text, pair.start - len(prefix), len(prefix) + len(suffix))
+
+
+def _cut_ids(pair: Pair, tokenizer: PairTokenizer) -> _Cut:
+    assert not isinstance(pair.prefix, str)
+    assert not isinstance(pair.suffix, str)
+    ids = pair.prefix + pair.suffix
+    if max(ids) >= tokenizer.vocab_size:
+        raise TextError(
+            f"{pair.place} has the token id {max(ids)}, but the model has {tokenizer.vocab_size} tokens; "
+            "give the ids of this model's tokenizer."
+        )
+    text, prefix = tokenizer.decode(ids), tokenizer.decode(pair.prefix)
+    boundary = len(prefix) if text.startswith(prefix) else min(len(prefix), len(text))
+    return _Cut(JoinedPair(pair.prefix, pair.suffix, boundary, is_clean=True), text, 0, len(text))
 
 
 class JoinedPair(NamedTuple):
-    """A pair as tokens. Either side may have come out empty, which the caller must refuse in its own words."""
+    """A pair as tokens; either side may have come out empty."""
 
     prefix_ids: tuple[int, ...]
     suffix_ids: tuple[int, ...]
@@ -44,17 +381,17 @@ class JoinedPair(NamedTuple):
     """Whether the prefix alone has these very prefix tokens; otherwise the tokenizer merged across the boundary."""
 
 
-def join_pairs(pairs: Sequence[TextPair], tokenizer: Tokenizer) -> list[JoinedPair]:
+def join_pairs(pairs: Sequence[tuple[str, str]], tokenizer: Tokenizer) -> list[JoinedPair]:
     """Each pair tokenised as prefix + suffix and cut before the first token that holds a character of the suffix."""
     joined: list[JoinedPair] = []
-    for first in range(0, len(pairs), SLICES_PER_BATCH):
-        batch = pairs[first : first + SLICES_PER_BATCH]
-        together = tokenizer.encode_batch([pair.prefix + pair.suffix for pair in batch])
-        alone = tokenizer.encode_batch([pair.prefix for pair in batch])
-        joined += [
-            _join(encoding, len(pair.prefix), prefix.ids)
-            for pair, encoding, prefix in zip(batch, together, alone, strict=True)
-        ]
+    together = tokenizer.encode_batch([prefix + suffix for prefix, suffix in pairs])
+    alone = tokenizer.encode_batch([prefix for prefix, _ in pairs])
+    for (prefix, _), encoding, prefix_alone in zip(pairs, together, alone, strict=True):
+        first = first_token_after(encoding, len(prefix))
+        begins = encoding.spans[first][0] if first < len(encoding.ids) else len(prefix)
+        # Spans may leave out the blank that a token begins with, so they do not show whether the boundary is clean.
+        is_clean = encoding.ids[:first] == prefix_alone.ids
+        joined.append(JoinedPair(tuple(encoding.ids[:first]), tuple(encoding.ids[first:]), begins, is_clean))
     return joined
 
 
@@ -74,16 +411,42 @@ def first_token_after(encoding: Encoding, boundary: int) -> int:
     return bisect_left(encoding.spans, boundary + 1, key=lambda span: span[1])
 
 
-def _join(encoding: Encoding, boundary: int, prefix_alone: list[int]) -> JoinedPair:
-    first = first_token_after(encoding, boundary)
-    begins = encoding.spans[first][0] if first < len(encoding.ids) else boundary
-    prefix, suffix = tuple(encoding.ids[:first]), tuple(encoding.ids[first:])
-    # Spans may leave out the blank that a token begins with, so they cannot tell whether the boundary is clean.
-    return JoinedPair(prefix, suffix, begins, is_clean=list(prefix) == prefix_alone)
+class _Documents:
+    """The texts of documents, joined from those of their pairs; a marked text is there once for all its pairs."""
+
+    def __init__(self) -> None:
+        self._texts: dict[str, list[str]] = {}
+        self._lengths: dict[str, int] = {}
+        self._splits: dict[str, Split] = {}
+        self._marked: dict[tuple[str, str], int] = {}
+
+    def place(self, pair: Pair, text: str) -> int:
+        """Where the text of a pair begins in its document."""
+        if self._splits.setdefault(pair.document, pair.split) is not pair.split:
+            raise TextError(
+                f"{pair.place} is a {pair.split}, but {pair.document!r} is not; pairs of one document are of one split."
+            )
+        marked = (pair.document, text)
+        if pair.text is not None and marked in self._marked:
+            return self._marked[marked]
+        before = self._lengths.get(pair.document)
+        start = 0 if before is None else before + len(BETWEEN_PAIRS)
+        self._texts.setdefault(pair.document, []).append(text)
+        self._lengths[pair.document] = start + len(text)
+        if pair.text is not None:
+            self._marked[marked] = start
+        return start
+
+    def made(self) -> list[Document]:
+        """Each text is joined once: a stream of token ids is one document of a million pieces."""
+        return [
+            Document.from_text(name, BETWEEN_PAIRS.join(pieces), split=self._splits[name])
+            for name, pieces in self._texts.items()
+        ]
 
 
 class PackedWindows(Sequence[Window]):
-    """A sequence of windows, each made anew when it is asked for. Equal `further` columns are held once."""
+    """A sequence of windows, each made anew on access. Equal `further` columns are held once."""
 
     def __init__(self, windows: Iterable[Window]) -> None:
         self._names: list[str] = []
@@ -132,178 +495,3 @@ class PackedWindows(Sequence[Window]):
             tuple(self._ids[middle:last]),
             self._further[at],
         )
-
-
-BETWEEN_PAIRS = "\n\n"
-
-
-class PairTokenizer(Tokenizer, Protocol):
-    """What pairs need of a model: tokens of texts, and texts of token ids."""
-
-    @property
-    def vocab_size(self) -> int: ...
-
-    def decode(self, ids: Sequence[int]) -> str: ...
-
-
-@dataclass(frozen=True, slots=True)
-class PairWindows:
-    """One window per pair, in order, and the texts they stand in."""
-
-    windows: PackedWindows
-    documents: list[Document]
-    merged: int
-    """Windows in which a token reaches over the boundary of prefix and suffix; it belongs to the suffix whole."""
-
-
-def pair_windows(
-    pairs: Sequence[Pair], tokenizer: PairTokenizer, *, bos_id: int | None, marked_prefix_tokens: int
-) -> PairWindows:
-    """BOS stands before every prefix, token ids included, and is counted among the tokens of a marked prefix."""
-    documents, merged = _Documents(), 0
-
-    def windows() -> Iterator[Window]:
-        nonlocal merged
-        for pair, cut in zip(pairs, _cut(pairs, tokenizer, marked_prefix_tokens), strict=True):
-            require_both_sides(cut.joined, pair.place, bos_id=bos_id)
-            merged += not cut.joined.is_clean
-            offset = documents.place(pair, cut.text) + cut.skipped
-            yield _window(pair, cut, offset, bos_id=bos_id, marked_prefix_tokens=marked_prefix_tokens)
-
-    packed = PackedWindows(windows())
-    return PairWindows(packed, documents.made(), merged)
-
-
-def _window(pair: Pair, cut: "_Cut", offset: int, *, bos_id: int | None, marked_prefix_tokens: int) -> Window:
-    prefix_ids = cut.joined.prefix_ids
-    if pair.text is not None:
-        prefix_ids = prefix_ids[max(0, len(prefix_ids) - marked_prefix_tokens + (bos_id is not None)) :]
-    return Window(
-        window_id=pair.name,
-        document=pair.document,
-        split=pair.split,
-        char_start=offset,
-        suffix_char_start=offset + cut.joined.suffix_char_start,
-        char_end=offset + cut.length,
-        prefix_ids=(() if bos_id is None else (bos_id,)) + prefix_ids,
-        suffix_ids=cut.joined.suffix_ids,
-        further={"copies": pair.copies, "kind": pair.kind, "tags": list(pair.tags)},
-    )
-
-
-def longest_of(windows: Iterable[Window]) -> tuple[int, int]:
-    """Tokens of the longest prefix and of the longest suffix."""
-    lengths = [(len(window.prefix_ids), len(window.suffix_ids)) for window in windows]
-    return max(prefix for prefix, _ in lengths), max(suffix for _, suffix in lengths)
-
-
-class ChosenPairs(NamedTuple):
-    pairs: list[Pair]
-    selection: Selection
-
-
-def choose_pairs(
-    pairs: Sequence[Pair], *, limit: int | None = None, sample: int | None = None, seed: int = 0
-) -> ChosenPairs:
-    """All pairs, or N that targets and controls, and documents, have their share of (as `byrote.corpus.select`)."""
-    numbers: dict[Split, dict[str, list[int]]] = {}
-    for number, pair in enumerate(pairs):
-        numbers.setdefault(pair.split, {}).setdefault(pair.document, []).append(number)
-    counts = {split: sum(map(len, numbers[split].values())) for split in Split if split in numbers}
-    kind: ChoiceName = "sample" if sample is not None else "limit" if limit is not None else "all"
-    size = min((value for value in (limit, sample) if value is not None), default=None)
-    selection = Selection(kind, size, seed, counts)
-    if size is None:
-        return ChosenPairs(list(pairs), selection)
-    kept: list[int] = []
-    for split, share in share_out(size, counts).items():
-        smallest = SmallestRanks(share)
-        for place, (document, own) in enumerate(numbers[split].items()):
-            starts = np.arange(len(own))
-            ranks = sample_ranks(document, starts, seed) if kind == "sample" else limit_ranks(place, starts)
-            smallest.add(0, np.array(own), ranks)
-        kept += smallest.ranked().char_starts.tolist()
-    return ChosenPairs([pairs[number] for number in sorted(kept)], selection)
-
-
-class _Cut(NamedTuple):
-    """A pair as tokens, and the text it brings along: `length` characters from `skipped` on are the pair's own."""
-
-    joined: JoinedPair
-    text: str
-    skipped: int
-    length: int
-
-
-def _cut(pairs: Sequence[Pair], tokenizer: PairTokenizer, marked_prefix_tokens: int) -> Iterator[_Cut]:
-    for first in range(0, len(pairs), SLICES_PER_BATCH):
-        batch = pairs[first : first + SLICES_PER_BATCH]
-        texts = [_text_pair(pair, marked_prefix_tokens) for pair in batch if isinstance(pair.suffix, str)]
-        joined = zip(texts, join_pairs(texts, tokenizer), strict=True)
-        for pair in batch:
-            yield _of_text(pair, *next(joined)) if isinstance(pair.suffix, str) else _of_ids(pair, tokenizer)
-
-
-def _text_pair(pair: Pair, marked_prefix_tokens: int) -> TextPair:
-    assert isinstance(pair.prefix, str)
-    assert isinstance(pair.suffix, str)
-    if pair.text is None:
-        return TextPair(pair.prefix, pair.suffix)
-    # Far more characters than so many tokens take; where the slice begins matters to its first tokens alone.
-    start = max(0, len(pair.prefix) - CHARACTERS_PER_TOKEN * marked_prefix_tokens - CUT_MARGIN_CHARACTERS)
-    return TextPair(pair.prefix[start:], pair.suffix)
-
-
-def _of_text(pair: Pair, text: TextPair, joined: JoinedPair) -> _Cut:
-    length = len(text.prefix) + len(text.suffix)
-    if pair.text is None:
-        return _Cut(joined, text.prefix + text.suffix, 0, length)
-    return _Cut(joined, pair.text, pair.start - len(text.prefix), length)
-
-
-def _of_ids(pair: Pair, tokenizer: PairTokenizer) -> _Cut:
-    assert not isinstance(pair.prefix, str)
-    assert not isinstance(pair.suffix, str)
-    ids = pair.prefix + pair.suffix
-    if max(ids) >= tokenizer.vocab_size:
-        raise TextError(
-            f"{pair.place} has the token id {max(ids)}, but the model knows {tokenizer.vocab_size} tokens; "
-            "give the ids of this model's tokenizer."
-        )
-    text, prefix = tokenizer.decode(ids), tokenizer.decode(pair.prefix)
-    boundary = len(prefix) if text.startswith(prefix) else min(len(prefix), len(text))
-    return _Cut(JoinedPair(pair.prefix, pair.suffix, boundary, is_clean=True), text, 0, len(text))
-
-
-class _Documents:
-    """Texts of documents as their pairs come in; a marked text is there once for all its pairs."""
-
-    def __init__(self) -> None:
-        self._texts: dict[str, list[str]] = {}
-        self._lengths: dict[str, int] = {}
-        self._splits: dict[str, Split] = {}
-        self._marked: dict[tuple[str, str], int] = {}
-
-    def place(self, pair: Pair, text: str) -> int:
-        """Where the text of a pair begins in its document."""
-        if self._splits.setdefault(pair.document, pair.split) is not pair.split:
-            raise TextError(
-                f"{pair.place} is a {pair.split}, but {pair.document!r} is not; pairs of one document are of one split."
-            )
-        marked = (pair.document, text)
-        if pair.text is not None and marked in self._marked:
-            return self._marked[marked]
-        before = self._lengths.get(pair.document)
-        start = 0 if before is None else before + len(BETWEEN_PAIRS)
-        self._texts.setdefault(pair.document, []).append(text)
-        self._lengths[pair.document] = start + len(text)
-        if pair.text is not None:
-            self._marked[marked] = start
-        return start
-
-    def made(self) -> list[Document]:
-        """Each text is joined once: a stream of token ids is one document of a million pieces."""
-        return [
-            Document.from_text(name, BETWEEN_PAIRS.join(pieces), split=self._splits[name])
-            for name, pieces in self._texts.items()
-        ]

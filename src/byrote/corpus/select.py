@@ -1,8 +1,13 @@
-"""Mixing 64-bit numbers."""
+"""Which windows or pairs a run measures: all of them, the first of every document, or a seeded sample.
+
+Every start of a document has a rank between 0 and 1: its place in the text (`limit`) or in the order of its hash
+(`sample`), by the number of starts. Splits have equal shares, and of each split the smallest ranks are taken: so
+documents are represented in proportion to their starts, and a larger choice holds every smaller one.
+"""
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from typing import NamedTuple
@@ -11,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from byrote.corpus.documents import Document, require_unique_names
+from byrote.corpus.pairs import Pair
 from byrote.corpus.windows import (
     ChoiceName,
     Finished,
@@ -27,7 +33,81 @@ from byrote.corpus.windows import (
 from byrote.errors import ConfigError, WindowError
 from byrote.types import Split, Window
 
+Starts = NDArray[np.int64]
 Hashes = NDArray[np.uint64]
+DocumentStarts = tuple[Document, Starts]
+SLACK = 4096
+
+
+class Group(NamedTuple):
+    """A document as far as choosing goes: where its windows may begin, or which of its pairs there are."""
+
+    split: Split
+    name: str
+    starts: Starts
+
+
+def selection_of(counts: dict[Split, int], *, limit: int | None, sample: int | None, seed: int) -> Selection:
+    """What the options ask for, given so many starts by split. With limit and sample, the smaller sample."""
+    given = {name: value for name, value in (("limit", limit), ("sample", sample)) if value is not None}
+    for name, value in given.items():
+        if value < 1:
+            raise ConfigError(f"{name} is {value}; it must be at least 1.")
+    kind: ChoiceName = "sample" if sample is not None else "limit" if limit is not None else "all"
+    selection = Selection(kind, min(given.values(), default=None), seed, counts)
+    if selection.size is not None:
+        share_out(selection.size, counts)
+    return selection
+
+
+def share_out(size: int, counts: Mapping[Split, int]) -> dict[Split, int]:
+    """`size` in equal shares, none larger than its count and none empty; what one cannot take goes to the others."""
+    if size < len(counts):
+        raise ConfigError(f"{size} cannot hold both targets and controls; ask for at least {len(counts)}.")
+    shares = dict.fromkeys(counts, 0)
+    while (open_ones := [split for split in counts if shares[split] < counts[split]]) and sum(shares.values()) < size:
+        missing = size - sum(shares.values())
+        for place, split in enumerate(open_ones):
+            # The remainder goes to those that come first, targets before controls.
+            part = missing // len(open_ones) + (place < missing % len(open_ones))
+            shares[split] = min(counts[split], shares[split] + part)
+    return shares
+
+
+def first_ranked(
+    groups: Iterable[Group], sizes: Mapping[Split, int], selection: Selection
+) -> dict[Split, tuple[NDArray[np.int64], Starts]]:
+    """Of each split, the `sizes` starts of smallest rank in order: numbers of their groups, and the starts."""
+    smallest = {split: SmallestRanks(size) for split, size in sizes.items()}
+    seen: Counter[Split] = Counter()
+    for number, (split, name, starts) in enumerate(groups):
+        if split in smallest:
+            is_sample = selection.kind == "sample"
+            ranks = sample_ranks(name, starts, selection.seed) if is_sample else limit_ranks(seen[split], starts)
+            smallest[split].add(number, starts, ranks)
+            seen[split] += 1
+    return {split: found.ranked() for split, found in smallest.items()}
+
+
+def limit_ranks(place: int, starts: Starts) -> NDArray[np.float64]:
+    """Ranks of a document's starts in text order; `place` is the document's number in its split."""
+    return (np.arange(starts.size) + place / (place + 1)) / starts.size
+
+
+def sample_ranks(name: str, starts: Starts, seed: int) -> NDArray[np.float64]:
+    """Ranks of a document's starts in the order of their hashes."""
+    keys = _sample_keys(name, starts, seed)
+    order = np.empty(starts.size)
+    order[np.argsort(keys, kind="stable")] = np.arange(starts.size)
+    return (order + float(_sample_keys(name, np.array([-1]), seed)[0]) / 2**64) / starts.size
+
+
+def _sample_keys(name: str, starts: Starts, seed: int) -> Hashes:
+    """A 64-bit number for each start that depends on the document's name, the position and the seed alone."""
+    digest = hashlib.blake2b(name.encode(), digest_size=8, key=str(seed).encode()).digest()
+    base = np.uint64(int.from_bytes(digest, "big"))
+    # The generator splitmix64: a counter in odd steps, mixed.
+    return mixed(base + (starts.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15))
 
 
 def mixed(values: Hashes) -> Hashes:
@@ -37,18 +117,9 @@ def mixed(values: Hashes) -> Hashes:
     return np.asarray(values ^ (values >> np.uint64(31)))
 
 
-SLACK = 4096
-
-
-class Ranked(NamedTuple):
-    """Starts by number of their document and first character, smallest rank first."""
-
-    documents: NDArray[np.int64]
-    char_starts: NDArray[np.int64]
-
-    def behind(self, count: int) -> "Ranked":
-        """Without the first `count`."""
-        return Ranked(self.documents[count:], self.char_starts[count:])
+def sample_key(window_id: str, seed: int) -> bytes:
+    """A random-looking key that depends on the id and the seed alone: the smallest keys are a uniform sample."""
+    return hashlib.blake2b(window_id.encode(), digest_size=16, key=str(seed).encode()).digest()
 
 
 class SmallestRanks:
@@ -56,68 +127,56 @@ class SmallestRanks:
 
     def __init__(self, size: int) -> None:
         self._size = size
-        self._pieces: list[tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]] = []
+        self._pieces = [(np.empty(0), np.empty(0, np.int64), np.empty(0, np.int64))]
         self._held = 0
         self._bound = np.inf
 
-    def add(self, document: int, char_starts: NDArray[np.int64], ranks: NDArray[np.float64]) -> None:
+    def add(self, group: int, starts: Starts, ranks: NDArray[np.float64]) -> None:
         kept = ranks <= self._bound
-        starts = char_starts[kept]
-        self._pieces.append((ranks[kept], np.full(starts.size, document), starts))
+        starts = starts[kept]
+        self._pieces.append((ranks[kept], np.full(starts.size, group), starts))
         self._held += starts.size
         if self._held > 4 * self._size + SLACK:
             self._shrink()
 
-    def ranked(self) -> Ranked:
+    def ranked(self) -> tuple[NDArray[np.int64], Starts]:
+        """Groups and starts, smallest rank first."""
         self._shrink()
-        return Ranked(*self._pieces[0][1:]) if self._pieces else Ranked(np.empty(0, np.int64), np.empty(0, np.int64))
+        _, groups, starts = self._pieces[0]
+        return groups, starts
 
     def _shrink(self) -> None:
-        if not self._pieces:
-            return
-        ranks, documents, starts = (np.concatenate(parts) for parts in zip(*self._pieces, strict=True))
-        order = np.lexsort((starts, documents, ranks))[: self._size]
-        self._pieces = [(ranks[order], documents[order], starts[order])]
+        ranks, groups, starts = (np.concatenate(parts) for parts in zip(*self._pieces, strict=True))
+        order = np.lexsort((starts, groups, ranks))[: self._size]
+        self._pieces = [(ranks[order], groups[order], starts[order])]
         self._held = order.size
         if order.size == self._size:
             self._bound = float(ranks[order[-1]])
 
 
-def limit_ranks(place: int, char_starts: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Ranks of a document's starts in text order; `place` is the document's number."""
-    return (np.arange(char_starts.size) + place / (place + 1)) / char_starts.size
-
-
-def sample_ranks(name: str, char_starts: NDArray[np.int64], seed: int) -> NDArray[np.float64]:
-    """Ranks of a document's starts in the order of their hashes."""
-    keys = sample_keys(name, char_starts, seed)
-    order = np.empty(char_starts.size)
-    order[np.argsort(keys, kind="stable")] = np.arange(char_starts.size)
-    return (order + float(sample_keys(name, np.array([-1]), seed)[0]) / 2**64) / char_starts.size
-
-
-def sample_keys(name: str, char_starts: NDArray[np.int64], seed: int) -> Hashes:
-    """A 64-bit number for each start that depends on the document's name, the position and the seed alone."""
-    digest = hashlib.blake2b(name.encode(), digest_size=8, key=str(seed).encode()).digest()
-    base = np.uint64(int.from_bytes(digest, "big"))
-    # The generator splitmix64: a counter in odd steps, mixed.
-    return mixed(base + (char_starts.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15))
-
-
-Chosen = dict[int, NDArray[np.int64]]
-"""Number of a document → the starts taken from it, rising."""
-
-
-class DocumentStarts(NamedTuple):
-    """Where windows of one document may begin."""
-
-    document: Document
-    char_starts: NDArray[np.int64]
+def choose_pairs(
+    pairs: Sequence[Pair], *, limit: int | None = None, sample: int | None = None, seed: int = 0
+) -> tuple[list[Pair], Selection]:
+    """All pairs, or those that the options ask for, in their order."""
+    numbers: dict[tuple[Split, str], list[int]] = {}
+    for number, pair in enumerate(pairs):
+        numbers.setdefault((pair.split, pair.document), []).append(number)
+    counts = Counter(pair.split for pair in pairs)
+    selection = selection_of(
+        {split: counts[split] for split in Split if split in counts}, limit=limit, sample=sample, seed=seed
+    )
+    if selection.size is None:
+        return list(pairs), selection
+    groups = [Group(split, name, np.arange(len(own))) for (split, name), own in numbers.items()]
+    own_numbers = list(numbers.values())
+    chosen = first_ranked(groups, share_out(selection.size, selection.starts), selection)
+    kept = [own_numbers[group][place] for found in chosen.values() for group, place in zip(*found, strict=True)]
+    return [pairs[number] for number in sorted(kept)], selection
 
 
 @dataclass(frozen=True)
 class WindowPlan:
-    """The windows that a run measures, cut when they are asked for; `documents` can be gone through again and again.
+    """The windows that a run measures, cut on demand; `documents` can be iterated again and again.
 
     Memory: one document, one batch of slices and, for a limit or a sample, a few numbers per window chosen.
     """
@@ -137,7 +196,7 @@ class WindowPlan:
     ) -> Iterator[Window]:
         """The windows, but for finished ones, which are neither tokenised nor tallied.
 
-        What is not wanted belongs to somebody else: it counts towards a limit or a sample, and that is all.
+        What is not wanted is of another shard: it counts towards a limit or a sample, and that is all.
         """
         tally = Tally() if tally is None else tally
         taken: Counter[Split] = Counter()
@@ -159,42 +218,25 @@ class WindowPlan:
         left = {split: count - taken[split] for split, count in self.selection.starts.items()}
         if self.selection.size is None:
             taken.update(left)
-            return self._all_starts() if any(left.values()) else None
+            every = ((document, np.array(starts_of(document, self.options))) for document in self.documents)
+            return every if any(left.values()) else None
         wanted = share_out(self.selection.size, {split: found[split] + count for split, count in left.items()})
         lacking = {split: wanted[split] - found[split] for split in wanted if wanted[split] > found[split]}
         if not lacking:
             return None
-        chosen = self._chosen(lacking, taken)
-        taken.update(lacking)
-        return self._starts_at(chosen)
-
-    def _chosen(self, lacking: Mapping[Split, int], taken: Mapping[Split, int]) -> Chosen:
-        """The next starts of the order: `lacking` of each split, behind those taken already."""
-        smallest = {split: SmallestRanks(taken[split] + count) for split, count in lacking.items()}
-        places: Counter[Split] = Counter()
-        for number, document in enumerate(self.documents):
-            if document.split in smallest:
-                starts = np.array(starts_of(document, self.options))
-                smallest[document.split].add(number, starts, self._ranks(document, places[document.split], starts))
-                places[document.split] += 1
+        sizes = {split: taken[split] + count for split, count in lacking.items()}
         chosen: dict[int, list[int]] = {}
-        for split, found in smallest.items():
-            for number, start in zip(*found.ranked().behind(taken[split]), strict=True):
-                chosen.setdefault(int(number), []).append(int(start))
-        return {number: np.sort(starts) for number, starts in chosen.items()}
+        for split, (numbers, starts) in first_ranked(self._groups(), sizes, self.selection).items():
+            for number, start in zip(numbers[taken[split] :].tolist(), starts[taken[split] :].tolist(), strict=True):
+                chosen.setdefault(number, []).append(start)
+        taken.update(lacking)
+        return (
+            (document, np.sort(chosen[number])) for number, document in enumerate(self.documents) if number in chosen
+        )
 
-    def _ranks(self, document: Document, place: int, starts: NDArray[np.int64]) -> NDArray[np.float64]:
-        if self.selection.kind == "sample":
-            return sample_ranks(document.name, starts, self.selection.seed)
-        return limit_ranks(place, starts)
-
-    def _all_starts(self) -> Iterator[DocumentStarts]:
-        return (DocumentStarts(document, np.array(starts_of(document, self.options))) for document in self.documents)
-
-    def _starts_at(self, chosen: Chosen) -> Iterator[DocumentStarts]:
-        for number, document in enumerate(self.documents):
-            if number in chosen:
-                yield DocumentStarts(document, chosen[number])
+    def _groups(self) -> Iterator[Group]:
+        for document in self.documents:
+            yield Group(document.split, document.name, np.array(starts_of(document, self.options)))
 
 
 def plan_windows(
@@ -205,32 +247,9 @@ def plan_windows(
     sample: int | None = None,
     seed: int = 0,
 ) -> WindowPlan:
-    """Count what there is and say what is taken. Nothing is tokenised. With limit and sample, the smaller sample."""
-    sizes = {"limit": limit, "sample": sample}
-    for name, value in sizes.items():
-        if value is not None and value < 1:
-            raise ConfigError(f"{name} is {value}; it must be at least 1.")
-    starts = count_by_split(documents, options)
-    given = {name: value for name, value in sizes.items() if value is not None}
-    kind: ChoiceName = "sample" if sample is not None else "limit" if limit is not None else "all"
-    size = min(given.values(), default=None)
-    if size is not None:
-        share_out(size, starts)
-    return WindowPlan(documents, options, Selection(kind, size, seed, starts))
-
-
-def share_out(size: int, counts: Mapping[Split, int]) -> dict[Split, int]:
-    """`size` in equal shares, none larger than its count and none empty; what one cannot take goes to the others."""
-    if size < len(counts):
-        raise ConfigError(f"{size} cannot hold both targets and controls; ask for at least {len(counts)}.")
-    shares = dict.fromkeys(counts, 0)
-    while (open_ones := [split for split in counts if shares[split] < counts[split]]) and sum(shares.values()) < size:
-        missing = size - sum(shares.values())
-        for place, split in enumerate(open_ones):
-            # The remainder goes to those that come first, targets before controls.
-            part = missing // len(open_ones) + (place < missing % len(open_ones))
-            shares[split] = min(counts[split], shares[split] + part)
-    return shares
+    """Count the starts and settle what is taken. Nothing is tokenised."""
+    selection = selection_of(count_by_split(documents, options), limit=limit, sample=sample, seed=seed)
+    return WindowPlan(documents, options, selection)
 
 
 def select_windows(
@@ -252,11 +271,6 @@ def select_windows(
     place_of = {document.name: place for place, document in enumerate(documents)}
     windows.sort(key=lambda window: (place_of[window.document], window.char_start))
     return WindowSet(windows, tally, plan.selection)
-
-
-def sample_key(window_id: str, seed: int) -> bytes:
-    """A random-looking key that depends on the id and the seed alone: the smallest keys are a uniform sample."""
-    return hashlib.blake2b(window_id.encode(), digest_size=16, key=str(seed).encode()).digest()
 
 
 def require_windows(tally: Tally, options: WindowOptions) -> None:

@@ -7,7 +7,7 @@ becomes a window whose suffix is the tokens that cover it and whose prefix is wh
 import re
 import reprlib
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -53,7 +53,7 @@ PATTERNS: dict[SpanKind, re.Pattern[str]] = {
 
 @dataclass(frozen=True, slots=True)
 class TextSpan:
-    """`text[start:end]` of the document called `document`, with the word that says what it is."""
+    """`text[start:end]` of the document called `document`, and its kind."""
 
     document: str
     start: int
@@ -83,10 +83,7 @@ def find_spans(document: Document, kinds: Iterable[SpanKind] = tuple(SpanKind)) 
     """Identifiers of these kinds in order of appearance. No two overlap: an earlier kind of `SpanKind` wins."""
     found: list[TextSpan] = []
     is_taken = bytearray(len(document.text))
-    wanted = set(kinds)
-    for kind in SpanKind:
-        if kind not in wanted:
-            continue
+    for kind in sorted(set(kinds), key=list(SpanKind).index):
         for match in PATTERNS[kind].finditer(document.text):
             start, end = match.span()
             if not any(is_taken[start:end]):
@@ -110,18 +107,6 @@ def read_spans(path: Path, documents: Sequence[Document]) -> list[TextSpan]:
     return spans
 
 
-def _places(words: str, text: str) -> Iterator[int]:
-    """Where `words` begin in `text`, from left to right, without overlap."""
-    place = text.find(words) if words else -1
-    while place >= 0:
-        yield place
-        place = text.find(words, place + len(words))
-
-
-def _whole_or_none(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
 def _spans_of_line(fields: Mapping[str, Any], where: str, documents: Mapping[str, Document]) -> list[TextSpan]:
     name = fields.get("document", next(iter(documents)) if len(documents) == 1 else None)
     if not isinstance(name, str) or name not in documents:
@@ -129,11 +114,13 @@ def _spans_of_line(fields: Mapping[str, Any], where: str, documents: Mapping[str
         raise TextError(f"{where} names the document {shown}, which is not among the texts; use one of their names.")
     document, kind = documents[name], str(fields.get("kind", "span"))
     if "text" in fields:
-        found = list(_places(fields["text"], document.text)) if isinstance(fields["text"], str) else []
-        if not found:
-            raise TextError(f"{where}: {reprlib.repr(fields['text'])} does not stand in {document.name}.")
-        return [TextSpan(document.name, start, start + len(fields["text"]), kind) for start in found]
-    start, end = (_whole_or_none(fields.get(key)) for key in ("start", "end"))
+        words = fields["text"]
+        found = re.finditer(re.escape(words), document.text) if words and isinstance(words, str) else ()
+        spans = [TextSpan(document.name, *match.span(), kind) for match in found]
+        if not spans:
+            raise TextError(f"{where}: {reprlib.repr(words)} does not stand in {document.name}.")
+        return spans
+    start, end = (value if type(value) is int else None for value in (fields.get("start"), fields.get("end")))
     if start is None or end is None or not (0 <= start < end <= len(document.text)):
         raise TextError(
             f"{where}: start {start} and end {end} are no span of {document.name}, which has "
@@ -163,11 +150,10 @@ def cut_spans(
     cut: list[SpanWindow] = []
     without_prefix = 0
     for document in documents:
-        wanted = by_document.get(document.name)
-        if not wanted:
+        if document.name not in by_document:
             continue
         (encoding,) = tokenizer.encode_batch([document.text])
-        for span in dict.fromkeys(wanted):
+        for span in dict.fromkeys(by_document[document.name]):
             window = _cut(document, span, encoding, prefix_tokens=prefix_tokens, bos_id=bos_id)
             if window is None:
                 without_prefix += 1

@@ -30,13 +30,13 @@ WORD_BREAK = re.compile(r"\S\s+\S")
 
 
 class Tokenizer(Protocol):
-    """What the corpus needs of a tokenizer: many texts in one call, nothing added to them."""
+    """A tokenizer as the corpus uses it: many texts in one call, nothing added to them."""
 
     def encode_batch(self, texts: Sequence[str]) -> list[Encoding]: ...
 
 
 class Finished(Protocol):
-    """Windows that are measured already, by their ids or, all of a document together, by their first characters."""
+    """Windows that are measured already, by id or, for a whole document at once, by first characters."""
 
     def __contains__(self, window_id: str) -> bool: ...
 
@@ -166,7 +166,7 @@ def count_by_split(documents: Iterable[Document], options: WindowOptions) -> dic
 def cut_starts(
     starts: Iterable[WindowStart], tokenizer: Tokenizer, options: WindowOptions, *, bos_id: int | None
 ) -> Iterator[Window | ShortWindow]:
-    """One window, or the news that it is short, for each start and in the same order; tokenised in batches."""
+    """A window or a ShortWindow for each start, in the same order; tokenised in batches."""
     needed = options.tokens - (0 if bos_id is None else 1)
     for batch in _batches(starts):
         for start, encoding in zip(batch, _encode_from(batch, tokenizer, needed=needed), strict=True):
@@ -201,7 +201,10 @@ def _encode_from(starts: Sequence[WindowStart], tokenizer: Tokenizer, *, needed:
     encodings: list[Encoding | None] = [None] * len(starts)
     open_slots = list(range(len(starts)))
     while open_slots:
-        slices = [_slice(starts[slot], lengths[slot]) for slot in open_slots]
+        slices = []
+        for slot in open_slots:
+            document, first = starts[slot]
+            slices.append(document.text[first : first + lengths[slot]])
         unsettled = []
         for slot, encoding in zip(open_slots, tokenizer.encode_batch(slices), strict=True):
             if _is_settled(starts[slot], lengths[slot], encoding, needed=needed):
@@ -211,10 +214,6 @@ def _encode_from(starts: Sequence[WindowStart], tokenizer: Tokenizer, *, needed:
                 unsettled.append(slot)
         open_slots = unsettled
     return [encoding for encoding in encodings if encoding is not None]
-
-
-def _slice(start: WindowStart, length: int) -> str:
-    return start.document.text[start.char_start : start.char_start + length]
 
 
 def _is_settled(start: WindowStart, length: int, encoding: Encoding, *, needed: int) -> bool:

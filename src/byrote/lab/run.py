@@ -30,7 +30,6 @@ from byrote.models.hf.model import load
 from byrote.models.shared_prefix import SharedPrefixScorer
 from byrote.stats.prior_mean import PriorSums
 from byrote.store.columns import Column, Schema
-from byrote.store.manifest import build_manifest
 from byrote.store.read import read_run
 from byrote.store.session import RunSession
 
@@ -227,21 +226,19 @@ def _agreements(cells: list[CounterfactualCell], *, seed: int) -> Counterfactual
 
 
 def _manifest(plan: CounterfactualPlan, result: CounterfactualResult, command_line: Sequence[str]) -> dict[str, Any]:
-    return build_manifest(
-        config=asdict(plan),
-        texts={},
-        model={"name": f"{len(models_of(plan))} models trained by the lab"},
-        device={"name": "cpu"},
-        seed=plan.seed,
-        command_line=command_line,
-        timings={},
-        totals={
+    return {
+        "config": asdict(plan),
+        "model": {"name": f"{len(models_of(plan))} models trained by the lab"},
+        "device": {"name": "cpu"},
+        "seed": plan.seed,
+        "command_line": command_line,
+        "totals": {
             "agreement": asdict(result.agreement),
             "prior_against_baseline": asdict(result.prior_against_baseline),
             "level_correlation": result.level_correlation,
             "levels": level_means(result.cells),
         },
-    )
+    }
 
 
 def level_means(cells: Sequence[CounterfactualCell]) -> list[dict[str, float]]:

@@ -70,9 +70,9 @@ def is_audit(path: Path) -> bool:
 def read_audit(path: Path) -> AuditFolder:
     """The audit at `path`. A RunError when it is another kind of run, unfinished, or not as it was written."""
     verified = verify_run(path)
-    if verified.identity.kind != "audit":
-        raise RunError(f"{path} holds a {verified.identity.kind} run, not an audit.")
+    if verified.kind != "audit":
+        raise RunError(f"{path} holds a {verified.kind} run, not an audit.")
     if verified.manifest is None:
         raise RunError(f"The audit in {path} is not finished; run its command again to finish it.")
     findings = json.loads((path / FINDINGS).read_bytes())
-    return AuditFolder(path, verified.identity.run_id, verified.manifest, findings)
+    return AuditFolder(path, verified.run_id, verified.manifest, findings)

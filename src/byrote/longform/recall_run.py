@@ -15,7 +15,6 @@ from byrote.errors import RunError
 from byrote.longform.matching import MergePass
 from byrote.longform.recall import RecallBlock, RecallResult, nv_recall
 from byrote.store.columns import Column, Schema
-from byrote.store.manifest import build_manifest
 from byrote.store.read import read_run
 from byrote.store.session import RunSession
 
@@ -89,17 +88,17 @@ def _rows(result: RecallResult) -> list[dict[str, Any]]:
 def _manifest(
     config: dict[str, Any], book: Document, generation: Document, result: RecallResult, command_line: Sequence[str]
 ) -> dict[str, Any]:
-    return build_manifest(
-        config=config,
-        texts={
+    return {
+        "config": config,
+        "texts": {
             name: {"content_hash": text.content_hash, "characters": text.characters}
             for name, text in ((book.name, book), (f"generation:{generation.name}", generation))
         },
-        model={},
-        device={},
-        seed=0,
-        command_line=command_line,
-        timings={},
-        totals={"nv_recall": result.nv_recall, "matched_words": result.matched_words, "book_words": result.book_words},
-        recall=result.record(),
-    )
+        "command_line": command_line,
+        "totals": {
+            "nv_recall": result.nv_recall,
+            "matched_words": result.matched_words,
+            "book_words": result.book_words,
+        },
+        "recall": result.record(),
+    }

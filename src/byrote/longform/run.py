@@ -28,7 +28,6 @@ from byrote.longform.options import AuditOptions, Style
 from byrote.models.responder import Responder, RetryPolicy
 from byrote.options import Common, Settled, like, option, required
 from byrote.store.files import atomic_file, make_folder, write_json
-from byrote.store.manifest import build_manifest
 from byrote.store.session import RunSession
 from byrote.types import Split
 
@@ -128,7 +127,8 @@ def run_audit(
             journal.close()
         result = AuditResult(trials, controls, ask.answered, ask.sent, budget.record())
         manifest = _manifest(run, result, journal, seconds=time.monotonic() - started)
-        session.complete(manifest, files=_write_files(run, result))
+        session.bind(*_write_files(run, result))
+        session.complete(manifest)
         return result
 
 
@@ -154,24 +154,23 @@ def _write_files(run: AuditRun, result: AuditResult) -> list[Path]:
 
 
 def _manifest(run: AuditRun, result: AuditResult, journal: Journal, *, seconds: float) -> dict[str, Any]:
-    return build_manifest(
-        config=asdict(run.options),
-        texts={
+    return {
+        "config": asdict(run.options),
+        "texts": {
             text.name: {"split": text.split, "hash": text.content_hash, "characters": text.characters}
             for text in (run.book, *run.controls)
         },
-        model=run.model,
-        device={},
-        seed=run.options.seed,
-        command_line=run.command_line,
-        timings={"audit_seconds": seconds},
-        totals={"requests": result.requests, "sent_by_this_process": result.sent},
-        journal={"records": journal.records, "last_hash": journal.last_hash},
-        costs=result.costs,
-        authorisation=run.options.authorisation if run.options.tests_a_safeguard else None,
-        is_cut_short=result.is_cut_short,
-        nv_recall={str(trial.number): trial.nv_recall for trial in result.trials},
-    )
+        "model": run.model,
+        "seed": run.options.seed,
+        "command_line": run.command_line,
+        "timings": {"audit_seconds": seconds},
+        "totals": {"requests": result.requests, "sent_by_this_process": result.sent},
+        "journal": {"records": journal.records, "last_hash": journal.last_hash},
+        "costs": result.costs,
+        "authorisation": run.options.authorisation if run.options.tests_a_safeguard else None,
+        "is_cut_short": result.is_cut_short,
+        "nv_recall": {str(trial.number): trial.nv_recall for trial in result.trials},
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,7 +21,7 @@ from byrote.longform.journal import digest_of, read_journal
 from byrote.longform.options import AuditOptions
 from byrote.models.responder import Answer, Reply, Request, RequestRejected
 from byrote.store.files import json_bytes
-from byrote.store.read import Verified
+from byrote.store.read import StoredRun
 from byrote.types import Split
 
 
@@ -43,12 +43,12 @@ class Replay:
         return Reply(tuple(Answer(**_tuples(answer)) for answer in last["answers"]), None)
 
 
-def check_audit(verified: Verified) -> Iterator[str]:
+def check_audit(verified: StoredRun) -> Iterator[str]:
     """One line for the journal and, of a finished audit, one for its numbers; a RunError for what does not fit."""
-    records = read_journal(verified.folder.path / JOURNAL, verified.identity.run_id)
+    records = read_journal(verified.path / JOURNAL, verified.run_id)
     yield f"{JOURNAL}: {len(records):,} whole records, each bound to the one before"
     if verified.manifest is not None:
-        _check_numbers(read_audit(verified.folder.path), records)
+        _check_numbers(read_audit(verified.path), records)
         yield f"{FINDINGS}: every number follows from the journal and {BOOK}"
 
 

@@ -10,9 +10,8 @@ from typing import Any
 import polars as pl
 
 from byrote.corpus.documents import Document, read_corpus
-from byrote.corpus.pair_files import read_pairs
-from byrote.corpus.pairs import choose_pairs, pair_windows
-from byrote.corpus.select import sample_key, select_windows, share_out
+from byrote.corpus.pairs import pair_windows, read_pairs
+from byrote.corpus.select import choose_pairs, sample_key, select_windows, share_out
 from byrote.corpus.spans import PATTERNS, SpanKind, cut_spans, find_spans, read_spans
 from byrote.corpus.windows import WindowOptions
 from byrote.errors import ConfigError, RunError, WindowError
@@ -99,7 +98,7 @@ def _pairs(path: str, model: LanguageModel, config: PriorConfig) -> PriorItems:
     """Pairs as a scan reads them, each with the last tokens of its prefix."""
     bos_id, longest = model.bos_id(config.bos), config.longest_prefix
     pairs = read_pairs([path], prefix_tokens=longest, suffix_tokens=config.suffix_tokens)
-    chosen = choose_pairs(pairs, limit=config.limit, sample=config.sample, seed=config.seed).pairs
+    chosen, _ = choose_pairs(pairs, limit=config.limit, sample=config.sample, seed=config.seed)
     cut = pair_windows(chosen, model, bos_id=bos_id, marked_prefix_tokens=longest)
     items = [
         PriorItem(

@@ -24,7 +24,6 @@ from byrote.prior.options import PriorConfig
 from byrote.prior.verdicts import PriorVerdict
 from byrote.stats.clusters import rate_with_clusters
 from byrote.stats.intervals import Rate
-from byrote.store.manifest import build_manifest
 from byrote.store.progress import Progress
 from byrote.store.session import RunSession
 from byrote.types import Split, Verdict
@@ -292,16 +291,16 @@ def complete(
         "in_reference": in_reference(items, reference, measurement.drawn),
         **items.left_out,
     }
-    manifest = build_manifest(
-        config=config.as_dict(),
-        texts=_texts(items.documents) | _texts(reference, prefix="prior:"),
-        model=asdict(model.identity) | {"bos_id": measurement.bos_id},
-        device={"name": str(model.device)},
-        seed=config.seed,
-        command_line=command_line,
-        timings={"measuring_seconds": measurement.seconds},
-        totals=totals,
-    )
+    manifest = {
+        "config": config.as_dict(),
+        "texts": _texts(items.documents) | _texts(reference, prefix="prior:"),
+        "model": asdict(model.identity) | {"bos_id": measurement.bos_id},
+        "device": {"name": str(model.device)},
+        "seed": config.seed,
+        "command_line": command_line,
+        "timings": {"measuring_seconds": measurement.seconds},
+        "totals": totals,
+    }
     session.complete_with(rows, manifest)
 
 

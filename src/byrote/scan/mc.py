@@ -273,16 +273,13 @@ def _identity(given: McOptions, task: _Task) -> dict[str, Any]:
 
 
 def _manifest(given: McOptions, task: _Task, command_line: Sequence[str], seconds: float) -> dict[str, Any]:
-    from byrote.store.manifest import build_manifest
-
-    return build_manifest(
-        config=_settings(given, task)
+    return {
+        "config": _settings(given, task)
         | {"model": task.config.model, "scan": None if given.run is None else str(given.run)},
-        texts={},
-        model=asdict(task.model.identity),
-        device={"name": str(task.model.device)},
-        seed=given.seed,
-        command_line=command_line,
-        timings={"measuring_seconds": seconds},
-        totals={"windows": len(task.windows), "samples": given.samples * len(task.windows)},
-    )
+        "model": asdict(task.model.identity),
+        "device": {"name": str(task.model.device)},
+        "seed": given.seed,
+        "command_line": command_line,
+        "timings": {"measuring_seconds": seconds},
+        "totals": {"windows": len(task.windows), "samples": given.samples * len(task.windows)},
+    }

@@ -16,11 +16,10 @@ from byrote.scan.options import RunConfig, Shard, parse_shard
 from byrote.scan.run import open_session
 from byrote.scan.totals import totals_of
 from byrote.store.identity import differences
-from byrote.store.manifest import build_manifest
-from byrote.store.merge import ByPlace, Order, stored_ids
+from byrote.store.merge import ByPlace, Order
 from byrote.store.progress import Progress
 from byrote.store.read import StoredRun, read_run
-from byrote.store.tables import open_parquet
+from byrote.store.tables import open_parquet, stored_ids
 from byrote.types import Split
 
 Row = dict[str, Any]
@@ -136,18 +135,18 @@ def _manifest(
 ) -> dict[str, Any]:
     first = shards[0].manifest
     seconds = [shard.manifest["timings"].get("measuring_seconds", 0.0) for shard in shards]
-    return build_manifest(
-        config=config.as_dict(),
-        texts={name: _text(name, shards) for name in first["texts"]},
-        model=first["model"],
-        device=first["device"],
-        seed=config.seed,
-        command_line=command_line,
-        timings={"measuring_seconds": sum(seconds), "longest_shard_seconds": max(seconds)},
+    return {
+        "config": config.as_dict(),
+        "texts": {name: _text(name, shards) for name in first["texts"]},
+        "model": first["model"],
+        "device": first["device"],
+        "seed": config.seed,
+        "command_line": command_line,
+        "timings": {"measuring_seconds": sum(seconds), "longest_shard_seconds": max(seconds)},
         # What every shard counted of the whole (the selection, boundaries of pairs) is the first one's.
-        totals={**first["totals"], **totals},
-        shards=[_facts(shard) for shard in shards],
-    )
+        "totals": {**first["totals"], **totals},
+        "shards": [_facts(shard) for shard in shards],
+    }
 
 
 def _facts(shard: StoredShard) -> dict[str, Any]:

@@ -39,7 +39,6 @@ from byrote.scan.totals import (
     windows_by_split,
 )
 from byrote.search.sizing import check_slots, choose_slots, require_fitting
-from byrote.store.manifest import build_manifest
 from byrote.store.progress import Progress
 from byrote.store.read import read_run
 from byrote.store.session import RunSession
@@ -179,7 +178,6 @@ def open_session(config: RunConfig, identity: Mapping[str, Any], *, fresh: bool 
         continuations=continuations_schema(config),
         fresh=fresh,
         part_rows=config.part_windows,
-        stride=None if config.pairs else config.stride_chars,
     )
 
 
@@ -296,17 +294,17 @@ def complete_scan(
 ) -> None:
     """Merge a scan whose windows are all there and write its manifest. `short`: starts that came out short."""
     totals = totals_of(session.path, config)
-    manifest = build_manifest(
-        config=config.as_dict(),
-        texts=texts_section(source, windows_by_document(session.path), short, document_facts),
-        model=asdict(model.identity) | {"bos_id": model.bos_id(config.bos)},
-        device=device_section(model, facts),
-        seed=config.seed,
-        command_line=command_line,
-        timings=timings,
-        totals=totals | {"selection": asdict(source.selection)} | source.counted,
+    manifest = {
+        "config": config.as_dict(),
+        "texts": texts_section(source, windows_by_document(session.path), short, document_facts),
+        "model": asdict(model.identity) | {"bos_id": model.bos_id(config.bos)},
+        "device": device_section(model, facts),
+        "seed": config.seed,
+        "command_line": command_line,
+        "timings": timings,
+        "totals": totals | {"selection": asdict(source.selection)} | source.counted,
         **further,
-    )
+    }
     session.complete(manifest, order=source.order(totals["windows"]))
 
 

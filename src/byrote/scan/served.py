@@ -11,7 +11,7 @@ from typing import Any
 import polars as pl
 
 from byrote.corpus.documents import Document
-from byrote.corpus.pair_files import Pair
+from byrote.corpus.pairs import Pair
 from byrote.corpus.select import sample_key
 from byrote.errors import ConfigError
 from byrote.models.base import LanguageModel

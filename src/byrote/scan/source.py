@@ -12,9 +12,8 @@ from pathlib import Path
 
 from byrote.corpus.documents import Document, read_corpus, require_unique_names
 from byrote.corpus.overlap import find_shared, mark_shared
-from byrote.corpus.pair_files import Pair, read_pairs
-from byrote.corpus.pairs import choose_pairs, longest_of, pair_windows
-from byrote.corpus.select import plan_windows, require_windows
+from byrote.corpus.pairs import Pair, longest_of, pair_windows, read_pairs
+from byrote.corpus.select import choose_pairs, plan_windows, require_windows
 from byrote.corpus.windows import Finished, Selection, Tally, WindowOptions, WindowSet
 from byrote.errors import ConfigError, WindowError
 from byrote.models.base import LanguageModel, require_positions

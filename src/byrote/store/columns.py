@@ -1,6 +1,6 @@
-"""What a table's columns are called and hold, in plain values: products declare them, the store turns them into files.
+"""Column declarations: products declare the tables that the store writes. No heavy import: computing files use it.
 
-Here are also the columns that every product's rows begin with: the window, and how a window becomes them and back.
+Also the columns that every product's rows begin with: those of the window, and the way from a window to a row and back.
 """
 
 from collections.abc import Mapping
@@ -35,7 +35,7 @@ COST_COLUMNS: Schema = (Column("token_evals", "int64", is_required=True),)
 
 
 def sweep_column(policy: str) -> str:
-    """The column with the verbatim log-probability under a further policy, written as the sweep wrote it."""
+    """The column with the verbatim log-probability under a further policy."""
     return f"log_p[{policy}]"
 
 

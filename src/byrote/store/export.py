@@ -19,7 +19,7 @@ import pyarrow as pa
 from byrote.errors import ConfigError, RunError
 from byrote.store.files import atomic_file, plain_json
 from byrote.store.read import StoredRun, read_run
-from byrote.store.tables import open_parquet
+from byrote.store.tables import open_parquet, row_batches
 from byrote.types import ExportFormat, ExportTable
 
 ROWS_PER_BATCH = 4096
@@ -61,8 +61,13 @@ def export_run(
             with open_parquet(files[0]) as first:
                 file.write((",".join(first.schema_arrow.names) + "\n").encode())
         for batch in _batches(files):
-            lines = (_csv_line(row, inert=inert) if format == "csv" else _json_line(row) for row in batch)
-            file.write("".join(lines).encode())
+            for row in batch:
+                line = (
+                    _json_line(row)
+                    if format == "jsonl"
+                    else ",".join(_csv_value(row[name], inert=inert) for name in row)
+                )
+                file.write(f"{line}\n".encode())
             rows += len(batch)
     return Exported(target, rows, run.is_complete)
 
@@ -78,9 +83,7 @@ def _files(run: StoredRun, table: ExportTable) -> tuple[Path, ...]:
 def _batches(files: tuple[Path, ...]) -> Iterator[list[dict[str, Any]]]:
     for path in files:
         try:
-            with open_parquet(path) as file:
-                for batch in file.iter_batches(batch_size=ROWS_PER_BATCH):
-                    yield batch.to_pylist()
+            yield from row_batches(path, rows_per_batch=ROWS_PER_BATCH)
         except FileNotFoundError as error:
             raise RunError("The run was completed while it was read; export it again.") from error
         except (OSError, pa.ArrowException) as error:
@@ -90,10 +93,6 @@ def _batches(files: tuple[Path, ...]) -> Iterator[list[dict[str, Any]]]:
 def inert_text(text: str) -> str:
     """The text with an apostrophe before it where a spreadsheet would take it for a formula."""
     return f"'{text}" if text.startswith(STARTS_OF_FORMULAS) else text
-
-
-def _csv_line(row: Mapping[str, Any], *, inert: bool) -> str:
-    return ",".join(_csv_value(value, inert=inert) for value in row.values()) + "\n"
 
 
 def _csv_value(value: Any, *, inert: bool) -> str:
@@ -115,4 +114,4 @@ def _json_line(row: Mapping[str, Any]) -> str:
     # Inside strings only. Readers that split at every kind of line end would break the line there.
     for separator in OTHER_LINE_ENDS:
         line = line.replace(separator, f"\\u{ord(separator):04x}")
-    return line + "\n"
+    return line

@@ -1,4 +1,13 @@
-"""How byrote creates files and folders: whole or not at all, for their owner alone, and never through a link."""
+"""How byrote writes its files, and how a reader knows that they are as they were written.
+
+Files are created whole or not at all, for their owner alone, and never through a link. Integrity follows one scheme:
+
+- A sealed file carries the SHA-256 of its own bytes: identity.json, parts.json and manifest.json as their last entry,
+  every Parquet table of an unfinished run in its footer, beside its name and the id of its run (`tables.py`).
+- parts.json lists the parts of an unfinished run, so that a missing one is noticed (`parts.py`).
+- manifest.json, written last, binds every file of a finished run by size and SHA-256 (`manifest.py`).
+- Journals grow line by line; each line carries the hash of the one before (`journal.py`).
+"""
 
 import hashlib
 import io
@@ -10,7 +19,7 @@ import stat
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
 from byrote.errors import DamageError, RunError, StorageError
 from byrote.files import read_bytes, require_regular
@@ -18,6 +27,14 @@ from byrote.files import read_bytes, require_regular
 TEMPORARY = re.compile(r"\.(?P<target>.+)\.(?P<process>\d+)\.byrote-tmp", re.DOTALL)
 OWNER_FILE, OWNER_FOLDER = 0o600, 0o700
 """Permissions, which no umask widens: files hold texts and answers."""
+MARK = b"byrote-seal:"
+DIGITS = 64
+OPEN_SEAL = (MARK + b"0" * DIGITS).decode()
+"""Stands in a file until it is sealed."""
+TAIL_BYTES = 1 << 16
+"""The seal is within the last bytes of its file."""
+CHUNK_BYTES = 1 << 20
+RUN_AGAIN = "make the run again, in another folder or with --fresh"
 
 
 @contextmanager
@@ -128,51 +145,13 @@ def plain_json(value: Any) -> Any:
     """The same value in JSON's own types. NaN and infinities, which JSON lacks, become the strings "NaN",
     "Infinity" and "-Infinity"; null keeps meaning absent.
     """
-    if isinstance(value, float):
-        return value if math.isfinite(value) else non_finite_name(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, Mapping):
         return {str(key): plain_json(entry) for key, entry in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):
         return [plain_json(entry) for entry in value]
     return value
-
-
-def non_finite_name(value: float) -> str:
-    if math.isnan(value):
-        return "NaN"
-    return "Infinity" if value > 0 else "-Infinity"
-
-
-MARK = b"byrote-seal:"
-DIGITS = 64
-OPEN_SEAL = (MARK + b"0" * DIGITS).decode()
-"""What stands in the file until it is sealed."""
-SEAL_KEY = "seal"
-TAIL_BYTES = 1 << 16
-CHUNK_BYTES = 1 << 20
-RUN_AGAIN = "make the run again, in another folder or with --fresh"
-
-
-class _Seal(NamedTuple):
-    """Where the digits are, what they say, and what they should say."""
-
-    place: int
-    stored: bytes
-    digest: bytes
-
-
-def seal(file: BinaryIO) -> None:
-    """Fill in the open seal of a file that can be read and written."""
-    found = _seal_of(file)
-    assert found is not None, "there is no seal to fill in"
-    file.seek(found.place)
-    file.write(found.digest)
-
-
-def is_sealed(file: BinaryIO) -> bool:
-    """Whether every byte is as it was when the file was sealed."""
-    found = _seal_of(file)
-    return found is not None and found.stored == found.digest
 
 
 def hash_file(path: Path) -> str:
@@ -185,7 +164,7 @@ def hash_file(path: Path) -> str:
 def write_sealed_json(path: Path, value: Mapping[str, Any]) -> None:
     """Write atomically, the seal as the last entry."""
     with atomic_file(path) as file:
-        file.write(json_bytes({**value, SEAL_KEY: OPEN_SEAL}))
+        file.write(json_bytes({**value, "seal": OPEN_SEAL}))
         seal(file)
 
 
@@ -197,32 +176,52 @@ def read_sealed_json(path: Path, *, advice: str = RUN_AGAIN) -> dict[str, Any] |
         return None
     except OSError as error:
         raise RunError(f"Cannot read {path}: {error.strerror}.") from error
-    if not is_sealed(io.BytesIO(content)):
-        raise damaged(path, f"its {len(content):,} bytes do not fit its seal", advice=advice)
+    require_sealed(io.BytesIO(content), path, advice=advice)
     value: dict[str, Any] = json.loads(content)
-    del value[SEAL_KEY]
+    del value["seal"]
     return value
+
+
+def seal(file: BinaryIO) -> None:
+    """Fill in the open seal of a file that can be read and written."""
+    found = _seal_of(file)
+    assert found is not None, "there is no seal to fill in"
+    position, _, digest = found
+    file.seek(position)
+    file.write(digest)
+
+
+def require_sealed(file: BinaryIO, path: Path, *, advice: str = RUN_AGAIN) -> None:
+    """Raise a DamageError unless every byte is as it was when the file was sealed."""
+    found = _seal_of(file)
+    if found is None or found[1] != found[2]:
+        raise damaged(path, f"its {file.seek(0, io.SEEK_END):,} bytes do not fit its seal", advice=advice)
 
 
 def damaged(path: Path, finding: str, *, advice: str = RUN_AGAIN) -> DamageError:
     return DamageError(f"{path} is damaged or was changed ({finding}); restore it from a copy, or {advice}.")
 
 
-def _seal_of(file: BinaryIO) -> _Seal | None:
+def _seal_of(file: BinaryIO) -> tuple[int, bytes, bytes] | None:
+    """Position of the seal's digits, the digits there, and those that fit the file; None where there is no seal.
+
+    The digest is that of the file with zeros for digits.
+    """
     size = file.seek(0, io.SEEK_END)
     tail_start = max(0, size - TAIL_BYTES)
     file.seek(tail_start)
     # The last mark is ours: texts and names, which may hold anything, stand before it.
-    place = tail_start + file.read().rfind(MARK) + len(MARK)
-    if place < tail_start + len(MARK) or place + DIGITS > size:
+    found = file.read().rfind(MARK)
+    position = tail_start + found + len(MARK)
+    if found < 0 or position + DIGITS > size:
         return None
     digest = hashlib.sha256()
     file.seek(0)
-    _update(digest, file, place)
+    _update(digest, file, position)
     stored = file.read(DIGITS)
     digest.update(b"0" * DIGITS)
-    _update(digest, file, size - place - DIGITS)
-    return _Seal(place, stored, digest.hexdigest().encode())
+    _update(digest, file, size - position - DIGITS)
+    return position, stored, digest.hexdigest().encode()
 
 
 def _update(digest: "hashlib._Hash", file: BinaryIO, size: int) -> None:

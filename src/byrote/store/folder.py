@@ -22,7 +22,7 @@ REPORT_NAMES = {
 EXPORT_NAMES = ("results.csv", "results.jsonl", "continuations.csv", "continuations.jsonl")
 
 
-class Part(NamedTuple):
+class PartFiles(NamedTuple):
     """The rows of some windows and, in a run that keeps them, their continuations. Part 0 is empty: the schema."""
 
     number: int
@@ -46,14 +46,14 @@ class RunFolder:
 
     lock = _File(".lock")
     requests = _File(".requests")
-    """How much was sent to a server, by every opening of the run, those included that could not connect."""
+    """The count of requests to a server, by every opening of the run, those included that could not connect."""
     identity = _File("identity.json")
     manifest = _File("manifest.json")
     results = _File("results.parquet")
     continuations = _File("continuations.parquet")
     texts = _File("texts.parquet")
     answers = _File("answers.jsonl")
-    """What a server was asked and answered, in the run of a served model."""
+    """Requests and answers of a served model."""
     parts = _File("parts")
     part_list = _File("parts.json")
     """Which parts an unfinished run has."""
@@ -64,9 +64,9 @@ class RunFolder:
         """What a finished run may hold beside its manifest and identity, whatever its kind."""
         return self.results, self.continuations, self.texts, self.answers
 
-    def part(self, number: int) -> Part:
+    def part(self, number: int) -> PartFiles:
         name = f"{number:06d}.parquet"
-        return Part(number, self.parts / f"part-{name}", self.parts / f"continuations-{name}")
+        return PartFiles(number, self.parts / f"part-{name}", self.parts / f"continuations-{name}")
 
     def part_numbers(self) -> list[int]:
         """Numbers of all parts of which any file is there, whole or not, rising."""
@@ -108,17 +108,14 @@ class RunFolder:
             for path in (Path(folder, name) for name in (*below, *names)):
                 refuse_link(path)
 
-    @property
-    def has_lost_its_manifest(self) -> bool:
+    def refuse_lost_manifest(self) -> None:
         """Parts are removed after the manifest was written: finished tables without either had one."""
-        return self.results.exists() and not self.parts.exists() and not self.manifest.exists()
-
-    def lost_manifest(self) -> RunError:
-        return RunError(
-            f"{self.path} holds the tables of a finished run, but its manifest.json is missing, and nothing else says "
-            "whether they are as they were written. Restore manifest.json from a copy, choose another folder with "
-            "--out, or start over with --fresh."
-        )
+        if self.results.exists() and not self.parts.exists() and not self.manifest.exists():
+            raise RunError(
+                f"{self.path} holds the tables of a finished run, but its manifest.json is missing, and nothing else "
+                "shows whether they are as they were written. Restore manifest.json from a copy, choose another folder "
+                "with --out, or start over with --fresh."
+            )
 
     def clear(self) -> None:
         """Remove what byrote wrote, but for the lock and the identity; files of others stay.
@@ -159,12 +156,14 @@ class RunFolder:
         for folder, _, names in os.walk(self.path):
             for name in names:
                 match = TEMPORARY.fullmatch(name)
-                if match and not (self._has_other_writers(Path(folder), match) and _is_alive(int(match["process"]))):
+                if match is None:
+                    continue
+                # Reports and exports are written without the lock; everything else by its holder alone.
+                is_locked = (
+                    not Path(folder).is_relative_to(self.path / "report") and match["target"] not in EXPORT_NAMES
+                )
+                if is_locked or not _is_alive(int(match["process"])):
                     Path(folder, name).unlink(missing_ok=True)
-
-    def _has_other_writers(self, folder: Path, temporary: re.Match[str]) -> bool:
-        """Reports and exports are written without the lock; everything else by its holder alone."""
-        return folder.is_relative_to(self.path / "report") or temporary["target"] in EXPORT_NAMES
 
     def _report_files(self) -> Iterator[Path]:
         for folder, own in REPORT_NAMES.items():

@@ -1,4 +1,4 @@
-"""What a run was made with. Results of one configuration, model and text are never mixed with those of another."""
+"""identity.json: what a run was made with. Results of one configuration, model and text are never mixed with others."""
 
 import json
 import uuid
@@ -18,7 +18,7 @@ ABSENT = object()
 
 
 class RunIdentity(NamedTuple):
-    """`values` decide whether two runs are the same; `run_id` tells every start of a run from every other."""
+    """`values` decide whether two runs are the same; `run_id` is new for every start of a run."""
 
     kind: str
     """The command that makes such runs: scan, prior, audit."""
@@ -48,7 +48,7 @@ def read_identity(path: Path) -> RunIdentity | None:
 
 
 def _refuse_other_format(path: Path) -> None:
-    """A run that an earlier or later byrote made has no seal that this one knows: say so, rather than "damaged"."""
+    """The file of an earlier or later byrote, or of another program, is named as such rather than "damaged"."""
     try:
         stored = parse_json(read_bytes(path))
     except (OSError, ValueError):

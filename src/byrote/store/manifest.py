@@ -4,7 +4,7 @@ Its section `files` binds every file of the run by size and SHA-256, and the man
 """
 
 import platform
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -17,42 +17,40 @@ from byrote.store.identity import FORMAT, FORMAT_KEY, RunIdentity
 PACKAGES = ("byrote", "torch", "transformers", "tokenizers", "numpy", "pyarrow", "polars", "scipy", "rapidfuzz")
 
 
-def build_manifest(
-    *,
-    config: Mapping[str, Any],
-    texts: Mapping[str, Any],
-    model: Mapping[str, Any],
-    device: Mapping[str, Any],
-    seed: int,
-    command_line: Sequence[str],
-    timings: Mapping[str, float],
-    totals: Mapping[str, Any],
-    **further: Any,
-) -> dict[str, Any]:
-    """The manifest in its documented order, with versions and the present time added.
+def write_manifest(path: Path, sections: Mapping[str, Any], identity: RunIdentity, files: Iterable[Path]) -> None:
+    """Write atomically, with `files` (inside the manifest's folder) bound by size and hash.
 
-    `texts` maps document names to split, content hash and size; `model` holds id, revision and hash; `timings` are
-    seconds. `further` adds sections of its own (the screen's audit, say).
+    Sections stand in the order below, those of a kind of run alone (the screen's audit, say) behind them. `texts` maps
+    document names to split, content hash and size; `model` holds name, revision and hash; `timings` are seconds.
     """
-    return {
-        "written_at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "command_line": list(command_line),
-        "config": config,
-        "seed": seed,
-        "model": model,
-        "texts": texts,
-        "device": device,
-        "versions": versions(),
-        "timings": timings,
-        "totals": totals,
-        **further,
+    bound = {
+        file.relative_to(path.parent).as_posix(): {"bytes": file.stat().st_size, "sha256": hash_file(file)}
+        for file in files
     }
+    content = {
+        FORMAT_KEY: FORMAT,
+        "kind": identity.kind,
+        "run_id": identity.run_id,
+        "written_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "command_line": [],
+        "config": {},
+        "seed": 0,
+        "model": {},
+        "texts": {},
+        "device": {},
+        "versions": versions(),
+        "timings": {},
+        "totals": {},
+        **sections,
+        "files": bound,
+    }
+    write_sealed_json(path, content)
 
 
 def versions() -> dict[str, str]:
     """Versions of Python, the platform and the packages that can move a number; absent packages are left out.
 
-    Read from package metadata: nothing is imported, so asking costs no start-up of torch.
+    Read from package metadata: nothing is imported.
     """
     found = {"python": platform.python_version(), "platform": platform.platform()}
     for package in PACKAGES:
@@ -61,16 +59,6 @@ def versions() -> dict[str, str]:
         except metadata.PackageNotFoundError:
             continue
     return found
-
-
-def write_manifest(path: Path, content: Mapping[str, Any], identity: RunIdentity, files: Iterable[Path]) -> None:
-    """Write atomically, with `files` (inside the manifest's folder) bound by size and hash."""
-    bound = {
-        file.relative_to(path.parent).as_posix(): {"bytes": file.stat().st_size, "sha256": hash_file(file)}
-        for file in files
-    }
-    head = {FORMAT_KEY: FORMAT, "kind": identity.kind, "run_id": identity.run_id}
-    write_sealed_json(path, {**head, **content, "files": bound})
 
 
 def read_manifest(path: Path) -> dict[str, Any] | None:
@@ -92,21 +80,21 @@ def check_files(path: Path, manifest: Mapping[str, Any], identity: RunIdentity, 
             "one of them comes from another run: restore the right one."
         )
     for name, bound in manifest["files"].items():
-        _check_file(path.parent / name, bound)
+        _check_file(path.parent / name, size=bound["bytes"], sha256=bound["sha256"])
     for file in known:
         if file.name not in manifest["files"] and file.exists():
             raise RunError(f"{file} does not belong to this run, whose manifest does not list it; take it away.")
 
 
-def _check_file(file: Path, bound: Mapping[str, Any]) -> None:
+def _check_file(file: Path, *, size: int, sha256: str) -> None:
     try:
-        size = file.stat().st_size
-        digest = hash_file(file) if size == bound["bytes"] else None
+        found = file.stat().st_size
+        if found != size:
+            raise damaged(file, f"it has {found:,} bytes, {size:,} were written")
+        digest = hash_file(file)
     except FileNotFoundError:
         raise damaged(file, "it is missing") from None
     except OSError as error:
         raise RunError(f"Cannot read {file}: {error.strerror}.") from error
-    if digest is None:
-        raise damaged(file, f"it has {size:,} bytes, {bound['bytes']:,} were written")
-    if digest != bound["sha256"]:
-        raise damaged(file, f"its hash is {digest[:8]}…, that of the file written {bound['sha256'][:8]}…")
+    if digest != sha256:
+        raise damaged(file, f"its hash is {digest[:8]}…, that of the file written {sha256[:8]}…")

@@ -1,12 +1,10 @@
-"""How long work says what it is doing; the command line draws it, a log writes it, a test ignores it."""
+"""How long work reports progress: drawn by the command line, written to a log, or ignored."""
 
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
 
 class Progress(Protocol):
-    """Told what is happening; draws it, logs it, or ignores it."""
-
     def phase(self, words: str) -> AbstractContextManager[Any]: ...
 
     def start(self, total: int, done: int) -> None: ...
@@ -14,12 +12,12 @@ class Progress(Protocol):
     def advance(self, windows: int) -> None: ...
 
     def remark(self, words: str) -> None:
-        """Something to know beside the number of windows; replaces what was said before."""
+        """A note beside the number of windows; replaces the one before."""
         ...
 
 
 class SilentProgress:
-    """Tells nobody."""
+    """No-op progress."""
 
     def phase(self, words: str) -> AbstractContextManager[Any]:
         return nullcontext()

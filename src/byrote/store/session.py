@@ -1,4 +1,10 @@
-"""Signals that ask a process to stop, held back while something must not be torn apart."""
+"""The one way to write a run: open or resume its folder, add rows, complete it.
+
+with RunSession.open(path, kind="scan", identity=identity, schema=columns) as run:
+    for row in measured:
+        run.add(row)
+    run.complete({"config": config, "totals": totals})
+"""
 
 import fcntl
 import json
@@ -6,11 +12,11 @@ import os
 import signal
 import socket
 import threading
-import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from time import monotonic
 from types import FrameType, TracebackType
 from typing import Any, Self
 from weakref import WeakSet
@@ -21,34 +27,240 @@ from byrote.store.files import make_folder, open_in_place, sync_folder
 from byrote.store.folder import RunFolder
 from byrote.store.identity import RunIdentity, read_identity, require_same_identity, write_identity
 from byrote.store.manifest import check_files, read_manifest, write_manifest
-from byrote.store.merge import Order, stored_ids
-from byrote.store.parts import IdSet, Parts, Row
-from byrote.store.tables import Text, check_table, open_parquet, read_table, write_table, write_texts
+from byrote.store.merge import Order
+from byrote.store.parts import FinishedWindows, Parts
+from byrote.store.tables import Row, Text, open_parquet, open_table, read_table, stored_ids, write_table, write_texts
 
+PART_ROWS = 256
+PART_SECONDS = 30.0
+OPEN_SESSIONS: "WeakSet[RunSession]" = WeakSet()
+"""The sessions of this process: whoever must end it at once flushes them first."""
+CHOOSE_ANOTHER = "Choose another folder with --out, or start over with --fresh."
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM)
-"""SIGALRM too: a command that was asked to stop ends by it when it takes too long."""
+"""SIGALRM too: it ends a command that takes too long to stop."""
 
 
-@contextmanager
-def held_back() -> Iterator[None]:
-    """Signals that come inside are delivered right after. Outside the main thread nothing has to be held back."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    came: list[int] = []
+class RunSession:
+    """Exclusive access to one run folder. Use as a context manager: leaving it writes the rows added so far, however
+    it is left, and releases the lock.
+    """
 
-    def remember(number: int, frame: FrameType | None) -> None:
-        came.append(number)
+    def __init__(self, folder: RunFolder, lock: "RunLock", *, part_rows: int) -> None:
+        self._folder, self._lock, self._part_rows = folder, lock, part_rows
+        self._identity: RunIdentity
+        self._parts: Parts | None = None
+        self._pending: dict[str, tuple[Row, Sequence[Row]]] = {}
+        self._written_at = monotonic()
+        self._bound = [folder.identity]
+        self._has_failed = False
+        self.is_complete = False
 
-    before = {number: signal.signal(number, remember) for number in STOPPING}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            # None: a handler that Python did not install and cannot put back.
-            signal.signal(number, handler if handler is not None else signal.SIG_DFL)
-        for held in came:
-            signal.raise_signal(held)
+    @classmethod
+    def open(
+        cls,
+        path: str | Path,
+        *,
+        kind: str,
+        identity: Mapping[str, Any],
+        schema: Schema | None = None,
+        continuations: Schema | None = None,
+        fresh: bool = False,
+        part_rows: int = PART_ROWS,
+        advice: str = CHOOSE_ANOTHER,
+    ) -> Self:
+        """Start the run at `path`, or resume it when it was made with the same identity and columns.
+
+        With `schema` it has rows, with `continuations` a second table of rows that belong to windows. Rows are
+        written when there are `part_rows` of them (more in a long run), and with the first one that comes
+        PART_SECONDS after the last part. `fresh` starts over: it removes the files byrote wrote there, never those of
+        others. `advice` ends the message that refuses another identity.
+        """
+        folder = RunFolder(Path(path))
+        folder.create()
+        lock = RunLock.acquire(folder.lock)
+        session = cls(folder, lock, part_rows=part_rows)
+        try:
+            session._claim(RunIdentity.new(kind, identity), fresh=fresh, advice=advice)
+            if schema is not None:
+                session._resume(schema, continuations)
+        except OSError as error:
+            lock.release()
+            raise StorageError(f"Cannot prepare {path}: {error.strerror or error}; check the folder.") from error
+        except BaseException:
+            lock.release()
+            raise
+        OPEN_SESSIONS.add(session)
+        return session
+
+    @property
+    def path(self) -> Path:
+        return self._folder.path
+
+    @property
+    def run_id(self) -> str:
+        return self._identity.run_id
+
+    @property
+    def answers(self) -> Path:
+        """Where the answers of a served model are kept."""
+        return self._folder.answers
+
+    @property
+    def finished(self) -> FinishedWindows:
+        """The windows whose rows are safely on the disk."""
+        return self._own_parts.finished
+
+    def finished_ids(self) -> set[str]:
+        """The ids of `finished`, read from the disk."""
+        parts = [self._folder.part(number).results for number in self._folder.part_numbers()]
+        tables = [self._folder.results] if self.is_complete else parts
+        return {window_id for table in tables if table.exists() for window_id in stored_ids(table).to_pylist()}
+
+    def add(self, row: Row, continuations: Sequence[Row] = ()) -> None:
+        """A finished window. Its row is on the disk with the next part, at the latest when the session is left."""
+        self._require_usable()
+        window_id = row["window_id"]
+        if window_id in self.finished or window_id in self._pending:
+            raise RunError(f"Window {window_id} was measured twice; please report this.")
+        self._pending[window_id] = row, continuations
+        is_due = self._own_parts.is_due(len(self._pending), least=self._part_rows)
+        if is_due or monotonic() - self._written_at >= PART_SECONDS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write the rows added since the last part; a signal that comes meanwhile waits until they are written."""
+        if not self._pending:
+            return
+        self._require_usable()
+        with signals_deferred():
+            # Until both files are known to be on the disk, only opening the run again shows what is there.
+            self._has_failed = True
+            rows = [row for row, _ in self._pending.values()]
+            self._own_parts.write(rows, [row for _, further in self._pending.values() for row in further])
+            self._pending.clear()
+            self._has_failed = False
+            self._written_at = monotonic()
+
+    def write_block(self, name: str, rows: Iterable[Row], schema: Schema) -> None:
+        """Keep intermediate rows until the run is complete; afterwards `read_block` gives them."""
+        make_folder(self._folder.blocks, inside=self.path)
+        write_table(self._folder.block(name), rows, schema, run_id=self.run_id)
+
+    def read_block(self, name: str) -> list[dict[str, Any]] | None:
+        """The rows of a block; None when it was not written, or not whole."""
+        try:
+            rows: list[dict[str, Any]] = read_table(self._folder.block(name), run_id=self.run_id).to_pylist()
+        except (FileNotFoundError, DamageError):
+            return None
+        return rows
+
+    def write_texts(self, documents: Iterable[Text]) -> None:
+        """Write texts.parquet once; a resumed run finds it there and whole, or writes it again."""
+        try:
+            with open_table(self._folder.texts, run_id=self.run_id):
+                pass
+        except (FileNotFoundError, DamageError):
+            write_texts(self._folder.texts, documents, run_id=self.run_id)
+        self.bind(self._folder.texts)
+
+    def bind(self, *files: Path) -> None:
+        """Further files of the run, which the manifest will list by their hashes."""
+        self._bound += files
+
+    def reopen(self) -> None:
+        """A complete run is unfinished from here on, until it is completed again. Its rows stay."""
+        if self._parts is not None:
+            self._parts.restore()
+        self._folder.manifest.unlink(missing_ok=True)
+        sync_folder(self.path)
+        self.is_complete = False
+
+    def complete(self, sections: Mapping[str, Any], *, order: Order | None = None) -> None:
+        """Merge the parts in the given order of windows (None: as written), then write the manifest.
+
+        `sections` are those of the manifest that the run alone can fill: config, seed, model, texts, device, timings,
+        totals, command_line, and any of its own; versions, time and hashes are added. Raises a RunError, and changes
+        nothing, unless the finished windows are exactly those of `order`.
+        """
+        self._require_usable()
+        self.flush()
+        tables = [] if self._parts is None else self._parts.merge(order)
+        try:
+            write_manifest(self._folder.manifest, sections, self._identity, [*self._bound, *tables])
+        except OSError as error:
+            raise StorageError(f"Cannot complete {self.path}: {error.strerror or error}; run it again.") from error
+        self.is_complete = True
+        # Leftovers would be removed by the next open.
+        with suppress(OSError):
+            self._folder.remove_work()
+
+    def complete_with(self, rows: Sequence[Row], sections: Mapping[str, Any]) -> None:
+        """Add those of the rows that an earlier session has not, and complete the run in their order."""
+        for row in rows:
+            if row["window_id"] not in self.finished:
+                self.add(row)
+        self.complete(sections, order=[row["window_id"] for row in rows])
+
+    def close(self) -> None:
+        OPEN_SESSIONS.discard(self)
+        self._lock.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if not self._has_failed:
+                self.flush()
+        finally:
+            self.close()
+
+    def _claim(self, now: RunIdentity, *, fresh: bool, advice: str) -> None:
+        """Make the folder this run's, or find that it is already."""
+        folder = self._folder
+        # Again, now under the lock: another process may have put something here since.
+        folder.refuse_foreign()
+        stored = read_identity(folder.identity)
+        if stored is not None and not fresh:
+            require_same_identity(folder.path, stored, now, advice=advice)
+        if fresh:
+            folder.clear()
+        self._identity = now if stored is None or fresh else stored
+        folder.remove_temporaries()
+        if self._identity is now:
+            write_identity(folder.identity, now)
+        manifest = read_manifest(folder.manifest)
+        if manifest is not None:
+            check_files(folder.manifest, manifest, self._identity, known=folder.tables)
+            folder.remove_work()
+            self.is_complete = True
+
+    def _resume(self, schema: Schema, continuations: Schema | None) -> None:
+        self._parts = Parts(self._folder, self.run_id, schema, continuations)
+        if self.is_complete:
+            with open_parquet(self._folder.results) as table:
+                self._parts.finished.add_table(table)
+            return
+        self._folder.refuse_lost_manifest()
+        self._parts.resume()
+        if self._parts.dropped:
+            names = ", ".join(self._parts.dropped)
+            warnings.warn(
+                f"{self.path}: {names} was damaged or is missing; its windows are measured again.", stacklevel=4
+            )
+
+    @property
+    def _own_parts(self) -> Parts:
+        assert self._parts is not None, "this kind of run has no rows"
+        return self._parts
+
+    def _require_usable(self) -> None:
+        if self._has_failed:
+            raise StorageError(f"A write to {self.path} failed; run the same command again to go on from there.")
+        if self.is_complete:
+            raise RunError(f"{self.path} is complete; choose another folder with --out, or start over with --fresh.")
 
 
 class RunLock:
@@ -96,255 +308,23 @@ def _holder(descriptor: int) -> str:
     return "another process"
 
 
-PART_ROWS = 256
-PART_SECONDS = 30.0
-OPEN_SESSIONS: "WeakSet[RunSession]" = WeakSet()
-"""The sessions of this process, for whoever must end it at once and would lose rows."""
-CHOOSE_ANOTHER = "Choose another folder with --out, or start over with --fresh."
+@contextmanager
+def signals_deferred() -> Iterator[None]:
+    """Signals that come inside are delivered right after. Outside the main thread none is delivered anyway."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    deferred: list[int] = []
 
+    def remember(number: int, frame: FrameType | None) -> None:
+        deferred.append(number)
 
-class RunSession:
-    """Exclusive access to one run folder. Use as a context manager: leaving it writes the rows added so far, however
-    it is left, and releases the lock.
-    """
-
-    def __init__(
-        self,
-        folder: RunFolder,
-        lock: RunLock,
-        *,
-        part_rows: int,
-        part_seconds: float,
-        clock: Callable[[], float],
-    ) -> None:
-        self._folder, self._lock = folder, lock
-        self._part_rows, self._part_seconds, self._clock = part_rows, part_seconds, clock
-        self._identity: RunIdentity
-        self._parts: Parts | None = None
-        self._pending: list[tuple[Row, Sequence[Row]]] = []
-        self._written_at = clock()
-        self._pending_ids: set[str] = set()
-        self._bound = [folder.identity]
-        self._has_failed = False
-        self.is_complete = False
-
-    @classmethod
-    def open(
-        cls,
-        path: str | Path,
-        *,
-        kind: str,
-        identity: Mapping[str, Any],
-        schema: Schema | None = None,
-        continuations: Schema | None = None,
-        fresh: bool = False,
-        part_rows: int = PART_ROWS,
-        part_seconds: float = PART_SECONDS,
-        clock: Callable[[], float] = time.monotonic,
-        stride: int | None = None,
-        advice: str = CHOOSE_ANOTHER,
-    ) -> Self:
-        """Start the run at `path`, or resume it when it was made with the same identity and columns.
-
-        With `schema` it has rows, with `continuations` a second table of rows that belong to windows. Rows are
-        written when there are `part_rows` of them (more in a long run), and with the first one that comes
-        `part_seconds` after the last part. `fresh` starts over: it removes the files byrote wrote there, never those of
-        others. With a `stride`, windows are `<document>@<char_start>`:
-        so far apart, finished ones are held in few bytes. `advice` ends the sentence that refuses another identity.
-        """
-        folder = RunFolder(Path(path))
-        folder.create()
-        lock = RunLock.acquire(folder.lock)
-        session = cls(folder, lock, part_rows=part_rows, part_seconds=part_seconds, clock=clock)
-        try:
-            session._claim(RunIdentity.new(kind, identity), fresh=fresh, advice=advice)
-            if schema is not None:
-                session._take_over(schema, continuations, stride)
-        except OSError as error:
-            lock.release()
-            raise StorageError(f"Cannot prepare {path}: {error.strerror or error}; check the folder.") from error
-        except BaseException:
-            lock.release()
-            raise
-        OPEN_SESSIONS.add(session)
-        return session
-
-    @property
-    def path(self) -> Path:
-        return self._folder.path
-
-    @property
-    def run_id(self) -> str:
-        return self._identity.run_id
-
-    def tables(self) -> list[Path]:
-        """The tables of rows that are safely on the disk. They were checked when the session was opened."""
-        numbers = self._folder.part_numbers()
-        tables = [self._folder.results] if self.is_complete else [self._folder.part(one).results for one in numbers]
-        return [table for table in tables if table.exists()]
-
-    def finished_ids(self) -> set[str]:
-        """Ids of the windows whose rows are safely on the disk, read from there."""
-        return {window_id for table in self.tables() for window_id in stored_ids(table).to_pylist()}
-
-    @property
-    def finished(self) -> IdSet:
-        """The windows whose rows are safely on the disk."""
-        return self._own_parts.finished
-
-    @property
-    def _own_parts(self) -> Parts:
-        assert self._parts is not None, "this kind of run has no rows"
-        return self._parts
-
-    def add(self, row: Row, continuations: Sequence[Row] = ()) -> None:
-        """A finished window. Its row is on the disk with the next part, at the latest when the session is left."""
-        self._require_usable()
-        self._require_new(row["window_id"])
-        self._pending.append((row, continuations))
-        is_due = self._own_parts.is_due(len(self._pending), least=self._part_rows)
-        if is_due or self._clock() - self._written_at >= self._part_seconds:
-            self.flush()
-
-    def flush(self) -> None:
-        """Write the rows added since the last part; a signal that comes meanwhile waits until they are written."""
-        if not self._pending:
-            return
-        self._require_usable()
-        with held_back():
-            # Until both files are known to be on the disk, only opening the run again can tell what is there.
-            self._has_failed = True
-            rows = [row for row, _ in self._pending]
-            self._own_parts.write(rows, [row for _, further in self._pending for row in further])
-            self._pending.clear()
-            self._pending_ids.clear()
-            self._has_failed = False
-            self._written_at = self._clock()
-
-    def write_block(self, name: str, rows: Iterable[Row], schema: Schema) -> None:
-        """Keep intermediate rows until the run is complete; afterwards `read_block` gives them."""
-        make_folder(self._folder.blocks, inside=self.path)
-        write_table(self._folder.block(name), rows, schema, run_id=self.run_id)
-
-    def read_block(self, name: str) -> list[dict[str, Any]] | None:
-        """The rows of a block; None when it was not written, or not whole."""
-        try:
-            rows: list[dict[str, Any]] = read_table(self._folder.block(name), run_id=self.run_id).to_pylist()
-        except (FileNotFoundError, DamageError):
-            return None
-        return rows
-
-    def write_texts(self, documents: Iterable[Text]) -> None:
-        """Write texts.parquet once; a resumed run finds it there and whole, or writes it again."""
-        try:
-            check_table(self._folder.texts, run_id=self.run_id)
-        except (FileNotFoundError, DamageError):
-            write_texts(self._folder.texts, documents, run_id=self.run_id)
-        self._bound.append(self._folder.texts)
-
-    @property
-    def answers(self) -> Path:
-        """Where the answers of a served model are kept."""
-        return self._folder.answers
-
-    def bind(self, file: Path) -> None:
-        """A further file of the run, which the manifest will list by its hash."""
-        self._bound.append(file)
-
-    def reopen(self) -> None:
-        """A complete run is unfinished from here on, until it is completed again. Its rows stay."""
-        if self._parts is not None:
-            self._parts.restore()
-        self._folder.manifest.unlink(missing_ok=True)
-        sync_folder(self.path)
-        self.is_complete = False
-
-    def complete(self, manifest: Mapping[str, Any], *, order: Order | None = None, files: Iterable[Path] = ()) -> None:
-        """Merge the parts in the given order of windows (None: as written), then write the manifest.
-
-        `files` are further files of the run, which the manifest binds beside its tables. Raises a RunError, and
-        changes nothing, unless the finished windows are exactly those of `order`.
-        """
-        self._require_usable()
-        self.flush()
-        bound = [*self._bound, *files]
-        if self._parts is not None:
-            bound += self._parts.merge(order)
-        try:
-            write_manifest(self._folder.manifest, manifest, self._identity, bound)
-        except OSError as error:
-            raise StorageError(f"Cannot complete {self.path}: {error.strerror or error}; run it again.") from error
-        self.is_complete = True
-        # Leftovers would be removed by the next open.
-        with suppress(OSError):
-            self._folder.remove_work()
-
-    def complete_with(self, rows: Sequence[Row], manifest: Mapping[str, Any]) -> None:
-        """Add those of the rows that an earlier session has not, and complete the run in their order."""
-        finished = self.finished_ids()
-        for row in rows:
-            if row["window_id"] not in finished:
-                self.add(row)
-        self.complete(manifest, order=[row["window_id"] for row in rows])
-
-    def close(self) -> None:
-        OPEN_SESSIONS.discard(self)
-        self._lock.release()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            if not self._has_failed:
-                self.flush()
-        finally:
-            self.close()
-
-    def _claim(self, now: RunIdentity, *, fresh: bool, advice: str) -> None:
-        """Make the folder this run's, or find that it is already."""
-        folder = self._folder
-        # Again, now under the lock: another process may have put something here since.
-        folder.refuse_foreign()
-        stored = read_identity(folder.identity)
-        if stored is not None and not fresh:
-            require_same_identity(folder.path, stored, now, advice=advice)
-        if fresh:
-            folder.clear()
-        self._identity = now if stored is None or fresh else stored
-        folder.remove_temporaries()
-        if self._identity is now:
-            write_identity(folder.identity, now)
-        manifest = read_manifest(folder.manifest)
-        if manifest is not None:
-            check_files(folder.manifest, manifest, self._identity, known=folder.tables)
-            folder.remove_work()
-            self.is_complete = True
-
-    def _take_over(self, schema: Schema, continuations: Schema | None, stride: int | None) -> None:
-        self._parts = Parts(self._folder, self.run_id, schema, continuations, stride=stride)
-        if self.is_complete:
-            with open_parquet(self._folder.results) as file:
-                self._parts.finished.add_keys(self._parts.keys_of(file))
-            return
-        if self._folder.has_lost_its_manifest:
-            raise self._folder.lost_manifest()
-        self._parts.take_over()
-        if self._parts.dropped:
-            names = ", ".join(self._parts.dropped)
-            warnings.warn(
-                f"{self.path}: {names} was damaged or is missing; its windows are measured again.", stacklevel=4
-            )
-
-    def _require_new(self, window_id: str) -> None:
-        if window_id in self.finished or window_id in self._pending_ids:
-            raise RunError(f"Window {window_id} was measured twice; please report this.")
-        self._pending_ids.add(window_id)
-
-    def _require_usable(self) -> None:
-        if self._has_failed:
-            raise StorageError(f"A write to {self.path} failed; run the same command again to go on from there.")
-        if self.is_complete:
-            raise RunError(f"{self.path} is complete; choose another folder with --out, or start over with --fresh.")
+    before = {number: signal.signal(number, remember) for number in STOPPING}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            # None: a handler that Python did not install and cannot put back.
+            signal.signal(number, handler if handler is not None else signal.SIG_DFL)
+        for came in deferred:
+            signal.raise_signal(came)

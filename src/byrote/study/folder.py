@@ -10,8 +10,7 @@ from byrote.errors import RunError
 from byrote.report.rates import CriterionRate, rates_by_criterion
 from byrote.report.view import RunView, load_view
 from byrote.store.files import hash_file
-from byrote.store.identity import RunIdentity
-from byrote.store.read import Verified, read_run, verify_run
+from byrote.store.read import StoredRun, read_run, verify_run
 from byrote.study.grid import Axis, Cell, base_cells, make_cells
 from byrote.study.options import StudyConfig
 from byrote.study.run import KIND, cell_folder, sampled_folder
@@ -70,8 +69,8 @@ class StudyView:
 def read_study(path: Path) -> StudyView:
     """The study in `path`, every cell checked against what the study bound."""
     found = verify_run(path)
-    if found.identity.kind != KIND:
-        raise RunError(f"{path} holds a {found.identity.kind} run, not a study; see it with: byrote show {path}.")
+    if found.kind != KIND:
+        raise RunError(f"{path} holds a {found.kind} run, not a study; see it with: byrote show {path}.")
     axes, rows = _axes(found.identity), _rows(path)
     cells = make_cells(axes)
     measured = [_measured(path, cell, rows[cell.name]) for cell in cells if cell.name in rows]
@@ -86,10 +85,10 @@ def read_study(path: Path) -> StudyView:
     )
 
 
-def check_cells(study: Verified) -> Iterator[str]:
+def check_cells(study: StoredRun) -> Iterator[str]:
     """One line a file of every cell that was begun, and of the windows sampled; a RunError names what does not fit."""
-    path, cells = study.folder.path, make_cells(_axes(study.identity))
-    rows = {} if study.manifest is None and not study.parts else _rows(path)
+    path, cells = study.path, make_cells(_axes(study.identity))
+    rows = {} if not study.result_files else _rows(path)
     for cell in cells:
         if cell.name in rows:
             _require_measured(path, cell, rows[cell.name])
@@ -98,8 +97,8 @@ def check_cells(study: Verified) -> Iterator[str]:
                 yield from (f"{folder.relative_to(path).as_posix()}/{line}" for line in verify_run(folder).checked)
 
 
-def _axes(identity: RunIdentity) -> tuple[Axis, ...]:
-    return tuple(Axis(name, tuple(entries)) for name, entries in identity.values["axes"].items())
+def _axes(identity: Mapping[str, Any]) -> tuple[Axis, ...]:
+    return tuple(Axis(name, tuple(entries)) for name, entries in identity["axes"].items())
 
 
 def _rows(path: Path) -> dict[str, dict[str, Any]]:

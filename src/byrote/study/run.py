@@ -9,9 +9,9 @@ from typing import Any
 from byrote.errors import RunError
 from byrote.store.columns import Column, Schema
 from byrote.store.files import hash_file, make_folder
-from byrote.store.manifest import build_manifest, read_manifest
-from byrote.store.parts import Row
+from byrote.store.manifest import read_manifest
 from byrote.store.session import RunSession
+from byrote.store.tables import Row
 from byrote.study.grid import Axis, Cell, base_cells
 
 CELL_COLUMNS: Schema = (
@@ -106,18 +106,22 @@ def complete(session: RunSession, plan: Plan, sampled: Sequence[Path], command_l
     manifests = [cell_folder(session.path, cell) / "manifest.json" for cell in plan.cells]
     contents = [_manifest(path) for path in manifests]
     require_same_sources(plan.cells, contents)
-    manifest = build_manifest(
-        config=dict(plan.described),
-        texts=contents[0]["texts"],
-        model={"name": ", ".join(dict.fromkeys(str(content["model"]["name"]) for content in contents))},
-        device=contents[0]["device"],
-        seed=contents[0]["seed"],
-        command_line=command_line,
-        timings={"measuring_seconds": sum(content["timings"]["measuring_seconds"] for content in contents)},
-        totals={"cells": len(plan.cells), "token_evals": sum(content["totals"]["token_evals"] for content in contents)},
+    manifest = {
+        "config": dict(plan.described),
+        "texts": contents[0]["texts"],
+        "model": {"name": ", ".join(dict.fromkeys(str(content["model"]["name"]) for content in contents))},
+        "device": contents[0]["device"],
+        "seed": contents[0]["seed"],
+        "command_line": command_line,
+        "timings": {"measuring_seconds": sum(content["timings"]["measuring_seconds"] for content in contents)},
+        "totals": {
+            "cells": len(plan.cells),
+            "token_evals": sum(content["totals"]["token_evals"] for content in contents),
+        },
         **plan.identity(),
-    )
-    session.complete(manifest, order=[cell.name for cell in plan.cells], files=[*manifests, *sampled])
+    }
+    session.bind(*manifests, *sampled)
+    session.complete(manifest, order=[cell.name for cell in plan.cells])
 
 
 def cell_folder(out: Path, cell: Cell) -> Path:

@@ -1,0 +1,75 @@
+"""The compact set of finished windows against Python's own."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from byrote.store.columns import Column, Schema
+from byrote.store.parts import FinishedWindows
+from byrote.store.tables import open_table, write_table
+
+COLUMNS: Schema = (Column("window_id", "text"), Column("document", "text"), Column("char_start", "int64"))
+documents = st.sampled_from(["", "a", "b.txt", "a@1", "a@", "é\n"])
+odd_ids = documents | st.sampled_from(["a@01", "a@-1", "a@+1", "b.txt@1 ", "@", "a@٣", "a@999999999999999999", "a#3"])
+
+
+@st.composite
+def rows(draw: st.DrawFn) -> list[dict[str, Any]]:
+    """Windows of texts, named by their places, and windows of any other name, no name twice."""
+    found: dict[str, dict[str, Any]] = {}
+    for _ in range(draw(st.integers(0, 25))):
+        document, start = draw(documents), draw(st.integers(0, 300))
+        window_id = draw(st.just(f"{document}@{start}") | odd_ids)
+        found[window_id] = {"window_id": window_id, "document": document, "char_start": start}
+    return list(found.values())
+
+
+def assert_equal(compact: FinishedWindows, plain: set[str]) -> None:
+    assert len(compact) == len(plain)
+    some = [f"{document}@{start}" for document in ("a", "b.txt", "c") for start in (*range(40), 10**17, 10**30)]
+    for window_id in (*plain, *some, "a@01", "a@1 ", "a", "@"):
+        assert (window_id in compact) == (window_id in plain)
+
+
+@given(added=rows())
+def test_it_holds_what_was_added_and_nothing_else(added: list[dict[str, Any]]) -> None:
+    compact = FinishedWindows()
+    for row in added:
+        compact.add(row)
+    assert_equal(compact, {row["window_id"] for row in added})
+
+
+@given(added=rows(), names_alone=st.booleans())
+def test_it_holds_the_windows_of_a_table(
+    added: list[dict[str, Any]], names_alone: bool, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Tables of some kinds of run have no documents."""
+    columns = COLUMNS[:1] if names_alone else COLUMNS
+    path = tmp_path_factory.mktemp("part") / "part.parquet"
+    write_table(path, [{column.name: row[column.name] for column in columns} for row in added], columns, run_id="r")
+    compact = FinishedWindows()
+    with open_table(path) as table:
+        compact.add_table(table)
+    assert_equal(compact, {row["window_id"] for row in added})
+
+
+@given(added=rows(), document=documents, starts=st.lists(st.integers(0, 300)))
+def test_places_of_a_document_are_the_windows_of_these_ids(
+    added: list[dict[str, Any]], document: str, starts: list[int]
+) -> None:
+    added = [row for row in added if row["window_id"] == f"{row['document']}@{row['char_start']}"]
+    compact = FinishedWindows()
+    for row in added:
+        compact.add(row)
+    names = {row["window_id"] for row in added}
+    held = compact.holds_places(document, np.array(starts, np.int64))
+    assert held.tolist() == [f"{document}@{start}" in names for start in starts]
+
+
+def test_a_million_windows_of_a_text_take_a_bit_per_character() -> None:
+    compact = FinishedWindows()
+    compact._add_places("book.txt", np.arange(0, 20_000_000, 20))
+    assert sum(bits.nbytes for bits in compact._bits.values()) <= 20_000_000 // 8
