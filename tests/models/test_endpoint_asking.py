@@ -22,7 +22,7 @@ from byrote.models.served.rows import CHAINS_PER_REQUEST, Row, bundles, key_of, 
 from byrote.models.table import TableModel
 from byrote.policy import Policy
 from byrote.store.folder import RunFolder
-from byrote.store.journal import AnswerFile, SentFile
+from byrote.store.journal import AnswerFile, RequestCountFile
 from tests.loopback.hostile import HostileServer, sent
 from tests.loopback.logprobs import Habits
 from tests.loopback.server import Fault
@@ -194,17 +194,17 @@ def test_a_full_disk_leaves_whole_lines_for_the_answers_that_still_come(
 
 def test_a_count_goes_on_in_the_next_opening_and_starts_over_if_wanted(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
-    first = SentFile.open(folder)
+    first = RequestCountFile.open(folder)
     assert (first.requests, first.tokens) == (0, 0)
     first.add(tokens=9)
     first.add(tokens=0)
     with pytest.raises(RunError, match="in use by another process"):
-        SentFile.open(folder)
+        RequestCountFile.open(folder)
     first.close()
-    again = SentFile.open(folder)
+    again = RequestCountFile.open(folder)
     assert (again.requests, again.tokens) == (2, 9)
     again.close()
-    fresh = SentFile.open(folder, fresh=True)
+    fresh = RequestCountFile.open(folder, fresh=True)
     assert (fresh.requests, fresh.tokens) == (0, 0)
     fresh.close()
 
@@ -212,7 +212,7 @@ def test_a_count_goes_on_in_the_next_opening_and_starts_over_if_wanted(tmp_path:
 @pytest.mark.parametrize("place", [0, 12, 40, -3, None])
 def test_a_damaged_count_is_refused_by_name(tmp_path: Path, place: int | None) -> None:
     folder = RunFolder(tmp_path / "run")
-    sent = SentFile.open(folder)
+    sent = RequestCountFile.open(folder)
     sent.add(tokens=7)
     sent.close()
     content = bytearray(folder.requests.read_bytes())
@@ -222,14 +222,14 @@ def test_a_damaged_count_is_refused_by_name(tmp_path: Path, place: int | None) -
         content[place] ^= 1
     folder.requests.write_bytes(content)
     with pytest.raises(DamageError, match=r"\.requests is damaged"):
-        SentFile.open(folder)
-    SentFile.open(folder, fresh=True).close()
+        RequestCountFile.open(folder)
+    RequestCountFile.open(folder, fresh=True).close()
 
 
 def test_nothing_is_counted_in_a_folder_of_somebody_else(tmp_path: Path) -> None:
     (tmp_path / "letter.txt").write_text("dear", encoding="utf-8")
     with pytest.raises(RunError, match=r"holds no byrote run \(it has 'letter.txt'\)"):
-        SentFile.open(RunFolder(tmp_path))
+        RequestCountFile.open(RunFolder(tmp_path))
     assert [path.name for path in tmp_path.iterdir()] == ["letter.txt"]
 
 
@@ -273,7 +273,7 @@ def test_a_changed_answer_or_one_of_another_run_is_refused(place: int, tmp_path:
     content = bytearray(path.read_bytes())
     content[place] ^= 1
     path.write_bytes(content)
-    with pytest.raises(RunError, match="are damaged"):
+    with pytest.raises(RunError, match="is damaged"):
         AnswerFile.open(path, "run")
 
 

@@ -27,8 +27,8 @@ from byrote.types import Split
 def audit(command: AuditCommand, options: AuditOptions) -> None:
     """Measure how much of a book a model reproduces when it is asked to go on and on."""
     from byrote.longform.exhibit import terminal_lines
-    from byrote.longform.folder import read_audit
     from byrote.longform.report import write_exhibit
+    from byrote.longform.run import read_audit
     from byrote.report.words import plural
 
     with make_status("asking …") as say:

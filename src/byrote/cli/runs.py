@@ -329,7 +329,7 @@ class VerifyOptions(Settled):
 @command(VerifyOptions)
 def verify_run(options: VerifyOptions) -> None:
     """Check every file of a run against the hashes it was written with; the first that does not fit is named."""
-    from byrote.longform.verify import check_audit
+    from byrote.longform.run import check_audit
     from byrote.store import read as verify
     from byrote.study.folder import check_cells
 

@@ -102,7 +102,7 @@ class Budget:
         prompt_tokens += _TEMPLATE_TOKENS + self._hidden.prompt_tokens
         return Usage(prompt_tokens, request.completions * request.max_tokens + self._hidden.completion_tokens)
 
-    def require_room(self, worst_case: Usage) -> None:
+    def require_within_ceilings(self, worst_case: Usage) -> None:
         """Raise a BudgetError unless the worst case surely stays within every ceiling."""
         total = _sum(self.paid, self.possibly_paid, worst_case)
         tokens = total.prompt_tokens + total.completion_tokens

@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 
 from byrote.corpus.normalise import normalised_words
 from byrote.longform import exhibit as words
-from byrote.longform.folder import BOOK, AuditFolder, closest_name, generation_name
 from byrote.longform.loop import Stop
 from byrote.longform.matching import Block, matching_blocks
 from byrote.longform.options import CONTINUE_PROMPTS
 from byrote.longform.passages import Pair, Span, Stretch, block_spans, folded, rows
 from byrote.longform.recall import Placement, RecallBlock, RecallResult
+from byrote.longform.run import BOOK, AuditFolder, closest_name, generation_name
 from byrote.report.words import THIN_SPACE, integer, percent, plural
 from byrote.store.read import folder_name
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from byrote.corpus.documents import Document
 from byrote.corpus.normalise import normalised_words
-from byrote.longform.loop import Ask, SectionOutcome, Stop, audit_section, cut_sections
+from byrote.longform.loop import AuditClient, SectionAudit, SectionOutcome, Stop, cut_sections
 from byrote.longform.options import AuditOptions, GenerationSettings
 from byrote.longform.recall import RecallResult, longest_common_run, nv_recall
 
@@ -114,21 +114,20 @@ class ControlFinding:
         return {"name": self.name, "hash": self.content_hash, "asked": self.asked.record(), "null": null}
 
 
-def audit_book(book: str, ask: Ask, options: AuditOptions) -> Iterator[TrialFinding]:
+def audit_book(book: str, client: AuditClient, options: AuditOptions) -> Iterator[TrialFinding]:
     """One finding per trial: the sweep, then its repetitions; a trial that a ceiling cut short is the last."""
     combinations = list(options.sweep.trials(options.settings))
     for number in range(len(combinations) * options.repetitions):
         repetition, combination = divmod(number, len(combinations))
-        finding = _trial(
-            book, ask, options, combinations[combination], place=f"trial-{number}", number=number, repetition=repetition
-        )
+        settings, place = combinations[combination], f"trial-{number}"
+        finding = _trial(book, client, options, settings, place=place, number=number, repetition=repetition)
         yield finding
         if finding.is_cut_short:
             return
 
 
 def audit_controls(
-    controls: Sequence[Document], ask: Ask, options: AuditOptions, trials: Sequence[TrialFinding]
+    controls: Sequence[Document], client: AuditClient, options: AuditOptions, trials: Sequence[TrialFinding]
 ) -> Iterator[ControlFinding]:
     """One finding per control, asked for once from its beginning; none after one that a ceiling cut short.
 
@@ -140,7 +139,7 @@ def audit_controls(
     for number, control in enumerate(controls):
         # By content, so that a control may be added to a finished audit, in any place.
         place = f"control-{control.content_hash[:16]}"
-        asked = _trial(control.text, ask, options, settings, place=place, number=number, repetition=0)
+        asked = _trial(control.text, client, options, settings, place=place, number=number, repetition=0)
         yield ControlFinding(
             control.name, control.content_hash, asked, tuple(_null_measures(control.text, trials, options))
         )
@@ -181,7 +180,7 @@ def _spread_of(group: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 def _trial(
     book: str,
-    ask: Ask,
+    client: AuditClient,
     options: AuditOptions,
     settings: GenerationSettings,
     *,
@@ -192,9 +191,7 @@ def _trial(
     outcomes: list[SectionOutcome] = []
     for section_number, section in enumerate(cut_sections(book, options)):
         section_place = f"{place}/section-{section_number}"
-        outcomes.append(
-            audit_section(section, ask, place=section_place, options=options, settings=settings, repetition=repetition)
-        )
+        outcomes.append(SectionAudit(section, client, section_place, options, settings, repetition).run())
         if outcomes[-1].stop is Stop.CEILING:
             break
     return TrialFinding(

@@ -31,9 +31,9 @@ from byrote.longform.exhibit import (
     terminal_lines,
     trial_row,
 )
-from byrote.longform.folder import AuditFolder, read_audit
 from byrote.longform.passages import Pair
 from byrote.longform.recall import RecallResult
+from byrote.longform.run import AuditFolder, read_audit
 from byrote.report.content import Asked, Cells, Content, Drawing, Link, Section, Written
 from byrote.report.figures.longform import (
     Likeness,

@@ -23,7 +23,7 @@ from byrote.policy import Policy
 from byrote.scan.options import MEASURES, RunConfig
 from byrote.scan.pipeline import Pipeline
 from byrote.store.folder import RunFolder
-from byrote.store.journal import AnswerFile, SentFile
+from byrote.store.journal import AnswerFile, RequestCountFile
 from byrote.store.read import read_run
 from byrote.store.session import RunSession
 from byrote.types import StopReason, Window
@@ -43,7 +43,7 @@ def connect_for(
     count what earlier openings of the run have sent, unless it is started over."""
     _require_measurable(config)
     key = key_from_environment(config.key_variable)
-    sent = SentFile.open(RunFolder(Path(config.out)), fresh=fresh)
+    sent = RequestCountFile.open(RunFolder(Path(config.out)), fresh=fresh)
     try:
         model = _connected(config, given, key, sent)
     except BaseException:
@@ -60,7 +60,7 @@ def connect_for(
     return model, known
 
 
-def _connected(config: RunConfig, given: Sequence[Document | Pair], key: str, sent: SentFile) -> EndpointModel:
+def _connected(config: RunConfig, given: Sequence[Document | Pair], key: str, sent: RequestCountFile) -> EndpointModel:
     return connect(
         config.model,
         key=key,

@@ -16,7 +16,7 @@ from byrote.store.columns import COST_COLUMNS, WINDOW_COLUMNS
 from byrote.store.files import damaged
 from byrote.store.folder import Part, RunFolder
 from byrote.store.identity import RunIdentity, read_identity
-from byrote.store.journal import check_answers
+from byrote.store.journal import read_records
 from byrote.store.manifest import check_files, read_manifest
 from byrote.store.parts import read_part_list
 from byrote.store.tables import arrow_schema, check_table, open_parquet, stored_rows
@@ -98,7 +98,7 @@ def _check_tables(folder: RunFolder, identity: RunIdentity, files: list[Path]) -
         rows = check_table(file, run_id=identity.run_id)
         yield f"{file.relative_to(folder.path).as_posix()}: sealed, {rows:,} rows"
     if folder.answers.exists():
-        records = check_answers(folder.answers, identity.run_id)
+        records = sum(1 for _ in read_records(folder.answers, identity.run_id))
         yield f"{folder.answers.name}: {records:,} whole records, each bound to the one before"
 
 
