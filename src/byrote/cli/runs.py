@@ -26,7 +26,7 @@ SECTIONS = {
     "mc": "byrote.scan.mc_report",
     "prior": "byrote.prior.report",
     "audit": "byrote.longform.report",
-    "recall": "byrote.longform.recall_report",
+    "recall": "byrote.longform.recall_run",
     "counterfactual": "byrote.lab.report",
     "study": "byrote.study.report",
     "study_montecarlo": "byrote.study.monte_carlo_report",
