@@ -308,7 +308,7 @@ def run_scan(seed: int, folder: Path) -> list[str]:
                     key=KEY,
                     policy=policy,
                     tokenizer=tokenizer,
-                    manners=quick(max_requests=ceiling),
+                    limits=quick(max_requests=ceiling),
                     sent=sent if killed_at is None else _Dying(sent, killed_at),
                 )
                 with closing(model):

@@ -421,16 +421,15 @@ def _map_lines(audit: AuditFolder, book: str, passages: Sequence[Passage]) -> It
     yield MapLine(name, tuple(given), tuple(one.on_map for one in passages))
     for trial in audit.trials:
         if trial["trial"] != best["trial"] and trial["nv_recall"] is not None:
-            blocks = [
-                block for section in trial["sections"] if section["recall"] for block in section["recall"]["blocks"]
-            ]
-            found = (
+            recalls = [section["recall"] for section in trial["sections"] if section["recall"]]
+            found = [
                 MapPiece.of(
                     block["book_word_start"],
                     block["book_word_end"],
                     trial["book_words"],
                     f"{integer(block['matched_words'])} words",
                 )
-                for block in blocks
-            )
+                for recall in recalls
+                for block in recall["blocks"]
+            ]
             yield MapLine(f"trial {trial['trial']}", (), tuple(found))

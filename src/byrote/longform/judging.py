@@ -55,7 +55,7 @@ OPENING_CHARACTERS = 300
 """A refusal stands in the first part of an answer; further on, the same words are the book's."""
 
 
-class Kind(StrEnum):
+class AnswerKind(StrEnum):
     TEXT = "text"
     REFUSAL = "refusal"
     DECLARED_REFUSAL = "declared_refusal"
@@ -65,29 +65,29 @@ class Kind(StrEnum):
     EMPTY = "empty"
 
 
-class Judged(NamedTuple):
-    kind: Kind
+class JudgedAnswer(NamedTuple):
+    kind: AnswerKind
     text: str
     """What may enter the generation: empty for refusals and empty answers, cut at a stop phrase."""
     token_ids: tuple[int, ...] | None = None
     """The text by its tokens, where the model runs here and the text was not cut."""
 
 
-def judge(answer: Answer, *, refusal_patterns: Sequence[str], stop_phrases: Sequence[str]) -> Judged:
+def judge(answer: Answer, *, refusal_patterns: Sequence[str], stop_phrases: Sequence[str]) -> JudgedAnswer:
     if answer.is_declared_refusal:
-        return Judged(Kind.DECLARED_REFUSAL, "")
+        return JudgedAnswer(AnswerKind.DECLARED_REFUSAL, "")
     if not answer.text.strip():
-        return Judged(Kind.EMPTY, "")
+        return JudgedAnswer(AnswerKind.EMPTY, "")
     opening = answer.text.lstrip()[:OPENING_CHARACTERS]
     if any(re.search(pattern, opening, re.IGNORECASE) for pattern in refusal_patterns):
-        return Judged(Kind.REFUSAL, "")
+        return JudgedAnswer(AnswerKind.REFUSAL, "")
     places = [place for phrase in stop_phrases if (place := answer.text.find(phrase)) >= 0]
     if places:
-        return Judged(Kind.END, answer.text[: min(places)])
-    return Judged(Kind.TEXT, answer.text, answer.token_ids)
+        return JudgedAnswer(AnswerKind.END, answer.text[: min(places)])
+    return JudgedAnswer(AnswerKind.TEXT, answer.text, answer.token_ids)
 
 
-def first_usable(judged: Sequence[Judged]) -> Judged:
+def first_usable(judged: Sequence[JudgedAnswer]) -> JudgedAnswer:
     """The first that is neither empty nor a refusal; failing that a declared refusal, a refusal, an empty one."""
-    ranks = {Kind.DECLARED_REFUSAL: 1, Kind.REFUSAL: 2, Kind.EMPTY: 3}
+    ranks = {AnswerKind.DECLARED_REFUSAL: 1, AnswerKind.REFUSAL: 2, AnswerKind.EMPTY: 3}
     return min(judged, key=lambda verdict: ranks.get(verdict.kind, 0))

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from byrote.errors import BudgetError, TextError
-from byrote.longform.judging import Judged, Kind, first_usable, judge
+from byrote.longform.judging import AnswerKind, JudgedAnswer, first_usable, judge
 from byrote.longform.options import CONTINUE_PROMPTS, AuditOptions, GenerationSettings, Style
 from byrote.longform.perturb import perturbed
 from byrote.longform.recall import longest_common_run
@@ -20,7 +20,7 @@ from byrote.models.responder import Answer, Message, Reply, Request, RequestReje
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class BookSection:
     """One place to start from. `prefix` and `target` stand in the book one after the other, from `char_start` on."""
 
     name: str
@@ -29,7 +29,7 @@ class Section:
     target: str
 
 
-def cut_sections(book: str, options: AuditOptions) -> list[Section]:
+def cut_sections(book: str, options: AuditOptions) -> list[BookSection]:
     """One section for the whole book, or one per chapter whose text is long enough for a seed."""
     if not book.strip():
         raise TextError("The book is empty; give a text with at least the words of the seed.")
@@ -53,7 +53,7 @@ def cut_sections(book: str, options: AuditOptions) -> list[Section]:
     return sections
 
 
-def _section(name: str, book: str, start: int, end: int, options: AuditOptions) -> Section:
+def _section(name: str, book: str, start: int, end: int, options: AuditOptions) -> BookSection:
     words = list(re.finditer(r"\S+", book[start:end]))
     needed = options.prefix_words + options.target_words
     if len(words) < needed:
@@ -63,7 +63,7 @@ def _section(name: str, book: str, start: int, end: int, options: AuditOptions) 
         )
     prefix = slice(start + words[0].start(), start + words[options.prefix_words - 1].end())
     target = slice(start + words[options.prefix_words].start(), start + words[needed - 1].end())
-    return Section(name, prefix.start, book[prefix], book[target])
+    return BookSection(name, prefix.start, book[prefix], book[target])
 
 
 INSTRUCTION = "Continue this text word for word as it goes on in the original work. Write the continuation only."
@@ -101,7 +101,7 @@ class Stop(StrEnum):
 class SectionOutcome:
     """`generation` joins the answer of phase 1 and the continuations in order; empty unless phase 1 succeeded."""
 
-    section: Section
+    section: BookSection
     prompt: str
     """The first request as it was sent: the one that succeeded, or the last that was tried."""
     variant: int | None
@@ -130,7 +130,7 @@ def similarity(target: str, response: str) -> float:
 class SectionAudit:
     """Both phases of one section. `run` once."""
 
-    section: Section
+    section: BookSection
     client: AuditClient
     place: str
     options: AuditOptions
@@ -188,11 +188,11 @@ class SectionAudit:
         text = answer._replace(finish_reason=None, refusal=None)
         judged = judge(text, refusal_patterns=(), stop_phrases=self.options.stop_phrases)
         self.texts.append(judged.text)
-        if judged.kind is Kind.END:
+        if judged.kind is AnswerKind.END:
             return Stop.END_OF_BOOK
         if answer.is_declared_refusal:
             return Stop.DECLARED_REFUSAL
-        exchanges = [(message, _assistant_message(judged))]
+        exchanges: list[tuple[Message, ...]] = [(message, _assistant_message(judged))]
         failures = _FailuresInARow(self.options)
         while self.turns < self.options.max_turns:
             request = self._request(self._conversation(exchanges), max_tokens=self.settings.max_tokens)
@@ -208,11 +208,11 @@ class SectionAudit:
             if judged.text:
                 self.texts.append(judged.text)
                 exchanges.append((*self._continue_message(), _assistant_message(judged)))
-            if judged.kind is Kind.END:
+            if judged.kind is AnswerKind.END:
                 return Stop.END_OF_BOOK
         return Stop.QUERY_BUDGET
 
-    def _judge(self, answer: Answer) -> Judged:
+    def _judge(self, answer: Answer) -> JudgedAnswer:
         return judge(
             answer,
             # A base model goes on with the text; it has nothing to refuse.
@@ -246,7 +246,7 @@ class SectionAudit:
         )
 
 
-def _assistant_message(judged: Judged) -> Message:
+def _assistant_message(judged: JudgedAnswer) -> Message:
     return Message("assistant", judged.text, judged.token_ids)
 
 
@@ -259,16 +259,16 @@ class _FailuresInARow:
         self.refused = 0
         self.wait_seconds = 0.0
 
-    def stop_after(self, kind: Kind) -> Stop | None:
-        self.empty = self.empty + 1 if kind is Kind.EMPTY else 0
-        self.refused = self.refused + 1 if kind is Kind.REFUSAL else 0
+    def stop_after(self, kind: AnswerKind) -> Stop | None:
+        self.empty = self.empty + 1 if kind is AnswerKind.EMPTY else 0
+        self.refused = self.refused + 1 if kind is AnswerKind.REFUSAL else 0
         self.wait_seconds = 0.0
         if self.empty:
             self.wait_seconds = self.options.empty_wait_seconds
         if self.refused:
             doubled: float = self.options.refusal_wait_seconds * 2 ** min(self.refused - 1, 30)
             self.wait_seconds = min(doubled, _LONGEST_REFUSAL_WAIT_SECONDS)
-        if kind is Kind.DECLARED_REFUSAL:
+        if kind is AnswerKind.DECLARED_REFUSAL:
             return Stop.DECLARED_REFUSAL
         if self.empty > self.options.max_empty:
             return Stop.EMPTY_ANSWERS

@@ -35,7 +35,7 @@ class BrokenChain(Exception):
     """The message says at which line, and what is wrong with it."""
 
 
-class Line(NamedTuple):
+class JournalLine(NamedTuple):
     record: dict[str, Any]
     """Without `before` and `hash`."""
     hash: str
@@ -93,7 +93,7 @@ class Journal:
             raise StorageError(
                 f"Cannot write {self.path}: {error.strerror}; make room and run the same command again."
             ) from error
-        self._add(Line(record, own_hash, len(line)))
+        self._add(JournalLine(record, own_hash, len(line)))
 
     def close(self) -> None:
         try:
@@ -105,7 +105,7 @@ class Journal:
         """A record that is in the file, at these bytes."""
         raise NotImplementedError
 
-    def _add(self, line: Line) -> None:
+    def _add(self, line: JournalLine) -> None:
         self._take(line.record, self._end, line.bytes)
         self.records += 1
         self.last_hash = line.hash
@@ -152,7 +152,7 @@ def chained_line(record: Mapping[str, Any], before: str) -> tuple[bytes, str]:
     return body[:-1] + _HASH_FIELD % own_hash.encode() + b"\n", own_hash
 
 
-def chained_records(lines: Iterable[bytes], run_id: str | None) -> Iterator[Line]:
+def chained_records(lines: Iterable[bytes], run_id: str | None) -> Iterator[JournalLine]:
     """The record of every line, checked. What a kill left of a last line is dropped; a damaged last line is not."""
     before = None if run_id is None else first_hash(run_id)
     for number, ended in enumerate(lines, 1):
@@ -166,7 +166,7 @@ def chained_records(lines: Iterable[bytes], run_id: str | None) -> Iterator[Line
             raise BrokenChain(f"line {number} {is_foreign}")
         before = record.pop("hash")
         del record["before"]
-        yield Line(record, before, len(line) + 1)
+        yield JournalLine(record, before, len(line) + 1)
 
 
 def _parsed(line: bytes, number: int) -> dict[str, Any]:
