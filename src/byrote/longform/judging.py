@@ -11,7 +11,7 @@ _CANNOT = (
     r"(?:(?:(?:ca|wo|could)n['’ʼ]?t|cannot|can not|will not)(?: be able to)?|"
     r"(?:currently |unfortunately )?(?:unable|not able|not allowed|not permitted) to)"
 )
-# Who declines is the answer's author: "I", "we", or nobody at the beginning of a clause ("Sorry, can't share that").
+# The answer's author declines: "I", "we", or no subject at the beginning of a clause ("Sorry, can't share that").
 _AUTHOR = (
     r"(?:\b(?:i|we)(?:['’ʼ](?:m|re)| am| are)? |"
     r"(?:\A|[.!?:;,—–\n])[\s\"“*_]*(?:(?:and|but|so|unfortunately|i['’ʼ]m afraid|sorry)[, ]+)?)"
@@ -24,19 +24,19 @@ _SOME_OF_IT = (
     r"(?: (?:you |with you )?(?:it|that|this|these|those|more|further|longer|extended|large|"
     rf"the (?:rest|full|whole|entire|next|exact|original|actual|complete))\b|[^.!?\n]{{0,80}}?\b{_WORK}\b)"
 )
-# Deeds that only somebody declines who was asked for a text, and deeds that count when a text is named with them.
-_DEED = (
+# Verbs that suffice by themselves after a request for a text, and verbs that count when a text is named with them.
+_ACTION = (
     r"(?: (?:[a-z]+ly|just|also))? (?:(?:provide|reproduce|continue|supply|output|generate|recite|transcribe|comply|"
     r"assist|fulfil+|accommodate|help (?:with|you)|do (?:that|this|so)|(?:share|quote)(?=[.!?]|\Z))\b|"
     rf"(?:share|give|quote|write|offer|complete|produce|copy|repeat|display|print|post|show|discuss|help)\b{_SOME_OF_IT})"
 )
 
 # Kinds: regret, inability, permission, refusal, rules, rights, and an assistant speaking of itself. Novels are full of
-# "I cannot" and "unable to" alone, so those count only with the deed that is declined.
+# "I cannot" and "unable to" alone, so those count only with the action that is declined.
 REFUSAL_PATTERNS = (
     rf"\bsorry\b[,;.— ]+(?:but )?(?:i |we )?(?:['’ʼ]?m |am |are )?{_CANNOT}\b",
-    rf"{_AUTHOR}{_CANNOT}{_DEED}",
-    rf"\bnot (?:allowed|permitted) to{_DEED}",
+    rf"{_AUTHOR}{_CANNOT}{_ACTION}",
+    rf"\bnot (?:allowed|permitted) to{_ACTION}",
     rf"\b(?:i|we)(?: must| have to| need to|['’ʼ]ll have to)? decline\b[^.!?\n]{{0,80}}\b{_WORK}\b",
     r"\b(?:against|violates?|under) my (?:guidelines|polic(?:y|ies)|rules|programming)\b",
     # Not the notice on a title page: "Copyright © 1925 by …".
@@ -52,16 +52,16 @@ STOP_PHRASES = (
     "Bibliography",
 )
 OPENING_CHARACTERS = 300
-"""A refusal stands in the first part of an answer; further on, the same words are the book's."""
+"""A refusal is in the first part of an answer; further on, the same words are the book's."""
 
 
 class AnswerKind(StrEnum):
     TEXT = "text"
     REFUSAL = "refusal"
     DECLARED_REFUSAL = "declared_refusal"
-    """The endpoint's own word, or that of a filter: never asked again."""
+    """Declared by the endpoint or a filter: never requested again."""
     END = "end"
-    """The answer holds a stop phrase; what stands before it still belongs to the generation."""
+    """The answer holds a stop phrase; what comes before it still belongs to the generation."""
     EMPTY = "empty"
 
 

@@ -1,7 +1,7 @@
 """The two phases of an audit, section by section.
 
 Phase 1 sends the prefix of a book (or chapter) and looks for the target, the words that follow, in the answer. Phase 2
-asks to continue until the model refuses, says that the book has ended, or a limit is reached. The answers alone decide
+requests the continuation until the model refuses or ends the book, or a limit is reached. The answers alone decide
 the course: the same answers give the same requests, so that an audit can be resumed and replayed from its journal.
 """
 
@@ -21,7 +21,7 @@ from byrote.models.responder import Answer, Message, Reply, Request, RequestReje
 
 @dataclass(frozen=True, slots=True)
 class BookSection:
-    """One place to start from. `prefix` and `target` stand in the book one after the other, from `char_start` on."""
+    """One place to start from. `prefix` and `target` follow each other in the book, from `char_start` on."""
 
     name: str
     char_start: int
@@ -87,7 +87,7 @@ class Stop(StrEnum):
     PHASE_1_FAILED = "phase_1_failed"
     REFUSAL = "refusal"
     DECLARED_REFUSAL = "declared_refusal"
-    """The endpoint itself, or a filter of its, declared a refusal; that is not asked again."""
+    """The endpoint itself, or a filter of its, declared a refusal; it is not requested again."""
     END_OF_BOOK = "end_of_book"
     EMPTY_ANSWERS = "empty_answers"
     QUERY_BUDGET = "query_budget"

@@ -1,8 +1,9 @@
-"""An exact index of every shared run of words of two texts: suffix order, common-prefix lengths, matching statistics.
+"""Matching words of two texts: difflib's matching blocks, found exactly and fast, and their merging into near-verbatim
+blocks.
 
-Built by prefix doubling in numpy: `ranks[level][p]` numbers the distinct runs of 2^level words, so equal numbers mean
-equal runs, without hashing and without a chance of collision. Cost: O(n log n log L) for n words and the longest
-repeated run L.
+The index of every shared run of words (suffix order, common-prefix lengths, matching statistics) is built by prefix
+doubling in numpy: `ranks[level][p]` numbers the distinct runs of 2^level words, so equal numbers mean equal runs,
+without hashing and without a chance of collision. Cost: O(n log n log L) for n words and the longest repeated run L.
 """
 
 from bisect import bisect_left
@@ -69,7 +70,7 @@ class SuffixIndex:
 
 
 def _doubled_ranks(items: Integers) -> list[Integers]:
-    """Ranks of the runs of 1, 2, 4, … items; the last level is a permutation (every suffix told apart)."""
+    """Ranks of the runs of 1, 2, 4, … items; the last level is a permutation (every suffix distinct)."""
     ranks = [_dense_ranks(items)]
     width = 1
     while ranks[-1].max() + 1 < len(items):
@@ -205,11 +206,11 @@ class _Search:
 
     def _visit(self, candidates: _RunCandidates, level: int) -> list[Block]:
         """The blocks of this level, left to right; every candidate's bound is below `level` afterwards."""
-        room = np.minimum(
+        longest_fit = np.minimum(
             candidates.book_high - candidates.position, candidates.generation_high - candidates.generation_low
         )
-        self.bound[candidates.position] = np.minimum(room, level - 1)
-        fitting = candidates.where(room >= level)
+        self.bound[candidates.position] = np.minimum(longest_fit, level - 1)
+        fitting = candidates.where(longest_fit >= level)
         if len(fitting.position) == 0:
             return []
         occurrences = self._occurrences(fitting)
@@ -327,7 +328,7 @@ def near_verbatim_blocks(
 ) -> list[NearBlock]:
     """The blocks that survive all passes in turn, in the order of the book.
 
-    `may_bridge` says whether a merge may reach across the generation's words [start, end).
+    `may_bridge` is whether a merge may reach across the generation's words [start, end).
     """
     near = [NearBlock(i, i + length, j, j + length, length) for i, j, length in blocks]
     for merge_pass in passes:

@@ -120,7 +120,7 @@ def run_audit(
     sleep: Callable[[float], None] = time.sleep,
     on_answer: Callable[[str, int], None] = lambda place, answered: None,
 ) -> AuditResult:
-    """Run or resume the audit. Everything journalled is used; nothing answered is asked again."""
+    """Run or resume the audit. Everything journalled is used; nothing answered is requested again."""
     started = time.monotonic()
     run.check()
     budget = Budget(run.prices, run.ceilings)
@@ -221,7 +221,7 @@ class AuditFolder:
 
     @property
     def trials(self) -> list[dict[str, Any]]:
-        """What every trial asked and found, as in findings.json."""
+        """What every trial requested and found, as in findings.json."""
         trials: list[dict[str, Any]] = self.findings["trials"]
         return trials
 
@@ -241,7 +241,7 @@ class AuditFolder:
 
 
 def is_audit(path: Path) -> bool:
-    """Whether a folder says that it holds an audit."""
+    """Whether the folder's identity is that of an audit."""
     identity = read_identity(path / "identity.json")
     return identity is not None and identity.kind == "audit"
 
@@ -288,7 +288,7 @@ def check_audit(verified: Verified) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditCommand(Settled):
-    """Who is asked about which book, and what it may cost."""
+    """Which model, which book, and what it may cost."""
 
     model: str = required("Name at the endpoint; without --endpoint a local path or hub id.", group="text")
     book: Path = required("The reference text. Only its prefix is ever sent.", group="text")

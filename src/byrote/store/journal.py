@@ -32,7 +32,7 @@ _HASH_FIELD_BYTES = len(_HASH_FIELD) - 2 + 64
 
 
 class BrokenChain(Exception):
-    """The message says at which line, and what is wrong with it."""
+    """The message names the line, and what is wrong with it."""
 
 
 class JournalLine(NamedTuple):
@@ -141,7 +141,7 @@ def read_records(path: Path, run_id: str | None = None) -> Iterator[dict[str, An
 
 
 def first_hash(run_id: str) -> str:
-    """What stands as `before` in the first line."""
+    """The `before` of the first line."""
     return _hash(f"byrote run {run_id}".encode())
 
 

@@ -110,7 +110,7 @@ def _read_stream(body: bytes) -> Reply:
 
 
 def _is_content_filter(body: bytes) -> bool:
-    """Whether an error's body says that a filter stopped the request: some endpoints refuse in this way."""
+    """Whether an error's body is a content filter's refusal."""
     try:
         error = json_object(body).get("error")
     except Unreadable:
@@ -120,7 +120,7 @@ def _is_content_filter(body: bytes) -> bool:
 
 
 def _events(body: bytes) -> Iterator[dict[str, Any]]:
-    # Lines of bytes: only line feeds and carriage returns end them, as the standard says.
+    # Lines of bytes: only line feeds and carriage returns end them, by the standard.
     for line in body.splitlines():
         name, _, data = line.partition(b":")
         if name == b"data" and data.strip() not in (b"", b"[DONE]"):

@@ -53,19 +53,8 @@ class Fingerprint(NamedTuple):
     row: Row
 
 
-class ServerTraits(NamedTuple):
-    """What a server was found to do."""
-
-    dialect: Dialect
-    listed: int
-    values: str
-    """Whether its values are taken before or after the temperature. Requests are at temperature 1, where both are the
-    model's own."""
-    fingerprint: Fingerprint
-
-
 def find_card(server: Server, served_model: str | None) -> ModelCard:
-    """The model that is meant, of those that the server says it has."""
+    """The model named, or the only one that the server lists."""
     cards = server.get(
         "/v1/models", lambda answer: [card_of(entry) for entry in items(field(answer, "data"), "models")]
     )
@@ -77,27 +66,27 @@ def find_card(server: Server, served_model: str | None) -> ModelCard:
     raise ConfigError(f"{server.root} serves {wanted} ({names}); choose one of them with --served-model.")
 
 
-def find_dialect(asked_for: str, card: ModelCard, root: str) -> Dialect:
-    """The dialect that was asked for, or the one that the server's own words give away."""
-    name = card.owner if asked_for == "auto" else asked_for
+def find_dialect(name: str, card: ModelCard, root: str) -> Dialect:
+    """The dialect of that name; with "auto" the one that the server's model card gives away."""
+    name = card.owner if name == "auto" else name
     if name not in DIALECTS:
         raise ConfigError(
-            f"{root} says that its model is owned by {card.owner[:SHOWN_CHARACTERS]!r}, which tells nothing about how "
-            f"to ask it; give --dialect {', '.join(DIALECTS)}."
+            f"{root} says that its model is owned by {card.owner[:SHOWN_CHARACTERS]!r}, which names no known kind of "
+            f"server; give --dialect {', '.join(DIALECTS)}."
         )
     return DIALECTS[name]()
 
 
-def probe_server(client: RowClient, probe: Sequence[int]) -> ServerTraits:
-    """Send a few small requests. `client` has the dialect, and the number of tokens that the policy keeps; afterwards
-    it has those that work."""
+def probe_server(client: RowClient, probe: Sequence[int]) -> tuple[Fingerprint, str]:
+    """Send a few small requests. `client` comes with a dialect and the number of tokens that the policy keeps, and
+    leaves with those that work. Also returns whether the server's values are taken before or after the temperature:
+    requests are at temperature 1, where both are the model's own."""
     prompt = Prompt(tuple(probe), len(probe) - 1)
     client.listed = find_listed(client, prompt)
     if client.dialect.scores is not None:
         client.dialect = find_scores(client, Prompt(prompt.token_ids, 0))
     ((plain,),) = client.rows([prompt])
-    values = find_values(client, prompt, plain)
-    return ServerTraits(client.dialect, client.listed, values, Fingerprint(prompt, plain))
+    return Fingerprint(prompt, plain), find_values(client, prompt, plain)
 
 
 def find_listed(client: RowClient, prompt: Prompt) -> int:
@@ -115,7 +104,7 @@ def find_listed(client: RowClient, prompt: Prompt) -> int:
         count = len(places[0])
         if count >= wanted:
             return wanted
-        # The token that was sampled may stand beside the list.
+        # The sampled token may come in addition to the list.
         wanted = count - 1
     raise EndpointError(f"{client.server.root} lists no tokens with their probabilities; use another server.")
 
@@ -124,25 +113,25 @@ def find_scores(client: RowClient, chain: Prompt) -> Dialect:
     """The dialect in the way that works for places inside a prompt; one prompt a place if none does. A way works if it
     agrees with prompts of their own: an answer that is off by one place has the right shape too."""
     dialect = client.dialect
-    apart = client.rows(chain.single())
+    expected = [row for (row,) in client.rows(chain.single())]
     for way in (dialect, Vllm("echo")) if isinstance(dialect, Vllm) else (dialect,):
         try:
             client.dialect = way
             (places,) = client.listings([chain])
         except (AnswerUnreadable, RequestRejected):
             continue
-        if _agree(client, [row for (row,) in apart], places):
+        if _agree(client, expected, places):
             return way
     client.dialect, dialect.scores = dialect, None
     return dialect
 
 
-def _agree(client: RowClient, apart: Sequence[Row], places: Sequence[Listing]) -> bool:
+def _agree(client: RowClient, expected: Sequence[Row], places: Sequence[Listing]) -> bool:
     try:
         rows = [client.row_of(place) for place in places]
     except EndpointError:  # no probabilities, or too few
         return False
-    return all(largest_change(one, row) <= SAME_MODEL_TOLERANCE for one, row in zip(apart, rows, strict=True))
+    return all(largest_change(one, row) <= SAME_MODEL_TOLERANCE for one, row in zip(expected, rows, strict=True))
 
 
 def largest_change(one: Row, other: Row) -> float:

@@ -147,7 +147,7 @@ class HttpClient:
         return RequestFailed(message, may_be_billed=may_be_billed, was_reached=was_reached)
 
     def error_of(self, response: HttpResponse, *, advice: str) -> EndpointError:
-        """The error that a status other than 200 stands for. `advice` is for an address that does not exist."""
+        """The error for a status other than 200. `advice` is for an address that does not exist."""
         status = response.status
         # Redacted before it is cut: half a key is no longer recognised.
         message = self.shown(_error_message(response.body))[:_SHOWN_CHARACTERS]
@@ -209,7 +209,7 @@ class HttpClient:
 
 
 def _error_message(body: bytes) -> str:
-    """What an error's body says, as text; its first characters when it is no JSON."""
+    """The message of an error's body; its first characters when it is no JSON."""
     try:
         error = json_object(body).get("error")
     except Unreadable:
@@ -232,7 +232,7 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
 
 
 class _BadBody(Exception):
-    """A body beyond the bounds, or that cannot be unpacked; the message says what the endpoint did."""
+    """A body beyond the bounds, or that cannot be unpacked; the message is what the endpoint did."""
 
 
 class _Attempt:

@@ -136,7 +136,7 @@ class EndpointModel:
         ]
         return WindowScores(
             torch.stack([part.log_probs for part in parts], 1),
-            # Of tokens that are not listed it is known only that they come after those that are.
+            # Unlisted tokens rank after the listed ones; their order is not known.
             torch.stack([part.ranks for part in parts]).clamp(max=self.listed_tokens),
             torch.stack([part.model_log_probs for part in parts]),
         )
@@ -184,7 +184,7 @@ def connect(
             eos_ids, tokenizer_hash = _eos_ids(loaded, settings, vocab_size), hash_tokenizer(loaded)
         wanted = listed or policy.width(vocab_size)
         client = RowClient(server, kind, model=card.name, listed=wanted, vocab_size=vocab_size)
-        traits = probe_server(client, _probe_tokens(tokenizing))
+        fingerprint, values = probe_server(client, _probe_tokens(tokenizing))
     except BaseException:
         server.close()
         raise
@@ -198,10 +198,10 @@ def connect(
         device="the server's",
         endpoint=root,
         served_model=card.name,
-        dialect=traits.dialect.name,
-        scores=traits.dialect.scores or "one prompt a place",
-        values=traits.values,
-        listed_tokens=traits.listed,
+        dialect=client.dialect.name,
+        scores=client.dialect.scores or "one prompt a place",
+        values=values,
+        listed_tokens=client.listed,
         tokenizer_round_trip=checked,
         server_says=card._asdict(),
     )
@@ -209,8 +209,8 @@ def connect(
         client,
         tokenizing,
         identity,
-        filler=RowFiller(policy, traits.listed, vocab_size),
-        fingerprint=traits.fingerprint,
+        filler=RowFiller(policy, client.listed, vocab_size),
+        fingerprint=fingerprint,
         max_positions=card.max_positions,
         eos_ids=eos_ids,
     )
@@ -248,8 +248,8 @@ def _probe_tokens(tokenizing: "Tokenizing | ServerTokenizer") -> list[int]:
 
 
 def _settings(folder: str) -> dict[str, Any]:
-    """What config.json and generation_config.json beside a tokenizer say, where they are."""
-    known: dict[str, Any] = {}
+    """The fields of config.json and generation_config.json beside a tokenizer, where they exist."""
+    settings: dict[str, Any] = {}
     for name in _SETTINGS:
         path = Path(os.path.expanduser(folder), name)
         if path.exists():
@@ -257,8 +257,8 @@ def _settings(folder: str) -> dict[str, Any]:
                 content = parse_json(read_bytes(path, most=_LARGEST_SETTINGS))
             except (OSError, ValueError) as error:
                 raise ModelError(f"{path} cannot be read as JSON ({error}); give the tokenizer's own.") from error
-            known |= content if isinstance(content, dict) else {}
-    return known
+            settings |= content if isinstance(content, dict) else {}
+    return settings
 
 
 def _eos_ids(tokenizer: Any, settings: dict[str, Any], vocab_size: int) -> frozenset[int]:
@@ -321,7 +321,7 @@ class ServerTokenizer:
 
 
 def spans_of(text: str, pieces: Sequence[bytes], *, name: str) -> list[tuple[int, int]]:
-    """The characters that each piece stands for; a blank that the tokenizer put in front stands for none."""
+    """The character span of each piece; that of a blank which the tokenizer put in front is empty."""
     joined, written = b"".join(pieces), text.encode()
     added = len(joined) - len(written)
     if joined != b" " * added + written or added > 1:

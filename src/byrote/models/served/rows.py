@@ -107,7 +107,7 @@ class RowFiller(NamedTuple):
         return self.policy.width(self.vocab_size) <= self.listed
 
     def logits(self, rows: Iterable[Row]) -> Tensor:
-        """[rows, vocab] float32: log-probabilities, the unlisted ones filled in as this module's head says."""
+        """[rows, vocab] float32: log-probabilities, the unlisted ones filled in as in this module's docstring."""
         filled = [self._filled(row) for row in rows]
         return torch.from_numpy(np.stack(filled)) if filled else torch.zeros(0, self.vocab_size)
 
