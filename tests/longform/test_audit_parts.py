@@ -19,7 +19,7 @@ from byrote.longform.perturb import POOL, perturbed, word_order, word_scrambling
 from byrote.longform.run import AuditResult, run_audit
 from byrote.models.responder import Answer
 from tests.longform.audits import CountingClock, InProcess, invented_book, make_run
-from tests.longform.test_blocks import longest_from_each_position
+from tests.longform.test_matching import longest_from_each_position
 from tests.loopback.brains import KnowsByHeart
 
 
@@ -226,7 +226,7 @@ def test_each_trial_of_a_sweep_is_an_audit_of_its_own(tmp_path: Path) -> None:
         make_run(book, tmp_path / "run", options={"sweep": Sweep(max_tokens=(30, 90)), "max_turns": 2}), server
     )
     assert [trial.matched_words for trial in result.trials] == [50 + 60, 50 + 130]
-    assert result.best.number == 1
+    assert max(result.trials, key=lambda trial: trial.matched_words).number == 1
     assert result.requests == 6
     assert len(list((tmp_path / "run" / "generations").glob("*.txt"))) == 2
 

@@ -104,11 +104,6 @@ class AuditResult:
     costs: Mapping[str, Any]
 
     @property
-    def best(self) -> TrialFinding:
-        """The trial that recovered most; the earlier of equals."""
-        return max(self.trials, key=lambda trial: trial.matched_words)
-
-    @property
     def is_cut_short(self) -> bool:
         return any(trial.is_cut_short for trial in (*self.trials, *(control.asked for control in self.controls)))
 
