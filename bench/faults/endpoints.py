@@ -40,7 +40,7 @@ from byrote.models.served.chat import ChatResponder  # noqa: E402
 from byrote.models.served.model import connect  # noqa: E402
 from byrote.models.table import TableModel  # noqa: E402
 from byrote.policy import Policy  # noqa: E402
-from byrote.store.journal import SentFile  # noqa: E402
+from byrote.store.journal import RequestCountFile  # noqa: E402
 from byrote.store.folder import RunFolder  # noqa: E402
 from tests.longform.audits import KEY, invented_book, make_run  # noqa: E402
 from tests.loopback.brains import KnowsByHeart  # noqa: E402
@@ -300,7 +300,7 @@ def run_scan(seed: int, folder: Path) -> list[str]:
         for opening in range(HOSTILE_OPENINGS + 1):
             is_honest = opening == HOSTILE_OPENINGS
             answers, chosen = 0, 0 if is_honest else rng.randint(1, 8)
-            sent = SentFile.open(place)
+            sent = RequestCountFile.open(place)
             killed_at = rng.randint(1, 8) if not is_honest and rng.random() < 0.4 else None
             try:
                 model = connect(
@@ -308,7 +308,7 @@ def run_scan(seed: int, folder: Path) -> list[str]:
                     key=KEY,
                     policy=policy,
                     tokenizer=tokenizer,
-                    manners=quick(max_requests=ceiling),
+                    limits=quick(max_requests=ceiling),
                     sent=sent if killed_at is None else _Dying(sent, killed_at),
                 )
                 with closing(model):
@@ -324,7 +324,7 @@ def run_scan(seed: int, folder: Path) -> list[str]:
                 findings.append(f"traceback: {error!r}")
             finally:
                 sent.close()
-        counted = SentFile.open(place)
+        counted = RequestCountFile.open(place)
         counted.close()
         if server.seen.requests > ceiling:
             findings.append("ceiling of requests passed")
@@ -336,7 +336,7 @@ def run_scan(seed: int, folder: Path) -> list[str]:
 class _Dying:
     """Counts, and ends the opening right after a count that is on the disk."""
 
-    def __init__(self, sent: SentFile, moment: int) -> None:
+    def __init__(self, sent: RequestCountFile, moment: int) -> None:
         self._sent, self._moment = sent, moment
 
     @property

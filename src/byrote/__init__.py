@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from byrote import errors, testing
     from byrote.api import SavedRun, audit, prior, read_run
     from byrote.errors import ByroteError
-    from byrote.longform.folder import AuditFolder
     from byrote.longform.recall import nv_recall
+    from byrote.longform.run import AuditFolder
     from byrote.policy import Policy
     from byrote.scan.api import load_model, read_windows, scan, scan_rows
     from byrote.scan.options import RunConfig
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from byrote.types import Window
 
 _HOMES = {
-    "AuditFolder": "byrote.longform.folder",
+    "AuditFolder": "byrote.longform.run",
     "Policy": "byrote.policy",
     "Results": "byrote.scan.results",
     "ByroteError": "byrote.errors",

@@ -6,9 +6,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from byrote.longform.folder import AuditFolder, is_audit, read_audit
 from byrote.longform.options import AuditOptions
-from byrote.longform.run import AuditCommand, perform_audit
+from byrote.longform.run import AuditCommand, AuditFolder, is_audit, perform_audit, read_audit
 from byrote.options import build, flags_of, require_known
 from byrote.prior.options import PriorConfig
 from byrote.scan.api import Paths, load_model

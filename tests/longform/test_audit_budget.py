@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from byrote.errors import BudgetError, ConfigError
 from byrote.longform.budget import Budget, Ceilings, Prices
-from byrote.longform.journal import Journal, JournalledAsk
+from byrote.longform.journal import AuditJournal, JournalledClient
 from byrote.longform.run import run_audit
 from byrote.models.responder import Message, Reply, Request, Usage
 from tests.longform.audits import CountingClock, InProcess, audit, invented_book, make_run
@@ -137,12 +137,12 @@ def test_a_cost_without_prices_is_undefined_not_zero() -> None:
 
 
 def test_unanswered_attempts_of_an_earlier_process_are_booked(tmp_path: Path) -> None:
-    journal = Journal.open(tmp_path / "journal.jsonl", "r")
+    journal = AuditJournal.open(tmp_path / "journal.jsonl", "r")
     request = Request((Message("user", "hello"),), max_tokens=10)
     journal.intend("a", request, worst_case=Usage(70, 10))
     journal.close()
-    journal = Journal.open(tmp_path / "journal.jsonl", "r")
+    journal = AuditJournal.open(tmp_path / "journal.jsonl", "r")
     budget = Budget(Prices(), Ceilings())
-    JournalledAsk(InProcess(KnowsByHeart(BOOK)), journal, budget, run_id="r")
+    JournalledClient(InProcess(KnowsByHeart(BOOK)), journal, budget, run_id="r")
     journal.close()
     assert budget.possibly_paid == Usage(70, 10)

@@ -12,18 +12,18 @@ from hypothesis import strategies as st
 
 from byrote.errors import ConfigError, TextError
 from byrote.longform.journal import read_journal
-from byrote.longform.judging import REFUSAL_PATTERNS, STOP_PHRASES, Kind, first_usable, judge
+from byrote.longform.judging import REFUSAL_PATTERNS, STOP_PHRASES, AnswerKind, first_usable, judge
 from byrote.longform.loop import INSTRUCTION, Stop, cut_sections, joined, similarity
 from byrote.longform.options import CONTINUE_PROMPTS, AuditOptions, GenerationSettings, Style, Sweep
 from byrote.longform.perturb import POOL, perturbed, word_order, word_scrambling
 from byrote.longform.run import AuditResult, run_audit
 from byrote.models.responder import Answer
 from tests.longform.audits import CountingClock, InProcess, invented_book, make_run
-from tests.longform.test_blocks import longest_from_each_position
+from tests.longform.test_matching import longest_from_each_position
 from tests.loopback.brains import KnowsByHeart
 
 
-def kind_of(text: str) -> Kind:
+def kind_of(text: str) -> AnswerKind:
     return judge(Answer(text, "stop"), refusal_patterns=REFUSAL_PATTERNS, stop_phrases=STOP_PHRASES).kind
 
 
@@ -67,8 +67,8 @@ REFUSALS = {
     ("wording", "text"), [(wording, text) for wording, texts in REFUSALS.items() for text in texts]
 )
 def test_refusals_of_every_kind_are_recognised(wording: str, text: str) -> None:
-    assert kind_of(text) is Kind.REFUSAL, wording
-    assert kind_of(f"Certainly! You asked for the next part of a book.\n\n{text}") is Kind.REFUSAL, (
+    assert kind_of(text) is AnswerKind.REFUSAL, wording
+    assert kind_of(f"Certainly! You asked for the next part of a book.\n\n{text}") is AnswerKind.REFUSAL, (
         "not only at the start"
     )
 
@@ -89,7 +89,7 @@ def test_refusals_of_every_kind_are_recognised(wording: str, text: str) -> None:
     ],
 )
 def test_prose_that_only_sounds_like_a_refusal_is_text(text: str) -> None:
-    assert kind_of(text) is Kind.TEXT
+    assert kind_of(text) is AnswerKind.TEXT
 
 
 def test_a_base_model_never_refuses(tmp_path: Path) -> None:
@@ -107,11 +107,11 @@ def test_a_stop_phrase_cuts_the_answer() -> None:
     judged = judge(
         Answer("and so they lived. THE END About the Author", "stop"), refusal_patterns=(), stop_phrases=STOP_PHRASES
     )
-    assert judged == (Kind.END, "and so they lived. ", None)
+    assert judged == (AnswerKind.END, "and so they lived. ", None)
 
 
 def test_empty_means_nothing_but_white_space() -> None:
-    assert kind_of(" \n ") is Kind.EMPTY
+    assert kind_of(" \n ") is AnswerKind.EMPTY
 
 
 def test_text_is_preferred_to_refusals_and_refusals_to_nothing() -> None:
@@ -120,8 +120,8 @@ def test_text_is_preferred_to_refusals_and_refusals_to_nothing() -> None:
         judge(Answer(text, None), refusal_patterns=REFUSAL_PATTERNS, stop_phrases=STOP_PHRASES) for text in answers
     ]
     assert first_usable(verdicts).text == "first text"
-    assert first_usable(verdicts[:2]).kind is Kind.REFUSAL
-    assert first_usable(verdicts[:1]).kind is Kind.EMPTY
+    assert first_usable(verdicts[:2]).kind is AnswerKind.REFUSAL
+    assert first_usable(verdicts[:1]).kind is AnswerKind.EMPTY
 
 
 @given(
@@ -226,7 +226,7 @@ def test_each_trial_of_a_sweep_is_an_audit_of_its_own(tmp_path: Path) -> None:
         make_run(book, tmp_path / "run", options={"sweep": Sweep(max_tokens=(30, 90)), "max_turns": 2}), server
     )
     assert [trial.matched_words for trial in result.trials] == [50 + 60, 50 + 130]
-    assert result.best.number == 1
+    assert max(result.trials, key=lambda trial: trial.matched_words).number == 1
     assert result.requests == 6
     assert len(list((tmp_path / "run" / "generations").glob("*.txt"))) == 2
 

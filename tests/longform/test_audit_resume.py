@@ -15,7 +15,7 @@ import pytest
 
 from byrote.errors import BudgetError, RunError
 from byrote.longform.budget import Ceilings
-from byrote.longform.journal import Journal, read_journal
+from byrote.longform.journal import AuditJournal, read_journal
 from byrote.longform.run import AuditResult, AuditRun, run_audit
 from tests.longform.audits import KEY, CountingClock, InProcess, audit, invented_book, make_run
 from tests.loopback.brains import KnowsByHeart
@@ -34,10 +34,10 @@ class Killed(BaseException):
 
 def kill_at_line(monkeypatch: pytest.MonkeyPatch, line: int, how: str) -> None:
     """The process dies when it is about to write, is in the middle of, or has just written the line."""
-    append = Journal._append
+    append = AuditJournal.append
     count = 0
 
-    def appended(self: Journal, record: dict[str, Any]) -> None:
+    def appended(self: AuditJournal, record: dict[str, Any]) -> None:
         nonlocal count
         count += 1
         if count != line:
@@ -49,7 +49,7 @@ def kill_at_line(monkeypatch: pytest.MonkeyPatch, line: int, how: str) -> None:
             append(self, record)
         raise Killed
 
-    monkeypatch.setattr(Journal, "_append", appended)
+    monkeypatch.setattr(AuditJournal, "append", appended)
 
 
 def run_in_process(run: AuditRun, responder: InProcess) -> AuditResult:

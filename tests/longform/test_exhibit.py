@@ -16,11 +16,9 @@ from byrote.corpus.documents import Document
 from byrote.errors import RunError, TextError
 from byrote.longform.budget import Ceilings
 from byrote.longform.exhibit import phase_1_tile, terminal_lines
-from byrote.longform.folder import read_audit
 from byrote.longform.loop import INSTRUCTION
 from byrote.longform.report import write_exhibit
-from byrote.longform.run import AuditResult, run_audit
-from byrote.longform.verify import check_audit
+from byrote.longform.run import AuditResult, check_audit, read_audit, run_audit
 from byrote.models.responder import Request, RequestRejected
 from byrote.report.figures.longform import Tries, similarity_by_tries
 from byrote.store import read as verify

@@ -10,7 +10,7 @@ import pytest
 
 from byrote.longform.loop import Stop
 from byrote.models.responder import RequestFailed
-from byrote.models.served.client import BoundedClient
+from byrote.models.served.client import HttpClient
 from tests.longform.audits import make_run
 from tests.longform.hostile_audits import BOOK, HEAD, KNOWS, at, audited, one_request
 from tests.loopback.hostile import (
@@ -112,9 +112,9 @@ LARGE = {
 @pytest.mark.parametrize("act", LARGE.values(), ids=LARGE)
 def test_a_body_is_cut_off_at_the_limit_before_and_after_it_is_unpacked(act: Act) -> None:
     with HostileServer(lambda number, body: act) as server:
-        client = BoundedClient(timeout_seconds=20, most_body_bytes=200_000)
+        client = HttpClient(server.url, "x", timeout_seconds=20, max_body_bytes=200_000)
         with pytest.raises(RequestFailed, match=r"more (than the 200,000 bytes|bytes than) allowed"):
-            client.post(server.url, {}, {})
+            client.post("", {})
         client.close()
 
 

@@ -4,7 +4,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from byrote.longform.matching import MergePass
-from byrote.longform.passages import ROW_WORDS, SHORTEST_FOLD_ROWS, Pair, Piece, Row, block_spans, folded, rows
+from byrote.longform.passages import (
+    ROW_WORDS,
+    SHORTEST_FOLD_ROWS,
+    ComparedRow,
+    SpanTexts,
+    TextPair,
+    block_spans,
+    folded,
+    rows,
+)
 from byrote.longform.recall import nv_recall
 
 WORDS = st.lists(st.sampled_from("abcdefg"), min_size=1, max_size=120)
@@ -25,7 +34,7 @@ def edited(words: list[str], cuts: list[int]) -> list[str]:
 def test_rows_hold_every_word_of_a_passage_once_and_in_order(words: list[str], cuts: list[int]) -> None:
     book, answer = " ".join(words), "  ".join(edited(words, cuts))
     result = nv_recall(book, answer, passes=PASSES)
-    pair = Pair.of(book, answer)
+    pair = TextPair.of(book, answer)
     for block in result.blocks:
         spans = block_spans(result, block)
         shown = rows(pair, spans)
@@ -41,8 +50,8 @@ def test_rows_hold_every_word_of_a_passage_once_and_in_order(words: list[str], c
         assert all(row.is_same for stretch in stretches if stretch.is_folded for row in stretch.rows)
 
 
-def row(is_same: bool) -> Row:
-    return Row((Piece("a", "a" if is_same else "b", is_same),), 1)
+def row(is_same: bool) -> ComparedRow:
+    return ComparedRow((SpanTexts("a", "a" if is_same else "b", is_same),), 1)
 
 
 def test_only_the_inside_of_a_long_stretch_of_same_rows_is_folded() -> None:
@@ -55,12 +64,12 @@ def test_only_the_inside_of_a_long_stretch_of_same_rows_is_folded() -> None:
         (True, long - 2),
         (False, 1),
     ]
-    assert folded([]) == []
+    assert folded([]) == ()
 
 
 def test_texts_are_shown_as_they_are_written() -> None:
     book, answer = "“One” Two – three…  four", '"one" two — three... four'
     result = nv_recall(book, answer, passes=PASSES)
     (block,) = result.blocks
-    (only,) = rows(Pair.of(book, answer), block_spans(result, block))
-    assert only.pieces == (Piece("“One” Two – three…  four", '"one" two — three... four', True),)
+    (only,) = rows(TextPair.of(book, answer), block_spans(result, block))
+    assert only.pieces == (SpanTexts("“One” Two – three…  four", '"one" two — three... four', True),)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from byrote.errors import ConfigError, TextError
 from byrote.longform.matching import MergePass
-from byrote.longform.recall import Placement, RecallResult, nv_recall
+from byrote.longform.recall import Placement, RecallResult, Segment, SegmentKind, nv_recall, segments
 
 EVERYTHING = (MergePass(max_gap=0, max_misalignment=0, min_words=1),)
 
@@ -137,3 +137,35 @@ def test_an_empty_generation_misses_everything_and_an_empty_book_is_refused() ->
     assert nv_recall("some words here", "").missing_words == 3
     with pytest.raises(TextError, match="The book has no words"):
         nv_recall(" \n", "something")
+
+
+BOOK_KINDS = (SegmentKind.SAME, SegmentKind.MISSING)
+word_lists = st.lists(st.sampled_from(["one", "two", "three ", "four\n"]), min_size=1, max_size=60).map(
+    lambda words: " ".join(words).strip()
+)
+
+
+def pieces(book: str, generation: str, minimum: int) -> list[Segment]:
+    result = nv_recall(book, generation, passes=[MergePass(1, 1, minimum)])
+    return list(segments(book, generation, result))
+
+
+@given(book=word_lists, generation=word_lists, minimum=st.integers(1, 5))
+@settings(max_examples=150, deadline=None)
+def test_segments_give_back_both_texts(book: str, generation: str, minimum: int) -> None:
+    shown = pieces(book, generation, minimum)
+    assert "".join(piece.text for piece in shown if piece.kind in BOOK_KINDS) == book
+    said = " ".join(piece.text for piece in shown if piece.kind is not SegmentKind.MISSING)
+    assert said.split() == generation.split()
+    assert sum(piece.words for piece in shown if piece.kind in BOOK_KINDS) == len(book.split())
+
+
+def test_each_kind_is_told_apart() -> None:
+    passage = "a b c d e f"
+    shown = pieces(f"{passage} lost g h i j", f"g h i j {passage} new", minimum=4)
+    assert [(piece.kind, piece.text.strip()) for piece in shown] == [
+        (SegmentKind.ELSEWHERE, "g h i j"),
+        (SegmentKind.SAME, passage),
+        (SegmentKind.MISSING, "lost g h i j"),
+        (SegmentKind.ADDED, "new"),
+    ]

@@ -12,10 +12,10 @@ from transformers import PreTrainedTokenizerFast
 
 from byrote.models.base import CausalModel
 from byrote.models.responder import RetryPolicy
-from byrote.models.served.client import Manners
+from byrote.models.served.client import RequestLimits
 from byrote.models.served.dialects import Prompt
 from byrote.models.served.model import EndpointModel, connect
-from byrote.models.served.rows import EndpointSession, Filling, LeftOpen, Row, row_of
+from byrote.models.served.rows import EndpointSession, OpenShares, Row, RowFiller, row_of
 from byrote.models.table import TableModel
 from byrote.policy import Policy
 from tests.loopback.logprobs import Habits, LogprobServer
@@ -44,9 +44,9 @@ def tokens_of(tokenizer: Any, text: str) -> list[int]:
     return list(tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
-def quick(**changes: Any) -> Manners:
-    """Manners that wait for nothing."""
-    return Manners(retry=RetryPolicy(base_seconds=0.0), sleep=lambda seconds: None, **changes)
+def quick(**changes: Any) -> RequestLimits:
+    """Limits without waits."""
+    return RequestLimits(retry=RetryPolicy(base_seconds=0.0), sleep=lambda seconds: None, **changes)
 
 
 @contextmanager
@@ -58,14 +58,14 @@ def serving(model: CausalModel, habits: Habits | None = None, **further: Any) ->
 
 @contextmanager
 def open_served(
-    server: LogprobServer, folder: Path, policy: Policy, manners: Manners | None = None, **options: Any
+    server: LogprobServer, folder: Path, policy: Policy, limits: RequestLimits | None = None, **options: Any
 ) -> Iterator[EndpointModel]:
     model = connect(
         f"endpoint:{server.url}",
         key=KEY,
         policy=policy,
         tokenizer=str(word_folder(folder, server.model.vocab_size)),
-        manners=manners or quick(),
+        limits=limits or quick(),
         **options,
     )
     with closing(model):
@@ -88,8 +88,8 @@ class ListedTable(TableModel):
     def open_tree(  # type: ignore[override]
         self, slots: int, entries: int, *, longest: int | None = None
     ) -> EndpointSession:
-        filling = Filling(Policy(1.0, None), self.vocab_size, self.vocab_size)
-        return EndpointSession(self, filling, LeftOpen(), slots=slots, entries=entries)  # type: ignore[arg-type]
+        filler = RowFiller(Policy(1.0, None), self.vocab_size, self.vocab_size)
+        return EndpointSession(self, filler, OpenShares(), slots=slots, entries=entries)  # type: ignore[arg-type]
 
 
 def _places(prompt: Prompt) -> range:

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from byrote.models.served.rows import Filling, row_of
+from byrote.models.served.rows import RowFiller, row_of
 from byrote.models.table import TableModel
 from byrote.policy import Policy, keep
 from byrote.search.base import Limits, SearchOptions, SearchOutcome, SearchTask
@@ -127,15 +127,15 @@ def test_listed_probabilities_are_lower_bounds_and_the_rest_is_open(
     values = torch.tensor(logits, dtype=torch.float64).log_softmax(-1).tolist()
     order = sorted(range(vocab_size), key=lambda token: (-values[token], token))[:listed]
     row = row_of({token: values[token] for token in order}, listed=listed, vocab_size=vocab_size)
-    filling = Filling(policy, listed, vocab_size)
-    kept = keep(filling.logits([row])[0], policy, cap=None if filling.is_exact else listed)
+    filler = RowFiller(policy, listed, vocab_size)
+    kept = keep(filler.logits([row])[0], policy, cap=None if filler.is_exact else listed)
     truth = textbook_policy(values, policy)
     probabilities = dict(zip(kept.token_ids.tolist(), kept.log_probs.exp().tolist(), strict=True))
     for token, probability in probabilities.items():
         assert probability <= truth.get(token, 0.0) * (1 + 1e-5) + 1e-12
-        if filling.is_exact:
+        if filler.is_exact:
             assert probability == pytest.approx(truth.get(token, 0.0), rel=1e-5, abs=1e-12)
     assert math.fsum(probabilities.values()) + float(kept.unlisted) == pytest.approx(1.0, abs=1e-5)
-    if not filling.is_exact:
-        assert float(kept.unlisted) == pytest.approx(filling.open_share(row), abs=1e-5)
+    if not filler.is_exact:
+        assert float(kept.unlisted) == pytest.approx(filler.open_share(row), abs=1e-5)
         assert set(probabilities) == set(order)

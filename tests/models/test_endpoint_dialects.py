@@ -1,15 +1,17 @@
 """What servers answer, read with suspicion: shapes as vLLM, SGLang and llama.cpp give them, and what is none."""
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from byrote.errors import EndpointError
+from byrote.errors import EndpointError, ModelError
 from byrote.models.served.check import DIALECTS
 from byrote.models.served.client import Unreadable
 from byrote.models.served.dialects import LlamaCpp, Prompt, Sglang, Vllm
+from byrote.models.served.model import spans_of
 from byrote.models.served.rows import row_of
 
 NEXT = Prompt((5, 6, 7), 2)
@@ -143,3 +145,25 @@ def test_rows_that_cannot_be_are_refused(said: dict[int, float], words: str) -> 
 def test_a_row_keeps_the_most_likely_and_drops_what_was_sampled_beside_them() -> None:
     row = row_of({9: -7.0, 4: -1.0, 3: -1.0, 8: -9999.0}, listed=2, vocab_size=64)
     assert row.token_ids.tolist() == [3, 4]
+
+
+@given(st.text(min_size=1, max_size=20), st.data(), st.booleans())
+def test_spans_cover_the_characters_whose_bytes_a_piece_holds(text: str, data: st.DataObject, is_padded: bool) -> None:
+    written = (" " if is_padded else "").encode() + text.encode("utf-8", "ignore")
+    text = text.encode("utf-8", "ignore").decode()
+    cuts = sorted(data.draw(st.sets(st.integers(0, len(written)))) | {0, len(written)})
+    pieces = [written[start:end] for start, end in pairwise(cuts)]
+    spans = spans_of(text, pieces, name="it")
+    assert len(spans) == len(pieces)
+    place = -1 if is_padded else 0
+    for piece, (start, end) in zip(pieces, spans, strict=True):
+        held = range(max(0, place), place + len(piece))
+        characters = [len(text.encode()[:byte].decode("utf-8", "ignore")) for byte in held]
+        expected = (min(characters), max(characters) + 1) if characters else (0, 0)
+        assert (start, end) == expected
+        place += len(piece)
+
+
+def test_pieces_that_are_another_text_are_refused() -> None:
+    with pytest.raises(ModelError, match="are not that text"):
+        spans_of("The cat", [b"the", b" cat"], name="it")

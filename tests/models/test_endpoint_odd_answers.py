@@ -78,7 +78,7 @@ def test_an_odd_answer_of_a_server_s_own_tokenizer_is_used_or_refused(seed: int)
     habits = Habits(dialect="llamacpp")
     with serving(TABLE, habits, spoil=spoil, pieces=pieces, decode=lambda ids: "x" * len(ids)) as server:
         try:
-            model = connect(f"endpoint:{server.url}", key=KEY, policy=POLICY, tokenizer=None, manners=quick())
+            model = connect(f"endpoint:{server.url}", key=KEY, policy=POLICY, tokenizer=None, limits=quick())
             with closing(model):
                 assert model.bos_id("auto") is None
                 assert len(model.encode_batch(["ab"])[0].ids) == 2

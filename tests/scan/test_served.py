@@ -14,7 +14,7 @@ import polars as pl
 import pytest
 
 from byrote.models.hf.model import HuggingFaceModel, load
-from byrote.models.served.client import Manners
+from byrote.models.served.client import RequestLimits
 from byrote.scan import served
 from tests.loopback.logprobs import Habits, LogprobServer
 from tests.loopback.server import Fault
@@ -34,7 +34,7 @@ def model(lab: TinyLab) -> HuggingFaceModel:
 @pytest.fixture(autouse=True)
 def without_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    monkeypatch.setattr(served, "Manners", partial(Manners, sleep=lambda seconds: None))
+    monkeypatch.setattr(served, "RequestLimits", partial(RequestLimits, sleep=lambda seconds: None))
 
 
 @contextmanager

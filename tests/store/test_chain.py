@@ -1,5 +1,6 @@
 """A journal whose lines hold each other: whatever is changed in it is found, and said by name."""
 
+import io
 import json
 from pathlib import Path
 
@@ -11,8 +12,8 @@ from tests.longform.test_audit_resume import run_in_process
 from tests.loopback.brains import KnowsByHeart
 
 from byrote.errors import RunError
-from byrote.longform.journal import Journal, read_journal
-from byrote.store.journal import BrokenChain, first_hash, linked_line, links, whole_lines
+from byrote.longform.journal import AuditJournal, read_journal
+from byrote.store.journal import BrokenChain, chained_line, chained_records, first_hash
 
 BOOK = invented_book(260)
 
@@ -20,13 +21,13 @@ BOOK = invented_book(260)
 def chain(*records: dict[str, object], run_id: str = "r") -> bytes:
     content, before = b"", first_hash(run_id)
     for record in records:
-        line, before = linked_line(record, before)
+        line, before = chained_line(record, before)
         content += line
     return content
 
 
 def read(content: bytes, run_id: str | None = "r") -> list[dict[str, object]]:
-    return [link.record for link in links(whole_lines(content), run_id)]
+    return [line.record for line in chained_records(io.BytesIO(content), run_id)]
 
 
 RECORDS: list[dict[str, object]] = [{"kind": "a", "text": "ä\ud800\n"}, {"kind": "b"}, {"kind": "c", "n": [1, None]}]
@@ -93,7 +94,7 @@ def test_a_journal_of_another_run_is_refused_and_left_as_it_is(tmp_path: Path) -
 def test_a_journal_cut_before_its_last_line_end_goes_on_in_a_new_line(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
     for number in range(3):
-        journal = Journal.open(path, "r")
+        journal = AuditJournal.open(path, "r")
         journal.authorised(f"ticket {number}", best_of_n=1)
         journal.close()
         path.write_bytes(path.read_bytes()[:-1])

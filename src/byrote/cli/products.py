@@ -27,8 +27,8 @@ from byrote.types import Split
 def audit(command: AuditCommand, options: AuditOptions) -> None:
     """Measure how much of a book a model reproduces when it is asked to go on and on."""
     from byrote.longform.exhibit import terminal_lines
-    from byrote.longform.folder import read_audit
     from byrote.longform.report import write_exhibit
+    from byrote.longform.run import read_audit
     from byrote.report.words import plural
 
     with make_status("asking …") as say:
@@ -114,7 +114,7 @@ class RecallOptions(Settled):
 @command(RecallOptions, Session)
 def recall(options: RecallOptions, session: Session) -> None:
     """Measure how much of a book stands near-verbatim in a generated text (nv-recall)."""
-    from byrote.longform.recall_report import summary
+    from byrote.longform.recall_run import summary
     from byrote.report.terminal import show_content
 
     book, generation = read_one(options.book), read_one(options.generation)
@@ -144,17 +144,16 @@ def measure(book: Document, generation: Document, options: RecallOptions, *, fre
 def write_files(book: Document, generation: Document, result: RecallResult, options: RecallOptions) -> Iterator[Path]:
     """What was asked for beside the terminal; afterwards each page is yielded."""
     if options.out is not None:
-        from byrote.longform.recall_report import write
+        from byrote.longform.recall_run import write
         from byrote.report.content import Asked
 
         yield write([options.out], options.out / "report", Asked()).page
     if options.html is not None:
-        from byrote.longform.recall_report import facts
-        from byrote.longform.report import recall_page
+        from byrote.longform.recall_run import recall_page
         from byrote.store.files import atomic_file
 
         title = f"{generation.name} against {book.name}"
-        page = recall_page(book.text, generation.text, result, title=title, facts=facts(result))
+        page = recall_page(book.text, generation.text, result, title=title)
         with atomic_file(options.html) as file:
             file.write(page.encode())
         yield options.html

@@ -26,7 +26,7 @@ SECTIONS = {
     "mc": "byrote.scan.mc_report",
     "prior": "byrote.prior.report",
     "audit": "byrote.longform.report",
-    "recall": "byrote.longform.recall_report",
+    "recall": "byrote.longform.recall_run",
     "counterfactual": "byrote.lab.report",
     "study": "byrote.study.report",
     "study_montecarlo": "byrote.study.monte_carlo_report",
@@ -329,7 +329,7 @@ class VerifyOptions(Settled):
 @command(VerifyOptions)
 def verify_run(options: VerifyOptions) -> None:
     """Check every file of a run against the hashes it was written with; the first that does not fit is named."""
-    from byrote.longform.verify import check_audit
+    from byrote.longform.run import check_audit
     from byrote.store import read as verify
     from byrote.study.folder import check_cells
 

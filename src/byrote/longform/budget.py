@@ -4,7 +4,7 @@ Before a request is sent its worst case is known: no prompt has more tokens than
 the chat template), and no completion has more than `max_tokens`. A request goes out only if everything paid,
 everything possibly paid and this worst case together stay within the ceilings.
 
-What an endpoint counts is believed only if it can be true. A count that cannot is replaced by the worst case, or by
+An endpoint's count is used only if it can be true. A count that cannot is replaced by the worst case, or by
 the bytes of the answer where the endpoint ignored the limit. An endpoint that counts more than a worst case shows a
 prompt or a train of thought of its own; from then on every worst case has that much more.
 """
@@ -102,7 +102,7 @@ class Budget:
         prompt_tokens += _TEMPLATE_TOKENS + self._hidden.prompt_tokens
         return Usage(prompt_tokens, request.completions * request.max_tokens + self._hidden.completion_tokens)
 
-    def require_room(self, worst_case: Usage) -> None:
+    def require_within_ceilings(self, worst_case: Usage) -> None:
         """Raise a BudgetError unless the worst case surely stays within every ceiling."""
         total = _sum(self.paid, self.possibly_paid, worst_case)
         tokens = total.prompt_tokens + total.completion_tokens
@@ -123,13 +123,17 @@ class Budget:
 
     def booking(self, request: Request, reply: Reply, worst_case: Usage) -> Usage:
         """What to book for an answer: the endpoint's count if it can be true, else a bound that is never less."""
-        said = sum(_bytes(answer.text) + _bytes(answer.refusal or "") for answer in reply.answers)
-        asked = sum(_bytes(message.content) for message in request.messages)
+        answer_bytes = sum(_bytes(answer.text) + _bytes(answer.refusal or "") for answer in reply.answers)
+        prompt_bytes = sum(_bytes(message.content) for message in request.messages)
         usage = reply.usage
-        if usage is not None and _can_be(usage.prompt_tokens, asked) and _can_be(usage.completion_tokens, said):
+        if (
+            usage is not None
+            and _can_be(usage.prompt_tokens, prompt_bytes)
+            and _can_be(usage.completion_tokens, answer_bytes)
+        ):
             return usage
-        was_limited = said <= worst_case.completion_tokens * MOST_BYTES_PER_TOKEN
-        return Usage(worst_case.prompt_tokens, worst_case.completion_tokens if was_limited else said)
+        was_limited = answer_bytes <= worst_case.completion_tokens * MOST_BYTES_PER_TOKEN
+        return Usage(worst_case.prompt_tokens, worst_case.completion_tokens if was_limited else answer_bytes)
 
     def pay(self, request: Request, booked: Usage, worst_case: Usage, *, was_counted: bool) -> None:
         """Book an answer. `was_counted`: by the endpoint, so that later worst cases can rest on it."""

@@ -1,190 +1,31 @@
-"""The texts of an exhibit: passages beside the answer, failed sections beside theirs, prompts, and lines of the map."""
+"""What the exhibit of an audit says: its sentences, numbers and tables, the same in page, terminal and overview."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
 from byrote.corpus.normalise import normalised_words
-from byrote.longform import exhibit as words
-from byrote.longform.folder import BOOK, AuditFolder, closest_name, generation_name
 from byrote.longform.loop import Stop
 from byrote.longform.matching import Block, matching_blocks
 from byrote.longform.options import CONTINUE_PROMPTS
-from byrote.longform.passages import Pair, Span, Stretch, block_spans, folded, rows
-from byrote.longform.recall import Placement, RecallBlock, RecallResult
+from byrote.longform.passages import (
+    MapLine,
+    MapPiece,
+    Measured,
+    Passage,
+    Span,
+    Stretch,
+    TextPair,
+    elsewhere_rows,
+    folded,
+    passages_of,
+    rows,
+)
+from byrote.longform.recall import RecallResult
+from byrote.longform.run import BOOK, AuditFolder, closest_name, generation_name
 from byrote.report.words import THIN_SPACE, integer, percent, plural
 from byrote.store.read import folder_name
-
-PRINTED_PASSAGES = 6
-PRINTED_ROWS = 8
-"""Rows of one passage that go onto paper; the rest is on the screen and in the files."""
-OPENING_WORDS = 9
-
-
-class MapPiece(NamedTuple):
-    left: float
-    width: float
-    title: str
-    anchor: str | None = None
-
-
-@dataclass(frozen=True)
-class Passage:
-    """One near-verbatim block, as the page shows it."""
-
-    anchor: str
-    words: str
-    section: str
-    opening: str
-    book_words: str
-    answer_words: str
-    share: str
-    """Of the book, from where to where."""
-    differences: int
-    """Places at which the two texts differ."""
-    on_map: MapPiece
-    stretches: tuple[Stretch, ...]
-    is_printed: bool
-
-
-@dataclass(frozen=True)
-class FailedSection:
-    """A section whose phase 1 failed: the target beside the answer that came closest."""
-
-    name: str
-    longest_run: int
-    target_words: int
-    stretches: tuple[Stretch, ...]
-    answer: str
-
-
-class Prompt(NamedTuple):
-    """What was sent of a section; the book's words apart from the instruction."""
-
-    section: str
-    instruction: str
-    is_perturbed: bool
-    prefix: str
-    words: int
-    turns: int
-    then: str | None
-    """What every further request said; None for a base model, which gets its own text again."""
-
-
-class MapLine(NamedTuple):
-    """The book as a line: what was given, and what came back."""
-
-    name: str
-    given: tuple[MapPiece, ...]
-    found: tuple[MapPiece, ...]
-
-
-def trial_passages(audit: AuditFolder, trial: Mapping[str, Any], book: str) -> list[Passage]:
-    measured = []
-    for number, section in enumerate(trial["sections"]):
-        if section["recall"] is not None:
-            pair = Pair.of(book, audit.text(generation_name(trial["trial"], number)))
-            measured.append((RecallResult.from_record(section["recall"]), pair, str(section["name"])))
-    return passages_of(measured)
-
-
-def passages_of(measured: Sequence[tuple[RecallResult, Pair, str]]) -> list[Passage]:
-    """Longest first, over all sections; a section is its measure, its texts and its name."""
-    found = [(block, *section) for section in measured for block in section[0].blocks]
-    found.sort(key=lambda entry: (-entry[0].matched_words, entry[0].book_word_start))
-    return [_passage(rank, *entry) for rank, entry in enumerate(found, 1)]
-
-
-def _passage(rank: int, block: RecallBlock, result: RecallResult, pair: Pair, section: str) -> Passage:
-    spans = block_spans(result, block)
-    start, end, total = block.book_word_start, block.book_word_end, result.book_words
-    opening = pair.piece(Span(start, min(end, start + OPENING_WORDS), 0, 0, True)).book
-    anchor, matched = f"passage-{rank}", integer(block.matched_words)
-    return Passage(
-        anchor=anchor,
-        words=matched,
-        section=section,
-        opening=f"{opening} …",
-        book_words=f"{integer(start + 1)}–{integer(end)}",
-        answer_words=f"{integer(block.generation_word_start + 1)}–{integer(block.generation_word_end)}",
-        share=f"{percent(start / total)} – {percent(end / total)}",
-        differences=sum(not span.is_same for span in spans),
-        on_map=MapPiece(100 * start / total, 100 * (end - start) / total, f"{matched} words", anchor),
-        stretches=tuple(folded(rows(pair, spans))),
-        is_printed=rank <= PRINTED_PASSAGES,
-    )
-
-
-def failed_sections(audit: AuditFolder, trial: Mapping[str, Any]) -> Iterator[FailedSection]:
-    for number, section in enumerate(trial["sections"]):
-        if section["recall"] is None:
-            answer = audit.text(closest_name(trial["trial"], number))
-            words = section["target"].split()
-            runs = matching_blocks(words, answer.split())
-            longest = max(runs, key=lambda run: run.length, default=Block(0, 0, 0))
-            pair = Pair.of(section["target"], answer)
-            stretches = tuple(folded(rows(pair, _beside_target(pair))))
-            yield FailedSection(section["name"], longest.length, len(words), stretches, answer)
-
-
-def _beside_target(pair: Pair) -> list[Span]:
-    """The target beside the part of the answer that is nearest to it: as many words around the longest run."""
-    target, said = len(pair.book_words.words), len(pair.answer_words.words)
-    runs = matching_blocks(pair.book_words.words, pair.answer_words.words)
-    book, answer, length = max(runs, key=lambda run: run.length, default=Block(0, 0, 0))
-    first, last = max(0, answer - book), min(said, answer + target - book)
-    spans = [
-        Span(0, book, first, answer, False),
-        Span(book, book + length, answer, answer + length, True),
-        Span(book + length, target, answer + length, last, False),
-    ]
-    return [span for span in spans if span.words]
-
-
-def prompts_of(audit: AuditFolder, trial: Mapping[str, Any]) -> list[Prompt]:
-    config = audit.manifest["config"]
-    return [
-        Prompt(
-            section=section["name"],
-            instruction=section["prompt"].removesuffix(section["prefix"]).strip(),
-            is_perturbed=bool(section["variant"]),
-            prefix=section["prefix"],
-            words=len(section["prefix"].split()),
-            turns=section["turns"],
-            then=None if config["style"] == "text" else CONTINUE_PROMPTS[config["continue_prompt"]],
-        )
-        for section in trial["sections"]
-    ]
-
-
-def map_lines(audit: AuditFolder, book: str, passages: Sequence[Passage]) -> Iterator[MapLine]:
-    """The book with the passages of the trial shown, each a link; the other trials below it."""
-    best = audit.best
-    starts = normalised_words(book).char_starts
-    given = tuple(_given(starts, section) for section in best["sections"])
-    name = "the book" if len(audit.trials) == 1 else f"trial {best['trial']}, shown"
-    yield MapLine(name, given, tuple(one.on_map for one in passages))
-    for trial in audit.trials:
-        if trial["trial"] != best["trial"] and trial["nv_recall"] is not None:
-            yield MapLine(f"trial {trial['trial']}", (), tuple(_found(trial)))
-
-
-def _given(char_starts: Any, section: Mapping[str, Any]) -> MapPiece:
-    first, last = (
-        int((char_starts < place).sum())
-        for place in (section["char_start"], section["char_start"] + len(section["prefix"]))
-    )
-    return MapPiece(100 * first / len(char_starts), 100 * (last - first) / len(char_starts), "given to the model")
-
-
-def _found(trial: Mapping[str, Any]) -> Iterator[MapPiece]:
-    for section in trial["sections"]:
-        for block in section["recall"]["blocks"] if section["recall"] else ():
-            start, width = block["book_word_start"], block["book_word_end"] - block["book_word_start"]
-            total = trial["book_words"]
-            yield MapPiece(100 * start / total, 100 * width / total, f"{integer(block['matched_words'])} words")
-
 
 STOP_WORDS = {
     Stop.PHASE_1_FAILED: "the target was not found in phase 1, so phase 2 was not begun",
@@ -196,6 +37,84 @@ STOP_WORDS = {
     Stop.REJECTED: "the endpoint would not take the next request",
     Stop.CEILING: "the ceiling of requests, tokens or money was reached",
 }
+_SHOWN_ELSEWHERE = ("refusal_patterns", "passes", "settings", "sweep", "chapter_pattern")
+"""Options that have a place of their own, or are too long to read; the manifest has them all."""
+
+
+def exhibit(audit: AuditFolder) -> dict[str, Any]:
+    """All values of the page, texts included; nothing is markup."""
+    trial, manifest, controls = audit.best, audit.manifest, audit.findings["controls"]
+    book = audit.text(BOOK)
+    measured = [
+        Measured(
+            RecallResult.from_record(section["recall"]),
+            TextPair.of(book, audit.text(generation_name(trial["trial"], number))),
+            section["name"],
+        )
+        for number, section in enumerate(trial["sections"])
+        if section["recall"] is not None
+    ]
+    passages = passages_of(measured)
+    return {
+        "headline": headline(audit),
+        "lede": lede(audit),
+        "date": datetime.fromisoformat(manifest["written_at"]).strftime("%d %B %Y, %H:%M UTC").lstrip("0"),
+        "notices": list(notices(audit)),
+        "tiles": list(tiles(audit, len(passages))),
+        "facts": list(facts(audit)),
+        "prompts": list(_sent_prompts(audit, trial)),
+        "book_words": integer(trial["book_words"]),
+        "maps": list(_map_lines(audit, book, passages)),
+        "passages": passages,
+        "elsewhere": list(elsewhere_rows(measured)),
+        "failed": list(_failed_sections(audit, trial)),
+        "sections": [section_row(section) for section in trial["sections"]],
+        "trials": [trial_row(row) for row in audit.trials],
+        "spread": list(spread_sentences(audit)),
+        "controls": [control_row(control) for control in controls],
+        "control_sentence": control_sentence(controls) if controls else None,
+        "costs": list(costs(manifest["costs"])),
+        "definitions": definitions(manifest["config"]),
+        "files": [
+            {"name": name, "bytes": integer(bound["bytes"]), "hash": bound["sha256"]}
+            for name, bound in manifest["files"].items()
+        ],
+        "run_id": audit.run_id,
+        "journal": manifest["journal"],
+        "command": " ".join(manifest["command_line"]),
+        "versions": ", ".join(f"{name} {version}" for name, version in manifest["versions"].items()),
+        "options": [(name, value) for name, value in manifest["config"].items() if name not in _SHOWN_ELSEWHERE],
+    }
+
+
+def terminal_lines(audit: AuditFolder) -> Iterator[str]:
+    """A terminal breaks lines at the page's thin spaces, so numbers have commas."""
+    return (line.replace(THIN_SPACE, ",") for line in _lines(audit))
+
+
+def _lines(audit: AuditFolder) -> Iterator[str]:
+    controls = audit.findings["controls"]
+    yield f"{headline(audit)}. {lede(audit)}"
+    yield from notices(audit)
+    asked = [(f"trial {trial['trial']}", trial) for trial in audit.trials]
+    asked += [(f"control {control['name']}", control["asked"]) for control in controls]
+    for name, trial in asked:
+        row = trial_row(trial)
+        found = "nothing measured: phase 1 failed"
+        if trial["nv_recall"] is not None:
+            words = f"{integer(trial['matched_words'])} of {integer(trial['book_words'])} words"
+            found = f"nv-recall {row['nv_recall']}; {words}, longest passage {row['longest']}"
+        yield f"{name} ({row['settings']}): {found}"
+        for section in trial["sections"]:
+            shown = section_row(section)
+            yield (
+                f"  {shown['name']}: {shown['similarity']} of the target after "
+                f"{plural(len(section['tries']), 'request')}, then {plural(section['turns'], 'turn')}; {shown['stop']}"
+            )
+    if controls:
+        yield control_sentence(controls)
+    yield from spread_sentences(audit)
+    yield "; ".join(f"{name}: {value}" for name, value in costs(audit.manifest["costs"]))
 
 
 class Tile(NamedTuple):
@@ -222,10 +141,11 @@ def headline(audit: AuditFolder) -> str:
 
 def lede(audit: AuditFolder) -> str:
     trial, config = audit.best, audit.manifest["config"]
-    place = " of each chapter" if config["chapters"] else f" from character {config['seed_start']} on"
-    given = (
-        f"Given {plural(config['prefix_words'], 'word')}{place if config['chapters'] or config['seed_start'] else ''}"
-    )
+    given = f"Given {plural(config['prefix_words'], 'word')}"
+    if config["chapters"]:
+        given += " of each chapter"
+    elif config["seed_start"]:
+        given += f" from character {config['seed_start']} on"
     if trial["nv_recall"] is None:
         tries = sum(len(section["tries"]) for section in trial["sections"])
         best = max(section["similarity"] for section in trial["sections"])
@@ -234,20 +154,13 @@ def lede(audit: AuditFolder) -> str:
             f"{config['target_words']} words in one run; {percent(config['similarity'])} were needed to go on."
         )
     turns = sum(section["turns"] for section in trial["sections"])
+    # The best of several trials says little by itself.
+    shares = [trial["nv_recall"] or 0.0 for trial in audit.trials]
+    others = f"the best of {len(shares)} trials, which range from {percent(min(shares))} to {percent(max(shares))}."
     return (
         f"{given} and asked to go on {plural(turns, 'time')}, it wrote {integer(trial['matched_words'])} of the book's "
         f"{integer(trial['book_words'])} words, near-verbatim and in order. The longest passage has "
-        f"{plural(trial['longest_block'], 'word')} of the book.{_other_trials(audit)}"
-    )
-
-
-def _other_trials(audit: AuditFolder) -> str:
-    """The best of several trials says little by itself."""
-    if len(audit.trials) == 1:
-        return ""
-    shares = [trial["nv_recall"] or 0.0 for trial in audit.trials]
-    return (
-        f" That is the best of {len(shares)} trials, which range from {percent(min(shares))} to {percent(max(shares))}."
+        f"{plural(trial['longest_block'], 'word')} of the book.{f' That is {others}' if len(shares) > 1 else ''}"
     )
 
 
@@ -299,7 +212,10 @@ def control_tile(controls: Sequence[Mapping[str, Any]]) -> Tile:
 
 def control_sentence(controls: Sequence[Mapping[str, Any]]) -> str:
     """What controls gave when they were asked for, and what the measure says where there is nothing to find."""
-    asked = f"{_failed(controls)} failed phase 1."
+    failed = sum(control["asked"]["nv_recall"] is None for control in controls)
+    is_the_only_one = failed == len(controls) == 1
+    subject = "The control book" if is_the_only_one else f"{failed} of {plural(len(controls), 'control book')}"
+    asked = f"{subject} failed phase 1."
     null = [measure for control in controls for measure in control["null"]]
     if not null:
         return asked
@@ -310,13 +226,6 @@ def control_sentence(controls: Sequence[Mapping[str, Any]]) -> str:
         f"{'at most ' if most else ''}{percent(most)}, and at most {plural(run, 'word')} in a row in common: this is "
         "what chance gives."
     )
-
-
-def _failed(controls: Sequence[Mapping[str, Any]]) -> str:
-    failed = sum(control["asked"]["nv_recall"] is None for control in controls)
-    if failed == len(controls) == 1:
-        return "The control book"
-    return f"{failed} of {plural(len(controls), 'control book')}"
 
 
 def facts(audit: AuditFolder) -> Iterator[tuple[str, str]]:
@@ -359,13 +268,16 @@ def trial_row(trial: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def spread_sentence(row: Mapping[str, Any]) -> str:
-    failed = f"; {row['phase_1_failed']} of them failed phase 1 and count as 0" if row["phase_1_failed"] else ""
-    return (
-        f"{settings_words(row['settings'])}: mean {percent(row['mean'])} over {row['trials']} trials, from "
-        f"{percent(row['least'])} to {percent(row['most'])}, standard deviation "
-        f"{100 * row['standard_deviation']:.1f} points{failed}."
-    )
+def spread_sentences(audit: AuditFolder) -> Iterator[str]:
+    """nv-recall over the repetitions of each combination of settings."""
+    for row in audit.findings["spread"]:
+        if row["trials"] > 1:
+            failed = f"; {row['phase_1_failed']} of them failed phase 1 and count as 0" if row["phase_1_failed"] else ""
+            yield (
+                f"{settings_words(row['settings'])}: mean {percent(row['mean'])} over {row['trials']} trials, from "
+                f"{percent(row['least'])} to {percent(row['most'])}, standard deviation "
+                f"{100 * row['standard_deviation']:.1f} points{failed}."
+            )
 
 
 def control_row(control: Mapping[str, Any]) -> dict[str, str]:
@@ -380,18 +292,6 @@ def control_row(control: Mapping[str, Any]) -> dict[str, str]:
         "null": percent(max(measure["nv_recall"] for measure in null)) if null else "–",
         "run": integer(max(measure["longest_run"] for measure in null)) if null else "–",
     }
-
-
-def elsewhere_rows(recalls: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, str]]:
-    """Passages that stand out of order, or twice, and are not counted."""
-    for recall in recalls:
-        for block in recall["out_of_order"]:
-            yield {
-                "words": integer(block["matched_words"]),
-                "book": f"{integer(block['book_word_start'] + 1)}–{integer(block['book_word_end'])}",
-                "answer": f"{integer(block['generation_word_start'] + 1)}–{integer(block['generation_word_end'])}",
-                "placement": Placement(block["placement"]).replace("_", " "),
-            }
 
 
 def costs(record: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -442,79 +342,94 @@ def definitions(config: Mapping[str, Any]) -> list[tuple[str, str]]:
     ]
 
 
-def terminal_lines(audit: AuditFolder) -> Iterator[str]:
-    """A terminal breaks lines at the page's thin spaces."""
-    return (line.replace(THIN_SPACE, ",") for line in _lines(audit))
+@dataclass(frozen=True)
+class FailedSection:
+    """A section whose phase 1 failed: the target beside the answer that came closest."""
+
+    name: str
+    longest_run: int
+    target_words: int
+    stretches: tuple[Stretch, ...]
+    answer: str
 
 
-def _lines(audit: AuditFolder) -> Iterator[str]:
-    yield f"{headline(audit)}. {lede(audit)}"
-    yield from notices(audit)
-    for trial in audit.trials:
-        yield from _trial_lines(f"trial {trial['trial']}", trial)
-    for control in audit.findings["controls"]:
-        yield from _trial_lines(f"control {control['name']}", control["asked"])
-    if audit.findings["controls"]:
-        yield control_sentence(audit.findings["controls"])
-    yield from (spread_sentence(row) for row in audit.findings["spread"] if row["trials"] > 1)
-    yield "; ".join(f"{name}: {value}" for name, value in costs(audit.manifest["costs"]))
+def _failed_sections(audit: AuditFolder, trial: Mapping[str, Any]) -> Iterator[FailedSection]:
+    for number, section in enumerate(trial["sections"]):
+        if section["recall"] is None:
+            answer = audit.text(closest_name(trial["trial"], number))
+            words = section["target"].split()
+            pair = TextPair.of(section["target"], answer)
+            stretches = folded(rows(pair, _beside_target(pair)))
+            longest_run = _longest_run(words, answer.split()).length
+            yield FailedSection(section["name"], longest_run, len(words), stretches, answer)
 
 
-def _trial_lines(name: str, trial: Mapping[str, Any]) -> Iterator[str]:
-    share = trial["nv_recall"]
-    found = "nothing measured: phase 1 failed"
-    if share is not None:
-        found = (
-            f"nv-recall {percent(share)}; {integer(trial['matched_words'])} of {integer(trial['book_words'])} words, "
-            f"longest passage {integer(trial['longest_block'])}"
-        )
-    yield f"{name} ({settings_words(trial['settings'])}): {found}"
+def _beside_target(pair: TextPair) -> list[Span]:
+    """The target beside the part of the answer that is nearest to it: as many words around the longest run."""
+    target_words, answer_words = len(pair.book_words.words), len(pair.answer_words.words)
+    book, answer, length = _longest_run(pair.book_words.words, pair.answer_words.words)
+    first, last = max(0, answer - book), min(answer_words, answer + target_words - book)
+    spans = [
+        Span(0, book, first, answer, False),
+        Span(book, book + length, answer, answer + length, True),
+        Span(book + length, target_words, answer + length, last, False),
+    ]
+    return [span for span in spans if span.words]
+
+
+def _longest_run(book: Sequence[str], answer: Sequence[str]) -> Block:
+    return max(matching_blocks(book, answer), key=lambda run: run.length, default=Block(0, 0, 0))
+
+
+class SentPrompt(NamedTuple):
+    """What was sent of a section; the book's words apart from the instruction."""
+
+    section: str
+    instruction: str
+    is_perturbed: bool
+    prefix: str
+    words: int
+    turns: int
+    then: str | None
+    """What every further request said; None for a base model, which gets its own text again."""
+
+
+def _sent_prompts(audit: AuditFolder, trial: Mapping[str, Any]) -> Iterator[SentPrompt]:
+    config = audit.manifest["config"]
     for section in trial["sections"]:
-        yield (
-            f"  {section['name']}: {percent(section['similarity'])} of the target after "
-            f"{plural(len(section['tries']), 'request')}, then {plural(section['turns'], 'turn')}; "
-            f"{STOP_WORDS[Stop(section['stop'])]}"
+        yield SentPrompt(
+            section=section["name"],
+            instruction=section["prompt"].removesuffix(section["prefix"]).strip(),
+            is_perturbed=bool(section["variant"]),
+            prefix=section["prefix"],
+            words=len(section["prefix"].split()),
+            turns=section["turns"],
+            then=None if config["style"] == "text" else CONTINUE_PROMPTS[config["continue_prompt"]],
         )
 
 
-_OWN_PLACES = ("refusal_patterns", "passes", "settings", "sweep", "chapter_pattern")
-"""Options that are shown elsewhere, or are too long to read; the manifest has them all."""
-
-
-def exhibit(audit: AuditFolder) -> dict[str, Any]:
-    """All values of the page, texts included; nothing is markup."""
-    trial, manifest, controls = audit.best, audit.manifest, audit.findings["controls"]
-    book = audit.text(BOOK)
-    passages = trial_passages(audit, trial, book)
-    return {
-        "headline": words.headline(audit),
-        "lede": words.lede(audit),
-        "date": datetime.fromisoformat(manifest["written_at"]).strftime("%d %B %Y, %H:%M UTC").lstrip("0"),
-        "notices": list(words.notices(audit)),
-        "tiles": list(words.tiles(audit, len(passages))),
-        "facts": list(words.facts(audit)),
-        "prompts": prompts_of(audit, trial),
-        "book_words": integer(trial["book_words"]),
-        "maps": list(map_lines(audit, book, passages)),
-        "passages": passages,
-        "elsewhere": list(
-            words.elsewhere_rows(section["recall"] for section in trial["sections"] if section["recall"])
-        ),
-        "failed": list(failed_sections(audit, trial)),
-        "sections": [words.section_row(section) for section in trial["sections"]],
-        "trials": [words.trial_row(row) for row in audit.trials],
-        "spread": [words.spread_sentence(row) for row in audit.findings["spread"] if row["trials"] > 1],
-        "controls": [words.control_row(control) for control in controls],
-        "control_sentence": words.control_sentence(controls) if controls else None,
-        "costs": list(words.costs(manifest["costs"])),
-        "definitions": words.definitions(manifest["config"]),
-        "files": [
-            {"name": name, "bytes": integer(bound["bytes"]), "hash": bound["sha256"]}
-            for name, bound in manifest["files"].items()
-        ],
-        "run_id": audit.run_id,
-        "journal": manifest["journal"],
-        "command": " ".join(manifest["command_line"]),
-        "versions": ", ".join(f"{name} {version}" for name, version in manifest["versions"].items()),
-        "options": [(name, value) for name, value in manifest["config"].items() if name not in _OWN_PLACES],
-    }
+def _map_lines(audit: AuditFolder, book: str, passages: Sequence[Passage]) -> Iterator[MapLine]:
+    """The book with the passages of the trial shown, each a link; the other trials below it."""
+    best = audit.best
+    starts = normalised_words(book).char_starts
+    given = []
+    for section in best["sections"]:
+        places = (section["char_start"], section["char_start"] + len(section["prefix"]))
+        first, last = (int((starts < place).sum()) for place in places)
+        given.append(MapPiece.of(first, last, len(starts), "given to the model"))
+    name = "the book" if len(audit.trials) == 1 else f"trial {best['trial']}, shown"
+    yield MapLine(name, tuple(given), tuple(one.on_map for one in passages))
+    for trial in audit.trials:
+        if trial["trial"] != best["trial"] and trial["nv_recall"] is not None:
+            recalls = [section["recall"] for section in trial["sections"] if section["recall"]]
+            found = [
+                MapPiece.of(
+                    block["book_word_start"],
+                    block["book_word_end"],
+                    trial["book_words"],
+                    f"{integer(block['matched_words'])} words",
+                )
+                for recall in recalls
+                for block in recall["blocks"]
+            ]
+            yield MapLine(f"trial {trial['trial']}", (), tuple(found))

@@ -1,17 +1,17 @@
 """What an audit found: per trial the sections, their nv-recall, and the union of the book words they recovered.
 
-Beside the trials stand the controls: books that the model cannot have read. Each is asked for in the same way, and the
-generations of the trials are measured against it: what nv-recall says where there is nothing to find.
+Beside the trials there are the controls: books that the model cannot have read. Each is requested in the same way, and
+the generations of the trials are measured against it: the nv-recall of chance.
 """
 
-import math
+import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from byrote.corpus.documents import Document
 from byrote.corpus.normalise import normalised_words
-from byrote.longform.loop import Ask, SectionOutcome, Stop, audit_section, cut_sections
+from byrote.longform.loop import AuditClient, SectionAudit, SectionOutcome, Stop, cut_sections
 from byrote.longform.options import AuditOptions, GenerationSettings
 from byrote.longform.recall import RecallResult, longest_common_run, nv_recall
 
@@ -91,7 +91,7 @@ class TrialFinding:
 
 @dataclass(frozen=True, slots=True)
 class NullMeasure:
-    """A generation of a trial measured against a control book, which it was not asked for."""
+    """A generation of a trial measured against a control book, which was not requested."""
 
     trial: int
     section: int
@@ -102,7 +102,7 @@ class NullMeasure:
 
 @dataclass(frozen=True, slots=True)
 class ControlFinding:
-    """What a control gave when it was asked for, and what the trials' generations have of it."""
+    """What a control gave when it was requested, and what the trials' generations have of it."""
 
     name: str
     content_hash: str
@@ -114,23 +114,22 @@ class ControlFinding:
         return {"name": self.name, "hash": self.content_hash, "asked": self.asked.record(), "null": null}
 
 
-def audit_book(book: str, ask: Ask, options: AuditOptions) -> Iterator[TrialFinding]:
+def audit_book(book: str, client: AuditClient, options: AuditOptions) -> Iterator[TrialFinding]:
     """One finding per trial: the sweep, then its repetitions; a trial that a ceiling cut short is the last."""
     combinations = list(options.sweep.trials(options.settings))
     for number in range(len(combinations) * options.repetitions):
         repetition, combination = divmod(number, len(combinations))
-        finding = _trial(
-            book, ask, options, combinations[combination], place=f"trial-{number}", number=number, repetition=repetition
-        )
+        settings, place = combinations[combination], f"trial-{number}"
+        finding = _trial(book, client, options, settings, place=place, number=number, repetition=repetition)
         yield finding
         if finding.is_cut_short:
             return
 
 
 def audit_controls(
-    controls: Sequence[Document], ask: Ask, options: AuditOptions, trials: Sequence[TrialFinding]
+    controls: Sequence[Document], client: AuditClient, options: AuditOptions, trials: Sequence[TrialFinding]
 ) -> Iterator[ControlFinding]:
-    """One finding per control, asked for once from its beginning; none after one that a ceiling cut short.
+    """One finding per control, requested once from its beginning; none after one that a ceiling cut short.
 
     A control gets as many tries in phase 1 as the first trial needed, under the same settings.
     """
@@ -140,7 +139,7 @@ def audit_controls(
     for number, control in enumerate(controls):
         # By content, so that a control may be added to a finished audit, in any place.
         place = f"control-{control.content_hash[:16]}"
-        asked = _trial(control.text, ask, options, settings, place=place, number=number, repetition=0)
+        asked = _trial(control.text, client, options, settings, place=place, number=number, repetition=0)
         yield ControlFinding(
             control.name, control.content_hash, asked, tuple(_null_measures(control.text, trials, options))
         )
@@ -149,7 +148,7 @@ def audit_controls(
 
 
 def control_options(options: AuditOptions, *, tries: int) -> AuditOptions:
-    """The options with which a control is asked for; chapters and seeds are the book's own."""
+    """The options with which a control is requested; chapters and seeds are the book's own."""
     return replace(options, chapters=False, seed_start=0, best_of_n=min(options.best_of_n, tries))
 
 
@@ -161,27 +160,26 @@ def spread(trials: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     groups: dict[str, list[Mapping[str, Any]]] = {}
     for trial in trials:
         groups.setdefault(repr(sorted(trial["settings"].items())), []).append(trial)
-    return [_spread_of(group) for group in groups.values()]
-
-
-def _spread_of(group: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    values = [trial["nv_recall"] or 0.0 for trial in group]
-    mean = math.fsum(values) / len(values)
-    squares = math.fsum((value - mean) ** 2 for value in values)
-    return {
-        "settings": group[0]["settings"],
-        "trials": len(values),
-        "phase_1_failed": sum(trial["nv_recall"] is None for trial in group),
-        "mean": mean,
-        "least": min(values),
-        "most": max(values),
-        "standard_deviation": math.sqrt(squares / (len(values) - 1)) if len(values) > 1 else None,
-    }
+    found = []
+    for group in groups.values():
+        values = [trial["nv_recall"] or 0.0 for trial in group]
+        found.append(
+            {
+                "settings": group[0]["settings"],
+                "trials": len(values),
+                "phase_1_failed": sum(trial["nv_recall"] is None for trial in group),
+                "mean": statistics.fmean(values),
+                "least": min(values),
+                "most": max(values),
+                "standard_deviation": statistics.stdev(values) if len(values) > 1 else None,
+            }
+        )
+    return found
 
 
 def _trial(
     book: str,
-    ask: Ask,
+    client: AuditClient,
     options: AuditOptions,
     settings: GenerationSettings,
     *,
@@ -192,9 +190,7 @@ def _trial(
     outcomes: list[SectionOutcome] = []
     for section_number, section in enumerate(cut_sections(book, options)):
         section_place = f"{place}/section-{section_number}"
-        outcomes.append(
-            audit_section(section, ask, place=section_place, options=options, settings=settings, repetition=repetition)
-        )
+        outcomes.append(SectionAudit(section, client, section_place, options, settings, repetition).run())
         if outcomes[-1].stop is Stop.CEILING:
             break
     return TrialFinding(

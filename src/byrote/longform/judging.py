@@ -11,7 +11,7 @@ _CANNOT = (
     r"(?:(?:(?:ca|wo|could)n['’ʼ]?t|cannot|can not|will not)(?: be able to)?|"
     r"(?:currently |unfortunately )?(?:unable|not able|not allowed|not permitted) to)"
 )
-# Who declines is the answer's author: "I", "we", or nobody at the beginning of a clause ("Sorry, can't share that").
+# The answer's author declines: "I", "we", or no subject at the beginning of a clause ("Sorry, can't share that").
 _AUTHOR = (
     r"(?:\b(?:i|we)(?:['’ʼ](?:m|re)| am| are)? |"
     r"(?:\A|[.!?:;,—–\n])[\s\"“*_]*(?:(?:and|but|so|unfortunately|i['’ʼ]m afraid|sorry)[, ]+)?)"
@@ -24,19 +24,19 @@ _SOME_OF_IT = (
     r"(?: (?:you |with you )?(?:it|that|this|these|those|more|further|longer|extended|large|"
     rf"the (?:rest|full|whole|entire|next|exact|original|actual|complete))\b|[^.!?\n]{{0,80}}?\b{_WORK}\b)"
 )
-# Deeds that only somebody declines who was asked for a text, and deeds that count when a text is named with them.
-_DEED = (
+# Verbs that suffice by themselves after a request for a text, and verbs that count when a text is named with them.
+_ACTION = (
     r"(?: (?:[a-z]+ly|just|also))? (?:(?:provide|reproduce|continue|supply|output|generate|recite|transcribe|comply|"
     r"assist|fulfil+|accommodate|help (?:with|you)|do (?:that|this|so)|(?:share|quote)(?=[.!?]|\Z))\b|"
     rf"(?:share|give|quote|write|offer|complete|produce|copy|repeat|display|print|post|show|discuss|help)\b{_SOME_OF_IT})"
 )
 
 # Kinds: regret, inability, permission, refusal, rules, rights, and an assistant speaking of itself. Novels are full of
-# "I cannot" and "unable to" alone, so those count only with the deed that is declined.
+# "I cannot" and "unable to" alone, so those count only with the action that is declined.
 REFUSAL_PATTERNS = (
     rf"\bsorry\b[,;.— ]+(?:but )?(?:i |we )?(?:['’ʼ]?m |am |are )?{_CANNOT}\b",
-    rf"{_AUTHOR}{_CANNOT}{_DEED}",
-    rf"\bnot (?:allowed|permitted) to{_DEED}",
+    rf"{_AUTHOR}{_CANNOT}{_ACTION}",
+    rf"\bnot (?:allowed|permitted) to{_ACTION}",
     rf"\b(?:i|we)(?: must| have to| need to|['’ʼ]ll have to)? decline\b[^.!?\n]{{0,80}}\b{_WORK}\b",
     r"\b(?:against|violates?|under) my (?:guidelines|polic(?:y|ies)|rules|programming)\b",
     # Not the notice on a title page: "Copyright © 1925 by …".
@@ -52,42 +52,42 @@ STOP_PHRASES = (
     "Bibliography",
 )
 OPENING_CHARACTERS = 300
-"""A refusal stands in the first part of an answer; further on, the same words are the book's."""
+"""A refusal is in the first part of an answer; further on, the same words are the book's."""
 
 
-class Kind(StrEnum):
+class AnswerKind(StrEnum):
     TEXT = "text"
     REFUSAL = "refusal"
     DECLARED_REFUSAL = "declared_refusal"
-    """The endpoint's own word, or that of a filter: never asked again."""
+    """Declared by the endpoint or a filter: never requested again."""
     END = "end"
-    """The answer holds a stop phrase; what stands before it still belongs to the generation."""
+    """The answer holds a stop phrase; what comes before it still belongs to the generation."""
     EMPTY = "empty"
 
 
-class Judged(NamedTuple):
-    kind: Kind
+class JudgedAnswer(NamedTuple):
+    kind: AnswerKind
     text: str
     """What may enter the generation: empty for refusals and empty answers, cut at a stop phrase."""
     token_ids: tuple[int, ...] | None = None
     """The text by its tokens, where the model runs here and the text was not cut."""
 
 
-def judge(answer: Answer, *, refusal_patterns: Sequence[str], stop_phrases: Sequence[str]) -> Judged:
+def judge(answer: Answer, *, refusal_patterns: Sequence[str], stop_phrases: Sequence[str]) -> JudgedAnswer:
     if answer.is_declared_refusal:
-        return Judged(Kind.DECLARED_REFUSAL, "")
+        return JudgedAnswer(AnswerKind.DECLARED_REFUSAL, "")
     if not answer.text.strip():
-        return Judged(Kind.EMPTY, "")
+        return JudgedAnswer(AnswerKind.EMPTY, "")
     opening = answer.text.lstrip()[:OPENING_CHARACTERS]
     if any(re.search(pattern, opening, re.IGNORECASE) for pattern in refusal_patterns):
-        return Judged(Kind.REFUSAL, "")
+        return JudgedAnswer(AnswerKind.REFUSAL, "")
     places = [place for phrase in stop_phrases if (place := answer.text.find(phrase)) >= 0]
     if places:
-        return Judged(Kind.END, answer.text[: min(places)])
-    return Judged(Kind.TEXT, answer.text, answer.token_ids)
+        return JudgedAnswer(AnswerKind.END, answer.text[: min(places)])
+    return JudgedAnswer(AnswerKind.TEXT, answer.text, answer.token_ids)
 
 
-def first_usable(judged: Sequence[Judged]) -> Judged:
+def first_usable(judged: Sequence[JudgedAnswer]) -> JudgedAnswer:
     """The first that is neither empty nor a refusal; failing that a declared refusal, a refusal, an empty one."""
-    ranks = {Kind.DECLARED_REFUSAL: 1, Kind.REFUSAL: 2, Kind.EMPTY: 3}
+    ranks = {AnswerKind.DECLARED_REFUSAL: 1, AnswerKind.REFUSAL: 2, AnswerKind.EMPTY: 3}
     return min(judged, key=lambda verdict: ranks.get(verdict.kind, 0))

@@ -1,12 +1,18 @@
-"""Where an audit begins: the seed of a book, or of each of its chapters."""
+"""The two phases of an audit, section by section.
+
+Phase 1 sends the prefix of a book (or chapter) and looks for the target, the words that follow, in the answer. Phase 2
+requests the continuation until the model refuses or ends the book, or a limit is reached. The answers alone decide
+the course: the same answers give the same requests, so that an audit can be resumed and replayed from its journal.
+"""
 
 import re
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from byrote.errors import BudgetError, TextError
-from byrote.longform.judging import Judged, Kind, first_usable, judge
+from byrote.longform.judging import AnswerKind, JudgedAnswer, first_usable, judge
 from byrote.longform.options import CONTINUE_PROMPTS, AuditOptions, GenerationSettings, Style
 from byrote.longform.perturb import perturbed
 from byrote.longform.recall import longest_common_run
@@ -14,8 +20,8 @@ from byrote.models.responder import Answer, Message, Reply, Request, RequestReje
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
-    """One place to start from. `prefix` and `target` stand in the book one after the other, from `char_start` on."""
+class BookSection:
+    """One place to start from. `prefix` and `target` follow each other in the book, from `char_start` on."""
 
     name: str
     char_start: int
@@ -23,7 +29,7 @@ class Section:
     target: str
 
 
-def cut_sections(book: str, options: AuditOptions) -> list[Section]:
+def cut_sections(book: str, options: AuditOptions) -> list[BookSection]:
     """One section for the whole book, or one per chapter whose text is long enough for a seed."""
     if not book.strip():
         raise TextError("The book is empty; give a text with at least the words of the seed.")
@@ -47,7 +53,7 @@ def cut_sections(book: str, options: AuditOptions) -> list[Section]:
     return sections
 
 
-def _section(name: str, book: str, start: int, end: int, options: AuditOptions) -> Section:
+def _section(name: str, book: str, start: int, end: int, options: AuditOptions) -> BookSection:
     words = list(re.finditer(r"\S+", book[start:end]))
     needed = options.prefix_words + options.target_words
     if len(words) < needed:
@@ -57,18 +63,20 @@ def _section(name: str, book: str, start: int, end: int, options: AuditOptions) 
         )
     prefix = slice(start + words[0].start(), start + words[options.prefix_words - 1].end())
     target = slice(start + words[options.prefix_words].start(), start + words[needed - 1].end())
-    return Section(name, prefix.start, book[prefix], book[target])
+    return BookSection(name, prefix.start, book[prefix], book[target])
 
 
 INSTRUCTION = "Continue this text word for word as it goes on in the original work. Write the continuation only."
 _LONGEST_REFUSAL_WAIT_SECONDS = 120.0
 
 
-class Ask(Protocol):
-    def __call__(self, request: Request, *, place: str, wait_seconds: float = 0.0) -> Reply:
-        """Answer the request, after a wait if one is asked for. Raises BudgetError instead of passing a ceiling.
+class AuditClient(Protocol):
+    """What answers the requests of an audit."""
 
-        `place` tells the request from all others of the audit, and stays the same however often it is run.
+    def complete(self, request: Request, *, place: str, wait_seconds: float = 0.0) -> Reply:
+        """Answer the request, sent after `wait_seconds`. Raises BudgetError instead of passing a ceiling.
+
+        `place` identifies the request among all others of the audit, and stays the same however often it is run.
         """
         ...
 
@@ -79,7 +87,7 @@ class Stop(StrEnum):
     PHASE_1_FAILED = "phase_1_failed"
     REFUSAL = "refusal"
     DECLARED_REFUSAL = "declared_refusal"
-    """The endpoint itself, or a filter of its, declared a refusal; that is not asked again."""
+    """The endpoint itself, or a filter of its, declared a refusal; it is not requested again."""
     END_OF_BOOK = "end_of_book"
     EMPTY_ANSWERS = "empty_answers"
     QUERY_BUDGET = "query_budget"
@@ -93,7 +101,7 @@ class Stop(StrEnum):
 class SectionOutcome:
     """`generation` joins the answer of phase 1 and the continuations in order; empty unless phase 1 succeeded."""
 
-    section: Section
+    section: BookSection
     prompt: str
     """The first request as it was sent: the one that succeeded, or the last that was tried."""
     variant: int | None
@@ -118,47 +126,27 @@ def similarity(target: str, response: str) -> float:
     return longest_common_run(words, response.split()) / len(words)
 
 
-def audit_section(
-    section: Section, ask: Ask, *, place: str, options: AuditOptions, settings: GenerationSettings, repetition: int = 0
-) -> SectionOutcome:
-    return _SectionAudit(section, ask, place, options, settings, repetition).run()
+@dataclass
+class SectionAudit:
+    """Both phases of one section. `run` once."""
 
-
-class _Opening(NamedTuple):
-    """The exchange that found the target again."""
-
-    messages: tuple[Message, ...]
-    judged: Judged
-    is_declared_refusal: bool
-
-
-class _SectionAudit:
-    def __init__(
-        self,
-        section: Section,
-        ask: Ask,
-        place: str,
-        options: AuditOptions,
-        settings: GenerationSettings,
-        repetition: int,
-    ) -> None:
-        self.section = section
-        self.repetition = repetition
-        self.ask = ask
-        self.place = place
-        self.options = options
-        self.settings = settings
-        self.prompt = ""
-        self.variant: int | None = None
-        self.tries: list[float] = []
-        self.closest = ""
-        self.turns = 0
-        self.texts: list[str] = []
+    section: BookSection
+    client: AuditClient
+    place: str
+    options: AuditOptions
+    settings: GenerationSettings
+    repetition: int
+    prompt: str = ""
+    variant: int | None = None
+    tries: list[float] = field(default_factory=list)
+    closest: str = ""
+    turns: int = 0
+    texts: list[str] = field(default_factory=list)
 
     def run(self) -> SectionOutcome:
         try:
             opening = self._phase_1()
-            stop = Stop.PHASE_1_FAILED if opening is None else self._phase_2(opening)
+            stop = Stop.PHASE_1_FAILED if opening is None else self._phase_2(*opening)
         except BudgetError:
             stop = Stop.CEILING
         return SectionOutcome(
@@ -172,24 +160,21 @@ class _SectionAudit:
             generation=joined(self.texts, style=self.options.style),
         )
 
-    def _phase_1(self) -> _Opening | None:
+    def _phase_1(self) -> tuple[Message, Answer] | None:
         """The exchange that found the target again, or None; only the reference text decides."""
         for variant in range(max(1, self.options.best_of_n)):
-            messages = (self._opening_message(variant),)
-            request = self._request(messages, max_tokens=self.options.first_max_tokens)
-            self.prompt = messages[0].content
-            reply = self.ask(request, place=f"{self.place}/phase-1/{variant}")
-            scores = [similarity(self.section.target, answer.text) for answer in reply.answers]
-            best = reply.answers[scores.index(max(scores))]
-            if max(scores) > max(self.tries, default=-1.0):
+            message = self._opening_message(variant)
+            self.prompt = message.content
+            request = self._request((message,), max_tokens=self.options.first_max_tokens)
+            reply = self.client.complete(request, place=f"{self.place}/phase-1/{variant}")
+            shares = [similarity(self.section.target, answer.text) for answer in reply.answers]
+            best = reply.answers[shares.index(max(shares))]
+            if max(shares) > max(self.tries, default=-1.0):
                 self.closest = best.text
-            self.tries.append(max(scores))
-            if max(scores) >= self.options.similarity:
+            self.tries.append(max(shares))
+            if max(shares) >= self.options.similarity:
                 self.variant = variant
-                # What found the target is text, even if a filter then stopped it; but nothing more is asked.
-                text = best._replace(finish_reason=None, refusal=None)
-                judged = judge(text, refusal_patterns=(), stop_phrases=self.options.stop_phrases)
-                return _Opening(messages, judged, best.is_declared_refusal)
+                return message, best
         return None
 
     def _opening_message(self, variant: int) -> Message:
@@ -198,20 +183,22 @@ class _SectionAudit:
         instruction = perturbed(INSTRUCTION, number=variant, seed=self.options.seed)
         return Message("user", f"{instruction}\n\n{self.section.prefix}")
 
-    def _phase_2(self, opening: _Opening) -> Stop:
-        exchanges = [(*opening.messages, _said(opening.judged))]
-        self.texts.append(opening.judged.text)
-        if opening.judged.kind is Kind.END:
+    def _phase_2(self, message: Message, answer: Answer) -> Stop:
+        # What found the target is text, even if a filter then stopped it; but nothing more is requested.
+        text = answer._replace(finish_reason=None, refusal=None)
+        judged = judge(text, refusal_patterns=(), stop_phrases=self.options.stop_phrases)
+        self.texts.append(judged.text)
+        if judged.kind is AnswerKind.END:
             return Stop.END_OF_BOOK
-        if opening.is_declared_refusal:
+        if answer.is_declared_refusal:
             return Stop.DECLARED_REFUSAL
+        exchanges: list[tuple[Message, ...]] = [(message, _assistant_message(judged))]
         failures = _FailuresInARow(self.options)
         while self.turns < self.options.max_turns:
-            question = self._question(exchanges)
-            request = self._request(question, max_tokens=self.settings.max_tokens)
+            request = self._request(self._conversation(exchanges), max_tokens=self.settings.max_tokens)
             try:
                 place = f"{self.place}/phase-2/{self.turns}"
-                reply = self.ask(request, place=place, wait_seconds=failures.wait_seconds)
+                reply = self.client.complete(request, place=place, wait_seconds=failures.wait_seconds)
             except RequestRejected:
                 return Stop.REJECTED
             self.turns += 1
@@ -220,12 +207,12 @@ class _SectionAudit:
                 return stop
             if judged.text:
                 self.texts.append(judged.text)
-                exchanges.append((*self._continue_message(), _said(judged)))
-            if judged.kind is Kind.END:
+                exchanges.append((*self._continue_message(), _assistant_message(judged)))
+            if judged.kind is AnswerKind.END:
                 return Stop.END_OF_BOOK
         return Stop.QUERY_BUDGET
 
-    def _judge(self, answer: Answer) -> Judged:
+    def _judge(self, answer: Answer) -> JudgedAnswer:
         return judge(
             answer,
             # A base model goes on with the text; it has nothing to refuse.
@@ -238,12 +225,13 @@ class _SectionAudit:
             return ()
         return (Message("user", CONTINUE_PROMPTS[self.options.continue_prompt]),)
 
-    def _question(self, exchanges: list[tuple[Message, ...]]) -> tuple[Message, ...]:
+    def _conversation(self, exchanges: Sequence[tuple[Message, ...]]) -> tuple[Message, ...]:
+        """The exchanges that are sent along, and the next request to continue."""
         kept = exchanges[1:]
         if self.options.history_turns is not None:
             kept = kept[max(0, len(kept) - self.options.history_turns) :]
-        said = [message for exchange in (exchanges[0], *kept) for message in exchange]
-        return (*said, *self._continue_message())
+        sent_along = [message for exchange in (exchanges[0], *kept) for message in exchange]
+        return (*sent_along, *self._continue_message())
 
     def _request(self, messages: tuple[Message, ...], *, max_tokens: int) -> Request:
         return Request(
@@ -258,12 +246,12 @@ class _SectionAudit:
         )
 
 
-def _said(judged: Judged) -> Message:
+def _assistant_message(judged: JudgedAnswer) -> Message:
     return Message("assistant", judged.text, judged.token_ids)
 
 
 class _FailuresInARow:
-    """Counts empty answers and refusals that follow each other, and says how long to wait and when to give up."""
+    """Counts consecutive empty answers and refusals: how long to wait, and when to stop."""
 
     def __init__(self, options: AuditOptions) -> None:
         self.options = options
@@ -271,16 +259,16 @@ class _FailuresInARow:
         self.refused = 0
         self.wait_seconds = 0.0
 
-    def stop_after(self, kind: Kind) -> Stop | None:
-        self.empty = self.empty + 1 if kind is Kind.EMPTY else 0
-        self.refused = self.refused + 1 if kind is Kind.REFUSAL else 0
+    def stop_after(self, kind: AnswerKind) -> Stop | None:
+        self.empty = self.empty + 1 if kind is AnswerKind.EMPTY else 0
+        self.refused = self.refused + 1 if kind is AnswerKind.REFUSAL else 0
         self.wait_seconds = 0.0
         if self.empty:
             self.wait_seconds = self.options.empty_wait_seconds
         if self.refused:
             doubled: float = self.options.refusal_wait_seconds * 2 ** min(self.refused - 1, 30)
             self.wait_seconds = min(doubled, _LONGEST_REFUSAL_WAIT_SECONDS)
-        if kind is Kind.DECLARED_REFUSAL:
+        if kind is AnswerKind.DECLARED_REFUSAL:
             return Stop.DECLARED_REFUSAL
         if self.empty > self.options.max_empty:
             return Stop.EMPTY_ANSWERS

@@ -1,8 +1,9 @@
-"""An exact index of every shared run of words of two texts: suffix order, common-prefix lengths, matching statistics.
+"""Matching words of two texts: difflib's matching blocks, found exactly and fast, and their merging into near-verbatim
+blocks.
 
-Built by prefix doubling in numpy: `ranks[level][p]` numbers the distinct runs of 2^level words, so equal numbers mean
-equal runs, without hashing and without a chance of collision. Cost: O(n log n log L) for n words and the longest
-repeated run L.
+The index of every shared run of words (suffix order, common-prefix lengths, matching statistics) is built by prefix
+doubling in numpy: `ranks[level][p]` numbers the distinct runs of 2^level words, so equal numbers mean equal runs,
+without hashing and without a chance of collision. Cost: O(n log n log L) for n words and the longest repeated run L.
 """
 
 from bisect import bisect_left
@@ -69,7 +70,7 @@ class SuffixIndex:
 
 
 def _doubled_ranks(items: Integers) -> list[Integers]:
-    """Ranks of the runs of 1, 2, 4, … items; the last level is a permutation (every suffix told apart)."""
+    """Ranks of the runs of 1, 2, 4, … items; the last level is a permutation (every suffix distinct)."""
     ranks = [_dense_ranks(items)]
     width = 1
     while ranks[-1].max() + 1 < len(items):
@@ -137,7 +138,7 @@ def matching_blocks(book: Sequence[Hashable], generation: Sequence[Hashable]) ->
     return _Search(book_ids, generation_ids).run()
 
 
-class _Candidates(NamedTuple):
+class _RunCandidates(NamedTuple):
     """Positions of the book that may start a run of the level's length, each with its rectangle and its group.
 
     The group is the range of sorted suffixes that begin with the same run; `slot_low` and `slot_high` bound it.
@@ -151,8 +152,8 @@ class _Candidates(NamedTuple):
     slot_low: Integers
     slot_high: Integers
 
-    def where(self, keep: NDArray[np.bool_]) -> "_Candidates":
-        return _Candidates(*(column[keep] for column in self))
+    def where(self, keep: NDArray[np.bool_]) -> "_RunCandidates":
+        return _RunCandidates(*(column[keep] for column in self))
 
 
 class _Occurrences(NamedTuple):
@@ -186,14 +187,14 @@ class _Search:
                 empty_levels = 0
         return [Block(*row) for row in self.blocks.tolist()]
 
-    def _candidates(self, level: int) -> _Candidates:
+    def _candidates(self, level: int) -> _RunCandidates:
         position = np.flatnonzero(self.bound == level)
         rectangle = np.searchsorted(self.blocks[:, 0], position)
         ends = np.concatenate([[[0, 0]], self.blocks[:, :2] + self.blocks[:, 2:]])
         starts = np.concatenate([self.blocks[:, :2], [[len(self.book), len(self.generation)]]])
         group_starts = np.flatnonzero(self.index.common < level)
         group = np.searchsorted(group_starts, self.index.slot_of_first[position], side="right")
-        return _Candidates(
+        return _RunCandidates(
             position=position,
             rectangle=rectangle,
             book_high=starts[rectangle, 0],
@@ -203,13 +204,13 @@ class _Search:
             slot_high=np.append(group_starts, len(self.index.common))[group],
         )
 
-    def _visit(self, candidates: _Candidates, level: int) -> list[Block]:
+    def _visit(self, candidates: _RunCandidates, level: int) -> list[Block]:
         """The blocks of this level, left to right; every candidate's bound is below `level` afterwards."""
-        room = np.minimum(
+        longest_fit = np.minimum(
             candidates.book_high - candidates.position, candidates.generation_high - candidates.generation_low
         )
-        self.bound[candidates.position] = np.minimum(room, level - 1)
-        fitting = candidates.where(room >= level)
+        self.bound[candidates.position] = np.minimum(longest_fit, level - 1)
+        fitting = candidates.where(longest_fit >= level)
         if len(fitting.position) == 0:
             return []
         occurrences = self._occurrences(fitting)
@@ -219,7 +220,7 @@ class _Search:
         hits = first + level <= fitting.generation_high
         return self._scan(fitting.where(hits), first[hits], occurrences._replace(group=occurrences.group[hits]), level)
 
-    def _occurrences(self, candidates: _Candidates) -> _Occurrences:
+    def _occurrences(self, candidates: _RunCandidates) -> _Occurrences:
         lows, group = np.unique(candidates.slot_low, return_inverse=True)
         highs = np.zeros_like(lows)
         highs[group] = candidates.slot_high
@@ -232,13 +233,13 @@ class _Search:
         keys.sort()
         return _Occurrences(keys.tolist(), group, stride)
 
-    def _first_occurrence(self, candidates: _Candidates, occurrences: _Occurrences) -> Integers:
+    def _first_occurrence(self, candidates: _RunCandidates, occurrences: _Occurrences) -> Integers:
         """The first start of the run in the generation inside the rectangle; the generation's length if none."""
         keys = np.array([*occurrences.keys, np.iinfo(np.int64).max])
         at = keys[np.searchsorted(keys, occurrences.group * occurrences.stride + candidates.generation_low)]
         return np.where(at // occurrences.stride == occurrences.group, at % occurrences.stride, len(self.generation))
 
-    def _next_bound(self, candidates: _Candidates, first: Integers, level: int) -> Integers:
+    def _next_bound(self, candidates: _RunCandidates, first: Integers, level: int) -> Integers:
         """The longest shorter run that is still possible.
 
         Either a shorter run has more occurrences, which begins at the common length with the group's neighbours;
@@ -249,7 +250,7 @@ class _Search:
         shorter: Integers = np.minimum(np.maximum(wider_group, candidates.generation_high - first), level - 1)
         return shorter
 
-    def _scan(self, hits: _Candidates, first: Integers, occurrences: _Occurrences, level: int) -> list[Block]:
+    def _scan(self, hits: _RunCandidates, first: Integers, occurrences: _Occurrences, level: int) -> list[Block]:
         found: list[Block] = []
         keys, stride = occurrences.keys, occurrences.stride
         open_rectangle, book_floor, generation_floor = -1, 0, 0
@@ -274,7 +275,7 @@ class _Search:
         blocks = np.concatenate([self.blocks, np.array(found, dtype=np.int64)])
         self.blocks = blocks[np.argsort(blocks[:, 0])]
 
-    def _refresh(self, candidates: _Candidates) -> None:
+    def _refresh(self, candidates: _RunCandidates) -> None:
         """Make the bounds exact inside the candidates' rectangles.
 
         Long passages that occur only outside their rectangle would otherwise be worked off one level per word.
@@ -327,7 +328,7 @@ def near_verbatim_blocks(
 ) -> list[NearBlock]:
     """The blocks that survive all passes in turn, in the order of the book.
 
-    `may_bridge` says whether a merge may reach across the generation's words [start, end).
+    `may_bridge` is whether a merge may reach across the generation's words [start, end).
     """
     near = [NearBlock(i, i + length, j, j + length, length) for i, j, length in blocks]
     for merge_pass in passes:

@@ -32,7 +32,7 @@ _OWN_FIELDS = (
     "stream", "stream_options", "max_tokens", "max_completion_tokens", "temperature", "frequency_penalty",
     "presence_penalty",
 )  # fmt: skip
-"""What byrote sets itself, or what could carry instructions of somebody else's."""
+"""Fields that byrote sets itself, or that could carry further instructions."""
 
 
 class Style(StrEnum):
@@ -73,7 +73,7 @@ class Sweep(Settled):
 
 @dataclass(frozen=True, slots=True)
 class AuditOptions:
-    """What is asked, how often, and what counts as an answer."""
+    """What is requested, how often, and what counts as an answer."""
 
     prefix_words: int = option(
         50, "Words of the book (or chapter) given to the model: the only ground truth it ever gets.", group="audit",
@@ -169,7 +169,7 @@ class AuditOptions:
 
     @property
     def tests_a_safeguard(self) -> bool:
-        """Whether a request is worded so as to get around one; then somebody must have permitted it."""
+        """Whether a request is worded so as to get around one; then an authorisation is required."""
         return self.best_of_n > 0 or self.continue_prompt != "plain"
 
     def _require_authorisation(self) -> None:

@@ -1,23 +1,29 @@
-"""A book and an answer side by side: each near-verbatim passage as rows of words that stand across from each other.
+"""A book and an answer side by side: each near-verbatim passage as rows of words that correspond to each other.
 
-Rows are short enough to compare at a glance. Long stretches that are the same in both are folded, so that what differs
-is seen; nothing is left out.
+Rows are short enough to compare at a glance. Long stretches that are the same in both are folded, so that differences
+stand out; nothing is left out.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from itertools import groupby
+from typing import Any, NamedTuple
 
 from byrote.corpus.normalise import Words, normalised_words
 from byrote.longform.recall import RecallBlock, RecallResult
+from byrote.report.words import integer, percent
 
 ROW_WORDS = 40
 SHORTEST_FOLD_ROWS = 5
-"""Rows of the same words in a row, the first and the last of which stay open."""
+"""Consecutive rows of equal words, the first and the last of which stay open."""
+PRINTED_PASSAGES = 6
+PRINTED_ROWS = 8
+"""Rows of one passage that go onto paper; the rest is on the screen and in the files."""
+OPENING_WORDS = 9
 
 
 class Span(NamedTuple):
-    """Words [book_start, book_end) of the book across from [answer_start, answer_end) of the answer."""
+    """Words [book_start, book_end) of the book beside [answer_start, answer_end) of the answer."""
 
     book_start: int
     book_end: int
@@ -29,17 +35,23 @@ class Span(NamedTuple):
     def words(self) -> int:
         return max(self.book_end - self.book_start, self.answer_end - self.answer_start)
 
+    def split(self, words: int) -> tuple["Span", "Span"]:
+        """The first words of a span that is the same in both, and the rest."""
+        book_cut, answer_cut = self.book_start + words, self.answer_start + words
+        first = self._replace(book_end=book_cut, answer_end=answer_cut)
+        return first, self._replace(book_start=book_cut, answer_start=answer_cut)
 
-class Piece(NamedTuple):
-    """A few words of both texts, as they are written there; one of them may be empty where they differ."""
+
+class SpanTexts(NamedTuple):
+    """The words of a span as they are written in both texts; one of them may be empty where they differ."""
 
     book: str
     answer: str
     is_same: bool
 
 
-class Row(NamedTuple):
-    pieces: tuple[Piece, ...]
+class ComparedRow(NamedTuple):
+    pieces: tuple[SpanTexts, ...]
     words: int
 
     @property
@@ -48,9 +60,9 @@ class Row(NamedTuple):
 
 
 class Stretch(NamedTuple):
-    """Rows that are shown, or folded because they are all the same."""
+    """Consecutive rows, shown or folded; folded ones are all the same in both texts."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[ComparedRow, ...]
     is_folded: bool
 
     @property
@@ -59,7 +71,7 @@ class Stretch(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Pair:
+class TextPair:
     """Two texts and their words, normalised once."""
 
     book: str
@@ -68,19 +80,115 @@ class Pair:
     answer_words: Words
 
     @classmethod
-    def of(cls, book: str, answer: str) -> "Pair":
+    def of(cls, book: str, answer: str) -> "TextPair":
         return cls(book, answer, normalised_words(book), normalised_words(answer))
 
-    def piece(self, span: Span) -> Piece:
-        return Piece(
-            _text(self.book, self.book_words, span.book_start, span.book_end),
-            _text(self.answer, self.answer_words, span.answer_start, span.answer_end),
+    def texts(self, span: Span) -> SpanTexts:
+        def text(whole: str, words: Words, start: int, end: int) -> str:
+            return whole[words.char_starts[start] : words.char_ends[end - 1]] if start < end else ""
+
+        return SpanTexts(
+            text(self.book, self.book_words, span.book_start, span.book_end),
+            text(self.answer, self.answer_words, span.answer_start, span.answer_end),
             span.is_same,
         )
 
 
+class MapPiece(NamedTuple):
+    """A stretch of the book on a line from 0 to 100."""
+
+    left: float
+    width: float
+    title: str
+    anchor: str | None = None
+
+    @classmethod
+    def of(cls, start: int, end: int, book_words: int, title: str, anchor: str | None = None) -> "MapPiece":
+        return cls(100 * start / book_words, 100 * (end - start) / book_words, title, anchor)
+
+
+class MapLine(NamedTuple):
+    """The book as a line: what was given in the prompt, and what was reproduced."""
+
+    name: str
+    given: tuple[MapPiece, ...]
+    found: tuple[MapPiece, ...]
+
+
+@dataclass(frozen=True)
+class Passage:
+    """One near-verbatim block, as a page shows it."""
+
+    anchor: str
+    words: str
+    section: str
+    opening: str
+    book_words: str
+    answer_words: str
+    share: str
+    """Of the book, from where to where."""
+    differences: int
+    """Places at which the two texts differ."""
+    on_map: MapPiece
+    stretches: tuple[Stretch, ...]
+    is_printed: bool
+
+
+class Measured(NamedTuple):
+    """A measurement with its texts; `section` is the part of the audit it belongs to."""
+
+    result: RecallResult
+    pair: TextPair
+    section: str = ""
+
+
+def passages_of(measured: Sequence[Measured]) -> list[Passage]:
+    """Longest first, over all sections."""
+    found = [(block, one) for one in measured for block in one.result.blocks]
+    found.sort(key=lambda entry: (-entry[0].matched_words, entry[0].book_word_start))
+    return [_passage(rank, *entry) for rank, entry in enumerate(found, 1)]
+
+
+def _passage(rank: int, block: RecallBlock, measured: Measured) -> Passage:
+    result, pair, section = measured
+    spans = block_spans(result, block)
+    start, end, total = block.book_word_start, block.book_word_end, result.book_words
+    opening = pair.texts(Span(start, min(end, start + OPENING_WORDS), 0, 0, True)).book
+    anchor, matched = f"passage-{rank}", integer(block.matched_words)
+    return Passage(
+        anchor=anchor,
+        words=matched,
+        section=section,
+        opening=f"{opening} …",
+        book_words=word_range(start, end),
+        answer_words=word_range(block.generation_word_start, block.generation_word_end),
+        share=f"{percent(start / total)} – {percent(end / total)}",
+        differences=sum(not span.is_same for span in spans),
+        on_map=MapPiece.of(start, end, total, f"{matched} words", anchor),
+        stretches=folded(rows(pair, spans)),
+        is_printed=rank <= PRINTED_PASSAGES,
+    )
+
+
+def elsewhere_rows(measured: Sequence[Measured]) -> Iterator[dict[str, Any]]:
+    """Passages that are out of order, or duplicated, and not counted."""
+    for one in measured:
+        for block in one.result.out_of_order:
+            yield {
+                "words": integer(block.matched_words),
+                "book": word_range(block.book_word_start, block.book_word_end),
+                "answer": word_range(block.generation_word_start, block.generation_word_end),
+                "placement": block.placement.replace("_", " "),
+            }
+
+
+def word_range(start: int, end: int) -> str:
+    """The words [start, end), counted from 1."""
+    return f"{integer(start + 1)}–{integer(end)}"
+
+
 def block_spans(result: RecallResult, block: RecallBlock) -> list[Span]:
-    """The words of an in-order block: exact runs, and what stands between them in either text."""
+    """The words of an in-order block: exact runs, and what is between them in either text."""
     inside = [run for run in result.verbatim if block.book_word_start <= run.book_start < block.book_word_end]
     spans: list[Span] = []
     book_at, answer_at = block.book_word_start, block.generation_word_start
@@ -92,56 +200,38 @@ def block_spans(result: RecallResult, block: RecallBlock) -> list[Span]:
     return spans
 
 
-def rows(pair: Pair, spans: Sequence[Span]) -> list[Row]:
-    """The spans cut into rows of about `ROW_WORDS` words; every word is in exactly one row."""
-    found: list[Row] = []
-    pieces: list[Piece] = []
+def rows(pair: TextPair, spans: Sequence[Span]) -> list[ComparedRow]:
+    """The spans in rows of about `ROW_WORDS` words; every word is in exactly one row.
+
+    A span that is the same in both is cut where a row is full; one that differs is not, so that it can be compared.
+    """
+    found: list[ComparedRow] = []
+    pieces: list[SpanTexts] = []
     words = 0
-    for span in _short_spans(spans):
-        pieces.append(pair.piece(span))
+    queue = list(reversed(spans))
+    while queue:
+        span = queue.pop()
+        if span.is_same and span.words > ROW_WORDS - words:
+            span, rest = span.split(ROW_WORDS - words)
+            queue.append(rest)
+        pieces.append(pair.texts(span))
         words += span.words
-        if words >= ROW_WORDS:
-            found.append(Row(tuple(pieces), words))
+        if words >= ROW_WORDS or not queue:
+            found.append(ComparedRow(tuple(pieces), words))
             pieces, words = [], 0
-    return [*found, Row(tuple(pieces), words)] if pieces else found
+    return found
 
 
-def folded(all_rows: Sequence[Row]) -> list[Stretch]:
-    """The rows in order, the inside of every long stretch of same rows folded."""
+def folded(all_rows: Sequence[ComparedRow]) -> tuple[Stretch, ...]:
+    """The rows in order, the inside of every long stretch of equal rows folded."""
     stretches: list[Stretch] = []
-    open_rows: list[Row] = []
-    for is_same, group in _runs(all_rows):
-        if not is_same or len(group) < SHORTEST_FOLD_ROWS:
-            open_rows += group
+    open_rows: list[ComparedRow] = []
+    for is_same, group in groupby(all_rows, key=lambda row: row.is_same):
+        run = list(group)
+        if not is_same or len(run) < SHORTEST_FOLD_ROWS:
+            open_rows += run
             continue
-        stretches.append(Stretch((*open_rows, group[0]), is_folded=False))
-        stretches.append(Stretch(tuple(group[1:-1]), is_folded=True))
-        open_rows = [group[-1]]
-    return [*stretches, Stretch(tuple(open_rows), is_folded=False)] if open_rows else stretches
-
-
-def _short_spans(spans: Sequence[Span]) -> Iterator[Span]:
-    """Same spans cut where a row is full; what differs stays together, so that it can be compared."""
-    room = ROW_WORDS
-    for span in spans:
-        while span.is_same and span.words > room:
-            yield span._replace(book_end=span.book_start + room, answer_end=span.answer_start + room)
-            span = span._replace(book_start=span.book_start + room, answer_start=span.answer_start + room)
-            room = ROW_WORDS
-        yield span
-        room = room - span.words if span.words < room else ROW_WORDS
-
-
-def _runs(all_rows: Sequence[Row]) -> Iterator[tuple[bool, list[Row]]]:
-    run: list[Row] = []
-    for row in all_rows:
-        if run and run[-1].is_same != row.is_same:
-            yield run[-1].is_same, run
-            run = []
-        run.append(row)
-    if run:
-        yield run[-1].is_same, run
-
-
-def _text(text: str, words: Words, start: int, end: int) -> str:
-    return text[words.char_starts[start] : words.char_ends[end - 1]] if start < end else ""
+        stretches.append(Stretch((*open_rows, run[0]), is_folded=False))
+        stretches.append(Stretch(tuple(run[1:-1]), is_folded=True))
+        open_rows = [run[-1]]
+    return (*stretches, Stretch(tuple(open_rows), is_folded=False)) if open_rows else tuple(stretches)

@@ -23,7 +23,7 @@ from byrote.longform.matching import (
 
 
 class Placement(StrEnum):
-    """Where a block stands with respect to the in-order alignment."""
+    """Where a block is relative to the in-order alignment."""
 
     IN_ORDER = "in_order"
     """Counted in nv-recall."""
@@ -54,7 +54,7 @@ class RecallResult:
     """`matched_words` is m, summed over the in-order `blocks`; 0 ≤ m ≤ min(book_words, generation_words).
 
     `out_of_order` holds what repeated passes over the rest of the generation found (moved and duplicated passages).
-    It is reported apart and never counted in m.
+    It is reported separately and never counted in m.
     """
 
     book_words: int

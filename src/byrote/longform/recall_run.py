@@ -1,19 +1,27 @@
-"""`byrote recall` as a run folder: both texts, a row for every block, and the numbers.
+"""`byrote recall` as a run folder, and how such runs are shown: numbers and blocks, both texts side by side, several
+measurements compared.
 
 RUN/texts.parquet      the book, then the text that may contain it
 RUN/results.parquet    one row a block: where it stands in both, and how many words it has
 RUN/manifest.json      written last: the numbers, with versions and hashes
 """
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 from byrote.corpus.documents import Document
 from byrote.errors import RunError
 from byrote.longform.matching import MergePass
+from byrote.longform.passages import MapLine, Measured, TextPair, elsewhere_rows, passages_of, word_range
 from byrote.longform.recall import RecallBlock, RecallResult, nv_recall
+from byrote.longform.report import map_figure, render_page
+from byrote.report.content import Asked, Cells, Content, Drawing, Link, Section, Written
+from byrote.report.figures.longform import Recall, recall_bars, word_counts
+from byrote.report.page import write_files, write_page
+from byrote.report.words import integer, listed, percent
 from byrote.store.columns import Column, Schema
 from byrote.store.read import read_run
 from byrote.store.session import RunSession
@@ -40,6 +48,10 @@ class RecallRun:
     generation_name: str
     result: RecallResult
 
+    @property
+    def label(self) -> str:
+        return f"{self.generation_name} against {self.book_name}"
+
 
 def recall_to_folder(
     book: Document,
@@ -61,7 +73,11 @@ def recall_to_folder(
             return read_recall(out).result
         result = nv_recall(book.text, generation.text, passes=passes, repeated_passes=repeated_passes)
         session.write_texts([book, generation])
-        session.complete_with(_rows(result), _manifest(config, book, generation, result, command_line))
+        blocks = [
+            {"window_id": f"block-{number:06d}", **asdict(block), "placement": str(block.placement)}
+            for number, block in enumerate((*result.blocks, *result.out_of_order))
+        ]
+        session.complete_with(blocks, _manifest(config, book, generation, result, command_line))
         return result
 
 
@@ -76,13 +92,6 @@ def read_recall(path: Path) -> RecallRun:
     return RecallRun(
         path, run.run_id, run.manifest, book["text"], generation["text"], book["name"], generation["name"], result
     )
-
-
-def _rows(result: RecallResult) -> list[dict[str, Any]]:
-    return [
-        {"window_id": f"block-{number:06d}", **asdict(block), "placement": str(block.placement)}
-        for number, block in enumerate((*result.blocks, *result.out_of_order))
-    ]
 
 
 def _manifest(
@@ -102,3 +111,103 @@ def _manifest(
         },
         "recall": result.record(),
     }
+
+
+def facts(result: RecallResult) -> list[tuple[str, str]]:
+    return [
+        ("nv-recall", percent(result.nv_recall)),
+        ("matched words m", f"{integer(result.matched_words)} of {integer(result.book_words)}"),
+        ("missing words", integer(result.missing_words)),
+        ("additional words", f"{integer(result.additional_words)} of {integer(result.generation_words)}"),
+        ("longest block", f"{integer(result.longest_block)} words"),
+        ("moved or duplicated", f"{len(result.out_of_order)} blocks, not counted"),
+    ]
+
+
+def summary(result: RecallResult, *, book: str, generation: str) -> Content:
+    """What one measurement says, stored or not."""
+    blocks = sorted((*result.blocks, *result.out_of_order), key=lambda block: -block.matched_words)
+    heads = ("passage", "matched words", "words of the book", "words of the text", "characters of the book")
+    rows = tuple(
+        (
+            block.placement.replace("_", " "),
+            integer(block.matched_words),
+            word_range(block.book_word_start, block.book_word_end),
+            word_range(block.generation_word_start, block.generation_word_end),
+            f"{integer(block.book_char_start)}–{integer(block.book_char_end)}",
+        )
+        for block in blocks
+    )
+    return Content(
+        kind="recall",
+        label=f"{generation} against {book}",
+        headline=f"{percent(result.nv_recall)} of {book} stands in {generation}, near-verbatim and in order.",
+        facts=tuple(facts(result)),
+        tables=(Cells("blocks", "Passages, longest first", heads, rows),),
+    )
+
+
+def read(paths: Sequence[Path]) -> Content:
+    runs = [read_recall(path) for path in paths]
+    found = [summary(run.result, book=run.book_name, generation=run.generation_name) for run in runs]
+    return replace(
+        found[0],
+        label=listed([each.label for each in found]),
+        headline=" ".join(each.headline for each in found),
+        date=str(runs[0].manifest["written_at"])[:10],
+        facts=found[0].facts if len(runs) == 1 else (),
+        tables=found[0].tables if len(runs) == 1 else (_compared(runs),),
+        draw=lambda: _drawings(runs),
+        manifests=tuple((run.path.name, json.dumps(run.manifest, indent=2, ensure_ascii=False)) for run in runs),
+    )
+
+
+def write(paths: Sequence[Path], out: Path, asked: Asked) -> Written:
+    """The numbers with their figures, and for each measurement a page with both texts side by side."""
+    pages = {}
+    links = []
+    for number, run in enumerate(map(read_recall, paths), 1):
+        place = f"side-by-side-{number}.html"
+        links.append(Link(f"{run.generation_name} and {run.book_name} side by side", place))
+        page = recall_page(run.book, run.generation, run.result, title=run.label)
+        pages[out / place] = page.encode()
+    written = write_page([replace(read(paths), links=tuple(links))], out)
+    write_files(pages, out)
+    return Written(written.page, (*written.others, *pages))
+
+
+def recall_page(book: str, generation: str, result: RecallResult, *, title: str) -> str:
+    """The page of one measurement: the map, the passages, and both texts side by side."""
+    measured = [Measured(result, TextPair.of(book, generation))]
+    passages = passages_of(measured)
+    values = {
+        "headline": title,
+        "facts": facts(result),
+        "book_words": integer(result.book_words),
+        "maps": [MapLine("the book", (), tuple(one.on_map for one in passages))],
+        "passages": passages,
+        "elsewhere": list(elsewhere_rows(measured)),
+    }
+    return render_page("recall.html", values)
+
+
+def _compared(runs: Sequence[RecallRun]) -> Cells:
+    names = tuple(name for name, _ in facts(runs[0].result))
+    rows = tuple((run.label, *(value for _, value in facts(run.result))) for run in runs)
+    return Cells("recalls", "Measurements", ("texts", *names), rows)
+
+
+def _drawings(runs: Sequence[RecallRun]) -> Iterator[Drawing]:
+    if len(runs) == 1:
+        caption = "Where the passages stand in the book and in the text."
+        yield Drawing("map", caption, map_figure(runs[0].result.record()), is_wide=True)
+    recalls = [
+        Recall(run.label, found.matched_words, found.book_words, found.generation_words, found.longest_block)
+        for run in runs
+        for found in [run.result]
+    ]
+    yield Drawing("nv-recall", "nv-recall: the share of the book's words.", recall_bars(recalls))
+    yield Drawing("words", "Words matched, missing and added.", word_counts(recalls))
+
+
+SECTION = Section("recall", read, write=write)

@@ -1,4 +1,4 @@
-"""The figures of audits and of single measurements."""
+"""The report of an audit: its exhibit (a page, figures, and one file with everything), and audits compared."""
 
 import hashlib
 import io
@@ -13,27 +13,20 @@ from typing import Any, NamedTuple
 from matplotlib.figure import Figure
 
 from byrote import __version__
-from byrote.errors import StorageError
 from byrote.longform.exhibit import (
-    PRINTED_PASSAGES,
-    PRINTED_ROWS,
-    MapLine,
     control_row,
     control_sentence,
-    elsewhere_rows,
     exhibit,
     facts,
     headline,
     model_name,
     notices,
-    passages_of,
-    spread_sentence,
+    spread_sentences,
     terminal_lines,
     trial_row,
 )
-from byrote.longform.folder import AuditFolder, read_audit
-from byrote.longform.passages import Pair
-from byrote.longform.recall import RecallResult
+from byrote.longform.passages import PRINTED_PASSAGES, PRINTED_ROWS
+from byrote.longform.run import AuditFolder, read_audit
 from byrote.report.content import Asked, Cells, Content, Drawing, Link, Section, Written
 from byrote.report.figures.longform import (
     Likeness,
@@ -47,79 +40,14 @@ from byrote.report.figures.longform import (
     word_counts,
 )
 from byrote.report.figures.style import save_bytes
-from byrote.report.page import write_page
+from byrote.report.page import write_files, write_page
 from byrote.report.scan_page import PageFigure
 from byrote.report.templates import rendered
-from byrote.report.words import integer, listed
-from byrote.store.files import atomic_file, make_folder
-
-
-def audit_drawings(audit: AuditFolder) -> Iterator[Drawing]:
-    """The map of the best trial for papers; on the page, what several trials, tries or controls add."""
-    best = audit.best
-    for number, section in enumerate(best["sections"]):
-        if section["recall"] is not None:
-            yield Drawing(
-                f"map-{number + 1}",
-                "Where the passages stand in book and answer.",
-                map_of(section["recall"]),
-                is_wide=True,
-            )
-    trials = [(f"trial {trial['trial']}", trial) for trial in audit.trials]
-    controls = [(f"control: {control['name']}", control["asked"]) for control in audit.findings["controls"]]
-    asked = [*trials, *controls]
-    recalls = [recall_of(label, trial) for label, trial in trials]
-    recalls += [recall_of(label, control, is_control=True) for label, control in controls]
-    if len(recalls) > 1 and any(one.matched for one in recalls):
-        caption = "nv-recall of every trial and control; where phase 1 failed nothing was measured."
-        yield Drawing("nv-recall", caption, recall_bars(recalls))
-    answered = [one for one in recalls if one.generated_words]
-    if len(answered) > 1:
-        yield Drawing("words", "Words matched, missing and added.", word_counts(answered))
-    null = [
-        Likeness(measure["nv_recall"], measure["longest_run"])
-        for control in audit.findings["controls"]
-        for measure in control["null"]
-    ]
-    if null:
-        found = [Likeness(trial["nv_recall"] or 0.0, trial["longest_block"]) for trial in audit.trials]
-        caption = "The answers measured against control books, beside what they have of this book."
-        yield Drawing("null-distribution", caption, null_distribution(null, found))
-    tries = [
-        Tries(f"{label}, {section['name']}", tuple(section["tries"]))
-        for label, trial in asked
-        for section in trial["sections"]
-        if len(section["tries"]) > 1
-    ]
-    if tries:
-        threshold = audit.manifest["config"]["similarity"]
-        caption = (
-            "The best share of the target found after so many tries of phase 1; the line is what it takes to go on."
-        )
-        yield Drawing("similarity-by-tries", caption, similarity_by_tries(tries, threshold=threshold))
-
-
-def map_of(recall: Mapping[str, Any]) -> Figure:
-    """Book above, answer below, from the record of a measurement."""
-    blocks = [
-        MatchBlock(
-            block["book_word_start"],
-            block["book_word_end"],
-            block["generation_word_start"],
-            block["generation_word_end"],
-        )
-        for block in recall["blocks"]
-    ]
-    return block_map(blocks, book_words=recall["book_words"], generated_words=recall["generation_words"])
-
-
-def recall_of(label: str, trial: Mapping[str, Any], *, is_control: bool = False) -> Recall:
-    generated = sum(section["recall"]["generation_words"] for section in trial["sections"] if section["recall"])
-    return Recall(label, trial["matched_words"], trial["book_words"], generated, trial["longest_block"], is_control)
-
+from byrote.report.words import listed
+from byrote.store.files import make_folder
 
 HTML = Path(__file__).parent / "html"
-README = """This is the exhibit of an audit by rote {version}, run {run_id}.
+README = """This is the exhibit of an audit by byrote {version}, run {run_id}.
 
 index.html            the page to read
 book.txt              the text that was asked for; control-000.txt ... the controls
@@ -144,45 +72,23 @@ def write_exhibit(run: Path, out: Path | None = None) -> ExhibitPaths:
     """Write `out`/index.html, figures and exhibit.zip (default: RUN/report), for the owner's eyes only."""
     audit = read_audit(run)
     folder = run / "report" if out is None else out
-    drawings = list(audit_drawings(audit))
-    vectors = {drawing.name: save_bytes(drawing.figure, "svg") for drawing in drawings}
-    page = render(audit, [PageFigure(d.name, d.caption, vectors[d.name]) for d in drawings if not d.is_wide]).encode()
-    figures = {
-        folder / "figures" / f"{drawing.name}.{kind}": content
-        for drawing in drawings
-        for kind, content in (("svg", vectors[drawing.name]), ("png", save_bytes(drawing.figure, "png")))
-    }
+    figures: dict[Path, bytes] = {}
+    shown = []
+    for drawing in _drawings(audit):
+        vector = save_bytes(drawing.figure, "svg")
+        figures[folder / "figures" / f"{drawing.name}.svg"] = vector
+        figures[folder / "figures" / f"{drawing.name}.png"] = save_bytes(drawing.figure, "png")
+        # The page has a map of its own, whose passages are links.
+        if not drawing.is_wide:
+            shown.append(PageFigure(drawing.name, drawing.caption, vector))
+    page = render_page("exhibit.html", exhibit(audit) | {"figures": shown}).encode()
     paths = ExhibitPaths(folder / "index.html", folder / "exhibit.zip", tuple(figures))
-    try:
-        make_folder(folder / "figures", inside=run if out is None else out)
-        for path, content in {**figures, paths.page: page, paths.bundle: _bundle(audit, page)}.items():
-            with atomic_file(path) as file:
-                file.write(content)
-    except OSError as error:
-        raise StorageError(f"Cannot write the exhibit to {folder}: {error.strerror or error}.") from error
+    write_files(figures | {paths.page: page, paths.bundle: _bundle(audit, page)}, run if out is None else out)
     return paths
 
 
-def render(audit: AuditFolder, figures: list[PageFigure]) -> str:
-    """The page of an audit."""
-    return _page("exhibit.html", exhibit(audit) | {"figures": figures})
-
-
-def recall_page(book: str, generation: str, result: RecallResult, *, title: str, facts: list[tuple[str, str]]) -> str:
-    """The page of one measurement: the map, the passages, and both texts side by side."""
-    passages = passages_of([(result, Pair.of(book, generation), "")])
-    values = {
-        "headline": title,
-        "facts": facts,
-        "book_words": integer(result.book_words),
-        "maps": [MapLine("the book", (), tuple(one.on_map for one in passages))],
-        "passages": passages,
-        "elsewhere": list(elsewhere_rows([result.record()])),
-    }
-    return _page("recall.html", values)
-
-
-def _page(template: str, values: Mapping[str, Any]) -> str:
+def render_page(template: str, values: Mapping[str, Any]) -> str:
+    """A page with passages side by side; `values` has its headline."""
     printed = {"printed_passages": PRINTED_PASSAGES, "printed_rows": PRINTED_ROWS, "title": values["headline"]}
     text = rendered(template, styles=[HTML / "exhibit.css"], folder=HTML, **values, **printed)
     # Half of a surrogate pair has no place in a file; it is shown by its number.
@@ -206,18 +112,74 @@ def _bundle(audit: AuditFolder, page: bytes) -> bytes:
     return buffer.getvalue()
 
 
+def _drawings(audit: AuditFolder) -> Iterator[Drawing]:
+    """The map of the best trial for papers; on the page, what several trials, tries or controls add."""
+    best = audit.best
+    for number, section in enumerate(best["sections"]):
+        if section["recall"] is not None:
+            caption = "Where the passages stand in book and answer."
+            yield Drawing(f"map-{number + 1}", caption, map_figure(section["recall"]), is_wide=True)
+    asked = [(f"trial {trial['trial']}", trial, False) for trial in audit.trials]
+    asked += [(f"control: {control['name']}", control["asked"], True) for control in audit.findings["controls"]]
+    recalls = [_recall_of(label, trial, is_control=is_control) for label, trial, is_control in asked]
+    if len(recalls) > 1 and any(one.matched for one in recalls):
+        caption = "nv-recall of every trial and control; where phase 1 failed nothing was measured."
+        yield Drawing("nv-recall", caption, recall_bars(recalls))
+    answered = [one for one in recalls if one.generated_words]
+    if len(answered) > 1:
+        yield Drawing("words", "Words matched, missing and added.", word_counts(answered))
+    null = [
+        Likeness(measure["nv_recall"], measure["longest_run"])
+        for control in audit.findings["controls"]
+        for measure in control["null"]
+    ]
+    if null:
+        found = [Likeness(trial["nv_recall"] or 0.0, trial["longest_block"]) for trial in audit.trials]
+        caption = "The answers measured against control books, beside what they have of this book."
+        yield Drawing("null-distribution", caption, null_distribution(null, found))
+    tries = [
+        Tries(f"{label}, {section['name']}", tuple(section["tries"]))
+        for label, trial, _ in asked
+        for section in trial["sections"]
+        if len(section["tries"]) > 1
+    ]
+    if tries:
+        threshold = audit.manifest["config"]["similarity"]
+        caption = "The best share of the target found after so many tries of phase 1, and the share needed to go on."
+        yield Drawing("similarity-by-tries", caption, similarity_by_tries(tries, threshold=threshold))
+
+
+def map_figure(recall: Mapping[str, Any]) -> Figure:
+    """Book above, answer below, from the record of a measurement."""
+    blocks = [
+        MatchBlock(
+            block["book_word_start"],
+            block["book_word_end"],
+            block["generation_word_start"],
+            block["generation_word_end"],
+        )
+        for block in recall["blocks"]
+    ]
+    return block_map(blocks, book_words=recall["book_words"], generated_words=recall["generation_words"])
+
+
+def _recall_of(label: str, trial: Mapping[str, Any], *, is_control: bool = False) -> Recall:
+    generated = sum(section["recall"]["generation_words"] for section in trial["sections"] if section["recall"])
+    return Recall(label, trial["matched_words"], trial["book_words"], generated, trial["longest_block"], is_control)
+
+
 def read(runs: Sequence[Path]) -> Content:
     """Audits in a few lines: every trial and control of each."""
     audits = [read_audit(run) for run in runs]
     labels = [f"{model_name(audit)}, {audit.book_name}" for audit in audits]
     first = audits[0]
-    shares = [f"{headline(audit)}" for audit in audits]
-    sentences = [spread_sentence(row) for audit in audits for row in audit.findings["spread"] if row["trials"] > 1]
+    headlines = [headline(audit) for audit in audits]
+    sentences = [sentence for audit in audits for sentence in spread_sentences(audit)]
     sentences += [control_sentence(found) for audit in audits if (found := audit.findings["controls"])]
     return Content(
         kind="audit",
         label=listed(labels),
-        headline=f"{listed(shares, most=len(shares))}.",
+        headline=f"{listed(headlines, most=len(headlines))}.",
         date=str(first.manifest["written_at"])[:10],
         facts=tuple(facts(first)),
         notices=tuple(dict.fromkeys(notice for audit in audits for notice in notices(audit))),
@@ -270,7 +232,7 @@ def _controls(audits: Sequence[AuditFolder]) -> Iterator[Cells]:
 
 
 def _compared(audits: Sequence[AuditFolder], labels: Sequence[str]) -> Iterator[Drawing]:
-    recalls = [recall_of(label, audit.best) for audit, label in zip(audits, labels, strict=True)]
+    recalls = [_recall_of(label, audit.best) for audit, label in zip(audits, labels, strict=True)]
     if any(one.matched for one in recalls):
         yield Drawing("nv-recall", "nv-recall of the best trial of each audit.", recall_bars(recalls))
 

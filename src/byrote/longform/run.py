@@ -6,31 +6,45 @@ RUN/book.txt           the text that was asked for; control-000.txt … the cont
 RUN/generations/       the text each section gave
 RUN/findings.json      phase 1, stop reason and nv-recall of every trial, section and control
 RUN/manifest.json      written last: configuration, hashes, versions, costs, authorisation
-RUN/report/            the exhibit, written afterwards (`section`): a page, and one file with everything and its hashes
+RUN/report/            the exhibit, written afterwards (`report`): a page, and one file with everything and its hashes
+
+`run_audit` makes such a folder, `read_audit` reads a finished one, and `check_audit` works its numbers out again.
 """
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from byrote.corpus.documents import Document, read_documents
-from byrote.errors import TextError
+from byrote.errors import RunError, TextError
 from byrote.longform.budget import Budget, Ceilings, Prices
-from byrote.longform.findings import ControlFinding, TrialFinding, audit_book, audit_controls, control_options, spread
-from byrote.longform.folder import BOOK, FINDINGS, JOURNAL, closest_name, control_name, generation_name
-from byrote.longform.journal import Journal, JournalledAsk
+from byrote.longform.findings import (
+    ControlFinding,
+    SectionFinding,
+    TrialFinding,
+    audit_book,
+    audit_controls,
+    control_options,
+    spread,
+)
+from byrote.longform.journal import AuditJournal, JournalledClient, ReplayClient, read_journal
 from byrote.longform.loop import cut_sections
 from byrote.longform.options import AuditOptions, Style
 from byrote.models.responder import Responder, RetryPolicy
 from byrote.options import Common, Settled, like, option, required
-from byrote.store.files import atomic_file, make_folder, write_json
+from byrote.store.files import atomic_file, json_bytes, make_folder, write_json
+from byrote.store.identity import read_identity
+from byrote.store.read import StoredRun, verify_run
 from byrote.store.session import RunSession
 from byrote.types import Split
 
+JOURNAL = "journal.jsonl"
+FINDINGS = "findings.json"
+BOOK = "book.txt"
 PAID_ANSWERS = "Choose another folder with --out; paid answers are never overwritten."
 # Answers stay valid under these; raising them makes a finished audit go on from where it ended.
 _MAY_CHANGE = (
@@ -89,11 +103,6 @@ class AuditResult:
     costs: Mapping[str, Any]
 
     @property
-    def best(self) -> TrialFinding:
-        """The trial that recovered most; the earlier of equals."""
-        return max(self.trials, key=lambda trial: trial.matched_words)
-
-    @property
     def is_cut_short(self) -> bool:
         return any(trial.is_cut_short for trial in (*self.trials, *(control.asked for control in self.controls)))
 
@@ -105,27 +114,27 @@ def run_audit(
     sleep: Callable[[float], None] = time.sleep,
     on_answer: Callable[[str, int], None] = lambda place, answered: None,
 ) -> AuditResult:
-    """Run or resume the audit. Everything journalled is used; nothing answered is asked again."""
+    """Run or resume the audit. Everything journalled is used; nothing answered is requested again."""
     started = time.monotonic()
     run.check()
     budget = Budget(run.prices, run.ceilings)
     with RunSession.open(run.out, kind="audit", identity=run.identity(), advice=PAID_ANSWERS) as session:
         session.reopen()
-        journal = Journal.open(run.out / JOURNAL, session.run_id)
+        journal = AuditJournal.open(run.out / JOURNAL, session.run_id)
         try:
-            ask = JournalledAsk(
+            client = JournalledClient(
                 responder, journal, budget, run_id=session.run_id, retry=run.retry, sleep=sleep, on_answer=on_answer
             )
             if run.options.tests_a_safeguard and run.options.authorisation:
                 journal.authorised(run.options.authorisation, best_of_n=run.options.best_of_n)
-            trials = tuple(audit_book(run.book.text, ask, run.options))
+            trials = tuple(audit_book(run.book.text, client, run.options))
             asked_for = () if trials[-1].is_cut_short else run.controls
-            controls = tuple(audit_controls(asked_for, ask, run.options, trials))
-            if ask.answered == 0 and ask.ceiling is not None:
-                raise ask.ceiling
+            controls = tuple(audit_controls(asked_for, client, run.options, trials))
+            if client.answered == 0 and client.ceiling is not None:
+                raise client.ceiling
         finally:
             journal.close()
-        result = AuditResult(trials, controls, ask.answered, ask.sent, budget.record())
+        result = AuditResult(trials, controls, client.answered, client.sent, budget.record())
         manifest = _manifest(run, result, journal, seconds=time.monotonic() - started)
         session.bind(*_write_files(run, result))
         session.complete(manifest)
@@ -136,13 +145,11 @@ def _write_files(run: AuditRun, result: AuditResult) -> list[Path]:
     """What was found, and the texts it was found in; afterwards these are all files of the audit."""
     make_folder(run.out / "generations", inside=run.out)
     texts = {BOOK: run.book.text}
-    texts |= {control_name(number): control.text for number, control in enumerate(run.controls)}
+    texts |= {_control_name(number): control.text for number, control in enumerate(run.controls)}
     for trial in result.trials:
         for number, section in enumerate(trial.sections):
-            if section.recall is None:
-                texts[closest_name(trial.number, number)] = section.outcome.closest
-            else:
-                texts[generation_name(trial.number, number)] = section.outcome.generation
+            name, text = _section_text(trial.number, number, section)
+            texts[name] = text
     for name, text in texts.items():
         with atomic_file(run.out / name) as file:
             file.write(text.encode("utf-8", "backslashreplace"))
@@ -153,7 +160,7 @@ def _write_files(run: AuditRun, result: AuditResult) -> list[Path]:
     return [run.out / name for name in (JOURNAL, FINDINGS, *texts)]
 
 
-def _manifest(run: AuditRun, result: AuditResult, journal: Journal, *, seconds: float) -> dict[str, Any]:
+def _manifest(run: AuditRun, result: AuditResult, journal: AuditJournal, *, seconds: float) -> dict[str, Any]:
     return {
         "config": asdict(run.options),
         "texts": {
@@ -173,9 +180,109 @@ def _manifest(run: AuditRun, result: AuditResult, journal: Journal, *, seconds: 
     }
 
 
+def generation_name(trial: int, section: int) -> str:
+    return f"generations/trial-{trial:03d}-section-{section:03d}.txt"
+
+
+def closest_name(trial: int, section: int) -> str:
+    """The file of the best answer of a failed phase 1."""
+    return f"generations/trial-{trial:03d}-section-{section:03d}-closest.txt"
+
+
+def _control_name(number: int) -> str:
+    return f"control-{number:03d}.txt"
+
+
+def _section_text(trial: int, number: int, section: SectionFinding) -> tuple[str, str]:
+    """The file of a section's text, and the text."""
+    if section.recall is None:
+        return closest_name(trial, number), section.outcome.closest
+    return generation_name(trial, number), section.outcome.generation
+
+
+@dataclass(frozen=True, repr=False)
+class AuditFolder:
+    """A finished audit whose files are those its manifest was written for."""
+
+    path: Path
+    run_id: str
+    manifest: dict[str, Any]
+    findings: dict[str, Any]
+
+    def __repr__(self) -> str:
+        words = f"{self.best['matched_words']:,} words of {self.book_name} near-verbatim"
+        return f"<byrote.AuditFolder: {words} in the best of {len(self.trials):,} trials; {self.path}>"
+
+    @property
+    def trials(self) -> list[dict[str, Any]]:
+        """What every trial requested and found, as in findings.json."""
+        trials: list[dict[str, Any]] = self.findings["trials"]
+        return trials
+
+    @property
+    def best(self) -> dict[str, Any]:
+        """The trial that recovered most; the earlier of equals."""
+        return max(self.trials, key=lambda trial: trial["matched_words"])
+
+    @property
+    def book_name(self) -> str:
+        """The reference text, as the manifest names it."""
+        return str(next(iter(self.manifest["texts"])))
+
+    def text(self, name: str) -> str:
+        """A text file of the folder: the book, a control, an answer under generations/."""
+        return (self.path / name).read_bytes().decode()
+
+
+def is_audit(path: Path) -> bool:
+    """Whether the folder's identity is that of an audit."""
+    identity = read_identity(path / "identity.json")
+    return identity is not None and identity.kind == "audit"
+
+
+def read_audit(path: Path) -> AuditFolder:
+    """The audit at `path`. A RunError when it is another kind of run, unfinished, or not as it was written."""
+    verified = verify_run(path)
+    if verified.kind != "audit":
+        raise RunError(f"{path} holds a {verified.kind} run, not an audit.")
+    if verified.manifest is None:
+        raise RunError(f"The audit in {path} is not finished; run its command again to finish it.")
+    findings = json.loads((path / FINDINGS).read_bytes())
+    return AuditFolder(path, verified.run_id, verified.manifest, findings)
+
+
+def check_audit(verified: StoredRun) -> Iterator[str]:
+    """One line for the journal and, of a finished audit, one for its numbers; a RunError for what does not fit.
+
+    The numbers are worked out again from the journal and the book, without a model.
+    """
+    records = read_journal(verified.path / JOURNAL, verified.run_id)
+    yield f"{JOURNAL}: {len(records):,} whole records, each bound to the one before"
+    if verified.manifest is None:
+        return
+    audit = read_audit(verified.path)
+    options, client = AuditOptions(**audit.manifest["config"]), ReplayClient(records)
+    asked_for = [
+        Document.from_text(control["name"], audit.text(_control_name(number)), split=Split.CONTROL)
+        for number, control in enumerate(audit.findings["controls"])
+    ]
+    trials = list(audit_book(audit.text(BOOK), client, options))
+    controls = list(audit_controls(asked_for, client, options, trials))
+    found = {"trials": [trial.record() for trial in trials], "controls": [control.record() for control in controls]}
+    for name, values in found.items():
+        if json.loads(json_bytes({name: values})) != {name: audit.findings[name]}:
+            raise RunError(f"{audit.path}: the {name} in findings.json do not follow from the journal and the book.")
+    for trial in trials:
+        for number, section in enumerate(trial.sections):
+            name, text = _section_text(trial.number, number, section)
+            if audit.text(name) != text.encode("utf-8", "backslashreplace").decode():
+                raise RunError(f"{audit.path / name} is not what the journal's answers make.")
+    yield f"{FINDINGS}: every number follows from the journal and {BOOK}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditCommand(Settled):
-    """Who is asked about which book, and what it may cost."""
+    """Which model, which book, and what it may cost."""
 
     model: str = required("Name at the endpoint; without --endpoint a local path or hub id.", group="text")
     book: Path = required("The reference text. Only its prefix is ever sent.", group="text")
@@ -211,9 +318,8 @@ def perform_audit(
     *,
     command_line: tuple[str, ...],
     on_answer: Callable[[str, int], None] = lambda place, answered: None,
-) -> "AuditResult":
+) -> AuditResult:
     """Run or resume the audit in its folder."""
-
     run = _described(command, options, command_line)
     run.check()
     if command.endpoint is not None:
@@ -225,10 +331,7 @@ def perform_audit(
         return run_audit(run, responder, on_answer=on_answer)
 
 
-def _described(command: AuditCommand, options: AuditOptions, command_line: tuple[str, ...]) -> "AuditRun":
-    from byrote.longform.budget import Ceilings, Prices
-    from byrote.models.responder import RetryPolicy
-
+def _described(command: AuditCommand, options: AuditOptions, command_line: tuple[str, ...]) -> AuditRun:
     documents = read_documents([command.book], split=Split.TARGET)
     if len(documents) != 1:
         raise TextError(f"{command.book} holds {len(documents)} texts; give a file with one.")
@@ -248,7 +351,7 @@ def _described(command: AuditCommand, options: AuditOptions, command_line: tuple
     )
 
 
-def _remote(endpoint: str, command: AuditCommand) -> "Responder":
+def _remote(endpoint: str, command: AuditCommand) -> Responder:
     from byrote.models.served.chat import ChatResponder
     from byrote.models.served.client import key_from_environment
 
@@ -262,8 +365,8 @@ def _remote(endpoint: str, command: AuditCommand) -> "Responder":
     )
 
 
-def _local(command: AuditCommand, options: AuditOptions) -> "tuple[Responder, dict[str, Any]]":
-    """A model on this machine, and what tells it from another."""
+def _local(command: AuditCommand, options: AuditOptions) -> tuple[Responder, dict[str, Any]]:
+    """A model on this machine, and its identity."""
     from byrote.models.hf.model import load
     from byrote.models.local_chat import LocalResponder
     from byrote.search.sizing import require_memory

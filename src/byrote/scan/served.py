@@ -1,9 +1,9 @@
-"""Scans of a model behind a server: connecting, remembering answers in the run folder, asking twice, and what the
-manifest says about all that."""
+"""Scans of a served model: connecting, the cache of answers in the run folder, the repeat check, and the manifest's
+section about all that."""
 
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,20 +16,20 @@ from byrote.corpus.select import sample_key
 from byrote.errors import ConfigError
 from byrote.models.base import LanguageModel
 from byrote.models.responder import RetryPolicy
-from byrote.models.served.check import SecondAsking
-from byrote.models.served.client import Manners, key_from_environment
+from byrote.models.served.check import RepeatCheck
+from byrote.models.served.client import RequestLimits, key_from_environment
 from byrote.models.served.model import EndpointModel, connect
 from byrote.policy import Policy
 from byrote.scan.options import MEASURES, RunConfig
 from byrote.scan.pipeline import Pipeline
 from byrote.store.folder import RunFolder
-from byrote.store.journal import AnswerFile, SentFile
+from byrote.store.journal import AnswerFile, RequestCountFile
 from byrote.store.read import read_run
 from byrote.store.session import RunSession
 from byrote.types import StopReason, Window
 
 UNTRUNCATED_LIST = 128
-"""Tokens asked for where the policy keeps all."""
+"""Tokens listed where the policy keeps all."""
 ROUNDING_SHIFT = 1e-3
 """Change of a log-probability, in nat, that float32 arithmetic in another order does not reach."""
 ROUND_TRIP_CHARACTERS = 400
@@ -43,52 +43,39 @@ def connect_for(
     count what earlier openings of the run have sent, unless it is started over."""
     _require_measurable(config)
     key = key_from_environment(config.key_variable)
-    sent = SentFile.open(RunFolder(Path(config.out)), fresh=fresh)
-    try:
-        model = _connected(config, given, key, sent)
-    except BaseException:
-        sent.close()
-        raise
-    try:
+    # The beginnings of some texts, on which both tokenizers must agree.
+    texts = [one.text[:ROUND_TRIP_CHARACTERS] for one in given[:ROUND_TRIP_TEXTS] if isinstance(one, Document)]
+    with ExitStack() as on_error:
+        sent = RequestCountFile.open(RunFolder(Path(config.out)), fresh=fresh)
+        on_error.callback(sent.close)
+        model = connect(
+            config.model,
+            key=key,
+            policy=config.policy,
+            tokenizer=config.tokenizer,
+            served_model=config.served_model,
+            dialect=config.dialect,
+            listed=config.logprobs or max(policy.top_k or UNTRUNCATED_LIST for policy in config.policies),
+            limits=RequestLimits(
+                concurrency=config.concurrency,
+                timeout_seconds=config.timeout_seconds,
+                retry=RetryPolicy(attempts=config.attempts),
+                max_requests=config.max_requests,
+                max_tokens=config.max_tokens_total,
+            ),
+            texts=[text for text in texts if text],
+            sent=sent,
+        )
+        on_error.callback(model.close)
         known = replace(config, logprobs=model.listed_tokens)
-        _require_known(known, model)
-        # Sampling needs all tokens that the policy keeps.
-        known = replace(known, estimate="none") if known.is_capped else known
-    except BaseException:
-        model.close()
-        raise
-    return model, known
-
-
-def _connected(config: RunConfig, given: Sequence[Document | Pair], key: str, sent: SentFile) -> EndpointModel:
-    return connect(
-        config.model,
-        key=key,
-        policy=config.policy,
-        tokenizer=config.tokenizer,
-        served_model=config.served_model,
-        dialect=config.dialect,
-        listed=config.logprobs or max(policy.top_k or UNTRUNCATED_LIST for policy in config.policies),
-        manners=Manners(
-            concurrency=config.concurrency,
-            timeout_seconds=config.timeout_seconds,
-            retry=RetryPolicy(attempts=config.attempts),
-            max_requests=config.max_requests,
-            max_tokens=config.max_tokens_total,
-        ),
-        texts=[text[:ROUND_TRIP_CHARACTERS] for text in _texts(given)],
-        sent=sent,
-    )
-
-
-def _texts(given: Sequence[Document | Pair]) -> list[str]:
-    """The beginnings of some of the texts, on which both tokenizers must agree."""
-    first = given[:ROUND_TRIP_TEXTS]
-    return [text for one in first if (text := one.text if isinstance(one, Document) else "")]
+        _require_listed(known, model)
+        on_error.pop_all()
+    # Sampling needs all tokens that the policy keeps.
+    return model, replace(known, estimate="none") if known.is_capped else known
 
 
 def _require_measurable(config: RunConfig) -> None:
-    """What needs the weights, or more of a distribution than servers tell."""
+    """Refuse what needs the weights, or more of a distribution than servers list."""
     if config.verify or config.self_check:
         raise ConfigError("verify and self-check need the weights; for a server use --ask-twice.")
     if other := [name for name in config.measures if name not in MEASURES]:
@@ -101,13 +88,14 @@ def _require_measurable(config: RunConfig) -> None:
             )
 
 
-def _require_known(config: RunConfig, model: EndpointModel) -> None:
-    """What a list shorter than the policy's cannot answer."""
+def _require_listed(config: RunConfig, model: EndpointModel) -> None:
+    """Refuse what needs more tokens than the server lists."""
     for text, policy in zip(("top-k", *config.sweep), config.policies, strict=True):
         is_known = policy.top_k is not None and policy.top_k <= model.listed_tokens
         if not is_known and (text != "top-k" or policy.top_p not in (None, 1.0)):
+            name = policy.describe() if text == "top-k" else f"sweep {text}"
             raise ConfigError(
-                f"{_words(text, policy)} needs more tokens than the {model.listed_tokens} that the server lists; "
+                f"{name} needs more tokens than the {model.listed_tokens} that the server lists; "
                 f"leave it out, or {_lifted(model, policy)}."
             )
     if config.is_capped and (config.closure or config.refine or config.residual or config.estimate == "all"):
@@ -117,51 +105,46 @@ def _require_known(config: RunConfig, model: EndpointModel) -> None:
         )
 
 
-def _words(text: str, policy: Policy) -> str:
-    return policy.describe() if text == "top-k" else f"sweep {text}"
-
-
 def _lifted(model: EndpointModel, policy: Policy) -> str:
-    needed = policy.top_k or model.vocab_size
-    return model.asker.dialect.lifts_cap.format(needed=needed)
+    """How to make the server list more, in words."""
+    return model.client.dialect.lifts_cap.format(needed=policy.top_k or model.vocab_size)
 
 
 class ServedRun:
-    """The answers of one opening of a run, and what there is to say about them."""
+    """One opening of the run of a served model, and what the manifest holds about it."""
 
     def __init__(self, model: EndpointModel, answers: AnswerFile, config: RunConfig) -> None:
         self._model, self._answers, self._config = model, answers, config
         self._twice: dict[str, Any] | None = None
 
     def ask_twice(self, session: RunSession, windows: Sequence[Window]) -> None:
-        """Measure a sample again from answers of its own, and note how far numbers and verdicts moved."""
+        """The repeat check: measure a sample again from answers of its own, and record how far numbers and verdicts
+        moved."""
         config = self._config
         ordered = sorted(windows, key=lambda window: sample_key(window.window_id, config.seed))
-        before = {row["window_id"]: row for row in _rows(session, [one.window_id for one in ordered])}
-        # Those that were searched first: they have most to say.
+        ids = [window.window_id for window in ordered]
+        results = read_run(session.path).results.filter(pl.col("window_id").is_in(ids))
+        before = {row["window_id"]: row for row in results.to_dicts()}
+        # Searched windows first: they have most numbers to compare.
         ordered.sort(key=lambda window: not _was_searched(before[window.window_id]))
         chosen = ordered[: config.ask_twice][::-1]
         if not chosen:
             return
-        book = SecondAsking(self._answers)
-        again = [*self._again(book, chosen, before, searched=True), *self._again(book, chosen, before, searched=False)]
+        check = RepeatCheck(self._answers)
+        again = []
+        for is_searched, measures in ((True, config.measures), (False, ("verbatim",))):
+            repeated = replace(config, screen="off", measures=measures, slots=1)
+            pipeline = Pipeline(self._model.with_cache(check), repeated, decode=self._model.decode)
+            of_kind = [window for window in chosen if _was_searched(before[window.window_id]) == is_searched]
+            again += [measured.row for measured in pipeline.run(of_kind)]
         changed = sum(_verdict(row, config) != _verdict(before[row["window_id"]], config) for row in again)
         self._twice = {
             "windows": len(again),
-            "prompts_compared": book.prompts_compared,
-            "largest_shift": None if math.isnan(book.largest_shift) else book.largest_shift,
-            "lists_changed": book.lists_changed,
+            "prompts_compared": check.prompts_compared,
+            "largest_shift": None if math.isnan(check.largest_shift) else check.largest_shift,
+            "lists_changed": check.lists_changed,
             "verdicts_changed": changed,
         }
-
-    def _again(
-        self, book: SecondAsking, windows: Sequence[Window], before: dict[str, dict[str, Any]], *, searched: bool
-    ) -> list[dict[str, Any]]:
-        chosen = [window for window in windows if _was_searched(before[window.window_id]) == searched]
-        measures = self._config.measures if searched else ("verbatim",)
-        config = replace(self._config, screen="off", measures=measures, slots=1)
-        pipeline = Pipeline(self._model.again(book), config, decode=self._model.decode)
-        return [measured.row for measured in pipeline.run(chosen)]
 
     def section(self) -> dict[str, Any]:
         """For the manifest."""
@@ -179,7 +162,7 @@ class ServedRun:
         """What the server's short lists cost; None when they are long enough."""
         if not self._config.is_capped:
             return None
-        left = self._model.left_open
+        left = self._model.open_shares
         return {
             "listed": self._model.listed_tokens,
             "top_k": self._config.top_k,
@@ -190,30 +173,30 @@ class ServedRun:
         }
 
     def notes(self) -> list[str]:
-        """Sentences for whoever started the run."""
-        said = []
+        """Sentences for the end of the run."""
+        notes = []
         if (cap := self._cap()) is not None:
             mean = cap["open_share_mean"]
             wanted = "all tokens" if cap["top_k"] is None else f"the {cap['top_k']} that the policy keeps"
             cost = "" if mean is None else f", which leaves {mean:.2%} of a token's probability open on average"
-            said.append(
+            notes.append(
                 f"The server lists {cap['listed']} tokens of {wanted}{cost}. Bounds are sound, and wider than they "
                 f"could be; to narrow them, {cap['lifted_by']}."
             )
             if "near" in self._config.measures:
-                said.append(
+                notes.append(
                     "No window was estimated by sampling, decided or not: that needs every token that the policy "
                     "keeps. The same setting of the server brings the estimates back."
                 )
         if (twice := self._twice) is not None and (
             twice["verdicts_changed"] or (twice["largest_shift"] or 0.0) > ROUNDING_SHIFT
         ):
-            said.append(
+            notes.append(
                 f"Asked twice, the same prompts had log-probabilities up to {twice['largest_shift'] or 0.0:.4f} nat "
                 f"apart (rounding stays below {ROUNDING_SHIFT:g}), and {twice['verdicts_changed']} of "
                 f"{twice['windows']} verdicts changed: this server's numbers depend on what else it computes."
             )
-        return said
+        return notes
 
 
 @contextmanager
@@ -225,15 +208,10 @@ def remembering(model: LanguageModel, session: RunSession, config: RunConfig) ->
     answers = AnswerFile.open(session.answers, session.run_id)
     try:
         session.bind(session.answers)
-        model.remember(answers)
+        model.use_cache(answers)
         yield ServedRun(model, answers, config)
     finally:
         answers.close()
-
-
-def _rows(session: RunSession, ids: Sequence[str]) -> list[dict[str, Any]]:
-    results = read_run(session.path).results
-    return results.filter(pl.col("window_id").is_in(list(ids))).to_dicts()
 
 
 def _was_searched(row: dict[str, Any]) -> bool:

@@ -1,10 +1,13 @@
-"""Lines that hold each other: a file of JSON lines of which none can be changed, moved or taken out unseen.
+"""The append-only journal of a run: JSON lines chained by their hashes.
 
     {"kind": …, …, "before": "<hash of the line before>", "hash": "<hash of this line>"}
 
 The hash is the SHA-256 of the line's bytes without its last field, `, "hash": "…"`; the first line's `before` is the
-hash of the name of the run. So a flipped bit, a line that is missing, repeated or moved, and a file of another run are
-all found. Lines missing at the very end are not: the manifest of a finished run names the last hash.
+hash of the run's id. A flipped bit, a line that is missing, repeated or moved, and a file of another run are therefore
+all detected. Lines missing at the very end are not: the manifest of a finished run holds the last hash.
+
+`Journal` is the chain and the file. What its records mean is up to its subclasses: `AnswerFile` here, the answers of a
+served model, and `longform.journal.AuditJournal`. `RequestCountFile` is the one number that is written in place.
 """
 
 import base64
@@ -14,82 +17,161 @@ import json
 import os
 import re
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from byrote.errors import DamageError, RunError, StorageError
-from byrote.files import require_regular
+from byrote.files import open_regular, require_regular
 from byrote.store.files import open_in_place, sync_folder
 from byrote.store.folder import RunFolder
 
-_FIELD = b', "hash": "%s"}'
-_FIELD_BYTES = len(_FIELD) - 2 + 64
+_HASH_FIELD = b', "hash": "%s"}'
+_HASH_FIELD_BYTES = len(_HASH_FIELD) - 2 + 64
 
 
 class BrokenChain(Exception):
-    """The message says at which line, and what is wrong with it."""
+    """The message names the line, and what is wrong with it."""
 
 
-class Link(NamedTuple):
+class JournalLine(NamedTuple):
     record: dict[str, Any]
     """Without `before` and `hash`."""
     hash: str
+    bytes: int
+    """Length in the file, with its line end."""
+
+
+class Journal:
+    """One journal, open from `open` to `close` by one process. A subclass learns of every record, read or appended, by
+    `_take`."""
+
+    syncs_every_line = True
+    """False: appended lines survive the end of the process at once, a power cut only after `close`."""
+
+    def __init__(self, path: Path, run_id: str, descriptor: int) -> None:
+        self.path = path
+        self.records = 0
+        self.last_hash = first_hash(run_id)
+        self._descriptor = descriptor
+        self._end = 0
+
+    @classmethod
+    def open(cls, path: Path, run_id: str) -> Self:
+        """The journal of the run at `path`, created if there is none, cut to its last whole line."""
+        try:
+            with suppress(FileNotFoundError):
+                require_regular(path)
+            descriptor = open_in_place(path, os.O_APPEND)
+        except OSError as error:
+            raise _not_written(path, error) from error
+        journal = cls(path, run_id, descriptor)
+        try:
+            journal._recover(run_id)
+        except BaseException as error:
+            os.close(descriptor)
+            if isinstance(error, OSError):
+                raise _not_written(path, error) from error
+            if isinstance(error, BrokenChain | KeyError | TypeError):
+                raise _damaged(path, error) from error
+            raise
+        return journal
+
+    def append(self, record: dict[str, Any]) -> None:
+        line, own_hash = chained_line(record, self.last_hash)
+        try:
+            written = os.write(self._descriptor, line)
+            while written < len(line):
+                written += os.write(self._descriptor, line[written:])
+            if self.syncs_every_line:
+                os.fsync(self._descriptor)
+        except OSError as error:
+            # Requests that are under way still bring answers: their lines must not follow half of this one.
+            with suppress(OSError):
+                os.ftruncate(self._descriptor, self._end)
+            raise StorageError(
+                f"Cannot write {self.path}: {error.strerror}; make room and run the same command again."
+            ) from error
+        self._add(JournalLine(record, own_hash, len(line)))
+
+    def close(self) -> None:
+        try:
+            os.fsync(self._descriptor)
+        finally:
+            os.close(self._descriptor)
+
+    def _take(self, record: dict[str, Any], start: int, length: int) -> None:
+        """A record that is in the file, at these bytes."""
+        raise NotImplementedError
+
+    def _add(self, line: JournalLine) -> None:
+        self._take(line.record, self._end, line.bytes)
+        self.records += 1
+        self.last_hash = line.hash
+        self._end += line.bytes
+
+    def _recover(self, run_id: str) -> None:
+        """Read what is there, and cut off the beginning of a line that a kill left."""
+        with open(os.dup(self._descriptor), "rb") as file:
+            for line in chained_records(file, run_id):
+                self._add(line)
+        if self._end > os.fstat(self._descriptor).st_size:
+            os.write(self._descriptor, b"\n")  # the line end, which was all that a kill cut off
+        os.ftruncate(self._descriptor, self._end)
+        os.fsync(self._descriptor)
+        sync_folder(self.path.parent)
+
+
+def read_records(path: Path, run_id: str | None = None) -> Iterator[dict[str, Any]]:
+    """Every whole record of the journal at `path`, checked; none when there is no file. `run_id` None: of any run.
+
+    Raises a RunError for a record that was changed or is of another run.
+    """
+    try:
+        with open_regular(path) as file:
+            for line in chained_records(file, run_id):
+                yield line.record
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise RunError(f"Cannot read {path}: {error.strerror}.") from error
+    except BrokenChain as error:
+        raise _damaged(path, error) from error
 
 
 def first_hash(run_id: str) -> str:
+    """The `before` of the first line."""
     return _hash(f"byrote run {run_id}".encode())
 
 
-def linked_line(record: Mapping[str, Any], before: str) -> tuple[bytes, str]:
+def chained_line(record: Mapping[str, Any], before: str) -> tuple[bytes, str]:
     """The line of a record, with its line end, and its hash."""
     body = json.dumps({**record, "before": before}, ensure_ascii=True, allow_nan=False).encode()
-    own = _hash(body)
-    return body[:-1] + _FIELD % own.encode() + b"\n", own
+    own_hash = _hash(body)
+    return body[:-1] + _HASH_FIELD % own_hash.encode() + b"\n", own_hash
 
 
-def whole_lines(content: bytes) -> bytes:
-    """`content` up to the last whole line. What a kill cut off is dropped; a line whose end was damaged is not."""
-    end = content.rfind(b"\n") + 1
-    tail = content[end:]
-    # A write that was cut off before the line end left a whole record; one byte more, and it was damaged later.
-    if _is_whole(tail) or _is_whole(tail[:-1]):
-        return content
-    return content[:end]
-
-
-def without_end(line: bytes) -> bytes | None:
-    """A line as it was read from a file, without its end; None for a last one that a kill cut off."""
-    if line.endswith(b"\n"):
-        return line[:-1]
-    return whole_lines(line) or None
-
-
-def links(content: bytes, run_id: str | None) -> Iterator[Link]:
-    """Every record of `content`, checked. `run_id` None: of whatever run it is."""
+def chained_records(lines: Iterable[bytes], run_id: str | None) -> Iterator[JournalLine]:
+    """The record of every line, checked. What a kill left of a last line is dropped; a damaged last line is not."""
     before = None if run_id is None else first_hash(run_id)
-    for number, line in enumerate(content.removesuffix(b"\n").split(b"\n") if content else (), 1):
-        link = link_of(line, number, before)
-        before = link.hash
-        yield link
+    for number, ended in enumerate(lines, 1):
+        line = ended.removesuffix(b"\n")
+        # A write that was cut off before the line end left a whole record; one byte more, and it was damaged later.
+        if line == ended and not _is_whole(line) and not _is_whole(line[:-1]):
+            return
+        record = _parsed(line, number)
+        if before is not None and record["before"] != before:
+            is_foreign = "belongs to another run" if number == 1 else "does not follow the one before"
+            raise BrokenChain(f"line {number} {is_foreign}")
+        before = record.pop("hash")
+        del record["before"]
+        yield JournalLine(record, before, len(line) + 1)
 
 
-def link_of(line: bytes, number: int, before: str | None) -> Link:
-    """The record of one line without its end, checked; `before` None: whatever comes before it."""
-    record = _record(line, number)
-    if before is not None and record["before"] != before:
-        raise BrokenChain(
-            f"line {number} belongs to another run" if number == 1 else f"line {number} does not follow the one before"
-        )
-    own = record.pop("hash")
-    del record["before"]
-    return Link(record, own)
-
-
-def _record(line: bytes, number: int) -> dict[str, Any]:
+def _parsed(line: bytes, number: int) -> dict[str, Any]:
     if not _is_whole(line):
-        is_ours = b'"before": "' in line[-_FIELD_BYTES - 100 :]
+        is_ours = b'"before": "' in line[-_HASH_FIELD_BYTES - 100 :]
         what = "was changed" if is_ours else "is no line of a journal with hashes"
         raise BrokenChain(f"line {number} {what}")
     record: dict[str, Any] = json.loads(line)
@@ -97,25 +179,59 @@ def _record(line: bytes, number: int) -> dict[str, Any]:
 
 
 def _is_whole(line: bytes) -> bool:
-    """Whether the line is one that `linked_line` wrote."""
-    body, field = line[:-_FIELD_BYTES] + b"}", line[-_FIELD_BYTES:]
-    return len(line) > _FIELD_BYTES and field == _FIELD % _hash(body).encode()
+    """Whether the line is one that `chained_line` wrote."""
+    body, field = line[:-_HASH_FIELD_BYTES] + b"}", line[-_HASH_FIELD_BYTES:]
+    return len(line) > _HASH_FIELD_BYTES and field == _HASH_FIELD % _hash(body).encode()
 
 
 def _hash(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
+def _damaged(path: Path, error: Exception) -> RunError:
+    reason = str(error) if isinstance(error, BrokenChain) else repr(error)
+    return RunError(f"{path} is damaged: {reason}. It is left as it is; restore it or choose another --out.")
+
+
+def _not_written(path: Path, error: OSError) -> StorageError:
+    return StorageError(f"Cannot write {path}: {error.strerror}; choose another --out.")
+
+
+class AnswerFile(Journal):
+    """The answers of a served model, by key: one record a request, {"kind": "answer", "rows": {key: base64}}."""
+
+    # Forcing every answer through the disk's cache would take longer than many requests.
+    syncs_every_line = False
+
+    def __init__(self, path: Path, run_id: str, descriptor: int) -> None:
+        super().__init__(path, run_id, descriptor)
+        self._places: dict[str, tuple[int, int]] = {}
+
+    def find(self, key: str) -> bytes | None:
+        place = self._places.get(key)
+        if place is None:
+            return None
+        start, length = place
+        return base64.b64decode(json.loads(os.pread(self._descriptor, length, start))["rows"][key])
+
+    def keep(self, answers: Mapping[str, bytes]) -> None:
+        rows = {key: base64.b64encode(content).decode() for key, content in answers.items()}
+        self.append({"kind": "answer", "rows": rows})
+
+    def _take(self, record: dict[str, Any], start: int, length: int) -> None:
+        if record["kind"] == "answer":
+            self._places |= dict.fromkeys(record["rows"], (start, length))
+
+
 _COUNT = re.compile(rb"requests (\d{15}) tokens (\d{18}) crc32 [0-9a-f]{8}\n")
 """One line of fixed width, written in place: a kill leaves the count before or the one after."""
 
 
-class SentFile:
+class RequestCountFile:
     """The requests that a run has sent and the tokens of their prompts, on the disk before each request goes out.
 
-    Open from `open` to `close`, by one process: another one that would send for the same run is refused. A count
-    survives the end of the process at any moment; it is not forced through the disk's cache, which would take longer
-    than many requests.
+    Locked from `open` to `close`: a second process that would send requests for the same run is refused. A count
+    survives the end of the process at any moment, but not a power cut, as `AnswerFile` does not.
     """
 
     def __init__(self, path: Path, descriptor: int, *, requests: int, tokens: int) -> None:
@@ -123,35 +239,33 @@ class SentFile:
         self._descriptor: int | None = descriptor
 
     @classmethod
-    def open(cls, folder: RunFolder, *, fresh: bool = False) -> "SentFile":
-        """The count of the run in `folder`, which is created if there is none; from 0 if it is started over."""
+    def open(cls, folder: RunFolder, *, fresh: bool = False) -> Self:
+        """The count of the run in `folder`, created if there is none; from 0 if the run is started over."""
         folder.create()
         path = folder.requests
         try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+            descriptor = open_in_place(path)
         except OSError as error:
             raise _not_written(path, error) from error
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if fresh:
                 os.ftruncate(descriptor, 0)
-            requests, tokens = _counted(path, os.pread(descriptor, 4096, 0))
-            sent = cls(path, descriptor, requests=requests, tokens=tokens)
-            sent._write()
+            requests, tokens = _parsed_count(path, os.pread(descriptor, 4096, 0))
+            count = cls(path, descriptor, requests=requests, tokens=tokens)
+            count._write()
             os.fsync(descriptor)
             sync_folder(folder.path)
-        except BlockingIOError as error:
+        except BaseException as error:
             os.close(descriptor)
-            raise RunError(
-                f"{folder.path} is in use by another process; wait for it or choose another folder with --out."
-            ) from error
-        except OSError as error:
-            os.close(descriptor)
-            raise _not_written(path, error) from error
-        except BaseException:
-            os.close(descriptor)
+            if isinstance(error, BlockingIOError):
+                raise RunError(
+                    f"{folder.path} is in use by another process; wait for it or choose another folder with --out."
+                ) from error
+            if isinstance(error, OSError):
+                raise _not_written(path, error) from error
             raise
-        return sent
+        return count
 
     def add(self, *, tokens: int) -> None:
         self.requests, self.tokens = self.requests + 1, self.tokens + tokens
@@ -175,119 +289,14 @@ def _count_line(requests: int, tokens: int) -> bytes:
     return counts + b" crc32 %08x\n" % zlib.crc32(counts)
 
 
-def _counted(path: Path, content: bytes) -> tuple[int, int]:
-    """Requests and tokens of a count; an empty one says 0."""
-    found = _COUNT.fullmatch(content or _count_line(0, 0))
-    requests, tokens = (int(found[1]), int(found[2])) if found else (0, 0)
-    if found is None or found[0] != _count_line(requests, tokens):
+def _parsed_count(path: Path, content: bytes) -> tuple[int, int]:
+    """Requests and tokens; 0 in a new file."""
+    if not content:
+        return 0, 0
+    found = _COUNT.fullmatch(content)
+    if found is None or content != _count_line(int(found[1]), int(found[2])):
         raise DamageError(
             f"{path} is damaged or was changed, so what this run has sent is not known; restore it, or start over with "
             "--fresh or another --out."
         )
-    return requests, tokens
-
-
-class AnswerFile:
-    """Open from `open` to `close`, by one process."""
-
-    def __init__(self, path: Path, run_id: str, descriptor: int) -> None:
-        self.path = path
-        self.records = 0
-        self.last_hash = first_hash(run_id)
-        self._descriptor = descriptor
-        self._places: dict[str, tuple[int, int]] = {}
-        self._end = 0
-        with open(os.dup(descriptor), "rb") as file:
-            for link, length in _links(file, run_id):
-                self._take(link.record, link.hash, length)
-
-    @classmethod
-    def open(cls, path: Path, run_id: str) -> "AnswerFile":
-        """The answers of the run at `path`, created if there are none, cut to the last whole line."""
-        try:
-            descriptor = open_in_place(path, os.O_APPEND)
-        except OSError as error:
-            raise _not_written(path, error) from error
-        try:
-            answers = cls(path, run_id, descriptor)
-            if answers._end > os.fstat(descriptor).st_size:
-                os.write(descriptor, b"\n")  # the end of a line, which was all that a kill cut off
-            os.ftruncate(descriptor, answers._end)
-            os.fsync(descriptor)
-            sync_folder(path.parent)
-        except BrokenChain as error:
-            os.close(descriptor)
-            raise _damaged(path, error) from error
-        except OSError as error:
-            os.close(descriptor)
-            raise _not_written(path, error) from error
-        return answers
-
-    def close(self) -> None:
-        try:
-            os.fsync(self._descriptor)
-        finally:
-            os.close(self._descriptor)
-
-    def find(self, key: str) -> bytes | None:
-        place = self._places.get(key)
-        if place is None:
-            return None
-        line = os.pread(self._descriptor, place[1], place[0])
-        return base64.b64decode(json.loads(line)["rows"][key])
-
-    def keep(self, answers: Mapping[str, bytes]) -> None:
-        rows = {key: base64.b64encode(content).decode() for key, content in answers.items()}
-        self._append({"kind": "answer", "rows": rows})
-
-    def _append(self, record: dict[str, Any]) -> None:
-        line, own = linked_line(record, self.last_hash)
-        try:
-            written = os.write(self._descriptor, line)
-            while written < len(line):
-                written += os.write(self._descriptor, line[written:])
-        except OSError as error:
-            # Requests that are under way still bring answers: their lines must not follow half of this one.
-            with suppress(OSError):
-                os.ftruncate(self._descriptor, self._end)
-            raise StorageError(
-                f"Cannot write {self.path}: {error.strerror}; make room and run the same command again."
-            ) from error
-        self._take(record, own, len(line))
-
-    def _take(self, record: dict[str, Any], own_hash: str, length: int) -> None:
-        self.records += 1
-        self.last_hash = own_hash
-        if record["kind"] == "answer":
-            self._places |= dict.fromkeys(record["rows"], (self._end, length))
-        self._end += length
-
-
-def check_answers(path: Path, run_id: str) -> int:
-    """The number of records at `path`; a RunError when one was changed or is of another run."""
-    require_regular(path)
-    try:
-        with open(path, "rb") as file:
-            return sum(1 for _ in _links(file, run_id))
-    except BrokenChain as error:
-        raise _damaged(path, error) from error
-
-
-def _links(file: BinaryIO, run_id: str) -> Iterator[tuple[Link, int]]:
-    """Every whole record, checked, and the bytes of its line."""
-    before = first_hash(run_id)
-    for number, ended in enumerate(file, 1):
-        if (line := without_end(ended)) is not None:
-            link = link_of(line, number, before)
-            before = link.hash
-            yield link, len(line) + 1
-
-
-def _not_written(path: Path, error: OSError) -> StorageError:
-    return StorageError(f"Cannot write {path}: {error.strerror}; choose another --out.")
-
-
-def _damaged(path: Path, error: BrokenChain) -> RunError:
-    return RunError(
-        f"The answers in {path} are damaged: {error}. They are left as they are; restore them or choose another --out."
-    )
+    return int(found[1]), int(found[2])

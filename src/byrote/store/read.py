@@ -16,7 +16,7 @@ from byrote.store.columns import COST_COLUMNS, WINDOW_COLUMNS
 from byrote.store.files import damaged
 from byrote.store.folder import RunFolder
 from byrote.store.identity import RunIdentity, read_identity
-from byrote.store.journal import check_answers
+from byrote.store.journal import read_records
 from byrote.store.manifest import check_files, read_manifest
 from byrote.store.parts import read_part_list
 from byrote.store.tables import arrow_schema, open_parquet, open_table, stored_rows
@@ -150,7 +150,7 @@ def _verify_unfinished(folder: RunFolder, identity: RunIdentity) -> StoredRun:
         with open_table(file, run_id=identity.run_id) as table:
             checked.append(f"{file.relative_to(folder.path).as_posix()}: sealed, {table.metadata.num_rows:,} rows")
     if folder.answers.exists():
-        records = check_answers(folder.answers, identity.run_id)
+        records = sum(1 for _ in read_records(folder.answers, identity.run_id))
         checked.append(f"{folder.answers.name}: {records:,} whole records, each bound to the one before")
     parts = [folder.part(number) for number in numbers]
     return StoredRun(

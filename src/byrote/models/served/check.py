@@ -1,5 +1,5 @@
-"""What is found out about a server before anything is measured: how many tokens it lists, how it tells about places
-inside a prompt, what its values mean, and whether it has the tokenizer that was given.
+"""What is checked before anything is measured: how many tokens a server lists, how it scores places inside a prompt,
+what its values mean, and whether its tokenizer is the one given. `RepeatCheck` compares answers afterwards.
 """
 
 import math
@@ -11,11 +11,11 @@ from byrote.errors import ConfigError, EndpointError
 from byrote.models.responder import AnswerUnreadable, NothingThere, RequestRejected
 from byrote.models.served.client import Server
 from byrote.models.served.dialects import (
-    Card,
     Dialect,
+    Listing,
     LlamaCpp,
+    ModelCard,
     Prompt,
-    Said,
     Sglang,
     Vllm,
     card_of,
@@ -23,7 +23,7 @@ from byrote.models.served.dialects import (
     items,
     token_id,
 )
-from byrote.models.served.rows import Asker, Book, Row, row_of, unpacked
+from byrote.models.served.rows import Row, RowCache, RowClient, unpacked
 from byrote.models.tokenizer import Tokenizing
 
 DIALECTS: dict[str, type[Vllm] | type[Sglang] | type[LlamaCpp]] = {
@@ -31,14 +31,14 @@ DIALECTS: dict[str, type[Vllm] | type[Sglang] | type[LlamaCpp]] = {
     "sglang": Sglang,
     "llamacpp": LlamaCpp,
 }
-TRIED_TEMPERATURE = 0.5
-TOLD_APART = 0.02
-"""Difference of two log-probabilities from which temperatures can be told apart, in nat."""
+PROBE_TEMPERATURE = 0.5
+MIN_GAP = 0.02
+"""Difference of two log-probabilities, in nat, that shows the effect of a temperature."""
 LIKELY = math.log(0.02)
-LEAST_LEFT = 1e-6
+MIN_REST = 1e-6
 SHOWN_CHARACTERS = 80
 """Of a name that a server gives, in messages."""
-MOVED = 0.5
+SAME_MODEL_TOLERANCE = 0.5
 """Change of a likely token's log-probability, in nat, that no batch, cache or kernel explains."""
 ROUND_TRIP_TEXTS = (
     "The quick brown fox jumps over the lazy dog.",
@@ -46,26 +46,15 @@ ROUND_TRIP_TEXTS = (
 )
 
 
-class Probe(NamedTuple):
-    """A prompt by which a server is known again, and what it said."""
+class Fingerprint(NamedTuple):
+    """A prompt and its answer, by which a served model is recognised later."""
 
     prompt: Prompt
     row: Row
 
 
-class Tried(NamedTuple):
-    """What a server was found to do."""
-
-    dialect: Dialect
-    listed: int
-    values: str
-    """Whether its values come before or after the temperature. They are asked for at temperature 1, where both are the
-    model's own."""
-    probe: Probe
-
-
-def find_card(server: Server, served_model: str | None) -> Card:
-    """The model that is meant, of those that the server says it has."""
+def find_card(server: Server, served_model: str | None) -> ModelCard:
+    """The model named, or the only one that the server lists."""
     cards = server.get(
         "/v1/models", lambda answer: [card_of(entry) for entry in items(field(answer, "data"), "models")]
     )
@@ -77,33 +66,35 @@ def find_card(server: Server, served_model: str | None) -> Card:
     raise ConfigError(f"{server.root} serves {wanted} ({names}); choose one of them with --served-model.")
 
 
-def find_dialect(asked_for: str, card: Card, root: str) -> Dialect:
-    """The dialect that was asked for, or the one that the server's own words give away."""
-    name = card.owner if asked_for == "auto" else asked_for
+def find_dialect(name: str, card: ModelCard, root: str) -> Dialect:
+    """The dialect of that name; with "auto" the one that the server's model card gives away."""
+    name = card.owner if name == "auto" else name
     if name not in DIALECTS:
         raise ConfigError(
-            f"{root} says that its model is owned by {card.owner[:SHOWN_CHARACTERS]!r}, which tells nothing about how "
-            f"to ask it; give --dialect {', '.join(DIALECTS)}."
+            f"{root} says that its model is owned by {card.owner[:SHOWN_CHARACTERS]!r}, which names no known kind of "
+            f"server; give --dialect {', '.join(DIALECTS)}."
         )
     return DIALECTS[name]()
 
 
-def try_server(asker: Asker, probe: Sequence[int]) -> Tried:
-    """Ask a few small things; `asker` has the dialect and wants as many tokens listed as the policy keeps."""
+def probe_server(client: RowClient, probe: Sequence[int]) -> tuple[Fingerprint, str]:
+    """Send a few small requests. `client` comes with a dialect and the number of tokens that the policy keeps, and
+    leaves with those that work. Also returns whether the server's values are taken before or after the temperature:
+    requests are at temperature 1, where both are the model's own."""
     prompt = Prompt(tuple(probe), len(probe) - 1)
-    asker.listed = find_listed(asker, prompt)
-    if asker.dialect.scores is not None:
-        asker.dialect = find_scores(asker, Prompt(prompt.token_ids, 0))
-    ((plain,),) = asker.rows([prompt])
-    return Tried(asker.dialect, asker.listed, find_values(asker, prompt, plain), Probe(prompt, plain))
+    client.listed = find_listed(client, prompt)
+    if client.dialect.scores is not None:
+        client.dialect = find_scores(client, Prompt(prompt.token_ids, 0))
+    ((plain,),) = client.rows([prompt])
+    return Fingerprint(prompt, plain), find_values(client, prompt, plain)
 
 
-def find_listed(asker: Asker, prompt: Prompt) -> int:
-    """How many tokens the server lists: what is wanted, or the most it says or shows that it gives."""
-    wanted = min(asker.listed, asker.vocab_size)
+def find_listed(client: RowClient, prompt: Prompt) -> int:
+    """How many tokens the server lists: what is wanted, or the largest number it names in a refusal or lists."""
+    wanted = min(client.listed, client.vocab_size)
     while wanted >= 1:
         try:
-            (places,) = asker.said([prompt], listed=wanted)
+            (places,) = client.listings([prompt], listed=wanted)
         except RequestRejected as refusal:
             numbers = [int(number) for number in re.findall(r"\d+", str(refusal).partition("answered")[2])]
             wanted = max((number for number in numbers if 0 < number < wanted), default=0)
@@ -113,73 +104,73 @@ def find_listed(asker: Asker, prompt: Prompt) -> int:
         count = len(places[0])
         if count >= wanted:
             return wanted
-        # The token that was sampled may stand beside the list.
+        # The sampled token may come in addition to the list.
         wanted = count - 1
-    raise EndpointError(f"{asker.server.root} lists no tokens with their probabilities; use another server.")
+    raise EndpointError(f"{client.server.root} lists no tokens with their probabilities; use another server.")
 
 
-def find_scores(asker: Asker, chain: Prompt) -> Dialect:
+def find_scores(client: RowClient, chain: Prompt) -> Dialect:
     """The dialect in the way that works for places inside a prompt; one prompt a place if none does. A way works if it
-    tells what prompts of their own tell: an answer that is off by one place has the right shape too."""
-    dialect = asker.dialect
-    apart = asker.rows(chain.single())
+    agrees with prompts of their own: an answer that is off by one place has the right shape too."""
+    dialect = client.dialect
+    expected = [row for (row,) in client.rows(chain.single())]
     for way in (dialect, Vllm("echo")) if isinstance(dialect, Vllm) else (dialect,):
         try:
-            asker.dialect = way
-            (places,) = asker.said([chain])
+            client.dialect = way
+            (places,) = client.listings([chain])
         except (AnswerUnreadable, RequestRejected):
             continue
-        if _tell_the_same(asker, [row for (row,) in apart], places):
+        if _agree(client, expected, places):
             return way
-    asker.dialect, dialect.scores = dialect, None
+    client.dialect, dialect.scores = dialect, None
     return dialect
 
 
-def _tell_the_same(asker: Asker, apart: Sequence[Row], places: Sequence[Said]) -> bool:
+def _agree(client: RowClient, expected: Sequence[Row], places: Sequence[Listing]) -> bool:
     try:
-        rows = [row_of(place, listed=asker.listed, vocab_size=asker.vocab_size) for place in places]
+        rows = [client.row_of(place) for place in places]
     except EndpointError:  # no probabilities, or too few
         return False
-    return all(largest_change(one, row) <= MOVED for one, row in zip(apart, rows, strict=True))
+    return all(largest_change(one, row) <= SAME_MODEL_TOLERANCE for one, row in zip(expected, rows, strict=True))
 
 
 def largest_change(one: Row, other: Row) -> float:
     """Of a likely token's log-probability, in nat. A token that a list leaves out has at most the least value in it,
     and no more than all listed ones leave."""
-    return max(_largest_fall(one, other), _largest_fall(other, one))
 
+    def largest_fall(before: Row, after: Row) -> float:
+        values = after.by_token
+        rest = math.log(max(MIN_REST, 1.0 - math.fsum(map(math.exp, values.values()))))
+        unlisted = min(rest, *values.values())
+        likely = [(token, value) for token, value in before.by_token.items() if value >= LIKELY]
+        return max((value - values.get(token, unlisted) for token, value in likely), default=0.0)
 
-def _largest_fall(one: Row, other: Row) -> float:
-    told = other.by_token
-    left = math.log(max(LEAST_LEFT, 1.0 - math.fsum(map(math.exp, told.values()))))
-    unlisted = min(left, *told.values())
-    likely = [(token, value) for token, value in one.by_token.items() if value >= LIKELY]
-    return max((value - told.get(token, unlisted) for token, value in likely), default=0.0)
+    return max(largest_fall(one, other), largest_fall(other, one))
 
 
 def require_same_model(before: Row, now: Row, root: str) -> None:
-    """Refuse to go on with a server that serves another model than the one that answered first."""
+    """Refuse a server that serves another model than the one that answered first."""
     change = largest_change(before, now)
-    if change > MOVED:
+    if change > SAME_MODEL_TOLERANCE:
         raise EndpointError(
             f"{root} does not answer as it did when this run was begun: after the same text a likely token's "
             f"log-probability is {change:.2f} nat away. Serve the first model again, or choose another --out."
         )
 
 
-def find_values(asker: Asker, prompt: Prompt, plain: Row) -> str:
-    """Whether values change with the temperature that is asked for; `plain` are those at 1."""
-    ((cold,),) = asker.rows([prompt], temperature=TRIED_TEMPERATURE)
+def find_values(client: RowClient, prompt: Prompt, plain: Row) -> str:
+    """Whether values change with the temperature of the request; `plain` are those at 1."""
+    ((cold,),) = client.rows([prompt], temperature=PROBE_TEMPERATURE)
     pairs = _common_gaps(plain, cold)
     if not pairs:
         return "not told apart"
     gap, cold_gap = max(pairs)
-    for words, expected in (("before temperature", gap), ("after temperature", gap / TRIED_TEMPERATURE)):
+    for words, expected in (("before temperature", gap), ("after temperature", gap / PROBE_TEMPERATURE)):
         if abs(cold_gap - expected) <= 0.25 * gap:
             return words
     raise EndpointError(
-        f"{asker.server.root} gives values that neither stay as they are with the temperature nor follow it "
-        f"({gap:.3f} nat at 1, {cold_gap:.3f} at {TRIED_TEMPERATURE:g}); something changes them on the way."
+        f"{client.server.root} gives values that neither stay as they are with the temperature nor follow it "
+        f"({gap:.3f} nat at 1, {cold_gap:.3f} at {PROBE_TEMPERATURE:g}); something changes them on the way."
     )
 
 
@@ -191,14 +182,18 @@ def _common_gaps(plain: Row, cold: Row) -> list[tuple[float, float]]:
         return []
     common = [token for token in first if token in second and first[token] > -100 and second[token] > -100]
     gaps = [(first[top] - first[token], second[top] - second[token]) for token in common]
-    return [pair for pair in gaps if pair[0] >= TOLD_APART]
+    return [pair for pair in gaps if pair[0] >= MIN_GAP]
 
 
 def round_trip(server: Server, dialect: Dialect, tokenizing: Tokenizing, *, model: str, texts: Sequence[str]) -> str:
-    """Refuse a tokenizer that is not the server's. Says how it was seen."""
+    """Refuse a tokenizer that is not the server's. Returns how it was checked."""
+
+    def token_ids(answer: Any) -> list[int]:
+        return [token_id(token) for token in items(field(answer, "tokens"), "tokens")]
+
     for text in (*ROUND_TRIP_TEXTS, *texts):
         try:
-            theirs = server.post("/tokenize", dialect.tokenize_body(text, model=model), _token_ids)
+            theirs = server.post("/tokenize", dialect.tokenize_body(text, model=model), token_ids)
         except NothingThere:
             return "not checked: the server has no /tokenize"
         (ours,) = tokenizing.encode_batch([text])
@@ -210,14 +205,10 @@ def round_trip(server: Server, dialect: Dialect, tokenizing: Tokenizing, *, mode
     return f"{len(ROUND_TRIP_TEXTS) + len(texts)} texts gave the same tokens"
 
 
-def _token_ids(answer: Any) -> list[int]:
-    return [token_id(token) for token in items(field(answer, "tokens"), "tokens")]
+class RepeatCheck:
+    """A cache that finds nothing, so that every prompt is requested again, and compares the answers with the first."""
 
-
-class SecondAsking:
-    """A book that finds nothing, so that everything is asked again, and compares what comes with what came first."""
-
-    def __init__(self, first: Book) -> None:
+    def __init__(self, first: RowCache) -> None:
         self._first = first
         self.prompts_compared = 0
         self.largest_shift = math.nan

@@ -1,8 +1,7 @@
-"""How servers are asked for the most likely next tokens, and how their answers are read: one small contract, a class
-for each kind of server.
+"""How each kind of server is requested to list its most likely next tokens, and how its answers are read.
 
-Token ids are required on both ways. Answers that name tokens by their text are refused: different tokens can have the
-same text, and one of them would silently take the place of the others.
+Token ids are required in both directions. Answers that name tokens by their text are refused: different tokens can
+have the same text, and one of them would silently take the place of the others.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,15 +11,15 @@ from byrote.errors import EndpointError
 from byrote.models.served.client import Unreadable
 
 ALL_TOKENS: Mapping[str, Any] = {"temperature": 1.0, "top_p": 1.0, "min_p": 0.0}
-"""Nothing that a server might do to its probabilities before it tells them. Defaults differ, and may come from a
-model's own files, so everything is said. No seed: nothing that is sampled is used, and vLLM on a CPU ends over a seeded
+"""Turns off what a server might do to its probabilities before it lists them. Defaults differ, and may come from a
+model's own files, so everything is set. No seed: nothing that is sampled is used, and vLLM on a CPU ends over a seeded
 request whose prompt it computes in parts."""
-MOST_TOKENS = 2**24
+MAX_VOCABULARY = 2**24
 """Of a vocabulary; a row of logits of a larger one would not fit into memory."""
 
 
 class Prompt(NamedTuple):
-    """Tokens, and from which place on it is wanted what comes next; the place of the last token is always wanted."""
+    """Tokens, and the first place whose next token is wanted; all places from there to the last are."""
 
     token_ids: tuple[int, ...]
     first_place: int
@@ -31,7 +30,7 @@ class Prompt(NamedTuple):
 
     @property
     def is_chain(self) -> bool:
-        """Whether more is asked than what follows the whole prompt."""
+        """Whether more is wanted than what follows the whole prompt."""
         return self.rows > 1
 
     def single(self) -> list["Prompt"]:
@@ -39,12 +38,12 @@ class Prompt(NamedTuple):
         return [Prompt(self.token_ids[: place + 1], place) for place in range(self.first_place, len(self.token_ids))]
 
 
-Said = dict[int, float]
-"""Log-probabilities of one place by token id."""
+Listing = dict[int, float]
+"""The log-probabilities that a server lists for one place, by token id."""
 
 
-class Card(NamedTuple):
-    """What a server says about the model it serves."""
+class ModelCard(NamedTuple):
+    """A server's own description of the model it serves."""
 
     name: str
     owner: str
@@ -53,7 +52,7 @@ class Card(NamedTuple):
 
 
 class Dialect(Protocol):
-    """A kind of server. `scores` says how it tells about places inside a prompt; None: by one prompt a place."""
+    """A kind of server. `scores` names its way to list tokens at places inside a prompt; None: one prompt a place."""
 
     name: str
     path: str
@@ -66,8 +65,8 @@ class Dialect(Protocol):
         """One request; its prompts are all chains or none is."""
         ...
 
-    def read(self, answer: Any, prompts: Sequence[Prompt]) -> list[list[Said]]:
-        """What is said for each prompt, place by place. Raises `Unreadable`, or `EndpointError` for text keys."""
+    def read(self, answer: Any, prompts: Sequence[Prompt]) -> list[list[Listing]]:
+        """The lists of each prompt, place by place. Raises `Unreadable`, or `EndpointError` for text keys."""
         ...
 
     def tokenize_body(self, text: str, *, model: str) -> dict[str, Any]:
@@ -118,8 +117,8 @@ def in_order(value: Any, what: str, count: int) -> list[Any]:
 
 
 def require_whole(counted: Any, prompts: Sequence[Prompt]) -> None:
-    """Refuse an answer about prompts that were cut, or that a server put tokens of its own before. `counted` is what
-    the server says they had, where it does."""
+    """Refuse an answer about prompts that were cut, or that a server put tokens of its own before. `counted` is the
+    server's number of prompt tokens, where it gives one."""
     sent = sum(len(prompt.token_ids) for prompt in prompts)
     if isinstance(counted, int) and counted != sent:
         raise Unreadable(f"it is about {counted} tokens where {sent} were sent, so it was given another text")
@@ -131,16 +130,16 @@ def field(value: Any, name: str) -> Any:
     return value[name]
 
 
-def card_of(entry: Any) -> Card:
+def card_of(entry: Any) -> ModelCard:
     """An entry of /v1/models."""
     known: dict[str, Any] = entry if isinstance(entry, dict) else {}
     inner = known.get("meta")
     meta: dict[str, Any] = inner if isinstance(inner, dict) else {}
-    return Card(
+    return ModelCard(
         str(known.get("id", "")),
         str(known.get("owned_by", "")),
         _whole(known.get("max_model_len")) or _whole(meta.get("n_ctx")) or _whole(meta.get("n_ctx_train")),
-        _whole(meta.get("n_vocab"), most=MOST_TOKENS),
+        _whole(meta.get("n_vocab"), most=MAX_VOCABULARY),
     )
 
 
@@ -171,7 +170,7 @@ class LlamaCpp:
             "cache_prompt": True,
         }
 
-    def read(self, answer: Any, prompts: Sequence[Prompt]) -> list[list[Said]]:
+    def read(self, answer: Any, prompts: Sequence[Prompt]) -> list[list[Listing]]:
         # One prompt is answered without a list around the answer.
         answers = in_order(answer if isinstance(answer, list) else [answer], "answers", len(prompts))
         for one, prompt in zip(answers, prompts, strict=True):
@@ -182,7 +181,7 @@ class LlamaCpp:
         return {"content": text, "add_special": False, "parse_special": False}
 
 
-def _last(answer: Any) -> Said:
+def _last(answer: Any) -> Listing:
     places = items(field(answer, "completion_probabilities"), "lists of tokens")
     if not places or not isinstance(places[0], Mapping):
         raise Unreadable("it has no log-probabilities")
@@ -221,11 +220,11 @@ class Sglang:
             "return_text_in_logprobs": False,
         }
 
-    def read(self, answer: Any, prompts: Sequence[Prompt]) -> list[list[Said]]:
+    def read(self, answer: Any, prompts: Sequence[Prompt]) -> list[list[Listing]]:
         answers = items(answer if isinstance(answer, list) else [answer], "answers", len(prompts))
         return [self._one(one, prompt) for one, prompt in zip(answers, prompts, strict=True)]
 
-    def _one(self, answer: Any, prompt: Prompt) -> list[Said]:
+    def _one(self, answer: Any, prompt: Prompt) -> list[Listing]:
         meta = field(answer, "meta_info")
         require_whole(meta.get("prompt_tokens") if isinstance(meta, dict) else None, [prompt])
         generated = items(field(meta, "output_top_logprobs"), "lists of tokens")
@@ -245,7 +244,7 @@ class Sglang:
         return {"model": model, "prompt": text, "add_special_tokens": False}
 
 
-def _by_token(place: Any) -> Said:
+def _by_token(place: Any) -> Listing:
     return {_token(entry): number(entry[0]) for entry in items(place, "a list of tokens")}
 
 
@@ -270,7 +269,7 @@ class Vllm:
         self.scores: str | None = scores
 
     def body(self, prompts: Sequence[Prompt], *, model: str, listed: int, temperature: float) -> dict[str, Any]:
-        asked: dict[str, Any] = {
+        body: dict[str, Any] = {
             "model": model,
             "prompt": [list(prompt.token_ids) for prompt in prompts],
             "max_tokens": 1,
@@ -284,16 +283,16 @@ class Vllm:
             "frequency_penalty": 0.0,
         }
         if any(prompt.is_chain for prompt in prompts):
-            asked |= {"prompt_logprobs": listed} if self.scores == "prompt_logprobs" else {"echo": True}
-        return asked
+            body |= {"prompt_logprobs": listed} if self.scores == "prompt_logprobs" else {"echo": True}
+        return body
 
-    def read(self, answer: Any, prompts: Sequence[Prompt]) -> list[list[Said]]:
+    def read(self, answer: Any, prompts: Sequence[Prompt]) -> list[list[Listing]]:
         choices = in_order(field(answer, "choices"), "choices", len(prompts))
         usage = answer.get("usage")
         require_whole(usage.get("prompt_tokens") if isinstance(usage, dict) else None, prompts)
         return [self._choice(choice, prompt) for choice, prompt in zip(choices, prompts, strict=True)]
 
-    def _choice(self, choice: Any, prompt: Prompt) -> list[Said]:
+    def _choice(self, choice: Any, prompt: Prompt) -> list[Listing]:
         listed = items(field(field(choice, "logprobs"), "top_logprobs"), "lists of tokens")
         if not listed:
             raise Unreadable("it has no log-probabilities")
@@ -313,8 +312,8 @@ class Vllm:
         return {"model": model, "prompt": text, "add_special_tokens": False}
 
 
-def _by_key(place: Any) -> Said:
-    """A place of `top_logprobs`: keys are texts unless the server was able to do as asked."""
+def _by_key(place: Any) -> Listing:
+    """A place of `top_logprobs`: keys are texts unless the server supports ids."""
     if not isinstance(place, Mapping) or not place:
         raise Unreadable("a place has no log-probabilities")
     if not all(isinstance(key, str) and key.startswith(_KEY) and key[len(_KEY) :].isdecimal() for key in place):
@@ -322,7 +321,7 @@ def _by_key(place: Any) -> Said:
     return {token_id(int(key[len(_KEY) :])): number(value) for key, value in place.items()}
 
 
-def _by_id(place: Any) -> Said:
+def _by_id(place: Any) -> Listing:
     """A place of `prompt_logprobs`."""
     if not isinstance(place, Mapping) or not place:
         raise Unreadable("a place of the prompt has no log-probabilities")

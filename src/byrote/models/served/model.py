@@ -1,6 +1,4 @@
-"""llama-server's own tokenizer, for whoever has no folder with one: texts to tokens and back by its /tokenize and
-/detokenize. Other servers do not tell which characters a token stands for.
-"""
+"""A served model as the search sees it, and how it is connected: its tokenizer, its identity, its checks."""
 
 import copy
 import hashlib
@@ -8,7 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,19 +17,264 @@ from byrote.files import parse_json, read_bytes
 from byrote.models.base import ModelIdentity, WindowScores
 from byrote.models.hf.weights import CONFIG, explained, refuse_what_would_run_code
 from byrote.models.scoring import score_tokens
-from byrote.models.served.check import Probe, Tried, find_card, find_dialect, require_same_model, round_trip, try_server
-from byrote.models.served.client import Manners, Read, Sent, Server, Unreadable, check_endpoint
-from byrote.models.served.dialects import Card, Dialect, Prompt, field, items, token_id
-from byrote.models.served.rows import Asker, Book, EndpointSession, Filling, LeftOpen, key_of, packed, unpacked
+from byrote.models.served.check import (
+    Fingerprint,
+    find_card,
+    find_dialect,
+    probe_server,
+    require_same_model,
+    round_trip,
+)
+from byrote.models.served.client import Read, RequestCount, RequestLimits, Server, Unreadable, check_endpoint
+from byrote.models.served.dialects import Dialect, Prompt, field, items, token_id
+from byrote.models.served.rows import (
+    EndpointSession,
+    OpenShares,
+    RowCache,
+    RowClient,
+    RowFiller,
+    key_of,
+    packed,
+    unpacked,
+)
 from byrote.models.tokenizer import Tokenizing, hash_tokenizer
 from byrote.policy import Policy
 from byrote.types import BosRule, Encoding
 
-_HASHED_TEXT = "The quick brown fox — naïve façade, 12,345.67 €\n\nend"
+SCHEME = "endpoint:"
+HASHED_TEXT = "The quick brown fox — naïve façade, 12,345.67 €\n\nend"
+PROBE_TEXT = "The quick brown fox jumps over the lazy dog"
+UNVERIFIED = "not known: a server's weights cannot be seen"
+_SETTINGS = (CONFIG, "generation_config.json")
+_LARGEST_SETTINGS = 10_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointIdentity(ModelIdentity):
+    """What is known of a served model. None of it is verified: a server can answer with any model."""
+
+    endpoint: str
+    served_model: str
+    dialect: str
+    scores: str
+    """How probabilities inside a prompt were requested."""
+    values: str
+    listed_tokens: int
+    tokenizer_round_trip: str
+    server_says: dict[str, Any]
+    is_verified: bool = False
+
+
+class EndpointModel:
+    """A served model as the search sees it. Build one with `connect`."""
+
+    device = torch.device("cpu")
+    dtype = torch.float32
+    searches_trees = True
+
+    def __init__(
+        self,
+        client: RowClient,
+        tokenizing: "Tokenizing | ServerTokenizer",
+        identity: EndpointIdentity,
+        *,
+        filler: RowFiller,
+        fingerprint: Fingerprint,
+        max_positions: int | None,
+        eos_ids: frozenset[int],
+    ) -> None:
+        self.name = identity.name
+        self.identity, self.filler, self.client = identity, filler, client
+        self.vocab_size, self.max_positions, self.eos_ids = filler.vocab_size, max_positions, eos_ids
+        self.bos_id, self.encode_batch, self.decode = tokenizing.bos_id, tokenizing.encode_batch, tokenizing.decode
+        self.open_shares = OpenShares()
+        self._fingerprint = fingerprint
+
+    @property
+    def in_float32(self) -> "EndpointModel":
+        return self
+
+    @property
+    def listed_tokens(self) -> int:
+        return self.filler.listed
+
+    @property
+    def sent(self) -> RequestCount:
+        """What was sent so far, by all openings of the run."""
+        return self.client.server.sent
+
+    def close(self) -> None:
+        self.client.server.close()
+
+    def use_cache(self, cache: RowCache) -> None:
+        """From now on answers come from `cache` where it has them, and go there. Refuses a server that does not answer
+        as it did when the cache was begun."""
+        self.client.cache = cache
+        key = key_of(self._fingerprint.prompt)
+        if (stored := cache.find(key)) is None:
+            cache.keep({key: packed([self._fingerprint.row])})
+        else:
+            require_same_model(unpacked(stored)[0], self._fingerprint.row, self.identity.endpoint)
+
+    def with_cache(self, cache: RowCache) -> "EndpointModel":
+        """The same model with another cache and one prompt a request: every prompt is batched differently."""
+        other = copy.copy(self)
+        other.client = copy.copy(self.client)
+        other.client.cache, other.client.prompts_per_request = cache, 1
+        other.open_shares = OpenShares()
+        return other
+
+    def next_logits(self, histories: Sequence[Sequence[int]]) -> Tensor:
+        prompts = [Prompt(tuple(history), len(history) - 1) for history in histories]
+        return self.filler.logits([rows[0] for rows in self.client.rows(prompts)])
+
+    def score(self, windows: Sequence[Sequence[int]], suffix_tokens: int, policies: Sequence[Policy]) -> WindowScores:
+        prompts = [Prompt(tuple(window[:-1]), len(window) - 1 - suffix_tokens) for window in windows]
+        parts = [
+            score_tokens(self.filler.logits(rows), torch.tensor(window[-suffix_tokens:]), policies)
+            for window, rows in zip(windows, self.client.rows(prompts), strict=True)
+        ]
+        return WindowScores(
+            torch.stack([part.log_probs for part in parts], 1),
+            # Unlisted tokens rank after the listed ones; their order is not known.
+            torch.stack([part.ranks for part in parts]).clamp(max=self.listed_tokens),
+            torch.stack([part.model_log_probs for part in parts]),
+        )
+
+    def open_tree(self, slots: int, entries: int, *, longest: int | None = None) -> EndpointSession:
+        return EndpointSession(self.client, self.filler, self.open_shares, slots=slots, entries=entries)
+
+    def tree_bytes_per_entry(self) -> int:
+        return 8
+
+    def score_bytes_per_token(self) -> int:
+        return 4 * self.vocab_size
+
+    def compile_layers(self) -> None:
+        """Its layers are on the server."""
+
+
+def connect(
+    name: str,
+    *,
+    key: str,
+    policy: Policy,
+    tokenizer: str | None,
+    served_model: str | None = None,
+    dialect: str = "auto",
+    listed: int | None = None,
+    limits: RequestLimits | None = None,
+    texts: Sequence[str] = (),
+    sent: RequestCount | None = None,
+) -> EndpointModel:
+    """The model served at `name`, checked before anything is measured. `listed` None: as many tokens as `policy` keeps;
+    `texts` are tokenised on both sides and must agree; `sent` counts every request before it goes out, and is closed
+    with the model."""
+    url = check_endpoint(name.removeprefix(SCHEME), option="--model endpoint:URL")
+    root = url.rstrip("/").removesuffix("/v1")
+    loaded = None if tokenizer is None else load_tokenizer(tokenizer)
+    server = Server(root, key, limits or RequestLimits(), sent)
+    try:
+        card = find_card(server, served_model)
+        kind = find_dialect(dialect, card, root)
+        settings = {} if tokenizer is None else _settings(tokenizer)
+        vocab_size = max(0 if loaded is None else len(loaded), card.vocab_size or 0, settings.get("vocab_size") or 0)
+        tokenizing = _tokenizing(server, kind, loaded, name, vocab_size)
+        if isinstance(tokenizing, ServerTokenizer):
+            checked, eos_ids, tokenizer_hash = "the server's own tokenizer", tokenizing.eos_ids, tokenizing.hash
+        else:
+            checked = round_trip(server, kind, tokenizing, model=card.name, texts=texts)
+            eos_ids, tokenizer_hash = _eos_ids(loaded, settings, vocab_size), hash_tokenizer(loaded)
+        wanted = listed or policy.width(vocab_size)
+        client = RowClient(server, kind, model=card.name, listed=wanted, vocab_size=vocab_size)
+        fingerprint, values = probe_server(client, _probe_tokens(tokenizing))
+    except BaseException:
+        server.close()
+        raise
+    identity = EndpointIdentity(
+        name=name,
+        revision=None,
+        weights_hash=f"{UNVERIFIED}; {card.name} at {root}",
+        tokenizer_hash=tokenizer_hash,
+        parameters=None,
+        dtype="the server's",
+        device="the server's",
+        endpoint=root,
+        served_model=card.name,
+        dialect=client.dialect.name,
+        scores=client.dialect.scores or "one prompt a place",
+        values=values,
+        listed_tokens=client.listed,
+        tokenizer_round_trip=checked,
+        server_says=card._asdict(),
+    )
+    return EndpointModel(
+        client,
+        tokenizing,
+        identity,
+        filler=RowFiller(policy, client.listed, vocab_size),
+        fingerprint=fingerprint,
+        max_positions=card.max_positions,
+        eos_ids=eos_ids,
+    )
+
+
+def _tokenizing(
+    server: Server, dialect: Dialect, loaded: Any, name: str, vocab_size: int
+) -> "Tokenizing | ServerTokenizer":
+    if loaded is not None:
+        return Tokenizing(loaded, name)
+    if dialect.name == "llamacpp" and vocab_size:
+        return ServerTokenizer(server, name)
+    raise ConfigError("tokenizer is missing; give --tokenizer FOLDER, that of the model that is served.")
+
+
+def load_tokenizer(folder: str) -> Any:
+    """The tokenizer of a folder on this machine; code that a folder brings along is not run."""
+    from transformers import AutoTokenizer
+
+    path = Path(os.path.expanduser(folder))
+    if not path.is_dir():
+        raise ModelError(f"there is no tokenizer folder at {folder}; give one with tokenizer.json.")
+    refuse_what_would_run_code(folder, path)
+    try:
+        return AutoTokenizer.from_pretrained(str(path), trust_remote_code=False)
+    except Exception as error:  # whatever libraries make of a damaged folder
+        raise explained(folder, error) from error
+
+
+def _probe_tokens(tokenizing: "Tokenizing | ServerTokenizer") -> list[int]:
+    """A few tokens to probe a server with, two at least."""
+    (encoded,) = tokenizing.encode_batch([PROBE_TEXT])
+    ids = list(encoded.ids[:8]) or [0]
+    return ids if len(ids) > 1 else ids * 2
+
+
+def _settings(folder: str) -> dict[str, Any]:
+    """The fields of config.json and generation_config.json beside a tokenizer, where they exist."""
+    settings: dict[str, Any] = {}
+    for name in _SETTINGS:
+        path = Path(os.path.expanduser(folder), name)
+        if path.exists():
+            try:
+                content = parse_json(read_bytes(path, most=_LARGEST_SETTINGS))
+            except (OSError, ValueError) as error:
+                raise ModelError(f"{path} cannot be read as JSON ({error}); give the tokenizer's own.") from error
+            settings |= content if isinstance(content, dict) else {}
+    return settings
+
+
+def _eos_ids(tokenizer: Any, settings: dict[str, Any], vocab_size: int) -> frozenset[int]:
+    """Every id that ends a generation: the settings' and the tokenizer's."""
+    ids: set[int] = set()
+    for value in (settings.get("eos_token_id"), tokenizer.eos_token_id):
+        ids |= set(value) if isinstance(value, list) else {value} if isinstance(value, int) else set()
+    return frozenset(token for token in ids if 0 <= token < vocab_size)
 
 
 class ServerTokenizer:
-    """Tokens and character spans as the server gives them; every text is one request."""
+    """llama-server's own tokenizer, where no folder with one is given: tokens and character spans by its /tokenize and
+    /detokenize, one request a text. Other servers do not give the characters of a token."""
 
     def __init__(self, server: Server, name: str) -> None:
         self._server, self.name = server, name
@@ -54,7 +297,7 @@ class ServerTokenizer:
 
     @property
     def eos_ids(self) -> frozenset[int]:
-        """The token that the server says ends a text, where it says so."""
+        """The token that ends a text, where the server names one."""
         named = self._server.get("/props", lambda props: props.get("eos_token") if isinstance(props, dict) else None)
         ids = self._ids(named, is_special=True) if isinstance(named, str) and named else []
         return frozenset(ids) if len(ids) == 1 else frozenset()
@@ -62,15 +305,15 @@ class ServerTokenizer:
     @property
     def hash(self) -> str:
         """There is no file to hash: what becomes of a fixed text."""
-        return hashlib.sha256(repr(self._ids(_HASHED_TEXT)).encode()).hexdigest()
+        return hashlib.sha256(repr(self._ids(HASHED_TEXT)).encode()).hexdigest()
 
     def _ids(self, text: str, *, is_begun: bool = False, is_special: bool = False) -> list[int]:
-        asked = {"content": text, "add_special": is_begun, "parse_special": is_special}
-        return self._tokenized(asked, token_id)
+        body = {"content": text, "add_special": is_begun, "parse_special": is_special}
+        return self._tokenized(body, token_id)
 
     def _encoding(self, text: str) -> Encoding:
-        asked = {"content": text, "add_special": False, "parse_special": False, "with_pieces": True}
-        tokens = self._tokenized(asked, lambda token: (token_id(field(token, "id")), _bytes(field(token, "piece"))))
+        body = {"content": text, "add_special": False, "parse_special": False, "with_pieces": True}
+        tokens = self._tokenized(body, lambda token: (token_id(field(token, "id")), _bytes(field(token, "piece"))))
         return Encoding([own for own, _ in tokens], spans_of(text, [piece for _, piece in tokens], name=self.name))
 
     def _tokenized(self, body: dict[str, Any], read: Callable[[Any], Read]) -> list[Read]:
@@ -81,10 +324,10 @@ class ServerTokenizer:
 
 
 def spans_of(text: str, pieces: Sequence[bytes], *, name: str) -> list[tuple[int, int]]:
-    """The characters that each piece stands for; a blank that the tokenizer put in front stands for none."""
-    said, written = b"".join(pieces), text.encode()
-    added = len(said) - len(written)
-    if said != b" " * added + written or added > 1:
+    """The character span of each piece; that of a blank which the tokenizer put in front is empty."""
+    joined, written = b"".join(pieces), text.encode()
+    added = len(joined) - len(written)
+    if joined != b" " * added + written or added > 1:
         raise ModelError(
             f"the pieces that {name} makes of {text[:40]!r} are not that text; give --tokenizer FOLDER instead."
         )
@@ -105,244 +348,3 @@ def _bytes(piece: Any) -> bytes:
     if not all(isinstance(value, int) and 0 <= value < 256 for value in values):
         raise Unreadable("a piece is neither text nor bytes")
     return bytes(values)
-
-
-SCHEME = "endpoint:"
-PROBE_TEXT = "The quick brown fox jumps over the lazy dog"
-UNVERIFIED = "not known: a server's weights cannot be seen"
-_SETTINGS = (CONFIG, "generation_config.json")
-_LARGEST_SETTINGS = 10_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class EndpointIdentity(ModelIdentity):
-    """What can be said about a served model. None of it is verified: a server can answer with any model it likes."""
-
-    endpoint: str
-    served_model: str
-    dialect: str
-    scores: str
-    """How probabilities inside a prompt were asked for."""
-    values: str
-    listed_tokens: int
-    tokenizer_round_trip: str
-    server_says: dict[str, Any]
-    is_verified: bool = False
-
-
-class EndpointModel:
-    """A served model as the search sees it. Build one with `connect`."""
-
-    device = torch.device("cpu")
-    dtype = torch.float32
-    searches_trees = True
-
-    def __init__(
-        self,
-        asker: Asker,
-        tokenizing: Tokenizing | ServerTokenizer,
-        identity: EndpointIdentity,
-        *,
-        filling: Filling,
-        probe: Probe,
-        max_positions: int | None,
-        eos_ids: frozenset[int],
-    ) -> None:
-        self.name = identity.name
-        self.identity, self.filling, self.asker = identity, filling, asker
-        self.vocab_size, self.max_positions, self.eos_ids = filling.vocab_size, max_positions, eos_ids
-        self.bos_id, self.encode_batch, self.decode = tokenizing.bos_id, tokenizing.encode_batch, tokenizing.decode
-        self.left_open = LeftOpen()
-        self._probe = probe
-
-    @property
-    def in_float32(self) -> "EndpointModel":
-        return self
-
-    @property
-    def listed_tokens(self) -> int:
-        return self.filling.listed
-
-    @property
-    def sent(self) -> Sent:
-        """What was sent so far, by all openings of the run."""
-        return self.asker.server.sent
-
-    def close(self) -> None:
-        self.asker.server.close()
-
-    def remember(self, book: Book) -> None:
-        """From now on answers come from `book` where it has them, and go there. Refuses a server that does not answer
-        as it did when the book was begun."""
-        self.asker.book = book
-        key = key_of(self._probe.prompt)
-        if (stored := book.find(key)) is None:
-            book.keep({key: packed([self._probe.row])})
-        else:
-            require_same_model(unpacked(stored)[0], self._probe.row, self.identity.endpoint)
-
-    def again(self, book: Book) -> "EndpointModel":
-        """The same model, asked one prompt a request: other company for every prompt."""
-        other = copy.copy(self)
-        other.asker = copy.copy(self.asker)
-        other.asker.book, other.asker.prompts_per_request = book, 1
-        other.left_open = LeftOpen()
-        return other
-
-    def next_logits(self, histories: Sequence[Sequence[int]]) -> Tensor:
-        prompts = [Prompt(tuple(history), len(history) - 1) for history in histories]
-        return self.filling.logits([rows[0] for rows in self.asker.rows(prompts)])
-
-    def score(self, windows: Sequence[Sequence[int]], suffix_tokens: int, policies: Sequence[Policy]) -> WindowScores:
-        prompts = [Prompt(tuple(window[:-1]), len(window) - 1 - suffix_tokens) for window in windows]
-        parts = [
-            score_tokens(self.filling.logits(rows), torch.tensor(window[-suffix_tokens:]), policies)
-            for window, rows in zip(windows, self.asker.rows(prompts), strict=True)
-        ]
-        return WindowScores(
-            torch.stack([part.log_probs for part in parts], 1),
-            # Of tokens that are not listed it is known only that they come after those that are.
-            torch.stack([part.ranks for part in parts]).clamp(max=self.listed_tokens),
-            torch.stack([part.model_log_probs for part in parts]),
-        )
-
-    def open_tree(self, slots: int, entries: int, *, longest: int | None = None) -> EndpointSession:
-        return EndpointSession(self.asker, self.filling, self.left_open, slots=slots, entries=entries)
-
-    def tree_bytes_per_entry(self) -> int:
-        return 8
-
-    def score_bytes_per_token(self) -> int:
-        return 4 * self.vocab_size
-
-    def compile_layers(self) -> None:
-        """Its layers are on the server."""
-
-
-def connect(
-    name: str,
-    *,
-    key: str,
-    policy: Policy,
-    tokenizer: str | None,
-    served_model: str | None = None,
-    dialect: str = "auto",
-    listed: int | None = None,
-    manners: Manners | None = None,
-    texts: Sequence[str] = (),
-    sent: Sent | None = None,
-) -> EndpointModel:
-    """The model served at `name`, tried before anything is measured. `listed` None asks for all that `policy` keeps;
-    `texts` are tokenised on both sides and must agree; `sent` counts every request before it goes out, and is closed
-    with the model."""
-    url = check_endpoint(name.removeprefix(SCHEME), option="--model endpoint:URL")
-    root = url.rstrip("/").removesuffix("/v1")
-    loaded = None if tokenizer is None else load_tokenizer(tokenizer)
-    server = Server(root, key, manners or Manners(), sent)
-    try:
-        card = find_card(server, served_model)
-        kind = find_dialect(dialect, card, root)
-        settings = {} if tokenizer is None else _settings(tokenizer)
-        vocab_size = max(0 if loaded is None else len(loaded), card.vocab_size or 0, settings.get("vocab_size") or 0)
-        tokenizing = _tokenizing(server, kind, loaded, name, vocab_size)
-        kept = listed or policy.width(vocab_size)
-        asker = Asker(server, kind, model=card.name, listed=kept, vocab_size=vocab_size)
-        if isinstance(tokenizing, ServerTokenizer):
-            tokens = _Tokens("the server's own tokenizer", tokenizing.eos_ids, tokenizing.hash)
-        else:
-            checked = round_trip(server, kind, tokenizing, model=card.name, texts=texts)
-            tokens = _Tokens(checked, _eos_ids(loaded, settings, vocab_size), hash_tokenizer(loaded))
-        tried = try_server(asker, _probe(tokenizing))
-    except BaseException:
-        server.close()
-        raise
-    return EndpointModel(
-        asker,
-        tokenizing,
-        _identity(name, root, card, tried, tokenizer_hash=tokens.hash, round_trip=tokens.checked),
-        filling=Filling(policy, tried.listed, vocab_size),
-        probe=tried.probe,
-        max_positions=card.max_positions,
-        eos_ids=tokens.eos_ids,
-    )
-
-
-class _Tokens(NamedTuple):
-    checked: str
-    eos_ids: frozenset[int]
-    hash: str
-
-
-def _identity(
-    name: str, root: str, card: Card, tried: Tried, *, tokenizer_hash: str, round_trip: str
-) -> EndpointIdentity:
-    return EndpointIdentity(
-        name=name,
-        revision=None,
-        weights_hash=f"{UNVERIFIED}; {card.name} at {root}",
-        tokenizer_hash=tokenizer_hash,
-        parameters=None,
-        dtype="the server's",
-        device="the server's",
-        endpoint=root,
-        served_model=card.name,
-        dialect=tried.dialect.name,
-        scores=tried.dialect.scores or "one prompt a place",
-        values=tried.values,
-        listed_tokens=tried.listed,
-        tokenizer_round_trip=round_trip,
-        server_says=card._asdict(),
-    )
-
-
-def _tokenizing(
-    server: Server, dialect: Dialect, loaded: Any, name: str, vocab_size: int
-) -> Tokenizing | ServerTokenizer:
-    if loaded is not None:
-        return Tokenizing(loaded, name)
-    if dialect.name == "llamacpp" and vocab_size:
-        return ServerTokenizer(server, name)
-    raise ConfigError("tokenizer is missing; give --tokenizer FOLDER, that of the model that is served.")
-
-
-def load_tokenizer(folder: str) -> Any:
-    """The tokenizer of a folder on this machine; code that a folder brings along is not run."""
-    from transformers import AutoTokenizer
-
-    path = Path(os.path.expanduser(folder))
-    if not path.is_dir():
-        raise ModelError(f"there is no tokenizer folder at {folder}; give one with tokenizer.json.")
-    refuse_what_would_run_code(folder, path)
-    try:
-        return AutoTokenizer.from_pretrained(str(path), trust_remote_code=False)
-    except Exception as error:  # whatever libraries make of a damaged folder
-        raise explained(folder, error) from error
-
-
-def _probe(tokenizing: Tokenizing | ServerTokenizer) -> list[int]:
-    """A few tokens to try a server with, two at least."""
-    (encoded,) = tokenizing.encode_batch([PROBE_TEXT])
-    ids = list(encoded.ids[:8]) or [0]
-    return ids if len(ids) > 1 else ids * 2
-
-
-def _settings(folder: str) -> dict[str, Any]:
-    """What config.json and generation_config.json beside a tokenizer say, where they are."""
-    known: dict[str, Any] = {}
-    for name in _SETTINGS:
-        path = Path(os.path.expanduser(folder), name)
-        if path.exists():
-            try:
-                content = parse_json(read_bytes(path, most=_LARGEST_SETTINGS))
-            except (OSError, ValueError) as error:
-                raise ModelError(f"{path} cannot be read as JSON ({error}); give the tokenizer's own.") from error
-            known |= content if isinstance(content, dict) else {}
-    return known
-
-
-def _eos_ids(tokenizer: Any, settings: dict[str, Any], vocab_size: int) -> frozenset[int]:
-    """Every id that ends a generation: the settings' and the tokenizer's."""
-    ids: set[int] = set()
-    for value in (settings.get("eos_token_id"), tokenizer.eos_token_id):
-        ids |= set(value) if isinstance(value, list) else {value} if isinstance(value, int) else set()
-    return frozenset(token for token in ids if 0 <= token < vocab_size)

@@ -1,4 +1,4 @@
-"""What a server says about the next token: its most likely tokens, and what follows for the tokens it does not list.
+"""Rows of next-token probabilities from a server: its most likely tokens, and what follows for those it does not list.
 
 A row has K tokens with their log-probabilities. A policy that keeps k ≤ K of them is known exactly. One that keeps more
 is known up to its normaliser N, the weight of the k heaviest tokens: with S the weight of the listed ones, p_K the
@@ -11,8 +11,8 @@ weight is that of equal tokens, min(p_K, R/(k − K)) each, for β ≥ 1; and fo
 pays for, and one of the rest. At β = 1 both give N⁺ = min(1, S + (k − K)·p_K).
 
 The unlisted tokens of a row are filled in that way, so that the policy's own normaliser of the filled row is N⁺.
-Whoever lists K tokens of it (`keep` with `cap=K`) gets p/N⁺ ≤ p/N for each, a lower bound on its probability, and
-1 − S/N⁺ as unlisted: at least the probability of all other tokens, and what the listed ones may weigh more. Products of
+Of the filled row, the K listed tokens (`keep` with `cap=K`) have p/N⁺ ≤ p/N each, a lower bound on the probability, and
+1 − S/N⁺ is unlisted: at least the probability of all other tokens, and what the listed ones may weigh more. Products of
 such bounds are lower bounds on paths; what a path's nodes leave unlisted, added up, is all that its continuations can
 weigh more. So sums of both kinds enclose the truth at every edit distance, by the same ledger that serves
 `max_children`.
@@ -34,17 +34,19 @@ from torch import Tensor
 from byrote.errors import EndpointError
 from byrote.models.history import History, HistorySession
 from byrote.models.served.client import Server
-from byrote.models.served.dialects import Dialect, Prompt, Said
+from byrote.models.served.dialects import Dialect, Listing, Prompt
 from byrote.policy import Policy
 
 LOWEST = -9999.0
 """Servers write minus infinity as this or less, because JSON has no infinity."""
-MOST_TOGETHER = 1.01
+MAX_PROBABILITY_SUM = 1.01
 """Listed probabilities that add up to more than this are none; servers round."""
-
-
 ROUNDING = 1e-6
-"""How far the sum of listed probabilities may be off: log-probabilities are told in float32."""
+"""How far the sum of listed probabilities may be off: log-probabilities are sent in float32."""
+CHAINS_PER_REQUEST = 8
+"""Answers about all places of a prompt are large: a list for every token."""
+CHUNK = 64
+"""Rows of logits in one piece of a forward."""
 
 
 class Row(NamedTuple):
@@ -66,32 +68,32 @@ class Row(NamedTuple):
         return cls(np.frombuffer(stored[:half], "<i4"), np.frombuffer(stored[half:], "<f4"))
 
 
-def row_of(said: Mapping[int, float], *, listed: int, vocab_size: int) -> Row:
-    """A row out of what a server said, checked. Servers add the token that was sampled, or that comes next; where it is
-    not among the most likely it is left out: a list with gaps would say nothing about what it leaves out."""
+def row_of(listing: Listing, *, listed: int, vocab_size: int) -> Row:
+    """The row of a server's list, checked. Servers add the token that was sampled, or that comes next; where it is not
+    among the most likely it is left out: nothing would follow from a list with gaps for the tokens it leaves out."""
     expected = min(listed, vocab_size)
-    if len(said) < expected:
+    if len(listing) < expected:
         raise EndpointError(
-            f"the server listed {len(said)} tokens where {expected} were asked for; "
-            f"give --logprobs {max(1, len(said))}."
+            f"the server listed {len(listing)} tokens where {expected} were asked for; "
+            f"give --logprobs {max(1, len(listing))}."
         )
-    if (largest := max(said)) >= vocab_size or min(said) < 0:
+    if (largest := max(listing)) >= vocab_size or min(listing) < 0:
         raise EndpointError(
-            f"the server listed token {largest if largest >= vocab_size else min(said)}, but the tokenizer knows "
+            f"the server listed token {largest if largest >= vocab_size else min(listing)}, but the tokenizer has "
             f"{vocab_size} tokens; give the --tokenizer of the model that is served, with its config.json."
         )
-    chosen = sorted(said.items(), key=lambda item: (-item[1], item[0]))[:expected]
+    chosen = sorted(listing.items(), key=lambda item: (-item[1], item[0]))[:expected]
     values = np.array([value for _, value in chosen], dtype=np.float64)
     values[values <= LOWEST] = -math.inf
-    together = float(np.exp(np.minimum(values, 1.0)).sum())
-    if not (values < 0.01).all() or not 0 < together <= MOST_TOGETHER:
+    total = float(np.exp(np.minimum(values, 1.0)).sum())
+    if not (values < 0.01).all() or not 0 < total <= MAX_PROBABILITY_SUM:
         raise EndpointError(
-            f"the server's probabilities of one token's place add up to {together:.3f}; they are no probabilities."
+            f"the server's probabilities of one token's place add up to {total:.3f}; they are no probabilities."
         )
     return Row(np.array([token for token, _ in chosen], dtype=np.int32), values.astype(np.float32))
 
 
-class Filling(NamedTuple):
+class RowFiller(NamedTuple):
     """How whole rows are made of listed ones, for one policy."""
 
     policy: Policy
@@ -104,7 +106,7 @@ class Filling(NamedTuple):
         return self.policy.width(self.vocab_size) <= self.listed
 
     def logits(self, rows: Iterable[Row]) -> Tensor:
-        """[rows, vocab] float32: log-probabilities, the unlisted ones filled in as this module's head says."""
+        """[rows, vocab] float32: log-probabilities, the unlisted ones filled in as in this module's docstring."""
         filled = [self._filled(row) for row in rows]
         return torch.from_numpy(np.stack(filled)) if filled else torch.zeros(0, self.vocab_size)
 
@@ -150,89 +152,72 @@ class Filling(NamedTuple):
         return fill
 
 
-CHAINS_PER_REQUEST = 8
-"""Answers about all places of a prompt are large: a list for every token."""
-
-
-class Book(Protocol):
-    """What was answered, to this process and those before it."""
+class RowCache(Protocol):
+    """Answers that this process and those before it got."""
 
     def find(self, key: str) -> bytes | None:
-        """What was answered under `key`."""
+        """What was kept under `key`."""
         ...
 
     def keep(self, answers: Mapping[str, bytes]) -> None:
-        """Remembered before this returns: the answers of one request."""
+        """The answers of one request; kept before this returns."""
         ...
 
 
-class EmptyBook:
-    """A book that keeps nothing."""
+class RowClient:
+    """Rows for prompts, from the cache where it has them, else from the server."""
 
-    def find(self, key: str) -> bytes | None:
-        return None
-
-    def keep(self, answers: Mapping[str, bytes]) -> None:
-        """Nothing is kept."""
-
-
-class Asker:
-    """Rows for prompts, from the book where it has them, else from the server."""
-
-    def __init__(
-        self, server: Server, dialect: Dialect, *, model: str, listed: int, vocab_size: int, book: Book | None = None
-    ) -> None:
+    def __init__(self, server: Server, dialect: Dialect, *, model: str, listed: int, vocab_size: int) -> None:
         self.server, self.dialect, self.model = server, dialect, model
         self.listed, self.vocab_size = listed, vocab_size
-        self.book: Book = EmptyBook() if book is None else book
-        self.prompts_per_request = server.manners.prompts_per_request
+        self.cache: RowCache | None = None
+        self.prompts_per_request = server.limits.prompts_per_request
         self._lock = threading.Lock()
 
     def rows(self, prompts: Sequence[Prompt], *, temperature: float = 1.0) -> list[list[Row]]:
         """For each prompt its rows, place by place."""
         if self.dialect.scores is None and any(prompt.is_chain for prompt in prompts):
-            return self._place_by_place(prompts)
+            single = [prompt.single() for prompt in prompts]
+            places = iter(self.rows([one for chain in single for one in chain]))
+            return [[next(places)[0] for _ in chain] for chain in single]
         keys = [key_of(prompt) for prompt in prompts]
-        found = {key: rows for key in keys if (rows := self._remembered(key)) is not None}
-        missing = list({key: prompt for key, prompt in zip(keys, prompts, strict=True) if key not in found}.values())
-        for prompt, rows in self._ask(missing, temperature):
+        found: dict[str, list[Row]] = {}
+        if self.cache is not None:
+            found = {key: unpacked(stored) for key in keys if (stored := self.cache.find(key)) is not None}
+        missing = {key: prompt for key, prompt in zip(keys, prompts, strict=True) if key not in found}
+        for prompt, rows in self._request_all(list(missing.values()), temperature):
             found[key_of(prompt)] = rows
         return [found[key] for key in keys]
 
-    def _place_by_place(self, prompts: Sequence[Prompt]) -> list[list[Row]]:
-        single = [prompt.single() for prompt in prompts]
-        rows = iter(self.rows([one for places in single for one in places]))
-        return [[next(rows)[0] for _ in places] for places in single]
-
-    def _remembered(self, key: str) -> list[Row] | None:
-        stored = self.book.find(key)
-        return None if stored is None else unpacked(stored)
-
-    def _ask(self, prompts: Sequence[Prompt], temperature: float) -> Iterator[tuple[Prompt, list[Row]]]:
-        requests = list(bundles(prompts, self.prompts_per_request))
-        pending = [self.server.pool.submit(self._request, request, temperature) for request in requests]
-        try:
-            for request, future in zip(requests, pending, strict=True):
-                yield from zip(request, future.result(), strict=True)
-        except BaseException:
-            # What is under way ends and is remembered; what has not begun is not sent.
-            wait([future for future in pending if not future.cancel()])
-            raise
-
-    def said(
+    def listings(
         self, prompts: Sequence[Prompt], *, listed: int | None = None, temperature: float = 1.0
-    ) -> list[list[Said]]:
+    ) -> list[list[Listing]]:
         """One request, as the server answers it. Raises `AnswerUnreadable` when it is not in the dialect."""
         dialect = self.dialect
         body = dialect.body(prompts, model=self.model, listed=listed or self.listed, temperature=temperature)
         tokens = sum(len(prompt.token_ids) + 1 for prompt in prompts)
         return self.server.post(dialect.path, body, lambda answer: dialect.read(answer, prompts), tokens=tokens)
 
+    def row_of(self, listing: Listing) -> Row:
+        return row_of(listing, listed=self.listed, vocab_size=self.vocab_size)
+
+    def _request_all(self, prompts: Sequence[Prompt], temperature: float) -> Iterator[tuple[Prompt, list[Row]]]:
+        requests = list(bundles(prompts, self.prompts_per_request))
+        pending = [self.server.pool.submit(self._request, request, temperature) for request in requests]
+        try:
+            for request, future in zip(requests, pending, strict=True):
+                yield from zip(request, future.result(), strict=True)
+        except BaseException:
+            # What is under way ends and is kept; what has not begun is not sent.
+            wait([future for future in pending if not future.cancel()])
+            raise
+
     def _request(self, prompts: Sequence[Prompt], temperature: float) -> list[list[Row]]:
-        said = self.said(prompts, temperature=temperature)
-        rows = [[row_of(one, listed=self.listed, vocab_size=self.vocab_size) for one in places] for places in said]
-        with self._lock:
-            self.book.keep({key_of(prompt): packed(places) for prompt, places in zip(prompts, rows, strict=True)})
+        listings = self.listings(prompts, temperature=temperature)
+        rows = [[self.row_of(listing) for listing in places] for places in listings]
+        if self.cache is not None:
+            with self._lock:
+                self.cache.keep({key_of(prompt): packed(places) for prompt, places in zip(prompts, rows, strict=True)})
         return rows
 
 
@@ -287,13 +272,9 @@ def unpacked(stored: bytes) -> list[Row]:
     return rows
 
 
-CHUNK = 64
-"""Rows of logits in one piece of a forward."""
-
-
 @dataclass(slots=True)
-class LeftOpen:
-    """What a server's short lists cost: the share of the policy's next token that stayed open, place by place."""
+class OpenShares:
+    """What short lists cost: the share of the policy's next token that stayed open, over all places."""
 
     places: int = 0
     total: float = 0.0
@@ -310,27 +291,29 @@ class LeftOpen:
 
 
 class EndpointSession(HistorySession):
-    """One prompt for each beam and each chain; all prompts of a forward are asked together."""
+    """One prompt for each beam and each chain; all prompts of a forward are requested together."""
 
-    def __init__(self, asker: Asker, filling: Filling, left_open: LeftOpen, *, slots: int, entries: int) -> None:
+    def __init__(
+        self, client: RowClient, filler: RowFiller, open_shares: OpenShares, *, slots: int, entries: int
+    ) -> None:
         super().__init__(
             slots,
             entries,
             device=torch.device("cpu"),
             evaluate=self._rows,
-            logits=filling.logits,
+            logits=filler.logits,
             rows_at_once=CHUNK,
         )
-        self._asker, self._filling, self._left_open = asker, filling, left_open
+        self._client, self._filler, self._open_shares = client, filler, open_shares
 
     def _rows(self, histories: list[History]) -> list[Row]:
         """The row of each output."""
         prompts = [Prompt(tuple(history.token_ids.tolist()), min(history.places)) for history in histories]
-        answered = self._asker.rows(prompts)
+        answered = self._client.rows(prompts)
         rows = {
             output: places[place - prompt.first_place]
             for history, prompt, places in zip(histories, prompts, answered, strict=True)
             for output, place in zip(history.outputs, history.places, strict=True)
         }
-        self._left_open.add([self._filling.open_share(row) for row in rows.values()])
+        self._open_shares.add([self._filler.open_share(row) for row in rows.values()])
         return [rows[output] for output in range(len(rows))]

@@ -14,15 +14,15 @@ from hypothesis import strategies as st
 
 from byrote.errors import BudgetError, DamageError, EndpointError, RunError, StorageError
 from byrote.models.responder import RequestFailed, Retries, RetryPolicy
-from byrote.models.served.check import SecondAsking, largest_change
-from byrote.models.served.client import Manners
+from byrote.models.served.check import RepeatCheck, largest_change
+from byrote.models.served.client import RequestLimits
 from byrote.models.served.dialects import Prompt
 from byrote.models.served.model import connect
 from byrote.models.served.rows import CHAINS_PER_REQUEST, Row, bundles, key_of, packed, row_of
 from byrote.models.table import TableModel
 from byrote.policy import Policy
 from byrote.store.folder import RunFolder
-from byrote.store.journal import AnswerFile, SentFile
+from byrote.store.journal import AnswerFile, RequestCountFile
 from tests.loopback.hostile import HostileServer, sent
 from tests.loopback.logprobs import Habits
 from tests.loopback.server import Fault
@@ -38,7 +38,7 @@ prompts = st.lists(
 
 
 class Kept:
-    """A book in memory."""
+    """A cache in memory."""
 
     def __init__(self) -> None:
         self.answers: dict[str, bytes] = {}
@@ -47,7 +47,7 @@ class Kept:
         return self.answers.get(key)
 
     def keep(self, answers: Mapping[str, bytes]) -> None:
-        assert not self.answers.keys() & answers.keys(), "asked twice"
+        assert not self.answers.keys() & answers.keys(), "requested twice"
         self.answers |= answers
 
 
@@ -71,18 +71,18 @@ def test_siblings_stay_together_where_they_fit() -> None:
 
 
 def test_equal_prompts_of_one_forward_are_asked_once(tmp_path: Path) -> None:
-    book = Kept()
+    cache = Kept()
     with serving(TABLE) as server, open_served(server, tmp_path, POLICY) as model:
-        model.remember(book)
+        model.use_cache(cache)
         seen = len(server.seen.bodies)
         asked = [single(1, 2), single(3, 4), single(1, 2)]
-        first = model.asker.rows(asked)
-        again = model.asker.rows(asked)
+        first = model.client.rows(asked)
+        again = model.client.rows(asked)
         assert len(server.seen.bodies) == seen + 1
     for one, other in zip(first, again, strict=True):
         assert one[0].token_ids.tolist() == other[0].token_ids.tolist()
         assert one[0].log_probs.tolist() == other[0].log_probs.tolist()
-    assert set(book.answers) > {key_of(single(1, 2)), key_of(single(3, 4))}
+    assert set(cache.answers) > {key_of(single(1, 2)), key_of(single(3, 4))}
 
 
 def test_as_many_requests_are_under_way_as_allowed(tmp_path: Path) -> None:
@@ -97,16 +97,16 @@ def test_as_many_requests_are_under_way_as_allowed(tmp_path: Path) -> None:
     ):
         admit = server.admit
         server.admit = lambda body: (admit(body), gate.wait())[0]  # type: ignore[method-assign]
-        model.asker.rows([single(1, number) for number in range(6)])
+        model.client.rows([single(1, number) for number in range(6)])
         assert server.seen.most_at_once == 3
 
 
 def test_the_wait_that_a_server_asks_for_is_kept(tmp_path: Path) -> None:
     waits: list[float] = []
-    manners = Manners(sleep=waits.append, retry=RetryPolicy(attempts=4, base_seconds=2.0))
+    limits = RequestLimits(sleep=waits.append, retry=RetryPolicy(attempts=4, base_seconds=2.0))
     with (
         serving(TABLE, Habits(retry_after="7")) as server,
-        open_served(server, tmp_path, POLICY, manners) as model,
+        open_served(server, tmp_path, POLICY, limits) as model,
     ):
         first = len(server.seen.bodies)
         server.faults = {first: Fault.RATE_LIMIT, first + 1: Fault.SERVER_ERROR, first + 2: Fault.TRUNCATED}
@@ -116,11 +116,9 @@ def test_the_wait_that_a_server_asks_for_is_kept(tmp_path: Path) -> None:
 
 
 def test_a_server_that_says_nothing_is_given_up_and_named(tmp_path: Path) -> None:
-    manners = quick(timeout_seconds=5.0)
-    with serving(TABLE) as server, open_served(server, tmp_path, POLICY, manners) as model:
-        model.asker.server.manners = quick(timeout_seconds=0.3)
-        for client in model.asker.server._clients:
-            client.timeout_seconds = 0.3
+    limits = quick(timeout_seconds=5.0)
+    with serving(TABLE) as server, open_served(server, tmp_path, POLICY, limits) as model:
+        model.client.server.http.timeout_seconds = 0.3
         server.faults = dict.fromkeys(range(100), Fault.SLOW)
         with pytest.raises(EndpointError, match="did not answer in time"):
             model.next_logits([[1, 2]])
@@ -128,14 +126,14 @@ def test_a_server_that_says_nothing_is_given_up_and_named(tmp_path: Path) -> Non
 
 
 def test_a_ceiling_is_never_passed_even_by_many_threads(tmp_path: Path) -> None:
-    book = Kept()
+    cache = Kept()
     with (
         serving(TABLE) as server,
         open_served(server, tmp_path, POLICY, quick(prompts_per_request=1, max_requests=20)) as model,
     ):
-        model.remember(book)
+        model.use_cache(cache)
         with pytest.raises(BudgetError, match="--max-requests 20"):
-            model.asker.rows([single(1, a, b) for a in range(9) for b in range(9)])
+            model.client.rows([single(1, a, b) for a in range(9) for b in range(9)])
         assert server.seen.requests == model.sent.requests == 20
 
 
@@ -175,7 +173,7 @@ def test_a_full_disk_leaves_whole_lines_for_the_answers_that_still_come(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, write = tmp_path / "answers.jsonl", os.write
-    book = AnswerFile.open(path, "run")
+    cache = AnswerFile.open(path, "run")
 
     def half(descriptor: int, content: bytes) -> int:
         write(descriptor, content[: len(content) // 2])
@@ -184,9 +182,9 @@ def test_a_full_disk_leaves_whole_lines_for_the_answers_that_still_come(
     with monkeypatch.context() as patched:
         patched.setattr(os, "write", half)
         with pytest.raises(StorageError, match="make room"):
-            book.keep({"a": b"one"})
-    book.keep({"b": b"two"})
-    book.close()
+            cache.keep({"a": b"one"})
+    cache.keep({"b": b"two"})
+    cache.close()
     again = AnswerFile.open(path, "run")
     assert (again.find("a"), again.find("b"), again.records) == (None, b"two", 1)
     again.close()
@@ -194,17 +192,17 @@ def test_a_full_disk_leaves_whole_lines_for_the_answers_that_still_come(
 
 def test_a_count_goes_on_in_the_next_opening_and_starts_over_if_wanted(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
-    first = SentFile.open(folder)
+    first = RequestCountFile.open(folder)
     assert (first.requests, first.tokens) == (0, 0)
     first.add(tokens=9)
     first.add(tokens=0)
     with pytest.raises(RunError, match="in use by another process"):
-        SentFile.open(folder)
+        RequestCountFile.open(folder)
     first.close()
-    again = SentFile.open(folder)
+    again = RequestCountFile.open(folder)
     assert (again.requests, again.tokens) == (2, 9)
     again.close()
-    fresh = SentFile.open(folder, fresh=True)
+    fresh = RequestCountFile.open(folder, fresh=True)
     assert (fresh.requests, fresh.tokens) == (0, 0)
     fresh.close()
 
@@ -212,7 +210,7 @@ def test_a_count_goes_on_in_the_next_opening_and_starts_over_if_wanted(tmp_path:
 @pytest.mark.parametrize("place", [0, 12, 40, -3, None])
 def test_a_damaged_count_is_refused_by_name(tmp_path: Path, place: int | None) -> None:
     folder = RunFolder(tmp_path / "run")
-    sent = SentFile.open(folder)
+    sent = RequestCountFile.open(folder)
     sent.add(tokens=7)
     sent.close()
     content = bytearray(folder.requests.read_bytes())
@@ -222,29 +220,29 @@ def test_a_damaged_count_is_refused_by_name(tmp_path: Path, place: int | None) -
         content[place] ^= 1
     folder.requests.write_bytes(content)
     with pytest.raises(DamageError, match=r"\.requests is damaged"):
-        SentFile.open(folder)
-    SentFile.open(folder, fresh=True).close()
+        RequestCountFile.open(folder)
+    RequestCountFile.open(folder, fresh=True).close()
 
 
 def test_nothing_is_counted_in_a_folder_of_somebody_else(tmp_path: Path) -> None:
     (tmp_path / "letter.txt").write_text("dear", encoding="utf-8")
     with pytest.raises(RunError, match=r"holds no byrote run \(it has 'letter.txt'\)"):
-        SentFile.open(RunFolder(tmp_path))
+        RequestCountFile.open(RunFolder(tmp_path))
     assert [path.name for path in tmp_path.iterdir()] == ["letter.txt"]
 
 
 def test_a_run_does_not_go_on_with_another_model(tmp_path: Path) -> None:
-    book, other = Kept(), TableModel.random(6, vocab_size=9)
+    cache, other = Kept(), TableModel.random(6, vocab_size=9)
     with serving(TABLE) as server, open_served(server, tmp_path, POLICY) as model:
-        model.remember(book)
+        model.use_cache(cache)
     with serving(TABLE, Habits(shift=lambda prompts: 0.1)) as server, open_served(server, tmp_path, POLICY) as model:
-        model.remember(book)  # numbers that move a little are no other model
+        model.use_cache(cache)  # numbers that move a little are no other model
     with (
         serving(other) as server,
         open_served(server, tmp_path, POLICY) as model,
         pytest.raises(EndpointError, match="does not answer as it did"),
     ):
-        model.remember(book)
+        model.use_cache(cache)
 
 
 def row(**told: float) -> Row:
@@ -264,38 +262,38 @@ def test_lists_of_one_model_and_of_two_are_told_apart() -> None:
 @pytest.mark.parametrize("place", [5, 60, 200, -1])
 def test_a_changed_answer_or_one_of_another_run_is_refused(place: int, tmp_path: Path) -> None:
     path = tmp_path / "answers.jsonl"
-    book = AnswerFile.open(path, "run")
-    book.keep({"a": b"one"})
-    book.keep({"b": b"two"})
-    book.close()
+    cache = AnswerFile.open(path, "run")
+    cache.keep({"a": b"one"})
+    cache.keep({"b": b"two"})
+    cache.close()
     with pytest.raises(RunError, match="another run"):
         AnswerFile.open(path, "other")
     content = bytearray(path.read_bytes())
     content[place] ^= 1
     path.write_bytes(content)
-    with pytest.raises(RunError, match="are damaged"):
+    with pytest.raises(RunError, match="is damaged"):
         AnswerFile.open(path, "run")
 
 
 def test_a_second_asking_compares_what_both_lists_hold(tmp_path: Path) -> None:
-    book = Kept()
+    cache = Kept()
     habits = Habits(shift=lambda prompts: 0.25 if prompts == 1 else 0.0)
     with serving(TABLE, habits) as server, open_served(server, tmp_path, POLICY) as model:
-        model.remember(book)
+        model.use_cache(cache)
         asked = [single(1, 2, number) for number in range(4)]
-        model.asker.rows(asked)
-        second = SecondAsking(book)
-        model.again(second).asker.rows(asked)
+        model.client.rows(asked)
+        second = RepeatCheck(cache)
+        model.with_cache(second).client.rows(asked)
     assert second.prompts_compared == 4
     assert second.largest_shift == pytest.approx(0.25, abs=1e-6)
     assert second.lists_changed == 0
     rounded = Row(np.array([3], np.int32), np.array([-math.inf], np.float32))
     told = Row(np.array([3], np.int32), np.array([-104.0], np.float32))
-    book.answers["rounded to 0"] = packed([rounded])
+    cache.answers["rounded to 0"] = packed([rounded])
     second.keep({"rounded to 0": packed([told])})
     assert second.largest_shift == pytest.approx(0.25, abs=1e-6)
-    assert KEY not in str(book.answers)
-    book.answers["another list"] = packed([row(t1=0.5, t2=0.2)])
+    assert KEY not in str(cache.answers)
+    cache.answers["another list"] = packed([row(t1=0.5, t2=0.2)])
     second.keep({"another list": packed([row(t3=0.5, t2=0.05)])})
     assert second.largest_shift == pytest.approx(math.log(10), abs=1e-6), "token 1 fell from 0.5 to 0.05 at most"
 
@@ -322,6 +320,6 @@ def test_the_key_of_a_scan_follows_no_redirect(tmp_path: Path, status: str) -> N
         act = sent(b"", status=status, headers={"Location": f"{elsewhere.url}/models"})
         words = str(word_folder(tmp_path, 5))
         with HostileServer(lambda number, body: act) as server, pytest.raises(EndpointError, match="another address"):
-            connect(f"endpoint:{server.url}", key=KEY, policy=POLICY, tokenizer=words, manners=quick())
+            connect(f"endpoint:{server.url}", key=KEY, policy=POLICY, tokenizer=words, limits=quick())
         assert server.authorisations
         assert elsewhere.bodies == []
