@@ -20,21 +20,21 @@ from tests.scan.scans import SMALL, TinyLab, scan_arguments
 
 
 def figure_modules() -> Iterator[str]:
-    """All modules of `report/figures`, and the `figures` of every product."""
+    """All modules of `report/figures`."""
     for module in pkgutil.walk_packages(byrote.__path__, "byrote."):
-        if ".report.figures." in module.name or module.name.endswith(".figures"):
+        if ".report.figures." in module.name:
             yield module.name
 
 
 def figure_functions() -> dict[str, Callable[..., Any]]:
-    """Public functions that return a figure, by name."""
+    """Public functions that return a figure or a drawing, by name."""
     found = {}
     for name in figure_modules():
         module = importlib.import_module(name)
         for label, function in inspect.getmembers(module, inspect.isfunction):
             returned = str(inspect.signature(function).return_annotation)
             is_own = function.__module__ == name and not label.startswith("_")
-            if is_own and "Figure" in returned and "tuple" not in returned:
+            if is_own and returned.endswith((".Figure'>", ".Drawing'>")):
                 found[f"{name}.{label}"] = function
     return found
 

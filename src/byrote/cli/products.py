@@ -227,29 +227,3 @@ def counterfactual(options: StudyOptions, session: Session) -> None:
     for part in show_content(content):
         shown.print(part)
     shown.print(f"\nResults: {out}\nPage: {write_page([content], out / 'report').page}", soft_wrap=True)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecipesOptions(Settled):
-    name: str | None = option(None, "Print the file of this recipe.", group="output", positional=True)
-
-
-@command(RecipesOptions)
-def recipes(options: RecipesOptions) -> None:
-    """List published experiments that `byrote study NAME` runs, or print the file of one."""
-    from rich.table import Table
-
-    from byrote.options import read_config_file
-    from byrote.scan.options import RunConfig
-    from byrote.study.options import StudyConfig
-    from byrote.study.recipes import recipe_file, recipe_files
-
-    if options.name is not None:
-        print(recipe_file(options.name).read_text(encoding="utf-8"), end="")
-        return
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for heading in ("recipe", "what it asks"):
-        table.add_column(heading)
-    for name, path in recipe_files().items():
-        table.add_row(name, read_config_file(path, StudyConfig, RunConfig)["about"])
-    make_console().print(table)

@@ -75,6 +75,7 @@ class Setting(NamedTuple):
     """False where places have no order (texts, policies): a line from one to the next would show a false course."""
 
 
+@house_style()
 def overlay(panels: Sequence[Panel], setting: Setting) -> Figure:
     """The panels, three in a row, with one legend under them: a line has the same colour and mark in all."""
     names = list(dict.fromkeys(line.label for panel in panels for line in panel.lines))
@@ -82,21 +83,20 @@ def overlay(panels: Sequence[Panel], setting: Setting) -> Figure:
     rows, width = -(-len(panels) // beside), PANEL_INCHES * beside + 0.6
     columns = legend_columns(names, width)
     below = 0.25 + LEGEND_ROW_INCHES * -(-len(names) // columns)
-    with house_style():
-        figure = Figure(figsize=(width, 3.1 * rows + below), layout="constrained")
-        grid = figure.subplots(rows, beside, squeeze=False).ravel()
-        every = grid[: len(panels)]
-        for axes, panel in zip(every, panels, strict=True):
-            _draw(axes, panel, setting, names)
-        for axes in grid[len(panels) :]:
-            axes.set_axis_off()
-        handles = {line.get_label(): line for axes in every for line in axes.get_lines() if line.get_label() in names}
-        if len(names) > 1:
-            shown = [name for name in names if name in handles]
-            figure.legend(
-                [handles[name] for name in shown], [shortened(name, width) for name in shown],
-                loc="outside lower left", ncols=columns, columnspacing=1.4,
-            )  # fmt: skip
+    figure = Figure(figsize=(width, 3.1 * rows + below), layout="constrained")
+    grid = figure.subplots(rows, beside, squeeze=False).ravel()
+    every = grid[: len(panels)]
+    for axes, panel in zip(every, panels, strict=True):
+        _draw(axes, panel, setting, names)
+    for axes in grid[len(panels) :]:
+        axes.set_axis_off()
+    handles = {line.get_label(): line for axes in every for line in axes.get_lines() if line.get_label() in names}
+    if len(names) > 1:
+        shown = [name for name in names if name in handles]
+        figure.legend(
+            [handles[name] for name in shown], [shortened(name, width) for name in shown],
+            loc="outside lower left", ncols=columns, columnspacing=1.4,
+        )  # fmt: skip
     return figure
 
 
