@@ -34,12 +34,12 @@ SEARCH_AXES = ("beam_width", "distance", "viability", "edit_budget", "stop_rule"
 
 def study_drawings(study: StudyView) -> list[Drawing]:
     """Every figure that the finished cells have data for."""
-    drawings = [axis_drawing(study, axis) for axis in study.swept]
+    drawings = [_axis_drawing(study, axis) for axis in study.swept]
     drawings += edits_drawings(study)
     return drawings + query_drawings(study) + sweep_drawings(study) + convergence_drawings(study.sampled)
 
 
-def axis_drawing(study: StudyView, axis: Axis) -> Drawing:
+def _axis_drawing(study: StudyView, axis: Axis) -> Drawing:
     """Rates along one axis with their intervals; with the cost where the axis is one of the search."""
     plain = axis.name.replace("_", " ")
     file, caption, label = AXIS_FIGURES.get(axis.name, (axis.name.replace("_", "-"), f"Rates by {plain}", plain))
