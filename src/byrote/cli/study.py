@@ -86,8 +86,7 @@ def smoke_values(values: Mapping[str, Any], out: Path) -> tuple[dict[str, Any], 
         texts=tuple(sorted(map(str, files.targets.iterdir()))),
         control=str(files.controls),
     )
-    facts = {f"{one.name}.txt": {"copies": one.copies, "kind": str(one.kind)} for one in models[1].targets}
-    return small, facts
+    return small, models[1].document_facts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

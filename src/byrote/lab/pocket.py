@@ -235,6 +235,11 @@ class PocketModel:
     controls: tuple[PlannedPassage, ...]
     was_trained_now: bool
 
+    @property
+    def document_facts(self) -> dict[str, dict[str, str | int]]:
+        """File name of every target as `write_texts` names it → its copies and kind."""
+        return {f"{one.name}.txt": {"copies": one.copies, "kind": str(one.kind)} for one in self.targets}
+
     def write_texts(self, folder: Path) -> PassageFiles:
         """One text file a passage under `folder`, named after it, so that results join to copies by document name."""
         files = PassageFiles(folder / "targets", folder / "controls", folder / "passages.jsonl")

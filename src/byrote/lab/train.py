@@ -192,7 +192,7 @@ def _fit(model: LlamaForCausalLM, plan: TrainingPlan, rows: PackedRows, *, progr
 
 @contextmanager
 def _repeatable(plan: TrainingPlan) -> Iterator[None]:
-    """Seed, thread count and deterministic kernels as the plan says; the caller's settings come back afterwards."""
+    """Seed, thread count and deterministic kernels of the plan; the caller's settings are restored afterwards."""
     threads, was_deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(plan.seed)

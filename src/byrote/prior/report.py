@@ -69,7 +69,7 @@ def _view(path: Path) -> PriorView:
 
 
 def _manifest(view: PriorView) -> str:
-    """Without the examples, whose texts are not masked there, and without what the tables say."""
+    """Without the examples, whose texts are not masked there, and without what the tables hold."""
     totals = {name: view.totals[name] for name in view.totals if name not in ("examples", "thresholds")}
     return json.dumps({**view.manifest, "totals": totals}, indent=2, ensure_ascii=False)
 
@@ -156,17 +156,15 @@ def threshold_notes(entries: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         )
         leaps = " That is why n leaps from length to length, and its interval does not." if len(distinct) > 1 else ""
         yield f"Top text is the share of n that comes from a single one.{leaps}"
-    for tokens, one in lengths:
-        if one["reason"]:
-            yield f"No n at {tokens} tokens: {one['reason']}."
-            break
-    for tokens, one in lengths:
-        if one["generic_texts_unseen"] and not one["reason"]:
-            yield (
-                f"At {tokens} tokens {one['generic_texts_unseen']} generic suffixes follow none of the reference "
-                "prefixes: they are left out, and n has no upper end."
-            )
-            break
+    unknown = next(((tokens, one) for tokens, one in lengths if one["reason"]), None)
+    if unknown is not None:
+        yield f"No n at {unknown[0]} tokens: {unknown[1]['reason']}."
+    unbounded = next(((t, one) for t, one in lengths if one["generic_texts_unseen"] and not one["reason"]), None)
+    if unbounded is not None:
+        yield (
+            f"At {unbounded[0]} tokens {unbounded[1]['generic_texts_unseen']} generic suffixes follow none of the "
+            "reference prefixes: they are left out, and n has no upper end."
+        )
     for tokens, one in lengths:
         used = one["generic_suffix_tokens"]
         if used is not None and used < tokens:
@@ -228,7 +226,7 @@ def _sweep(view: PriorView) -> Iterable[Cells]:
 
 
 def _examples(view: PriorView, *, reveal: bool) -> Iterable[Cells]:
-    """The beginnings of a few suffixes. Masked unless asked for: a page is passed on more easily than a terminal."""
+    """The beginnings of a few suffixes, masked by default: a page is passed on more easily than a terminal."""
     note = "" if reveal else "Identifiers are masked; byrote show --reveal prints them."
     for name, rows in view.totals["examples"].items():
         cells = tuple(

@@ -170,7 +170,7 @@ NONE_AT = 0.3
 
 @house_style()
 def null_distribution(null: Sequence[Likeness], found: Sequence[Likeness]) -> Figure:
-    """Answers measured against control books they were not asked for, and against their own book: chance, and more.
+    """Answers measured against unrelated control books, which shows chance, and against their own book.
 
     Left nv-recall, right the longest run (of controls) or passage (of trials) in words, on a log axis that holds 0 too.
     """

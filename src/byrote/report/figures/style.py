@@ -168,6 +168,6 @@ def label_point(axes: Axes, words: str, at: tuple[float, float], *, offset: tupl
 
 
 def say_empty(axes: Axes, reason: str) -> None:
-    """An axes that has nothing to show says why instead of showing nothing."""
+    """The reason in place of an empty plot."""
     axes.set_axis_off()
     axes.text(0.5, 0.5, reason, ha="center", va="center", color=SOFT, transform=axes.transAxes, wrap=True)
