@@ -138,7 +138,7 @@ class PocketStream(NamedTuple):
         originals = encode_all(self.tokenizer, [target.text_in_stream for target in self.targets])
         for target, original in zip(self.targets, originals, strict=True):
             documents += [original] * target.copies
-        random.Random(f"byrote stream {seed}").shuffle(documents)
+        random.Random(f"lab stream {seed}").shuffle(documents)
         return documents
 
 
@@ -192,7 +192,7 @@ def _take(source: Iterator[str]) -> str:
 def _planned_editions(
     plan: PocketPlan, tokenizer: PreTrainedTokenizerFast, originals: Iterator[str]
 ) -> Iterator[PlannedPassage]:
-    generator = random.Random(f"byrote editions {plan.seed}")
+    generator = random.Random(f"lab editions {plan.seed}")
     number = 0
     while number < plan.editions:
         original = _take(originals)
