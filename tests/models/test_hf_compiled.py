@@ -15,6 +15,9 @@ from torch._dynamo.utils import counters
 
 from byrote.models import tree_attention
 from byrote.models.base import TreeBatch
+from byrote.models.hf import graphs as hf_compile
+from byrote.models.hf import graphs as hf_graphs
+from byrote.models.hf import tree as hf_tree
 from byrote.models.hf.attention import Layout
 from byrote.models.hf.graphs import (
     FEW,
@@ -28,9 +31,6 @@ from byrote.models.hf.graphs import (
     size_of,
 )
 from byrote.models.hf.model import HuggingFaceModel
-from byrote.models.hf import graphs as hf_compile
-from byrote.models.hf import graphs as hf_graphs
-from byrote.models.hf import tree as hf_tree
 from byrote.models.hf.tree import TreeSessionHF
 from byrote.models.tree_attention import WORD, Packing, Seen
 from byrote.scan.options import RunConfig

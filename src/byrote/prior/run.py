@@ -70,7 +70,7 @@ def prior_to_folder(
         if session.is_complete:
             return PriorRun(session.path, was_complete=True)
         windows = [item.window for item in items.items]
-        measurement = Measurement(config, model, windows, generic, drawn, session)
+        measurement = Measurement(config, model, windows, generic, drawn, session, progress.advance)
         scores = _measure(measurement, progress, say)
         _complete(session, measurement, items, scores, command_line=command_line, reference=reference)
     return PriorRun(Path(config.out), was_complete=False)
@@ -98,22 +98,29 @@ def _hash(value: Any) -> str:
 
 
 def _measure(measurement: Measurement, progress: Progress, say: Say) -> list[LengthScores]:
-    """Everything at every prefix length; what cannot be settled is said before the long pass."""
-    config = measurement.config
+    """Everything at every prefix length; what the run cannot settle is printed before the long pass."""
+    config, windows, drawn = measurement.config, measurement.windows, measurement.drawn
     lengths = config.all_prefix_lengths
     passes = len(lengths) * (1 if config.least_ratio is not None else 2)
-    progress.start(passes * len(measurement.drawn.prefixes), 0)
+    progress.start(passes * len(drawn.prefixes), 0)
     progress.remark("n of generic texts")
-    prepared = [measurement.prepare(length, advance=progress.advance) for length in lengths]
-    suffix_tokens = [len(window.suffix_ids) for window in measurement.windows]
+    conditionals = {length: measurement.conditionals(length) for length in lengths}
+    thresholds = {length: measurement.thresholds(length) for length in lengths}
+    suffix_tokens = [len(window.suffix_ids) for window in windows]
     scored = [
-        Scored(log_p, least_probability(config, tokens), prepared[0].thresholds[tokens])
-        for log_p, tokens in zip(prepared[0].log_conditionals, suffix_tokens, strict=True)
+        Scored(log_p, least_probability(config, tokens), thresholds[lengths[0]][tokens])
+        for log_p, tokens in zip(conditionals[lengths[0]], suffix_tokens, strict=True)
     ]
-    for sentence in forecast_sentences(forecast(scored, measurement.drawn), measurement.drawn):
+    for sentence in forecast_sentences(forecast(scored, drawn), drawn):
         say(sentence)
     progress.remark("P(s) of what is scored")
-    return [measurement.finish(each, advance=progress.advance) for each in prepared]
+    scores = []
+    for length in lengths:
+        priors = measurement.priors(length)
+        scores.append(
+            LengthScores(length, conditionals[length], priors.estimates, thresholds[length], priors.distinct_prefixes)
+        )
+    return scores
 
 
 def _complete(
