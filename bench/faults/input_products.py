@@ -14,12 +14,12 @@ import yaml
 from input_options import VALUES
 from tests.report.synthetic_run import books, write_run
 
-from byrote.cli.study import prepare
 from byrote.models.hf.model import load
 from byrote.options import read_config_file
 from byrote.report.gate import parse_rule
 from byrote.scan.options import RunConfig
 from byrote.study.options import StudyConfig
+from byrote.study.plan import plan_study
 
 NAMES = ["near", "verbatim", "greedy", "NEAR", "search", "", "near ", "é"]
 GROUPS = [
@@ -47,12 +47,12 @@ def read_studies(case: Any) -> None:
     values = case.refuses(lambda: read_config_file(path, StudyConfig, RunConfig))
     if values is not None:
         values.pop("out", None)
-        prepared = case.refuses(lambda: prepare(values, place=str(path), document_facts={}))
+        prepared = case.refuses(lambda: plan_study(values, place=str(path)))
         if prepared is not None and isinstance(content, dict):
             lists = {name.replace("-", "_"): value for name, value in content.items() if isinstance(value, list)}
             swept = [len(value) for name, value in lists.items() if name in SWEPT]
-            case.expect(len(prepared.plan.cells) == math.prod(swept), f"{len(prepared.plan.cells)} cells")
-            case.expect(len({cell.name for cell in prepared.plan.cells}) == len(prepared.plan.cells), "a cell twice")
+            case.expect(len(prepared.cells) == math.prod(swept), f"{len(prepared.cells)} cells")
+            case.expect(len({cell.name for cell in prepared.cells}) == len(prepared.cells), "a cell twice")
     case.command("study", str(path), "--out", str(case.folder / "study"), *rng.choice([[], [], ["--fresh"], ["--x"]]))
 
 

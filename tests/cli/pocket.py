@@ -12,8 +12,7 @@ import pytest
 from transformers import AutoTokenizer
 
 from byrote.lab.cache import default_cache_dir
-from byrote.lab.copies import PlannedPassage
-from byrote.lab.pocket import POCKET, PocketModel, pocket_model
+from byrote.lab.pocket import POCKET, PlannedPassage, PocketModel, pocket_model
 from byrote.lab.train import encode_all, train
 
 TELEPHONE = re.compile(r"\d{3}-555-01\d\d")

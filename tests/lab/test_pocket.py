@@ -9,12 +9,12 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from byrote.lab.copies import PassageKind
 from byrote.lab.pocket import (
     POCKET,
     PREFIX_TOKENS,
     TINY,
     WINDOW_TOKENS,
+    PassageKind,
     PocketModel,
     make_model,
     plan_key,
@@ -111,15 +111,15 @@ def test_a_changed_plan_gets_another_place_in_the_cache(tiny: PocketModel) -> No
 
 
 def test_key_follows_plan_texts_and_order_seed() -> None:
-    copies = plan_stream(TINY).copies
+    stream = plan_stream(TINY)
     keys = [
-        plan_key(TINY, copies),
-        plan_key(POCKET, copies),
-        plan_key(TINY, dataclasses.replace(copies, seed=1)),
-        plan_key(TINY, dataclasses.replace(copies, background=(*copies.background, "One more text."))),
+        plan_key(TINY, stream),
+        plan_key(POCKET, stream),
+        plan_key(dataclasses.replace(TINY, seed=1), stream),
+        plan_key(TINY, stream._replace(background=(*stream.background, "One more text."))),
     ]
     assert len(set(keys)) == 4
-    assert plan_key(TINY, plan_stream(TINY).copies) == keys[0]
+    assert plan_key(TINY, plan_stream(TINY)) == keys[0]
 
 
 def test_written_files_join_to_copies_by_name(tiny: PocketModel, tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from byrote.errors import ConfigError
 from byrote.lab.people import write_records
 from byrote.lab.prose import write_passages
 from byrote.lab.train import END_OF_TEXT, encode_all, train_tokenizer
@@ -62,8 +61,3 @@ def test_a_saved_tokenizer_loads_as_any_other(tmp_path: Path) -> None:
     assert loaded.is_fast
     text = lab_texts()[0]
     assert loaded(text)["input_ids"] == lab_tokenizer()(text)["input_ids"]
-
-
-def test_a_vocabulary_below_the_bytes_is_refused() -> None:
-    with pytest.raises(ConfigError, match="vocabulary size 256 has no room"):
-        train_tokenizer(["text"], vocabulary_size=256)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
-from byrote.errors import ConfigError, StorageError
+from byrote.errors import StorageError
 from byrote.lab.prose import write_passages
 from byrote.lab.train import (
     IGNORED_LABEL,
@@ -117,20 +117,6 @@ def test_learning_rate_rises_to_its_peak_once_and_falls_to_the_final_share(steps
     assert shares[: peak + 1] == sorted(shares[: peak + 1])
     assert shares[peak:] == sorted(shares[peak:], reverse=True)
     assert min(shares[peak:]) >= SMALL.final_share
-
-
-@pytest.mark.parametrize(
-    ("field", "value", "message"),
-    [("layers", 0, "layers is 0"), ("width", 18, "not a multiple"), ("rows_per_step", -1, "rows_per_step is -1")],
-)
-def test_an_impossible_plan_is_refused(field: str, value: int, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        TrainingPlan(**{**plan_fields(SMALL), field: value})
-
-
-def test_training_on_nothing_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="no documents"):
-        train(SMALL, [], small_tokenizer(), folder=tmp_path)
 
 
 def test_an_unwritable_folder_is_one_sentence(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from byrote.prior.calibration import RatioThreshold
 from byrote.prior.draws import DrawnPrefixes
-from byrote.prior.estimate import Scored, forecast, forecast_sentences
+from byrote.prior.forecast import Scored, forecast, forecast_sentences
 from byrote.prior.run import prior_to_folder
 from byrote.prior.verdicts import PriorVerdict, ratio_interval, ratio_verdict, sound_log_interval
 from byrote.stats.intervals import undefined

@@ -8,7 +8,7 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.collections import PathCollection
 
-from byrote.prior.report import (
+from byrote.prior.figures import (
     PriorShare,
     ScoredSuffixes,
     ShownThreshold,
@@ -53,7 +53,7 @@ def points(axes: Axes) -> np.ndarray:
 
 
 def test_the_scatter_draws_every_suffix_by_verdict_whatever_its_length() -> None:
-    axes = prior_scatter(suffixes(), threshold()).axes[0]
+    axes = prior_scatter(suffixes(), threshold(), title="").figure.axes[0]
     drawn = sorted(map(tuple, points(axes).tolist()))
     expected = sorted(zip(suffixes().log_prior / LOG_TEN, suffixes().log_conditional / LOG_TEN, strict=True))
     assert np.allclose(drawn, expected)
@@ -66,14 +66,15 @@ def test_the_scatter_draws_every_suffix_by_verdict_whatever_its_length() -> None
 
 def test_probabilities_of_zero_stand_at_the_edge_and_are_counted() -> None:
     none = np.array([-np.inf, -1.0, -2.0, -np.inf])
-    axes = prior_scatter(suffixes(log_prior=none, log_ratio=np.array([np.inf, 0, 0, -np.inf])), threshold()).axes[0]
+    bare = suffixes(log_prior=none, log_ratio=np.array([np.inf, 0, 0, -np.inf]))
+    axes = prior_scatter(bare, threshold(), title="").figure.axes[0]
     assert len(points(axes)) == 4
     assert np.isfinite(points(axes)).all()
     assert [text.get_text() for text in axes.texts] == ["2 with a probability of 0 stand at the edge"]
 
 
 def test_ratios_stand_at_their_length_beside_n_and_the_generic_texts() -> None:
-    axes = ratios_by_length(suffixes(), [threshold(6, 30.0), threshold(4, 10.0)]).axes[0]
+    axes = ratios_by_length(suffixes(), [threshold(6, 30.0), threshold(4, 10.0)], title="").figure.axes[0]
     drawn = points(axes)
     assert sorted(np.round(drawn[:, 0])) == [4, 4, 6, 6]
     assert np.allclose(sorted(drawn[:, 1]), sorted(suffixes().log_ratio / LOG_TEN))
@@ -93,20 +94,21 @@ def test_ratios_stand_at_their_length_beside_n_and_the_generic_texts() -> None:
     ],
 )
 def test_thresholds_without_ends_or_texts_are_drawn_as_far_as_they_go(shown: list[ShownThreshold]) -> None:
-    for figure in (prior_scatter(suffixes(), shown[0]), ratios_by_length(suffixes(), shown)):
-        assert save_bytes(figure, "svg")
-        assert np.isfinite(figure.axes[0].get_ylim()).all()
+    for drawing in (prior_scatter(suffixes(), shown[0], title=""), ratios_by_length(suffixes(), shown, title="")):
+        assert save_bytes(drawing.figure, "svg")
+        assert np.isfinite(drawing.figure.axes[0].get_ylim()).all()
 
 
 def test_nothing_but_impossible_suffixes_can_be_drawn() -> None:
     nothing = np.full(4, -np.inf)
     bare = suffixes(log_conditional=nothing, log_prior=nothing, log_ratio=nothing, verdicts=["not_extractable"] * 4)
-    for figure in (prior_scatter(bare, threshold()), ratios_by_length(bare, [threshold()])):
-        assert save_bytes(figure, "svg")
+    for drawing in (prior_scatter(bare, threshold(), title=""), ratios_by_length(bare, [threshold()], title="")):
+        assert save_bytes(drawing.figure, "svg")
 
 
 def test_shares_show_memorized_and_unsettled_parts_of_what_is_above_m() -> None:
-    axes = prior_shares([PriorShare("24 tokens", 100, 40, 30, 6), PriorShare("5 tokens", 100, 0, 0, 0)]).axes[0]
+    shares = [PriorShare("24 tokens", 100, 40, 30, 6), PriorShare("5 tokens", 100, 0, 0, 0)]
+    axes = prior_shares(shares, is_by_prefix_length=True).figure.axes[0]
     heights = [patch.get_height() for patch in axes.patches]
     assert heights == pytest.approx([0.4, 0.0, 0.3, 0.0, 0.06, 0.0])
     assert axes.patches[4].get_y() == pytest.approx(0.3)

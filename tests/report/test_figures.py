@@ -33,6 +33,10 @@ from byrote.types import Split
 MASS_LOWER = np.array([[0.5, 0.8, 1.0], [0.0, 0.1, 0.4], [0.0, 0.0, 0.0005], [0.2, 0.2, 0.2]])
 
 
+def heat_map(*rows: HeatRow) -> Figure:
+    return book_heat_map(rows, threshold=0.01, title="alice", file="book-1").figure
+
+
 def legend_of(axes: Axes) -> list[str]:
     legend = axes.get_legend()
     return [] if legend is None else [text.get_text() for text in legend.get_texts()]
@@ -49,7 +53,7 @@ def points_of(axes: Axes, label: str) -> np.ndarray:
 
 def test_rates_by_edits_draws_every_rate_at_its_edits(view: RunView) -> None:
     rates = rates_by_criterion(view.population, 0.001)
-    axes = rates_by_edits(rates, threshold=0.001).axes[0]
+    axes = rates_by_edits(rates, threshold=0.001).figure.axes[0]
     lines = {str(line.get_label()): line for line in axes.lines}
     assert set(lines) == {"near-verbatim, target", "greedy, target", "near-verbatim, control", "greedy, control"}
     assert sorted(legend_of(axes)) == sorted(lines)
@@ -67,7 +71,7 @@ def test_rates_by_edits_has_a_whisker_from_low_to_high(view: RunView) -> None:
     rates = [
         e for e in rates_by_criterion(view.population, 0.001) if e.criterion is Criterion.NEAR and e.split == "target"
     ]
-    axes = rates_by_edits(rates, threshold=0.001).axes[0]
+    axes = rates_by_edits(rates, threshold=0.001).figure.axes[0]
     drawn = [(segment[0][1], segment[1][1]) for segment in axes.collections[0].get_segments()]
     assert drawn == [pytest.approx((e.rate.interval.low, e.rate.interval.high)) for e in rates]
 
@@ -75,7 +79,7 @@ def test_rates_by_edits_has_a_whisker_from_low_to_high(view: RunView) -> None:
 def test_scatter_puts_each_category_in_its_colour_and_zero_on_the_rail() -> None:
     p_verbatim = np.array([0.5, 0.0004, 0.0, 0.0])
     mass = np.array([0.6, 0.02, 0.3, 0.0])
-    axes = mass_scatter(p_verbatim, mass, is_impossible=p_verbatim == 0, threshold=0.001, edits=5).axes[0]
+    axes = mass_scatter(p_verbatim, mass, is_impossible=p_verbatim == 0, threshold=0.001, edits=5).figure.axes[0]
     assert points_of(axes, "word for word").tolist() == [[0.5, 0.6]]
     assert points_of(axes, "only nearly (").tolist() == [[0.0004, 0.02]]
     ((x, y),) = points_of(axes, "only nearly, exact impossible").tolist()
@@ -90,7 +94,7 @@ def test_scatter_puts_each_category_in_its_colour_and_zero_on_the_rail() -> None
 def test_scatter_keeps_a_probability_too_small_for_a_float_off_the_rail() -> None:
     p_verbatim, mass = np.array([0.5, 0.0, 0.0]), np.array([0.6, 0.3, 0.4])
     is_impossible = np.array([False, False, True])
-    axes = mass_scatter(p_verbatim, mass, is_impossible=is_impossible, threshold=0.001, edits=5).axes[0]
+    axes = mass_scatter(p_verbatim, mass, is_impossible=is_impossible, threshold=0.001, edits=5).figure.axes[0]
     ((tiny, _),) = points_of(axes, "only nearly (").tolist()
     ((rail, _),) = points_of(axes, "only nearly, exact impossible").tolist()
     assert tiny > rail
@@ -98,7 +102,7 @@ def test_scatter_keeps_a_probability_too_small_for_a_float_off_the_rail() -> Non
 
 def test_gain_curves_reach_the_share_with_any_gain() -> None:
     p_verbatim, mass = np.array([0.5, 0.0, 0.1, 0.0]), np.array([0.6, 0.2, 0.1, 0.0])
-    axes = gain_curves([("m", p_verbatim, mass)], threshold=0.001).axes[0]
+    axes = gain_curves([("m", p_verbatim, mass)], threshold=0.001).figure.axes[0]
     extractable, everything, *_ = axes.lines
     assert extractable.get_xdata().tolist() == pytest.approx([0.1, 0.2])
     assert extractable.get_ydata().tolist() == pytest.approx([2 / 3, 1 / 3])
@@ -107,19 +111,19 @@ def test_gain_curves_reach_the_share_with_any_gain() -> None:
 
 
 def test_shell_heat_map_sorts_extractable_windows_by_verbatim_share() -> None:
-    axes = shell_heat_map(MASS_LOWER, threshold=0.001).axes[0]
+    axes = shell_heat_map(MASS_LOWER, threshold=0.001).figure.axes[0]
     drawn = np.asarray(axes.images[0].get_array())
     assert drawn.tolist() == [pytest.approx(row) for row in [[1, 0, 0], [0.5, 0.3, 0.2], [0, 0.25, 0.75]]]
 
 
 def test_shell_violins_mark_the_median_of_each_shell() -> None:
-    axes = shell_violins(MASS_LOWER, threshold=0.001).axes[0]
+    axes = shell_violins(MASS_LOWER, threshold=0.001).figure.axes[0]
     assert [float(line.get_ydata()[0]) for line in axes.lines] == pytest.approx([0.5, 0.25, 0.2])
     assert [label.get_text() for label in axes.get_xticklabels()] == ["0\n(exact)", "1", "2"]
 
 
 def test_verbatim_share_names_models_with_their_counts() -> None:
-    axes = verbatim_share_by_model([("small", MASS_LOWER), ("large", MASS_LOWER[:1])], threshold=0.001).axes[0]
+    axes = verbatim_share_by_model([("small", MASS_LOWER), ("large", MASS_LOWER[:1])], threshold=0.001).figure.axes[0]
     assert [label.get_text() for label in axes.get_xticklabels()] == ["small\n(n = 3)", "large\n(n = 1)"]
     assert [float(line.get_ydata()[0]) for line in axes.lines] == pytest.approx([0.5, 0.5])
 
@@ -127,21 +131,19 @@ def test_verbatim_share_names_models_with_their_counts() -> None:
 def test_figures_without_anything_to_show_say_why() -> None:
     nothing = np.zeros((3, 3))
     for figure in (
-        shell_heat_map(nothing, threshold=0.001),
-        shell_violins(nothing, threshold=0.001),
-        verbatim_share_by_model([("m", nothing)], threshold=0.001),
+        shell_heat_map(nothing, threshold=0.001).figure,
+        shell_violins(nothing, threshold=0.001).figure,
+        verbatim_share_by_model([("m", nothing)], threshold=0.001).figure,
         rate_by_copies([]),
-        rates_by_edits([], threshold=0.001),
-        verdicts_by_edits([], threshold=0.001),
+        rates_by_edits([], threshold=0.001).figure,
+        verdicts_by_edits([], threshold=0.001).figure,
     ):
         assert len(figure.axes[0].texts[0].get_text()) > 10
 
 
 def test_text_that_no_window_covers_is_hatched_and_named() -> None:
     covered = np.array([0.0, 0.5])
-    known, unknown = (
-        book_heat_map([HeatRow("exact", heat)], threshold=0.01) for heat in (covered, np.append(covered, np.nan))
-    )
+    known, unknown = (heat_map(HeatRow("exact", heat)) for heat in (covered, np.append(covered, np.nan)))
     assert UNMEASURED.encode() in save_bytes(unknown, "svg"), "also where the figure has no background"
     assert legend_of(unknown.axes[0]) == ["not measured"]
     assert legend_of(known.axes[0]) == []
@@ -149,7 +151,7 @@ def test_text_that_no_window_covers_is_hatched_and_named() -> None:
 
 def test_book_heat_map_has_a_strip_per_row_on_one_scale_from_tau_to_one() -> None:
     heat = np.array([np.nan, 0.0, 0.5, 1.0])
-    figure = book_heat_map([HeatRow("exact", heat), HeatRow("ε ≤ 5", heat)], threshold=0.01, title="alice")
+    figure = heat_map(HeatRow("exact", heat), HeatRow("ε ≤ 5", heat))
     strips = [axes for axes in figure.axes if axes.images]
     assert [axes.get_yticklabels()[0].get_text() for axes in strips] == ["exact", "ε ≤ 5"]
     for axes in strips:
@@ -164,7 +166,7 @@ def test_book_heat_map_has_a_strip_per_row_on_one_scale_from_tau_to_one() -> Non
 def test_query_curves_draw_rates_greedy_and_the_limit() -> None:
     curves = rate_curves(np.log([0.5, 0.001]), queries=[1, 10, 10_000], probabilities=[0.5])
     control = rate_curves(np.log([0.001]), queries=[1, 10, 10_000], probabilities=[0.5])
-    figure = query_curves([curves], greedy_rate=0.25, control=[control])
+    figure = query_curves([curves], greedy_rate=0.25, control=[control]).figure
     axes = figure.axes[0]
     line = axes.lines[0]
     assert line.get_xdata().tolist() == [1, 10, 10_000]
@@ -184,7 +186,7 @@ def test_near_verbatim_curves_are_dashed_where_masses_below_the_stop_count() -> 
         rate_curves(logs, queries=queries, probabilities=[0.5], mass_kind=kind)
         for kind in (MassKind.EXACT, MassKind.LOWER_BOUND)
     ]
-    figure = query_curves(curves, greedy_rate=None, searched_down_to=0.001)
+    figure = query_curves(curves, greedy_rate=None, searched_down_to=0.001).figure
     exact, near = (
         [(line.get_linestyle(), line.get_xdata().tolist()) for line in axes.lines if len(line.get_xdata()) > 2]
         for axes in figure.axes
@@ -192,20 +194,20 @@ def test_near_verbatim_curves_are_dashed_where_masses_below_the_stop_count() -> 
     assert exact == [("-", queries)], "the exact curve is what it is"
     assert near == [("-", [1, 100, 692]), ("--", [692, 693, 10_000])]
     assert any("p_z alone" in text for text in legend_of_figure(figure))
-    everywhere = query_curves(curves, greedy_rate=None)
+    everywhere = query_curves(curves, greedy_rate=None).figure
     assert not any(line.get_linestyle() == "--" for axes in everywhere.axes for line in axes.lines)
     assert not any("p_z alone" in text for text in legend_of_figure(everywhere))
 
 
 def test_a_curve_whose_every_point_lies_beyond_the_stop_is_dashed_whole() -> None:
     curves = rate_curves(np.log([0.5]), queries=[5_000, 10_000], probabilities=[0.5], mass_kind=MassKind.LOWER_BOUND)
-    axes = query_curves([curves], greedy_rate=None, searched_down_to=0.001).axes[0]
+    axes = query_curves([curves], greedy_rate=None, searched_down_to=0.001).figure.axes[0]
     assert next(line.get_xdata().tolist() for line in axes.lines if line.get_linestyle() == "--") == [5_000, 10_000]
 
 
 def test_verdict_bars_stack_what_is_shown_what_is_open_and_what_is_ruled_out(view: RunView) -> None:
     rates = rates_by_criterion(view.population, 0.001)
-    axes = verdicts_by_edits(rates, threshold=0.001).axes[0]
+    axes = verdicts_by_edits(rates, threshold=0.001).figure.axes[0]
     assert sorted(legend_of(axes)) == sorted(
         f"{name}, {split}" for name in ("extractable", "neither", "ruled out") for split in Split
     )
@@ -237,7 +239,7 @@ def test_policy_sweep_draws_each_series_with_its_own_marker() -> None:
 
 
 def test_token_ranks_mark_tokens_the_policy_cuts_off() -> None:
-    axes = token_ranks([1, 2, 50, 1], kept=40).axes[0]
+    axes = token_ranks([1, 2, 50, 1], kept=40, window_id="w").figure.axes[0]
     assert points_of(axes, "kept").tolist() == [[1, 1], [2, 2], [4, 1]]
     assert points_of(axes, "cut off").tolist() == [[3, 50]]
     assert axes.get_yscale() == "log"
@@ -310,7 +312,7 @@ def test_a_level_is_drawn_as_a_band_with_its_name() -> None:
 
 def test_beam_width_sweep_shows_recovery_and_cost() -> None:
     series = [BeamWidthSeries("exact rule", (5, 20), (0.9, 1.0), (300, 1030))]
-    left, right = beam_width_sweep(series).axes
+    left, right = beam_width_sweep(series).figure.axes
     assert list(left.lines[0].get_ydata()) == [0.9, 1.0]
     assert list(right.lines[0].get_ydata()) == [300, 1030]
     assert legend_of(left) == ["exact rule"]
@@ -357,7 +359,7 @@ def test_neighbouring_series_differ_in_lightness_as_well_as_hue() -> None:
 
 def test_saved_files_keep_text_and_do_not_change_between_savings() -> None:
     def make() -> Figure:
-        return book_heat_map([HeatRow("price: $5$ & <b>", np.full(9, 0.5))], threshold=0.01)
+        return heat_map(HeatRow("price: $5$ & <b>", np.full(9, 0.5)))
 
     svg = save_bytes(make(), "svg").decode()
     assert "price: $5$ &amp; &lt;b&gt;" in svg

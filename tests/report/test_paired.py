@@ -17,8 +17,7 @@ from byrote.report.comparison import (
     paired_differences,
     shared_windows,
 )
-from byrote.report.figures.models import difference_forest, windows_by_models
-from byrote.report.gallery import comparison_drawings
+from byrote.report.figures.models import comparison_drawings, difference_forest, windows_by_models
 from byrote.report.scan_page import render_page
 from byrote.report.tables import books_by_model
 from byrote.report.view import RunView, at_one_threshold, load_view
@@ -141,7 +140,7 @@ def test_windows_are_counted_by_exactly_the_models_that_give_them(views: list[Ru
         wanted = sum(tuple(each[name] for each in every) == members for name in every[0])
         assert combinations[members] == wanted
     assert sum(combinations.values()) == sum(any(each[name] for each in every) for name in every[0])
-    bars, _ = windows_by_models(comparison.labels, shared_windows(comparison, 0.001)).axes
+    bars, _ = windows_by_models(comparison.labels, shared_windows(comparison, 0.001)).figure.axes
     assert [bar.get_height() for bar in bars.patches] == sorted(combinations.values(), reverse=True)
 
 
@@ -150,7 +149,7 @@ def test_runs_over_other_windows_have_no_differences(views: list[RunView]) -> No
     assert paired_differences(other, 0.001) == shared_windows(other, 0.001) == []
     assert compare_table([]) is None
     assert paired_cells([]) == []
-    assert len(difference_forest([]).axes[0].texts[0].get_text()) > 10
+    assert len(difference_forest([]).figure.axes[0].texts[0].get_text()) > 10
 
 
 def test_the_report_of_several_models_lays_them_over_each_other(runs: list[Path], tmp_path: Path) -> None:

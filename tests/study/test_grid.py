@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from byrote.errors import ConfigError
-from byrote.study.grid import base_cells, make_axes, make_cells
+from byrote.study.plan import base_cells, make_axes, make_cells
 
 WORDS = st.text("ab/=+. _-1", min_size=1, max_size=40)
 GRIDS = st.dictionaries(

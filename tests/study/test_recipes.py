@@ -5,14 +5,15 @@ from pathlib import Path
 import pytest
 from setuptools import Distribution
 
-from byrote.cli.study import Prepared, measure_study, prepare, smoke_values
+from byrote.cli.study import smoke_values
 from byrote.options import read_config_file
 from byrote.scan.options import RunConfig
 from byrote.study.folder import read_study
 from byrote.study.options import StudyConfig
-from byrote.study.published import WORDS, published_words
+from byrote.study.plan import StudyPlan, plan_study
 from byrote.study.recipes import recipe_files
-from byrote.study.report import study_content
+from byrote.study.report import PUBLISHED_WORDS, published_words, study_content
+from byrote.study.run import run_study
 from tests.scan.scans import Command
 from tests.study.conftest import TwoModels
 
@@ -22,8 +23,8 @@ RECIPES = list(recipe_files().values())
 each_recipe = pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
 
 
-def prepared(recipe: Path) -> Prepared:
-    return prepare(read_config_file(recipe, StudyConfig, RunConfig), place=str(recipe), document_facts={})
+def planned(recipe: Path) -> StudyPlan:
+    return plan_study(read_config_file(recipe, StudyConfig, RunConfig), place=str(recipe))
 
 
 def test_there_are_recipes() -> None:
@@ -53,12 +54,12 @@ def test_recipes_are_listed_and_printed_and_an_unknown_one_is_refused(byrote: Co
 
 @each_recipe
 def test_every_published_number_is_about_exactly_one_cell(recipe: Path) -> None:
-    study = prepared(recipe)
+    study = planned(recipe)
     assert study.config.published
     for one in study.config.published:
         cells = [
             cell
-            for cell in study.plan.cells
+            for cell in study.cells
             if all(cell.settings.get(name) == value for name, value in one.settings.items())
         ]
         assert len(cells) == 1, f"{one.where} is about {len(cells)} cells"
@@ -71,8 +72,8 @@ def test_the_documents_have_every_published_number_with_its_source(recipe: Path)
     text = (ROOT / "docs/replication.md").read_text(encoding="utf-8")
     assert f"`recipes/{recipe.name}`" in text
     part = text.split(f"`recipes/{recipe.name}`")[1].split("###")[0]
-    for one in prepared(recipe).config.published:
-        measure = WORDS[one.measure] + (f", ε ≤ {one.edits}" if one.edits is not None else "")
+    for one in planned(recipe).config.published:
+        measure = PUBLISHED_WORDS[one.measure] + (f", ε ≤ {one.edits}" if one.edits is not None else "")
         row = f"| {measure} | {published_words(one)} | | {one.source} |"
         model = one.settings["model"]
         assert any(row in line and model in line for line in part.splitlines()), row
@@ -85,13 +86,13 @@ def test_the_recipe_runs_as_a_smoke_test(
     monkeypatch.setenv("BYROTE_CACHE", str(models.smaller.parent))
     out = tmp_path / "smoke"
     values, facts = smoke_values(read_config_file(recipe, StudyConfig, RunConfig), out)
-    measure_study(prepare(values, place=str(recipe), document_facts=facts), out, fresh=False, tell=lambda _: None)
+    run_study(plan_study(values, place=str(recipe), document_facts=facts), out)
     study = read_study(out)
     assert len(study.cells) == study.planned > 0
     assert all(len(axis.values) == 2 for axis in study.swept)
     tables = {cells.name: cells for cells in study_content(study).tables}
     assert len(tables["cells"].rows) == study.planned
-    assert len(tables["published"].rows) == len(prepared(recipe).config.published)
+    assert len(tables["published"].rows) == len(planned(recipe).config.published)
     assert {row[3] for row in tables["published"].rows} == {""}, "tiny models do not stand in for those of the paper"
 
 

@@ -15,8 +15,7 @@ import yaml
 from polars.testing import assert_frame_equal
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from byrote.cli import study as study_cells
-from byrote.cli.study import measure_study, prepare
+from byrote.errors import RunError
 from byrote.lab.prose import write_passages
 from byrote.lab.train import train_tokenizer
 from byrote.models.base import LanguageModel
@@ -27,11 +26,14 @@ from byrote.scan.options import RunConfig
 from byrote.stats.population import Population
 from byrote.store.manifest import read_manifest
 from byrote.store.read import read_run
+from byrote.study import run as study_run
 from byrote.study.compare import paired_cells
 from byrote.study.figures import study_drawings
 from byrote.study.folder import MeasuredCell, read_study
 from byrote.study.options import StudyConfig
+from byrote.study.plan import make_axes, make_cells, plan_study
 from byrote.study.report import study_content
+from byrote.study.run import require_same_sources, run_study
 from byrote.types import Split
 from tests.scan.scans import SMALL, Command
 from tests.study.conftest import TwoModels
@@ -115,7 +117,7 @@ def test_a_model_is_loaded_once_for_all_its_cells_which_say_what_a_scan_alone_sa
         loaded.append(name)
         return open_model(name, **given)
 
-    monkeypatch.setattr(study_cells, "open_model", counted)
+    monkeypatch.setattr(study_run, "open_model", counted)
     file = write_study(
         tmp_path / "study.yaml", models, beam_width=[1, 4], sample=6, montecarlo_windows=1, montecarlo_samples=20
     )
@@ -253,10 +255,6 @@ def test_what_is_wrong_with_a_file_is_one_sentence_and_nothing_is_measured(
 
 
 def test_a_text_that_was_edited_between_cells_is_refused(models: TwoModels, tmp_path: Path) -> None:
-    from byrote.errors import RunError
-    from byrote.study.grid import make_axes, make_cells
-    from byrote.study.run import require_same_sources
-
     cells = make_cells(make_axes({"beam_width": ["1", "2"]}))
     model = {"name": "m", "weights_hash": "w"}
     same, edited = ({"model": model, "texts": {"book": {"content_hash": digest}}} for digest in ("one", "two"))
@@ -277,7 +275,7 @@ def test_every_policy_and_text_with_cells_of_its_own_is_drawn(models: TwoModels,
     )  # fmt: skip
     out = tmp_path / "study"
     values = read_config_file(file, StudyConfig, RunConfig)
-    measure_study(prepare(values, place="here", document_facts={}), out, fresh=False, tell=lambda _: None)
+    run_study(plan_study(values, place="here"), out)
     study = read_study(out)
     drawings = {drawing.name: drawing.figure for drawing in study_drawings(study)}
     assert {"study-policies", "study-texts", "study-policy-queries-1", "study-policy-queries-2"} <= set(drawings)

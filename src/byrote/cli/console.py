@@ -130,10 +130,8 @@ class TerminalProgress:
         yield
 
     def start(self, total: int, done: int) -> None:
-        self._display.update(self._task, description="measuring", total=total)
-        if done:
-            # Windows of an earlier session are on the bar but not in the speed.
-            self._display.reset(self._task, description="measuring", total=total, completed=done)
+        # Windows of an earlier session are on the bar but not in the speed.
+        self._display.reset(self._task, description="measuring", total=total, completed=done)
 
     def advance(self, windows: int) -> None:
         self._display.advance(self._task, windows)

@@ -54,7 +54,7 @@ def demo(options: DemoOptions) -> None:
         out=str(options.out / "run"),
         stride_chars=options.stride_chars,
     )
-    facts = {f"{passage.name}.txt": {"copies": passage.copies, "kind": str(passage.kind)} for passage in pocket.targets}
+    facts = pocket.document_facts
     with make_progress() as progress:
         result = scan_to_folder(config, progress=progress, command_line=sys.argv, document_facts=facts)
     with console.status("writing the report"):

@@ -14,10 +14,10 @@ from byrote.cli.demo import demo
 from byrote.cli.exits import Stopped, end_with, leave, stopping_signals
 from byrote.cli.flags import GroupedCommand
 from byrote.cli.plan import plan
-from byrote.cli.products import audit, lab_app, prior, recall, recipes
+from byrote.cli.products import audit, lab_app, prior, recall
 from byrote.cli.runs import export, gate, report, risk, runs, show, verify_run
 from byrote.cli.scan import mc, merge, scan
-from byrote.cli.study import study
+from byrote.cli.study import recipes, study
 from byrote.options import flags_of
 from byrote.prior.options import PriorConfig
 from byrote.scan.options import RunConfig

@@ -1,9 +1,9 @@
-"""`byrote audit`: how much of a book a chat endpoint or a local model reproduces at length."""
+"""`byrote audit`, `byrote recall`, `byrote prior` and `byrote lab`: the products beside the scan."""
 
 import sys
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import typer
 from rich.text import Text
@@ -13,10 +13,9 @@ from byrote.cli.flags import GroupedCommand, command
 from byrote.cli.scan import Session, look_first
 from byrote.corpus.documents import Document, read_documents
 from byrote.errors import TextError
-from byrote.lab.counterfactual import PresetName
 from byrote.longform.matching import MergePass
 from byrote.longform.options import PROFILES, AuditOptions
-from byrote.longform.recall import RecallResult, Segment, SegmentKind, nv_recall, segments
+from byrote.longform.recall import Segment, SegmentKind, nv_recall, segments
 from byrote.longform.run import AuditCommand, perform_audit
 from byrote.options import Settled, like, option, required
 from byrote.prior.options import PriorConfig
@@ -86,13 +85,14 @@ def prior(config: PriorConfig, session: Session, shown: Shown) -> None:
         make_console(stderr=True).print(f"{done.path} was complete already; --fresh starts over.", soft_wrap=True)
 
 
-_STYLES = {
+DIFF_STYLES = {
     SegmentKind.SAME: "",
     SegmentKind.MISSING: "red strike",
     SegmentKind.ADDED: "bold blue",
     SegmentKind.ELSEWHERE: "yellow",
 }
-_WORDS_SHOWN_AT_EACH_END = 12
+WORDS_AT_EACH_END = 12
+"""Of a long piece of a diff; its middle is left out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,56 +114,40 @@ class RecallOptions(Settled):
 @command(RecallOptions, Session)
 def recall(options: RecallOptions, session: Session) -> None:
     """Measure how much of a book stands near-verbatim in a generated text (nv-recall)."""
-    from byrote.longform.recall_run import summary
+    from byrote.longform.recall_run import recall_page, recall_to_folder, summary, write
+    from byrote.report.content import Asked
     from byrote.report.terminal import show_content
+    from byrote.store.files import atomic_file, write_json
 
-    book, generation = read_one(options.book), read_one(options.generation)
-    result = measure(book, generation, options, fresh=session.fresh)
+    book, generation = _only_text(options.book), _only_text(options.generation)
+    passes, repeated = options.passes, options.repeated_passes
+    if options.out is None:
+        result = nv_recall(book.text, generation.text, passes=passes, repeated_passes=repeated)
+    else:
+        result = recall_to_folder(
+            book, generation, options.out, passes=passes, repeated_passes=repeated, command_line=sys.argv,
+            fresh=session.fresh,
+        )  # fmt: skip
     console = make_console()
     for part in show_content(summary(result, book=book.name, generation=generation.name)):
         console.print(part)
     if options.diff:
-        for line in terminal_diff(segments(book.text, generation.text, result)):
-            console.print(line, end=" ")
+        for piece in segments(book.text, generation.text, result):
+            console.print(_shown_piece(piece), end=" ")
         console.print()
-    for page in write_files(book, generation, result, options):
-        console.print(str(page), soft_wrap=True)
-
-
-def measure(book: Document, generation: Document, options: RecallOptions, *, fresh: bool) -> RecallResult:
-    passes, repeated = options.passes, options.repeated_passes
-    if options.out is None:
-        return nv_recall(book.text, generation.text, passes=passes, repeated_passes=repeated)
-    from byrote.longform.recall_run import recall_to_folder
-
-    return recall_to_folder(
-        book, generation, options.out, passes=passes, repeated_passes=repeated, command_line=sys.argv, fresh=fresh
-    )
-
-
-def write_files(book: Document, generation: Document, result: RecallResult, options: RecallOptions) -> Iterator[Path]:
-    """What was asked for beside the terminal; afterwards each page is yielded."""
     if options.out is not None:
-        from byrote.longform.recall_run import write
-        from byrote.report.content import Asked
-
-        yield write([options.out], options.out / "report", Asked()).page
+        page = write([options.out], options.out / "report", Asked()).page
+        console.print(str(page), soft_wrap=True)
     if options.html is not None:
-        from byrote.longform.recall_run import recall_page
-        from byrote.store.files import atomic_file
-
         title = f"{generation.name} against {book.name}"
-        page = recall_page(book.text, generation.text, result, title=title)
         with atomic_file(options.html) as file:
-            file.write(page.encode())
-        yield options.html
+            file.write(recall_page(book.text, generation.text, result, title=title).encode())
+        console.print(str(options.html), soft_wrap=True)
     if options.json is not None:
-        from byrote.store.files import write_json
-
         write_json(options.json, result.record())
 
 
-def read_one(path: Path) -> Document:
+def _only_text(path: Path) -> Document:
     """The text of a file that holds exactly one."""
     documents = read_documents([path], split=Split.TARGET)
     if len(documents) != 1:
@@ -171,17 +155,14 @@ def read_one(path: Path) -> Document:
     return documents[0].held()
 
 
-def terminal_diff(pieces: Iterable[Segment]) -> Iterator[Text]:
-    """Coloured pieces with the inside of long ones left out."""
-    for piece in pieces:
-        words = piece.text.split()
-        left_out = len(words) - 2 * _WORDS_SHOWN_AT_EACH_END
-        if left_out > 0:
-            head, tail = words[:_WORDS_SHOWN_AT_EACH_END], words[-_WORDS_SHOWN_AT_EACH_END:]
-            shown = f"{' '.join(head)} [… {left_out:,} words …] {' '.join(tail)}"
-        else:
-            shown = piece.text.rstrip()
-        yield Text(shown, style=_STYLES[piece.kind])
+def _shown_piece(piece: Segment) -> Text:
+    """A coloured piece, the middle of a long one left out."""
+    words, shown = piece.text.split(), piece.text.rstrip()
+    left_out = len(words) - 2 * WORDS_AT_EACH_END
+    if left_out > 0:
+        head, tail = " ".join(words[:WORDS_AT_EACH_END]), " ".join(words[-WORDS_AT_EACH_END:])
+        shown = f"{head} [… {left_out:,} words …] {tail}"
+    return Text(shown, style=DIFF_STYLES[piece.kind])
 
 
 lab_app = typer.Typer(name="lab", help="Experiments on small models trained on the spot.", rich_markup_mode=None)
@@ -193,17 +174,19 @@ def lab() -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StudyOptions(Settled):
+class CounterfactualOptions(Settled):
     out: Path = required("Folder of the run; resumed if unfinished.", group="output")
-    preset: PresetName = option("quick", "Minutes on two cores (quick), hours (full), or seconds (test).", group="text")
+    preset: Literal["quick", "full", "test"] = option(
+        "quick", "Minutes on two cores (quick), hours (full), or seconds (test).", group="text"
+    )
     processes: int | None = option(
         None, "Models trained at once.", group="machine", at_least=1, default_words="one per core"
     )
 
 
 @lab_app.command(cls=GroupedCommand)
-@command(StudyOptions, Session)
-def counterfactual(options: StudyOptions, session: Session) -> None:
+@command(CounterfactualOptions, Session)
+def counterfactual(options: CounterfactualOptions, session: Session) -> None:
     """Does the cheap ratio agree with counterfactual memorization? Trains models with and without target sequences."""
     from byrote.lab.counterfactual import PRESETS
     from byrote.lab.report import read
@@ -211,44 +194,17 @@ def counterfactual(options: StudyOptions, session: Session) -> None:
     from byrote.report.page import write_page
     from byrote.report.terminal import show_content
 
-    plan, out = PRESETS[options.preset], options.out
     with make_progress("models") as progress:
-        told: list[int] = []
-
-        def advance(done: int, total: int) -> None:
-            progress.advance(done - told[-1]) if told else progress.start(total, done)
-            told.append(done)
-
         run_counterfactual(
-            plan, out, processes=options.processes, advance=advance, command_line=sys.argv, fresh=session.fresh
+            PRESETS[options.preset],
+            options.out,
+            processes=options.processes,
+            progress=progress,
+            command_line=sys.argv,
+            fresh=session.fresh,
         )
-    content, shown = read([out]), make_console()
+    content, console = read([options.out]), make_console()
     for part in show_content(content):
-        shown.print(part)
-    shown.print(f"\nResults: {out}\nPage: {write_page([content], out / 'report').page}", soft_wrap=True)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecipesOptions(Settled):
-    name: str | None = option(None, "Print the file of this recipe.", group="output", positional=True)
-
-
-@command(RecipesOptions)
-def recipes(options: RecipesOptions) -> None:
-    """List published experiments that `byrote study NAME` runs, or print the file of one."""
-    from rich.table import Table
-
-    from byrote.options import read_config_file
-    from byrote.scan.options import RunConfig
-    from byrote.study.options import StudyConfig
-    from byrote.study.recipes import recipe_file, recipe_files
-
-    if options.name is not None:
-        print(recipe_file(options.name).read_text(encoding="utf-8"), end="")
-        return
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for heading in ("recipe", "what it asks"):
-        table.add_column(heading)
-    for name, path in recipe_files().items():
-        table.add_row(name, read_config_file(path, StudyConfig, RunConfig)["about"])
-    make_console().print(table)
+        console.print(part)
+    page = write_page([content], options.out / "report").page
+    console.print(f"\nResults: {options.out}\nPage: {page}", soft_wrap=True)

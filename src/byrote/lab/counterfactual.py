@@ -1,22 +1,21 @@
-"""Words a user of the lab chooses among."""
+"""The counterfactual design: models trained with and without exact copies of targets, and the streams they see.
+
+Every target is at every level once a repetition (rotations), in one model with its copies and in one without (sides).
+"""
 
 import random
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from transformers import PreTrainedTokenizerFast
 
 from byrote.errors import ConfigError
 from byrote.lab import prose
 from byrote.lab.cache import CachedFolder, cached_folder, content_key, default_cache_dir
-from byrote.lab.copies import NEAR_DUPLICATE_SHARE, near_duplicate
 from byrote.lab.train import TrainingPlan, encode_all, train, train_tokenizer
-
-PresetName = Literal["quick", "full", "test"]
-
 
 DESIGN_VERSION = 1
 """Raise it when the streams change: models of an earlier design are then trained anew."""
@@ -35,7 +34,7 @@ class CounterfactualPlan:
     """Tokens of the prefix and of the suffix of a target."""
     sequences: int = 1000
     """Documents in a stream before a side's copies are left out: copies, near-duplicates, background."""
-    near_duplicate_share: float = NEAR_DUPLICATE_SHARE
+    near_duplicate_share: float = 0.2
     vocabulary_size: int = 768
     repetitions: int = 1
     """Whole designs trained, each with its own seed of weights and order."""
@@ -43,30 +42,10 @@ class CounterfactualPlan:
     """Passages in no stream, from which prefixes are drawn to estimate P(s)."""
     seed: int = 0
 
-    def __post_init__(self) -> None:
-        if self.targets < len(self.levels) or self.targets % len(self.levels):
-            raise ConfigError(
-                f"{self.targets} targets cannot be spread evenly over {len(self.levels)} levels; "
-                "give a multiple of the number of levels."
-            )
-        if self.half_tokens < 1 or self.repetitions < 1 or self.reference_passages < 1:
-            raise ConfigError("half_tokens, repetitions and reference_passages must be at least 1.")
-        if any(copies < 0 or near < 0 for copies, near in self.levels):
-            raise ConfigError("copies and near-duplicates of a level cannot be negative.")
-        if self.background < 2:
-            raise ConfigError(
-                f"{self.planted} copies and near-duplicates leave no background in {self.sequences} sequences; "
-                "raise sequences or lower targets."
-            )
-
-    @property
-    def planted(self) -> int:
-        """Copies and near-duplicates of all targets together; the same in every rotation."""
-        return sum(copies + near for copies, near in self.levels) * (self.targets // len(self.levels))
-
     @property
     def background(self) -> int:
-        return self.sequences - self.planted
+        """Documents beside the copies and near-duplicates of all targets, which are as many in every rotation."""
+        return self.sequences - sum(map(sum, self.levels)) * (self.targets // len(self.levels))
 
 
 class ModelSpec(NamedTuple):
@@ -154,6 +133,28 @@ def stream_of(plan: CounterfactualPlan, spec: ModelSpec) -> list[list[int]]:
     return documents
 
 
+def near_duplicate(
+    original: Sequence[int], donor: Sequence[int], *, share: float, generator: random.Random
+) -> list[int]:
+    """`original` with exactly `round(share · length)` positions kept and every other position different.
+
+    The other tokens are a run of `donor` from a random place, so that they read like ordinary text; where the run
+    happens to agree with the original it moves on to the next token.
+    """
+    kept = set(generator.sample(range(len(original)), round(share * len(original))))
+    place = generator.randrange(len(donor))
+    duplicate: list[int] = []
+    for position, token in enumerate(original):
+        if position in kept:
+            duplicate.append(token)
+            continue
+        while donor[place % len(donor)] == token:
+            place += 1
+        duplicate.append(donor[place % len(donor)])
+        place += 1
+    return duplicate
+
+
 def model_key(plan: CounterfactualPlan, spec: ModelSpec) -> str:
     """Changes with anything that decides this model's weights; more repetitions or reference text do not."""
     description = asdict(replace(plan, repetitions=1, reference_passages=1))
@@ -169,13 +170,6 @@ def counterfactual_model(plan: CounterfactualPlan, spec: ModelSpec, *, cache_dir
         train(replace(plan.training, seed=seed), stream_of(plan, spec), material.tokenizer, folder=folder)
 
     return cached_folder(cache_dir or default_cache_dir(), f"counterfactual-{model_key(plan, spec)}", make=make)
-
-
-def cells_of(plan: CounterfactualPlan) -> Iterator[tuple[int, int]]:
-    """Every (target, level)."""
-    for target in range(plan.targets):
-        for level in range(len(plan.levels)):
-            yield target, level
 
 
 # One thread each: the study trains as many models at once as there are cores.
@@ -204,4 +198,4 @@ TEST = CounterfactualPlan(
     vocabulary_size=512,
     reference_passages=40,
 )
-PRESETS: dict[PresetName, CounterfactualPlan] = {"quick": QUICK, "full": FULL, "test": TEST}
+PRESETS = {"quick": QUICK, "full": FULL, "test": TEST}

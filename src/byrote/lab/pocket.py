@@ -1,13 +1,17 @@
-"""What the pocket models are made of: the plans, and the training streams that follow from them.
+"""Pocket models: invented passages, the planned copies of each in a training stream, and the model trained on it.
 
-The tokenizer is trained on the background alone. Targets and controls are then chosen by their length in tokens, so
-that every passage holds one window of 50 + 50 tokens and little beyond it: training time is paid per token.
+The plan is the ground truth of demo and tests: copies are whole documents, controls are nowhere, and some passages are
+scanned in another edition than the one trained on. The tokenizer is trained on the background alone. Targets and
+controls are chosen by their length in tokens, so that every passage holds one window of 50 + 50 tokens and little
+beyond it: training time is paid per token.
 """
 
 import json
 import random
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
+from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,13 +21,20 @@ from transformers import PreTrainedTokenizerFast
 from byrote.errors import ConfigError, StorageError
 from byrote.lab import people, prose
 from byrote.lab.cache import cached_folder, content_key, default_cache_dir
-from byrote.lab.copies import CopyPlan, PassageKind, PlannedPassage, other_edition, training_documents
-from byrote.lab.train import TrainingPlan, TrainingProgress, encode_all, train, train_tokenizer
+from byrote.lab.train import OnStep, TrainingPlan, encode_all, train, train_tokenizer
 
 PREFIX_TOKENS = 50
 WINDOW_TOKENS = 100
 CANDIDATES_PER_PASSAGE = 4
 """Passages written for each one needed; those of unsuitable length are left out."""
+SPELLINGS = (
+    ("harbour", "harbor"), ("parlour", "parlor"), ("neighbour", "neighbor"), ("honour", "honor"),
+    ("colour", "color"), ("grey", "gray"), ("theatre", "theater"), ("plough", "plow"), ("woollen", "woolen"),
+    ("travell", "travel"), ("quarrell", "quarrel"), ("learnt", "learned"), ("towards", "toward"),
+    ("Whilst", "While"),
+)  # fmt: skip
+PUNCTUATION = ((", ", "; "), (", ", " "), ("; ", ", "), (". ", "; "), (",\u0022", ".\u0022"))
+_EDITABLE = re.compile("|".join(re.escape(old) for old in dict([*SPELLINGS, *PUNCTUATION])))
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +66,7 @@ class PocketPlan:
 # slower thread (seen once: 518 s with two threads, 88 s with one, both on a busy machine).
 POCKET = PocketPlan(
     training=TrainingPlan(
-        layers=2,
-        width=128,
-        heads=4,
-        feed_forward_width=384,
-        context=256,
-        rows_per_step=4,
-        learning_rate=3e-3,
+        layers=2, width=128, heads=4, feed_forward_width=384, context=256, rows_per_step=4, learning_rate=3e-3,
         threads=1,
     ),
     copy_levels=(1, 2, 4, 8, 16, 32, 64, 128),
@@ -74,7 +79,7 @@ POCKET = PocketPlan(
     background_prose=300,
     background_people=80,
     vocabulary_size=1536,
-)
+)  # fmt: skip
 TINY = PocketPlan(
     training=TrainingPlan(
         layers=2, width=64, heads=4, feed_forward_width=192, context=128, rows_per_step=2, learning_rate=6e-3, threads=1
@@ -93,11 +98,48 @@ TINY = PocketPlan(
 )
 
 
-class PocketStream(NamedTuple):
-    """The planned copies and the tokenizer that cuts them."""
+class PassageKind(StrEnum):
+    """What a passage is, and in which wording the model saw it."""
 
-    copies: CopyPlan
+    PROSE = "prose"
+    PERSON = "person"
+    EDITION = "edition"
+    """Prose of which the stream holds another edition: the scanned wording itself was never trained on."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedPassage:
+    """One passage to scan, and how often the training stream holds it; a control has 0 copies."""
+
+    name: str
+    kind: PassageKind
+    text: str
+    """What is scanned."""
+    copies: int = 0
+    trained_text: str | None = None
+    """What the stream holds `copies` times; None: the scanned text itself."""
+
+    @property
+    def text_in_stream(self) -> str:
+        return self.text if self.trained_text is None else self.trained_text
+
+
+class PocketStream(NamedTuple):
+    """Targets, controls and background of a plan, all different, and the tokenizer that cuts them."""
+
+    targets: tuple[PlannedPassage, ...]
+    controls: tuple[PlannedPassage, ...]
+    background: tuple[str, ...]
     tokenizer: PreTrainedTokenizerFast
+
+    def documents(self, seed: int) -> list[list[int]]:
+        """The whole training stream as token ids, one list a document, in the seeded order."""
+        documents = encode_all(self.tokenizer, self.background)
+        originals = encode_all(self.tokenizer, [target.text_in_stream for target in self.targets])
+        for target, original in zip(self.targets, originals, strict=True):
+            documents += [original] * target.copies
+        random.Random(f"lab stream {seed}").shuffle(documents)
+        return documents
 
 
 def plan_stream(plan: PocketPlan) -> PocketStream:
@@ -117,24 +159,18 @@ def plan_stream(plan: PocketPlan) -> PocketStream:
         (PassageKind.PERSON, record_source, plan.people_per_level, plan.people_controls),
     )
     targets = [
-        PlannedPassage(name=f"{kind}-{copies:04d}-{number:02d}", kind=kind, text=_take(source), copies=copies)
+        PlannedPassage(f"{kind}-{copies:04d}-{number:02d}", kind, _take(source), copies)
         for copies in plan.copy_levels
         for kind, source, count, _ in sources
         for number in range(count)
     ]
     controls = [
-        PlannedPassage(name=f"control-{kind}-{number:02d}", kind=kind, text=_take(source))
+        PlannedPassage(f"control-{kind}-{number:02d}", kind, _take(source))
         for kind, source, _, count in sources
         for number in range(count)
     ]
     targets += _planned_editions(plan, tokenizer, story_source)
-    copies = CopyPlan(targets=tuple(targets), controls=tuple(controls), background=background, seed=plan.seed)
-    return PocketStream(copies, tokenizer)
-
-
-def plan_key(plan: PocketPlan, copies: CopyPlan) -> str:
-    """Changes with the plan, with the version of a generator, and with any text of the stream."""
-    return content_key([asdict(plan), prose.GENERATOR_VERSION, people.GENERATOR_VERSION, asdict(copies)])
+    return PocketStream(tuple(targets), tuple(controls), background, tokenizer)
 
 
 def _of_suitable_length(plan: PocketPlan, tokenizer: PreTrainedTokenizerFast, candidates: list[str]) -> Iterator[str]:
@@ -161,20 +197,33 @@ def _planned_editions(
     while number < plan.editions:
         original = _take(originals)
         edition = other_edition(original, generator, changes=plan.edition_changes)
-        if 1 <= _suffix_edits(tokenizer, original, edition) <= plan.most_edition_edits:
-            yield PlannedPassage(
-                name=f"{PassageKind.EDITION}-{plan.edition_copies:04d}-{number:02d}",
-                kind=PassageKind.EDITION,
-                text=edition,
-                copies=plan.edition_copies,
-                trained_text=original,
-            )
+        suffixes = [ids[PREFIX_TOKENS:WINDOW_TOKENS] for ids in encode_all(tokenizer, [original, edition])]
+        if 1 <= Levenshtein.distance(*suffixes) <= plan.most_edition_edits:
+            name = f"{PassageKind.EDITION}-{plan.edition_copies:04d}-{number:02d}"
+            yield PlannedPassage(name, PassageKind.EDITION, edition, plan.edition_copies, trained_text=original)
             number += 1
 
 
-def _suffix_edits(tokenizer: PreTrainedTokenizerFast, first: str, second: str) -> int:
-    suffixes = [token_ids[PREFIX_TOKENS:WINDOW_TOKENS] for token_ids in encode_all(tokenizer, [first, second])]
-    return int(Levenshtein.distance(*suffixes))
+def other_edition(text: str, generator: random.Random, *, changes: int) -> str:
+    """`text` with `changes` small changes of spelling and punctuation, spread over it: one in each equal share.
+
+    Where the text has fewer places to change, all of them are changed.
+    """
+    places = list(_EDITABLE.finditer(text))
+    shares = [places[n * len(places) // changes : (n + 1) * len(places) // changes] for n in range(changes)]
+    chosen = [generator.choice(share) for share in shares if share]
+    for match in reversed(chosen):
+        replacements = [new for old, new in (*SPELLINGS, *PUNCTUATION) if old == match.group()]
+        text = text[: match.start()] + generator.choice(replacements) + text[match.end() :]
+    return text
+
+
+class PassageFiles(NamedTuple):
+    """`targets/NAME.txt`, `controls/NAME.txt`, and `catalogue` (JSON lines) with copies and kind of every name."""
+
+    targets: Path
+    controls: Path
+    catalogue: Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,29 +235,34 @@ class PocketModel:
     controls: tuple[PlannedPassage, ...]
     was_trained_now: bool
 
-    def write_texts(self, folder: Path) -> "PassageFiles":
-        """The passages as files under `folder`, as a user would have them: see `write_passage_files`."""
-        return write_passage_files(folder, targets=self.targets, controls=self.controls)
+    @property
+    def document_facts(self) -> dict[str, dict[str, str | int]]:
+        """File name of every target as `write_texts` names it → its copies and kind."""
+        return {f"{one.name}.txt": {"copies": one.copies, "kind": str(one.kind)} for one in self.targets}
+
+    def write_texts(self, folder: Path) -> PassageFiles:
+        """One text file a passage under `folder`, named after it, so that results join to copies by document name."""
+        files = PassageFiles(folder / "targets", folder / "controls", folder / "passages.jsonl")
+        lines = []
+        try:
+            for place, passages in ((files.targets, self.targets), (files.controls, self.controls)):
+                place.mkdir(parents=True, exist_ok=True)
+                for one in passages:
+                    (place / f"{one.name}.txt").write_text(one.text, encoding="utf-8")
+                    row = {"name": one.name, "copies": one.copies, "kind": one.kind, "text": one.text}
+                    lines.append(json.dumps(row, ensure_ascii=False) + "\n")
+            files.catalogue.write_text("".join(lines), encoding="utf-8")
+        except OSError as error:
+            raise StorageError(f"{folder} cannot be written ({error}); choose another folder.") from error
+        return files
 
 
-class PassageFiles(NamedTuple):
-    """`targets/NAME.txt`, `controls/NAME.txt`, and `catalogue` (JSON lines) with copies and kind of every name."""
-
-    targets: Path
-    controls: Path
-    catalogue: Path
-
-
-def pocket_model(
-    cache_dir: Path | None = None, *, progress: Callable[[TrainingProgress], None] | None = None
-) -> PocketModel:
+def pocket_model(cache_dir: Path | None = None, *, progress: OnStep | None = None) -> PocketModel:
     """The pocket model, from the cache or trained now. `None` means the user's cache folder."""
     return make_model(POCKET, "pocket", cache_dir=cache_dir, progress=progress)
 
 
-def tiny_model(
-    cache_dir: Path | None = None, *, progress: Callable[[TrainingProgress], None] | None = None
-) -> PocketModel:
+def tiny_model(cache_dir: Path | None = None, *, progress: OnStep | None = None) -> PocketModel:
     """The model for tests, from the cache or trained now in a few seconds."""
     return make_model(TINY, "tiny", cache_dir=cache_dir, progress=progress)
 
@@ -220,40 +274,20 @@ def smaller_tiny_model(cache_dir: Path | None = None) -> PocketModel:
 
 
 def make_model(
-    plan: PocketPlan,
-    name: str,
-    *,
-    cache_dir: Path | None = None,
-    progress: Callable[[TrainingProgress], None] | None = None,
+    plan: PocketPlan, name: str, *, cache_dir: Path | None = None, progress: OnStep | None = None
 ) -> PocketModel:
     """The model of any plan, cached under `name` and the hash of everything that decides its weights."""
-    copies, tokenizer = plan_stream(plan)
+    stream = plan_stream(plan)
 
     def make(folder: Path) -> None:
-        train(plan.training, training_documents(copies, tokenizer), tokenizer, folder=folder, progress=progress)
+        train(plan.training, stream.documents(plan.seed), stream.tokenizer, folder=folder, progress=progress)
 
-    cached = cached_folder(cache_dir or default_cache_dir(), f"{name}-{plan_key(plan, copies)}", make=make)
-    return PocketModel(
-        path=cached.path, targets=copies.targets, controls=copies.controls, was_trained_now=cached.was_made_now
-    )
+    cached = cached_folder(cache_dir or default_cache_dir(), f"{name}-{plan_key(plan, stream)}", make=make)
+    return PocketModel(cached.path, stream.targets, stream.controls, was_trained_now=cached.was_made_now)
 
 
-def write_passage_files(
-    folder: Path, *, targets: tuple[PlannedPassage, ...], controls: tuple[PlannedPassage, ...]
-) -> PassageFiles:
-    """One text file a passage, named after it, so that results join to copies by document name."""
-    files = PassageFiles(folder / "targets", folder / "controls", folder / "passages.jsonl")
-    try:
-        for place, passages in ((files.targets, targets), (files.controls, controls)):
-            place.mkdir(parents=True, exist_ok=True)
-            for passage in passages:
-                (place / f"{passage.name}.txt").write_text(passage.text, encoding="utf-8")
-        rows = [
-            {"name": passage.name, "copies": passage.copies, "kind": passage.kind, "text": passage.text}
-            for passage in (*targets, *controls)
-        ]
-        lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-        files.catalogue.write_text(lines, encoding="utf-8")
-    except OSError as error:
-        raise StorageError(f"{folder} cannot be written ({error}); choose another folder.") from error
-    return files
+def plan_key(plan: PocketPlan, stream: PocketStream) -> str:
+    """Changes with the plan, with the version of a generator, and with any text of the stream."""
+    passages = [asdict(passage) for passage in (*stream.targets, *stream.controls)]
+    versions = [prose.GENERATOR_VERSION, people.GENERATOR_VERSION]
+    return content_key([asdict(plan), versions, passages, stream.background])

@@ -10,11 +10,11 @@ comes from resampling whole targets; Fisher's interval, which takes cells as ind
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from byrote.stats.intervals import normal_quantile, undefined
 from byrote.types import Interval
 
 RESAMPLES = 4000
@@ -34,9 +34,8 @@ class CounterfactualCell:
 
     @property
     def counterfactual(self) -> float:
-        return math.fsum(self.log_p_with) / len(self.log_p_with) - math.fsum(self.log_p_without) / len(
-            self.log_p_without
-        )
+        without = math.fsum(self.log_p_without) / len(self.log_p_without)
+        return math.fsum(self.log_p_with) / len(self.log_p_with) - without
 
     @property
     def log_ratio(self) -> float:
@@ -67,38 +66,33 @@ def correlation(x: ArrayLike, y: ArrayLike) -> float:
     return float(first @ second) / scale if scale > 0 else math.nan
 
 
-def fisher_interval(r: float, cells: int, *, level: float = 0.95) -> Interval:
-    """tanh(atanh r ± z/√(n − 3))."""
+def fisher_interval(r: float, cells: int) -> Interval:
+    """tanh(atanh r ± z/√(n − 3)) at 95 %."""
     if math.isnan(r) or cells < 4:
-        return Interval(math.nan, math.nan, level, "a correlation over fewer than 4 varying points has no interval")
+        return undefined("a correlation over fewer than 4 varying points has no interval")
     if abs(r) >= 1:
-        return Interval(r, r, level)
-    half = NormalDist().inv_cdf((1 + level) / 2) / math.sqrt(cells - 3)
-    return Interval(math.tanh(math.atanh(r) - half), math.tanh(math.atanh(r) + half), level)
+        return Interval(r, r)
+    half = normal_quantile(0.95) / math.sqrt(cells - 3)
+    return Interval(math.tanh(math.atanh(r) - half), math.tanh(math.atanh(r) + half))
 
 
 def correlate(
-    x: ArrayLike,
-    y: ArrayLike,
-    targets: Sequence[int],
-    *,
-    generator: np.random.Generator,
-    resamples: int = RESAMPLES,
-    level: float = 0.95,
+    x: ArrayLike, y: ArrayLike, targets: Sequence[int], *, generator: np.random.Generator, resamples: int = RESAMPLES
 ) -> Correlation:
-    """Correlation over cells with both intervals; `targets` says which cells belong together."""
+    """Correlation over cells with both 95 % intervals; cells with equal `targets` are resampled together."""
     first, second = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
     names = np.asarray(targets)
     groups = [np.flatnonzero(names == name) for name in np.unique(names)]
     r = correlation(first, second)
-    if len(groups) < 2 or math.isnan(r):
-        reason = "the cells do not vary" if math.isnan(r) else "one target cannot be resampled"
-        by_target = Interval(math.nan, math.nan, level, reason)
+    if math.isnan(r):
+        by_target = undefined("the cells do not vary")
+    elif len(groups) < 2:
+        by_target = undefined("one target cannot be resampled")
     else:
         drawn = []
         for _ in range(resamples):
             cells = np.concatenate([groups[pick] for pick in generator.integers(0, len(groups), len(groups))])
             drawn.append(correlation(first[cells], second[cells]))
-        low, high = np.nanquantile(drawn, [(1 - level) / 2, (1 + level) / 2])
-        by_target = Interval(float(low), float(high), level)
-    return Correlation(r, by_target, fisher_interval(r, first.size, level=level), int(first.size), len(groups))
+        low, high = np.nanquantile(drawn, [0.025, 0.975])
+        by_target = Interval(float(low), float(high))
+    return Correlation(r, by_target, fisher_interval(r, first.size), int(first.size), len(groups))

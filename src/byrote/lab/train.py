@@ -1,7 +1,8 @@
-"""A small byte-level BPE tokenizer, trained on the lab's own text: the same text gives the same tokenizer.
+"""Training from scratch: a small byte-level BPE tokenizer and a small Llama, the same for the same text and plan.
 
-Byte level, so every text survives the round trip. Digits stand alone, so that numbers of equal length have equally
-many tokens. One special token `<|endoftext|>` (id 0) is beginning, end and padding; it is not added by default.
+The tokenizer is byte level, so every text survives the round trip. Digits stand alone, so that numbers of equal length
+have equally many tokens. One special token `<|endoftext|>` (id 0) is beginning, end and padding; it is not added by
+default.
 """
 
 import json
@@ -17,20 +18,13 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from transformers.utils import logging as transformers_logging
 
-from byrote.errors import ConfigError, StorageError
+from byrote.errors import StorageError
 
 END_OF_TEXT = "<|endoftext|>"
-SMALLEST_VOCABULARY = 257
-"""256 bytes and the special token."""
 
 
 def train_tokenizer(texts: Iterable[str], *, vocabulary_size: int) -> PreTrainedTokenizerFast:
     """A fast tokenizer with character offsets and at most `vocabulary_size` tokens (fewer when the text is poor)."""
-    if vocabulary_size < SMALLEST_VOCABULARY:
-        raise ConfigError(
-            f"vocabulary size {vocabulary_size} has no room for the 256 bytes and {END_OF_TEXT}; "
-            f"give at least {SMALLEST_VOCABULARY}."
-        )
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
@@ -85,14 +79,6 @@ class TrainingPlan:
     threads: int = 2
     seed: int = 0
 
-    def __post_init__(self) -> None:
-        for name in ("layers", "width", "heads", "feed_forward_width", "context", "rows_per_step", "threads"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"training plan: {name} is {getattr(self, name)}; give at least 1.")
-        if self.width % (2 * self.heads):
-            # Rotary positions turn pairs of numbers, so every head needs an even width.
-            raise ConfigError(f"training plan: width {self.width} is not a multiple of 2 × heads ({2 * self.heads}).")
-
 
 class TrainingProgress(NamedTuple):
     """State after one step; `loss` is the mean negative log-likelihood per token of that step, in nats."""
@@ -100,6 +86,9 @@ class TrainingProgress(NamedTuple):
     step: int
     steps: int
     loss: float
+
+
+OnStep = Callable[[TrainingProgress], None]
 
 
 class PackedRows(NamedTuple):
@@ -115,7 +104,7 @@ def train(
     tokenizer: PreTrainedTokenizerFast,
     *,
     folder: Path,
-    progress: Callable[[TrainingProgress], None] | None = None,
+    progress: OnStep | None = None,
 ) -> Path:
     """Train from scratch and save a Hugging Face folder (float32 safetensors and tokenizer) with `training.json`."""
     end_of_text = int(tokenizer.eos_token_id)
@@ -159,8 +148,6 @@ def pack(documents: Sequence[Sequence[int]], *, end_of_text: int, context: int) 
 
     Every token of every document is the label of exactly one position; the tail of the last row is padding.
     """
-    if not documents:
-        raise ConfigError("there are no documents to train on; plan at least one copy or some background text.")
     stream = [token for document in documents for token in (end_of_text, *document)]
     labels = [*stream[1:], end_of_text]
     padding = -len(stream) % context
@@ -178,13 +165,7 @@ def learning_rate_share(step: int, *, steps: int, plan: TrainingPlan) -> float:
     return plan.final_share + (1 - plan.final_share) * (1 + math.cos(math.pi * phase)) / 2
 
 
-def _fit(
-    model: LlamaForCausalLM,
-    plan: TrainingPlan,
-    rows: PackedRows,
-    *,
-    progress: Callable[[TrainingProgress], None] | None,
-) -> list[float]:
+def _fit(model: LlamaForCausalLM, plan: TrainingPlan, rows: PackedRows, *, progress: OnStep | None) -> list[float]:
     optimizer = torch.optim.AdamW(
         model.parameters(), lr=plan.learning_rate, betas=(0.9, 0.95), weight_decay=plan.weight_decay
     )
@@ -211,7 +192,7 @@ def _fit(
 
 @contextmanager
 def _repeatable(plan: TrainingPlan) -> Iterator[None]:
-    """Seed, thread count and deterministic kernels as the plan says; the caller's settings come back afterwards."""
+    """Seed, thread count and deterministic kernels of the plan; the caller's settings are restored afterwards."""
     threads, was_deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(plan.seed)

@@ -1,9 +1,9 @@
-"""The threshold n: how much its own prefix helps on text that everybody knows how to continue.
+"""The threshold n: how much its own prefix helps on generic text.
 
 Each generic text is split in half. The prefix is the end of the first half, as long as all other prefixes; the suffix
 is the beginning of the second half, as long as the suffixes that n is for. So one text serves every suffix length, and
-n at one length and at the next rest on the same texts. n is the mean of P(s|p)/P(s) over the texts whose suffix the
-policy can say after its prefix.
+n at one length and at the next rest on the same texts. n is the mean of P(s|p)/P(s) over the texts whose suffix is
+possible after its prefix under the policy.
 
 n is estimated from drawn prefixes, and other texts would give another. Its interval allows for both:
 
@@ -35,7 +35,7 @@ from byrote.stats.prior_mean import PriorEstimate, log_mean, predicted_log_mean
 from byrote.types import Interval
 
 LEAST_TEXTS = 3
-"""A mean over fewer says nothing about generic text."""
+"""The least a mean over generic texts is taken of."""
 
 
 class GenericPair(NamedTuple):
@@ -64,7 +64,7 @@ class RatioThreshold:
     calibrated_at_tokens: int | None = None
     """Length of the generic suffixes; below `suffix_tokens` when the generic texts are too short for it."""
     impossible: int = 0
-    """Generic suffixes that the policy cannot say after their own prefix; they are left out."""
+    """Generic suffixes of probability 0 after their own prefix; they are left out."""
     unseen: int = 0
     """Generic suffixes that none of the reference prefixes allows; they are left out and n has no upper end."""
 
@@ -131,16 +131,19 @@ def calibrate(suffix_tokens: int, calibrated_at: int, scores: Sequence[GenericSc
     possible = [score for score in scores if score.log_conditional > -math.inf]
     seen = [score for score in possible if score.prior.log_mean > -math.inf]
     ratios = tuple(score.log_conditional - score.prior.log_mean for score in seen)
-    log_n = log_mean(ratios) if len(seen) >= LEAST_TEXTS else math.nan
-    return RatioThreshold(
-        suffix_tokens,
-        log_n,
-        _interval(log_n, ratios, possible) if len(seen) >= LEAST_TEXTS else _undefined(scores, possible, seen),
-        ratios,
-        calibrated_at,
-        impossible=len(scores) - len(possible),
-        unseen=len(possible) - len(seen),
-    )
+    if len(seen) >= LEAST_TEXTS:
+        log_n = log_mean(ratios)
+        interval = _interval(log_n, ratios, possible)
+    else:
+        log_n = math.nan
+        interval = undefined(
+            f"the policy can say {len(possible)} of {len(scores)} generic suffixes after their own prefix and "
+            f"{len(seen)} of them after a reference prefix, {LEAST_TEXTS} are needed; loosen the policy, give other "
+            "texts with --generic, or set n with --least-ratio",
+            level=LEVEL,
+        )
+    impossible, unseen = len(scores) - len(possible), len(possible) - len(seen)
+    return RatioThreshold(suffix_tokens, log_n, interval, ratios, calibrated_at, impossible, unseen)
 
 
 def _interval(log_n: float, log_ratios: Sequence[float], possible: Sequence[GenericScore]) -> Interval:
@@ -154,14 +157,3 @@ def _interval(log_n: float, log_ratios: Sequence[float], possible: Sequence[Gene
     least = [one for one in limits if one < math.inf]
     low = min(predicted_log_mean(least, level=1.0 - 2.0 * share).low, log_mean(least))
     return Interval(low, math.inf if len(log_ratios) < len(possible) else high, LEVEL)
-
-
-def _undefined(
-    scores: Sequence[GenericScore], possible: Sequence[GenericScore], seen: Sequence[GenericScore]
-) -> Interval:
-    return undefined(
-        f"the policy can say {len(possible)} of {len(scores)} generic suffixes after their own prefix and {len(seen)} "
-        f"of them after a reference prefix, {LEAST_TEXTS} are needed; loosen the policy, give other texts with "
-        "--generic, or set n with --least-ratio",
-        level=LEVEL,
-    )

@@ -1,4 +1,4 @@
-"""Prefixes of the reference corpus: every one where that is no more than was asked for, otherwise drawn.
+"""Prefixes of the reference corpus: all of them where the corpus has no more than the draws, otherwise drawn.
 
 Draws are independent, uniform over the corpus's window starts, with replacement, and the same for the same seed.
 """
@@ -19,7 +19,7 @@ from byrote.search.sizing import require_memory
 from byrote.types import Window
 
 MOST_SHORT = 0.5
-"""Share of drawn starts that may come out short before all starts are looked at."""
+"""Share of drawn starts that may be too short before all starts are listed."""
 
 BYTES_PER_DRAW = 200
 """Beside its count in every trial: the number drawn and what Python keeps of it."""
@@ -102,11 +102,11 @@ def _draw(
     """Prefixes of `size` starts drawn among those that are long enough; a short one is drawn again."""
     chosen = generator.integers(0, starts.count, size=size)
     cut: dict[int, Window] = {}
-    looked_at: set[int] = set()
+    seen: set[int] = set()
     while True:
-        new = sorted(set(chosen.tolist()) - looked_at)
+        new = sorted(set(chosen.tolist()) - seen)
         cut |= starts.cut(new, tokenizer, bos_id=bos_id)
-        looked_at.update(new)
+        seen.update(new)
         is_short = np.array([place not in cut for place in chosen.tolist()])
         if not is_short.any():
             break

@@ -1,10 +1,8 @@
-"""What a run can settle, said before its long pass.
+"""P(s|p) and P(s) of everything that is scored, and the thresholds n.
 
-c draws that never allow a suffix still leave P(s) up to about log(1/tail)/c, so they show no ratio above P(s|p) times
-the inverse of that. Where n's upper end is higher, the suffix cannot be settled as memorized, however it comes out.
+P(s) is summed over blocks of prefixes, which the run folder keeps until the run is complete.
 """
 
-import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,82 +15,23 @@ from byrote.models.shared_prefix import SharedPrefixScorer
 from byrote.models.teacher_forcing import score_verbatim
 from byrote.policy import Policy
 from byrote.prior.calibration import GenericScore, RatioThreshold, calibrate, generic_length, generic_pairs
-from byrote.prior.columns import LengthScores, least_probability
 from byrote.prior.draws import DrawnPrefixes, shorten
 from byrote.prior.options import PriorConfig
-from byrote.prior.verdicts import LEVEL, draws_to_show, is_extractable, largest_shown_ratio
-from byrote.report.words import number_from_log
 from byrote.stats.prior_mean import PriorEstimate, PriorSums
 from byrote.store.columns import Column, Schema
 from byrote.store.session import RunSession
 from byrote.types import Split, Window
 
-TAIL = (1.0 - LEVEL) / 2.0
-
-
-class Scored(NamedTuple):
-    """What is known of a suffix before its prior: P(s|p) exactly, and the thresholds it will be held against."""
-
-    log_conditional: float
-    least_conditional: float
-    threshold: RatioThreshold
-
-
-class Forecast(NamedTuple):
-    """Of the extractable suffixes: how many can be settled as memorized, and what the others would need."""
-
-    extractable: int
-    within_reach: int
-    log_largest_ratio: float
-    """The highest ratio that the draws can show for any of them; infinite when every prefix is evaluated."""
-    draws_needed: float
-    """Draws from which all of them are within reach; infinite where no number is enough."""
-
-
-def forecast(suffixes: Sequence[Scored], drawn: DrawnPrefixes) -> Forecast:
-    kept = [one for one in suffixes if is_extractable(one.log_conditional, one.least_conditional)]
-    limits = [_limit(one, drawn) for one in kept]
-    ends = [one.threshold.interval.high if one.threshold.interval.is_defined else math.inf for one in kept]
-    reached = sum(limit > end for limit, end in zip(limits, ends, strict=True))
-    needed = [draws_to_show(one.log_conditional, end, TAIL) for one, end in zip(kept, ends, strict=True)]
-    return Forecast(len(kept), reached, max(limits, default=math.nan), max(needed, default=math.nan))
-
-
-def _limit(one: Scored, drawn: DrawnPrefixes) -> float:
-    if drawn.is_exhaustive:
-        return math.inf
-    return largest_shown_ratio(one.log_conditional, drawn.draws, TAIL)
-
-
-def forecast_sentences(found: Forecast, drawn: DrawnPrefixes) -> list[str]:
-    """For people, before they wait: what v̂ rests on, and what this run cannot settle."""
-    if drawn.is_exhaustive:
-        basis = f"All {drawn.draws:,} prefixes of the reference corpus are evaluated, so P(s) over it is exact"
-    else:
-        largest = number_from_log(found.log_largest_ratio)
-        basis = f"{drawn.draws:,} draws show no ratio above {largest}"
-    missed = found.extractable - found.within_reach
-    if not missed:
-        return [f"{basis}."]
-    words = f"{basis}; {missed:,} of the {found.extractable:,} suffixes with P(s|p) > m cannot be settled as memorized."
-    if math.isfinite(found.draws_needed):
-        needed = f"All of them would take {number_from_log(math.log(found.draws_needed))} draws"
-        if drawn.starts is None or drawn.starts > found.draws_needed:
-            return [words, f"{needed}."]
-        each = -(-drawn.starts // drawn.counts.shape[1])
-        return [
-            words,
-            f"{needed}; --prior-prefixes {each} takes the reference corpus whole, which leaves no such limit.",
-        ]
-    return [
-        words,
-        "Their n has no upper end; loosen the policy, give other texts with --generic, or set --least-ratio.",
-    ]
-
-
 BLOCK_TOKENS = 2_000_000
 """Token evaluations per block: what a kill can cost."""
 BLOCK_PREFIXES = 256
+BLOCK_COLUMNS: Schema = (
+    Column("draws", "int64"),
+    Column("log_sums", "list[float64]"),
+    Column("log_squares", "list[float64]"),
+    Column("log_largest", "list[float64]"),
+)
+"""One row a trial; what is summed over all trials stands in the first row."""
 
 
 class PriorResult(NamedTuple):
@@ -102,6 +41,81 @@ class PriorResult(NamedTuple):
     distinct_prefixes: int
     token_evals: int
     naive_token_evals: int
+
+
+@dataclass(slots=True)
+class Measurement:
+    """Measures `windows` and, for n, the `generic` texts at any prefix length; adds up what that costs."""
+
+    config: PriorConfig
+    model: LanguageModel
+    windows: Sequence[Window]
+    generic: Sequence[Sequence[int]]
+    drawn: DrawnPrefixes
+    session: RunSession
+    """Keeps the sums of finished blocks of prefixes."""
+    advance: Callable[[int], None]
+    """Called with the number of prefixes evaluated."""
+    token_evals: int = 0
+    naive_token_evals: int = 0
+    started: float = field(default_factory=time.monotonic)
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self.started
+
+    @property
+    def bos_id(self) -> int | None:
+        return self.model.bos_id(self.config.bos)
+
+    def conditionals(self, prefix_tokens: int) -> list[float]:
+        """log P(s|p) of every window after the last tokens of its prefix."""
+        return self._conditionals(
+            [replace(one, prefix_ids=shorten(one.prefix_ids, prefix_tokens, self.bos_id)) for one in self.windows]
+        )
+
+    def thresholds(self, prefix_tokens: int) -> dict[int, RatioThreshold]:
+        """n for every suffix length among the windows."""
+        lengths = sorted({len(window.suffix_ids) for window in self.windows})
+        if self.config.least_ratio is not None:
+            return {length: RatioThreshold.given(length, self.config.least_ratio) for length in lengths}
+        used = {length: generic_length(self.generic, length) for length in lengths}
+        pairs = {
+            length: generic_pairs(self.generic, prefix_tokens=prefix_tokens, suffix_tokens=length, bos_id=self.bos_id)
+            for length in sorted(set(used.values()))
+        }
+        every = [pair for some in pairs.values() for pair in some]
+        windows = [Window("", "", Split.CONTROL, 0, 0, 0, pair.prefix_ids, pair.suffix_ids) for pair in every]
+        estimates = self._priors("generic", [pair.suffix_ids for pair in every], prefix_tokens).estimates
+        scores = map(GenericScore, self._conditionals(windows), estimates)
+        measured = {length: [next(scores) for _ in some] for length, some in pairs.items()}
+        return {length: calibrate(length, used[length], measured[used[length]]) for length in lengths}
+
+    def priors(self, prefix_tokens: int) -> PriorResult:
+        """P(s) of every window's suffix."""
+        return self._priors("scored", [window.suffix_ids for window in self.windows], prefix_tokens)
+
+    def _priors(self, name: str, suffixes: Sequence[Sequence[int]], prefix_tokens: int) -> PriorResult:
+        drawn = self.drawn.shortened(prefix_tokens, self.bos_id)
+        blocks = KeptBlocks(self.session, f"{name}-{prefix_tokens:05d}")
+        result = estimate_priors(self.model, suffixes, drawn, self.config.policy, blocks=blocks, advance=self.advance)
+        self.token_evals += result.token_evals
+        self.naive_token_evals += result.naive_token_evals
+        return result
+
+    def _conditionals(self, windows: Sequence[Window]) -> list[float]:
+        self.token_evals += sum(len(window.ids) for window in windows)
+        return conditional_log_p(self.model, windows, self.config.policy, batch_windows=self.config.batch_windows)
+
+
+def conditional_log_p(
+    model: LanguageModel, windows: Sequence[Window], policy: Policy, *, batch_windows: int
+) -> list[float]:
+    """log P(s|p) of every window by teacher forcing, windows of one shape together."""
+    order = sorted(range(len(windows)), key=lambda place: (len(windows[place].prefix_ids), len(windows[place].ids)))
+    scores = score_verbatim(model, [windows[place] for place in order], [policy], batch_windows=batch_windows)
+    found = dict(zip(order, (score.log_p[0] for score in scores), strict=True))
+    return [found[place] for place in range(len(windows))]
 
 
 def estimate_priors(
@@ -118,9 +132,9 @@ def estimate_priors(
     Sums are added in the order of the blocks, read back or not, so an interrupted run ends in the same numbers.
     """
     scorer = SharedPrefixScorer(model, suffixes, policy)
-    trials = drawn.counts.shape[1]
-    total = PriorSums.empty(trials, len(suffixes))
-    size = block_size(scorer, drawn)
+    total = PriorSums.empty(drawn.counts.shape[1], len(suffixes))
+    per_prefix = scorer.evals_per_prefix + len(drawn.prefixes[0])
+    size = max(1, min(BLOCK_PREFIXES, BLOCK_TOKENS // per_prefix))
     for first in range(0, len(drawn.prefixes), size):
         rows = slice(first, first + size)
         sums = None if blocks is None else blocks.read(rows)
@@ -134,20 +148,6 @@ def estimate_priors(
     naive = sum(len(prefix) * len(suffixes) + sum(map(len, suffixes)) for prefix in drawn.prefixes)
     estimates = total.estimates(is_exact=drawn.is_exhaustive)
     return PriorResult(estimates, len(drawn.prefixes), scorer.token_evals(drawn.prefixes), naive)
-
-
-def block_size(scorer: SharedPrefixScorer, drawn: DrawnPrefixes) -> int:
-    per_prefix = scorer.evals_per_prefix + len(drawn.prefixes[0])
-    return max(1, min(BLOCK_PREFIXES, BLOCK_TOKENS // per_prefix))
-
-
-BLOCK_COLUMNS: Schema = (
-    Column("draws", "int64"),
-    Column("log_sums", "list[float64]"),
-    Column("log_squares", "list[float64]"),
-    Column("log_largest", "list[float64]"),
-)
-"""One row a trial; what is summed over all trials stands in the first row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,101 +179,3 @@ class KeptBlocks:
 
     def _name(self, prefixes: slice) -> str:
         return f"{self.name}-from-{prefixes.start:06d}-to-{prefixes.stop:06d}"
-
-
-Advance = Callable[[int], None]
-
-
-class Prepared(NamedTuple):
-    """What is known before the prior of what is scored: conditionals in item order, and n by suffix length."""
-
-    prefix_tokens: int
-    log_conditionals: list[float]
-    thresholds: dict[int, RatioThreshold]
-
-
-@dataclass(slots=True)
-class Measurement:
-    """Measures `windows` and, for n, the `generic` texts; counts what that costs."""
-
-    config: PriorConfig
-    model: LanguageModel
-    windows: Sequence[Window]
-    generic: Sequence[Sequence[int]]
-    drawn: DrawnPrefixes
-    session: RunSession
-    """Keeps the sums of finished blocks of prefixes."""
-    token_evals: int = 0
-    naive_token_evals: int = 0
-    started: float = field(default_factory=time.monotonic)
-
-    @property
-    def seconds(self) -> float:
-        return time.monotonic() - self.started
-
-    @property
-    def bos_id(self) -> int | None:
-        return self.model.bos_id(self.config.bos)
-
-    def prepare(self, prefix_tokens: int, *, advance: Advance) -> Prepared:
-        """P(s|p) of everything that is scored, and n for every suffix length among it."""
-        shorter = [replace(one, prefix_ids=self._shorten(one.prefix_ids, prefix_tokens)) for one in self.windows]
-        return Prepared(prefix_tokens, self._conditionals(shorter), self._thresholds(prefix_tokens, advance))
-
-    def forecast(self, prepared: Prepared) -> Forecast:
-        """What the prior still to be measured can settle."""
-        tokens = [len(window.suffix_ids) for window in self.windows]
-        scored = [
-            Scored(log_p, least_probability(self.config, length), prepared.thresholds[length])
-            for log_p, length in zip(prepared.log_conditionals, tokens, strict=True)
-        ]
-        return forecast(scored, self.drawn)
-
-    def finish(self, prepared: Prepared, *, advance: Advance) -> LengthScores:
-        """P(s) of everything that is scored."""
-        tokens, conditionals, thresholds = prepared
-        result = self._priors("scored", [window.suffix_ids for window in self.windows], tokens, advance)
-        return LengthScores(tokens, conditionals, result.estimates, thresholds, result.distinct_prefixes)
-
-    def _thresholds(self, prefix_tokens: int, advance: Advance) -> dict[int, RatioThreshold]:
-        lengths = sorted({len(window.suffix_ids) for window in self.windows})
-        if self.config.least_ratio is not None:
-            return {length: RatioThreshold.given(length, self.config.least_ratio) for length in lengths}
-        used = {length: generic_length(self.generic, length) for length in lengths}
-        pairs = {
-            length: generic_pairs(self.generic, prefix_tokens=prefix_tokens, suffix_tokens=length, bos_id=self.bos_id)
-            for length in sorted(set(used.values()))
-        }
-        every = [pair for some in pairs.values() for pair in some]
-        windows = [Window("", "", Split.CONTROL, 0, 0, 0, pair.prefix_ids, pair.suffix_ids) for pair in every]
-        result = self._priors("generic", [pair.suffix_ids for pair in every], prefix_tokens, advance)
-        scores = map(GenericScore, self._conditionals(windows), result.estimates)
-        measured = {length: [next(scores) for _ in some] for length, some in pairs.items()}
-        return {length: calibrate(length, used[length], measured[used[length]]) for length in lengths}
-
-    def _priors(
-        self, name: str, suffixes: Sequence[Sequence[int]], prefix_tokens: int, advance: Advance
-    ) -> PriorResult:
-        drawn = self.drawn.shortened(prefix_tokens, self.bos_id)
-        blocks = KeptBlocks(self.session, f"{name}-{prefix_tokens:05d}")
-        result = estimate_priors(self.model, suffixes, drawn, self.config.policy, blocks=blocks, advance=advance)
-        self.token_evals += result.token_evals
-        self.naive_token_evals += result.naive_token_evals
-        return result
-
-    def _conditionals(self, windows: Sequence[Window]) -> list[float]:
-        self.token_evals += sum(len(window.ids) for window in windows)
-        return conditional_log_p(self.model, windows, self.config.policy, batch_windows=self.config.batch_windows)
-
-    def _shorten(self, prefix: Sequence[int], tokens: int) -> tuple[int, ...]:
-        return shorten(prefix, tokens, self.bos_id)
-
-
-def conditional_log_p(
-    model: LanguageModel, windows: Sequence[Window], policy: Policy, *, batch_windows: int
-) -> list[float]:
-    """log P(s|p) of every window by teacher forcing, windows of one shape together."""
-    order = sorted(range(len(windows)), key=lambda place: (len(windows[place].prefix_ids), len(windows[place].ids)))
-    scores = score_verbatim(model, [windows[place] for place in order], [policy], batch_windows=batch_windows)
-    found = dict(zip(order, (score.log_p[0] for score in scores), strict=True))
-    return [found[place] for place in range(len(windows))]

@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 
@@ -118,10 +117,16 @@ def _scanned(path: str, model: LanguageModel, config: PriorConfig) -> PriorItems
     threshold = float(run.identity.get("config", {}).get("threshold", 0.001))
     rows = run.results
     if not config.every_window:
-        rows = rows.filter(is_extractable(rows, threshold))
+        rows = rows.filter(_is_extractable(rows, threshold))
     if rows.is_empty():
         raise RunError(f"{path} has no extractable window at τ = {threshold:g}; use --every-window for all of them.")
-    items = [_scanned_item(row, threshold) for row in rows.iter_rows(named=True)]
+    items = []
+    for row in rows.iter_rows(named=True):
+        verdict = row.get("verdict")
+        if verdict is None:
+            is_found = (row.get("p_verbatim") or 0.0) >= threshold
+            verdict = str(Verdict.EXTRACTABLE if is_found else Verdict.NOT_SHOWN)
+        items.append(PriorItem(window_of(row), row.get("kind") or WINDOW_KIND, verdict, row.get("p_verbatim")))
     longest = max(len(item.window.prefix_ids) for item in items)
     if config.prefix_tokens != longest:
         # Else P(s|p) would be of another prefix than the scan's, and P(s) of prefixes of another length.
@@ -132,21 +137,13 @@ def _scanned(path: str, model: LanguageModel, config: PriorConfig) -> PriorItems
     return PriorItems(select_items(items, config), len(items))
 
 
-def is_extractable(rows: pl.DataFrame, threshold: float) -> pl.Series:
+def _is_extractable(rows: pl.DataFrame, threshold: float) -> pl.Series:
     """By the near-verbatim verdict where the scan has one, else by the verbatim probability."""
     if "verdict" in rows.columns:
         return rows["verdict"] == str(Verdict.EXTRACTABLE)
     if "p_verbatim" in rows.columns:
         return rows["p_verbatim"] >= threshold
     raise RunError("the scan measured neither verbatim nor near-verbatim extraction; scan again with --measures near.")
-
-
-def _scanned_item(row: dict[str, Any], threshold: float) -> PriorItem:
-    verdict = row.get("verdict")
-    if verdict is None:
-        is_found = (row.get("p_verbatim") or 0.0) >= threshold
-        verdict = str(Verdict.EXTRACTABLE if is_found else Verdict.NOT_SHOWN)
-    return PriorItem(window_of(row), row.get("kind") or WINDOW_KIND, verdict, row.get("p_verbatim"))
 
 
 def select_items(items: Sequence[PriorItem], config: PriorConfig) -> list[PriorItem]:

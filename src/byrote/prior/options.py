@@ -119,13 +119,6 @@ class PriorConfig:
 
     def identity(self) -> dict[str, Any]:
         """The options that decide numbers and are not already in the hashes of what is scored and drawn."""
-        names = (
-            "prefix_lengths",
-            "prefix_tokens",
-            "trials",
-            "least_probability",
-            "least_ratio",
-            "temperature",
-            "top_k",
-        )
-        return {name: value for name, value in self.as_dict().items() if name in (*names, "top_p")}
+        names = {"prefix_lengths", "prefix_tokens", "trials", "least_probability", "least_ratio"}
+        names |= {"temperature", "top_k", "top_p"}
+        return {name: value for name, value in self.as_dict().items() if name in names}

@@ -1,7 +1,7 @@
 """Limits of log v̂_s and of the log-ratio: a sampled interval where the sample can carry it, and a sound one always.
 
 P(s|q) varies over prefixes by many powers of ten, so a few prefixes may carry the whole sum. The usual interval then
-covers far less often than it says (bench/prior_coverage.py), and it is withheld. The sound limits assume nothing but
+covers far less often than its level (bench/prior_coverage.py), and it is withheld. The sound limits assume nothing but
 that the draws are independent and probabilities lie in [0, 1]. With a chance of error of at most `tail` each:
 
     P(s) ≤ u  with  KL(v̂ ‖ u) = log(1/tail)/c      Chernoff and Hoeffding; about log(1/tail)/c for a tiny v̂
@@ -110,7 +110,7 @@ CONDITIONAL_ANCHORS = ((4, 1e-2), (50, 1e-4))
 
 
 class PriorVerdict(StrEnum):
-    """What the two thresholds say about a suffix."""
+    """A suffix against the two thresholds."""
 
     MEMORIZED = "memorized"
     """P(s|p) > m and the ratio > n."""
@@ -147,7 +147,7 @@ def point_verdict(
 
 
 def ratio_verdict(ratio: Interval, threshold: Interval) -> PriorVerdict:
-    """What the ratio alone says, whatever P(s|p) is. An undefined end compares as false, so it settles nothing."""
+    """The verdict by the ratio alone, whatever P(s|p) is. An undefined end compares as false, so it settles nothing."""
     if ratio.low > threshold.high:
         return PriorVerdict.MEMORIZED
     return PriorVerdict.MERELY_LIKELY if ratio.high <= threshold.low else PriorVerdict.UNSETTLED

@@ -104,6 +104,7 @@ def _compared(views: Sequence[RunView], comparison: Comparison | None) -> list[C
 
 
 def _drawings(views: Sequence[RunView], comparison: Comparison | None) -> Iterable["Drawing"]:
-    from byrote.report.gallery import comparison_drawings, rate_drawing
+    from byrote.report.figures.models import comparison_drawings
+    from byrote.report.gallery import rate_drawing
 
     return [rate_drawing(views[0])] if comparison is None else comparison_drawings(views, comparison)

@@ -9,17 +9,16 @@ Pairs are taken best first, and no window is in two of them. What finds no partn
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from byrote.report.rates import places_of, split_rows
-from byrote.report.view import RunView
 from byrote.stats.compare import Comparison, Outcomes, compare_rates
 from byrote.stats.population import Flags, Population
 from byrote.study.folder import MeasuredCell, StudyView
-from byrote.study.grid import Axis
+from byrote.study.plan import Axis
 from byrote.types import Split
 
 Integers = NDArray[np.int64]
@@ -64,36 +63,21 @@ class Pairing(NamedTuple):
 def pair_by_span(first: Spans, second: Spans, *, least_overlap: float) -> Pairing:
     """The pairs, best overlap first; ties go to the earlier window of the first run, then of the second."""
     documents = sorted(set(first.document) & set(second.document))
-    found = [_candidates(first, second, document) for document in documents]
-    overlaps = _joined([each.overlaps for each in found], np.float64)
-    wanted = overlaps >= least_overlap
-    rows = _joined([each.rows for each in found], np.int64)[wanted]
-    columns = _joined([each.columns for each in found], np.int64)[wanted]
-    overlaps = overlaps[wanted]
+    none = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64), np.empty(0)
+    parts = [none, *(_candidates(first, second, document) for document in documents)]
+    rows, columns, overlaps = (np.concatenate(part) for part in zip(*parts, strict=True))
     taken_first, taken_second = np.zeros(len(first.start), bool), np.zeros(len(second.start), bool)
     chosen = []
     for edge in np.lexsort((columns, rows, -overlaps)):
         row, column = rows[edge], columns[edge]
-        if not taken_first[row] and not taken_second[column]:
+        if overlaps[edge] >= least_overlap and not taken_first[row] and not taken_second[column]:
             taken_first[row] = taken_second[column] = True
             chosen.append(edge)
     kept = np.array(sorted(chosen, key=lambda edge: rows[edge]), dtype=np.int64)
     return Pairing(rows[kept], columns[kept], overlaps[kept], int((~taken_first).sum()), int((~taken_second).sum()))
 
 
-class _Candidates(NamedTuple):
-    """Windows of the first and of the second run that overlap, and by how much."""
-
-    rows: Integers
-    columns: Integers
-    overlaps: Floats
-
-
-def _joined(parts: list[NDArray[Any]], kind: type) -> NDArray[Any]:
-    return np.concatenate(parts) if parts else np.empty(0, dtype=kind)
-
-
-def _candidates(first: Spans, second: Spans, document: str) -> _Candidates:
+def _candidates(first: Spans, second: Spans, document: str) -> tuple[Integers, Integers, Floats]:
     """Every two windows of a document whose targets share a character, with their overlap."""
     own = np.flatnonzero(first.document == document)
     others = np.flatnonzero(second.document == document)
@@ -109,10 +93,8 @@ def _candidates(first: Spans, second: Spans, document: str) -> _Candidates:
     places = np.repeat(low, counts) + offsets
     both = np.minimum(first.end[rows], ends[places]) - np.maximum(first.start[rows], starts[places])
     either = np.maximum(first.end[rows], ends[places]) - np.minimum(first.start[rows], starts[places])
-    with np.errstate(invalid="ignore", divide="ignore"):
-        overlap = np.where(both > 0, both / either, 0.0)
     shares = both > 0
-    return _Candidates(rows[shares], others[places[shares]], overlap[shares])
+    return rows[shares], others[places[shares]], both[shares] / either[shares]
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,37 +121,30 @@ def paired_cells(study: StudyView) -> list[PairedCells]:
 
 
 def compare_cells(axis: Axis, first: MeasuredCell, second: MeasuredCell, *, least_overlap: float) -> PairedCells:
-    one, other = _targets(first.view), _targets(second.view)
-    spans = Spans.of(one), Spans.of(other)
+    parts = [one.view.population.select(split_rows(one.view.population, Split.TARGET)) for one in (first, second)]
+    spans = [Spans.of(part) for part in parts]
     if axis.name == "suffix_tokens":
-        spans = spans[0].beginnings, spans[1].beginnings
+        spans = [span.beginnings for span in spans]
     pairing = pair_by_span(*spans, least_overlap=least_overlap)
     thresholds = first.view.threshold, second.view.threshold
-    verbatim = _compared(
-        one, other, pairing, [part.verbatim() >= tau for part, tau in zip((one, other), thresholds, strict=True)]
-    )
+    verbatim = [part.verbatim() >= tau for part, tau in zip(parts, thresholds, strict=True)]
     near = None
-    if one.mass_lower is not None and other.mass_lower is not None:
-        hits = [part.mass(part.edit_budget) >= tau for part, tau in zip((one, other), thresholds, strict=True)]
-        near = _compared(one, other, pairing, hits)
-    return PairedCells(axis, first, second, pairing, verbatim, near)
+    if all(part.mass_lower is not None for part in parts):
+        hits = [part.mass(part.edit_budget) >= tau for part, tau in zip(parts, thresholds, strict=True)]
+        near = _compared(parts[0], pairing, hits)
+    return PairedCells(axis, first, second, pairing, _compared(parts[0], pairing, verbatim), near)
 
 
-def _targets(view: RunView) -> Population:
-    return view.population.select(split_rows(view.population, Split.TARGET))
-
-
-def _compared(first: Population, second: Population, pairing: Pairing, hits: list[Flags]) -> Comparison | None:
+def _compared(first: Population, pairing: Pairing, hits: list[Flags]) -> Comparison | None:
     if not len(pairing.first):
         return None
-    chosen = np.zeros(len(first), dtype=np.bool_)
-    chosen[pairing.first] = True
+    is_paired = np.isin(np.arange(len(first)), pairing.first)
     names = tuple(first.window_id[pairing.first])
     sides = [
         Outcomes.of(names, flags[places].astype(np.float64))
         for flags, places in zip(hits, (pairing.first, pairing.second), strict=True)
     ]
-    return compare_rates(*sides, places=places_of(first.select(chosen)))
+    return compare_rates(*sides, places=places_of(first.select(is_paired)))
 
 
 def _neighbours(study: StudyView, axis: Axis) -> Iterator[tuple[MeasuredCell, MeasuredCell]]:

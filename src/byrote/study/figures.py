@@ -8,75 +8,76 @@ import numpy as np
 from byrote.report.content import Drawing
 from byrote.report.figures.overlays import Level, Line, Panel, Point, Setting, overlay
 from byrote.report.rates import Criterion, places_of, rate_for, split_rows
-from byrote.report.sweeps import PROBABILITIES, policy_queries, policy_rates
-from byrote.stats.curves import RateCurves, query_grid, rate_curves
+from byrote.report.sweeps import LARGEST_QUERIES, SHOWN_PROBABILITY, policy_queries, policy_rates
+from byrote.stats.curves import query_grid, rate_curves
 from byrote.stats.intervals import exact_interval
 from byrote.study.folder import MeasuredCell, StudyView
-from byrote.study.grid import Axis
+from byrote.study.plan import Axis
 from byrote.types import Split
 
 MOST_LINES = 14
-LARGEST_QUERIES = 1e6
-FIGURE_NAMES = {
-    "model": ("scaling", "Rates by model size"),
-    "prefix_tokens": ("prefix-length", "Rates by length of the prefix"),
-    "suffix_tokens": ("suffix-length", "Rates by length of the target"),
-    "beam_width": ("beam-width", "What a wider beam finds, and what it costs"),
-    "distance": ("pruning", "What pruning by distance finds, and what it costs"),
-    "viability": ("pruning-rule", "What the pruning rule changes"),
-    "edit_budget": ("edit-budget", "Searches pruned at different ε"),
-    "policy": ("policies", "Rates by decoding policy"),
-    "texts": ("texts", "Rates by text"),
+AXIS_FIGURES = {
+    "model": ("scaling", "Rates by model size", "parameters"),
+    "prefix_tokens": ("prefix-length", "Rates by length of the prefix", "tokens of the prefix"),
+    "suffix_tokens": ("suffix-length", "Rates by length of the target", "tokens of the target"),
+    "beam_width": ("beam-width", "What a wider beam finds, and what it costs", "beam width, B"),
+    "distance": ("pruning", "What pruning by distance finds, and what it costs", "distance"),
+    "viability": ("pruning-rule", "What the pruning rule changes", "pruning rule"),
+    "edit_budget": ("edit-budget", "Searches pruned at different ε", "edits allowed while searching, ε"),
+    "policy": ("policies", "Rates by decoding policy", "policy"),
+    "texts": ("texts", "Rates by text", "text"),
 }
+"""Axis → file, caption and axis label of its figure."""
 SEARCH_AXES = ("beam_width", "distance", "viability", "edit_budget", "stop_rule", "rank", "pin", "negligible", "screen")
-"""What changes how mass is searched for and not what there is to find: cost is shown beside it."""
-Value = Callable[[MeasuredCell], Point | None]
+"""Options of the search, which change what is found of the mass and not the mass itself: cost is drawn beside."""
 
 
 def study_drawings(study: StudyView) -> list[Drawing]:
     """Every figure that the finished cells have data for."""
-    drawings = [axis_drawing(study, axis) for axis in study.swept]
+    drawings = [_axis_drawing(study, axis) for axis in study.swept]
     drawings += edits_drawings(study)
     return drawings + query_drawings(study) + sweep_drawings(study) + convergence_drawings(study.sampled)
 
 
-def axis_drawing(study: StudyView, axis: Axis) -> Drawing:
+def _axis_drawing(study: StudyView, axis: Axis) -> Drawing:
     """Rates along one axis with their intervals; with the cost where the axis is one of the search."""
-    name, words = FIGURE_NAMES.get(axis.name, (axis.name.replace("_", "-"), f"Rates by {axis.name.replace('_', ' ')}"))
-    places, setting = _places(study, axis)
-    panels = [_panel(study, axis, places, title, name, value) for title, name, value in _shares(axis)]
-    panels = [panel for panel in panels if any(line.points for line in panel.lines)] or panels[:1]
+    plain = axis.name.replace("_", " ")
+    file, caption, label = AXIS_FIGURES.get(axis.name, (axis.name.replace("_", "-"), f"Rates by {plain}", plain))
+    places, setting = _places(study, axis, label)
+    groups = _groups(study, axis)
+
+    def panel(title: str, value_name: str, value: Callable[[MeasuredCell], Point | None]) -> Panel:
+        lines = []
+        for group, cells in list(groups.items())[:MOST_LINES]:
+            found = [(places[one.cell.settings[axis.name]], value(one)) for one in cells]
+            points = [point._replace(place=place) for place, point in found if point is not None]
+            lines.append(Line(group, tuple(sorted(points))))
+        return Panel(title, value_name, tuple(lines))
+
+    near = panel("Nearly", "windows with mass ≥ τ, at least", lambda one: _rate(one, Criterion.NEAR))
     if axis.name in SEARCH_AXES:
-        cost = _panel(
-            study, axis, places, "Cost", "token evaluations a window", lambda one: Point(0.0, one.evaluations)
-        )
+        name, words = "Nearly, not ruled out", "windows with mass ≥ τ, at most"
+        panels = [near, panel(name, words, lambda one: _rate(one, Criterion.NOT_RULED_OUT))]
+    else:
+        panels = [panel("Word for word", "windows with p ≥ τ", lambda one: _rate(one, Criterion.VERBATIM)), near]
+    panels = [one for one in panels if any(line.points for line in one.lines)] or panels[:1]
+    if axis.name in SEARCH_AXES:
+        cost = panel("Cost", "token evaluations a window", lambda one: Point(0.0, one.evaluations))
         panels.append(cost._replace(is_share=False))
-    kept, every = len(panels[0].lines), len(_groups(study, axis))
-    left_out = "" if kept == every else f" {every - kept} further combinations are in the tables."
-    caption = f"{words}, target windows, with 95 % intervals.{left_out}"
-    return Drawing(f"study-{name}", caption, overlay(panels, setting), is_wide=len(panels) > 1)
-
-
-def _shares(axis: Axis) -> list[tuple[str, str, Value]]:
-    verbatim = ("Word for word", "windows with p ≥ τ", lambda one: _rate(one, Criterion.VERBATIM))
-    near = ("Nearly", "windows with mass ≥ τ, at least", lambda one: _rate(one, Criterion.NEAR))
-    most = ("Nearly, not ruled out", "windows with mass ≥ τ, at most", lambda one: _rate(one, Criterion.NOT_RULED_OUT))
-    return [near, most] if axis.name in SEARCH_AXES else [verbatim, near]
+    left_out = len(groups) - len(panels[0].lines)
+    further = f" {left_out} further combinations are in the tables." if left_out else ""
+    return Drawing(
+        f"study-{file}",
+        f"{caption}, target windows, with 95 % intervals.{further}",
+        overlay(panels, setting),
+        is_wide=len(panels) > 1,
+    )
 
 
 def _rate(one: MeasuredCell, criterion: Criterion) -> Point | None:
     edits = None if criterion is Criterion.VERBATIM else one.view.population.edit_budget
     found = rate_for(one.rates, criterion, split=Split.TARGET, edits=edits)
     return None if found is None else Point.of(0.0, found.rate)
-
-
-def _panel(study: StudyView, axis: Axis, places: dict[str, float], title: str, value_name: str, value: Value) -> Panel:
-    lines = []
-    for label, cells in list(_groups(study, axis).items())[:MOST_LINES]:
-        found = [(places[one.cell.settings[axis.name]], value(one)) for one in cells]
-        points = [point._replace(place=place) for place, point in found if point is not None]
-        lines.append(Line(label, tuple(sorted(points))))
-    return Panel(title, value_name, tuple(lines))
 
 
 def _groups(study: StudyView, axis: Axis) -> dict[str, list[MeasuredCell]]:
@@ -87,38 +88,27 @@ def _groups(study: StudyView, axis: Axis) -> dict[str, list[MeasuredCell]]:
     return groups
 
 
-def _places(study: StudyView, axis: Axis) -> tuple[dict[str, float], Setting]:
+def _places(study: StudyView, axis: Axis, label: str) -> tuple[dict[str, float], Setting]:
     """Where every value stands: by size for models, by itself where it is a number, otherwise in order."""
-    words = {
-        "model": "parameters",
-        "prefix_tokens": "tokens of the prefix",
-        "suffix_tokens": "tokens of the target",
-        "beam_width": "beam width, B",
-        "edit_budget": "edits allowed while searching, ε",
-        "viability": "pruning rule",
-        "texts": "text",
-    }
-    name = words.get(axis.name, axis.name.replace("_", " "))
-    numbers = _parameters(study) if axis.name == "model" else _numbers(axis)
+    numbers = _parameters(study, axis) if axis.name == "model" else _numbers(axis)
     if numbers is None or len(set(numbers.values())) < len(axis.values):
         places = {value: float(place) for place, value in enumerate(axis.values)}
-        label = "model" if axis.name == "model" else name
         ticks = tuple((place, axis.label_of(value)) for value, place in places.items())
-        return places, Setting(label, ticks, is_ordered=False)
-    ticks = tuple(
-        (place, _tick(axis, value, place)) for value, place in sorted(numbers.items(), key=lambda one: one[1])
-    )
-    is_log = min(numbers.values()) > 0 and max(numbers.values()) >= 4 * min(numbers.values())
-    return numbers, Setting(name, ticks, is_log=is_log)
+        return places, Setting("model" if axis.name == "model" else label, ticks, is_ordered=False)
+    ordered = sorted(numbers.items(), key=lambda one: one[1])
+    if axis.name == "model":
+        ticks = tuple((size, f"{_size_words(size)}\n{axis.label_of(value)}") for value, size in ordered)
+    else:
+        ticks = tuple((number, value) for value, number in ordered)
+    smallest, largest = ordered[0][1], ordered[-1][1]
+    return numbers, Setting(label, ticks, is_log=smallest > 0 and largest >= 4 * smallest)
 
 
-def _tick(axis: Axis, value: str, place: float) -> str:
-    if axis.name != "model":
-        return value
+def _size_words(parameters: float) -> str:
     for size, letter in ((1e9, "B"), (1e6, "M"), (1e3, "K")):
-        if place >= size:
-            return f"{place / size:.3g}{letter}\n{axis.label_of(value)}"
-    return f"{place:g}\n{axis.label_of(value)}"
+        if parameters >= size:
+            return f"{parameters / size:.3g}{letter}"
+    return f"{parameters:g}"
 
 
 def _numbers(axis: Axis) -> dict[str, float] | None:
@@ -128,11 +118,11 @@ def _numbers(axis: Axis) -> dict[str, float] | None:
         return None
 
 
-def _parameters(study: StudyView) -> dict[str, float] | None:
-    """None unless every model says how large it is."""
+def _parameters(study: StudyView, axis: Axis) -> dict[str, float] | None:
+    """Model → parameters; None unless the size of every model is known."""
     known = {one.cell.settings["model"]: one.view.manifest["model"].get("parameters") for one in study.cells}
     sizes = {model: float(size) for model, size in known.items() if size}
-    return sizes if len(sizes) == len(next(axis for axis in study.axes if axis.name == "model").values) else None
+    return sizes if len(sizes) == len(axis.values) else None
 
 
 def edits_drawings(study: StudyView) -> list[Drawing]:
@@ -140,8 +130,15 @@ def edits_drawings(study: StudyView) -> list[Drawing]:
     measured = [one for one in study.base() if one.view.population.mass_lower is not None]
     if not measured:
         return []
+    others = [axis.name for axis in study.axes if axis.name not in ("model", "texts")]
+
+    def line(one: MeasuredCell, criterion: Criterion) -> Line:
+        found = [entry for entry in one.rates if entry.criterion is criterion and entry.split is Split.TARGET]
+        points = tuple(Point.of(float(entry.edits or 0), entry.rate) for entry in found)
+        return Line(study.label_of(one.cell, without=others), points)
+
     panels = [
-        Panel(title, "windows extractable", tuple(_by_edits(study, one, criterion) for one in measured[:MOST_LINES]))
+        Panel(title, "windows extractable", tuple(line(one, criterion) for one in measured[:MOST_LINES]))
         for title, criterion in (("Greedy answers", Criterion.GREEDY), ("Mass ≥ τ, at least", Criterion.NEAR))
     ]
     caption = (
@@ -153,29 +150,30 @@ def edits_drawings(study: StudyView) -> list[Drawing]:
     return [Drawing("study-edits", caption, overlay(panels, setting), is_wide=True)]
 
 
-def _by_edits(study: StudyView, one: MeasuredCell, criterion: Criterion) -> Line:
-    others = [axis.name for axis in study.axes if axis.name not in ("model", "texts")]
-    found = [entry for entry in one.rates if entry.criterion is criterion and entry.split is Split.TARGET]
-    points = tuple(Point.of(float(entry.edits or 0), entry.rate) for entry in found)
-    return Line(study.label_of(one.cell, without=others), points)
-
-
 def query_drawings(study: StudyView) -> list[Drawing]:
     """(n, p) of every policy that has cells of its own: word for word and nearly."""
     axis = next((axis for axis in study.swept if axis.name == "policy"), None)
     if axis is None:
         return []
+
+    def line(one: MeasuredCell, *, is_near: bool) -> Line:
+        part = one.view.population.select(split_rows(one.view.population, Split.TARGET))
+        logs = part.log_mass(part.edit_budget) if is_near else part.log_verbatim()
+        grid = query_grid(LARGEST_QUERIES)
+        (curve,) = rate_curves(logs, places_of(part), queries=grid, probabilities=[SHOWN_PROBABILITY]).curves
+        points = tuple(Point.of(n, rate) for n, rate in zip(curve.queries, curve.rates, strict=True))
+        return Line(axis.label_of(one.cell.settings[axis.name]), points)
+
     groups = _groups(study, axis)
     drawings = []
     for number, (label, cells) in enumerate(groups.items(), start=1):
         panels = [
             Panel(
-                f"{words}, p = {probability:g}",
+                f"{words}, p = {SHOWN_PROBABILITY:g}",
                 "windows extracted with probability p",
-                tuple(_query_line(one, axis, place, is_near=is_near) for one in cells),
+                tuple(line(one, is_near=is_near) for one in cells),
             )
             for words, is_near in (("Word for word", False), ("Nearly, at least", True))
-            for place, probability in list(enumerate(PROBABILITIES))[1:2]
         ]
         caption = (
             f"Share of target windows within n queries under every policy searched ({label}), with 95 % intervals."
@@ -184,20 +182,6 @@ def query_drawings(study: StudyView) -> list[Drawing]:
         figure = overlay(panels, Setting("queries, n", is_log=True))
         drawings.append(Drawing(f"study-policy-queries{suffix}", caption, figure, is_wide=True))
     return drawings
-
-
-def _query_line(one: MeasuredCell, axis: Axis, place: int, *, is_near: bool) -> Line:
-    curve = query_rates(one, is_near=is_near).curves[place]
-    points = tuple(Point.of(n, rate) for n, rate in zip(curve.queries, curve.rates, strict=True))
-    return Line(axis.label_of(one.cell.settings[axis.name]), points)
-
-
-def query_rates(one: MeasuredCell, *, is_near: bool) -> RateCurves:
-    """(n, p) rates of a cell's target windows."""
-    population = one.view.population
-    part = population.select(split_rows(population, Split.TARGET))
-    logs = part.log_mass(part.edit_budget) if is_near else part.log_verbatim()
-    return rate_curves(logs, places_of(part), queries=query_grid(LARGEST_QUERIES), probabilities=PROBABILITIES)
 
 
 def sweep_drawings(study: StudyView) -> list[Drawing]:

@@ -11,8 +11,8 @@ from byrote.report.rates import CriterionRate, rates_by_criterion
 from byrote.report.view import RunView, load_view
 from byrote.store.files import hash_file
 from byrote.store.read import StoredRun, read_run, verify_run
-from byrote.study.grid import Axis, Cell, base_cells, make_cells
 from byrote.study.options import StudyConfig
+from byrote.study.plan import Axis, Cell, base_cells, make_cells
 from byrote.study.run import KIND, cell_folder, sampled_folder
 
 SHORT = {"prefix_tokens": "prefix", "suffix_tokens": "target", "beam_width": "beam", "edit_budget": "ε ≤"}
@@ -55,7 +55,7 @@ class StudyView:
         return [one for one in self.cells if one.cell.name in chosen]
 
     def label_of(self, cell: Cell, *, without: Sequence[str] = ()) -> str:
-        """What tells a cell from the others: its values on the swept axes, but for those named."""
+        """The cell's values on the swept axes, except those named in `without`."""
         parts = [
             axis.label_of(cell.settings[axis.name])
             if axis.name in ("model", "texts", "policy")
@@ -72,24 +72,31 @@ def read_study(path: Path) -> StudyView:
     if found.kind != KIND:
         raise RunError(f"{path} holds a {found.kind} run, not a study; see it with: byrote show {path}.")
     axes, rows = _axes(found.identity), _rows(path)
-    cells = make_cells(axes)
-    measured = [_measured(path, cell, rows[cell.name]) for cell in cells if cell.name in rows]
+    cells, measured, sampled = make_cells(axes), [], {}
+    for cell in cells:
+        if cell.name not in rows:
+            continue
+        _require_measured(path, cell, rows[cell.name])
+        view = load_view(cell_folder(path, cell))
+        measured.append(MeasuredCell(cell, view, rates_by_criterion(view.population, view.threshold)))
+        if (sampled_folder(path, cell) / "manifest.json").exists():
+            sampled[cell.name] = read_run(sampled_folder(path, cell)).results.rows(named=True)
     return StudyView(
         path=Path(path),
         axes=axes,
         config=StudyConfig(**(found.manifest["config"] if found.manifest else {})),
         planned=len(cells),
         cells=tuple(measured),
-        sampled=_sampled(path, measured),
+        sampled=sampled,
         manifest=found.manifest,
     )
 
 
 def check_cells(study: StoredRun) -> Iterator[str]:
     """One line a file of every cell that was begun, and of the windows sampled; a RunError names what does not fit."""
-    path, cells = study.path, make_cells(_axes(study.identity))
+    path = study.path
     rows = {} if not study.result_files else _rows(path)
-    for cell in cells:
+    for cell in make_cells(_axes(study.identity)):
         if cell.name in rows:
             _require_measured(path, cell, rows[cell.name])
         for folder in (cell_folder(path, cell), sampled_folder(path, cell)):
@@ -111,18 +118,3 @@ def _require_measured(path: Path, cell: Cell, row: Mapping[str, Any]) -> None:
     is_same = json.loads(row["settings"]) == dict(cell.settings)
     if not is_same or not manifest.exists() or hash_file(manifest) != row["manifest_sha256"]:
         raise RunError(f"{manifest} is not of the run that the study measured; restore it, or start over with --fresh.")
-
-
-def _measured(path: Path, cell: Cell, row: Mapping[str, Any]) -> MeasuredCell:
-    _require_measured(path, cell, row)
-    view = load_view(cell_folder(path, cell))
-    return MeasuredCell(cell, view, rates_by_criterion(view.population, view.threshold))
-
-
-def _sampled(path: Path, measured: Sequence[MeasuredCell]) -> dict[str, list[dict[str, Any]]]:
-    folders = {one.cell.name: sampled_folder(path, one.cell) for one in measured}
-    return {
-        name: read_run(folder).results.rows(named=True)
-        for name, folder in folders.items()
-        if (folder / "manifest.json").exists()
-    }

@@ -1,24 +1,18 @@
 """How the windows that a study sampled are shown by themselves: shares of samples beside the certified bounds."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from byrote.report.content import Cells, Content, Section
+from byrote.report.content import Cells, Content, Drawing, Section
 from byrote.report.words import integer, listed, plural, probability
 from byrote.stats.intervals import exact_interval
 from byrote.store.read import read_run
 from byrote.study.run import SAMPLED_KIND
 
-if TYPE_CHECKING:
-    from byrote.report.content import Drawing
-
-
 HEADS = ("window", "samples", "hits", "share", "95 % interval", "certified", "evaluations")
 NOT_CERTIFIED = "Shares of samples are not certified; intervals hold at 95 % for each window by itself."
-
-Rows = Sequence[Mapping[str, Any]]
 
 
 def read(paths: Sequence[Path]) -> Content:
@@ -57,8 +51,8 @@ def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
     )
 
 
-def _drawings(rows: Mapping[str, Rows]) -> "Iterable[Drawing]":
-    from byrote.study.figures import convergence_drawings
+def _drawings(rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[Drawing]:
+    from byrote.study.figures import convergence_drawings  # needs matplotlib, which the terminal does not
 
     return convergence_drawings(rows)
 

@@ -17,19 +17,15 @@ def recipe_files() -> dict[str, Path]:
 def recipe_file(name: str) -> Path:
     known = recipe_files()
     if name not in known:
-        raise ConfigError(f"there is no recipe {name}; choose among {', '.join(known)}.")
+        raise ConfigError(f"there is neither a file nor a recipe {name}; the recipes are {', '.join(known)}.")
     return known[name]
 
 
 def file_of(given: Path) -> Path:
     """The file of a study as it was given: a path, or where there is none the name of a recipe."""
     path = given.expanduser()
-    if path.exists() or path.suffix or len(path.parts) != 1:
-        return path
-    known = recipe_files()
-    if path.name not in known:
-        raise ConfigError(f"{given} is neither a file nor a recipe; the recipes are {', '.join(known)}.")
-    return known[path.name]
+    is_path = path.exists() or path.suffix or len(path.parts) != 1
+    return path if is_path else recipe_file(path.name)
 
 
 SMALL: dict[str, tuple[str, str]] = {
@@ -58,10 +54,9 @@ def shrunk(
         small.setdefault(name, SMALL[name][0])
     wanted = len(values["model"]) if isinstance(values.get("model"), list) else 1
     small |= {"model": list(models[: min(wanted, MOST_VALUES)]), "control": [control], "device": "cpu"}
+    about = f"A smoke test on tiny models, whose numbers stand for nothing. {values.get('about') or ''}"
+    small["about"] = about.strip()
     is_axis = isinstance(values.get("texts"), list) and len(values["texts"]) > 1
-    small["about"] = (
-        f"A smoke test on tiny models, whose numbers stand for nothing. {values.get('about') or ''}".strip()
-    )
     return small | ({"texts": list(texts[:MOST_VALUES])} if is_axis else {"text": list(texts)})
 
 

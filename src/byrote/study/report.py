@@ -1,37 +1,46 @@
-"""How a study is shown: its cells side by side, pairs of cells compared on the same windows, overlay figures."""
+"""How a study is shown: cells side by side, published numbers beside its own, pairs of cells on the same windows."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import numpy as np
 
 from byrote.errors import RunError
-from byrote.report.content import Cells, Content, Section
+from byrote.report.content import Cells, Content, Drawing, Section
 from byrote.report.limits import bracket_of
-from byrote.report.rates import Criterion, rate_for, split_rows
+from byrote.report.rates import Criterion, rate_for, split_rows, units_of
 from byrote.report.sweeps import curve_at, own_policy, policies_of, policy_rates
 from byrote.report.words import integer, interval_words, listed, percent, plural
+from byrote.stats.clusters import rate_over_units
 from byrote.stats.compare import Comparison
+from byrote.stats.intervals import Rate
+from byrote.stats.population import Flags
 from byrote.study.compare import PairedCells, paired_cells
 from byrote.study.folder import MeasuredCell, StudyView, read_study
-from byrote.study.published import published_cells
+from byrote.study.options import Published
 from byrote.types import Split
 
-if TYPE_CHECKING:
-    from byrote.report.content import Drawing
-
-
 QUERIES = (1.0, 100.0, 10_000.0)
+PUBLISHED_WORDS = {
+    "greedy": "greedy, exact",
+    "verbatim": "word for word, p ≥ τ",
+    "near": "nearly, mass ≥ τ",
+    "search": "word for word, by the search alone",
+    "bleu": "BLEU ≥ 0.75, mass ≥ τ",
+    "possible": "word for word at all, p > 0",
+    "near_count": "windows, nearly",
+    "search_count": "windows, word for word, by the search alone",
+    "bleu_count": "windows, BLEU ≥ 0.75",
+}
 
 
 def read(paths: Sequence[Path]) -> Content:
     """One study, or several under each other: their cells answer different questions and are not compared."""
     contents = [study_content(read_study(path)) for path in paths]
-    return contents[0] if len(contents) == 1 else _together(contents)
-
-
-def _together(contents: Sequence[Content]) -> Content:
+    if len(contents) == 1:
+        return contents[0]
     numbered = list(enumerate(contents, start=1))
     return Content(
         kind="study",
@@ -74,11 +83,68 @@ def study_content(study: StudyView) -> Content:
     )
 
 
-def _draw(study: StudyView) -> "Iterable[Drawing]":
-    # Drawing needs matplotlib, which a terminal does not wait for.
-    from byrote.study.figures import study_drawings
+def _draw(study: StudyView) -> list[Drawing]:
+    from byrote.study.figures import study_drawings  # needs matplotlib, which the terminal does not
 
     return study_drawings(study)
+
+
+def published_cells(study: StudyView) -> list[Cells]:
+    """One row a published number; empty cells where nothing here measures it."""
+    rows = []
+    for one in study.config.published:
+        own = [
+            own_number(cell, one)
+            for cell in study.cells
+            if all(cell.cell.settings.get(axis) == value for axis, value in one.settings.items())
+        ]
+        here = interval = ""
+        if len(own) == 1 and own[0] is not None:
+            rate, hits = own[0]
+            here = integer(hits) if one.measure.endswith("_count") else _exact_percent(rate.value)
+            interval = interval_words(rate.interval)
+        measure = PUBLISHED_WORDS[one.measure] + (f", ε ≤ {one.edits}" if one.edits is not None else "")
+        rows.append((f"{one.where or 'all'}, {one.split}", measure, published_words(one), here, interval, one.source))
+    heads = ("what", "measure", "published", "here", "95 % interval of the rate", "source")
+    note = "An empty cell: no cell of this study, or more than one, measures that number."
+    return [Cells("published", "Published numbers and these", heads, tuple(rows), note)] if rows else []
+
+
+def published_words(one: Published) -> str:
+    """The number as a paper prints it."""
+    return f"{int(one.value):,}" if one.measure.endswith("_count") else _exact_percent(one.value)
+
+
+def _exact_percent(share: float) -> str:
+    """Two decimals, as papers print rates; the page's usual rounding hides the smallest."""
+    return f"{100 * share:.2f} %" if share == share else percent(share)
+
+
+def own_number(cell: MeasuredCell, one: Published) -> tuple[Rate, int] | None:
+    """The cell's own rate of this kind and the windows that make it; None where it was not measured."""
+    split, measure = Split(one.split), one.measure.removesuffix("_count")
+    population = cell.view.population
+    budget = population.edit_budget if one.edits is None else one.edits
+    edits = {"greedy": one.edits or 0, "verbatim": None, "near": budget}
+    if measure in edits:
+        entry = rate_for(cell.rates, Criterion(measure), split=split, edits=edits[measure])
+        return None if entry is None else (entry.rate, entry.hits)
+    rows, flags = split_rows(population, split), _published_flags(cell, measure)
+    if flags is None or not rows.any():
+        return None
+    return rate_over_units(flags[rows], units_of(population.select(rows))), int(flags[rows].sum())
+
+
+def _published_flags(cell: MeasuredCell, measure: str) -> Flags | None:
+    """Windows that count for a measure without a criterion of its own; None where it was not measured."""
+    population, results = cell.view.population, cell.view.results
+    if measure == "possible":
+        return ~population.is_impossible()
+    if measure == "bleu":
+        column = "posthoc_bleu_lower"
+        return results[column].to_numpy() >= cell.view.threshold if column in results.columns else None
+    found = population.search_verbatim
+    return None if found is None else np.nan_to_num(found) >= cell.view.threshold
 
 
 def cells_table(study: StudyView) -> Cells:
@@ -91,7 +157,7 @@ def cells_table(study: StudyView) -> Cells:
             _share(one, Criterion.GREEDY, 0),
             _share(one, Criterion.VERBATIM, None),
             _share(one, Criterion.NEAR, one.view.population.edit_budget),
-            _at_most(one),
+            "–" if (limit := bracket_of(one.view)) is None else percent(limit.high),
             integer(round(one.evaluations)),
         )
         for one in study.cells
@@ -102,14 +168,13 @@ def cells_table(study: StudyView) -> Cells:
     return Cells("cells", "Every cell: target windows, with 95 % intervals", heads, tuple(rows), note)
 
 
-def _at_most(one: MeasuredCell) -> str:
-    limit = bracket_of(one.view)
-    return "–" if limit is None else percent(limit.high)
-
-
 def _share(one: MeasuredCell, criterion: Criterion, edits: int | None) -> str:
     entry = rate_for(one.rates, criterion, split=Split.TARGET, edits=edits)
-    return "–" if entry is None else f"{percent(entry.rate.value)} ({interval_words(entry.rate.interval)})"
+    return "–" if entry is None else _rate_words(entry.rate)
+
+
+def _rate_words(rate: Rate) -> str:
+    return f"{percent(rate.value)} ({interval_words(rate.interval)})"
 
 
 def pairs_table(study: StudyView, pairs: Sequence[PairedCells]) -> list[Cells]:
@@ -148,19 +213,16 @@ def _difference(found: Comparison | None) -> str:
 def policies_table(study: StudyView) -> list[Cells]:
     """(n, p) of every policy: those with cells of their own, and those of the sweep."""
     rows = []
-    chosen = study.cells if any(axis.name == "policy" for axis in study.swept) else study.base()
+    has_policy_axis = any(axis.name == "policy" for axis in study.swept)
+    chosen = study.cells if has_policy_axis else study.base()
     for one in chosen:
         for each in policy_rates(one.view, QUERIES, policies_of(one.view) or own_policy(one.view)):
             if each.split is Split.TARGET:
-                shares = [
-                    f"{percent(rate.value)} ({interval_words(rate.interval)})"
-                    for rate in curve_at(each.curves, 0.5).rates
-                ]
+                shares = map(_rate_words, curve_at(each.curves, 0.5).rates)
                 rows.append((study.label_of(one.cell), each.policy, *shares))
     heads = ("cell", "policy", *(f"n = {n:,.0f}, p = 0.5" for n in QUERIES))
     title = "Every policy: windows that come out word for word within n queries with probability p"
-    is_compared = any(axis.name == "policy" for axis in study.swept) or len(rows) > len(chosen)
-    return [Cells("policies", title, heads, tuple(rows))] if is_compared else []
+    return [Cells("policies", title, heads, tuple(rows))] if has_policy_axis or len(rows) > len(chosen) else []
 
 
 def pairing_sentences(study: StudyView, pairs: Sequence[PairedCells]) -> tuple[str, ...]:
@@ -183,11 +245,11 @@ def pairing_sentences(study: StudyView, pairs: Sequence[PairedCells]) -> tuple[s
     )
     if not alone:
         return (paired,)
-    return (
-        paired,
+    unpaired = (
         f"{integer(alone)} of {integer(every)} windows ({percent(alone / every)}) could not be paired; most in {names} "
-        f"({percent(worst.pairing.unpaired_share)}). They are in the rates of their own cells and in no difference.",
+        f"({percent(worst.pairing.unpaired_share)}). They are in the rates of their own cells and in no difference."
     )
+    return paired, unpaired
 
 
 SECTION = Section("study", read)

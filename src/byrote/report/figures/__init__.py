@@ -1,1 +1,1 @@
-"""Figures, each a function from plain values to a matplotlib figure."""
+"""Figures: functions from plain values to a `Drawing` with its caption, or to a figure where the caller captions it."""

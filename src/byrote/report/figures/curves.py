@@ -7,6 +7,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from byrote.report.content import Drawing
 from byrote.report.figures.style import (
     BLUE,
     INK,
@@ -14,6 +15,7 @@ from byrote.report.figures.style import (
     VERMILLION,
     WIDE,
     house_style,
+    label_point,
     legend_above,
     log_axis,
     new_figure,
@@ -24,54 +26,60 @@ from byrote.stats.curves import MassKind, RateCurve, RateCurves, queries_needed
 
 SHADES = (0.35, 0.55, 0.78, 1.0)
 """Opacity per success probability: the harder to satisfy, the darker."""
-KIND_NAMES = {
-    MassKind.EXACT: "verbatim",
-    MassKind.LOWER_BOUND: "near-verbatim, at least",
-    MassKind.UPPER_BOUND: "near-verbatim, at most",
+KIND_LOOKS = {
+    MassKind.EXACT: (BLUE, "verbatim"),
+    MassKind.LOWER_BOUND: (VERMILLION, "near-verbatim, at least"),
+    MassKind.UPPER_BOUND: (SOFT, "near-verbatim, at most"),
 }
-KIND_COLOURS = {MassKind.EXACT: BLUE, MassKind.LOWER_BOUND: VERMILLION, MassKind.UPPER_BOUND: SOFT}
 
 
+@house_style()
 def query_curves(
     curves: Sequence[RateCurves],
     *,
     greedy_rate: float | None,
     control: Sequence[RateCurves] = (),
     searched_down_to: float | None = None,
-) -> Figure:
+    dashed: str = "",
+) -> Drawing:
     """Rate against the number of queries, a panel per kind of mass, a line per success probability.
 
     Greedy, the control (at the middle probability) and the limit of all n stand beside them. Lower bounds that were
-    not searched out below a mass of `searched_down_to` are dashed where smaller masses count.
+    not searched out below a mass of `searched_down_to` are dashed where smaller masses count; `dashed` is the reason
+    in words.
     """
-    with house_style():
-        shown = [group for group in curves if group.windows]
-        if not shown:
-            figure, axes = new_figure()
-            say_empty(axes, "There are no windows.")
-            return figure
-        figure = Figure(figsize=(WIDE, 3.5), layout="constrained")
-        panels = figure.subplots(1, len(shown), sharey=True, squeeze=False)[0]
-        of_kind = {group.mass_kind: group for group in control if group.windows}
-        for axes, group in zip(panels, shown, strict=True):
-            floor = searched_down_to if group.mass_kind is MassKind.LOWER_BOUND else None
-            _draw_panel(axes, group, of_kind.get(group.mass_kind), floor, greedy_rate)
-        panels[0].set_ylabel("windows extracted with probability p")
-        panels[0].set_ylim(bottom=0)
-        percent_axis(panels[0])
-        _legend_of_all(figure, panels)
-    return figure
+    shown = [group for group in curves if group.windows]
+    figure = Figure(figsize=(WIDE, 3.5), layout="constrained")
+    caption = "Share of target windows that come out at least once with probability p within n queries."
+    if searched_down_to is not None:
+        caption += f" Dashed: {dashed}."
+    drawing = Drawing("queries", caption, figure, "queries", is_wide=True)
+    if not shown:
+        say_empty(figure.add_subplot(), "There are no windows.")
+        return drawing
+    panels = figure.subplots(1, len(shown), sharey=True, squeeze=False)[0]
+    of_kind = {group.mass_kind: group for group in control if group.windows}
+    legend: dict[str, Any] = {}
+    for axes, group in zip(panels, shown, strict=True):
+        floor = searched_down_to if group.mass_kind is MassKind.LOWER_BOUND else None
+        _draw_panel(axes, group, of_kind.get(group.mass_kind), floor, greedy_rate)
+        handles, labels = axes.get_legend_handles_labels()
+        legend |= dict(zip(labels, handles, strict=True))
+    panels[0].set_ylabel("windows extracted with probability p")
+    panels[0].set_ylim(bottom=0)
+    percent_axis(panels[0])
+    figure.legend(list(legend.values()), list(legend), loc="outside right upper", borderaxespad=0.2)
+    return drawing
 
 
 def _draw_panel(
     axes: Axes, group: RateCurves, control: RateCurves | None, floor: float | None, greedy_rate: float | None
 ) -> None:
-    colour = KIND_COLOURS[group.mass_kind]
+    colour, title = KIND_LOOKS[group.mass_kind]
     for index, curve in enumerate(group.curves):
         look = {"color": colour, "alpha": SHADES[index % len(SHADES)], "linewidth": 1.8}
         _draw_curve(axes, curve, floor, label=f"p = {curve.p:g}", look=look)
-    limit = group.worst_case.value
-    axes.axhline(limit, color=colour, linewidth=0.9, linestyle=":", label="any n")
+    axes.axhline(group.worst_case.value, color=colour, linewidth=0.9, linestyle=":", label="any n")
     if control is not None:
         middle = control.curves[min(1, len(control.curves) - 1)]
         _draw_curve(axes, middle, floor, label=f"control, p = {middle.p:g}", look={"color": SOFT, "linewidth": 1.4})
@@ -82,16 +90,7 @@ def _draw_panel(
     log_axis(axes, "x")
     axes.margins(x=0.01)
     axes.set_xlabel("queries, n")
-    axes.set_title(KIND_NAMES[group.mass_kind], color=colour)
-
-
-def _legend_of_all(figure: Figure, panels: Sequence[Axes]) -> None:
-    """One legend beside the panels: what both have is named once, in the colour of the last."""
-    entries: dict[str, Any] = {}
-    for axes in panels:
-        handles, labels = axes.get_legend_handles_labels()
-        entries |= dict(zip(labels, handles, strict=True))
-    figure.legend(list(entries.values()), list(entries), loc="outside right upper", borderaxespad=0.2)
+    axes.set_title(title, color=colour)
 
 
 def _draw_curve(
@@ -107,41 +106,26 @@ def _draw_curve(
         axes.plot(queries[start:], values[start:], linestyle="--", **look)
 
 
-def token_ranks(ranks: Sequence[int], *, kept: int | None = None) -> Figure:
+@house_style()
+def token_ranks(ranks: Sequence[int], *, kept: int | None, window_id: str) -> Drawing:
     """The place (1 = first choice) of each target token of one window, log scale; those cut off by top-k are marked."""
     figure, axes = new_figure(WIDE, 2.4)
-    with house_style():
-        positions = np.arange(1, len(ranks) + 1)
-        values = np.asarray(ranks, dtype=np.float64)
-        outside = values > kept if kept is not None else np.zeros(len(values), dtype=bool)
-        axes.vlines(positions, 0.8, values, color="#d9d6ce", linewidth=1.2)
-        axes.scatter(positions[~outside], values[~outside], color=BLUE, s=14, zorder=3, label="kept by the policy")
-        if outside.any():
-            axes.scatter(
-                positions[outside],
-                values[outside],
-                color=VERMILLION,
-                marker="D",
-                s=18,
-                zorder=3,
-                label="cut off: probability 0",
-            )
-        if kept is not None:
-            axes.axhline(kept, color=INK, linewidth=0.9, linestyle="--")
-            axes.annotate(
-                f"k = {kept}",
-                (1, kept),
-                xycoords=("axes fraction", "data"),
-                xytext=(0, 3),
-                textcoords="offset points",
-                ha="right",
-                va="bottom",
-                fontsize=7,
-                color=INK,
-            )
-        log_axis(axes, "y")
-        axes.set_ylim(bottom=0.8)
-        axes.set_xlabel("target token")
-        axes.set_ylabel("rank under the model")
-        legend_above(axes)
-    return figure
+    positions = np.arange(1, len(ranks) + 1)
+    values = np.asarray(ranks, dtype=np.float64)
+    outside = values > kept if kept is not None else np.zeros(len(values), dtype=bool)
+    axes.vlines(positions, 0.8, values, color="#d9d6ce", linewidth=1.2)
+    axes.scatter(positions[~outside], values[~outside], color=BLUE, s=14, zorder=3, label="kept by the policy")
+    if outside.any():
+        cut: dict[str, Any] = {"color": VERMILLION, "marker": "D", "s": 18, "label": "cut off: probability 0"}
+        axes.scatter(positions[outside], values[outside], zorder=3, **cut)
+    if kept is not None:
+        axes.axhline(kept, color=INK, linewidth=0.9, linestyle="--")
+        at_edge = {"xycoords": ("axes fraction", "data"), "ha": "right", "va": "bottom", "fontsize": 7, "color": INK}
+        label_point(axes, f"k = {kept}", (1, kept), offset=(0, 3), **at_edge)
+    log_axis(axes, "y")
+    axes.set_ylim(bottom=0.8)
+    axes.set_xlabel("target token")
+    axes.set_ylabel("rank under the model")
+    legend_above(axes)
+    caption = f"Rank of each target token of window {window_id}, the one with the largest mass gain."
+    return Drawing("ranks", caption, figure, "rank", is_wide=True)

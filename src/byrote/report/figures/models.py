@@ -1,101 +1,213 @@
 """Models over each other: rates, mean mass and queries as lines; paired differences; which windows each model adds."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from matplotlib.figure import Figure
 
-from byrote.report.comparison import Paired, SharedWindows
+from byrote.report.comparison import (
+    Comparison,
+    Paired,
+    SharedWindows,
+    counted_mass,
+    paired_differences,
+    shared_windows,
+)
+from byrote.report.content import Drawing
+from byrote.report.figures.masses import gain_curves, verbatim_share_by_model
 from byrote.report.figures.overlays import Line, Panel, Point, Setting, overlay
-from byrote.report.figures.style import FAINT, INK, MARKERS, SERIES, SOFT, WIDE, house_style, new_figure, say_empty
+from byrote.report.figures.search import BeamWidthSeries, beam_width_sweep
+from byrote.report.figures.style import (
+    FAINT,
+    INK,
+    MARKERS,
+    SERIES,
+    SOFT,
+    WIDE,
+    house_style,
+    label_point,
+    new_figure,
+    say_empty,
+    value_grid,
+)
+from byrote.report.queries import curves_of, most_queries, searched_down_to
+from byrote.report.rates import Criterion, rates_by_criterion, split_rows
+from byrote.report.sweeps import LARGEST_QUERIES, SHOWN_PROBABILITY
+from byrote.report.view import RunView
+from byrote.stats.curves import MassKind, query_grid
+from byrote.stats.population import recovery
+from byrote.types import Split
 
 MOST_COMBINATIONS = 16
+PANEL_NAMES = {MassKind.EXACT: "verbatim", MassKind.LOWER_BOUND: "near-verbatim, at least"}
 
 
-def rates_by_model(near: Sequence[Line], greedy: Sequence[Line]) -> Figure:
-    """Share of windows against ε, a line a model: near-verbatim left, the greedy answer right; controls in grey."""
-    panels = [Panel("near-verbatim, mass ≥ τ", "windows", tuple(near))]
-    if any(line.points for line in greedy):
-        panels.append(Panel("the greedy answer", "windows", tuple(greedy)))
-    return overlay(panels, Setting("edits allowed, ε"))
+def comparison_drawings(views: Sequence[RunView], comparison: Comparison) -> list[Drawing]:
+    """All figures of several runs; differences and shared windows only of runs over the same windows."""
+    drawings = [_rates(views), *_masses(views), _queries(views), *_beam_widths(views)]
+    if comparison.aligned is None:
+        return drawings
+    threshold = views[0].threshold
+    largest = min(view.population.edit_budget for view in views)
+    every = paired_differences(comparison, threshold)
+    rows = [row for row in every if row.quantity != "near" or row.edits == largest]
+    shared = shared_windows(comparison, threshold)
+    return [*drawings, difference_forest(rows), windows_by_models(comparison.labels, shared)]
 
 
-def mean_mass_by_model(lines: Sequence[Line]) -> Figure:
-    """Mean near-verbatim mass of the target windows against ε, a line a model; masses below τ are counted as 0."""
-    return overlay([Panel("", "mean mass, at least", tuple(lines))], Setting("edits allowed, ε"))
+def _model_line(view: RunView, split: Split, points: Sequence[Point]) -> Line:
+    is_control = split is Split.CONTROL
+    return Line(f"{view.label}, control" if is_control else view.label, tuple(points), is_control)
 
 
-def queries_by_model(panels: Sequence[tuple[str, Sequence[Line]]]) -> Figure:
+def _controls_last(lines: Sequence[Line]) -> tuple[Line, ...]:
+    """So that a model has the same colour in every figure, with controls or without."""
+    return tuple(sorted(lines, key=lambda line: line.is_control))
+
+
+def _rates(views: Sequence[RunView]) -> Drawing:
+    lines: dict[Criterion, list[Line]] = {Criterion.NEAR: [], Criterion.GREEDY: []}
+    for view in views:
+        rates = rates_by_criterion(view.population, view.threshold)
+        for criterion, own in lines.items():
+            for split in Split:
+                found = [entry for entry in rates if (entry.criterion, entry.split) == (criterion, split)]
+                if found:
+                    points = [Point.of(float(entry.edits or 0), entry.rate) for entry in found]
+                    own.append(_model_line(view, split, points))
+    panels = [Panel("near-verbatim, mass ≥ τ", "windows", _controls_last(lines[Criterion.NEAR]))]
+    if lines[Criterion.GREEDY]:
+        panels.append(Panel("the greedy answer", "windows", _controls_last(lines[Criterion.GREEDY])))
+    caption = "Share of windows by number of edits allowed, model over model, with 95 % intervals; controls in grey."
+    return Drawing("rates-by-model", caption, overlay(panels, Setting("edits allowed, ε")), "near", is_wide=True)
+
+
+def _masses(views: Sequence[RunView]) -> Iterator[Drawing]:
+    threshold = views[0].threshold
+    near = []
+    for view in views:
+        if view.population.mass_lower is not None:
+            rows = split_rows(view.population, Split.TARGET)
+            near.append((view, view.population.select(rows) if rows.any() else view.population))
+    if not near:
+        return
+    lines = []
+    for view, part in near:
+        means = [float(counted_mass(part, edits, threshold).mean()) for edits in range(part.edit_budget + 1)]
+        lines.append(Line(view.label, tuple(Point(edits, mean) for edits, mean in enumerate(means))))
+    figure = overlay([Panel("", "mean mass, at least", tuple(lines))], Setting("edits allowed, ε"))
+    caption = "Mean near-verbatim mass of the target windows by number of edits; a mass below τ counts as 0."
+    yield Drawing("mean-mass-by-model", caption, figure, "near")
+    shares = []
+    for view, part in sorted(near, key=lambda pair: pair[0].manifest["model"].get("parameters") or 0):
+        parameters = view.manifest["model"].get("parameters")
+        label = f"{view.label}\n{parameters / 1e6:,.3g} M" if parameters else view.label
+        shares.append((label, np.column_stack([part.mass(edits) for edits in range(part.edit_budget + 1)])))
+    yield verbatim_share_by_model(shares, threshold=threshold)
+    gains = [(view.label, part.verbatim(), part.mass(part.edit_budget)) for view, part in near]
+    yield gain_curves(gains, threshold=threshold, is_comparison=True)
+
+
+def _queries(views: Sequence[RunView]) -> Drawing:
     """Share of windows against the number of queries at one success probability, a line a model, a panel a mass."""
-    drawn = [Panel(name, "windows extracted", tuple(lines)) for name, lines in panels]
-    return overlay(drawn, Setting("queries, n", is_log=True))
+    lines: dict[MassKind, list[Line]] = {}
+    grid = query_grid(LARGEST_QUERIES, per_decade=20)
+    for view in views:
+        for split in Split:
+            part = view.population.select(split_rows(view.population, split))
+            for curves in curves_of(part, queries=grid, probabilities=[SHOWN_PROBABILITY]) if len(part) else ():
+                points = [Point(n, rate.value) for n, rate in zip(grid, curves.curves[0].rates, strict=True)]
+                line = _model_line(view, split, points)
+                if curves.mass_kind is MassKind.LOWER_BOUND:
+                    solid_to = most_queries(searched_down_to(part, view.threshold), SHOWN_PROBABILITY)
+                    line = line._replace(solid_to=solid_to)
+                lines.setdefault(curves.mass_kind, []).append(line)
+    panels = [Panel(PANEL_NAMES[kind], "windows extracted", _controls_last(own)) for kind, own in lines.items()]
+    caption = (
+        f"Share of windows that come out at least once with probability {SHOWN_PROBABILITY:g} within n queries; "
+        "controls in grey. Dashed: masses below τ count there, for which not every window was searched."
+    )
+    figure = overlay(panels, Setting("queries, n", is_log=True))
+    return Drawing("queries-by-model", caption, figure, "queries", is_wide=True)
 
 
-def difference_forest(rows: Sequence[Paired]) -> Figure:
+def _beam_widths(views: Sequence[RunView]) -> Iterator[Drawing]:
+    """Runs of one model that differ in beam width: what a wider beam recovers, and what it costs."""
+    groups: dict[tuple[str, str], list[tuple[int, float, float]]] = {}
+    for view in views:
+        population = view.population
+        if population.search_verbatim is None or population.p_verbatim is None:
+            continue
+        name = f"{view.config['viability']} rule, {'pinned' if view.config['pin'] else 'not pinned'}"
+        found = recovery(population.search_verbatim, population.p_verbatim, view.threshold)
+        cost = view.results["token_evals"].to_numpy()[~np.isnan(population.search_verbatim)]
+        if found.windows and len(cost):
+            key = (str(view.manifest["model"].get("weights_hash")), name)
+            groups.setdefault(key, []).append((int(view.config["beam_width"]), found.share, float(cost.mean())))
+    swept = {name: sorted(points) for (_, name), points in groups.items() if len({point[0] for point in points}) > 1}
+    if swept:
+        yield beam_width_sweep(
+            [
+                BeamWidthSeries(name, *(tuple(column) for column in zip(*points, strict=True)))
+                for name, points in swept.items()
+            ]
+        )
+
+
+@house_style()
+def difference_forest(rows: Sequence[Paired]) -> Drawing:
     """Paired differences in percentage points with 95 % intervals, a line a pair and quantity; 0 is no difference."""
     figure, axes = new_figure(WIDE, 1.1 + 0.26 * max(1, len(rows)))
-    with house_style():
-        if not rows:
-            say_empty(axes, "No two models measured the same windows.")
-            return figure
-        pairs = list(dict.fromkeys((row.first, row.second) for row in rows))
-        for place, row in enumerate(rows):
-            number = pairs.index((row.first, row.second))
-            colour, marker = SERIES[number % len(SERIES)], MARKERS[number % len(MARKERS)]
-            axes.plot(100 * row.found.difference, place, marker=marker, color=colour)
-            if row.found.interval.is_defined:
-                axes.hlines(place, 100 * row.found.interval.low, 100 * row.found.interval.high, color=colour, alpha=0.5)
-        axes.axvline(0, color=INK, linewidth=0.8)
-        axes.set_yticks(range(len(rows)), [f"{row.first} → {row.second}: {row.name}" for row in rows])
-        axes.invert_yaxis()
-        axes.grid(visible=True, axis="x")
-        axes.grid(visible=False, axis="y")
-        axes.set_xlabel("difference in percentage points, second minus first")
-    return figure
+    caption = (
+        "Difference of the models on the same target windows, with 95 % intervals over documents or long stretches of "
+        "text."
+    )
+    drawing = Drawing("differences", caption, figure, "interval", is_wide=True)
+    if not rows:
+        say_empty(axes, "No two models measured the same windows.")
+        return drawing
+    pairs = list(dict.fromkeys((row.first, row.second) for row in rows))
+    for place, row in enumerate(rows):
+        number = pairs.index((row.first, row.second))
+        colour, marker = SERIES[number % len(SERIES)], MARKERS[number % len(MARKERS)]
+        axes.plot(100 * row.found.difference, place, marker=marker, color=colour)
+        if row.found.interval.is_defined:
+            axes.hlines(place, 100 * row.found.interval.low, 100 * row.found.interval.high, color=colour, alpha=0.5)
+    axes.axvline(0, color=INK, linewidth=0.8)
+    axes.set_yticks(range(len(rows)), [f"{row.first} → {row.second}: {row.name}" for row in rows])
+    axes.invert_yaxis()
+    value_grid(axes)
+    axes.set_xlabel("difference in percentage points, second minus first")
+    return drawing
 
 
-def windows_by_models(labels: Sequence[str], combinations: Sequence[SharedWindows]) -> Figure:
+@house_style()
+def windows_by_models(labels: Sequence[str], combinations: Sequence[SharedWindows]) -> Drawing:
     """A bar for each combination of models that windows are extractable from, with dots below that name it."""
+    figure = Figure(figsize=(WIDE, 2.5 + 0.28 * len(labels)), layout="constrained")
+    caption = "Target windows by the models they are extractable from: from one alone, from some, from all."
+    drawing = Drawing("windows-by-model", caption, figure, "near", is_wide=True)
     shown = combinations[:MOST_COMBINATIONS]
-    with house_style():
-        figure = Figure(figsize=(WIDE, 2.5 + 0.28 * len(labels)), layout="constrained")
-        if not shown:
-            say_empty(figure.add_subplot(), "No target window is extractable from any of the models.")
-            return figure
-        bars, dots = figure.subplots(2, 1, sharex=True, height_ratios=(2.2, 0.3 * len(labels) + 0.1))
-        places = np.arange(len(shown))
-        alone = [sum(one.members) == 1 for one in shown]
-        colours = [
-            SERIES[one.members.index(True) % len(SERIES)] if only else SOFT
-            for one, only in zip(shown, alone, strict=True)
-        ]
-        bars.bar(places, [one.windows for one in shown], color=colours, width=0.6)
-        for place, one in zip(places, shown, strict=True):
-            bars.annotate(
-                f"{one.windows:,}",
-                (place, one.windows),
-                xytext=(0, 2),
-                textcoords="offset points",
-                ha="center",
-                fontsize=8,
-            )
-        bars.set_ylabel("target windows")
-        bars.tick_params(axis="x", length=0)
-        for row in range(len(labels)):
-            held = np.array([one.members[row] for one in shown])
-            dots.scatter(places, np.full(len(shown), row), s=34, color=FAINT, linewidths=0)
-            dots.scatter(
-                places[held], np.full(int(held.sum()), row), s=34, color=SERIES[row % len(SERIES)], linewidths=0
-            )
-        dots.set_yticks(range(len(labels)), labels)
-        dots.set_ylim(len(labels) - 0.5, -0.5)
-        dots.set_xticks([])
-        dots.grid(visible=False)
-        dots.spines[["left", "bottom"]].set_visible(False)
-        bars.margins(y=0.15)
-    return figure
-
-
-def rate_line(label: str, points: Sequence[Point], *, is_control: bool = False) -> Line:
-    """A model's line; its control has a line of the one colour that controls have."""
-    return Line(f"{label}, control" if is_control else label, tuple(points), is_control)
+    if not shown:
+        say_empty(figure.add_subplot(), "No target window is extractable from any of the models.")
+        return drawing
+    bars, dots = figure.subplots(2, 1, sharex=True, height_ratios=(2.2, 0.3 * len(labels) + 0.1))
+    places = np.arange(len(shown))
+    own_colours = [SERIES[row % len(SERIES)] for row in range(len(labels))]
+    colours = [own_colours[one.members.index(True)] if sum(one.members) == 1 else SOFT for one in shown]
+    bars.bar(places, [one.windows for one in shown], color=colours, width=0.6)
+    for place, one in enumerate(shown):
+        label_point(bars, f"{one.windows:,}", (place, one.windows), offset=(0, 2), ha="center", fontsize=8)
+    bars.set_ylabel("target windows")
+    bars.tick_params(axis="x", length=0)
+    for row, colour in enumerate(own_colours):
+        held = np.array([one.members[row] for one in shown])
+        dots.scatter(places, np.full(len(shown), row), s=34, color=FAINT, linewidths=0)
+        dots.scatter(places[held], np.full(int(held.sum()), row), s=34, color=colour, linewidths=0)
+    dots.set_yticks(range(len(labels)), labels)
+    dots.set_ylim(len(labels) - 0.5, -0.5)
+    dots.set_xticks([])
+    dots.grid(visible=False)
+    dots.spines[["left", "bottom"]].set_visible(False)
+    bars.margins(y=0.15)
+    return drawing

@@ -62,7 +62,6 @@ class Panel(NamedTuple):
     lines: tuple[Line, ...]
     levels: tuple[Level, ...] = ()
     is_share: bool = True
-    is_log: bool = False
 
 
 class Setting(NamedTuple):
@@ -75,6 +74,7 @@ class Setting(NamedTuple):
     """False where places have no order (texts, policies): a line from one to the next would show a false course."""
 
 
+@house_style()
 def overlay(panels: Sequence[Panel], setting: Setting) -> Figure:
     """The panels, three in a row, with one legend under them: a line has the same colour and mark in all."""
     names = list(dict.fromkeys(line.label for panel in panels for line in panel.lines))
@@ -82,21 +82,20 @@ def overlay(panels: Sequence[Panel], setting: Setting) -> Figure:
     rows, width = -(-len(panels) // beside), PANEL_INCHES * beside + 0.6
     columns = legend_columns(names, width)
     below = 0.25 + LEGEND_ROW_INCHES * -(-len(names) // columns)
-    with house_style():
-        figure = Figure(figsize=(width, 3.1 * rows + below), layout="constrained")
-        grid = figure.subplots(rows, beside, squeeze=False).ravel()
-        every = grid[: len(panels)]
-        for axes, panel in zip(every, panels, strict=True):
-            _draw(axes, panel, setting, names)
-        for axes in grid[len(panels) :]:
-            axes.set_axis_off()
-        handles = {line.get_label(): line for axes in every for line in axes.get_lines() if line.get_label() in names}
-        if len(names) > 1:
-            shown = [name for name in names if name in handles]
-            figure.legend(
-                [handles[name] for name in shown], [shortened(name, width) for name in shown],
-                loc="outside lower left", ncols=columns, columnspacing=1.4,
-            )  # fmt: skip
+    figure = Figure(figsize=(width, 3.1 * rows + below), layout="constrained")
+    grid = figure.subplots(rows, beside, squeeze=False).ravel()
+    every = grid[: len(panels)]
+    for axes, panel in zip(every, panels, strict=True):
+        _draw(axes, panel, setting, names)
+    for axes in grid[len(panels) :]:
+        axes.set_axis_off()
+    handles = {line.get_label(): line for axes in every for line in axes.get_lines() if line.get_label() in names}
+    if len(names) > 1:
+        shown = [name for name in names if name in handles]
+        figure.legend(
+            [handles[name] for name in shown], [shortened(name, width) for name in shown],
+            loc="outside lower left", ncols=columns, columnspacing=1.4,
+        )  # fmt: skip
     return figure
 
 
@@ -108,8 +107,8 @@ def legend_columns(names: Sequence[str], width: float) -> int:
 
 def shortened(name: str, width: float) -> str:
     """The two ends of a name that is longer than a legend of this width."""
-    room = int((width - HANDLE_INCHES) / CHARACTER_INCHES)
-    return name if len(name) <= room else f"{name[: room // 2 - 1]}…{name[-(room // 2) :]}"
+    most = int((width - HANDLE_INCHES) / CHARACTER_INCHES)
+    return name if len(name) <= most else f"{name[: most // 2 - 1]}…{name[-(most // 2) :]}"
 
 
 def _draw(axes: Axes, panel: Panel, setting: Setting, names: Sequence[str]) -> None:
@@ -124,8 +123,6 @@ def _draw(axes: Axes, panel: Panel, setting: Setting, names: Sequence[str]) -> N
         axes.set_xlim((only / 2, only * 2) if setting.is_log else (only - 0.5, only + 0.5))
     if setting.ticks:
         axes.set_xticks([place for place, _ in setting.ticks], [name for _, name in setting.ticks])
-    if panel.is_log:
-        log_axis(axes, "y")
     for line in panel.lines:
         _draw_line(axes, line, names.index(line.label), setting, beside=len(panel.lines))
     for level in panel.levels:
@@ -139,8 +136,7 @@ def _draw(axes: Axes, panel: Panel, setting: Setting, names: Sequence[str]) -> N
     axes.set_ylabel(panel.value_name)
     if panel.is_share:
         percent_axis(axes)
-    if not panel.is_log:
-        axes.set_ylim(bottom=0)
+    axes.set_ylim(bottom=0)
 
 
 def _draw_line(axes: Axes, line: Line, number: int, setting: Setting, *, beside: int) -> None:

@@ -82,7 +82,7 @@ RC: Any = {
 
 @contextmanager
 def house_style() -> Iterator[None]:
-    """Figures made or saved inside have the house look; matplotlib's settings are restored afterwards."""
+    """Figures made or saved inside have the house look; also a decorator: `@house_style()`."""
     with matplotlib.rc_context({**RC, "font.family": font_families()}):
         yield
 
@@ -156,7 +156,18 @@ def legend_above(axes: Axes, columns: int = 2) -> None:
     axes.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=columns, borderaxespad=0.4, columnspacing=1.4)
 
 
+def value_grid(axes: Axes) -> None:
+    """Vertical grid lines alone, for figures whose values run along x."""
+    axes.grid(visible=True, axis="x")
+    axes.grid(visible=False, axis="y")
+
+
+def label_point(axes: Axes, words: str, at: tuple[float, float], *, offset: tuple[float, float], **look: Any) -> None:
+    """Words beside a point, `offset` in points."""
+    axes.annotate(words, at, xytext=offset, textcoords="offset points", **look)
+
+
 def say_empty(axes: Axes, reason: str) -> None:
-    """An axes that has nothing to show says why instead of showing nothing."""
+    """The reason in place of an empty plot."""
     axes.set_axis_off()
     axes.text(0.5, 0.5, reason, ha="center", va="center", color=SOFT, transform=axes.transAxes, wrap=True)
