@@ -1,11 +1,16 @@
-"""A page of one view, without figures."""
+"""The page of views, without figures."""
 
 from pathlib import Path
 
-from byrote.report.scan_page import render_page
+from byrote.report.page import page_text
 from byrote.report.view import RunView
+from byrote.scan.report import scan_content
 
 
-def render_to(path: Path, view: RunView) -> Path:
-    path.write_text(render_page([view], [], None), encoding="utf-8")
+def page_of(*views: RunView) -> str:
+    return page_text([scan_content(views)])
+
+
+def render_to(path: Path, *views: RunView) -> Path:
+    path.write_text(page_of(*views), encoding="utf-8")
     return path

@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from byrote.report.build import build_report
 from byrote.report.comparison import compare_runs, comparison_sentences, difference_sentence, shared_windows
-from byrote.report.scan_content import scan_content
-from byrote.report.summary import joint_headline
+from byrote.report.page import write_page
+from byrote.report.summary import headline
 from byrote.report.view import RunView, load_view
 from byrote.report.words import integer, percent
+from byrote.scan.report import read, scan_content
 from byrote.stats.population import population_of
 from tests.report.synthetic_run import books, write_run
 
@@ -78,7 +78,7 @@ def test_runs_of_different_thresholds_are_told_at_the_largest(tmp_path: Path) ->
     (notice,) = content.notices
     assert "not measured alike: threshold 0.001 (small (at-0.001)), 0.2 (small (at-0.2))" in notice
     assert notice.endswith("All are told at τ = 0.2, the largest.")
-    page = build_report(runs, tmp_path / "report").page.read_text(encoding="utf-8")
+    page = write_page([read(runs)], tmp_path / "report").page.read_text(encoding="utf-8")
     assert "All are told at τ = 0.2, the largest." in page
     rates = pl.read_csv(tmp_path / "report" / "tables" / "rates.csv")
     assert rates["threshold"].unique().to_list() == [0.2]
@@ -95,7 +95,7 @@ def test_runs_of_different_edit_budgets_are_compared_within_the_smaller(tmp_path
     shares = [percent(float(np.mean(view.population.mass(2)[targets] >= 0.001))) for view in (small, large)]
     told = f"Target windows extractable within 2 edits: {shares[0]} from small, {shares[1]} from large;"
     assert told in comparison_sentences(comparison, 0.001)[1]
-    assert joint_headline([small, few]).endswith(f"{shares[0]} from small and {shares[1]} from large.")
+    assert headline([small, few]).endswith(f"{shares[0]} from small and {shares[1]} from large.")
     both = (small.population.mass(2) >= 0.001) & (large.population.mass(2) >= 0.001) & targets
     found = {shared.members: shared.windows for shared in shared_windows(comparison, 0.001)}
     assert found[True, True] == both.sum()

@@ -145,9 +145,8 @@ def write_files(book: Document, generation: Document, result: RecallResult, opti
     """What was asked for beside the terminal; afterwards each page is yielded."""
     if options.out is not None:
         from byrote.longform.recall_report import write
-        from byrote.report.content import Asked
 
-        yield write([options.out], options.out / "report", Asked()).page
+        yield write([options.out], options.out / "report").page
     if options.html is not None:
         from byrote.longform.recall_report import facts
         from byrote.longform.report import recall_page

@@ -1,10 +1,9 @@
-"""Every kind of run there is, and the section that shows it. A new kind is one line here."""
+"""Commands on finished and unfinished runs: show, report, export, gate, risk, runs, verify-run."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import typer
 from rich.table import Table
@@ -14,12 +13,8 @@ from byrote.cli.console import OutputError, make_console
 from byrote.cli.flags import command
 from byrote.errors import ConfigError, RunError
 from byrote.options import Settled, like, option, required, settle
-from byrote.report.content import Asked, Section, Written
+from byrote.report.content import DEFAULTS, Asked, Link, Section, Written, contents_json
 from byrote.types import ExportFormat, ExportTable
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
 
 SECTIONS = {
     "scan": "byrote.scan.report",
@@ -31,7 +26,7 @@ SECTIONS = {
     "study": "byrote.study.report",
     "study_montecarlo": "byrote.study.monte_carlo_report",
 }
-"""Kind → the module whose `SECTION` shows it; imported when such a run is looked at."""
+"""Kind → the module whose `SECTION` shows it, imported when needed. A new kind is one line here."""
 
 
 def kind_of(path: Path) -> str:
@@ -52,7 +47,7 @@ def kind_of(path: Path) -> str:
 
 def section_of(kind: str) -> Section:
     if kind not in SECTIONS:
-        raise RunError(f"This byrote cannot show runs of kind {kind!r}; it knows {', '.join(SECTIONS)}.")
+        raise RunError(f"This byrote cannot show runs of kind {kind!r}; its kinds are {', '.join(SECTIONS)}.")
     section: Section = import_module(SECTIONS[kind]).SECTION
     return section
 
@@ -87,7 +82,6 @@ class ShowOptions(Settled):
 @command(ShowOptions)
 def show(options: ShowOptions) -> None:
     """Show what runs found: rates with intervals, controls beside targets, and the text as a heat strip."""
-    from byrote.report.content import Asked
     from byrote.report.terminal import show_content
 
     asked = Asked(options.queries, options.probability, options.reveal, options.threshold)
@@ -97,10 +91,7 @@ def show(options: ShowOptions) -> None:
         )
     groups = by_kind(options.runs)
     if options.json:
-        from byrote.report.content import contents_json
-
-        runs = [(section_of(kind), path) for kind, paths in groups.items() for path in paths]
-        print(contents_json([section.content([path], asked) for section, path in runs]))
+        print(contents_json([section_of(kind).read([path], asked) for kind, paths in groups.items() for path in paths]))
         return
     console = make_console()
     for kind, paths in groups.items():
@@ -108,23 +99,13 @@ def show(options: ShowOptions) -> None:
         for path in paths:
             if len(options.runs) > 1:
                 console.rule(f"{kind}: {path}", align="left")
-            for line in show_run(path, asked):
+            content = show_content(section.read([path], asked)) if section.show is None else section.show(path)
+            for line in content:
                 console.print(line)
         if len(paths) > 1:
             console.rule(f"{len(paths)} {kind} runs together", align="left")
-            for line in show_content(section.read(paths)):
+            for line in show_content(section.read(paths, DEFAULTS)):
                 console.print(line)
-
-
-def show_run(path: Path, asked: "Asked") -> "Iterable[RenderableType]":
-    """One run as its kind shows it."""
-    from byrote.report.terminal import show_content
-
-    section = section_of(kind_of(path))
-    return show_content(section.content([path], asked)) if section.show is None else section.show(path, asked)
-
-
-NOTHING_FURTHER = Asked()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,28 +143,25 @@ def report(options: ReportOptions) -> None:
     console.print(Text("; ".join([*figures, *dict.fromkeys(beside)])), soft_wrap=True)
 
 
-def write_report(runs: tuple[Path, ...], out: Path, asked: Asked = NOTHING_FURTHER) -> Written:
+def write_report(runs: Sequence[Path], out: Path, asked: Asked = DEFAULTS) -> Written:
     """The kind's own page when all runs are of one kind; otherwise one page that holds and links them all."""
-    from byrote.report.content import Link
     from byrote.report.page import write_page
     from byrote.store.files import make_folder
 
     if not runs:
         raise ConfigError("No run was given; name at least one folder that was --out of a run.")
     groups = by_kind(runs)
-    sections = {kind: section_of(kind) for kind in groups}
-    if len(groups) == 1:
-        ((kind, paths),) = groups.items()
-        section = sections[kind]
-        return write_page([section.read(paths)], out) if section.write is None else section.write(paths, out, asked)
-    if asked.threshold is not None:
+    if asked.threshold is not None and len(groups) > 1:
         raise ConfigError(f"threshold is {asked.threshold}, but runs of several kinds were given; give scans alone.")
     contents, others = [], []
     for kind, paths in groups.items():
-        content, write = sections[kind].read(paths), sections[kind].write
-        if write is not None:
+        section = section_of(kind)
+        if section.write is not None and len(groups) == 1:
+            return section.write(paths, out)
+        content = section.read(paths, asked)
+        if section.write is not None:
             make_folder(out / kind, inside=out)
-            own = write(paths, out / kind, asked)
+            own = section.write(paths, out / kind)
             link = Link("The whole report, with its texts", own.page.relative_to(out).as_posix())
             content = replace(content, links=(*content.links, link))
             others += [own.page, *own.others]

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from byrote.lab.run import CounterfactualResult, level_means, read_counterfactual
 from byrote.lab.scores import Correlation, CounterfactualCell
-from byrote.report.content import Cells, Content, Section
+from byrote.report.content import DEFAULTS, Asked, Cells, Content, Section
 from byrote.report.figures.style import HEAT, INK, house_style, new_figure
 from byrote.report.words import listed
 from byrote.store.read import read_run
@@ -60,7 +60,7 @@ def _value(found: Correlation) -> str:
     return f"{found.value:.2f}{ends}"
 
 
-def read(paths: Sequence[Path]) -> Content:
+def read(paths: Sequence[Path], asked: Asked = DEFAULTS) -> Content:
     studies = [(path.name, read_counterfactual(path)) for path in paths]
     manifests = [read_run(path).manifest or {} for path in paths]
     values = [_value(study.agreement) + (f" in {name}" if len(studies) > 1 else "") for name, study in studies]
@@ -119,4 +119,4 @@ def _drawings(studies: Sequence[tuple[str, CounterfactualResult]]) -> Iterable["
         yield Drawing("counterfactual" if len(studies) == 1 else f"counterfactual-{number}", caption, figure)
 
 
-SECTION = Section("counterfactual", read)
+SECTION = Section(read)

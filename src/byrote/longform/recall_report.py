@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from byrote.longform.recall import RecallResult
 from byrote.longform.recall_run import RecallRun, read_recall
-from byrote.report.content import Asked, Cells, Content, Link, Section, Written
+from byrote.report.content import DEFAULTS, Asked, Cells, Content, Link, Section, Written
 from byrote.report.words import integer, listed, percent
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def summary(result: RecallResult, *, book: str, generation: str) -> Content:
     )
 
 
-def read(paths: Sequence[Path]) -> Content:
+def read(paths: Sequence[Path], asked: Asked = DEFAULTS) -> Content:
     runs = [read_recall(path) for path in paths]
     found = [summary(run.result, book=run.book_name, generation=run.generation_name) for run in runs]
     return replace(
@@ -71,7 +71,7 @@ def read(paths: Sequence[Path]) -> Content:
     )
 
 
-def write(paths: Sequence[Path], out: Path, asked: Asked) -> Written:
+def write(paths: Sequence[Path], out: Path) -> Written:
     """The numbers with their figures, and for each measurement a page with both texts side by side."""
     from byrote.longform.report import recall_page
     from byrote.report.page import write_files, write_page
@@ -115,4 +115,4 @@ def _drawings(runs: Sequence[RecallRun]) -> Iterable["Drawing"]:
     yield Drawing("words", "Words matched, missing and added.", word_counts(recalls))
 
 
-SECTION = Section("recall", read, write=write)
+SECTION = Section(read, write=write)

@@ -34,7 +34,7 @@ from byrote.longform.exhibit import (
 from byrote.longform.folder import AuditFolder, read_audit
 from byrote.longform.passages import Pair
 from byrote.longform.recall import RecallResult
-from byrote.report.content import Asked, Cells, Content, Drawing, Link, Section, Written
+from byrote.report.content import DEFAULTS, Asked, Cells, Content, Drawing, Link, Section, Written
 from byrote.report.figures.longform import (
     Likeness,
     MatchBlock,
@@ -47,9 +47,7 @@ from byrote.report.figures.longform import (
     word_counts,
 )
 from byrote.report.figures.style import save_bytes
-from byrote.report.page import write_page
-from byrote.report.scan_page import PageFigure
-from byrote.report.templates import rendered
+from byrote.report.page import PageFigure, rendered, write_page
 from byrote.report.words import integer, listed
 from byrote.store.files import atomic_file, make_folder
 
@@ -206,7 +204,7 @@ def _bundle(audit: AuditFolder, page: bytes) -> bytes:
     return buffer.getvalue()
 
 
-def read(runs: Sequence[Path]) -> Content:
+def read(runs: Sequence[Path], asked: Asked = DEFAULTS) -> Content:
     """Audits in a few lines: every trial and control of each."""
     audits = [read_audit(run) for run in runs]
     labels = [f"{model_name(audit)}, {audit.book_name}" for audit in audits]
@@ -228,11 +226,11 @@ def read(runs: Sequence[Path]) -> Content:
     )
 
 
-def show(run: Path, asked: Asked) -> Iterable[str]:
+def show(run: Path) -> Iterable[str]:
     return terminal_lines(read_audit(run))
 
 
-def write(runs: Sequence[Path], out: Path, asked: Asked) -> Written:
+def write(runs: Sequence[Path], out: Path) -> Written:
     """The exhibit of one audit; of several, each has its own below a page that compares them."""
     if len(runs) == 1:
         paths = write_exhibit(runs[0], out)
@@ -275,4 +273,4 @@ def _compared(audits: Sequence[AuditFolder], labels: Sequence[str]) -> Iterator[
         yield Drawing("nv-recall", "nv-recall of the best trial of each audit.", recall_bars(recalls))
 
 
-SECTION = Section("audit", read, show, write)
+SECTION = Section(read, show, write)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from byrote.errors import RunError
 from byrote.prior.items import mask_place
 from byrote.prior.verdicts import PriorVerdict
-from byrote.report.content import Asked, Cells, Content, Section
+from byrote.report.content import DEFAULTS, Asked, Cells, Content, Section
 from byrote.report.figures.style import (
     BLUE,
     FAINT,
@@ -324,7 +324,6 @@ def prior_shares(shares: Sequence[PriorShare], *, title: str = "") -> Figure:
 
 COUNTED = ("suffixes", "extractable", "memorized", "merely_likely", "unsettled")
 COUNT_HEADS = ("suffixes", "P(s|p) > m", "memorized", "merely likely", "unsettled", "median ratio")
-NOTHING_FURTHER = Asked()
 EXAMPLE_CHARACTERS = 120
 EXAMPLE_HEADS = ("suffix", "where", "ratio", "verdict")
 THRESHOLD_HEADS = ("tokens", "prefix tokens", "suffixes", "m", "n", "n from", "n to", "geometric mean", "top text")
@@ -351,7 +350,7 @@ def load(path: Path) -> PriorView:
     return PriorView(model_name(run.manifest) or path.name, path, run.manifest, run.results)
 
 
-def read(paths: Sequence[Path], asked: Asked = NOTHING_FURTHER) -> Content:
+def read(paths: Sequence[Path], asked: Asked = DEFAULTS) -> Content:
     """Of one run everything; of several the counts of all, model beside model."""
     views = [load(path) for path in paths]
     if len({view.label for view in views}) < len(views):
@@ -531,4 +530,4 @@ def _share(label: str, view: PriorView, prefix_tokens: str | None = None) -> "Pr
     return PriorShare(label, suffixes, counts["extractable"], counts["memorized"], counts["unsettled"])
 
 
-SECTION = Section("prior", read, read_as_asked=read)
+SECTION = Section(read)

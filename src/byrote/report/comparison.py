@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -181,9 +181,9 @@ def _pair(first: tuple[str, Population], second: tuple[str, Population], thresho
     yield row(MEAN_MASS, budget, compare_means(masses[0], masses[1], places=places))
 
 
-def compare_table(rows: Sequence[Paired]) -> pl.DataFrame | None:
+def compare_rows(rows: Sequence[Paired]) -> list[dict[str, Any]]:
     """compare.csv: one row a pair of models and quantity."""
-    table = [
+    return [
         {
             "first": row.first,
             "second": row.second,
@@ -206,7 +206,6 @@ def compare_table(rows: Sequence[Paired]) -> pl.DataFrame | None:
         }
         for row in rows
     ]
-    return pl.DataFrame(table, infer_schema_length=None) if table else None
 
 
 def paired_cells(rows: Sequence[Paired]) -> list[Cells]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -140,9 +141,9 @@ def text_space_words(view: RunView) -> str:
     )
 
 
-def posthoc_table(views: Sequence[RunView]) -> pl.DataFrame | None:
-    """One row per run and metric; None when no run was judged afterwards."""
-    rows = [
+def posthoc_rows(views: Sequence[RunView]) -> list[dict[str, Any]]:
+    """One row per run and metric."""
+    return [
         {
             "run": view.label,
             "metric": one.name,
@@ -158,4 +159,3 @@ def posthoc_table(views: Sequence[RunView]) -> pl.DataFrame | None:
         for view in views
         for one in overlaps_of(view)
     ]
-    return pl.DataFrame(rows, infer_schema_length=None) if rows else None

@@ -7,14 +7,13 @@ that says nothing of masses below τ, so beyond the queries that τ needs the cu
 from collections.abc import Sequence
 
 import numpy as np
-from rich.table import Table
 
-from byrote.report.rates import places_of, split_rows
+from byrote.report.content import Cells
+from byrote.report.rates import places_of, split_rows, splits_of
 from byrote.report.view import RunView
-from byrote.report.words import integer, interval_words, percent, probability
+from byrote.report.words import integer, percent, probability, share_words
 from byrote.stats.curves import PROBABILITIES, MassKind, RateCurves, queries_needed, rate_curves
 from byrote.stats.population import Population
-from byrote.types import Split
 
 
 def curves_of(
@@ -46,18 +45,16 @@ def cut_short_words(population: Population, threshold: float) -> str:
     )
 
 
-def query_numbers(
-    view: RunView, *, queries: Sequence[float], probabilities: Sequence[float]
-) -> list[dict[str, object]]:
-    """What `query_tables` shows, for machines: one entry a split, mass, probability and number of queries.
+def query_numbers(view: RunView, queries: Sequence[float], probabilities: Sequence[float]) -> list[dict[str, object]]:
+    """What `query_cells` shows, as numbers: one entry a split, mass, probability and number of queries.
 
     `searched_for` is false where smaller masses count than windows were searched for, the tables' star.
     """
     entries: list[dict[str, object]] = []
-    for split in Split:
+    for split in splits_of(view.population):
         part = view.population.select(split_rows(view.population, split))
         floor = searched_down_to(part, view.threshold)
-        for curves in curves_of(part, queries=queries, probabilities=probabilities) if len(part) else ():
+        for curves in curves_of(part, queries=queries, probabilities=probabilities):
             is_exact = curves.mass_kind is MassKind.EXACT
             for curve in curves.curves:
                 most = most_queries(None if is_exact else floor, curve.p)
@@ -81,37 +78,24 @@ def most_queries(floor: float | None, p: float) -> float:
     return np.inf if floor is None else float(queries_needed(floor, p, whole=False))
 
 
-def query_tables(view: RunView, *, queries: Sequence[float], probabilities: Sequence[float]) -> list[Table]:
+def query_cells(view: RunView, queries: Sequence[float], probabilities: Sequence[float]) -> list[Cells]:
     """One table for targets and one for controls: verbatim, and near-verbatim where it was measured."""
     tables = []
-    for split in Split:
+    for split in splits_of(view.population):
         part = view.population.select(split_rows(view.population, split))
-        if len(part):
-            tables.append(_table(part, split.value, queries, probabilities, threshold=view.threshold))
+        floor = searched_down_to(part, view.threshold)
+        labels = {MassKind.EXACT: "verbatim", MassKind.LOWER_BOUND: f"within {part.edit_budget} edits, at least"}
+        rows = []
+        for curves in curves_of(part, queries=queries, probabilities=probabilities):
+            is_marked = floor is not None and curves.mass_kind is MassKind.LOWER_BOUND
+            for curve in curves.curves:
+                most = most_queries(floor if is_marked else None, curve.p)
+                marks = ["*" if n > most else "" for n in curve.queries]
+                shares = [share_words(rate) + mark for rate, mark in zip(curve.rates, marks, strict=True)]
+                limit = percent(curves.worst_case.value) + ("*" if is_marked else "")
+                rows.append((labels[curves.mass_kind], f"{curve.p:g}", *shares, limit))
+        title = f"{split.value}: share of windows extractable within n queries with probability p"
+        heads = ("", "p", *(f"n = {count:g}" for count in queries), "any n")
+        note = "" if floor is None else f"* {cut_short_words(part, view.threshold)}."
+        tables.append(Cells(f"queries-{split.value}", title, heads, tuple(rows), note))
     return tables
-
-
-def _table(
-    population: Population, name: str, queries: Sequence[float], probabilities: Sequence[float], *, threshold: float
-) -> Table:
-    table = Table(
-        title=f"{name}: share of windows extractable within n queries with probability p", title_justify="left"
-    )
-    for heading in ("", "p"):
-        table.add_column(heading)
-    for count in (*queries, np.inf):
-        table.add_column("any n" if count == np.inf else f"n = {count:g}", justify="right")
-    floor = searched_down_to(population, threshold)
-    labels = {MassKind.EXACT: "verbatim", MassKind.LOWER_BOUND: f"within {population.edit_budget} edits, at least"}
-    for curves in curves_of(population, queries=queries, probabilities=probabilities):
-        for curve in curves.curves:
-            marked = floor is not None and curves.mass_kind is MassKind.LOWER_BOUND
-            most = most_queries(floor if marked else None, curve.p)
-            shares = [f"{percent(rate.value)} ({interval_words(rate.interval)})" for rate in curve.rates]
-            cells = [share + ("*" if n > most else "") for share, n in zip(shares, curve.queries, strict=True)]
-            limit = percent(curves.worst_case.value) + ("*" if marked else "")
-            table.add_row(labels[curves.mass_kind], f"{curve.p:g}", *cells, limit)
-    if floor is not None:
-        table.caption = f"* {cut_short_words(population, threshold)}."
-        table.caption_justify = "left"
-    return table

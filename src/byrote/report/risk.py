@@ -2,10 +2,9 @@
 
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-import polars as pl
 from matplotlib.figure import Figure
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -115,9 +114,9 @@ def _mean_mass(view: RunView, document: Document) -> float:
     return float(part.mass(part.edit_budget).mean())
 
 
-def risk_table(views: Sequence[RunView]) -> pl.DataFrame | None:
-    """One row per run, work, number of edits and number of queries; None without a work."""
-    rows = [
+def risk_rows(views: Sequence[RunView]) -> list[dict[str, Any]]:
+    """One row per run, work, number of edits and number of queries."""
+    return [
         {
             "run": view.label,
             "document": risk.document.name,
@@ -136,7 +135,6 @@ def risk_table(views: Sequence[RunView]) -> pl.DataFrame | None:
         for document in works_of(view)
         for risk in document_risks(view, document)
     ]
-    return pl.DataFrame(rows, infer_schema_length=None) if rows else None
 
 
 def show_risk(view: RunView, documents: Sequence[Document], queries: Sequence[float] = QUERIES) -> RenderableType:

@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import polars as pl
 from matplotlib.figure import Figure
 
 from byrote.report.content import Cells
@@ -127,15 +126,14 @@ def sweep_cells(view: RunView) -> list[Cells]:
     return [Cells("policy-sweep", "Every policy of the sweep", heads, tuple(rows), note)] if rows else []
 
 
-def sweep_table(views: Sequence[RunView]) -> pl.DataFrame | None:
-    """One row per run, side, policy and criterion (τ, or n and p); None without a sweep."""
-    rows = [
+def sweep_rows(views: Sequence[RunView]) -> list[dict[str, Any]]:
+    """One row per run, side, policy and criterion (τ, or n and p); none without a sweep."""
+    return [
         {"run": view.label, "split": one.split.value, "policy": one.policy, **criterion, **rate_fields(rate)}
         for view in views
         for one in policy_rates(view)
         for criterion, rate in _criteria(one, view.threshold)
     ]
-    return pl.DataFrame(rows, infer_schema_length=None) if rows else None
 
 
 def _criteria(one: PolicyRates, threshold: float) -> list[tuple[dict[str, float | None], Rate]]:

@@ -63,6 +63,11 @@ def interval_words(interval: Interval) -> str:
     return f"{percent(interval.low)} to {percent(interval.high)}"
 
 
+def share_words(rate: Rate) -> str:
+    """`17.0 % (1.6 % to 52.5 %)`."""
+    return f"{percent(rate.value)} ({interval_words(rate.interval)})"
+
+
 def unit_words(rate: Rate) -> str:
     """What the interval took as independent, as the end of a sentence."""
     if rate.units is None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from byrote.errors import RunError
-from byrote.report.content import Cells, Content, Section
+from byrote.report.content import DEFAULTS, Asked, Cells, Content, Section
 from byrote.report.view import model_name
 from byrote.report.words import integer, listed, plural, policy_words, probability
 from byrote.scan.mc import share_interval
@@ -42,7 +42,7 @@ def load(path: Path) -> McView:
     return McView(model_name(run.manifest) or path.name, path.name, run.manifest, run.results.to_dicts())
 
 
-def read(paths: Sequence[Path]) -> Content:
+def read(paths: Sequence[Path], asked: Asked = DEFAULTS) -> Content:
     views = [load(path) for path in paths]
     if len({view.label for view in views}) < len(views):
         views = [view._replace(label=f"{view.label} ({view.name})") for view in views]
@@ -188,4 +188,4 @@ def _drawings(rows: Rows, interval: IntervalName) -> Iterable["Drawing"]:
         yield Drawing(f"samples-{number}", caption, figure)
 
 
-SECTION = Section("mc", read)
+SECTION = Section(read)

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from byrote.report.content import Cells, Content, Section
+from byrote.report.content import DEFAULTS, Asked, Cells, Content, Section
 from byrote.report.words import integer, listed, plural, probability
 from byrote.stats.intervals import exact_interval
 from byrote.store.read import read_run
@@ -21,7 +21,7 @@ NOT_CERTIFIED = "Shares of samples are not certified; intervals hold at 95 % for
 Rows = Sequence[Mapping[str, Any]]
 
 
-def read(paths: Sequence[Path]) -> Content:
+def read(paths: Sequence[Path], asked: Asked = DEFAULTS) -> Content:
     """Windows of one cell, or of several under each other."""
     is_unique = len({path.name for path in paths}) == len(paths)
     found = {path.name if is_unique else str(path): read_run(path) for path in paths}
@@ -63,4 +63,4 @@ def _drawings(rows: Mapping[str, Rows]) -> "Iterable[Drawing]":
     return convergence_drawings(rows)
 
 
-SECTION = Section(SAMPLED_KIND, read)
+SECTION = Section(read)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from byrote.errors import RunError
-from byrote.report.content import Cells, Content, Section
+from byrote.report.content import DEFAULTS, Asked, Cells, Content, Section
 from byrote.report.limits import bracket_of
 from byrote.report.rates import Criterion, rate_for, split_rows
 from byrote.report.sweeps import curve_at, own_policy, policies_of, policy_rates
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 QUERIES = (1.0, 100.0, 10_000.0)
 
 
-def read(paths: Sequence[Path]) -> Content:
+def read(paths: Sequence[Path], asked: Asked = DEFAULTS) -> Content:
     """One study, or several under each other: their cells answer different questions and are not compared."""
     contents = [study_content(read_study(path)) for path in paths]
     return contents[0] if len(contents) == 1 else _together(contents)
@@ -190,4 +190,4 @@ def pairing_sentences(study: StudyView, pairs: Sequence[PairedCells]) -> tuple[s
     )
 
 
-SECTION = Section("study", read)
+SECTION = Section(read)
