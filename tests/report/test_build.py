@@ -11,8 +11,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from byrote.cli.runs import write_report
 from byrote.errors import ConfigError, RunError, StorageError
+from byrote.kinds import write_report
 from byrote.report.comparison import compare_runs
 from byrote.report.content import Written
 from byrote.report.gallery import draw_all

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from byrote.cli.runs import SECTIONS
+from byrote.kinds import SECTIONS
 from byrote.report.page import FURTHER, GLOSSARY, PARTS, TERMS, definitions, read_glossary
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "glossary.md"

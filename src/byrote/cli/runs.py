@@ -1,8 +1,6 @@
 """Commands on finished and unfinished runs: show, report, export, gate, risk, runs, verify-run."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from importlib import import_module
+from dataclasses import dataclass
 from pathlib import Path
 
 import typer
@@ -11,53 +9,11 @@ from rich.text import Text
 
 from byrote.cli.console import OutputError, make_console
 from byrote.cli.flags import command
-from byrote.errors import ConfigError, RunError
+from byrote.errors import ConfigError
+from byrote.kinds import by_kind, section_of, write_report
 from byrote.options import Settled, like, option, required, settle
-from byrote.report.content import DEFAULTS, Asked, Link, Section, Written, contents_json
+from byrote.report.content import DEFAULTS, Asked, contents_json
 from byrote.types import ExportFormat, ExportTable
-
-SECTIONS = {
-    "scan": "byrote.scan.report",
-    "mc": "byrote.scan.mc_report",
-    "prior": "byrote.prior.report",
-    "audit": "byrote.longform.report",
-    "recall": "byrote.longform.recall_report",
-    "counterfactual": "byrote.lab.report",
-    "study": "byrote.study.report",
-    "study_montecarlo": "byrote.study.monte_carlo_report",
-}
-"""Kind → the module whose `SECTION` shows it, imported when needed. A new kind is one line here."""
-
-
-def kind_of(path: Path) -> str:
-    """What a folder says it holds; a RunError when it holds no run."""
-    from byrote.store.folder import RunFolder
-    from byrote.store.identity import read_identity
-
-    if not path.is_dir():
-        raise RunError(f"{path} is not a folder; give the folder that was --out of a run.")
-    identity = read_identity(RunFolder(path).identity)
-    if identity is None:
-        inside = f", or byrote runs {path} for those inside" if any(path.glob("*/identity.json")) else ""
-        raise RunError(
-            f"{path} holds no byrote run (no identity.json of one); give the folder that was --out of a run{inside}."
-        )
-    return identity.kind
-
-
-def section_of(kind: str) -> Section:
-    if kind not in SECTIONS:
-        raise RunError(f"This byrote cannot show runs of kind {kind!r}; its kinds are {', '.join(SECTIONS)}.")
-    section: Section = import_module(SECTIONS[kind]).SECTION
-    return section
-
-
-def by_kind(runs: Sequence[Path]) -> dict[str, list[Path]]:
-    """Runs grouped by kind, in the order in which kinds were first named."""
-    groups: dict[str, list[Path]] = {}
-    for run in runs:
-        groups.setdefault(kind_of(run), []).append(run)
-    return groups
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,33 +97,6 @@ def report(options: ReportOptions) -> None:
     beside = [path.name for path in written.others if path.suffix not in (".svg", ".png")]
     figures = [f"{drawn} {'figure' if drawn == 1 else 'figures'} (SVG and PNG)"] if drawn else []
     console.print(Text("; ".join([*figures, *dict.fromkeys(beside)])), soft_wrap=True)
-
-
-def write_report(runs: Sequence[Path], out: Path, asked: Asked = DEFAULTS) -> Written:
-    """The kind's own page when all runs are of one kind; otherwise one page that holds and links them all."""
-    from byrote.report.page import write_page
-    from byrote.store.files import make_folder
-
-    if not runs:
-        raise ConfigError("No run was given; name at least one folder that was --out of a run.")
-    groups = by_kind(runs)
-    if asked.threshold is not None and len(groups) > 1:
-        raise ConfigError(f"threshold is {asked.threshold}, but runs of several kinds were given; give scans alone.")
-    contents, others = [], []
-    for kind, paths in groups.items():
-        section = section_of(kind)
-        if section.write is not None and len(groups) == 1:
-            return section.write(paths, out)
-        content = section.read(paths, asked)
-        if section.write is not None:
-            make_folder(out / kind, inside=out)
-            own = section.write(paths, out / kind)
-            link = Link("The whole report, with its texts", own.page.relative_to(out).as_posix())
-            content = replace(content, links=(*content.links, link))
-            others += [own.page, *own.others]
-        contents.append(content)
-    page = write_page(contents, out)
-    return Written(page.page, (*page.others, *others))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -259,7 +188,8 @@ class RiskOptions(Settled):
 @command(RiskOptions)
 def risk(options: RiskOptions) -> None:
     """Show the risk of whole documents: the chance that n random queries bring out a passage, and how much of them."""
-    from byrote.report.risk import show_risk, works_of
+    from byrote.report.risk import risk_content, works_of
+    from byrote.report.terminal import show_content
     from byrote.report.view import load_view
 
     view = load_view(options.run)
@@ -269,7 +199,9 @@ def risk(options: RiskOptions) -> None:
     if not documents:
         names = ", ".join(document.name for document in view.documents[:5])
         raise ConfigError(f"document is {options.document}, but the run has {names}; name one of its documents.")
-    make_console().print(show_risk(view, documents, sorted(options.queries)))
+    console = make_console()
+    for part in show_content(risk_content(view, documents, sorted(options.queries))):
+        console.print(part)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

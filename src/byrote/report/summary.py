@@ -10,7 +10,8 @@ from byrote.report.content import Bar, Card, Sentence
 from byrote.report.limits import account_words, bracket_of, limit_words, most_words, narrower_words
 from byrote.report.rates import Criterion, CriterionRate, rate_for
 from byrote.report.view import DECISIVE, RunView, selection_of, selection_words
-from byrote.report.words import integer, interval_words, listed, percent, plural, policy_words, probability, unit_words
+from byrote.report.words import integer, interval_words, listed, percent, plural, policy_words, probability
+from byrote.stats.intervals import Rate, RateMethod
 from byrote.stats.population import recovery
 from byrote.types import Split
 
@@ -178,7 +179,7 @@ def certainty(view: RunView) -> tuple[Sentence, ...]:
         sentences += _near_sentences(view)
     target = next((entry for entry in view.rates if entry.split is Split.TARGET), None)
     if target is not None:
-        sentences.append(Sentence(f"Intervals allow for overlapping windows: {unit_words(target.rate)}.", "interval"))
+        sentences.append(Sentence(f"Intervals allow for overlapping windows: {_unit_words(target.rate)}.", "interval"))
     sentences += _control_sentences(view)
     short = sum(document.short_windows for document in view.documents)
     if short:
@@ -306,6 +307,18 @@ def _rounding_sentences(view: RunView) -> Iterator[Sentence]:
 
 def _moved(distance: float) -> str:
     return f"{probability(distance)} at most" if distance else "nothing"
+
+
+def _unit_words(rate: Rate) -> str:
+    """What the interval took as independent, as the end of a sentence."""
+    if rate.units is None:
+        return "each window counted as independent"
+    if rate.method is RateMethod.BY_DOCUMENT:
+        return f"{integer(rate.units)} documents counted as independent, so they are about other texts like these"
+    return (
+        f"{integer(rate.units)} stretches of text counted as independent, so they are about other passages of these "
+        "texts, not about other texts"
+    )
 
 
 def _control_sentences(view: RunView) -> Iterator[Sentence]:

@@ -103,7 +103,7 @@ def _several(common: Content, views: Sequence[RunView]) -> Content:
         common,
         notices=(*filter(None, [comparison.reason]), *common.notices),
         tables=(rates_cells(views), *paired_cells(paired), books_by_model(documents), *separation_cells(views)),
-        sentences=tuple(comparison_sentences(comparison, views[0].threshold)),
+        sentences=tuple(comparison_sentences(comparison, paired, views[0].threshold)),
         draw=lambda: draw_all(views, comparison),
         data=lambda: {"compare": compare_rows(paired)} | _data(views, documents),
         reader=lambda: replace(
