@@ -33,7 +33,7 @@ ALLOWED: dict[str, set[str]] = {
     "kinds": BASE | {"report", "store"},
     "cli": PRODUCT | PRODUCTS | {"kinds"},
     "testing": BASE | {"models"},
-    "api": PRODUCT | PRODUCTS | {"kinds"},
+    "api": PRODUCT | PRODUCTS | {"cli", "kinds"},
     "__main__": {"cli"},
     "__init__": PRODUCT | PRODUCTS | {"testing", "api"},
 }

@@ -73,7 +73,7 @@ class Bar(NamedTuple):
     width: float | None
 
 
-class Card(NamedTuple):
+class RateCard(NamedTuple):
     """The rates of one criterion, which is also the anchor of its definition."""
 
     criterion: str
@@ -82,7 +82,7 @@ class Card(NamedTuple):
     bars: tuple[Bar, ...]
 
 
-class Piece(NamedTuple):
+class DiffPiece(NamedTuple):
     """A stretch of two compared texts: in both (`same`), in the `target` alone, or in what the `model` said alone."""
 
     text: str
@@ -93,7 +93,7 @@ class StrongPassage(NamedTuple):
     place: str
     numbers: str
     prefix: str
-    pieces: tuple[Piece, ...]
+    pieces: tuple[DiffPiece, ...]
     """The target and the most likely continuation that differs from it, as one text with differences marked."""
     note: str
 
@@ -157,7 +157,7 @@ class Content:
     facts: tuple[tuple[str, str], ...] = ()
     notices: tuple[str, ...] = ()
     """What a reader must know before the numbers: an unfinished run, say."""
-    cards: tuple[Card, ...] = ()
+    cards: tuple[RateCard, ...] = ()
     tables: tuple[Cells, ...] = ()
     sentences: tuple[str, ...] = ()
     """How sure it is, and what it rests on."""

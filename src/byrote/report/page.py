@@ -73,7 +73,7 @@ class PageFigure:
 
 
 @dataclass(frozen=True)
-class Part:
+class PagePart:
     """One content of the page; `folder` is where its figures and tables are, relative to the page."""
 
     content: Content
@@ -109,7 +109,7 @@ def write_page(contents: Sequence[Content], out: Path) -> Written:
     page in a folder of its kind, and a link to it.
     """
     files: dict[Path, bytes] = {}
-    parts: list[Part] = []
+    parts: list[PagePart] = []
     others: list[Path] = []
     for number, content in enumerate(contents, 1):
         folder = f"{number}-{content.kind}/" if len(contents) > 1 else ""
@@ -123,7 +123,7 @@ def write_page(contents: Sequence[Content], out: Path) -> Written:
         files |= drawn | _tables(content, out / folder)
         if reader is not None:
             files[out / "model_card.md"] = ("\n\n".join(reader.model_cards) + "\n").encode()
-        parts.append(Part(content, reader, figures, folder))
+        parts.append(PagePart(content, reader, figures, folder))
     page = out / "index.html"
     _remove_old_figures(out / "figures", keep=files)
     write_files(files | {page: _html(parts).encode("utf-8", "backslashreplace")}, out)
@@ -132,10 +132,10 @@ def write_page(contents: Sequence[Content], out: Path) -> Written:
 
 def page_text(contents: Sequence[Content]) -> str:
     """The page alone, without figures."""
-    return _html([Part(content, content.reader and content.reader(), (), "") for content in contents])
+    return _html([PagePart(content, content.reader and content.reader(), (), "") for content in contents])
 
 
-def _html(parts: Sequence[Part]) -> str:
+def _html(parts: Sequence[PagePart]) -> str:
     (reader,) = [part.reader for part in parts if part.reader is not None] or (None,)
     glossary = definitions(part.content.kind for part in parts) if reader is None else list(GLOSSARY)
     script = "" if reader is None else page_script()

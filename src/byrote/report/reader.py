@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike, NDArray
 
-from byrote.report.content import DocumentLine, DocumentList, Piece, StrongPassage
+from byrote.report.content import DiffPiece, DocumentLine, DocumentList, StrongPassage
 from byrote.report.page import GLOSSARY, PRINTED_DOCUMENTS
 from byrote.report.rates import interval_grid, split_rows, threshold_grid
 from byrote.report.tables import DocumentRates, count_of
@@ -224,7 +224,7 @@ def _passage(view: RunView, row: int, continuations: Mapping[str, tuple[str, flo
     numbers = f"exact {probability(float(exact))}"
     if population.mass_lower is not None:
         numbers += f", within {plural(population.edit_budget, 'edit')} at least {probability(float(mass))}"
-    pieces = (Piece(target, "same"),) if found is None else tuple(compared(target, found[0]))
+    pieces = (DiffPiece(target, "same"),) if found is None else tuple(compared(target, found[0]))
     note = "" if found is None else f"{plural(found[2], 'edit')} away, probability {probability(found[1])}"
     return StrongPassage(f"{document.name}, characters {integer(start)}–{integer(end)}", numbers, prefix, pieces, note)
 
@@ -235,18 +235,18 @@ def _texts(document: Document, start: int, middle: int, end: int) -> tuple[str, 
     return document.text[max(start, middle - PREFIX_CHARACTERS) : middle], document.text[middle:end]
 
 
-def compared(target: str, continuation: str) -> Iterator[Piece]:
+def compared(target: str, continuation: str) -> Iterator[DiffPiece]:
     """Both texts as one, word by word: what is in both, what only the target has, what only the model says."""
     first, second = _words(target), _words(continuation)
     matcher = difflib.SequenceMatcher(None, first, second, autojunk=False)
     for tag, low, high, other_low, other_high in matcher.get_opcodes():
         if tag == "equal":
-            yield Piece("".join(first[low:high]), "same")
+            yield DiffPiece("".join(first[low:high]), "same")
             continue
         if high > low:
-            yield Piece("".join(first[low:high]), "target")
+            yield DiffPiece("".join(first[low:high]), "target")
         if other_high > other_low:
-            yield Piece("".join(second[other_low:other_high]), "model")
+            yield DiffPiece("".join(second[other_low:other_high]), "model")
 
 
 def _words(text: str) -> list[str]:

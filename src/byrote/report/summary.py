@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 
 from byrote.report.comparison import common_budget
-from byrote.report.content import Bar, Card, Sentence
+from byrote.report.content import Bar, RateCard, Sentence
 from byrote.report.limits import account_words, bracket_of, limit_words, most_words, narrower_words
 from byrote.report.rates import Criterion, CriterionRate, rate_for
 from byrote.report.view import DECISIVE, RunView, selection_of, selection_words
@@ -129,7 +129,7 @@ def notices(views: Sequence[RunView]) -> Iterator[str]:
 SPLIT_NAMES = {Split.TARGET: "Target texts", Split.CONTROL: "Control texts"}
 
 
-def rate_cards(views: Sequence[RunView]) -> tuple[Card, ...]:
+def rate_cards(views: Sequence[RunView]) -> tuple[RateCard, ...]:
     """A card for each criterion that any run measured: greedy exact, verbatim at τ, near-verbatim at τ and the whole
     budget; the bars of all runs are on it."""
     edits = plural(views[-1].population.edit_budget, "token edit")
@@ -150,7 +150,7 @@ def rate_cards(views: Sequence[RunView]) -> tuple[Card, ...]:
                 name = SPLIT_NAMES[entry.split] if len(views) == 1 else f"{view.label}{control}"
                 bars.append(_bar(view, entry, name))
         if bars:
-            cards.append(Card(criterion.value, title, explanation, tuple(bars)))
+            cards.append(RateCard(criterion.value, title, explanation, tuple(bars)))
     return tuple(cards)
 
 
