@@ -2,13 +2,14 @@
 
 from pathlib import Path
 
-from byrote.report.page import page_text
+from byrote.report.page import PagePart, page_html
 from byrote.report.view import RunView
 from byrote.scan.report import scan_content
 
 
 def page_of(*views: RunView) -> str:
-    return page_text([scan_content(views)])
+    content = scan_content(views)
+    return page_html([PagePart(content, content.reader() if content.reader else None, (), "")])
 
 
 def render_to(path: Path, *views: RunView) -> Path:

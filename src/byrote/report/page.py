@@ -114,6 +114,7 @@ def write_page(contents: Sequence[Content], out: Path) -> Written:
     for number, content in enumerate(contents, 1):
         folder = f"{number}-{content.kind}/" if len(contents) > 1 else ""
         if folder and content.reader is not None:
+            make_folder(out / content.kind, inside=out)
             own = write_page([content], out / content.kind)
             others += [own.page, *own.others]
             link = Link("The whole report, with its texts", f"{content.kind}/index.html")
@@ -125,17 +126,14 @@ def write_page(contents: Sequence[Content], out: Path) -> Written:
             files[out / "model_card.md"] = ("\n\n".join(reader.model_cards) + "\n").encode()
         parts.append(PagePart(content, reader, figures, folder))
     page = out / "index.html"
-    _remove_old_figures(out / "figures", keep=files)
-    write_files(files | {page: _html(parts).encode("utf-8", "backslashreplace")}, out)
+    write_files(files | {page: page_html(parts).encode("utf-8", "backslashreplace")}, out)
+    # After writing, which refuses a folder that is a link to another place.
+    if any(drawn.parent == out / "figures" for drawn in files):
+        _remove_old_figures(out / "figures", keep=files)
     return Written(page, (*files, *others))
 
 
-def page_text(contents: Sequence[Content]) -> str:
-    """The page alone, without figures."""
-    return _html([PagePart(content, content.reader and content.reader(), (), "") for content in contents])
-
-
-def _html(parts: Sequence[PagePart]) -> str:
+def page_html(parts: Sequence[PagePart]) -> str:
     (reader,) = [part.reader for part in parts if part.reader is not None] or (None,)
     glossary = definitions(part.content.kind for part in parts) if reader is None else list(GLOSSARY)
     script = "" if reader is None else page_script()
@@ -205,10 +203,9 @@ def _inert(cell: str) -> str:
 
 
 def _remove_old_figures(folder: Path, keep: Iterable[Path]) -> None:
-    if folder.is_dir():
-        for path in set(folder.iterdir()) - set(keep):
-            if OWN_FIGURE.fullmatch(path.name):
-                path.unlink()
+    for path in set(folder.iterdir()) - set(keep):
+        if OWN_FIGURE.fullmatch(path.name):
+            path.unlink()
 
 
 def write_files(files: dict[Path, bytes], out: Path) -> None:
