@@ -24,7 +24,7 @@ SECTIONS = {
 
 
 def kind_of(path: Path) -> str:
-    """What a folder says it holds; a RunError when it holds no run."""
+    """The kind in the folder's identity; a RunError when it holds no run."""
     if not path.is_dir():
         raise RunError(f"{path} is not a folder; give the folder that was --out of a run.")
     identity = read_identity(RunFolder(path).identity)

@@ -171,7 +171,7 @@ def gate(options: GateOptions) -> None:
             words = f"{finding.outcome.value.replace('_', ' '):<12} {finding.words}"
             console.print(words, soft_wrap=not console.is_terminal)
     except OutputError as error:
-        # The exit code is the judgement, whoever listens.
+        # The exit code is the judgement, whether or not the output can be written.
         make_console(stderr=True).print(f"warning: {error}", soft_wrap=True)
     raise typer.Exit(EXIT_CODES[judgement.outcome])
 

@@ -25,7 +25,7 @@ TOKEN_KEY = ["prefix_ids", "suffix_ids"]
 
 @dataclass(frozen=True)
 class Comparison:
-    """What may be said of several runs. `aligned` is None when their windows differ; `reason` then says how."""
+    """Several runs in one order of windows. `aligned` is None when their windows differ, and `reason` is how."""
 
     labels: tuple[str, ...]
     aligned: tuple[Population, ...] | None

@@ -1,7 +1,7 @@
 """Whether a run keeps within stated rates: by the bracket of each rate, never by its point.
 
 A rule passes when its rate is at most the limit for sure or at the stated confidence, fails when it is above it, and
-cannot be told when the bracket holds the limit inside. All rules of a gate together have the stated confidence.
+is undecided when the bracket holds the limit inside. All rules of a gate together have the stated confidence.
 
     near=0.01                   of the target windows, at most 1 % are extractable within the run's ε
     kind:phone verbatim=0       of the records of this kind, none is extractable word for word
@@ -127,20 +127,20 @@ def judge(
 def _finding(view: RunView, rule: Rule, baseline: RunView | None, alpha: float) -> Finding:
     if not rule.is_increase:
         found = rate_bracket(view, rule, alpha=alpha)
-        low, high, what, told = found.low, found.high, "the rate", percent
+        low, high, what, words_of = found.low, found.high, "the rate", percent
     else:
         if baseline is None:
             raise ConfigError("--max-increase needs --baseline RUN, the run to compare with.")
         _require_same_windows(view, baseline)
         found, before = (rate_bracket(one, rule, alpha=alpha / 2) for one in (view, baseline))
-        low, high, what, told = found.low - before.high, found.high - before.low, "the increase", points
+        low, high, what, words_of = found.low - before.high, found.high - before.low, "the increase", points
     outcome = Outcome.PASS if high <= rule.limit else Outcome.FAIL if low > rule.limit else Outcome.CANNOT_TELL
     manner = {
-        Outcome.PASS: f"at most {told(rule.limit)}, as allowed",
-        Outcome.FAIL: f"more than the {told(rule.limit)} allowed",
-        Outcome.CANNOT_TELL: f"not known to be within the {told(rule.limit)} allowed, nor beyond",
+        Outcome.PASS: f"at most {words_of(rule.limit)}, as allowed",
+        Outcome.FAIL: f"more than the {words_of(rule.limit)} allowed",
+        Outcome.CANNOT_TELL: f"not known to be within the {words_of(rule.limit)} allowed, nor beyond",
     }[outcome]
-    size = told(low) if low == high else f"between {told(low)} and {told(high)}"
+    size = words_of(low) if low == high else f"between {words_of(low)} and {words_of(high)}"
     words = f"{rule.name}: {what} of {found.about} is {size}, {manner}."
     if outcome is Outcome.CANNOT_TELL:
         words = f"{words} {_what_would_decide(view, rule, found, alpha)}"
@@ -282,7 +282,7 @@ def as_json(view: RunView, judgement: Judgement, *, baseline: RunView | None = N
 
 
 def as_junit(view: RunView, judgement: Judgement) -> bytes:
-    """One test case a rule: a failure where it fails, an error where it cannot be told."""
+    """One test case a rule: a failure where it fails, an error where it is undecided."""
     counts = [sum(finding.outcome is outcome for finding in judgement.findings) for outcome in Outcome]
     suite = ElementTree.Element(
         "testsuite",

@@ -85,7 +85,7 @@ def _scores(view: RunView) -> dict[str, Floats]:
 
 
 def _separation(view: RunView, name: str, values: Floats) -> ScoreSeparation | None:
-    # Not a number: no reference model, or a suffix that neither model can say.
+    # Not a number: no reference model, or a suffix that neither model can generate.
     sides = [split_rows(view.population, split) & ~np.isnan(values) for split in (Split.TARGET, Split.CONTROL)]
     if not all(side.any() for side in sides):
         return None

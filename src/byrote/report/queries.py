@@ -1,7 +1,7 @@
 """(n, p) of a run: the share of windows that come out within n queries with probability p, for any n and p.
 
 Near-verbatim curves rest on lower bounds. Where a search stopped at τ, or was not run, nothing but p_z is in the bound;
-that says nothing of masses below τ, so beyond the queries that τ needs the curve may be far below the truth.
+which bounds no mass below τ, so beyond the queries that τ needs the curve may be far below the truth.
 """
 
 from collections.abc import Iterator, Sequence

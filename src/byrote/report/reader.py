@@ -88,7 +88,7 @@ def utf16_offsets(text: str) -> NDArray[np.int64] | None:
 
 
 def run_payload(view: RunView, *, thresholds: tuple[float, ...], text_index: TextIndex) -> dict[str, Any]:
-    """Everything the page needs of one run but the continuations; `text_index` says where each document's text is."""
+    """Everything the page needs of one run but the continuations; `text_index` locates each document's text."""
     population = view.population
     return {
         "label": view.label,
@@ -236,7 +236,7 @@ def _texts(document: Document, start: int, middle: int, end: int) -> tuple[str, 
 
 
 def compared(target: str, continuation: str) -> Iterator[DiffPiece]:
-    """Both texts as one, word by word: what is in both, what only the target has, what only the model says."""
+    """Both texts as one, word by word: what is in both, what only the target has, what only the continuation has."""
     first, second = _words(target), _words(continuation)
     matcher = difflib.SequenceMatcher(None, first, second, autojunk=False)
     for tag, low, high, other_low, other_high in matcher.get_opcodes():
@@ -261,7 +261,7 @@ def _words(text: str) -> list[str]:
 
 
 def document_list(label: str, rows: Sequence[DocumentRates]) -> DocumentList:
-    """Targets first, strongest first; a long list is cut and says so."""
+    """Targets first, strongest first; a long list is cut, with a note."""
     order = sorted(enumerate(rows), key=lambda pair: (pair[1].split == Split.CONTROL, -_strength(pair[1])))
     lines = [
         DocumentLine(

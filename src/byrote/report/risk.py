@@ -35,7 +35,7 @@ class Risk(NamedTuple):
     leak_low: float
     leak_high: float
     leak_limit: float
-    """At most this at 95 % confidence, from what was sampled; the certified end where that says more."""
+    """At most this at 95 % confidence, from what was sampled; the certified end where that is lower."""
     characters_low: float
     characters_high: float
     characters_limit: float

@@ -120,10 +120,10 @@ def notices(views: Sequence[RunView]) -> Iterator[str]:
             f"{name.replace('_', '-')} " + ", ".join(f"{view.config.get(name)} ({view.label})" for view in views)
             for name in different
         )
-        told = (
-            f" All are told at τ = {probability(views[0].threshold)}, the largest." if "threshold" in different else ""
-        )
-        yield f"The runs were not measured alike: {'; '.join(values)}. Not all that differs is the model's doing.{told}"
+        words = f"The runs were not measured alike: {'; '.join(values)}. Not all that differs is the model's doing."
+        if "threshold" in different:
+            words += f" All are told at τ = {probability(views[0].threshold)}, the largest."
+        yield words
 
 
 SPLIT_NAMES = {Split.TARGET: "Target texts", Split.CONTROL: "Control texts"}
@@ -195,7 +195,7 @@ def _source_sentences(view: RunView) -> Iterator[Sentence]:
         yield Sentence("Probabilities are computed from the model itself, not estimated by sampling.", "probability")
         return
     yield Sentence(
-        f"Probabilities are those that the server at {model['endpoint']} told for {model['served_model']}, not "
+        f"Probabilities are those that the server at {model['endpoint']} gave for {model['served_model']}, not "
         "estimated by sampling. Which weights it has cannot be verified from here.",
         "probability",
     )
@@ -244,7 +244,7 @@ def _verdict_sentence(view: RunView) -> Sentence:
 
 
 def screen_words(view: RunView) -> str | None:
-    """What the audited sample of screened windows says about the rest, where the manifest has the audit: how many of
+    """What the audited sample of screened windows shows about the rest, where the manifest has the audit: how many of
     them a search would have certified, not how many are extractable."""
     audit = view.manifest.get("totals", {}).get("screen")
     if not isinstance(audit, dict) or not audit.get("not_searched") or "would_be_certified_at_most" not in audit:

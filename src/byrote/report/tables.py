@@ -213,5 +213,5 @@ def books_by_model(documents: Mapping[str, Sequence[DocumentRates]]) -> Cells:
 
 
 def count_of(share: float | None, windows: int) -> str:
-    """`24 of 25`: a document has few windows, and a share of few would want its interval."""
+    """`24 of 25`: a document has few windows, and a share of few would need its interval."""
     return "–" if share is None else f"{integer(round(share * windows))} of {integer(windows)}"

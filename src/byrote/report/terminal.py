@@ -112,7 +112,7 @@ def _is_extractable(view: RunView, part: Population) -> Floats:
 
 
 def _strip_heading(view: RunView, name: str, part: Population, before: str = "", after: str = "") -> Text:
-    """With a count and no share: documents have few windows, and a share of few wants its interval."""
+    """With a count and no share: documents have few windows, and a share of few needs its interval."""
     heading = terminal_text(name, style="bold")
     heading.overflow, heading.no_wrap = "ellipsis", True
     hits = int(_is_extractable(view, part).sum())

@@ -203,7 +203,7 @@ def in_reading_order(results: pl.DataFrame, manifest: Mapping[str, Any]) -> pl.D
 
 
 def model_name(manifest: Mapping[str, Any]) -> str | None:
-    """The model's name as a reader would say it: the last folder of a path, long digests cut, a hub id unchanged.
+    """The model's name for readers: the last folder of a path, long digests cut, a hub id unchanged.
 
     None for an unfinished run, which has only the hash of its model.
     """
@@ -236,7 +236,7 @@ def documents_of(results: pl.DataFrame, manifest: Mapping[str, Any], texts: Text
 
 
 def _document_entries(manifest: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """What the manifest says of each document; nothing for an unfinished run, which has only their hashes."""
+    """The manifest's entry of each document; nothing for an unfinished run, which has only their hashes."""
     return [{"name": name, **entry} for name, entry in manifest["texts"].items() if isinstance(entry, Mapping)]
 
 
