@@ -24,7 +24,8 @@ sys.path.insert(0, str(ROOT))
 from playwright.sync_api import Page, sync_playwright  # noqa: E402
 from tests.report.synthetic_run import Book, prose, write_run  # noqa: E402
 
-from byrote.report.build import build_report  # noqa: E402
+from byrote.report.page import write_page  # noqa: E402
+from byrote.scan.report import read  # noqa: E402
 
 CHROMIUM = shutil.which("chromium") or "/usr/bin/chromium"
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
@@ -109,7 +110,7 @@ def main() -> None:
         ]
         run = write_run(Path(folder) / "run", books, stride=arguments.stride, keep=5)
         begin = time.perf_counter()
-        report = build_report([run], Path(folder) / "report")
+        report = write_page([read([run])], Path(folder) / "report")
         build_seconds = time.perf_counter() - begin
         windows = (arguments.characters - 425) // arguments.stride + 1
         result = {

@@ -30,9 +30,10 @@ ALLOWED: dict[str, set[str]] = {
     "report": BASE | {"store", "stats"},
     "scan": PRODUCT,
     **dict.fromkeys(PRODUCTS - {"scan"}, PRODUCT | {"scan"}),
-    "cli": PRODUCT | PRODUCTS,
+    "kinds": BASE | {"report", "store"},
+    "cli": PRODUCT | PRODUCTS | {"kinds"},
     "testing": BASE | {"models"},
-    "api": PRODUCT | PRODUCTS | {"cli"},
+    "api": PRODUCT | PRODUCTS | {"cli", "kinds"},
     "__main__": {"cli"},
     "__init__": PRODUCT | PRODUCTS | {"testing", "api"},
 }

@@ -42,7 +42,7 @@ def whole_model(root: Path) -> Path:
 
 def warm_up(root: Path) -> None:
     """Libraries are imported on first use, which is not the input's fault."""
-    import byrote.report.build  # noqa: F401
+    import byrote.scan.report  # noqa: F401
 
     load(str(whole_model(root)), device="cpu")
 

@@ -70,7 +70,7 @@ class SavedRun(Scanned):
 
     def report(self, out: str | Path | None = None) -> Path:
         """Write the page of `byrote report` to `out`, by default inside the run; the path of the page."""
-        from byrote.cli.runs import write_report
+        from byrote.kinds import write_report
 
         return write_report((self.path,), self.path / "report" if out is None else Path(out)).page
 

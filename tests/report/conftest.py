@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from byrote.report.build import ReportPaths, build_report
+from byrote.report.content import Written
+from byrote.report.page import write_page
 from byrote.report.view import RunView, load_view
+from byrote.scan.report import read
 from tests.report.synthetic_run import write_run
 
 if TYPE_CHECKING:
@@ -27,8 +29,8 @@ def view(run_folder: Path) -> RunView:
 
 
 @pytest.fixture(scope="session")
-def report(run_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> ReportPaths:
-    return build_report([run_folder], tmp_path_factory.mktemp("report"))
+def report(run_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Written:
+    return write_page([read([run_folder])], tmp_path_factory.mktemp("report"))
 
 
 @pytest.fixture
@@ -39,7 +41,7 @@ def context(browser: "Browser") -> "Iterator[BrowserContext]":
 
 
 @pytest.fixture
-def opened(context: "BrowserContext", report: ReportPaths) -> "Opened":
+def opened(context: "BrowserContext", report: Written) -> "Opened":
     from tests.browsers import Opened
 
     return Opened(context, report.page)

@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 from playwright.sync_api import BrowserContext
 
-from byrote.report.build import ReportPaths
+from byrote.report.content import Written
 from byrote.report.rates import interval_grid, split_rows, threshold_grid
-from byrote.report.scan_page import page_data, render_page
+from byrote.report.reader import page_data
 from byrote.report.tables import document_coverage
 from byrote.report.view import RunView, load_view
 from byrote.report.words import integer, percent
@@ -27,7 +27,7 @@ CATEGORY_NAMES = {
 }
 
 
-def test_page_opens_from_disk_without_network_or_complaint(opened: Opened, report: ReportPaths) -> None:
+def test_page_opens_from_disk_without_network_or_complaint(opened: Opened, report: Written) -> None:
     opened.page.mouse.wheel(0, 3000)
     opened.page.keyboard.press("n")
     opened.page.wait_for_selector(".continuation")
@@ -180,9 +180,7 @@ def test_several_runs_can_be_switched_between(context: BrowserContext, tmp_path:
         load_view(write_run(tmp_path / name, books(3000), seed=seed, stride=100, model=name))
         for seed, name in enumerate(["small", "large"])
     ]
-    path = tmp_path / "index.html"
-    path.write_text(render_page(views, [], None), encoding="utf-8")
-    opened = Opened(context, path)
+    opened = Opened(context, render_to(tmp_path / "index.html", *views))
     assert len(page_data(views)["texts"]) == 4
     for index, view in enumerate(views):
         opened.page.locator("#run").select_option(str(index))

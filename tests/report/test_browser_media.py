@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 from playwright.sync_api import Browser, BrowserContext
 
-from byrote.report.build import ReportPaths, build_report
-from byrote.report.scan_page import strongest_passages
+from byrote.report.content import Written
+from byrote.report.page import write_page
+from byrote.report.reader import strongest_passages
 from byrote.report.view import RunView, load_view
+from byrote.scan.report import read
 from tests.browsers import NEEDS_CHROMIUM, Opened
 from tests.report.pages import render_to
 from tests.report.synthetic_run import Book, books, prose, write_run
@@ -17,7 +19,7 @@ from tests.report.synthetic_run import Book, books, prose, write_run
 pytestmark = NEEDS_CHROMIUM
 
 
-def test_dark_mode_by_preference_and_by_button(browser: Browser, report: ReportPaths) -> None:
+def test_dark_mode_by_preference_and_by_button(browser: Browser, report: Written) -> None:
     background = "getComputedStyle(document.body).backgroundColor"
     with browser.new_context(color_scheme="dark") as context:
         page = Opened(context, report.page).page
@@ -47,7 +49,7 @@ def test_three_models_side_by_side_take_under_ten_pages(context: BrowserContext,
     runs = [
         write_run(tmp_path / name, books(2400), stride=120, seed=seed, model=name) for seed, name in enumerate(names)
     ]
-    page = Opened(context, build_report(runs, tmp_path / "report").page).page
+    page = Opened(context, write_page([read(runs)], tmp_path / "report").page).page
     assert page.locator("#compare").is_visible()
     assert len(re.findall(rb"/Type\s*/Page\b", page.pdf(format="A4"))) < 10
 
@@ -68,7 +70,7 @@ def test_text_that_no_window_covers_is_hatched_and_in_the_legend(context: Browse
     assert "not measured" in page.locator("#scale").inner_text()
 
 
-def test_phone_fits_the_screen_and_opens_details_as_a_sheet(browser: Browser, report: ReportPaths) -> None:
+def test_phone_fits_the_screen_and_opens_details_as_a_sheet(browser: Browser, report: Written) -> None:
     with browser.new_context(viewport={"width": 375, "height": 700}, is_mobile=True, has_touch=True) as context:
         page = Opened(context, report.page).page
         assert page.evaluate("document.documentElement.scrollWidth") <= 375

@@ -12,12 +12,14 @@ import polars as pl
 import pytest
 
 from byrote.errors import ConfigError, RunError, StorageError
-from byrote.report.build import OWN_FIGURE, ReportPaths, build_report, told_apart
+from byrote.kinds import write_report
 from byrote.report.comparison import compare_runs
+from byrote.report.content import Written
 from byrote.report.gallery import draw_all
-from byrote.report.scan_page import render_page
-from byrote.report.templates import GLOSSARY
-from byrote.report.view import RunView, load_view
+from byrote.report.page import GLOSSARY, OWN_FIGURE, write_page
+from byrote.report.view import RunView, load_view, with_distinct_labels
+from byrote.scan.report import read
+from tests.report.pages import page_of
 from tests.report.synthetic_run import Book, books, prose, write_run
 
 HOSTILE = '<script>window.hacked=1</script><img src=x onerror="window.hacked=1">'
@@ -40,29 +42,34 @@ def tags_of(page: str) -> list[tuple[str, dict[str, str | None]]]:
     return parser.tags
 
 
-def test_report_has_page_figures_tables_and_card(report: ReportPaths) -> None:
+def figures_of(report: Written) -> set[str]:
+    return {path.name for path in report.others if path.suffix in (".svg", ".png")}
+
+
+def test_report_has_page_figures_tables_and_card(report: Written) -> None:
     assert report.page.name == "index.html"
-    names = {path.name for path in report.figures}
+    names = {path.name for path in report.others}
     wanted = ["rates-by-edits", "queries", "mass", "mass-gain", "shells", "shell-violins", "book-1", "copies", "ranks"]
     for name in wanted:
         assert {f"{name}.svg", f"{name}.png"} <= names
-    assert {path.name for path in report.tables} == {"rates.csv", "documents.csv", "copies.csv", "risk.csv"}
-    assert all(path.stat().st_size > 0 for path in (*report.figures, *report.tables, *report.model_cards))
+    rest = {name for name in names if not name.endswith((".svg", ".png"))}
+    assert rest == {"rates.csv", "documents.csv", "copies.csv", "risk.csv", "model_card.md"}
+    assert all(path.stat().st_size > 0 for path in (report.page, *report.others))
 
 
-def test_figures_keep_text_as_text(report: ReportPaths) -> None:
+def test_figures_keep_text_as_text(report: Written) -> None:
     svg = (report.page.parent / "figures" / "rates-by-edits.svg").read_text()
     assert re.search(r"<text[^>]*>edits allowed, ε</text>", svg)
 
 
-def test_page_asks_the_network_for_nothing(report: ReportPaths) -> None:
+def test_page_asks_the_network_for_nothing(report: Written) -> None:
     for tag, attributes in tags_of(report.page.read_text()):
         for name in ("src", "href", "action", "data", "srcset"):
             value = attributes.get(name) or ""
             assert value.startswith(("#", "data:")) or not value, f"<{tag} {name}={value[:60]}>"
 
 
-def test_every_link_to_a_definition_has_its_definition(report: ReportPaths) -> None:
+def test_every_link_to_a_definition_has_its_definition(report: Written) -> None:
     tags = tags_of(report.page.read_text())
     ids = [attributes["id"] for _, attributes in tags if "id" in attributes]
     assert len(ids) == len(set(ids))
@@ -75,14 +82,14 @@ def test_every_link_to_a_definition_has_its_definition(report: ReportPaths) -> N
     assert linked <= {entry.anchor for entry in GLOSSARY}
 
 
-def test_security_policy_names_exactly_the_script_of_the_page(report: ReportPaths) -> None:
+def test_security_policy_names_exactly_the_script_of_the_page(report: Written) -> None:
     page = report.page.read_text()
     script = page.rsplit("<script>", 1)[1].split("</script>")[0]
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     assert f"script-src 'sha256-{digest}'" in page
 
 
-def test_summary_says_rates_of_both_sides_with_intervals(report: ReportPaths) -> None:
+def test_summary_says_rates_of_both_sides_with_intervals(report: Written) -> None:
     page = report.page.read_text()
     with (report.page.parent / "tables" / "rates.csv").open() as file:
         rows = {(row["split"], row["criterion"], row["edits"]): row for row in csv.DictReader(file)}
@@ -98,7 +105,7 @@ def test_markup_in_names_texts_and_manifest_is_text(tmp_path: Path) -> None:
     book = Book(f"{HOSTILE}.txt", HOSTILE + prose(1, 1500) + "</script>")
     run = write_run(tmp_path / "run", [book], model=HOSTILE, stride=100)
     hostile = load_view(run)
-    page = render_page([hostile], [], None)
+    page = page_of(hostile)
     assert "<img src=x" not in page
     assert "window.hacked=1</script>" not in page
     assert all("onerror" not in attributes for _, attributes in tags_of(page))
@@ -110,12 +117,13 @@ def test_runs_over_the_same_windows_are_compared(tmp_path: Path) -> None:
     documents = books(3000)
     first = write_run(tmp_path / "small", documents, seed=1, stride=100, model="small")
     second = write_run(tmp_path / "large", documents, seed=2, stride=100, model="large")
-    report = build_report([first, second], tmp_path / "out")
+    report = write_page([read([first, second])], tmp_path / "out")
     page = report.page.read_text()
     assert "All runs measured the same" in page
     assert re.search(r"<h1>Target passages that come out .* from small and .* from large", page)
-    assert all(OWN_FIGURE.fullmatch(path.name) for path in report.figures)
-    assert {"verbatim-share-by-model.svg", "rates-by-model.svg"} <= {path.name for path in report.figures}
+    drawn = figures_of(report)
+    assert all(map(OWN_FIGURE.fullmatch, drawn))
+    assert {"verbatim-share-by-model.svg", "rates-by-model.svg"} <= drawn
     table = pl.read_csv(tmp_path / "out" / "tables" / "rates.csv")
     assert set(table["run"]) == {"small", "large"}
 
@@ -126,30 +134,29 @@ def test_a_second_report_leaves_no_figure_of_the_first_and_keeps_what_is_not_our
     for name in ("book-9.svg", "mass-run2.png", "my-own.png"):
         (out / "figures" / name).write_text("old")
     run = write_run(tmp_path / "run", books(1200)[:1], stride=200)
-    report = build_report([run], out)
-    kept = {path.name for path in (out / "figures").iterdir()} - {path.name for path in report.figures}
-    assert kept == {"my-own.png"}
-    assert all(OWN_FIGURE.fullmatch(path.name) for path in report.figures)
+    report = write_page([read([run])], out)
+    assert {path.name for path in (out / "figures").iterdir()} - figures_of(report) == {"my-own.png"}
+    assert all(map(OWN_FIGURE.fullmatch, figures_of(report)))
 
 
 def test_runs_over_other_windows_stand_side_by_side_and_the_page_says_so(tmp_path: Path) -> None:
     first = write_run(tmp_path / "a", books(3000), stride=100, model="m")
     second = write_run(tmp_path / "b", books(3000), stride=150, model="m")
-    views = told_apart([load_view(first), load_view(second)])
+    views = with_distinct_labels([load_view(first), load_view(second)])
     comparison = compare_runs(views)
-    assert "The windows of m (b) are not those of m (a)" in render_page(views, [], comparison)
+    assert "The windows of m (b) are not those of m (a)" in page_of(*views)
     # Differences and what each model adds are of the same windows or of none.
     assert not {"differences", "windows-by-model"} & {drawing.name for drawing in draw_all(views, comparison)}
 
 
 def test_labels_of_equal_models_and_folders_are_numbered(view: RunView) -> None:
-    labels = [each.label for each in told_apart([view, view])]
+    labels = [each.label for each in with_distinct_labels([view, view])]
     assert len(set(labels)) == 2
 
 
 def test_a_verbatim_only_run_gets_a_page_without_near_verbatim_claims(tmp_path: Path) -> None:
     bare = load_view(write_run(tmp_path / "run", books(3000), stride=100, measures=("verbatim",)))
-    summary = render_page([bare], [], None).split('id="text"')[0]
+    summary = page_of(bare).split('id="text"')[0]
     assert "target passages word for word" in summary
     assert "Near-verbatim" not in summary
     assert {drawing.name for drawing in draw_all([bare], None)} >= {"rates-by-edits", "queries", "book-1"}
@@ -183,28 +190,28 @@ def test_documents_stand_in_order_of_copies_with_other_editions_and_controls_las
 
 def test_a_run_without_texts_still_gets_a_page(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", books(3000), stride=100, with_texts=False)
-    page = render_page([load_view(run)], [], None)
+    page = page_of(load_view(run))
     data = json.loads(page.split('id="byrote-data">')[1].split("</script>")[0])
     assert data["texts"] == []
     assert {entry["text"] for entry in data["runs"][0]["documents"]} == {None}
 
 
 def test_reports_are_the_same_byte_for_byte(view: RunView) -> None:
-    assert render_page([view], [], None) == render_page([view], [], None)
+    assert page_of(view) == page_of(view)
 
 
 def test_no_run_an_empty_folder_and_an_unwritable_place_are_refused(tmp_path: Path, run_folder: Path) -> None:
     with pytest.raises(ConfigError, match="No run was given"):
-        build_report([], tmp_path)
+        write_report([], tmp_path)
     with pytest.raises(RunError):
-        build_report([tmp_path], tmp_path / "out")
+        write_report([tmp_path], tmp_path / "out")
     blocked = tmp_path / "file"
     blocked.write_text("")
     with pytest.raises(StorageError, match="Cannot write the report"):
-        build_report([run_folder], blocked)
+        write_report([run_folder], blocked)
 
 
 def test_an_unfinished_run_is_reported_as_unfinished(tmp_path: Path) -> None:
     unfinished = load_view(write_run(tmp_path / "run", books(3000), stride=100, is_complete=False))
     assert not unfinished.is_complete
-    assert "the run is not finished" in render_page([unfinished], [], None)
+    assert "the run is not finished" in page_of(unfinished)

@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from byrote.report.build import build_report
-from byrote.report.comparison import compare_runs, comparison_sentences, difference_sentence, shared_windows
-from byrote.report.scan_content import scan_content
-from byrote.report.summary import joint_headline
+from byrote.report.comparison import Comparison, compare_runs, comparison_sentences, paired_differences, shared_windows
+from byrote.report.page import write_page
+from byrote.report.summary import headline
 from byrote.report.view import RunView, load_view
 from byrote.report.words import integer, percent
+from byrote.scan.report import read, scan_content
 from byrote.stats.population import population_of
 from tests.report.synthetic_run import books, write_run
 
@@ -20,6 +20,10 @@ def pair(tmp_path: Path) -> tuple[RunView, RunView]:
     small = load_view(write_run(tmp_path / "small", books(3000), seed=1, stride=50, model="small"))
     large = load_view(write_run(tmp_path / "large", books(3000), seed=2, stride=50, model="large"))
     return small, large
+
+
+def sentences_of(comparison: Comparison) -> list[str]:
+    return comparison_sentences(comparison, paired_differences(comparison, 0.001), 0.001)
 
 
 def test_order_of_rows_and_width_of_ids_do_not_matter(tmp_path: Path) -> None:
@@ -37,7 +41,7 @@ def test_order_of_rows_and_width_of_ids_do_not_matter(tmp_path: Path) -> None:
 
 def test_fixed_set_and_promotion_are_those_of_counting(tmp_path: Path) -> None:
     small, large = pair(tmp_path)
-    sentences = comparison_sentences(compare_runs([small, large]), 0.001)
+    sentences = sentences_of(compare_runs([small, large]))
     first = {row["window_id"]: row for row in small.results.iter_rows(named=True)}
     second = {row["window_id"]: row for row in large.results.iter_rows(named=True)}
     targets = [name for name, row in first.items() if row["split"] == "target"]
@@ -56,7 +60,7 @@ def test_difference_of_target_rates_has_the_right_sign_and_an_interval(tmp_path:
     comparison = compare_runs([small, large])
     assert comparison.aligned is not None
     rates = [float(np.mean(p.mass(5)[~p.is_control] >= 0.001)) for p in comparison.aligned]
-    told = difference_sentence(("small", comparison.aligned[0]), ("large", comparison.aligned[1]), 0.001)
+    told = sentences_of(comparison)[1]
     assert f"the difference is {100 * (rates[1] - rates[0]):+.1f} percentage points, 95 % interval" in told
 
 
@@ -78,7 +82,7 @@ def test_runs_of_different_thresholds_are_told_at_the_largest(tmp_path: Path) ->
     (notice,) = content.notices
     assert "not measured alike: threshold 0.001 (small (at-0.001)), 0.2 (small (at-0.2))" in notice
     assert notice.endswith("All are told at τ = 0.2, the largest.")
-    page = build_report(runs, tmp_path / "report").page.read_text(encoding="utf-8")
+    page = write_page([read(runs)], tmp_path / "report").page.read_text(encoding="utf-8")
     assert "All are told at τ = 0.2, the largest." in page
     rates = pl.read_csv(tmp_path / "report" / "tables" / "rates.csv")
     assert rates["threshold"].unique().to_list() == [0.2]
@@ -94,8 +98,8 @@ def test_runs_of_different_edit_budgets_are_compared_within_the_smaller(tmp_path
     targets = ~small.population.is_control
     shares = [percent(float(np.mean(view.population.mass(2)[targets] >= 0.001))) for view in (small, large)]
     told = f"Target windows extractable within 2 edits: {shares[0]} from small, {shares[1]} from large;"
-    assert told in comparison_sentences(comparison, 0.001)[1]
-    assert joint_headline([small, few]).endswith(f"{shares[0]} from small and {shares[1]} from large.")
+    assert told in sentences_of(comparison)[1]
+    assert headline([small, few]).endswith(f"{shares[0]} from small and {shares[1]} from large.")
     both = (small.population.mass(2) >= 0.001) & (large.population.mass(2) >= 0.001) & targets
     found = {shared.members: shared.windows for shared in shared_windows(comparison, 0.001)}
     assert found[True, True] == both.sum()
@@ -116,4 +120,4 @@ def test_another_tokenizer_makes_other_windows(tmp_path: Path) -> None:
     comparison = compare_runs([small, replace(large, results=changed)])
     assert comparison.aligned is None
     assert f"0 of {integer(len(small.results))} are the same" in (comparison.reason or "")
-    assert comparison_sentences(comparison, 0.001) == [comparison.reason]
+    assert sentences_of(comparison) == [comparison.reason]

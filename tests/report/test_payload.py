@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from byrote.report.rates import threshold_grid
-from byrote.report.scan_page import (
+from byrote.report.reader import (
     CONTINUATION_BLOCK,
     continuation_blocks,
     packed,

@@ -5,7 +5,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from byrote.report.scan_page import compared, strongest_passages
+from byrote.report.reader import compared, strongest_passages
 from byrote.report.view import RunView
 
 TEXTS = st.text(alphabet="ab \n", max_size=20)

@@ -10,17 +10,17 @@ import pytest
 
 from byrote.corpus.windows import Selection
 from byrote.report.model_card import model_card
-from byrote.report.rates import rates_by_criterion
-from byrote.report.summary import certainty, documents_words, facts, headline, question, summarise
+from byrote.report.summary import certainty, documents_words, facts, headline, question, rate_cards
 from byrote.report.view import RunView, load_view, manifest_text, model_name, selection_words, with_threshold
 from byrote.report.words import integer, interval_words, listed, percent, plural, probability
 from byrote.stats.population import population_of
 from byrote.types import Interval, Split
+from tests.report.pages import page_of
 from tests.report.synthetic_run import books, write_run
 
 
 def sentences(view: RunView) -> str:
-    return " ".join(sentence.text for sentence in certainty(view, rates_by_criterion(view.population, view.threshold)))
+    return " ".join(certainty(view))
 
 
 def test_recovery_is_told_for_searched_windows_that_reach_the_threshold(view: RunView) -> None:
@@ -115,7 +115,7 @@ def test_a_sample_says_what_it_is_a_sample_of(tmp_path: Path, view: RunView) -> 
         targets = len(some.population) - controls
         words = f"{targets + controls} of 911 windows, {manner} ({targets} of 700 target, {controls} of 211 control)"
         assert selection_words(some) == words
-        assert words in [fact.value for fact in facts(some)]
+        assert words in dict(facts([some])).values()
         assert words in model_card(some)
     alone = replace(
         some, manifest=dict(some.manifest) | {"totals": {"selection": {"kind": "limit", "starts": {"target": 9}}}}
@@ -126,8 +126,7 @@ def test_a_sample_says_what_it_is_a_sample_of(tmp_path: Path, view: RunView) -> 
 def test_missing_control_is_said_plainly(view: RunView) -> None:
     targets = replace(view, population=view.population.select(~view.population.is_control))
     assert "No control text was given" in sentences(targets)
-    rates = rates_by_criterion(targets.population, 0.001)
-    assert "control" not in headline(targets, rates)
+    assert "control" not in headline([targets])
 
 
 def test_screen_audit_of_the_manifest_is_told(view: RunView) -> None:
@@ -157,7 +156,7 @@ def test_question_names_window_budget_and_queries(view: RunView) -> None:
 
 
 def test_facts_name_model_texts_and_policy(view: RunView) -> None:
-    told = {fact.name: fact.value for fact in facts(view)}
+    told = dict(facts([view]))
     assert told["Model"].startswith("library/demo-24m")
     assert told["Control texts"] == "1 document: held_out.txt"
     assert told["Answers sampled with"] == "top-k 40, temperature 1"
@@ -186,19 +185,22 @@ def test_manifest_excerpt_counts_documents_beyond_the_limit(view: RunView) -> No
     assert "held_out.txt" in manifest_text(view, most_documents=4)
 
 
-def test_title_names_every_run(view: RunView) -> None:
+def test_title_and_cards_name_every_run(view: RunView) -> None:
     other = replace(view, label="another")
-    assert summarise([view, other]).title.startswith(f"{view.label} and another")
-    assert len(summarise([view, other]).runs) == 2
+    assert f"<title>{view.label} and another" in page_of(view, other)
+    for card in rate_cards([view, other]):
+        assert [bar.name for bar in card.bars] == [
+            view.label, f"{view.label}, control", "another", "another, control"
+        ]  # fmt: skip
 
 
 def test_a_run_of_greedy_answers_alone_has_the_greedy_rate(tmp_path: Path) -> None:
     view = load_view(write_run(tmp_path / "run", books(2000)[:1], stride=200, measures=("greedy",)))
-    assert [card.criterion for card in summarise([view]).cards] == ["greedy"]
+    assert [card.criterion for card in rate_cards([view])] == ["greedy"]
 
 
 def test_the_near_verbatim_interval_is_said_to_be_that_of_the_certified_share(view: RunView) -> None:
-    (near,) = (card for card in summarise([view]).cards if card.criterion == "near")
+    (near,) = (card for card in rate_cards([view]) if card.criterion == "near")
     assert "Share and interval count certified passages." in near.explanation
     assert "Their 95 % intervals belong to the certified share too." in sentences(view)
     assert "their intervals those of the certified share" in model_card(view)
@@ -232,5 +234,5 @@ def test_numbers_in_words() -> None:
 def test_a_sample_speaks_of_the_passages_measured_and_no_others(tmp_path: Path) -> None:
     chosen = Selection("sample", 20, 0, {Split.TARGET: 4000})
     view = load_view(write_run(tmp_path / "run", books(1500)[:1], stride=200, selection=chosen))
-    words = headline(view, rates_by_criterion(view.population, view.threshold))
+    words = headline([view])
     assert f"of the {len(view.population)} target passages measured" in words

@@ -8,10 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from byrote.report.rates import Criterion, rate_for, rates_by_criterion
-from byrote.report.terminal import BARS, COLOURS, bar_step, show_run, sparkline
+from byrote.report.rates import Criterion
+from byrote.report.terminal import BARS, COLOURS, bar_step, show_content, sparkline
 from byrote.report.view import RunView, load_view
 from byrote.report.words import percent
+from byrote.scan.report import scan_content
 from byrote.types import Split
 from tests.report.synthetic_run import Book, prose, write_run
 
@@ -19,15 +20,15 @@ from tests.report.synthetic_run import Book, prose, write_run
 def shown(view: RunView, width: int = 100) -> str:
     console = Console(width=width, file=StringIO(), color_system=None)
     with console.capture() as capture:
-        console.print(show_run(view))
+        for part in show_content(scan_content([view])):
+            console.print(part)
     return capture.get()
 
 
 def test_rates_are_those_of_the_run(view: RunView) -> None:
     text = shown(view)
-    rates = rates_by_criterion(view.population, view.threshold)
-    for criterion, edits in [(Criterion.GREEDY, 0), (Criterion.VERBATIM, None), (Criterion.NEAR, 5)]:
-        entry = rate_for(rates, criterion, split=Split.TARGET, edits=edits)
+    for criterion in (Criterion.GREEDY, Criterion.VERBATIM, Criterion.NEAR):
+        entry = view.rate(criterion, Split.TARGET)
         assert entry is not None
         assert percent(entry.rate.value) in text
     held_out = next(document for document in view.documents if document.name == "held_out.txt")

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from byrote.errors import RunError
 from byrote.report.gate import Outcome, judge, parse_rule
+from byrote.report.groups import copies_rates
 from byrote.report.membership import FALSE_POSITIVE_RATES, separations
 from byrote.report.rates import Criterion
 from byrote.report.risk import document_risks
-from byrote.report.tables import copies_rates
 from byrote.report.view import DECISIVE, Document, RunView
 from byrote.stats.population import population_of
 
@@ -89,17 +89,17 @@ def test_a_gate_counts_certified_windows_from_below_and_those_not_ruled_out_from
 
 
 @given(st.lists(st.none() | st.integers(0, 3), min_size=1, max_size=6), LEVELS)
-def test_greedy_answers_are_judged_within_the_edit_budget_also_without_masses(
+def test_greedy_answers_count_when_they_are_exact_also_without_masses(
     distances: list[int | None], limit: float
 ) -> None:
-    """The made-up runs have ε = 1; null is beyond the budget."""
+    """The made-up runs have ε = 1, which plays no part; null is beyond it."""
     left_out = ("p_verbatim", "log_p_verbatim", "mass_lower", "mass_upper")
     plain = [{name: value for name, value in row(number).items() if name not in left_out} for number in range(9)]
     rows = [{**one, "greedy_levenshtein": each} for one, each in zip(plain, distances, strict=False)]
     (finding,) = judge(view_of(rows), [parse_rule(f"greedy={limit}")]).findings
-    near = sum(each is not None and each <= 1 for each in distances) / len(distances)
-    assert finding.low == finding.high == pytest.approx(near)
-    assert finding.outcome is outcome_by_hand(near, near, limit)
+    exact = sum(each == 0 for each in distances) / len(distances)
+    assert finding.low == finding.high == pytest.approx(exact)
+    assert finding.outcome is outcome_by_hand(exact, exact, limit)
 
 
 @given(records(controls=False), st.data())

@@ -37,7 +37,8 @@ def demo(options: DemoOptions) -> None:
     import torch
 
     from byrote.lab.pocket import pocket_model
-    from byrote.report.build import build_report
+    from byrote.report.page import write_page
+    from byrote.scan.report import read
     from byrote.scan.run import scan_to_folder
 
     # The model is so small that a second thread waits more than it works, above all on shared cores.
@@ -58,7 +59,7 @@ def demo(options: DemoOptions) -> None:
     with make_progress() as progress:
         result = scan_to_folder(config, progress=progress, command_line=sys.argv, document_facts=facts)
     with console.status("writing the report"):
-        report = build_report([result.path], result.path / "report")
+        report = write_page([read([result.path])], result.path / "report")
     make_console().print(copies_table(result.path, facts))
     console.print(Text("\nReport: ").append(str(report.page.resolve()), style="bold"), soft_wrap=True)
     console.print(f"Terminal summary: byrote show {result.path}", soft_wrap=True)

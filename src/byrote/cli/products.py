@@ -115,7 +115,6 @@ class RecallOptions(Settled):
 def recall(options: RecallOptions, session: Session) -> None:
     """Measure how much of a book stands near-verbatim in a generated text (nv-recall)."""
     from byrote.longform.recall_run import recall_page, recall_to_folder, summary, write
-    from byrote.report.content import Asked
     from byrote.report.terminal import show_content
     from byrote.store.files import atomic_file, write_json
 
@@ -136,7 +135,7 @@ def recall(options: RecallOptions, session: Session) -> None:
             console.print(_shown_piece(piece), end=" ")
         console.print()
     if options.out is not None:
-        page = write([options.out], options.out / "report", Asked()).page
+        page = write([options.out], options.out / "report").page
         console.print(str(page), soft_wrap=True)
     if options.html is not None:
         title = f"{generation.name} against {book.name}"

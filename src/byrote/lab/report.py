@@ -8,7 +8,7 @@ import numpy as np
 
 from byrote.lab.run import CounterfactualResult, level_means, read_counterfactual
 from byrote.lab.scores import Correlation
-from byrote.report.content import Cells, Content, Drawing, Section
+from byrote.report.content import DEFAULTS, Asked, Cells, Content, Drawing, Section
 from byrote.report.words import listed
 from byrote.store.read import read_run
 
@@ -23,7 +23,7 @@ LEVEL_COLUMNS = {
 """Mean of a level → heading and format."""
 
 
-def read(paths: Sequence[Path]) -> Content:
+def read(paths: Sequence[Path], asked: Asked = DEFAULTS) -> Content:
     studies = [(path.name, read_counterfactual(path)) for path in paths]
     manifests = [(path.name, read_run(path).manifest or {}) for path in paths]
     is_alone = len(studies) == 1
@@ -111,4 +111,4 @@ def _drawing(name: str, study: CounterfactualResult, *, file: str) -> Drawing:
     return Drawing(file, caption, figure)
 
 
-SECTION = Section("counterfactual", read)
+SECTION = Section(read)

@@ -18,7 +18,7 @@ from byrote.longform.matching import MergePass
 from byrote.longform.passages import MapLine, Measured, TextPair, elsewhere_rows, passages_of, word_range
 from byrote.longform.recall import RecallBlock, RecallResult, nv_recall
 from byrote.longform.report import map_figure, render_page
-from byrote.report.content import Asked, Cells, Content, Drawing, Link, Section, Written
+from byrote.report.content import DEFAULTS, Asked, Cells, Content, Drawing, Link, Section, Written
 from byrote.report.figures.longform import Recall, recall_bars, word_counts
 from byrote.report.page import write_files, write_page
 from byrote.report.words import integer, listed, percent
@@ -147,7 +147,7 @@ def summary(result: RecallResult, *, book: str, generation: str) -> Content:
     )
 
 
-def read(paths: Sequence[Path]) -> Content:
+def read(paths: Sequence[Path], asked: Asked = DEFAULTS) -> Content:
     runs = [read_recall(path) for path in paths]
     found = [summary(run.result, book=run.book_name, generation=run.generation_name) for run in runs]
     return replace(
@@ -162,7 +162,7 @@ def read(paths: Sequence[Path]) -> Content:
     )
 
 
-def write(paths: Sequence[Path], out: Path, asked: Asked) -> Written:
+def write(paths: Sequence[Path], out: Path) -> Written:
     """The numbers with their figures, and for each measurement a page with both texts side by side."""
     pages = {}
     links = []
@@ -210,4 +210,4 @@ def _drawings(runs: Sequence[RecallRun]) -> Iterator[Drawing]:
     yield Drawing("words", "Words matched, missing and added.", word_counts(recalls))
 
 
-SECTION = Section("recall", read, write=write)
+SECTION = Section(read, write=write)

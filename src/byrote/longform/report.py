@@ -27,7 +27,7 @@ from byrote.longform.exhibit import (
 )
 from byrote.longform.passages import PRINTED_PASSAGES, PRINTED_ROWS
 from byrote.longform.run import AuditFolder, read_audit
-from byrote.report.content import Asked, Cells, Content, Drawing, Link, Section, Written
+from byrote.report.content import DEFAULTS, Asked, Cells, Content, Drawing, Link, Section, Written
 from byrote.report.figures.longform import (
     Likeness,
     MatchBlock,
@@ -40,9 +40,7 @@ from byrote.report.figures.longform import (
     word_counts,
 )
 from byrote.report.figures.style import save_bytes
-from byrote.report.page import write_files, write_page
-from byrote.report.scan_page import PageFigure
-from byrote.report.templates import rendered
+from byrote.report.page import PageFigure, rendered, write_files, write_page
 from byrote.report.words import listed
 from byrote.store.files import make_folder
 
@@ -168,7 +166,7 @@ def _recall_of(label: str, trial: Mapping[str, Any], *, is_control: bool = False
     return Recall(label, trial["matched_words"], trial["book_words"], generated, trial["longest_block"], is_control)
 
 
-def read(runs: Sequence[Path]) -> Content:
+def read(runs: Sequence[Path], asked: Asked = DEFAULTS) -> Content:
     """Audits in a few lines: every trial and control of each."""
     audits = [read_audit(run) for run in runs]
     labels = [f"{model_name(audit)}, {audit.book_name}" for audit in audits]
@@ -190,11 +188,11 @@ def read(runs: Sequence[Path]) -> Content:
     )
 
 
-def show(run: Path, asked: Asked) -> Iterable[str]:
+def show(run: Path) -> Iterable[str]:
     return terminal_lines(read_audit(run))
 
 
-def write(runs: Sequence[Path], out: Path, asked: Asked) -> Written:
+def write(runs: Sequence[Path], out: Path) -> Written:
     """The exhibit of one audit; of several, each has its own below a page that compares them."""
     if len(runs) == 1:
         paths = write_exhibit(runs[0], out)
@@ -237,4 +235,4 @@ def _compared(audits: Sequence[AuditFolder], labels: Sequence[str]) -> Iterator[
         yield Drawing("nv-recall", "nv-recall of the best trial of each audit.", recall_bars(recalls))
 
 
-SECTION = Section("audit", read, show, write)
+SECTION = Section(read, show, write)

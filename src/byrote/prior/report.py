@@ -11,7 +11,7 @@ import polars as pl
 
 from byrote.errors import RunError
 from byrote.prior.items import mask_place
-from byrote.report.content import Asked, Cells, Content, Drawing, Section
+from byrote.report.content import DEFAULTS, Asked, Cells, Content, Drawing, Section
 from byrote.report.view import model_name
 from byrote.report.words import integer, listed, number_from_log, percent, policy_words, probability
 from byrote.store.read import read_run
@@ -20,7 +20,6 @@ from byrote.types import Interval, Split
 FEW_PREFIXES = 1000
 COUNTED = ("suffixes", "extractable", "memorized", "merely_likely", "unsettled")
 COUNT_HEADS = ("suffixes", "P(s|p) > m", "memorized", "merely likely", "unsettled", "median ratio")
-NOTHING_FURTHER = Asked()
 EXAMPLE_CHARACTERS = 120
 EXAMPLE_HEADS = ("suffix", "where", "ratio", "verdict")
 THRESHOLD_HEADS = ("tokens", "prefix tokens", "suffixes", "m", "n", "n from", "n to", "geometric mean", "top text")
@@ -40,7 +39,7 @@ class PriorView(NamedTuple):
         return totals
 
 
-def read(paths: Sequence[Path], asked: Asked = NOTHING_FURTHER) -> Content:
+def read(paths: Sequence[Path], asked: Asked = DEFAULTS) -> Content:
     """Of one run everything; of several the counts of all, model beside model."""
     views = [_view(path) for path in paths]
     if len({view.label for view in views}) < len(views):
@@ -290,4 +289,4 @@ def _drawings(views: Sequence[PriorView]) -> Iterable[Drawing]:
         yield prior_shares(shares, is_by_prefix_length=True)
 
 
-SECTION = Section("prior", read, read_as_asked=read)
+SECTION = Section(read)

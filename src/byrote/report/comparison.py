@@ -2,9 +2,9 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import combinations, pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -21,12 +21,11 @@ from byrote.types import Split
 
 PLACE_KEY = ["split", "document", "char_start", "suffix_char_start", "char_end"]
 TOKEN_KEY = ["prefix_ids", "suffix_ids"]
-Named = tuple[str, Population]
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What may be said of several runs. `aligned` is None when their windows differ; `reason` then says how."""
+    """Several runs in one order of windows. `aligned` is None when their windows differ, and `reason` is how."""
 
     labels: tuple[str, ...]
     aligned: tuple[Population, ...] | None
@@ -49,7 +48,12 @@ def compare_runs(views: Sequence[RunView]) -> Comparison:
                 (pl.col("prefix_ids") == pl.col("prefix_ids_other"))
                 & (pl.col("suffix_ids") == pl.col("suffix_ids_other"))
             )
-            return Comparison(labels, None, difference_words(labels[0], label, common=len(same), windows=len(first)))
+            reason = (
+                f"The windows of {label} are not those of {labels[0]}: {integer(len(same))} of {integer(len(first))} "
+                "are the same (text, positions and tokens). Rates stand side by side, but no window is compared with "
+                "another."
+            )
+            return Comparison(labels, None, reason)
     distances = [str(view.config.get("distance", "levenshtein")) for view in views]
     aligned = tuple(population_of(frame, distance) for frame, distance in zip(frames, distances, strict=True))
     return Comparison(labels, aligned, None)
@@ -61,7 +65,7 @@ def rated_targets(aligned: Sequence[Population]) -> Flags:
 
 
 def common_budget(populations: Sequence[Population]) -> int:
-    """The most edits that all of them allow; 0 where one knows the exact text alone."""
+    """The most edits that all of them allow; 0 where one has the exact text alone."""
     return min(population.edit_budget for population in populations)
 
 
@@ -70,61 +74,6 @@ def counted_mass(population: Population, edits: int, threshold: float) -> Floats
     bounds below it depend on the τ of the run and not on the model alone."""
     mass = population.mass(edits)
     return np.where(mass >= threshold, mass, 0.0)
-
-
-def difference_words(first: str, other: str, *, common: int, windows: int) -> str:
-    return (
-        f"The windows of {other} are not those of {first}: {integer(common)} of {integer(windows)} are the same (text, "
-        "positions and tokens). Rates stand side by side, but no window is compared with another."
-    )
-
-
-def difference_sentence(first: Named, second: Named, threshold: float) -> str:
-    """How far two models' target rates lie apart on the same windows, with a paired interval."""
-    outcomes = []
-    targets, edits = ~first[1].is_control, common_budget((first[1], second[1]))
-    for _, population in (first, second):
-        hits = population.mass(edits) >= threshold
-        outcomes.append(Outcomes(tuple(population.window_id[targets]), hits[targets].astype(np.float64)))
-    if not targets.any():
-        return "There are no target windows to compare."
-    # Runs may name equal windows differently; they are aligned by place and tokens already.
-    paired = replace(outcomes[1], window_ids=outcomes[0].window_ids)
-    found = compare_rates(outcomes[0], paired, places=places_of(first[1].select(targets)))
-    interval = found.interval
-    range_words = (
-        f", 95 % interval {100 * interval.low:+.1f} to {100 * interval.high:+.1f}" if interval.is_defined else ""
-    )
-    manner = f"within {plural(edits, 'edit')}" if edits else "word for word"
-    return (
-        f"Target windows extractable {manner}: {percent(found.first)} from {first[0]}, {percent(found.second)} from "
-        f"{second[0]}; the difference is {100 * (found.second - found.first):+.1f} percentage points{range_words}."
-    )
-
-
-def comparison_sentences(comparison: Comparison, threshold: float) -> list[str]:
-    """Plain sentences about what aligned runs share; the reason alone when they are not aligned."""
-    if comparison.aligned is None:
-        return [comparison.reason or "The windows of these runs differ."]
-    rows = rated_targets(comparison.aligned)
-    edits = common_budget(comparison.aligned)
-    masses = [population.mass(edits)[rows] for population in comparison.aligned]
-    every = int(extractable_by_all(masses, threshold).sum())
-    sentences = [
-        f"All runs measured the same {plural(len(rows), 'window')}. Of the {plural(int(rows.sum()), 'target window')} "
-        f"among them, {integer(every)} are extractable from every model."
-    ]
-    pairs = list(zip(comparison.labels, comparison.aligned, strict=True))
-    sentences += [difference_sentence(pairs[0], other, threshold) for other in pairs[1:]]
-    for (small, smaller), (large, larger) in pairwise(pairs):
-        moved = promotion(smaller.select(rows), larger.select(rows), threshold)
-        if moved.near:
-            sentences.append(
-                f"Of {plural(moved.near, 'target window')} extractable only nearly from {small}, "
-                f"{integer(moved.verbatim)} {'is' if moved.verbatim == 1 else 'are'} extractable word for word from "
-                f"{large}."
-            )
-    return sentences
 
 
 MEAN_MASS = "mean_mass"
@@ -181,9 +130,9 @@ def _pair(first: tuple[str, Population], second: tuple[str, Population], thresho
     yield row(MEAN_MASS, budget, compare_means(masses[0], masses[1], places=places))
 
 
-def compare_table(rows: Sequence[Paired]) -> pl.DataFrame | None:
+def compare_rows(rows: Sequence[Paired]) -> list[dict[str, Any]]:
     """compare.csv: one row a pair of models and quantity."""
-    table = [
+    return [
         {
             "first": row.first,
             "second": row.second,
@@ -206,7 +155,6 @@ def compare_table(rows: Sequence[Paired]) -> pl.DataFrame | None:
         }
         for row in rows
     ]
-    return pl.DataFrame(table, infer_schema_length=None) if table else None
 
 
 def paired_cells(rows: Sequence[Paired]) -> list[Cells]:
@@ -221,33 +169,65 @@ def paired_cells(rows: Sequence[Paired]) -> list[Cells]:
             f"{100 * row.found.first:.1f} %",
             f"{100 * row.found.second:.1f} %",
             f"{100 * row.found.difference:+.1f}",
-            _interval(row),
-            *(_counts(row)),
+            _interval(row) if row.found.interval.is_defined else "none",
+            "–" if row.found.crossed is None else integer(row.found.crossed.only_first),
+            "–" if row.found.crossed is None else integer(row.found.crossed.only_second),
         )
         for row in shown
     )
+    # Documents as units stand for texts like these, stretches of text for these texts.
+    about = "Intervals take long stretches of text as independent: they are about other passages of these texts."
+    if all(row.found.method is RateMethod.BY_DOCUMENT for row in rows):
+        about = "Intervals take documents as independent: they are about other texts like these."
     note = (
         "Differences are in percentage points, second minus first, over the target windows; a mass below τ counts as "
-        f"0. {_about(rows)} compare.csv has every ε, with p-values."
+        f"0. {about} compare.csv has every ε, with p-values."
     )
     return [Cells("differences", "Paired differences", heads, cells, note)] if cells else []
 
 
-def _about(rows: Sequence[Paired]) -> str:
-    """What the intervals are about: texts like these where documents are the units, otherwise these texts."""
-    if all(row.found.method is RateMethod.BY_DOCUMENT for row in rows):
-        return "Intervals take documents as independent: they are about other texts like these."
-    return "Intervals take long stretches of text as independent: they are about other passages of these texts."
-
-
 def _interval(row: Paired) -> str:
-    interval = row.found.interval
-    return f"{100 * interval.low:+.1f} to {100 * interval.high:+.1f}" if interval.is_defined else "none"
+    return f"{100 * row.found.interval.low:+.1f} to {100 * row.found.interval.high:+.1f}"
 
 
-def _counts(row: Paired) -> tuple[str, str]:
-    found = row.found.crossed
-    return ("–", "–") if found is None else (integer(found.only_first), integer(found.only_second))
+def comparison_sentences(comparison: Comparison, paired: Sequence[Paired], threshold: float) -> list[str]:
+    """What aligned runs share and how far apart their target rates are; the reason alone when they are not aligned."""
+    if comparison.aligned is None:
+        return [comparison.reason or "The windows of these runs differ."]
+    labels, rows = comparison.labels, rated_targets(comparison.aligned)
+    masses = [population.mass(common_budget(comparison.aligned))[rows] for population in comparison.aligned]
+    every = int(extractable_by_all(masses, threshold).sum())
+    sentences = [
+        f"All runs measured the same {plural(len(rows), 'window')}. Of the {plural(int(rows.sum()), 'target window')} "
+        f"among them, {integer(every)} are extractable from every model."
+    ]
+    if not rows.any():
+        return [*sentences, "There are no target windows to compare."]
+    for other in labels[1:]:
+        rates = [row for row in paired if (row.first, row.second) == (labels[0], other)]
+        near = [row for row in rates if row.quantity == Criterion.NEAR]
+        exact = [row for row in rates if row.quantity == Criterion.VERBATIM]
+        sentences += [_difference_sentence(row) for row in (near or exact)[-1:]]
+    parts = [(label, part.select(rows)) for label, part in zip(labels, comparison.aligned, strict=True)]
+    for (small, smaller), (large, larger) in pairwise(parts):
+        moved = promotion(smaller, larger, threshold)
+        if moved.near:
+            sentences.append(
+                f"Of {plural(moved.near, 'target window')} extractable only nearly from {small}, "
+                f"{integer(moved.verbatim)} {'is' if moved.verbatim == 1 else 'are'} extractable word for word from "
+                f"{large}."
+            )
+    return sentences
+
+
+def _difference_sentence(row: Paired) -> str:
+    found, interval = row.found, row.found.interval
+    ends = f", 95 % interval {_interval(row)}" if interval.is_defined else ""
+    manner = f"within {plural(row.edits, 'edit')}" if row.edits else "word for word"
+    return (
+        f"Target windows extractable {manner}: {percent(found.first)} from {row.first}, {percent(found.second)} from "
+        f"{row.second}; the difference is {100 * found.difference:+.1f} percentage points{ends}."
+    )
 
 
 class SharedWindows(NamedTuple):

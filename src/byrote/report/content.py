@@ -1,4 +1,8 @@
-"""A figure on its way into the report."""
+"""What runs found, as one value: terminal, page and JSON are all made from `Content`.
+
+A kind of run is a module with a `SECTION`: `read` turns run folders of that kind into Content, and `cli/runs.py` maps
+the kind to the module. Nothing here imports matplotlib, so that commands without figures start fast.
+"""
 
 import json
 import math
@@ -7,11 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from matplotlib.figure import Figure
-
 from byrote.report.words import THIN_SPACE
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
     from rich.console import RenderableType
 
 
@@ -21,9 +24,13 @@ class Drawing:
 
     name: str
     caption: str
-    figure: Figure
+    figure: "Figure"
     anchor: str | None = None
     is_wide: bool = False
+
+
+Rows = Sequence[Mapping[str, Any]]
+"""A table of numbers: column → value in each row."""
 
 
 class Cells(NamedTuple):
@@ -36,42 +43,140 @@ class Cells(NamedTuple):
     note: str = ""
 
 
+class Sentence(str):
+    """A sentence with the anchor of the definition it rests on."""
+
+    anchor: str
+
+    def __new__(cls, text: str, anchor: str) -> "Sentence":
+        sentence = super().__new__(cls, text)
+        sentence.anchor = anchor
+        return sentence
+
+
 class Link(NamedTuple):
     words: str
     place: str
     """Relative to the page that links."""
 
 
-def _nothing() -> Iterable["Drawing"]:
+class Bar(NamedTuple):
+    """One rate drawn as a dot inside its interval; positions are percent of the track."""
+
+    split: str
+    name: str
+    share: str
+    hits: str
+    interval: str
+    value: float
+    low: float | None
+    width: float | None
+
+
+class RateCard(NamedTuple):
+    """The rates of one criterion, which is also the anchor of its definition."""
+
+    criterion: str
+    title: str
+    explanation: str
+    bars: tuple[Bar, ...]
+
+
+class DiffPiece(NamedTuple):
+    """A stretch of two compared texts: in both (`same`), in the `target` alone, or in what the `model` said alone."""
+
+    text: str
+    kind: str
+
+
+class StrongPassage(NamedTuple):
+    place: str
+    numbers: str
+    prefix: str
+    pieces: tuple[DiffPiece, ...]
+    """The target and the most likely continuation that differs from it, as one text with differences marked."""
+    note: str
+
+
+class DocumentLine(NamedTuple):
+    """A document in the page's list; `place` is its position in the data of its run."""
+
+    place: int
+    name: str
+    split: str
+    copies: str
+    greedy: str
+    verbatim: str
+    near: str
+    covered: str
+
+
+class DocumentList(NamedTuple):
+    label: str
+    rows: tuple[DocumentLine, ...]
+    left_out: str
+    left_out_of_print: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reader:
+    """The shaded text with its controls, and what only the page of scans with probabilities has beside it."""
+
+    data: str
+    """JSON for the page's script, safe inside a script element."""
+    continuations: tuple[tuple[str, str], ...]
+    """(element id, base64 of gzipped JSON)."""
+    strongest: tuple[StrongPassage, ...]
+    """For print, where nothing can be clicked."""
+    documents: tuple[DocumentList, ...]
+    """One for each run."""
+    model_cards: tuple[str, ...]
+    tables: tuple[Cells, ...] = ()
+    models: Cells | None = None
+    """Of several runs: rates and differing settings. The content's sentences and tables then compare the runs."""
+    certainty: tuple[Sentence, ...] = ()
+    """Of several runs: how sure the first one, `certainty_of`, is."""
+    certainty_of: str = ""
+
+
+def _nothing() -> tuple[()]:
     return ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Content:
-    """What one run says, or several of one kind together: the same in terminal, page and overview."""
+    """What one run found, or several of one kind together."""
 
     kind: str
     label: str
-    """What tells it from other content on a page: a model's name, a book, a folder."""
+    """Distinguishes it from other content on a page: a model's name, a book, a folder."""
     headline: str
+    question: str = ""
+    """What was asked of the model, for a newcomer."""
     date: str | None = None
     facts: tuple[tuple[str, str], ...] = ()
     notices: tuple[str, ...] = ()
     """What a reader must know before the numbers: an unfinished run, say."""
+    cards: tuple[RateCard, ...] = ()
     tables: tuple[Cells, ...] = ()
     sentences: tuple[str, ...] = ()
     """How sure it is, and what it rests on."""
-    draw: Callable[[], Iterable["Drawing"]] = _nothing
-    """Called when a page is made."""
+    strips: Callable[[], Iterable["RenderableType"]] = _nothing
+    """What a terminal shows between tables and sentences."""
+    draw: Callable[[], Iterable[Drawing]] = _nothing
+    """Called when a page is made, as are `data` and `reader`."""
+    data: Callable[[], Mapping[str, Rows]] | None = None
+    """File name → numbers at full precision, written as CSV in place of the tables in words."""
+    reader: Callable[[], Reader] | None = None
     manifests: tuple[tuple[str, str], ...] = ()
     """(name of the run, its manifest as text)."""
     links: tuple[Link, ...] = ()
     numbers: Mapping[str, Any] = field(default_factory=dict)
-    """What machines read: plain values under plain names."""
+    """For JSON: plain values under plain names."""
 
 
 class Asked(NamedTuple):
-    """What `byrote show` or `byrote report` was asked for beside the run; a section takes what concerns it."""
+    """Options of `byrote show` and `byrote report` that change the content; a section uses those that concern it."""
 
     queries: tuple[float, ...] = ()
     probabilities: tuple[float, ...] = (0.5, 0.9)
@@ -79,6 +184,9 @@ class Asked(NamedTuple):
     """Print what examples otherwise mask."""
     threshold: str | None = None
     """Read scans at another τ, as `byrote.report.view` reads it."""
+
+
+DEFAULTS = Asked()
 
 
 class Written(NamedTuple):
@@ -90,45 +198,38 @@ class Written(NamedTuple):
 
 @dataclass(frozen=True)
 class Section:
-    """One kind of run. `read` gives the content of one run or of several to be compared.
+    """One kind of run. `read` gives the content of one run, or of several to be compared.
 
-    `show` and `write` take its place where a kind has a terminal summary or a page of its own.
+    `show` and `write` replace the common terminal summary and page where a kind has its own.
     """
 
-    kind: str
-    read: Callable[[Sequence[Path]], Content]
-    show: Callable[[Path, Asked], Iterable["RenderableType"]] | None = None
-    write: Callable[[Sequence[Path], Path, Asked], Written] | None = None
-    read_as_asked: Callable[[Sequence[Path], Asked], Content] | None = None
-    """`read` where it depends on what was asked."""
-
-    def content(self, runs: Sequence[Path], asked: Asked) -> Content:
-        return self.read(runs) if self.read_as_asked is None else self.read_as_asked(runs, asked)
+    read: Callable[[Sequence[Path], Asked], Content]
+    show: Callable[[Path], Iterable["RenderableType"]] | None = None
+    write: Callable[[Sequence[Path], Path], Written] | None = None
 
 
 def contents_json(contents: Sequence[Content]) -> str:
-    """A list with one entry a run. What is undefined is null.
+    """A list with one entry a run. Undefined numbers are null.
 
     All of it is ASCII: standard output may have any encoding, and lead to a terminal that acts on U+0080 to U+009F.
     """
-    text = json.dumps([_plain(_entry(content)) for content in contents], indent=2, ensure_ascii=True, allow_nan=False)
-    return text.replace("\x7f", "\\u007f")
-
-
-def _entry(content: Content) -> dict[str, Any]:
-    return {
-        "kind": content.kind,
-        "label": content.label,
-        "headline": content.headline,
-        "date": content.date,
-        "notices": content.notices,
-        "facts": dict(content.facts),
-        "tables": {
-            table.name: [dict(zip(table.heads, row, strict=True)) for row in table.rows] for table in content.tables
-        },
-        "sentences": content.sentences,
-        "numbers": content.numbers,
-    }
+    entries = [
+        {
+            "kind": content.kind,
+            "label": content.label,
+            "headline": content.headline,
+            "date": content.date,
+            "notices": content.notices,
+            "facts": dict(content.facts),
+            "tables": {
+                table.name: [dict(zip(table.heads, row, strict=True)) for row in table.rows] for table in content.tables
+            },
+            "sentences": content.sentences,
+            "numbers": content.numbers,
+        }
+        for content in contents
+    ]
+    return json.dumps(_plain(entries), indent=2, ensure_ascii=True, allow_nan=False).replace("\x7f", "\\u007f")
 
 
 def _plain(value: Any) -> Any:

@@ -1,7 +1,7 @@
 """Whether a run keeps within stated rates: by the bracket of each rate, never by its point.
 
 A rule passes when its rate is at most the limit for sure or at the stated confidence, fails when it is above it, and
-cannot be told when the bracket holds the limit inside. All rules of a gate together have the stated confidence.
+is undecided when the bracket holds the limit inside. All rules of a gate together have the stated confidence.
 
     near=0.01                   of the target windows, at most 1 % are extractable within the run's ε
     kind:phone verbatim=0       of the records of this kind, none is extractable word for word
@@ -21,7 +21,7 @@ import polars as pl
 from byrote.errors import ConfigError, RunError
 from byrote.report.limits import bracket_of, samples_words
 from byrote.report.rates import Criterion, hits_of, split_rows
-from byrote.report.view import DECISIVE, RunView
+from byrote.report.view import DECISIVE, RunView, selection_of
 from byrote.report.words import listed, percent
 from byrote.stats.intervals import check_level
 from byrote.stats.limits import drawn_share
@@ -77,7 +77,7 @@ class Finding(NamedTuple):
 
 
 class Judgement(NamedTuple):
-    """What became of every rule; `outcome` is the worst of them."""
+    """The finding of every rule; `outcome` is the worst of them."""
 
     findings: tuple[Finding, ...]
     confidence: float
@@ -127,27 +127,27 @@ def judge(
 def _finding(view: RunView, rule: Rule, baseline: RunView | None, alpha: float) -> Finding:
     if not rule.is_increase:
         found = rate_bracket(view, rule, alpha=alpha)
-        low, high, what, told = found.low, found.high, "the rate", percent
+        low, high, what, words_of = found.low, found.high, "the rate", percent
     else:
         if baseline is None:
             raise ConfigError("--max-increase needs --baseline RUN, the run to compare with.")
         _require_same_windows(view, baseline)
         found, before = (rate_bracket(one, rule, alpha=alpha / 2) for one in (view, baseline))
-        low, high, what, told = found.low - before.high, found.high - before.low, "the increase", points
+        low, high, what, words_of = found.low - before.high, found.high - before.low, "the increase", points
     outcome = Outcome.PASS if high <= rule.limit else Outcome.FAIL if low > rule.limit else Outcome.CANNOT_TELL
     manner = {
-        Outcome.PASS: f"at most {told(rule.limit)}, as allowed",
-        Outcome.FAIL: f"more than the {told(rule.limit)} allowed",
-        Outcome.CANNOT_TELL: f"not known to be within the {told(rule.limit)} allowed, nor beyond",
+        Outcome.PASS: f"at most {words_of(rule.limit)}, as allowed",
+        Outcome.FAIL: f"more than the {words_of(rule.limit)} allowed",
+        Outcome.CANNOT_TELL: f"not known to be within the {words_of(rule.limit)} allowed, nor beyond",
     }[outcome]
-    size = told(low) if low == high else f"between {told(low)} and {told(high)}"
+    size = words_of(low) if low == high else f"between {words_of(low)} and {words_of(high)}"
     words = f"{rule.name}: {what} of {found.about} is {size}, {manner}."
     if outcome is Outcome.CANNOT_TELL:
-        words = f"{words} {_what_would_tell(view, rule, found, alpha)}"
+        words = f"{words} {_what_would_decide(view, rule, found, alpha)}"
     return Finding(rule, outcome, low, high, found.windows, words)
 
 
-def _what_would_tell(view: RunView, rule: Rule, found: RateBracket, alpha: float) -> str:
+def _what_would_decide(view: RunView, rule: Rule, found: RateBracket, alpha: float) -> str:
     """What to measure so that the rule can pass."""
     rows, split = _rows_of(view, rule)
     if _population(view, rule, split, found.windows) != found.windows:
@@ -160,7 +160,7 @@ def _what_would_tell(view: RunView, rule: Rule, found: RateBracket, alpha: float
 
 
 def points(share: float) -> str:
-    """A difference of two rates: "2.0 %" of what, nobody could tell."""
+    """A difference of two rates, which a percentage would leave ambiguous."""
     return f"{'−' if share < 0 else ''}{abs(100 * share):.1f} percentage points"
 
 
@@ -198,29 +198,22 @@ def _counts(view: RunView, rule: Rule, rows: Flags, split: Split, *, level: floa
 
 
 def _rows_of(view: RunView, rule: Rule) -> tuple[Flags, Split]:
+    """The windows that a rule is about, and their split."""
     split = Split.CONTROL if (rule.grouping, rule.group) == ("split", "control") else Split.TARGET
-    rows = split_rows(view.population, split)
-    if rule.grouping in ("kind", "tag", "document"):
-        column = {"kind": "kind", "tag": "tags", "document": "document"}[rule.grouping]
+    rows, choices = split_rows(view.population, split), ""
+    column = {"kind": "kind", "tag": "tags", "document": "document"}.get(rule.grouping or "")
+    if column is not None:
         if column not in view.results.columns:
             raise RunError(f"{view.path} has no {rule.grouping} of windows; records (--pairs) have one.")
         chosen = pl.col(column).list.contains(rule.group) if column == "tags" else pl.col(column) == rule.group
         rows = rows & np.asarray(view.results.select(chosen.fill_null(False)).to_series().to_numpy())
+        values = view.results[column].explode() if column == "tags" else view.results[column]
+        choices = f"; choose among {listed(values.drop_nulls().unique(maintain_order=True).to_list())}"
     if not rows.any():
         raise RunError(
-            f"{view.path} has no window for {rule.text!r}, and a rate of nothing is neither high nor low"
-            f"{_groups(view, rule)}."
+            f"{view.path} has no window for {rule.text!r}, and a rate of nothing is neither high nor low{choices}."
         )
     return rows, split
-
-
-def _groups(view: RunView, rule: Rule) -> str:
-    """The groups that a rule could be about."""
-    column = {"kind": "kind", "tag": "tags", "document": "document"}.get(rule.grouping or "")
-    if column is None:
-        return ""
-    values = view.results[column].explode() if column == "tags" else view.results[column]
-    return f"; choose among {listed(values.drop_nulls().unique(maintain_order=True).to_list())}"
 
 
 def _population(view: RunView, rule: Rule, split: Split, measured: int) -> int | None:
@@ -229,9 +222,8 @@ def _population(view: RunView, rule: Rule, split: Split, measured: int) -> int |
         raise RunError(
             f"{view.path} is not finished: what is there is no sample of the rest. Let the scan finish first."
         )
-    totals = view.manifest.get("totals", {})
-    selection = totals.get("selection") if isinstance(totals, dict) else None
-    if not selection or selection["kind"] != "sample":
+    selection = selection_of(view)
+    if selection is None or selection["kind"] != "sample":
         return measured
     if len(view.population) < (selection.get("size") or 0):  # it fell short of its size, so it took all there was
         return measured
@@ -271,28 +263,26 @@ def as_json(view: RunView, judgement: Judgement, *, baseline: RunView | None = N
         "edit_budget": view.population.edit_budget,
         "confidence": judgement.confidence,
         "outcome": judgement.outcome.value,
-        "rules": [_rule(finding) for finding in judgement.findings],
+        "rules": [
+            {
+                "rule": rule.name,
+                "criterion": rule.criterion.value,
+                "group": None if rule.grouping is None else f"{rule.grouping}:{rule.group}",
+                "limit": rule.limit,
+                "outcome": outcome.value,
+                "low": low,
+                "high": high,
+                "windows": windows,
+                "words": words,
+            }
+            for rule, outcome, low, high, windows, words in judgement.findings
+        ],
     }
     return json.dumps(shown, indent=2, ensure_ascii=False)
 
 
-def _rule(finding: Finding) -> dict[str, Any]:
-    rule = finding.rule
-    return {
-        "rule": rule.name,
-        "criterion": rule.criterion.value,
-        "group": None if rule.grouping is None else f"{rule.grouping}:{rule.group}",
-        "limit": rule.limit,
-        "outcome": finding.outcome.value,
-        "low": finding.low,
-        "high": finding.high,
-        "windows": finding.windows,
-        "words": finding.words,
-    }
-
-
 def as_junit(view: RunView, judgement: Judgement) -> bytes:
-    """One test case a rule: a failure where it fails, an error where it cannot be told."""
+    """One test case a rule: a failure where it fails, an error where it is undecided."""
     counts = [sum(finding.outcome is outcome for finding in judgement.findings) for outcome in Outcome]
     suite = ElementTree.Element(
         "testsuite",

@@ -1,13 +1,13 @@
-"""Rates of records by what they say about themselves: their kind, and every tag they carry."""
+"""Rates by group of windows: the kind and the tags of records, and the number of copies in training."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
 from matplotlib.figure import Figure
 
-from byrote.report.content import Drawing
+from byrote.report.content import Cells, Drawing
 from byrote.report.figures.rates import CopiesSeries, rate_by_copies
 from byrote.report.figures.style import (
     BLUE,
@@ -21,10 +21,10 @@ from byrote.report.figures.style import (
     say_empty,
 )
 from byrote.report.rates import Criterion, rate_fields, rates_at_budget, split_rows
-from byrote.report.tables import CopiesRate, copies_rates
 from byrote.report.view import RunView
+from byrote.report.words import integer, share_words
 from byrote.stats.intervals import Rate
-from byrote.stats.population import Flags
+from byrote.stats.population import Flags, rows_by_copies
 from byrote.types import Split
 
 GROUPINGS = ("kind", "tag")
@@ -68,9 +68,9 @@ def _rows_by_group(view: RunView, grouping: str) -> dict[str, Flags]:
     return groups
 
 
-def groups_table(views: Sequence[RunView]) -> pl.DataFrame | None:
-    """One row per run, group, side and criterion; None when no record says anything about itself."""
-    rows = [
+def groups_rows(views: Sequence[RunView]) -> list[dict[str, Any]]:
+    """One row per run, group, side and criterion."""
+    return [
         {
             "run": view.label,
             "grouping": entry.grouping,
@@ -82,7 +82,74 @@ def groups_table(views: Sequence[RunView]) -> pl.DataFrame | None:
         for view in views
         for entry in group_rates(view)
     ]
-    return pl.DataFrame(rows, infer_schema_length=None) if rows else None
+
+
+def groups_cells(view: RunView) -> list[Cells]:
+    """A row per group and side; nothing where records have neither kinds nor tags."""
+    rows: dict[tuple[str, str, str], dict[Criterion, Rate]] = {}
+    for entry in group_rates(view):
+        rows.setdefault((entry.grouping, entry.group, entry.split.value), {})[entry.criterion] = entry.rate
+    lines = tuple(
+        (
+            f"{grouping} {group}",
+            side,
+            integer(next(iter(rates.values())).n),
+            *(share_words(rates[one]) if one in rates else "–" for one in GROUP_CRITERIA),
+        )
+        for (grouping, group, side), rates in rows.items()
+    )
+    heads = ("group", "side", "windows", *(criterion.value for criterion in GROUP_CRITERIA))
+    return [Cells("groups", "Records by kind and tag", heads, lines)] if lines else []
+
+
+class CopiesRate(NamedTuple):
+    """The rate of a criterion over the documents with the same number of copies in training."""
+
+    copies: int
+    is_other_edition: bool
+    criterion: Criterion
+    hits: int
+    rate: Rate
+
+
+def _rows_by_copies(view: RunView, *, is_other_edition: bool) -> dict[int, Flags]:
+    """By the copies of records where they have them, which may differ within a document (0 for a control without a
+    number); otherwise by those of their documents."""
+    if "copies" in view.results.columns and not is_other_edition:
+        own = view.results["copies"].cast(pl.Int64).to_list()
+        sides = zip(own, view.population.is_control.tolist(), strict=True)
+        numbers = [0 if copies is None and is_control else copies for copies, is_control in sides]
+        known = sorted({copies for copies in numbers if copies is not None})
+        return {copies: np.array([each == copies for each in numbers], dtype=np.bool_) for copies in known}
+    copies = view.other_edition_copies if is_other_edition else view.copies
+    return rows_by_copies(view.population.document, copies)
+
+
+def copies_rates(view: RunView) -> list[CopiesRate]:
+    """Every measured criterion (greedy answers exact, near-verbatim at the whole budget) by copies and wording."""
+    rates: list[CopiesRate] = []
+    for is_other_edition in (False, True):
+        for count, rows in _rows_by_copies(view, is_other_edition=is_other_edition).items():
+            part = view.population.select(rows & view.population.is_rated)
+            found = rates_at_budget(part, view.threshold, Criterion)
+            rates += [CopiesRate(count, is_other_edition, *one) for one in found]
+    return rates
+
+
+def copies_rows(views: Sequence[RunView]) -> list[dict[str, Any]]:
+    """One row per run, number of copies, wording and criterion; none unless some target's copies are known."""
+    rows = [
+        {
+            "run": view.label,
+            "copies": entry.copies,
+            "wording": "other edition" if entry.is_other_edition else "same",
+            "criterion": entry.criterion.value,
+            **rate_fields(entry.rate, entry.hits),
+        }
+        for view in views
+        for entry in copies_rates(view)
+    ]
+    return rows if any(row["copies"] for row in rows) else []
 
 
 COLOURS = {Criterion.GREEDY: INK, Criterion.VERBATIM: BLUE, Criterion.NEAR: VERMILLION}

@@ -1,7 +1,8 @@
-"""How well each score of a run tells targets from controls: area under the curve, and hits at few false positives."""
+"""How well each score of a run separates targets from controls: area under the curve, hits at few false positives."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -24,9 +25,8 @@ from byrote.report.figures.style import (
     percent_axis,
 )
 from byrote.report.rates import places_of, split_rows, splits_of, units_of
-from byrote.report.summary import facts, notices
-from byrote.report.view import RunView, manifest_text
-from byrote.report.words import integer, interval_words, listed, percent
+from byrote.report.view import RunView
+from byrote.report.words import integer, interval_words, listed, percent, share_words
 from byrote.stats.clusters import choose_units, rate_over_units
 from byrote.stats.intervals import Rate
 from byrote.stats.population import Floats
@@ -85,7 +85,7 @@ def _scores(view: RunView) -> dict[str, Floats]:
 
 
 def _separation(view: RunView, name: str, values: Floats) -> ScoreSeparation | None:
-    # Not a number: no reference model, or a suffix that neither model can say.
+    # Not a number: no reference model, or a suffix that neither model can generate.
     sides = [split_rows(view.population, split) & ~np.isnan(values) for split in (Split.TARGET, Split.CONTROL)]
     if not all(side.any() for side in sides):
         return None
@@ -101,15 +101,13 @@ def _separation(view: RunView, name: str, values: Floats) -> ScoreSeparation | N
     return ScoreSeparation(name, len(targets), len(controls), roc_curve(targets, controls), area, found)
 
 
-def separation_table(views: Sequence[RunView]) -> pl.DataFrame | None:
-    """One row per run and score; None when no run has membership scores and both sides."""
-    rows = [separation_row(view, entry) for view in views for entry in separations(view)]
-    return pl.DataFrame(rows, infer_schema_length=None) if rows else None
+def separation_rows(views: Sequence[RunView]) -> list[dict[str, Any]]:
+    """One row per run and score, where runs have membership scores and both sides."""
+    return [_row(view, entry) for view in views for entry in separations(view)]
 
 
-def separation_row(view: RunView, entry: ScoreSeparation) -> dict[str, object]:
-    """A score's numbers by the names of the table."""
-    row: dict[str, object] = {
+def _row(view: RunView, entry: ScoreSeparation) -> dict[str, Any]:
+    row: dict[str, Any] = {
         "run": view.label,
         "score": entry.score,
         "targets": entry.targets,
@@ -125,25 +123,21 @@ def separation_row(view: RunView, entry: ScoreSeparation) -> dict[str, object]:
     return row
 
 
-def separation_cells(views: Sequence[RunView]) -> tuple[Cells, ...]:
+def separation_cells(views: Sequence[RunView]) -> list[Cells]:
     """The same in words; nothing without membership scores."""
     entries = [(view, entry) for view in views for entry in separations(view)]
     if not entries:
-        return ()
+        return []
+    rows = []
+    for view, entry in entries:
+        interval = entry.area.interval
+        ends = f" ({interval.low:.3f} to {interval.high:.3f})" if interval.is_defined else ""
+        row = (NAMES[entry.score], f"{entry.area.auc:.3f}{ends}", *map(share_words, entry.found))
+        rows.append(row if len(views) == 1 else (view.label, *row))
     found = tuple(f"found at {rate * 100:g} % false positives" for rate in FALSE_POSITIVE_RATES)
-    heads = ("score", "AUC", *found)
-    rows = [_cells(entry) for _, entry in entries]
-    if len(views) > 1:
-        heads, rows = ("run", *heads), [(view.label, *row) for (view, _), row in zip(entries, rows, strict=True)]
+    heads = ("score", "AUC", *found) if len(views) == 1 else ("run", "score", "AUC", *found)
     note = f"{few_controls_words(min(entry.controls for _, entry in entries))}."
-    return (Cells("membership", "Telling targets from controls", heads, tuple(rows), note),)
-
-
-def _cells(entry: ScoreSeparation) -> tuple[str, ...]:
-    interval = entry.area.interval
-    ends = f" ({interval.low:.3f} to {interval.high:.3f})" if interval.is_defined else ""
-    found = [f"{percent(rate.value)} ({interval_words(rate.interval)})" for rate in entry.found]
-    return NAMES[entry.score], f"{entry.area.auc:.3f}{ends}", *found
+    return [Cells("membership", "Telling targets from controls", heads, tuple(rows), note)]
 
 
 def few_controls_words(controls: int) -> str:
@@ -217,28 +211,30 @@ def membership_drawings(views: Sequence[RunView]) -> list[Drawing]:
     return drawings
 
 
-LISTED_IN_MANIFEST = 50
 NO_MASSES = (
     "Nothing here says how likely a passage is to come out: the scan measured no probabilities. "
     "For those, scan with --measures verbatim,near."
 )
 
 
-def content_without_masses(views: Sequence[RunView]) -> Content:
-    """What such scans say, under each other; runs with probabilities among them show the same part of theirs."""
-    return Content(
-        kind="scan",
-        label=listed([view.label for view in views]),
-        headline=" ".join(_headline(view) for view in views),
-        facts=tuple((fact.name, fact.value) for fact in facts(views[0])),
-        notices=tuple(notices(views)),
-        tables=(*_greedy(views), *separation_cells(views), *_scores_of_without_masses(views)),
-        sentences=_sentences(views),
-        draw=lambda: _draw(views),
-        manifests=tuple((view.path.name, manifest_text(view, LISTED_IN_MANIFEST)) for view in views),
-        numbers={
-            view.label: {"membership": [separation_row(view, entry) for entry in separations(view)]} for view in views
-        },
+def membership_content(common: Content, views: Sequence[RunView]) -> Content:
+    """Scans without probabilities, under each other; runs with probabilities among them show the same part."""
+    sentences: tuple[str, ...] = (
+        NO_MASSES,
+        "Of several scores the best was named; its interval does not allow for that choice.",
+        "A score that separates is no proof of training: texts that differ in date or style differ in scores too.",
+    )
+    rows = {view.label: separation_rows([view]) for view in views}
+    if not any(rows.values()):
+        without = "No score can be judged without controls: give text the model cannot have seen (--control)."
+        sentences = (NO_MASSES, without)
+    return replace(
+        common,
+        headline=" ".join(map(_headline, views)),
+        tables=(*_greedy_cells(views), *separation_cells(views), *_score_cells(views)),
+        sentences=sentences,
+        draw=lambda: membership_drawings(views),
+        numbers={label: {"membership": own} for label, own in rows.items()},
     )
 
 
@@ -258,32 +254,21 @@ def _headline(view: RunView) -> str:
     )
 
 
-def _sentences(views: Sequence[RunView]) -> tuple[str, ...]:
-    if not any(map(separations, views)):
-        return (NO_MASSES, "No score can be judged without controls: give text the model cannot have seen (--control).")
-    return (
-        NO_MASSES,
-        "Of several scores the best was named; its interval does not allow for that choice.",
-        "A score that separates is no proof of training: texts that differ in date or style differ in scores too.",
-    )
-
-
-def _greedy(views: Sequence[RunView]) -> list[Cells]:
-    rows = [row for view in views for split in splits_of(view.population) for row in _greedy_row(view, split)]
+def _greedy_cells(views: Sequence[RunView]) -> list[Cells]:
+    rows = []
+    for view in views:
+        for split in splits_of(view.population):
+            part = view.population.select(split_rows(view.population, split))
+            if part.greedy_distance is not None:
+                rate = rate_over_units(part.greedy_distance == 0, units_of(part))
+                name = f"{view.label}, {split.value}"
+                rows.append((name, integer(rate.n), percent(rate.value), interval_words(rate.interval)))
     heads = ("run", "windows", "greedy answer is the passage", "95 % interval")
     return [Cells("greedy", "Greedy answers", heads, tuple(rows))] if rows else []
 
 
-def _greedy_row(view: RunView, split: Split) -> Iterator[tuple[str, ...]]:
-    part = view.population.select(split_rows(view.population, split))
-    if part.greedy_distance is not None:
-        hits = part.greedy_distance == 0
-        rate = rate_over_units(hits, units_of(part))
-        yield f"{view.label}, {split.value}", integer(rate.n), percent(rate.value), interval_words(rate.interval)
-
-
-def _scores_of_without_masses(views: Sequence[RunView]) -> list[Cells]:
-    """Each score's median and quartiles: what there is to see without controls too."""
+def _score_cells(views: Sequence[RunView]) -> list[Cells]:
+    """Each score's median and quartiles, which need no controls."""
     rows = []
     for view in views:
         for split in splits_of(view.population):
@@ -296,8 +281,3 @@ def _scores_of_without_masses(views: Sequence[RunView]) -> list[Cells]:
     heads = ("run", "score", "windows", "lower quartile", "median", "upper quartile")
     note = "Low losses and ratios speak for membership, and so do high values of the two Min-K scores."
     return [Cells("scores", "Membership scores", heads, tuple(rows), note)] if rows else []
-
-
-def _draw(views: Sequence[RunView]) -> Iterable["Drawing"]:
-
-    return membership_drawings(views)

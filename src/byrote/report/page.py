@@ -1,22 +1,36 @@
-"""Content as a page, with its figures (SVG, PNG) and tables (CSV) beside it."""
+"""Content as a page, with its figures (SVG, PNG) and tables (CSV) beside it; templates and glossary of every page.
 
+A page needs no network. Whatever comes from texts, names or manifests is escaped, never markup.
+"""
+
+import base64
 import csv
+import hashlib
 import io
 import json
+import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
+import polars as pl
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from byrote import __version__
 from byrote.errors import StorageError
-from byrote.report.content import Content, Written
+from byrote.report.content import Cells, Content, Link, Reader, Written
 from byrote.report.figures.style import save_bytes
-from byrote.report.scan_page import PageFigure
-from byrote.report.templates import FURTHER, GLOSSARY, Definition, rendered
-from byrote.report.words import listed
+from byrote.report.words import THIN_SPACE, listed
 from byrote.store.export import inert_text
 from byrote.store.files import atomic_file, make_folder
 
+FOLDER = Path(__file__).parent / "html"
 ROWS_SHOWN = 200
+ROWS_OF_MODELS = {"shown": 30, "printed": 15}
+"""Of the table that compares models text by text."""
+PRINTED_DOCUMENTS = 40
 TERMS = {
     "scan": "window threshold edits greedy verbatim near bounds bracket interval control membership",
     "mc": "window edits near bounds interval samples",
@@ -27,46 +41,171 @@ TERMS = {
     "study": "window threshold greedy verbatim near bounds interval queries cell samples",
     "study_montecarlo": "window near bounds interval samples",
 }
-"""Kind → the definitions that its page ends with."""
+"""Kind → the definitions that its page ends with; a page with the shaded text has all of the first part."""
+METHOD_NOTES = (
+    "A language model gives every continuation of a text a probability. byrote computes the probability of the true "
+    "continuation exactly, by feeding the text to the model, and adds up the probabilities of the continuations that "
+    "differ from it by a few tokens, found by a beam search that keeps only paths still within the edit budget.",
+    "Everything found is a lower bound, everything not explored goes into an upper bound. Neither depends on chance. "
+    "Shares over many windows carry a confidence interval, because other passages could have been chosen.",
+)
+KIND_WORDS = {"mc": "Samples", "study_montecarlo": "Samples of a study"}
+OWN_FIGURE = re.compile(
+    r"(rates-by-edits|verdicts-by-edits|queries|mass|mass-gain|shells|shell-violins|ranks|book|texts|copies|kinds|tags"
+    r"|sweep-[a-z-]+|membership|risk|[a-z-]+-by-model|differences|beam-widths)(-run\d+|-\d+)?\.(svg|png)"
+)
+"""Figures that an earlier report of other scans may have left, and this one may not have."""
 
 
 @dataclass(frozen=True)
-class Part:
+class PageFigure:
+    """A figure as a page shows it; `svg` is the drawing itself."""
+
+    name: str
+    caption: str
+    svg: bytes
+    anchor: str | None = None
+    is_wide: bool = False
+
+    @property
+    def source(self) -> str:
+        return "data:image/svg+xml;base64," + base64.b64encode(self.svg).decode()
+
+
+@dataclass(frozen=True)
+class PagePart:
     """One content of the page; `folder` is where its figures and tables are, relative to the page."""
 
     content: Content
+    reader: Reader | None
     figures: tuple[PageFigure, ...]
     folder: str
 
+    @property
+    def compared(self) -> tuple[Cells, ...]:
+        """Of several scans, the tables that stand beside the sentences that compare them."""
+        models = None if self.reader is None else self.reader.models
+        return () if models is None else (models, *self._beside_cards)
+
+    @property
+    def tables(self) -> tuple[Cells, ...]:
+        own = () if self.compared else self._beside_cards
+        return own if self.reader is None else (*own, *self.reader.tables)
+
+    @property
+    def _beside_cards(self) -> tuple[Cells, ...]:
+        """Without the table of rates where cards show them."""
+        return tuple(table for table in self.content.tables if not (self.content.cards and table.name == "rates"))
+
+    @property
+    def sure(self) -> tuple[str, ...]:
+        return self.reader.certainty if self.reader is not None and self.compared else self.content.sentences
+
 
 def write_page(contents: Sequence[Content], out: Path) -> Written:
-    """Write `out`/index.html with all contents under each other; with several, each has a folder of its own."""
+    """Write `out`/index.html, figures, tables and, of scans with probabilities, model_card.md.
+
+    Several contents stand under each other, each with a folder for its files. One with a shaded text then has its own
+    page in a folder of its kind, and a link to it.
+    """
     files: dict[Path, bytes] = {}
-    parts = []
+    parts: list[PagePart] = []
+    others: list[Path] = []
     for number, content in enumerate(contents, 1):
         folder = f"{number}-{content.kind}/" if len(contents) > 1 else ""
-        figures, written = _figures(content, out / folder)
-        files |= written | _tables(content, out / folder)
-        parts.append(Part(content, figures, folder))
+        if folder and content.reader is not None:
+            make_folder(out / content.kind, inside=out)
+            own = write_page([content], out / content.kind)
+            others += [own.page, *own.others]
+            link = Link("The whole report, with its texts", f"{content.kind}/index.html")
+            content = replace(content, reader=None, data=None, draw=lambda: (), links=(*content.links, link))
+        figures, drawn = _figures(content, out / folder)
+        reader = None if content.reader is None else content.reader()
+        files |= drawn | _tables(content, out / folder)
+        if reader is not None:
+            files[out / "model_card.md"] = ("\n\n".join(reader.model_cards) + "\n").encode()
+        parts.append(PagePart(content, reader, figures, folder))
     page = out / "index.html"
-    title = f"{listed([part.content.label for part in parts])} · byrote"
-    run_ids = [_run_ids(content) for content in contents]
-    glossary = definitions(content.kind for content in contents)
-    text = rendered("content.html", title=title, parts=parts, rows_shown=ROWS_SHOWN, glossary=glossary, run_ids=run_ids)
-    files[page] = text.encode("utf-8", "backslashreplace")
-    write_files(files, out)
-    return Written(page, tuple(path for path in files if path != page))
+    write_files(files | {page: page_html(parts).encode("utf-8", "backslashreplace")}, out)
+    # After writing, which refuses a folder that is a link to another place.
+    if any(drawn.parent == out / "figures" for drawn in files):
+        _remove_old_figures(out / "figures", keep=files)
+    return Written(page, (*files, *others))
 
 
-def definitions(kinds: Iterable[str]) -> list[Definition]:
-    """What the pages of these kinds define, each word once."""
-    wanted = {term for kind in kinds for term in TERMS.get(kind, "").split()}
-    return [entry for entry in (*GLOSSARY, *FURTHER) if entry.anchor in wanted]
+def page_html(parts: Sequence[PagePart]) -> str:
+    (reader,) = [part.reader for part in parts if part.reader is not None] or (None,)
+    glossary = definitions(part.content.kind for part in parts) if reader is None else list(GLOSSARY)
+    script = "" if reader is None else page_script()
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return rendered(
+        "page.html",
+        title=f"{listed([part.content.label for part in parts])} · byrote{' memorization report' if reader else ''}",
+        parts=parts,
+        is_alone=len(parts) == 1,
+        has_reader=reader is not None,
+        method_notes=METHOD_NOTES if reader is not None else (),
+        rows_shown=ROWS_SHOWN,
+        rows_of_models=ROWS_OF_MODELS,
+        printed_documents=PRINTED_DOCUMENTS,
+        glossary=glossary,
+        glossary_short={entry.anchor: entry.short for entry in glossary},
+        run_ids=[
+            [str(json.loads(text).get("run_id", "unfinished")) for _, text in part.content.manifests] for part in parts
+        ],
+        script=Markup(script),
+        # What the content security policy must name for the browser to run exactly this script and no other.
+        script_hash=Markup(f"sha256-{digest}") if script else None,
+    )
 
 
-def _run_ids(content: Content) -> list[tuple[str, str]]:
-    """(name of the run, its id), for a reader of the print."""
-    return [(name, str(json.loads(text).get("run_id", "unfinished"))) for name, text in content.manifests]
+def page_script() -> str:
+    """All script files in order, in one function scope."""
+    parts = [path.read_text(encoding="utf-8") for path in sorted((FOLDER / "script").glob("*.js"))]
+    return '(() => {\n"use strict";\n' + "\n".join(parts) + "})();\n"
+
+
+def _figures(content: Content, folder: Path) -> tuple[tuple[PageFigure, ...], dict[Path, bytes]]:
+    shown, files = [], {}
+    for drawing in content.draw():
+        vector = save_bytes(drawing.figure, "svg")
+        files[folder / "figures" / f"{drawing.name}.svg"] = vector
+        files[folder / "figures" / f"{drawing.name}.png"] = save_bytes(drawing.figure, "png")
+        shown.append(PageFigure(drawing.name, drawing.caption, vector, drawing.anchor, drawing.is_wide))
+    return tuple(shown), files
+
+
+def _tables(content: Content, folder: Path) -> dict[Path, bytes]:
+    """As CSV. Names of documents, kinds and tags are anything: none of them is a formula to a spreadsheet."""
+    texts = {}
+    if content.data is not None:
+        for name, rows in content.data().items():
+            if rows:
+                frame = pl.DataFrame(rows, infer_schema_length=None)
+                inert = pl.col(pl.String).map_elements(inert_text, return_dtype=pl.String)
+                texts[name] = frame.with_columns(inert).write_csv()
+    else:
+        for cells in content.tables:
+            text = io.StringIO()
+            inert_rows = [[_inert(cell) for cell in row] for row in cells.rows]
+            csv.writer(text, quoting=csv.QUOTE_ALL).writerows([cells.heads, *inert_rows])
+            texts[cells.name] = text.getvalue()
+    return {folder / "tables" / f"{name}.csv": text.encode("utf-8", "backslashreplace") for name, text in texts.items()}
+
+
+def _inert(cell: str) -> str:
+    """A cell that is no formula; numbers stay numbers, also negative ones."""
+    try:
+        float(cell)
+    except ValueError:
+        return inert_text(cell)
+    return cell
+
+
+def _remove_old_figures(folder: Path, keep: Iterable[Path]) -> None:
+    for path in set(folder.iterdir()) - set(keep):
+        if OWN_FIGURE.fullmatch(path.name):
+            path.unlink()
 
 
 def write_files(files: dict[Path, bytes], out: Path) -> None:
@@ -81,30 +220,67 @@ def write_files(files: dict[Path, bytes], out: Path) -> None:
         ) from error
 
 
-def _figures(content: Content, folder: Path) -> tuple[tuple[PageFigure, ...], dict[Path, bytes]]:
-    shown, files = [], {}
-    for drawing in content.draw():
-        vector = save_bytes(drawing.figure, "svg")
-        files[folder / "figures" / f"{drawing.name}.svg"] = vector
-        files[folder / "figures" / f"{drawing.name}.png"] = save_bytes(drawing.figure, "png")
-        shown.append(PageFigure(drawing.name, drawing.caption, vector, is_wide=drawing.is_wide))
-    return tuple(shown), files
+def rendered(template: str, *, styles: Sequence[Path] = (), folder: Path = FOLDER, **values: Any) -> str:
+    """The page that `template` (of `folder`) makes of the values, in the style of all pages and its own `styles`."""
+    environment = Environment(
+        loader=FileSystemLoader([folder, FOLDER]),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["tied"] = tied
+    environment.filters["kind_words"] = lambda kind: KIND_WORDS.get(kind, kind.capitalize())
+    style = "".join(path.read_text(encoding="utf-8") for path in (FOLDER / "page.css", *styles))
+    return environment.get_template(template).render(**values, style=Markup(style), version=__version__)
 
 
-def _tables(content: Content, folder: Path) -> dict[Path, bytes]:
-    files = {}
-    for cells in content.tables:
-        text = io.StringIO()
-        rows = [[_inert(cell) for cell in row] for row in cells.rows]
-        csv.writer(text, quoting=csv.QUOTE_ALL).writerows([cells.heads, *rows])
-        files[folder / "tables" / f"{cells.name}.csv"] = text.getvalue().encode("utf-8", "backslashreplace")
-    return files
+COUNT = re.compile(r"(?<=\d) of (?=\d)")
+OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
 
 
-def _inert(cell: str) -> str:
-    """A cell that is no formula; numbers stay numbers, also negative ones."""
-    try:
-        float(cell)
-    except ValueError:
-        return inert_text(cell)
-    return cell
+def tied(text: str) -> Markup:
+    """No line break inside a number, between it and its percent sign, in `3 of 4`, or inside the name of an option."""
+    words = text.replace(" %", "\u00a0%").replace(" × ", "\u00a0×\u00a0").replace(THIN_SPACE, "\u202f")
+    words = COUNT.sub("\u00a0of\u00a0", words)
+    return Markup(OPTION.sub(r'<span class="option">\g<0></span>', str(escape(words))))
+
+
+PARTS = ("## What a reader meets\n", "## What pages of other runs say\n")
+ENTRY = re.compile(
+    r"### (?P<term>[^\n]+)\n<a id=\"(?P<anchor>[\w-]+)\"></a>\n(?P<text>.+?)\n\n(?:    (?P<formula>[^\n]+)\n)?", re.S
+)
+
+
+@dataclass(frozen=True)
+class Definition:
+    """One term: what it means in plain words, and the formula where there is one."""
+
+    anchor: str
+    term: str
+    text: str
+    formula: str | None = None
+
+    @property
+    def short(self) -> str:
+        return self.text.split(". ")[0].rstrip(".") + "."
+
+
+def read_glossary(document: str, heading: str = PARTS[0]) -> tuple[Definition, ...]:
+    """The entries of one part."""
+    part = document.split(heading)[1].split("\n## ")[0]
+    return tuple(
+        Definition(found["anchor"], found["term"], found["text"].replace("\n", " "), found["formula"])
+        for found in ENTRY.finditer(part + "\n")
+    )
+
+
+_DOCUMENT = (FOLDER / "glossary.md").read_text(encoding="utf-8")
+GLOSSARY, FURTHER = (read_glossary(_DOCUMENT, heading) for heading in PARTS)
+"""What the page of a scan defines, and what pages of other runs define beside it."""
+
+
+def definitions(kinds: Iterable[str]) -> list[Definition]:
+    """What the pages of these kinds define, each word once."""
+    wanted = {term for kind in kinds for term in TERMS.get(kind, "").split()}
+    return [entry for entry in (*GLOSSARY, *FURTHER) if entry.anchor in wanted]

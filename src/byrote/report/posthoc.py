@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -15,7 +16,6 @@ from byrote.stats.intervals import Rate
 from byrote.stats.population import Flags
 from byrote.types import Split
 
-TITLE = "What each metric finds"
 RATES_NOTE = (
     "Target windows whose continuations within each metric weigh at least τ; at most: those that the upper bound does "
     "not rule out. ε/T: as large a share of the text's characters or words as ε is of the target's tokens."
@@ -37,24 +37,34 @@ class Overlap:
     found_too: Mapping[str, int]
 
 
-def metrics_of(view: RunView) -> tuple[str, ...]:
-    """What a run was judged by afterwards, in the order asked for; nothing when it was not."""
-    asked = view.config.get("posthoc") or ()
-    return ("text", *map(str, asked)) if asked else ()
-
-
 def overlaps_of(view: RunView) -> list[Overlap]:
-    """Every metric beside the exact probability, over the target windows that enter rates."""
+    """Every metric of the run beside the exact probability, over the target windows that enter rates."""
     rows = split_rows(view.population, Split.TARGET)
-    if not metrics_of(view) or not rows.any():
+    metrics = ("text", *map(str, view.config.get("posthoc") or ()))
+    if metrics == ("text",) or not rows.any():
         return []
+
+    def reached(side: str) -> dict[str, Flags]:
+        masses = {name: view.results[f"posthoc_{name}_{side}"].to_numpy() for name in metrics}
+        return {name: mass[rows] >= view.threshold for name, mass in masses.items()}
+
+    edits = view.config.get("edit_budget")
+    labels = {
+        "verbatim": "exact tokens",
+        "text": "same text, any tokens",
+        "levenshtein": f"Levenshtein ≤ {edits} tokens",
+        "hamming": f"Hamming ≤ {edits} tokens",
+        "bleu": f"BLEU ≥ {view.config.get('bleu_threshold', 0.75):g}",
+        "characters": "character edits ≤ ε/T",
+        "words": "normalised-word edits ≤ ε/T",
+    }
     units = units_of(view.population.select(rows))
-    hits = {name: reached[rows] for name, reached in _reached(view, "lower").items()}
-    most = {name: reached[rows] for name, reached in _reached(view, "upper").items() if name != "verbatim"}
+    hits = {"verbatim": view.population.verbatim()[rows] >= view.threshold} | reached("lower")
+    most = reached("upper")
     return [
         Overlap(
             name=name,
-            label=label_of(name, view),
+            label=labels[name],
             hits=int(own.sum()),
             rate=rate_over_units(own, units),
             at_most=rate_over_units(most[name], units) if name in most else None,
@@ -63,29 +73,6 @@ def overlaps_of(view: RunView) -> list[Overlap]:
         )
         for name, own in hits.items()
     ]
-
-
-def _reached(view: RunView, side: str) -> dict[str, Flags]:
-    """metric → which windows reach τ with this side of their bounds; the exact probability first."""
-    columns = {name: f"posthoc_{name}_{side}" for name in metrics_of(view)}
-    masses = {"verbatim": view.population.verbatim()}
-    masses |= {name: view.results[column].to_numpy() for name, column in columns.items()}
-    return {name: mass >= view.threshold for name, mass in masses.items()}
-
-
-def label_of(name: str, view: RunView) -> str:
-    """A metric with what counts as near."""
-    edits, bleu = view.config.get("edit_budget"), view.config.get("bleu_threshold", 0.75)
-    labels = {
-        "verbatim": "exact tokens",
-        "text": "same text, any tokens",
-        "levenshtein": f"Levenshtein ≤ {edits} tokens",
-        "hamming": f"Hamming ≤ {edits} tokens",
-        "bleu": f"BLEU ≥ {bleu:g}",
-        "characters": "character edits ≤ ε/T",
-        "words": "normalised-word edits ≤ ε/T",
-    }
-    return labels[name]
 
 
 def posthoc_cells(view: RunView) -> list[Cells]:
@@ -112,17 +99,12 @@ def posthoc_cells(view: RunView) -> list[Cells]:
         )
         for one in found
     ]
+    heads = ("metric", "windows", "share", "95 % interval", "at most")
+    overlap_heads = ("metric", "it alone", *(f"and {letter}" for letter in letters.values()))
+    note = text_space_words(view)
     return [
-        Cells(
-            "posthoc-rates", TITLE, ("metric", "windows", "share", "95 % interval", "at most"), tuple(rates), RATES_NOTE
-        ),
-        Cells(
-            "posthoc-overlap",
-            "Windows that two metrics find",
-            ("metric", "it alone", *(f"and {letter}" for letter in letters.values())),
-            tuple(shared),
-            text_space_words(view),
-        ),
+        Cells("posthoc-rates", "What each metric finds", heads, tuple(rates), RATES_NOTE),
+        Cells("posthoc-overlap", "Windows that two metrics find", overlap_heads, tuple(shared), note),
     ]
 
 
@@ -140,9 +122,9 @@ def text_space_words(view: RunView) -> str:
     )
 
 
-def posthoc_table(views: Sequence[RunView]) -> pl.DataFrame | None:
-    """One row per run and metric; None when no run was judged afterwards."""
-    rows = [
+def posthoc_rows(views: Sequence[RunView]) -> list[dict[str, Any]]:
+    """One row per run and metric."""
+    return [
         {
             "run": view.label,
             "metric": one.name,
@@ -158,4 +140,3 @@ def posthoc_table(views: Sequence[RunView]) -> pl.DataFrame | None:
         for view in views
         for one in overlaps_of(view)
     ]
-    return pl.DataFrame(rows, infer_schema_length=None) if rows else None

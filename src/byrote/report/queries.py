@@ -1,17 +1,17 @@
 """(n, p) of a run: the share of windows that come out within n queries with probability p, for any n and p.
 
 Near-verbatim curves rest on lower bounds. Where a search stopped at τ, or was not run, nothing but p_z is in the bound;
-that says nothing of masses below τ, so beyond the queries that τ needs the curve may be far below the truth.
+which bounds no mass below τ, so beyond the queries that τ needs the curve may be far below the truth.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
-from rich.table import Table
 
-from byrote.report.rates import places_of, split_rows
+from byrote.report.content import Cells
+from byrote.report.rates import places_of, split_rows, splits_of
 from byrote.report.view import RunView
-from byrote.report.words import integer, interval_words, percent, probability
+from byrote.report.words import integer, percent, probability, share_words
 from byrote.stats.curves import PROBABILITIES, MassKind, RateCurves, queries_needed, rate_curves
 from byrote.stats.population import Population
 from byrote.types import Split
@@ -46,72 +46,62 @@ def cut_short_words(population: Population, threshold: float) -> str:
     )
 
 
-def query_numbers(
-    view: RunView, *, queries: Sequence[float], probabilities: Sequence[float]
-) -> list[dict[str, object]]:
-    """What `query_tables` shows, for machines: one entry a split, mass, probability and number of queries.
-
-    `searched_for` is false where smaller masses count than windows were searched for, the tables' star.
-    """
-    entries: list[dict[str, object]] = []
-    for split in Split:
-        part = view.population.select(split_rows(view.population, split))
-        floor = searched_down_to(part, view.threshold)
-        for curves in curves_of(part, queries=queries, probabilities=probabilities) if len(part) else ():
-            is_exact = curves.mass_kind is MassKind.EXACT
-            for curve in curves.curves:
-                most = most_queries(None if is_exact else floor, curve.p)
-                entries += [
-                    {
-                        "split": split.value,
-                        "mass": "verbatim" if is_exact else "near",
-                        "probability": curve.p,
-                        "queries": n,
-                        "rate": rate.value,
-                        "interval": [rate.interval.low, rate.interval.high],
-                        "searched_for": n <= most,
-                    }
-                    for n, rate in zip(curve.queries, curve.rates, strict=True)
-                ]
-    return entries
-
-
 def most_queries(floor: float | None, p: float) -> float:
     """Queries up to which only masses of `floor` and more count."""
     return np.inf if floor is None else float(queries_needed(floor, p, whole=False))
 
 
-def query_tables(view: RunView, *, queries: Sequence[float], probabilities: Sequence[float]) -> list[Table]:
+def query_numbers(view: RunView, queries: Sequence[float], probabilities: Sequence[float]) -> list[dict[str, object]]:
+    """What `query_cells` shows, as numbers: one entry a split, mass, probability and number of queries.
+
+    `searched_for` is false where smaller masses count than windows were searched for, the tables' star.
+    """
+    return [
+        {
+            "split": split.value,
+            "mass": "verbatim" if curves.mass_kind is MassKind.EXACT else "near",
+            "probability": curve.p,
+            "queries": n,
+            "rate": rate.value,
+            "interval": [rate.interval.low, rate.interval.high],
+            "searched_for": n <= most_queries(floor, curve.p),
+        }
+        for split, part in _parts(view)
+        for curves, floor in _curves_with_floor(part, view.threshold, queries, probabilities)
+        for curve in curves.curves
+        for n, rate in zip(curve.queries, curve.rates, strict=True)
+    ]
+
+
+def query_cells(view: RunView, queries: Sequence[float], probabilities: Sequence[float]) -> list[Cells]:
     """One table for targets and one for controls: verbatim, and near-verbatim where it was measured."""
     tables = []
-    for split in Split:
-        part = view.population.select(split_rows(view.population, split))
-        if len(part):
-            tables.append(_table(part, split.value, queries, probabilities, threshold=view.threshold))
+    for split, part in _parts(view):
+        labels = {MassKind.EXACT: "verbatim", MassKind.LOWER_BOUND: f"within {part.edit_budget} edits, at least"}
+        rows = []
+        for curves, floor in _curves_with_floor(part, view.threshold, queries, probabilities):
+            for curve in curves.curves:
+                marks = ["*" if n > most_queries(floor, curve.p) else "" for n in curve.queries]
+                shares = [share_words(rate) + mark for rate, mark in zip(curve.rates, marks, strict=True)]
+                limit = percent(curves.worst_case.value) + ("" if floor is None else "*")
+                rows.append((labels[curves.mass_kind], f"{curve.p:g}", *shares, limit))
+        title = f"{split.value}: share of windows extractable within n queries with probability p"
+        heads = ("", "p", *(f"n = {count:g}" for count in queries), "any n")
+        is_marked = searched_down_to(part, view.threshold) is not None
+        note = f"* {cut_short_words(part, view.threshold)}." if is_marked else ""
+        tables.append(Cells(f"queries-{split.value}", title, heads, tuple(rows), note))
     return tables
 
 
-def _table(
-    population: Population, name: str, queries: Sequence[float], probabilities: Sequence[float], *, threshold: float
-) -> Table:
-    table = Table(
-        title=f"{name}: share of windows extractable within n queries with probability p", title_justify="left"
-    )
-    for heading in ("", "p"):
-        table.add_column(heading)
-    for count in (*queries, np.inf):
-        table.add_column("any n" if count == np.inf else f"n = {count:g}", justify="right")
-    floor = searched_down_to(population, threshold)
-    labels = {MassKind.EXACT: "verbatim", MassKind.LOWER_BOUND: f"within {population.edit_budget} edits, at least"}
-    for curves in curves_of(population, queries=queries, probabilities=probabilities):
-        for curve in curves.curves:
-            marked = floor is not None and curves.mass_kind is MassKind.LOWER_BOUND
-            most = most_queries(floor if marked else None, curve.p)
-            shares = [f"{percent(rate.value)} ({interval_words(rate.interval)})" for rate in curve.rates]
-            cells = [share + ("*" if n > most else "") for share, n in zip(shares, curve.queries, strict=True)]
-            limit = percent(curves.worst_case.value) + ("*" if marked else "")
-            table.add_row(labels[curves.mass_kind], f"{curve.p:g}", *cells, limit)
-    if floor is not None:
-        table.caption = f"* {cut_short_words(population, threshold)}."
-        table.caption_justify = "left"
-    return table
+def _parts(view: RunView) -> Iterator[tuple[Split, Population]]:
+    for split in splits_of(view.population):
+        yield split, view.population.select(split_rows(view.population, split))
+
+
+def _curves_with_floor(
+    part: Population, threshold: float, queries: Sequence[float], probabilities: Sequence[float]
+) -> Iterator[tuple[RateCurves, float | None]]:
+    """Each curve, and the mass below which not every window of it was searched."""
+    for curves in curves_of(part, queries=queries, probabilities=probabilities):
+        is_exact = curves.mass_kind is MassKind.EXACT
+        yield curves, None if is_exact else searched_down_to(part, threshold)

@@ -6,7 +6,6 @@ from enum import StrEnum
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from byrote.stats.clusters import Places, Units, choose_units, rate_over_units
 from byrote.stats.intervals import Rate
@@ -79,7 +78,7 @@ def hits_of(population: Population, criterion: Criterion, *, edits: int, thresho
 
 
 class CriterionHits(NamedTuple):
-    """The windows that meet a criterion, counted, and their share."""
+    """How many windows of a part meet a criterion, and their share."""
 
     criterion: Criterion
     hits: int
@@ -88,15 +87,13 @@ class CriterionHits(NamedTuple):
 
 def rate_fields(rate: Rate, hits: int | None = None) -> dict[str, object]:
     """The columns that a rate has in every table."""
-    counted = {} if hits is None else {"hits": hits}
-    low, high, _, reason = rate.interval
     return {
         "windows": rate.n,
-        **counted,
+        **({} if hits is None else {"hits": hits}),
         "rate": rate.value,
-        "interval_low": low,
-        "interval_high": high,
-        "note": reason,
+        "interval_low": rate.interval.low,
+        "interval_high": rate.interval.high,
+        "note": rate.interval.reason,
     }
 
 
@@ -130,11 +127,9 @@ def rates_by_criterion(population: Population, threshold: float) -> list[Criteri
 def rate_for(
     rates: list[CriterionRate], criterion: Criterion, *, split: Split, edits: int | None
 ) -> CriterionRate | None:
-    """The one entry asked for, or None when it was not measured."""
-    for entry in rates:
-        if (entry.criterion, entry.split, entry.edits) == (criterion, split, edits):
-            return entry
-    return None
+    """The entry with these keys, or None when it was not measured."""
+    wanted = (criterion, split, edits)
+    return next((entry for entry in rates if (entry.criterion, entry.split, entry.edits) == wanted), None)
 
 
 def threshold_grid(*anchors: float) -> tuple[float, ...]:
@@ -160,17 +155,13 @@ def interval_grid(population: Population, thresholds: tuple[float, ...]) -> Floa
         part = population.select(rows)
         units = units_of(part)
         for edits in range(population.edit_budget + 1):
-            _fill_intervals(grid[row, edits], part.mass(edits), thresholds, units)
+            seen: dict[int, tuple[float, float]] = {}
+            for column, threshold in enumerate(thresholds):
+                hits = part.mass(edits) >= threshold
+                # Thresholds with the same number of hits have the same hits: the sets are nested.
+                count = int(hits.sum())
+                if count not in seen:
+                    interval = rate_over_units(hits, units).interval
+                    seen[count] = (interval.low, interval.high)
+                grid[row, edits, column] = seen[count]
     return grid
-
-
-def _fill_intervals(out: NDArray[np.float64], mass: Floats, thresholds: tuple[float, ...], units: Units) -> None:
-    seen: dict[int, tuple[float, float]] = {}
-    for column, threshold in enumerate(thresholds):
-        hits = mass >= threshold
-        # Thresholds with the same number of hits have the same hits: the sets are nested.
-        count = int(hits.sum())
-        if count not in seen:
-            interval = rate_over_units(hits, units).interval
-            seen[count] = (interval.low, interval.high)
-        out[column] = seen[count]

@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import polars as pl
 from matplotlib.figure import Figure
 
 from byrote.report.content import Cells
@@ -91,15 +90,13 @@ def sweep_series(view: RunView) -> dict[str, list[SweepSeries]]:
         if match is not None:
             own = groups.setdefault(SETTINGS[match["name"]], {})
             own.setdefault(one.split, []).append((float(match["value"]), one.at_threshold))
-    return {
-        setting: [_series(split, sorted(points, key=lambda point: point[0])) for split, points in by_split.items()]
-        for setting, by_split in groups.items()
-        if all(len(points) > 1 for points in by_split.values())
-    }
-
-
-def _series(split: Split, points: list[tuple[float, Rate]]) -> SweepSeries:
-    return SweepSeries(split.value, tuple(value for value, _ in points), tuple(rate for _, rate in points))
+    series: dict[str, list[SweepSeries]] = {}
+    for setting, by_split in groups.items():
+        if all(len(points) > 1 for points in by_split.values()):
+            for split, points in by_split.items():
+                values, rates = zip(*sorted(points, key=lambda point: point[0]), strict=True)
+                series.setdefault(setting, []).append(SweepSeries(split.value, values, rates))
+    return series
 
 
 def curve_at(curves: RateCurves, probability: float) -> RateCurve:
@@ -127,26 +124,18 @@ def sweep_cells(view: RunView) -> list[Cells]:
     return [Cells("policy-sweep", "Every policy of the sweep", heads, tuple(rows), note)] if rows else []
 
 
-def sweep_table(views: Sequence[RunView]) -> pl.DataFrame | None:
-    """One row per run, side, policy and criterion (τ, or n and p); None without a sweep."""
-    rows = [
-        {"run": view.label, "split": one.split.value, "policy": one.policy, **criterion, **rate_fields(rate)}
-        for view in views
-        for one in policy_rates(view)
-        for criterion, rate in _criteria(one, view.threshold)
-    ]
-    return pl.DataFrame(rows, infer_schema_length=None) if rows else None
-
-
-def _criteria(one: PolicyRates, threshold: float) -> list[tuple[dict[str, float | None], Rate]]:
-    at_threshold: list[tuple[dict[str, float | None], Rate]] = [
-        ({"threshold": threshold, "n": None, "p": None}, one.at_threshold)
-    ]
-    return at_threshold + [
-        ({"threshold": None, "n": n, "p": curve.p}, rate)
-        for curve in one.curves.curves
-        for n, rate in zip(curve.queries, curve.rates, strict=True)
-    ]
+def sweep_rows(views: Sequence[RunView]) -> list[dict[str, Any]]:
+    """One row per run, side, policy and criterion (τ, or n and p); none without a sweep."""
+    rows: list[dict[str, Any]] = []
+    for view in views:
+        for one in policy_rates(view):
+            common = {"run": view.label, "split": one.split.value, "policy": one.policy}
+            at_threshold = {"threshold": view.threshold, "n": None, "p": None}
+            rows.append({**common, **at_threshold, **rate_fields(one.at_threshold)})
+            for curve in one.curves.curves:
+                for n, rate in zip(curve.queries, curve.rates, strict=True):
+                    rows.append({**common, "threshold": None, "n": n, "p": curve.p, **rate_fields(rate)})
+    return rows
 
 
 def policy_sweep(series: Sequence[SweepSeries], *, setting: str, is_log: bool = False) -> Figure:
@@ -167,25 +156,12 @@ def policy_sweep(series: Sequence[SweepSeries], *, setting: str, is_log: bool = 
 
 def policy_queries(found: Sequence[PolicyRates]) -> Figure:
     """Share of windows against the number of queries, a line a policy, a panel for each success probability."""
-    panels = [
-        Panel(
-            f"p = {probability:g}",
-            "windows extracted with probability p",
-            tuple(
-                Line(
-                    one.policy,
-                    tuple(
-                        Point.of(n, rate)
-                        for n, rate in zip(
-                            curve_at(one.curves, probability).queries,
-                            curve_at(one.curves, probability).rates,
-                            strict=True,
-                        )
-                    ),
-                )
-                for one in found
-            ),
-        )
-        for probability in PROBABILITIES
-    ]
+    panels = []
+    for probability in PROBABILITIES:
+        lines = []
+        for one in found:
+            curve = curve_at(one.curves, probability)
+            points = (Point.of(n, rate) for n, rate in zip(curve.queries, curve.rates, strict=True))
+            lines.append(Line(one.policy, tuple(points)))
+        panels.append(Panel(f"p = {probability:g}", "windows extracted with probability p", tuple(lines)))
     return overlay(panels, Setting("queries, n", is_log=True))

@@ -1,24 +1,16 @@
-"""Content in a terminal: headline, facts, tables, sentences."""
+"""Content in a terminal: headline, facts, tables, the text of a scan as strips of bars, sentences."""
 
 from collections.abc import Iterable
 
 import numpy as np
-from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
 from byrote.report.content import Cells, Content
-from byrote.report.groups import GROUP_CRITERIA, group_rates
-from byrote.report.limits import bracket_of
-from byrote.report.membership import separation_cells
-from byrote.report.posthoc import posthoc_cells
-from byrote.report.rates import Criterion, CriterionRate, rate_for, rates_by_criterion
-from byrote.report.summary import Sentence, certainty, headline, question
-from byrote.report.sweeps import sweep_cells
-from byrote.report.view import Document, RunView, selection_words
-from byrote.report.words import THIN_SPACE, integer, interval_words, percent, plural, policy_words, probability
-from byrote.stats.limits import Bracket
+from byrote.report.view import Document, RunView
+from byrote.report.words import THIN_SPACE, integer, percent, plural, probability
 from byrote.stats.population import Floats, Population, character_maxima, stretch_maxima
 from byrote.types import Split
 
@@ -26,40 +18,46 @@ ROWS_SHOWN = 40
 
 
 def show_content(content: Content) -> Iterable[RenderableType]:
-    yield _text(content.headline, style="bold")
+    yield terminal_text(content.headline, style="bold")
+    if content.question:
+        yield terminal_text(content.question, style="dim")
     for notice in content.notices:
-        yield _text(notice, style="yellow")
+        yield terminal_text(notice, style="yellow")
     if content.facts:
         grid = Table.grid(padding=(0, 2))
         for name, value in content.facts:
-            grid.add_row(_text(name, style="dim"), _text(value))
+            grid.add_row(terminal_text(name, style="dim"), terminal_text(value))
         yield grid
     for cells in content.tables:
         yield Text()
         yield cells_table(cells)
+    strips = list(content.strips())
+    if strips:
+        yield from (Text(), *strips)
     if content.sentences:
         yield Text()
     for sentence in content.sentences:
         row = Table.grid(padding=(0, 1))
-        row.add_row(Text("·"), _text(sentence, style="dim"))
+        row.add_row(Text("·"), terminal_text(sentence, style="dim"))
         yield row
 
 
 def cells_table(cells: Cells) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="dim", title=_text(cells.title), title_justify="left")
+    title = terminal_text(cells.title)
+    table = Table(box=None, pad_edge=False, header_style="dim", title=title, title_justify="left")
     for place, head in enumerate(cells.heads):
-        table.add_column(_text(head), justify="left" if place == 0 else "right", overflow="fold")
+        table.add_column(terminal_text(head), justify="left" if place == 0 else "right", overflow="fold")
     for row in cells.rows[:ROWS_SHOWN]:
-        table.add_row(*map(_text, row))
+        table.add_row(*map(terminal_text, row))
     left = len(cells.rows) - ROWS_SHOWN
     more = f"{left} more rows are in the report's tables/{cells.name}.csv." if left > 0 else ""
     if caption := " ".join(filter(None, (cells.note, more))):
-        table.caption, table.caption_justify = _text(caption), "left"
+        table.caption, table.caption_justify = terminal_text(caption), "left"
     return table
 
 
-def _text(words: str, style: str = "") -> Text:
-    """The page's thin spaces are places where a terminal breaks the line."""
+def terminal_text(words: str, style: str = "") -> Text:
+    """Never markup, and with commas: a terminal breaks lines at the page's thin spaces."""
     return Text(words.replace(THIN_SPACE, ","), style=style)
 
 
@@ -68,153 +66,64 @@ COLOURS = ("#ffe6a8", "#ffd37c", "#fdb95a", "#f89b44", "#ef7a35", "#dc5a2a", "#c
 NOTHING = "·"
 UNMEASURED = "╱"
 DOCUMENTS_SHOWN = 12
-GROUPS_SHOWN = 20
-
-
-def show_run(view: RunView) -> RenderableType:
-    """Headline, rates of both splits, heat strips of the strongest documents, and how sure it all is."""
-    rates = rates_by_criterion(view.population, view.threshold)
-    opening = Text(with_commas(headline(view, rates)), style="bold")
-    parts: list[RenderableType] = [opening, Text(with_commas(question(view)), style="dim"), Text()]
-    if not view.is_complete:
-        parts.insert(0, Text("This run is not finished; what follows are its finished windows.", style="yellow"))
-    parts += [rate_table(view, rates), Text(), *group_tables(view)]
-    for cells in (*sweep_cells(view), *posthoc_cells(view), *separation_cells([view])):
-        parts += [cells_table(cells), Text()]
-    parts += document_strips(view)
-    parts += [Text(), *bullet_list(certainty(view, rates))]
-    return Group(*parts)
-
-
-def with_commas(sentences: str) -> str:
-    """Thousands parted by commas: the page's thin space is a place where a terminal breaks the line."""
-    return sentences.replace(THIN_SPACE, ",")
-
-
-def rate_table(view: RunView, rates: list[CriterionRate]) -> Table:
-    """One row per criterion, target beside control."""
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column("")
-    for split in Split:
-        table.add_column(split.value, justify="right")
-        table.add_column("95 % interval")
-    budget = view.population.edit_budget
-    rows = [
-        ("greedy, exact", Criterion.GREEDY, 0),
-        (f"verbatim, p ≥ {probability(view.threshold)}", Criterion.VERBATIM, None),
-        (f"near-verbatim, ε ≤ {budget}, certified", Criterion.NEAR, budget),
-    ]
-    for name, criterion, edits in rows:
-        cells = [rate_cells(rate_for(rates, criterion, split=split, edits=edits)) for split in Split]
-        if any(cells):
-            table.add_row(Text(name), *[cell for pair in cells for cell in (pair or (Text("–"), Text("–")))])
-    limits = [bracket_of(view, split=split) for split in Split]
-    if any(limits):
-        table.add_row(Text("  at most"), *[cell for limit in limits for cell in limit_cells(limit)])
-    table.caption = with_commas(f"{selection_words(view)} · {policy_words(view.config)}")
-    table.caption_justify = "left"
-    return table
-
-
-def group_tables(view: RunView) -> Iterable[RenderableType]:
-    """Rates by kind and by tag, where records have them."""
-    entries = group_rates(view)
-    for grouping in dict.fromkeys(entry.grouping for entry in entries):
-        table = Table(box=None, pad_edge=False, header_style="dim")
-        for heading in (grouping, "side", "windows", *(criterion.value for criterion in GROUP_CRITERIA)):
-            table.add_column(heading, justify="left" if heading in (grouping, "side") else "right")
-        own = [entry for entry in entries if entry.grouping == grouping]
-        rows = list(dict.fromkeys((entry.group, entry.split) for entry in own))
-        for group, split in rows[:GROUPS_SHOWN]:
-            rates = {entry.criterion: entry.rate for entry in own if (entry.group, entry.split) == (group, split)}
-            cells = [
-                f"{percent(rates[criterion].value)} ({interval_words(rates[criterion].interval)})"
-                if criterion in rates
-                else "–"
-                for criterion in GROUP_CRITERIA
-            ]
-            windows = integer(next(iter(rates.values())).n)
-            table.add_row(*(Text(with_commas(cell)) for cell in (group, split.value, windows, *cells)))
-        if len(rows) > GROUPS_SHOWN:
-            table.caption = f"{len(rows) - GROUPS_SHOWN} more rows are in the report's tables/groups.csv."
-        yield table
-        yield Text()
-
-
-def rate_cells(entry: CriterionRate | None) -> tuple[Text, Text] | None:
-    if entry is None:
-        return None
-    share = Text(percent(entry.rate.value), style="bold")
-    return share, Text(interval_words(entry.rate.interval), style="dim")
-
-
-def limit_cells(limit: Bracket | None) -> tuple[Text, Text]:
-    if limit is None:
-        return Text("–"), Text("–")
-    manner = f"at {100 * limit.level:g} % confidence" if limit.is_sampled else "certified"
-    return Text(percent(limit.high), style="bold"), Text(manner, style="dim")
 
 
 def document_strips(view: RunView) -> Iterable[RenderableType]:
     """Few documents: each with its strips, strongest first. Many: a strip per group, a bar per window."""
     if len(view.documents) > DOCUMENTS_SHOWN:
-        yield from group_strips(view)
+        yield from _group_strips(view)
         return
-    for document in sorted(view.documents, key=lambda one: (one.split == Split.CONTROL, -strength(view, one))):
-        part = view.population.select(view.rows_of(document))
+    parts = [(document, view.population.select(view.rows_of(document))) for document in view.documents]
+    parts.sort(key=lambda pair: (pair[0].split == Split.CONTROL, -float(_is_extractable(view, pair[1]).mean())))
+    for document, part in parts:
         length = document.characters or int(part.char_end.max())
         spans = part.suffix_char_start, part.char_end
         exact = character_maxima(*spans, part.verbatim(), length=length)
         measured = f"{percent(float(np.mean(~np.isnan(exact))))} of its text measured"
-        yield strip_heading(document.name, f"{document.split}, {extractable_words(view, part)}; {measured}")
+        yield _strip_heading(view, document.name, part, f"{document.split}, ", f"; {measured}")
         yield Strip("exact", exact, view.threshold)
         if part.mass_lower is not None:
             near = character_maxima(*spans, part.mass(part.edit_budget), length=length)
             yield Strip(f"ε ≤ {part.edit_budget}", near, view.threshold)
-    yield legend(view.threshold, f"{UNMEASURED}: not measured")
+    yield _legend(view.threshold, f"{UNMEASURED}: not measured")
 
 
-def group_strips(view: RunView) -> Iterable[RenderableType]:
+def _group_strips(view: RunView) -> Iterable[RenderableType]:
     """Documents of the same side, wording and number of copies together, one bar per window in reading order."""
-    groups: dict[tuple[bool, bool, int], list[Document]] = {}
+    groups: dict[tuple[bool, bool, int | None], list[Document]] = {}
     for document in view.documents:
-        copies = -1 if document.copies is None else document.copies
-        groups.setdefault((document.split == Split.CONTROL, document.is_other_edition, copies), []).append(document)
+        is_control = document.split == Split.CONTROL
+        groups.setdefault((is_control, document.is_other_edition, document.copies), []).append(document)
     for (is_control, is_other_edition, copies), documents in groups.items():
-        rows = np.logical_or.reduce([view.rows_of(document) for document in documents])
-        part = view.population.select(rows)
-        near = part.mass(part.edit_budget)
+        part = view.population.select(np.logical_or.reduce([view.rows_of(document) for document in documents]))
         words = ["control" if is_control else "target", plural(len(documents), "document")]
-        if copies >= 0 and not is_control:
+        if copies is not None and not is_control:
             edition = " of another wording" if is_other_edition else ""
             words.append(f"{integer(copies)} {'copy' if copies == 1 else 'copies'}{edition} in training")
-        yield strip_heading(with_commas(", ".join(words)), extractable_words(view, part))
+        yield _strip_heading(view, ", ".join(words), part)
         yield Strip("exact", part.verbatim(), view.threshold)
         if part.mass_lower is not None:
-            yield Strip(f"ε ≤ {part.edit_budget}", near, view.threshold)
-    yield legend(view.threshold, "a sign a window, or the strongest of several")
+            yield Strip(f"ε ≤ {part.edit_budget}", part.mass(part.edit_budget), view.threshold)
+    yield _legend(view.threshold, "a sign a window, or the strongest of several")
 
 
-def extractable_words(view: RunView, part: Population) -> str:
-    """A count and no share: documents have few windows, and a share of few wants its interval."""
-    hits = int((part.mass(part.edit_budget) >= view.threshold).sum())
-    return with_commas(f"{integer(hits)} of {plural(len(part), 'window')} extractable")
+def _is_extractable(view: RunView, part: Population) -> Floats:
+    return (part.mass(part.edit_budget) >= view.threshold).astype(np.float64)
 
 
-def legend(threshold: float, last: str) -> Text:
+def _strip_heading(view: RunView, name: str, part: Population, before: str = "", after: str = "") -> Text:
+    """With a count and no share: documents have few windows, and a share of few needs its interval."""
+    heading = terminal_text(name, style="bold")
+    heading.overflow, heading.no_wrap = "ellipsis", True
+    hits = int(_is_extractable(view, part).sum())
+    words = terminal_text(f"  {before}{integer(hits)} of {plural(len(part), 'window')} extractable{after}")
+    return heading.append(words.plain, style="dim not bold")
+
+
+def _legend(threshold: float, last: str) -> Text:
     """What the signs of a strip mean."""
     bars = f"{BARS[0]} to {BARS[-1]}: probability from {probability(threshold)} to 1"
     return Text(f"{bars}; {NOTHING}: below {probability(threshold)}; {last}", style="dim")
-
-
-def strip_heading(name: str, note: str) -> Text:
-    heading = Text(name, style="bold", overflow="ellipsis", no_wrap=True)
-    return heading.append(f"  {note}", style="dim not bold")
-
-
-def strength(view: RunView, document: Document) -> float:
-    part = view.population.select(view.rows_of(document))
-    return float(np.mean(part.mass(part.edit_budget) >= view.threshold))
 
 
 class Strip:
@@ -257,11 +166,3 @@ def bar_step(value: float, threshold: float) -> int | None:
         return len(BARS) - 1
     depth = 1 - np.log(value) / np.log(threshold)
     return min(len(BARS) - 1, int(depth * len(BARS)))
-
-
-def bullet_list(sentences: Iterable[Sentence]) -> Iterable[RenderableType]:
-    """Sentences with a hanging bullet."""
-    for sentence in sentences:
-        row = Table.grid(padding=(0, 1))
-        row.add_row(Text("·"), Text(with_commas(sentence.text), style="dim"))
-        yield row

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,20 +12,21 @@ import polars as pl
 from numpy.typing import NDArray
 
 from byrote.errors import ConfigError, RunError
-from byrote.report.rates import split_rows, units_of
+from byrote.report.rates import Criterion, CriterionRate, rate_for, rates_by_criterion, split_rows, units_of
 from byrote.report.words import integer, percent, plural, probability
 from byrote.stats.population import Flags, Population, population_of
 from byrote.stats.roc import threshold_from_controls
-from byrote.store.read import StoredRun, read_run, shown_name
+from byrote.store.read import read_run, shown_name
 from byrote.types import Split
 
 OTHER_EDITION = "edition"
 """The manifest's kind of a document whose training copies had another wording."""
 
 DECISIVE = ("temperature", "top_k", "top_p", "distance", "edit_budget", "threshold", "prefix_tokens", "suffix_tokens")
-"""Options that say what is asked of a model: rates measured with others are about something else."""
+"""Options that define what a rate is about: runs that differ in one are not measured alike."""
 
 Texts = Mapping[tuple[str, str], str]
+"""(split, document name) → text."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ class ChosenThreshold(NamedTuple):
 
 @dataclass(frozen=True)
 class RunView:
-    """One run, ready to be drawn. `label` tells runs apart in tables and legends."""
+    """One run, ready to be drawn. `label` names it in tables and legends."""
 
     label: str
     path: Path
@@ -88,11 +90,15 @@ class RunView:
     def model(self) -> str:
         return model_name(self.manifest) or self.path.name
 
-    @property
-    def window_tokens(self) -> tuple[int, int]:
-        """Tokens of the longest prefix and of the longest target."""
-        lengths = self.results.select(pl.col("prefix_ids", "suffix_ids").list.len().max()).row(0)
-        return int(lengths[0]), int(lengths[1])
+    @cached_property
+    def rates(self) -> list[CriterionRate]:
+        """Every measured criterion at every ε, of every split."""
+        return rates_by_criterion(self.population, self.threshold)
+
+    def rate(self, criterion: Criterion, split: Split) -> CriterionRate | None:
+        """The headline rate of a criterion: greedy answers exact, near-verbatim at the whole edit budget."""
+        edits = {Criterion.GREEDY: 0, Criterion.VERBATIM: None}.get(criterion, self.population.edit_budget)
+        return rate_for(self.rates, criterion, split=split, edits=edits)
 
     @property
     def window_words(self) -> tuple[str, str]:
@@ -104,7 +110,7 @@ class RunView:
 
     @property
     def prefix_starts(self) -> NDArray[np.int64]:
-        """Where each window's prefix begins: where it was cut, or later if it was cut with room for a longer one."""
+        """Where each window's prefix begins: where it was cut, or later if a longer prefix was reserved."""
         is_later = "prefix_char_start" in self.results.columns
         return self.results["prefix_char_start" if is_later else "char_start"].to_numpy().astype(np.int64)
 
@@ -139,16 +145,18 @@ def load_view(path: Path) -> RunView:
         raise RunError(f"{path} is a {stored.kind} run, not a scan; byrote show and byrote report show every kind.")
     if stored.results.is_empty():
         raise RunError(f"{path} holds no windows yet, so there is nothing to report. Let `byrote scan` finish first.")
-    # An unfinished run has no manifest yet; its identity already says with what it was made.
+    # An unfinished run has no manifest yet; its identity already has model, texts and options.
     manifest = stored.manifest or stored.identity
-    view = view_of(stored.results, manifest, path=path, texts=texts_of(stored), is_complete=stored.is_complete)
+    kept = () if stored.texts is None else stored.texts.select("split", "name", "text").iter_rows()
+    texts = {(split, name): text for split, name, text in kept}
+    view = view_of(stored.results, manifest, path=path, texts=texts, is_complete=stored.is_complete)
     return replace(view, continuations=stored.continuations, settings=stored.identity["config"])
 
 
 def view_of(
     results: pl.DataFrame, manifest: Mapping[str, Any], *, path: Path, texts: Texts, is_complete: bool
 ) -> RunView:
-    """Rows as the report reads them, with what `manifest` knows of model, options and texts."""
+    """Rows as the report reads them, with what `manifest` has of model, options and texts."""
     config = manifest["config"]
     ordered = in_reading_order(results, manifest)
     return RunView(
@@ -163,8 +171,8 @@ def view_of(
     )
 
 
-def told_apart(views: Sequence[RunView]) -> list[RunView]:
-    """Labels that differ: the model's name where that is enough, else with the run folder's name, else numbered."""
+def with_distinct_labels(views: Sequence[RunView]) -> list[RunView]:
+    """The model's name where that is unique, else with the run folder's name, else numbered."""
     names = [view.label for view in views]
     labels = [f"{view.label} ({view.path.name})" if names.count(view.label) > 1 else view.label for view in views]
     if len(set(labels)) < len(labels):
@@ -195,25 +203,16 @@ def in_reading_order(results: pl.DataFrame, manifest: Mapping[str, Any]) -> pl.D
 
 
 def model_name(manifest: Mapping[str, Any]) -> str | None:
-    """The model's name as a reader would say it: the last folder of a path, long digests cut, a hub id unchanged.
+    """The model's name for readers: the last folder of a path, long digests cut, a hub id unchanged.
 
-    None for an unfinished run, which knows its model by its hash alone.
+    None for an unfinished run, which has only the hash of its model.
     """
     name = manifest["model"].get("name")
-    if name is None:
-        return None
-    return shown_name(name)
-
-
-def texts_of(stored: StoredRun) -> Texts:
-    """(split, document name) → text; empty when the run kept none."""
-    if stored.texts is None:
-        return {}
-    return {(split, name): text for split, name, text in stored.texts.select("split", "name", "text").iter_rows()}
+    return None if name is None else shown_name(name)
 
 
 def documents_of(results: pl.DataFrame, manifest: Mapping[str, Any], texts: Texts) -> tuple[Document, ...]:
-    """Every document that has windows, in the order of `results`, each with what the manifest knows about it."""
+    """Every document that has windows, in the order of `results`, each with what the manifest has about it."""
     known = {(entry.get("split"), entry.get("name")): entry for entry in _document_entries(manifest)}
     documents, first_row = [], 0
     for split, name, windows in results.group_by("split", "document", maintain_order=True).len().iter_rows():
@@ -237,26 +236,26 @@ def documents_of(results: pl.DataFrame, manifest: Mapping[str, Any], texts: Text
 
 
 def _document_entries(manifest: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """What the manifest says of each document; nothing for an unfinished run, which knows only their hashes."""
+    """The manifest's entry of each document; nothing for an unfinished run, which has only their hashes."""
     return [{"name": name, **entry} for name, entry in manifest["texts"].items() if isinstance(entry, Mapping)]
 
 
-def manifest_text(view: RunView, most_documents: int | None = None) -> str:
+def manifest_text(view: RunView, most_documents: float = 50) -> str:
     """The manifest as indented JSON; beyond `most_documents` its documents are a count, and the file has them all."""
     manifest, documents = dict(view.manifest), view.manifest["texts"]
-    if most_documents is not None and len(documents) > most_documents:
+    if len(documents) > most_documents:
         manifest["texts"] = f"{len(documents)} documents, listed in manifest.json"
     return json.dumps(manifest, indent=2, ensure_ascii=False)
 
 
-MANNERS = {"limit": "the first of every document", "sample": "sampled"}
+SELECTION_WORDS = {"limit": "the first of every document", "sample": "sampled"}
 
 
-def is_selection(view: RunView) -> bool:
-    """Whether the run measured a part of the windows its texts have."""
+def selection_of(view: RunView) -> Mapping[str, Any] | None:
+    """What the manifest has of how windows were selected; None when all of them were measured."""
     totals = view.manifest.get("totals")
     chosen = totals.get("selection") if isinstance(totals, Mapping) else None
-    return isinstance(chosen, Mapping) and chosen["kind"] != "all"
+    return chosen if isinstance(chosen, Mapping) and chosen["kind"] != "all" else None
 
 
 def selection_words(view: RunView) -> str:
@@ -264,14 +263,12 @@ def selection_words(view: RunView) -> str:
 
     Windows are counted by the places where one may begin, so the few that come out short are among the 911.
     """
-    measured = len(view.population)
-    totals = view.manifest.get("totals")
-    chosen = totals.get("selection") if isinstance(totals, Mapping) else None
-    if not isinstance(chosen, Mapping) or chosen["kind"] == "all":
+    measured, chosen = len(view.population), selection_of(view)
+    if chosen is None:
         return plural(measured, "window")
     starts: Mapping[str, int] = chosen["starts"]
     seed = f", seed {chosen['seed']}" if chosen["kind"] == "sample" else ""
-    words = f"{integer(measured)} of {plural(sum(starts.values()), 'window')}, {MANNERS[chosen['kind']]}{seed}"
+    words = f"{integer(measured)} of {plural(sum(starts.values()), 'window')}, {SELECTION_WORDS[chosen['kind']]}{seed}"
     if len(starts) < 2:
         return words
     controls = int(view.population.is_control.sum())
@@ -287,35 +284,26 @@ def with_threshold(view: RunView, text: str | None) -> RunView:
     """The run read at another τ: `0.01`, or `from-control=0.001` for a rate of false positives."""
     if text is None:
         return view
-    chosen = _from_controls(view, _rate(text)) if text.startswith(FROM_CONTROL) else _given(view, text)
-    return replace(view, chosen_threshold=chosen)
+    is_rate = text.startswith(FROM_CONTROL)
+    try:
+        value = float(text.removeprefix(FROM_CONTROL))
+    except ValueError as error:
+        raise ConfigError(f"threshold is {text!r}; write a number such as 0.01, or from-control=0.001.") from error
+    if is_rate and not 0 < value < 1:
+        raise ConfigError(f"threshold is {text}; the rate of false positives must be above 0 and below 1.")
+    if not 0 < value <= 1:
+        raise ConfigError(f"threshold is {text}; it must be above 0 and at most 1.")
+    return replace(view, chosen_threshold=_from_controls(view, value) if is_rate else _given(view, value))
 
 
 def at_one_threshold(views: Sequence[RunView]) -> list[RunView]:
-    """Runs that stand side by side are read at the largest τ of theirs: below its own, a run may have stopped early."""
+    """Runs that stand side by side are read at the largest of their τ: below its own, a run may have stopped early."""
     largest = max(view.threshold for view in views)
     chosen = ChosenThreshold(largest, f"τ is {probability(largest)} for all runs, the largest that one has.")
     return [view if view.threshold == largest else replace(view, chosen_threshold=chosen) for view in views]
 
 
-def _rate(text: str) -> float:
-    rate = _number(text.removeprefix(FROM_CONTROL), text)
-    if not 0 < rate < 1:
-        raise ConfigError(f"threshold is {text}; the rate of false positives must be above 0 and below 1.")
-    return rate
-
-
-def _number(digits: str, text: str) -> float:
-    try:
-        return float(digits)
-    except ValueError as error:
-        raise ConfigError(f"threshold is {text!r}; write a number such as 0.01, or from-control=0.001.") from error
-
-
-def _given(view: RunView, text: str) -> ChosenThreshold:
-    value = _number(text, text)
-    if not 0 < value <= 1:
-        raise ConfigError(f"threshold is {text}; it must be above 0 and at most 1.")
+def _given(view: RunView, value: float) -> ChosenThreshold:
     if value < view.run_threshold and _was_cut_short(view):
         raise ConfigError(
             f"threshold is {value:g}, but searches of this run stopped at {view.run_threshold:g}; choose a larger one, "

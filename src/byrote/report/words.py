@@ -2,10 +2,12 @@
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from byrote.stats.intervals import Rate, RateMethod
 from byrote.types import Interval
+
+if TYPE_CHECKING:  # commands that show no rate start without scipy
+    from byrote.stats.intervals import Rate
 
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 THIN_SPACE = "\u2009"
@@ -63,16 +65,9 @@ def interval_words(interval: Interval) -> str:
     return f"{percent(interval.low)} to {percent(interval.high)}"
 
 
-def unit_words(rate: Rate) -> str:
-    """What the interval took as independent, as the end of a sentence."""
-    if rate.units is None:
-        return "each window counted as independent"
-    if rate.method is RateMethod.BY_DOCUMENT:
-        return f"{integer(rate.units)} documents counted as independent, so they are about other texts like these"
-    return (
-        f"{integer(rate.units)} stretches of text counted as independent, so they are about other passages of these "
-        "texts, not about other texts"
-    )
+def share_words(rate: "Rate") -> str:
+    """`17.0 % (1.6 % to 52.5 %)`."""
+    return f"{percent(rate.value)} ({interval_words(rate.interval)})"
 
 
 def plural(count: int, noun: str) -> str:

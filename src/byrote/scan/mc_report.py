@@ -6,19 +6,15 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from byrote.errors import RunError
-from byrote.report.content import Cells, Content, Section
+from byrote.report.content import DEFAULTS, Asked, Cells, Content, Drawing, Section
 from byrote.report.view import model_name
 from byrote.report.words import integer, listed, plural, policy_words, probability
 from byrote.scan.mc import share_interval
 from byrote.store.read import read_run
 from byrote.types import IntervalName
-
-if TYPE_CHECKING:
-    from byrote.report.content import Drawing
-
 
 HEADS = ("window", "samples", "hits", "mass", "error", "95 % interval", "evaluations")
 NOT_CERTIFIED = "Masses are shares of samples, not certified; intervals hold at 95 % for each window by itself."
@@ -42,11 +38,12 @@ def load(path: Path) -> McView:
     return McView(model_name(run.manifest) or path.name, path.name, run.manifest, run.results.to_dicts())
 
 
-def read(paths: Sequence[Path]) -> Content:
+def read(paths: Sequence[Path], asked: Asked = DEFAULTS) -> Content:
     views = [load(path) for path in paths]
     if len({view.label for view in views}) < len(views):
         views = [view._replace(label=f"{view.label} ({view.name})") for view in views]
-    tables = [masses_table(view.rows, name=_numbered("masses", views, view), title=view.label) for view in views]
+    names = ["masses"] if len(views) == 1 else [f"masses-{number}" for number in range(1, len(views) + 1)]
+    tables = [masses_table(view.rows, name=name, title=view.label) for view, name in zip(views, names, strict=True)]
     rows = [row for view in views for row in view.rows]
     manifests = tuple((view.name, json.dumps(view.manifest, indent=2, ensure_ascii=False)) for view in views)
     return Content(
@@ -81,7 +78,22 @@ def agreeing(rows: Rows) -> int:
 
 def masses_table(rows: Rows, *, name: str = "masses", title: str = "Monte Carlo: sampled, not certified") -> Cells:
     has_bounds = any(row["certified_upper"] is not None for row in rows)
-    cells = [_cells(row) + ((_bounds(row),) if has_bounds else ()) for row in rows]
+    cells = []
+    for row in rows:
+        error, lower, upper = row["standard_error"], row["certified_lower"], row["certified_upper"]
+        bounds = "–" if upper is None else f"{probability(lower)} to {probability(upper)}"
+        cells.append(
+            (
+                row["window_id"],
+                integer(row["samples"]),
+                integer(row["hits"]),
+                probability(row["mass"]),
+                "–" if error is None or math.isnan(error) else probability(error),
+                f"{probability(row['mass_low'])} to {probability(row['mass_high'])}",
+                integer(row["token_evals"]),
+                *([bounds] if has_bounds else []),
+            )
+        )
     return Cells(name, title, HEADS + (("certified",) if has_bounds else ()), tuple(cells))
 
 
@@ -103,19 +115,15 @@ def agreement(rows: Rows) -> tuple[str, ...]:
     shared = (
         f"In {integer(agreeing(known))} of {plural(len(known), 'window')} interval and certified bounds share a value."
     )
-    return (shared, *_exact_test([row for row in known if _is_exact(row)]))
-
-
-def _is_exact(row: Mapping[str, Any]) -> bool:
-    """Whether the bounds meet, up to rounding: then the hits are binomial with that very probability."""
-    upper: float = row["certified_upper"]
-    return upper - float(row["certified_lower"]) <= MEETING * upper
+    return (shared, *_exact_test(known))
 
 
 def _exact_test(rows: Rows) -> tuple[str, ...]:
     """Empirical against computed probability, where the latter is known exactly."""
     from byrote.stats.sampling_check import check_sampling
 
+    # Where bounds meet, up to rounding, hits are binomial with that very probability.
+    rows = [row for row in rows if row["certified_upper"] * (1 - MEETING) <= row["certified_lower"]]
     if not rows:
         return ()
     columns = ([row[name] for row in rows] for name in ("certified_upper", "hits", "samples"))
@@ -129,32 +137,8 @@ def _exact_test(rows: Rows) -> tuple[str, ...]:
     )
 
 
-def _numbered(name: str, views: Sequence[McView], view: McView) -> str:
-    return name if len(views) == 1 else f"{name}-{1 + views.index(view)}"
-
-
-def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
-    error = row["standard_error"]
-    return (
-        row["window_id"],
-        integer(row["samples"]),
-        integer(row["hits"]),
-        probability(row["mass"]),
-        "–" if error is None or error != error else probability(error),
-        f"{probability(row['mass_low'])} to {probability(row['mass_high'])}",
-        integer(row["token_evals"]),
-    )
-
-
-def _bounds(row: Mapping[str, Any]) -> str:
-    if row["certified_upper"] is None:
-        return "–"
-    return f"{probability(row['certified_lower'])} to {probability(row['certified_upper'])}"
-
-
-def _drawings(rows: Rows, interval: IntervalName) -> Iterable["Drawing"]:
+def _drawings(rows: Rows, interval: IntervalName) -> Iterable[Drawing]:
     from byrote.explore.monte_carlo import Count
-    from byrote.report.content import Drawing
     from byrote.report.figures.search import (
         Convergence,
         SampledMass,
@@ -188,4 +172,4 @@ def _drawings(rows: Rows, interval: IntervalName) -> Iterable["Drawing"]:
         yield Drawing(f"samples-{number}", caption, figure)
 
 
-SECTION = Section("mc", read)
+SECTION = Section(read)

@@ -1,49 +1,153 @@
-"""How scans are shown: the summary in a terminal, the page with the shaded text, and several models compared."""
+"""How scans are shown: one in detail or several compared, on the page with the shaded text."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
-from rich.console import RenderableType
+from byrote.errors import ConfigError
+from byrote.report.comparison import (
+    compare_rows,
+    compare_runs,
+    comparison_sentences,
+    paired_cells,
+    paired_differences,
+)
+from byrote.report.content import DEFAULTS, Asked, Cells, Content, Reader, Rows, Section
+from byrote.report.gallery import draw_all
+from byrote.report.groups import copies_rows, groups_cells, groups_rows
+from byrote.report.membership import membership_content, separation_cells, separation_rows
+from byrote.report.model_card import model_card
+from byrote.report.posthoc import posthoc_cells, posthoc_rows
+from byrote.report.queries import query_cells, query_numbers
+from byrote.report.reader import continuation_blocks, document_list, page_data, script_safe_json, strongest_passages
+from byrote.report.risk import risk_cells, risk_rows
+from byrote.report.summary import certainty, facts, headline, notices, question, rate_cards
+from byrote.report.sweeps import sweep_cells, sweep_rows
+from byrote.report.tables import (
+    DocumentRates,
+    books_by_model,
+    document_rates,
+    documents_rows,
+    models_cells,
+    rates_cells,
+    rates_numbers,
+    rates_rows,
+)
+from byrote.report.terminal import document_strips
+from byrote.report.view import (
+    FROM_CONTROL,
+    RunView,
+    at_one_threshold,
+    load_view,
+    manifest_text,
+    with_distinct_labels,
+    with_threshold,
+)
+from byrote.report.words import listed
 
-from byrote.report.content import Asked, Content, Section, Written
-from byrote.report.queries import query_numbers, query_tables
-from byrote.report.scan_content import scan_content
-from byrote.report.terminal import show_content, show_run
-from byrote.report.view import load_view, with_threshold
+
+def read(runs: Sequence[Path], asked: Asked = DEFAULTS) -> Content:
+    if asked.threshold is not None and asked.threshold.startswith(FROM_CONTROL) and len(runs) > 1:
+        raise ConfigError(
+            f"threshold is {asked.threshold}, but {len(runs)} runs have controls of their own; choose τ from one "
+            "with byrote show, and give the number."
+        )
+    return scan_content([with_threshold(load_view(run), asked.threshold) for run in runs], asked)
 
 
-def read(runs: Sequence[Path]) -> Content:
-    return scan_content([load_view(run) for run in runs])
+def scan_content(given: Sequence[RunView], asked: Asked = DEFAULTS) -> Content:
+    """One run in detail, or several at the largest τ of theirs. Runs without probabilities have membership scores."""
+    views = at_one_threshold(with_distinct_labels(given))
+    written = views[0].manifest.get("written_at")
+    names = [view.path.name if len(views) == 1 else f"{view.label}: {view.path.name}" for view in views]
+    common = Content(
+        kind="scan",
+        label=listed([view.label for view in views]),
+        headline="",
+        date=written[:10] if isinstance(written, str) else None,
+        facts=facts(views),
+        notices=tuple(notices(views)),
+        manifests=tuple((name, manifest_text(view)) for name, view in zip(names, views, strict=True)),
+    )
+    if not all(view.population.has_masses for view in views):
+        return membership_content(common, views)
+    common = replace(common, headline=headline(views), question=question(views[0]), cards=rate_cards(views))
+    return _one(common, views[0], asked) if len(views) == 1 else _several(common, views)
 
 
-def read_as_asked(runs: Sequence[Path], asked: Asked) -> Content:
-    views = [with_threshold(load_view(run), asked.threshold) for run in runs]
-    content = scan_content(views)
-    if not asked.queries:
-        return content
-    wanted = {"queries": asked.queries, "probabilities": asked.probabilities}
-    found = {view.label: query_numbers(view, **wanted) for view in views if view.population.has_masses}
-    numbers = {label: {**own, "queries": found.get(label, [])} for label, own in content.numbers.items()}
-    return replace(content, numbers=numbers)
+def _one(common: Content, view: RunView, asked: Asked) -> Content:
+    tables = [rates_cells([view]), *groups_cells(view), *_policies_and_metrics([view]), *separation_cells([view])]
+    numbers = rates_numbers(view) | {"membership": separation_rows([view])}
+    if asked.queries:
+        tables = [*query_cells(view, asked.queries, asked.probabilities), *tables]
+        numbers["queries"] = query_numbers(view, asked.queries, asked.probabilities)
+    documents = cache(lambda: {view.label: document_rates(view)})
+    return replace(
+        common,
+        tables=tuple(tables),
+        sentences=certainty(view),
+        strips=lambda: document_strips(view),
+        draw=lambda: draw_all([view], None),
+        data=lambda: _data([view], documents()),
+        reader=lambda: _reader([view], documents()),
+        numbers={view.label: numbers},
+    )
 
 
-def show(run: Path, asked: Asked) -> Iterable[RenderableType]:
-    view = with_threshold(load_view(run), asked.threshold)
-    if not view.population.has_masses:
-        yield from show_content(scan_content([view]))
-    elif asked.queries:
-        yield from query_tables(view, queries=asked.queries, probabilities=asked.probabilities)
-    else:
-        yield show_run(view)
+def _several(common: Content, views: Sequence[RunView]) -> Content:
+    comparison = compare_runs(views)
+    paired = paired_differences(comparison, views[0].threshold)
+    documents = {view.label: document_rates(view) for view in views}
+    return replace(
+        common,
+        notices=(*filter(None, [comparison.reason]), *common.notices),
+        tables=(rates_cells(views), *paired_cells(paired), books_by_model(documents), *separation_cells(views)),
+        sentences=tuple(comparison_sentences(comparison, paired, views[0].threshold)),
+        draw=lambda: draw_all(views, comparison),
+        data=lambda: {"compare": compare_rows(paired)} | _data(views, documents),
+        reader=lambda: replace(
+            _reader(views, documents),
+            tables=(*_policies_and_metrics(views), *risk_cells(views)),
+            models=models_cells(views),
+            certainty=certainty(views[0]),
+            certainty_of=views[0].label,
+        ),
+        numbers={view.label: rates_numbers(view) | {"membership": separation_rows([view])} for view in views},
+    )
 
 
-def write(runs: Sequence[Path], out: Path, asked: Asked) -> Written:
-    # Drawing needs matplotlib, which a terminal does not wait for.
-    from byrote.report.build import build_report
-
-    paths = build_report(runs, out, threshold=asked.threshold)
-    return Written(paths.page, (*paths.figures, *paths.tables, *paths.model_cards))
+def _policies_and_metrics(views: Sequence[RunView]) -> list[Cells]:
+    return [table for view in views for table in (*sweep_cells(view), *posthoc_cells(view))]
 
 
-SECTION = Section("scan", read, show, write, read_as_asked)
+def _reader(views: Sequence[RunView], documents: Mapping[str, Sequence[DocumentRates]]) -> Reader:
+    return Reader(
+        data=script_safe_json(page_data(views)),
+        continuations=tuple(
+            (f"continuations-{run}-{number}", block)
+            for run, view in enumerate(views)
+            for number, block in enumerate(continuation_blocks(view))
+            if block
+        ),
+        strongest=strongest_passages(views[0]),
+        documents=tuple(document_list(label, rows) for label, rows in documents.items()),
+        model_cards=tuple(map(model_card, views)),
+        tables=risk_cells(views),
+    )
+
+
+def _data(views: Sequence[RunView], documents: Mapping[str, Sequence[DocumentRates]]) -> dict[str, Rows]:
+    return {
+        "rates": rates_rows(views),
+        "documents": documents_rows(documents),
+        "copies": copies_rows(views),
+        "groups": groups_rows(views),
+        "policies": sweep_rows(views),
+        "posthoc": posthoc_rows(views),
+        "membership": separation_rows(views),
+        "risk": risk_rows(views),
+    }
+
+
+SECTION = Section(read)

@@ -62,9 +62,11 @@ class Scanned(ABC):
 
     def rates(self) -> "pl.DataFrame":
         """One row per split, criterion and ε: hits, rate, and an interval that respects overlapping windows."""
-        from byrote.report.tables import rates_table
+        import polars as pl
 
-        return rates_table([self._view])
+        from byrote.report.tables import rates_rows
+
+        return pl.DataFrame(rates_rows([self._view]), infer_schema_length=None)
 
     def compare(self, other: "Scanned") -> "pl.DataFrame":
         """This against `other` on the same target windows: for every criterion and ε both rates, their paired
@@ -200,10 +202,11 @@ class Results(Scanned):
 
     def report(self, out: str | Path) -> Path:
         """Write the page, figures and tables of `byrote report` to `out`; the path of the page."""
-        from byrote.report.build import build_report
+        from byrote.report.page import write_page
+        from byrote.scan.report import read
 
         with tempfile.TemporaryDirectory() as folder:
-            return build_report([self.save(Path(folder) / "run")], Path(out)).page
+            return write_page([read([self.save(Path(folder) / "run")])], Path(out)).page
 
     def save(self, path: str | Path) -> Path:
         """Write a complete run folder, as `byrote scan` would. The windows must come from `read_windows`."""

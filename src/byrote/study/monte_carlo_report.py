@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from byrote.report.content import Cells, Content, Drawing, Section
+from byrote.report.content import DEFAULTS, Asked, Cells, Content, Drawing, Section
 from byrote.report.words import integer, listed, plural, probability
 from byrote.stats.intervals import exact_interval
 from byrote.store.read import read_run
@@ -15,7 +15,7 @@ HEADS = ("window", "samples", "hits", "share", "95 % interval", "certified", "ev
 NOT_CERTIFIED = "Shares of samples are not certified; intervals hold at 95 % for each window by itself."
 
 
-def read(paths: Sequence[Path]) -> Content:
+def read(paths: Sequence[Path], asked: Asked = DEFAULTS) -> Content:
     """Windows of one cell, or of several under each other."""
     is_unique = len({path.name for path in paths}) == len(paths)
     found = {path.name if is_unique else str(path): read_run(path) for path in paths}
@@ -57,4 +57,4 @@ def _drawings(rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[Drawing]:
     return convergence_drawings(rows)
 
 
-SECTION = Section(SAMPLED_KIND, read)
+SECTION = Section(read)

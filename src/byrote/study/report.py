@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from byrote.errors import RunError
-from byrote.report.content import Cells, Content, Drawing, Section
+from byrote.report.content import DEFAULTS, Asked, Cells, Content, Drawing, Section
 from byrote.report.limits import bracket_of
 from byrote.report.rates import Criterion, rate_for, split_rows, units_of
 from byrote.report.sweeps import curve_at, own_policy, policies_of, policy_rates
@@ -36,7 +36,7 @@ PUBLISHED_WORDS = {
 }
 
 
-def read(paths: Sequence[Path]) -> Content:
+def read(paths: Sequence[Path], asked: Asked = DEFAULTS) -> Content:
     """One study, or several under each other: their cells answer different questions and are not compared."""
     contents = [study_content(read_study(path)) for path in paths]
     if len(contents) == 1:
@@ -252,4 +252,4 @@ def pairing_sentences(study: StudyView, pairs: Sequence[PairedCells]) -> tuple[s
     return paired, unpaired
 
 
-SECTION = Section("study", read)
+SECTION = Section(read)
