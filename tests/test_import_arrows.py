@@ -8,7 +8,7 @@ import pytest
 
 SOURCE = Path(__file__).parent.parent / "src" / "byrote"
 
-BASE = {"types", "errors", "files", "printable"}
+BASE = {"types", "errors", "files", "printable", "progress"}
 NUMBERS = BASE | {"policy", "distance"}
 COMPUTING = NUMBERS | {"models", "search", "explore"}
 PRODUCT = COMPUTING | {"options", "corpus", "store", "stats", "report"}
@@ -18,6 +18,7 @@ ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "files": set(),
     "printable": set(),
+    "progress": {"printable"},
     "options": BASE,
     "policy": BASE,
     "distance": BASE,
@@ -30,9 +31,10 @@ ALLOWED: dict[str, set[str]] = {
     "report": BASE | {"store", "stats"},
     "scan": PRODUCT,
     **dict.fromkeys(PRODUCTS - {"scan"}, PRODUCT | {"scan"}),
-    "cli": PRODUCT | PRODUCTS,
+    "kinds": BASE | {"report", "store"},
+    "cli": PRODUCT | PRODUCTS | {"kinds"},
     "testing": BASE | {"models"},
-    "api": PRODUCT | PRODUCTS | {"cli"},
+    "api": PRODUCT | PRODUCTS | {"kinds"},
     "__main__": {"cli"},
     "__init__": PRODUCT | PRODUCTS | {"testing", "api"},
 }

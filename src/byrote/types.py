@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 # The words a user chooses among. Options read their choices from these, so that there is no second list.
 DistanceName = Literal["levenshtein", "hamming", "none"]
 ViabilityName = Literal["exact", "published"]
-RankName = Literal["mass", "rating"]
+RankName = Literal["mass", "screen_score"]
 StopRuleName = Literal["mass", "published"]
 BosRule = Literal["auto", "always", "never"]
 DtypeName = Literal["auto", "float32", "bfloat16", "float16"]

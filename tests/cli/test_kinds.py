@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from byrote.cli.runs import SECTIONS
+from byrote.kinds import SECTIONS
 from tests.cli.every_kind import MAKERS
 from tests.scan.scans import Command, TinyLab, scan_arguments
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from byrote.cli.runs import SECTIONS
+from byrote.kinds import SECTIONS
 from byrote.report.page import TERMS, definitions
 from byrote.report.templates import FURTHER, GLOSSARY, PARTS, read_glossary
 

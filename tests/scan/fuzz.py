@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from byrote.models.table import TableModel
 from byrote.policy import Policy
-from byrote.scan.measured import Measured
+from byrote.scan.base import Measured
 from byrote.scan.options import RunConfig
 from byrote.scan.search import NearResult
 from byrote.search.base import SearchOutcome
@@ -111,12 +111,12 @@ def random_config(generator: np.random.Generator, vocabulary: int) -> RunConfig:
         negligible=one_of(0.0, 1e-10, 0.02),  # type: ignore[arg-type]
         threshold=one_of(0.001, 0.1, 0.5),  # type: ignore[arg-type]
         stop_rule=one_of("mass", "published", "off"),  # type: ignore[arg-type]
-        rank=one_of("mass", "rating"),  # type: ignore[arg-type]
+        rank=one_of("mass", "screen_score"),  # type: ignore[arg-type]
         max_children=one_of(None, 1, 2, 1024),  # type: ignore[arg-type]
         screen=one_of("auto", "off"),  # type: ignore[arg-type]
         screen_floor=one_of(1e-6, 0.5, 0.99),  # type: ignore[arg-type]
         screen_share=one_of(0.0, 0.1, 1.0),  # type: ignore[arg-type]
-        screen_least=one_of(0, 5, 40),  # type: ignore[arg-type]
+        screen_min_windows=one_of(0, 5, 40),  # type: ignore[arg-type]
         keep=one_of(0, 3, 50),  # type: ignore[arg-type]
         closure=one_of(0, 0, 0, 3, 100),  # type: ignore[arg-type]
         refine=one_of(0, 0, 0, 10, 200),  # type: ignore[arg-type]

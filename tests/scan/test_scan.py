@@ -33,7 +33,7 @@ GREEDY = {"greedy_hamming", "greedy_levenshtein", "greedy_is_beyond_budget"}
 SEARCH = {"mass_lower", "mass_upper", "search_lower", "open_mass", "eos_mass", "refuted_mass", "verdict", "stop_reason"}
 SAMPLED = ["mass_estimate", "mass_standard_error", "mass_low", "mass_high", "mass_limit", "mass_samples", "mass_hits"]
 SAMPLED += ["mass_sampled", "mass_base", "sampled_verdict"]
-NEAR = SEARCH | {"stop_step", "screen_rating", "was_screened", "screen_density", *SAMPLED}
+NEAR = SEARCH | {"stop_step", "screen_score", "was_screened", "screen_density", *SAMPLED}
 CONTRACT = [
     *WINDOW,
     *SHARED,
@@ -52,7 +52,7 @@ CONTRACT = [
     "verdict",
     "stop_reason",
     "stop_step",
-    "screen_rating",
+    "screen_score",
     "was_screened",
     "screen_density",
     *SAMPLED,
@@ -136,7 +136,7 @@ def test_greedy_distances_equal_a_naive_generation(
         distance = textbook_levenshtein(generated, row["suffix_ids"])
         if row["greedy_is_beyond_budget"]:
             assert row["greedy_hamming"] is row["greedy_levenshtein"] is None
-            assert distance > int(str(SMALL["edit-budget"]))
+            assert distance > int(str(SMALL["edit_budget"]))
         else:
             assert row["greedy_levenshtein"] == distance
             agree = sum(one == other for one, other in zip(generated, row["suffix_ids"], strict=False))
@@ -188,8 +188,8 @@ def test_screened_windows_keep_the_verbatim_bound(results: pl.DataFrame) -> None
     )
     assert (screened["mass_lower"].list.last() == screened["p_verbatim"]).all()
     below = results.filter(pl.col("was_screened"))
-    assert (below["screen_rating"] < 1e-6).all()
-    assert (results.filter(~pl.col("was_screened"))["screen_rating"] >= 1e-6).all()
+    assert (below["screen_score"] < 1e-6).all()
+    assert (results.filter(~pl.col("was_screened"))["screen_score"] >= 1e-6).all()
     assert below.height - screened.height >= min(4, below.height)
 
 
@@ -221,7 +221,10 @@ def test_continuations_are_the_heaviest_accepted_ones(run: Path, results: pl.Dat
 
 @pytest.mark.parametrize(
     "grouping",
-    [{"slots": 1, "batch_windows": 1, "part_windows": 3}, {"slots": 50, "batch_windows": 7, "part_windows": 1000}],
+    [
+        {"slots": 1, "batch_windows": 1, "windows_per_part": 3},
+        {"slots": 50, "batch_windows": 7, "windows_per_part": 1000},
+    ],
     ids=["alone", "crowded"],
 )
 def test_results_do_not_depend_on_slots_batches_or_parts(

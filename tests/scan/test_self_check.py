@@ -1,4 +1,4 @@
-"""`--verify` and `--self-check`: what they say was looked at again is what was."""
+"""`verify` and `self_check`: what they say was looked at again is what was."""
 
 from dataclasses import replace
 from typing import Any
@@ -41,7 +41,7 @@ def test_the_share_scored_again_is_of_the_lower_bound(options: dict[str, Any]) -
 
 def test_windows_are_searched_again_with_the_ranking_of_the_run() -> None:
     model = knowing_model(WINDOWS[:6])
-    options = replace(CONFIG, rank="rating", beam_width=2, estimate="none").search_options()
+    options = replace(CONFIG, rank="screen_score", beam_width=2, estimate="none").search_options()
     scores = {item.window.window_id: item.score for item in passed(model, WINDOWS, CONFIG)}
     tasks = [
         SearchTask(key, window.prefix_ids, window.suffix_ids, scores[window.window_id].target_probs)

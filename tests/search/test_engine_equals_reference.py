@@ -59,7 +59,7 @@ def all_options(draw: st.DrawFn) -> SearchOptions:
         negligible=draw(st.sampled_from([0.0, 0.0, 1e-3, 0.05])),
         threshold=draw(st.sampled_from([None, 0.001, 0.1, 0.6])),
         stop_rule=draw(st.sampled_from(["mass", "published"])),
-        rank_by=draw(st.sampled_from(["mass", "rating"])),
+        rank_by=draw(st.sampled_from(["mass", "screen_score"])),
         max_children=draw(st.sampled_from([None, 2])),
     )
 

@@ -1,8 +1,7 @@
-"""Every kind of run there is, and the section that shows it. A new kind is one line here."""
+"""Commands on finished and unfinished runs: show, report, export, gate, risk, runs, verify-run."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from importlib import import_module
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,57 +11,14 @@ from rich.text import Text
 
 from byrote.cli.console import OutputError, make_console
 from byrote.cli.flags import command
-from byrote.errors import ConfigError, RunError
+from byrote.errors import ConfigError
+from byrote.kinds import by_kind, kind_of, section_of, write_report
 from byrote.options import Settled, like, option, required, settle
-from byrote.report.content import Asked, Section, Written
+from byrote.report.content import Asked
 from byrote.types import ExportFormat, ExportTable
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-
-
-SECTIONS = {
-    "scan": "byrote.scan.report",
-    "mc": "byrote.scan.mc_report",
-    "prior": "byrote.prior.report",
-    "audit": "byrote.longform.report",
-    "recall": "byrote.longform.recall_report",
-    "counterfactual": "byrote.lab.report",
-    "study": "byrote.study.report",
-    "study_montecarlo": "byrote.study.monte_carlo_report",
-}
-"""Kind → the module whose `SECTION` shows it; imported when such a run is looked at."""
-
-
-def kind_of(path: Path) -> str:
-    """What a folder says it holds; a RunError when it holds no run."""
-    from byrote.store.folder import RunFolder
-    from byrote.store.identity import read_identity
-
-    if not path.is_dir():
-        raise RunError(f"{path} is not a folder; give the folder that was --out of a run.")
-    identity = read_identity(RunFolder(path).identity)
-    if identity is None:
-        inside = f", or byrote runs {path} for those inside" if any(path.glob("*/identity.json")) else ""
-        raise RunError(
-            f"{path} holds no byrote run (no identity.json of one); give the folder that was --out of a run{inside}."
-        )
-    return identity.kind
-
-
-def section_of(kind: str) -> Section:
-    if kind not in SECTIONS:
-        raise RunError(f"This byrote cannot show runs of kind {kind!r}; it knows {', '.join(SECTIONS)}.")
-    section: Section = import_module(SECTIONS[kind]).SECTION
-    return section
-
-
-def by_kind(runs: Sequence[Path]) -> dict[str, list[Path]]:
-    """Runs grouped by kind, in the order in which kinds were first named."""
-    groups: dict[str, list[Path]] = {}
-    for run in runs:
-        groups.setdefault(kind_of(run), []).append(run)
-    return groups
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,9 +80,6 @@ def show_run(path: Path, asked: "Asked") -> "Iterable[RenderableType]":
     return show_content(section.content([path], asked)) if section.show is None else section.show(path, asked)
 
 
-NOTHING_FURTHER = Asked()
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportOptions(Settled):
     runs: tuple[Path, ...] = required(
@@ -160,36 +113,6 @@ def report(options: ReportOptions) -> None:
     beside = [path.name for path in written.others if path.suffix not in (".svg", ".png")]
     figures = [f"{drawn} {'figure' if drawn == 1 else 'figures'} (SVG and PNG)"] if drawn else []
     console.print(Text("; ".join([*figures, *dict.fromkeys(beside)])), soft_wrap=True)
-
-
-def write_report(runs: tuple[Path, ...], out: Path, asked: Asked = NOTHING_FURTHER) -> Written:
-    """The kind's own page when all runs are of one kind; otherwise one page that holds and links them all."""
-    from byrote.report.content import Link
-    from byrote.report.page import write_page
-    from byrote.store.files import make_folder
-
-    if not runs:
-        raise ConfigError("No run was given; name at least one folder that was --out of a run.")
-    groups = by_kind(runs)
-    sections = {kind: section_of(kind) for kind in groups}
-    if len(groups) == 1:
-        ((kind, paths),) = groups.items()
-        section = sections[kind]
-        return write_page([section.read(paths)], out) if section.write is None else section.write(paths, out, asked)
-    if asked.threshold is not None:
-        raise ConfigError(f"threshold is {asked.threshold}, but runs of several kinds were given; give scans alone.")
-    contents, others = [], []
-    for kind, paths in groups.items():
-        content, write = sections[kind].read(paths), sections[kind].write
-        if write is not None:
-            make_folder(out / kind, inside=out)
-            own = write(paths, out / kind, asked)
-            link = Link("The whole report, with its texts", own.page.relative_to(out).as_posix())
-            content = replace(content, links=(*content.links, link))
-            others += [own.page, *own.others]
-        contents.append(content)
-    page = write_page(contents, out)
-    return Written(page.page, (*page.others, *others))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -397,7 +397,7 @@ class Explorer:
             slots * self.entries * model.tree_bytes_per_entry(),
             model.device,
             what=f"exploring {slots:,} windows at once",
-            advice="lower --slots or leave it out",
+            advice="lower slots or leave it out",
         )
         self.forwards = 0
         self._judge: Judge | None = None
@@ -469,7 +469,7 @@ class Explorer:
             yield
         except torch.OutOfMemoryError as error:
             raise OutOfSlots(
-                f"{self.slots} windows at once do not fit into the memory of the device; lower --slots."
+                f"{self.slots} windows at once do not fit into the memory of the device; lower slots."
             ) from error
 
     def _kept(self, session: TreeSession, packed: Packed) -> Kept:

@@ -22,10 +22,10 @@ from byrote.prior.estimate import Measurement, forecast_sentences
 from byrote.prior.items import PAIR_KIND, WINDOW_KIND, PriorItem, PriorItems, mask_identifiers, mask_whole, read_items
 from byrote.prior.options import PriorConfig
 from byrote.prior.verdicts import PriorVerdict
+from byrote.progress import Progress
 from byrote.stats.clusters import rate_with_clusters
 from byrote.stats.intervals import Rate
 from byrote.store.manifest import build_manifest
-from byrote.store.progress import Progress
 from byrote.store.session import RunSession
 from byrote.types import Split, Verdict
 

@@ -20,7 +20,7 @@ from byrote.explore.open_mass import OpenMass
 from byrote.explore.refinement import RefineOptions, refine
 from byrote.explore.residual import ResidualOptions, estimate_open
 from byrote.models.base import TreeModel
-from byrote.scan.measured import Measured
+from byrote.scan.base import Measured
 from byrote.scan.options import RunConfig
 from byrote.scan.screen import is_sampled
 from byrote.scan.search import NearResult, with_verbatim
@@ -30,17 +30,17 @@ from byrote.search.sizing import free_memory
 from byrote.types import StopReason, Verdict
 
 BATCH_WINDOWS = 128
-"""Searched windows held back at once; each holds its frontier (some megabytes) until it is processed. All that a screen
-audits at least can wait together for the end."""
+"""Searched windows queued at once; each holds its frontier (some megabytes) until it is processed. All that a screen
+audits at least fit into the queue until the end."""
 CPU_BATCH_WINDOWS = 32
-"""The same on a CPU, which explores few windows at once and gains nothing from more that wait."""
+"""The same on a CPU, which explores few windows at once and gains nothing from a longer queue."""
 MANY_WINDOWS = 16
-"""Windows that wait at the end of a run for which a GPU's memory is cleared."""
-EVALS_PER_TICKET = 4
-"""What a ticket costs on text that is not memorized, where most die early and share their first tokens."""
+"""Windows queued at the end of a run for which a GPU's memory is cleared."""
+EVALS_PER_SAMPLE = 4
+"""What a sample costs on text that is not memorized, where most end early and share their first tokens."""
 FEWEST_EVALS = 64
 HELD_SHARE = 0.05
-"""Share of the device's free memory that the states of windows held back may take before they are processed."""
+"""Share of the device's free memory that the states of queued windows may take before they are processed."""
 
 
 class AfterSearch:
@@ -51,33 +51,33 @@ class AfterSearch:
         self._batch = batch_windows or (CPU_BATCH_WINDOWS if model.device.type == "cpu" else BATCH_WINDOWS)
         self._explorers = Explorers(model, config)
         self._is_cuda = model.device.type == "cuda"
-        self._waiting: list[Measured] = []
+        self._queue: list[Measured] = []
         self._begun: dict[int, Exploration[Measured]] = {}
-        """By place among those that wait."""
+        """By place in the queue."""
         self._held = 0
         self._most_held = HELD_SHARE * free_memory(model.device)
 
     def take(self, searched: Iterable[Measured]) -> Iterator[Measured]:
-        """Every window that is ready; some wait for others to be processed with."""
+        """Every window that is ready; the others are queued until a batch is full."""
         for item in searched:
-            if not _is_wanted(item, self._config):
+            if not _is_explored(item, self._config):
                 yield item
                 continue
-            self._waiting.append(item)
+            self._queue.append(item)
             self._held += _states_of(item)
-            if len(self._waiting) >= self._batch or self._held >= self._most_held:
+            if len(self._queue) >= self._batch or self._held >= self._most_held:
                 yield from self.flush()
 
     def prepare(self) -> None:
-        """Let those that wait make up their minds, while the host has nothing else to do."""
-        for place in range(len(self._begun), len(self._waiting)):
-            self._begun[place] = begun(_explore(self._waiting[place], self._config, self._eos_ids))
+        """Advance queued explorations to their first request, while the host is idle."""
+        for place in range(len(self._begun), len(self._queue)):
+            self._begun[place] = begun(_explore(self._queue[place], self._config, self._eos_ids))
 
     @property
-    def wants_memory(self) -> bool:
-        """Whether so many windows wait that they should have the memory of what is done: a GPU explores as many at once
-        as fit, and a forward of few takes nearly as long as one of many."""
-        return self._is_cuda and len(self._waiting) >= MANY_WINDOWS
+    def needs_memory(self) -> bool:
+        """Whether so many windows are queued that they should have the memory of earlier stages: a GPU explores as many
+        at once as fit, and a forward of few takes nearly as long as one of many."""
+        return self._is_cuda and len(self._queue) >= MANY_WINDOWS
 
     def take_memory(self) -> None:
         """The last windows are explored with as much memory as there is by then."""
@@ -85,19 +85,19 @@ class AfterSearch:
         torch.cuda.empty_cache()
 
     def release(self) -> None:
-        """Let go of the memory of explorations; the next ones open it again."""
+        """Release the memory of explorations; the next ones open it again."""
         self._explorers.close()
 
     def flush(self) -> Iterator[Measured]:
-        """Process what is waiting; to be called once more at the end."""
-        waiting, self._waiting, self._held = self._waiting, [], 0
+        """Process the queue; to be called once more at the end."""
+        queued, self._queue, self._held = self._queue, [], 0
         explorations, self._begun = self._begun, {}
-        if waiting:
-            yield from process(waiting, self._config, self._explorers, self._eos_ids, explorations)
+        if queued:
+            yield from process(queued, self._config, self._explorers, self._eos_ids, explorations)
 
 
-def _is_wanted(item: Measured, config: RunConfig) -> bool:
-    """Whether anything is done with a window after its search; if not, what the search left is let go."""
+def _is_explored(item: Measured, config: RunConfig) -> bool:
+    """Whether a window is explored after its search; if not, the frontier of the search is released."""
     assert item.near is not None
     if not config.needs_frontier:
         return False
@@ -112,7 +112,7 @@ def _is_wanted(item: Measured, config: RunConfig) -> bool:
 
 def _is_sampled(item: Measured, near: NearResult, config: RunConfig) -> bool:
     """Of windows below the screen's floor only a sample is sampled."""
-    return not near.was_rated_below_floor or is_sampled(config, item.window.window_id, near.rating)
+    return not near.is_below_floor or is_sampled(config, item.window.window_id, near.screen_score)
 
 
 def _states_of(item: Measured) -> int:
@@ -190,7 +190,7 @@ def _entries(item: Measured, config: RunConfig) -> int:
     evaluations = config.closure * config.suffix_tokens + config.refine
     if config.estimate != "none":
         wanted = residual_options(item.near, config)
-        evaluations += wanted.token_evals or EVALS_PER_TICKET * (wanted.tickets or 0)
+        evaluations += wanted.token_evals or EVALS_PER_SAMPLE * (wanted.tickets or 0)
     return max(held + evaluations, 2 * held)
 
 
@@ -211,9 +211,9 @@ def _explore(item: Measured, config: RunConfig, eos_ids: frozenset[int]) -> Expl
     is_open = with_verbatim(pool.bounds(), item.score.p).verdict(config.threshold) == Verdict.NOT_SHOWN
     if config.estimate == "all" or (config.estimate == "auto" and is_open and _is_sampled(item, near, config)):
         generator = window_generator(config.seed, item.window.window_id)
-        ratings = rating_table(probs, config.edit_budget)
+        scores = rating_table(probs, config.edit_budget)
         wanted = residual_options(near, config)
-        item.estimate = yield from estimate_open(pool, generator, wanted, ratings=ratings, p_verbatim=item.score.p)
+        item.estimate = yield from estimate_open(pool, generator, wanted, ratings=scores, p_verbatim=item.score.p)
         item.sampled_verdict = item.estimate.verdict(config.threshold)
         token_evals += item.estimate.token_evals
     item.near = _tightened(near, outcome, pool, config, p_verbatim=item.score.p, token_evals=token_evals)
@@ -221,18 +221,18 @@ def _explore(item: Measured, config: RunConfig, eos_ids: frozenset[int]) -> Expl
 
 
 def residual_options(near: NearResult, config: RunConfig) -> ResidualOptions:
-    """What the options ask for; else half the evaluations of a search to the end of the target, for windows that the
-    screen would let pass; where they are few, they decide what a run can say. Others, and windows of a server that may
-    cost money, get half of what their own search took.
+    """What the options ask for; else half the evaluations of a search to the end of the target, for windows that pass
+    the screen; where they are few, they decide what a run can conclude. Others, and windows of a server that may cost
+    money, get half of what their own search took.
 
-    A window of the screen's audit stands for many, and its search is short. All that are sampled get as many tickets,
-    so that the chance of an extractable one to show itself is known beforehand.
+    A window of the screen's audit stands for many, and its search is short. All that are sampled get the same number of
+    samples, so that the chance of finding an extractable one is known beforehand.
     """
-    if near.was_rated_below_floor:
-        return ResidualOptions(token_evals=None, tickets=config.screen_tickets, relative_error=None)
-    is_hopeful = near.stop_reason is StopReason.FINISHED or near.rating >= config.screen_floor
+    if near.is_below_floor:
+        return ResidualOptions(token_evals=None, tickets=config.screen_samples, relative_error=None)
+    passes = near.stop_reason is StopReason.FINISHED or near.screen_score >= config.screen_floor
     whole = config.beam_width * (config.suffix_tokens - 1)
-    half = max(FEWEST_EVALS, (whole if is_hopeful and not config.is_served else near.token_evals) // 2)
+    half = max(FEWEST_EVALS, (whole if passes and not config.is_served else near.token_evals) // 2)
     return ResidualOptions(token_evals=config.residual or half, relative_error=config.residual_error)
 
 
@@ -242,7 +242,7 @@ def open_mass(
     """The pool of a searched window: what the search accepted, its frontier, and the mass it did not list."""
     assert outcome.frontier is not None
     ball = Ball(suffix_ids, distance=config.distance, budget=config.edit_budget, eos_ids=eos_ids)
-    keep = sys.maxsize if config.wants_all_found else config.keep
+    keep = sys.maxsize if config.keeps_all_found else config.keep
     return OpenMass(ball, outcome.frontier, accepted=outcome.bounds.lower, unlisted=outcome.unlisted, keep=keep)
 
 
@@ -252,7 +252,7 @@ def _tightened(
     """The result with the pool's bounds, its heaviest continuations merged in, and the frontier let go."""
     bounds = with_verbatim(pool.bounds(), p_verbatim)
     continuations = sorted([*outcome.continuations, *pool.found], key=lambda continuation: -continuation.log_p)
-    kept = tuple(continuations if config.wants_all_found else continuations[: config.keep])
+    kept = tuple(continuations if config.keeps_all_found else continuations[: config.keep])
     return replace(
         near,
         bounds=bounds,

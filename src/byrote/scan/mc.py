@@ -1,14 +1,14 @@
-"""`byrote mc`: a few windows of a scan or of texts, sampled plainly; with `out`, as a run of a kind of its own."""
+"""`byrote mc`: plain samples of a few windows of a scan or of texts; with `out`, as a run of its own kind."""
 
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from byrote.errors import ConfigError, RunError
-from byrote.options import like, option, settle
+from byrote.options import like, option, options_of, settle
 from byrote.scan.options import RunConfig
 from byrote.store.columns import COST_COLUMNS, WINDOW_COLUMNS, Column, Schema, window_of, window_row
 from byrote.store.identity import differences
@@ -20,10 +20,6 @@ if TYPE_CHECKING:
     from byrote.store.read import StoredRun
 
 
-OF_THE_RUN = (
-    "prefix_tokens", "suffix_tokens", "stride_chars", "bos", "top_k", "top_p", "temperature", "edit_budget", "distance",
-)  # fmt: skip
-"""Options that a run has settled: samples of its windows are drawn as it was measured."""
 COLUMNS: Schema = (
     *WINDOW_COLUMNS,
     Column("samples", "int64", is_required=True),
@@ -46,7 +42,9 @@ COLUMNS: Schema = (
 class McOptions:
     """Which windows are sampled, and how often."""
 
-    run: Path | None = option(None, "A scan: its windows, its model and its options.", group="text", positional=True)
+    run: Path | None = option(
+        None, "A scan: its windows, its model and its options.", group="text", positional=True, in_identity=False
+    )
     model: str = like(RunConfig, "model", help="Model folder or hub id; of a run, its own.")
     text: tuple[str, ...] = like(RunConfig, "text", help="Texts to cut windows from instead of a run.")
     window: str | None = option(None, "Only the window with this id.", group="text")
@@ -60,8 +58,10 @@ class McOptions:
         True, "Stop samples that cannot end in the ball, or follow them.", group="estimates",
         names="--stop-lost/--follow-lost",
     )  # fmt: skip
-    curve: bool = option(False, "Show the estimate at growing numbers of samples.", group="output", names="--curve")
-    out: Path | None = option(None, "Also write a run folder, for show and report.", group="output")
+    curve: bool = option(
+        False, "Show the estimate at growing numbers of samples.", group="output", names="--curve", in_identity=False
+    )
+    out: Path | None = option(None, "Also write a run folder, for show and report.", group="output", in_identity=False)
     prefix_tokens: int = like(RunConfig, "prefix_tokens")
     suffix_tokens: int = like(RunConfig, "suffix_tokens")
     stride_chars: int = like(RunConfig, "stride_chars")
@@ -74,7 +74,7 @@ class McOptions:
     seed: int = like(RunConfig, "seed")
     slots: int | None = like(RunConfig, "slots")
     device: str = like(RunConfig, "device")
-    dtype: DtypeName = like(RunConfig, "dtype")
+    dtype: DtypeName = like(RunConfig, "dtype", in_identity=False)
 
     def __post_init__(self) -> None:
         settle(self)
@@ -85,9 +85,14 @@ class McOptions:
 
     def config(self) -> RunConfig:
         """The options that a scan has too."""
-        shared = {item.name for item in fields(RunConfig)} & {item.name for item in fields(self)} - {"out"}
+        shared = options_of(RunConfig).keys() & options_of(McOptions).keys() - {"out"}
         values = {name: getattr(self, name) for name in shared}
         return RunConfig(**values | {"sample": None if self.window else self.sample})
+
+
+IDENTITY = [name for name, declared in options_of(McOptions).items() if declared.spec.in_identity]
+OF_THE_RUN = [name for name in IDENTITY if name in options_of(RunConfig) and name not in ("sample", "seed")]
+"""Options that a run has settled: samples of its windows are drawn as it was measured."""
 
 
 class Sampled(NamedTuple):
@@ -152,28 +157,25 @@ def _from_run(given: McOptions, path: Path) -> _Task:
 
 def _require_the_runs_options(given: McOptions, known: Mapping[str, Any]) -> None:
     for name in OF_THE_RUN:
-        value, default = getattr(given, name), getattr(McOptions.__dataclass_fields__[name], "default", None)
-        if value not in (default, known[name]):
+        value = getattr(given, name)
+        if value not in (options_of(McOptions)[name].default, known[name]):
             raise ConfigError(
                 f"{name.replace('_', '-')} is {value}, but the run was measured with {known[name]}; leave it out."
             )
 
 
-WOULD_SAY_NOTHING = "would say nothing about its bounds. Give the model that the run was made with."
-
-
 def _require_the_runs_weights(path: Path, model: "LanguageModel", known: Mapping[str, Any]) -> None:
-    now = model.identity.told_apart_by
+    now, other = model.identity.told_apart_by, ""
     for name, words in (("weights_hash", "weights"), ("tokenizer_hash", "tokenizer"), ("dtype", "dtype")):
-        if now[name] != known[name]:
-            raise RunError(
-                f"{model.name} has other {words} ({now[name][:12]}) than the model of {path} ({known[name][:12]}): "
-                f"samples {WOULD_SAY_NOTHING}"
-            )
-    if changed := list(differences({"settings": known.get("settings")}, {"settings": now.get("settings")})):
+        if not other and now[name] != known[name]:
+            other = f"other {words} ({now[name][:12]}) than the model of {path} ({known[name][:12]})"
+    changed = list(differences({"settings": known.get("settings")}, {"settings": now.get("settings")}))
+    if changed and not other:
+        other = f"other settings than the model of {path} ({'; '.join(changed)})"
+    if other:
         raise RunError(
-            f"{model.name} has other settings than the model of {path} ({'; '.join(changed)}): "
-            f"samples {WOULD_SAY_NOTHING}"
+            f"{model.name} has {other}: samples would say nothing about its bounds. Give the model that the run was "
+            "made with."
         )
 
 
@@ -257,10 +259,8 @@ def share_interval(count: "Count", method: IntervalName) -> tuple[float, float]:
 
 
 def _settings(given: McOptions, task: _Task) -> dict[str, Any]:
-    own = {
-        name: getattr(given, name) for name in ("window", "sample", "samples", "replicates", "interval", "stop_lost")
-    }
-    return own | {name: getattr(task.config, name) for name in OF_THE_RUN} | {"seed": given.seed}
+    own = {name: getattr(given, name) for name in IDENTITY}
+    return own | {name: getattr(task.config, name) for name in OF_THE_RUN}
 
 
 def _identity(given: McOptions, task: _Task) -> dict[str, Any]:

@@ -1,24 +1,50 @@
-"""The columns of a scan: every measure says its own, and how a measured window fills them.
+"""The columns of a scan: every measure declares its own, and how a measured window fills them.
 
-A measure is declared beside what it computes or here, and listed in `every_measure`; the run's tables, the Python
-interface and the pipeline take it from there. Nothing here needs pyarrow.
+Verbatim, greedy and near are made by the stages of the pipeline; further measures are registered, one file each.
+Nothing here imports torch or pyarrow.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from byrote.scan.base import Measure
+from byrote.scan.base import Decode, Measure, Measured
 from byrote.scan.membership import MEMBERSHIP
-from byrote.scan.options import RunConfig
 from byrote.store.columns import COST_COLUMNS, WINDOW_COLUMNS, Column, Schema, sweep_column, window_row
 from byrote.types import Window
 
 if TYPE_CHECKING:
-    from byrote.scan.measured import Measured
+    from byrote.scan.options import RunConfig
     from byrote.search.base import SearchOutcome
 
+FURTHER: dict[str, Measure] = {}
+"""Measures beside those of the pipeline's own stages, by name."""
 
-def _verbatim(item: "Measured") -> dict[str, Any]:
+
+def register(measure: Measure) -> None:
+    """Make `measure` one that `--measures` can name."""
+    FURTHER[measure.name] = measure
+
+
+register(MEMBERSHIP)
+
+
+def measure_names() -> tuple[str, ...]:
+    return ("greedy", "verbatim", "near", *FURTHER)
+
+
+def every_measure(config: "RunConfig") -> tuple[Measure, ...]:
+    """Every measure there is, in the order of their columns; the columns of some follow from the options."""
+    sweep, posthoc = sweep_measure(config), posthoc_measure(config)
+    own = (VERBATIM, VERBATIM_UPPER, GREEDY, GREEDY_ANSWER, sweep, NEAR, posthoc, VERIFY, ESTIMATE)
+    return (*own, *FURTHER.values())
+
+
+def measures_of(config: "RunConfig") -> tuple[Measure, ...]:
+    """The measures that a scan with these options makes, in the order of their columns."""
+    return tuple(measure for measure in every_measure(config) if measure.is_asked_for(config))
+
+
+def _verbatim(item: Measured) -> dict[str, Any]:
     """Ranks count from 1, the most likely token, as a reader does; those of the model room count from 0."""
     score = item.score
     ranks = [rank + 1 for rank in score.suffix_ranks]
@@ -40,7 +66,7 @@ VERBATIM_UPPER = Measure(
 """Where a server's cap leaves p_z open: then `p_verbatim` is its lower bound."""
 
 
-def sweep_measure(config: RunConfig) -> Measure:
+def sweep_measure(config: "RunConfig") -> Measure:
     """One column a policy of the sweep, named as the policy was written: `log_p[t=0.7+k=40]`."""
     names = [sweep_column(text) for text in config.sweep]
     return Measure(
@@ -51,7 +77,7 @@ def sweep_measure(config: RunConfig) -> Measure:
     )
 
 
-def _greedy(item: "Measured") -> dict[str, Any]:
+def _greedy(item: Measured) -> dict[str, Any]:
     """Distances are null when the answer was seen to be beyond the budget before it was complete."""
     assert item.greedy is not None
     return {
@@ -73,7 +99,7 @@ GREEDY = Measure(
 )
 
 
-def _greedy_answer(item: "Measured") -> dict[str, Any]:
+def _greedy_answer(item: Measured) -> dict[str, Any]:
     assert item.greedy is not None
     return {"greedy_ids": list(item.greedy.token_ids), "greedy_log_p": item.greedy.log_p}
 
@@ -102,7 +128,7 @@ def _ledger(outcome: "SearchOutcome | None") -> dict[str, Any]:
     }
 
 
-def _near(item: "Measured") -> dict[str, Any]:
+def _near(item: Measured) -> dict[str, Any]:
     assert item.near is not None
     result = item.near
     return {
@@ -112,8 +138,8 @@ def _near(item: "Measured") -> dict[str, Any]:
         "verdict": str(result.verdict),
         "stop_reason": str(result.stop_reason),
         "stop_step": result.stop_step,
-        "screen_rating": result.rating,
-        "was_screened": result.was_rated_below_floor,
+        "screen_score": result.screen_score,
+        "was_screened": result.is_below_floor,
         "screen_density": item.density,
     }
 
@@ -130,7 +156,7 @@ NEAR = Measure(
         Column("verdict", "text"),
         Column("stop_reason", "text"),
         Column("stop_step", "int32"),
-        Column("screen_rating", "float64"),
+        Column("screen_score", "float64"),
         Column("was_screened", "bool"),
         Column("screen_density", "float64"),
     ),
@@ -139,7 +165,7 @@ NEAR = Measure(
 )
 
 
-def _verified(item: "Measured") -> dict[str, Any]:
+def _verified(item: Measured) -> dict[str, Any]:
     """Nulls where there was nothing to re-score."""
     checked = item.verified
     if checked is None:
@@ -159,7 +185,7 @@ VERIFY = Measure(
 )
 
 
-def _estimated(item: "Measured") -> dict[str, Any]:
+def _estimated(item: Measured) -> dict[str, Any]:
     """Nulls where nothing was sampled."""
     estimate = item.estimate
     if estimate is None:
@@ -197,7 +223,7 @@ ESTIMATE = Measure(
 )
 
 
-def posthoc_measure(config: RunConfig) -> Measure:
+def posthoc_measure(config: "RunConfig") -> Measure:
     """Two columns a metric (`posthoc_bleu_lower`, `posthoc_bleu_upper`), equal text among them, and counts of texts."""
     bounds = [f"posthoc_{name}_{side}" for name in ("text", *config.posthoc) for side in ("lower", "upper")]
     columns = (
@@ -209,7 +235,7 @@ def posthoc_measure(config: RunConfig) -> Measure:
     return Measure("posthoc", columns, _judged, lambda config: bool(config.posthoc) and "near" in config.measures)
 
 
-def _judged(item: "Measured") -> dict[str, Any]:
+def _judged(item: Measured) -> dict[str, Any]:
     assert item.posthoc is not None
     found = item.posthoc
     lower = {f"posthoc_{name}_lower": bounds.lower for name, bounds in found.bounds.items()}
@@ -232,33 +258,22 @@ CONTINUATIONS_SCHEMA: Schema = (
 )
 
 
-def every_measure(config: RunConfig) -> tuple[Measure, ...]:
-    """Every measure there is, in the order of their columns; what some are called follows from the options."""
-    sweep, posthoc = sweep_measure(config), posthoc_measure(config)
-    return VERBATIM, VERBATIM_UPPER, GREEDY, GREEDY_ANSWER, sweep, NEAR, posthoc, VERIFY, ESTIMATE, MEMBERSHIP
-
-
-def measures_of(config: RunConfig) -> tuple[Measure, ...]:
-    """The measures that a scan with these options makes, in the order of their columns."""
-    return tuple(measure for measure in every_measure(config) if measure.is_asked_for(config))
-
-
 RECORD_COLUMNS: Schema = (Column("copies", "int64"), Column("kind", "text"), Column("tags", "list[text]"))
-"""What a pair says about itself: how often it stood in the training data, and words to group it by."""
+"""What a pair's file adds: how often it stood in the training data, and words to group it by."""
 PREFIX_COLUMNS: Schema = (Column("prefix_char_start", "int64", is_required=True),)
-"""Where the prefix begins that the model was given, of a window that was cut with room for a longer one."""
+"""Where the prefix begins that the model was given, of a window that was cut with a longer one."""
 SHARED_COLUMNS: Schema = (Column("shared_share", "float64"), Column("shared_with", "text"))
 """How much of a control window's suffix stands in a target text, and in which if that is half of it or more."""
 
 
-def facts_of(config: RunConfig) -> Schema:
+def facts_of(config: "RunConfig") -> Schema:
     """What the windows of a scan with these options carry beside their text (`Window.further`)."""
-    records = RECORD_COLUMNS if config.pairs else PREFIX_COLUMNS if config.prefix_room is not None else ()
+    records = RECORD_COLUMNS if config.pairs else PREFIX_COLUMNS if config.cut_prefix_tokens is not None else ()
     return (*records, *(SHARED_COLUMNS if config.control or config.pairs else ()))
 
 
 def facts_carried(windows: Iterable[Window]) -> Schema:
-    """The same of windows that anybody put together: what some of them carry; the others have nulls there."""
+    """The same of windows from any source: what some of them carry; the others have nulls there."""
     carried = {name for window in windows for name in window.further}
     every = (*RECORD_COLUMNS, *PREFIX_COLUMNS, *SHARED_COLUMNS)
     return tuple(column._replace(is_required=False) for column in every if column.name in carried)
@@ -273,12 +288,12 @@ def results_schema(measures: Sequence[Measure], facts: Schema = ()) -> Schema:
     return (*WINDOW_COLUMNS, *facts, *measured, *COST_COLUMNS)
 
 
-def continuations_schema(config: RunConfig) -> Schema | None:
+def continuations_schema(config: "RunConfig") -> Schema | None:
     """The second table of a scan; None when it keeps no continuations."""
     return CONTINUATIONS_SCHEMA if "near" in config.measures and config.keep > 0 else None
 
 
-def row_of(item: "Measured", measures: Sequence[Measure]) -> dict[str, Any]:
+def row_of(item: Measured, measures: Sequence[Measure]) -> dict[str, Any]:
     """A window's row of results.parquet."""
     row = window_row(item.window)
     for measure in measures:
@@ -286,7 +301,7 @@ def row_of(item: "Measured", measures: Sequence[Measure]) -> dict[str, Any]:
     return row | {"token_evals": item.token_evals}
 
 
-def continuation_rows(item: "Measured", decode: Callable[[tuple[int, ...]], str], most: int) -> list[dict[str, Any]]:
+def continuation_rows(item: Measured, decode: Decode, most: int) -> list[dict[str, Any]]:
     """A window's rows of continuations.parquet: what was found, heaviest first."""
     if item.near is None or item.near.outcome is None:
         return []

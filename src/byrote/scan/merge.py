@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 from byrote.corpus.documents import Document
 from byrote.errors import RunError
 from byrote.options import build
+from byrote.progress import Progress
 from byrote.scan.options import RunConfig, Shard, parse_shard
 from byrote.scan.run import open_session
 from byrote.scan.totals import totals_of
 from byrote.store.identity import differences
 from byrote.store.manifest import build_manifest
 from byrote.store.merge import ByPlace, Order, stored_ids
-from byrote.store.progress import Progress
 from byrote.store.read import StoredRun, read_run
 from byrote.store.tables import open_parquet
 from byrote.types import Split

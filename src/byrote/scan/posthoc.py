@@ -19,13 +19,13 @@ from typing import NamedTuple
 from byrote.corpus.normalise import normalised_words
 from byrote.distance.tokens import hamming
 from byrote.errors import ConfigError
-from byrote.scan.measured import Measured
+from byrote.scan.base import Measured
 from byrote.scan.options import RunConfig
 from byrote.search.base import SearchOutcome
 from byrote.types import StopReason
 
 SAME_TEXT = "text"
-"""Judged in every run that judges at all."""
+"""Nearness in every run that judges at all."""
 TOKEN_METRICS = ("levenshtein", "hamming")
 """Those that look at tokens; the others give continuations of equal text the same answer."""
 
@@ -41,14 +41,14 @@ class Candidate(NamedTuple):
 IsClose = Callable[[Candidate], bool]
 
 
-class Judged(NamedTuple):
+class Nearness(NamedTuple):
     """How near counts: ε, and the BLEU from which a text counts."""
 
     edit_budget: int
     bleu_threshold: float
 
 
-def judge_of(name: str, target: Candidate, how: Judged) -> IsClose:
+def judge_of(name: str, target: Candidate, how: Nearness) -> IsClose:
     """Whether a continuation is close to `target` by the metric of this name."""
     if name == "hamming":
         return lambda found: hamming(found.token_ids, target.token_ids) <= how.edit_budget
@@ -65,7 +65,7 @@ def judge_of(name: str, target: Candidate, how: Judged) -> IsClose:
     return lambda found: found.text == target.text
 
 
-def _edits_of(units: int, target: Candidate, how: Judged) -> int:
+def _edits_of(units: int, target: Candidate, how: Nearness) -> int:
     """The share ε/T of so many characters or words, in whole numbers: 29/50 · 50 is 28.999… in floats."""
     return units * how.edit_budget // len(target.token_ids)
 
@@ -120,7 +120,7 @@ class PosthocStage:
 
     def __init__(self, config: RunConfig, decode: Decode) -> None:
         self._names = (SAME_TEXT, *config.posthoc)
-        self._how = Judged(config.edit_budget, config.bleu_threshold)
+        self._how = Nearness(config.edit_budget, config.bleu_threshold)
         self._decode = decode
 
     def judge(self, item: Measured) -> None:
@@ -135,7 +135,7 @@ def judged(
     target: Candidate,
     p_verbatim: float,
     names: Sequence[str],
-    how: Judged,
+    how: Nearness,
     decode: Decode,
 ) -> Posthoc:
     """Bounds by every metric. Without a search only the target's own probability is known."""

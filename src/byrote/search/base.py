@@ -83,7 +83,7 @@ class Limits(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SearchTask:
-    """One window to search. `target_probs` (the policy's probability of each target token) serves rank_by=rating."""
+    """One window to search. `target_probs`: the policy's probability of each target token, for rank_by=screen_score."""
 
     key: int
     prefix_ids: tuple[int, ...]

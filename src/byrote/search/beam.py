@@ -170,7 +170,7 @@ def _choose(
     if options.negligible > 0:
         is_viable = is_viable & ((candidates.log_p >= math.log(options.negligible)) | is_verbatim)
     score = torch.where(is_viable, candidates.log_p, -math.inf)
-    if options.rank_by == "rating":
+    if options.rank_by == "screen_score":
         score = score + _rating(state, candidates, options.edit_budget)
         # A rating of exactly 0 must not drop a viable child that would fit: it ranks last, not nowhere.
         score = torch.where(is_viable & (score == -math.inf), -torch.finfo(score.dtype).max, score)

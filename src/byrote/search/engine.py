@@ -82,9 +82,9 @@ def fresh_state(
     log_p[:, 0] = 0.0
     is_verbatim = torch.zeros(count, lanes, dtype=torch.bool)
     is_verbatim[:, 0] = True
-    rating = torch.zeros(count, longest + 1 if options.rank_by == "rating" else 1, budget + 1).double()
+    rating = torch.zeros(count, longest + 1 if options.rank_by == "screen_score" else 1, budget + 1).double()
     for row, slot in enumerate(slots):
-        if options.rank_by == "rating" and slot.task.target_probs is not None:
+        if options.rank_by == "screen_score" and slot.task.target_probs is not None:
             table = rating_table(slot.task.target_probs, budget)
             rating[row, : len(table)] = torch.from_numpy(table)
     host = torch.device("cpu")

@@ -83,7 +83,7 @@ def find_dialect(asked_for: str, card: Card, root: str) -> Dialect:
     if name not in DIALECTS:
         raise ConfigError(
             f"{root} says that its model is owned by {card.owner[:SHOWN_CHARACTERS]!r}, which tells nothing about how "
-            f"to ask it; give --dialect {', '.join(DIALECTS)}."
+            f"to ask it; give --set dialect=NAME, one of {', '.join(DIALECTS)}."
         )
     return DIALECTS[name]()
 

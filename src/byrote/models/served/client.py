@@ -545,7 +545,7 @@ class Server:
                 return read(without_key(answer))
         except Unreadable as error:
             raise AnswerUnreadable(
-                self._origin.shown(f"{self.root}{path} gave an answer that cannot be read: {error}; check --dialect.")
+                self._origin.shown(f"{self.root}{path} gave an answer that cannot be read: {error}; check the dialect.")
             ) from error
 
     def _attempt(self, send: Callable[[], Posted], path: str, tokens: int) -> Any:
@@ -555,7 +555,7 @@ class Server:
         except RequestFailed as failure:
             raise self._origin.failure(str(failure), failure.may_be_billed, failure.was_reached) from failure
         if posted.status != 200:
-            raise self._origin.refusal(posted, advice=f"it has no {path}; check the address and --dialect")
+            raise self._origin.refusal(posted, advice=f"it has no {path}; check the address and the dialect")
         try:
             return json.loads(posted.body)
         except (ValueError, RecursionError) as error:

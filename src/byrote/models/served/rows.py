@@ -74,7 +74,7 @@ def row_of(said: Mapping[int, float], *, listed: int, vocab_size: int) -> Row:
     if len(said) < expected:
         raise EndpointError(
             f"the server listed {len(said)} tokens where {expected} were asked for; "
-            f"give --logprobs {max(1, len(said))}."
+            f"give --set logprobs={max(1, len(said))}."
         )
     if (largest := max(said)) >= vocab_size or min(said) < 0:
         raise EndpointError(
