@@ -192,7 +192,8 @@ def test_screened_windows_keep_the_verbatim_bound(run: Path, results: pl.DataFra
     assert (below["screen_score"] < 1e-6).all()
     assert (results.filter(~pl.col("was_screened"))["screen_score"] >= 1e-6).all()
     share = json.loads((run / "manifest.json").read_text(encoding="utf-8"))["config"]["screen_share"]
-    assert share == pytest.approx(max(0.045, SMALL["screen_min_windows"] / len(results)), rel=0.1), "short windows count too"
+    expected = max(0.045, SMALL["screen_min_windows"] / len(results))
+    assert share == pytest.approx(expected, rel=0.1), "short windows count too"
     screen = Screen(floor=1e-6, audit_share=share, seed=0)
     audited = {name for name, score in below.select("window_id", "screen_score").iter_rows()
                if screen.key(name, score) < share}  # fmt: skip

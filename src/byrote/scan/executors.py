@@ -77,6 +77,10 @@ def executor_of(
     return LocalExecutor(model, config)
 
 
+def device_name(model: LanguageModel) -> str:
+    return torch.cuda.get_device_name(model.device) if model.device.type == "cuda" else str(model.device)
+
+
 def compile_where_it_pays(model: LanguageModel, config: RunConfig, *, windows: int) -> None:
     """Compile layers as asked for, or where the first forwards of the windows alone take a GPU long enough, since
     compiling takes a minute and saves a quarter. After the weights were hashed: compiling renames them."""
@@ -134,36 +138,29 @@ class Worker:
 
     def _open(self) -> tuple[Pipeline, WorkerFacts]:
         """Once a process: a restarted worker, perhaps on another machine, opens its model again."""
-        if self._opened is None:
-            config = self._config
-            try:
-                model = self.load()
-            except ByroteError as error:
-                raise ModelError(f"the worker on {socket.gethostname()} cannot open the model: {error}") from error
-            self._require_same(model)
-            compile_where_it_pays(model, config, windows=self._windows)
-            self._opened = Pipeline(model, config, decode=model.decode), _facts(model, config)
-        return self._opened
-
-    def _require_same(self, model: LanguageModel) -> None:
-        found = list(differences(self._expected, model.identity.told_apart_by, places=("", "there")))
-        if found:
+        if self._opened is not None:
+            return self._opened
+        config, machine = self._config, socket.gethostname()
+        try:
+            model = self.load()
+        except ByroteError as error:
+            raise ModelError(f"the worker on {machine} cannot open the model: {error}") from error
+        if found := list(differences(self._expected, model.identity.told_apart_by, places=("", "there"))):
             raise ModelError(
-                f"the worker on {socket.gethostname()} has another model at {self._config.model} "
-                f"({'; '.join(found)}). Give every machine the same files."
+                f"the worker on {machine} has another model at {config.model} ({'; '.join(found)}). Give every "
+                "machine the same files."
             )
-
-
-def _facts(model: LanguageModel, config: RunConfig) -> WorkerFacts:
-    slots = config.slots or choose_slots(model, config.search_options(), config.limits)
-    is_cuda = model.device.type == "cuda"
-    return WorkerFacts(
-        machine=socket.gethostname(),
-        process=os.getpid(),
-        device=torch.cuda.get_device_name(model.device) if is_cuda else str(model.device),
-        slots=slots,
-        chunk_windows=CHUNK_SLOTS * slots,
-    )
+        compile_where_it_pays(model, config, windows=self._windows)
+        slots = config.slots or choose_slots(model, config.search_options(), config.limits)
+        facts = WorkerFacts(
+            machine=machine,
+            process=os.getpid(),
+            device=device_name(model),
+            slots=slots,
+            chunk_windows=CHUNK_SLOTS * slots,
+        )
+        self._opened = Pipeline(model, config, decode=model.decode), facts
+        return self._opened
 
 
 RETRIES = 20

@@ -103,7 +103,7 @@ class Sampled(NamedTuple):
 
 
 class _Task(NamedTuple):
-    """What is to be sampled: under which options, with which bounds beside it, and by which model."""
+    """What is sampled: under which options, with which bounds beside it, and by which model."""
 
     config: RunConfig
     bounds: Mapping[str, tuple[float, float]]
@@ -114,22 +114,40 @@ class _Task(NamedTuple):
 
 def sample_to_folder(given: McOptions, *, command_line: Sequence[str] = ()) -> Sampled:
     """Sample what the options name; into a new folder or an unfinished one of the same samples where `out` is given."""
+    from byrote.store.manifest import build_manifest
+    from byrote.store.read import read_run
     from byrote.store.session import RunSession
 
     task = _from_text(given) if given.run is None else _from_run(given, given.run)
     if given.out is None:
         return Sampled(_sampled(given, task), None)
     started = time.monotonic()
-    with RunSession.open(given.out, kind="mc", identity=_identity(given, task), schema=COLUMNS) as session:
+    settings = {name: getattr(given, name) for name in IDENTITY}
+    settings |= {name: getattr(task.config, name) for name in OF_THE_RUN}
+    identity = {
+        "config": settings,
+        "model": task.model.identity.told_apart_by,
+        "windows": [window.window_id for window in task.windows],
+        "scan": task.run_id,
+    }
+    with RunSession.open(given.out, kind="mc", identity=identity, schema=COLUMNS) as session:
         if not session.is_complete:
             finished = session.finished_ids()
             missing = [window for window in task.windows if window.window_id not in finished]
             for row in _sampled(given, task._replace(windows=missing)):
                 session.add(row)
-            session.complete(_manifest(given, task, command_line, time.monotonic() - started))
+            manifest = build_manifest(
+                config=settings | {"model": task.config.model, "scan": None if given.run is None else str(given.run)},
+                texts={},
+                model=asdict(task.model.identity),
+                device={"name": str(task.model.device)},
+                seed=given.seed,
+                command_line=command_line,
+                timings={"measuring_seconds": time.monotonic() - started},
+                totals={"windows": len(task.windows), "samples": given.samples * len(task.windows)},
+            )
+            session.complete(manifest)
         path = session.path
-    from byrote.store.read import read_run
-
     return Sampled(read_run(path).results.to_dicts(), path)
 
 
@@ -237,7 +255,7 @@ def _row(result: "MonteCarloResult", bounds: Mapping[str, tuple[float, float]], 
         "samples": samples,
         "hits": hits,
         "mass": share,
-        # All hits or none: the spread is 0 and says nothing.
+        # All hits or none: the spread is 0, which is no estimate of the error.
         "standard_error": math.sqrt(share * (1 - share) / (samples - 1)) if 0 < hits < samples else math.nan,
         "mass_low": low,
         "mass_high": high,
@@ -256,33 +274,3 @@ def share_interval(count: "Count", method: IntervalName) -> tuple[float, float]:
 
     low, high, _, _ = (exact_interval if method == "exact" else wilson_interval)(count.hits, count.samples)
     return low, high
-
-
-def _settings(given: McOptions, task: _Task) -> dict[str, Any]:
-    own = {name: getattr(given, name) for name in IDENTITY}
-    return own | {name: getattr(task.config, name) for name in OF_THE_RUN}
-
-
-def _identity(given: McOptions, task: _Task) -> dict[str, Any]:
-    return {
-        "config": _settings(given, task),
-        "model": task.model.identity.told_apart_by,
-        "windows": [window.window_id for window in task.windows],
-        "scan": task.run_id,
-    }
-
-
-def _manifest(given: McOptions, task: _Task, command_line: Sequence[str], seconds: float) -> dict[str, Any]:
-    from byrote.store.manifest import build_manifest
-
-    return build_manifest(
-        config=_settings(given, task)
-        | {"model": task.config.model, "scan": None if given.run is None else str(given.run)},
-        texts={},
-        model=asdict(task.model.identity),
-        device={"name": str(task.model.device)},
-        seed=given.seed,
-        command_line=command_line,
-        timings={"measuring_seconds": seconds},
-        totals={"windows": len(task.windows), "samples": given.samples * len(task.windows)},
-    )

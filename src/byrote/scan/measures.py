@@ -4,12 +4,12 @@ Verbatim, greedy and near are made by the stages of the pipeline; further measur
 Nothing here imports torch or pyarrow.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from byrote.scan.base import Decode, Measure, Measured
 from byrote.scan.membership import MEMBERSHIP
-from byrote.store.columns import COST_COLUMNS, WINDOW_COLUMNS, Column, Schema, sweep_column, window_row
+from byrote.store.columns import COST_COLUMNS, WINDOW_COLUMNS, Column, Kind, Schema, sweep_column, window_row
 from byrote.types import Window
 
 if TYPE_CHECKING:
@@ -44,24 +44,35 @@ def measures_of(config: "RunConfig") -> tuple[Measure, ...]:
     return tuple(measure for measure in every_measure(config) if measure.is_asked_for(config))
 
 
-def _verbatim(item: Measured) -> dict[str, Any]:
-    """Ranks count from 1, the most likely token, as a reader does; those of the model room count from 0."""
-    score = item.score
-    ranks = [rank + 1 for rank in score.suffix_ranks]
-    return {"log_p_verbatim": score.log_p[0], "p_verbatim": score.p, "suffix_ranks": ranks}
+def _measure(
+    name: str,
+    is_asked_for: "Callable[[RunConfig], bool]",
+    result: Callable[[Measured], Any],
+    **columns: tuple[Kind, Callable[[Any], Any]],
+) -> Measure:
+    """A measure whose columns are computed of `result`; all of them are null where that is None."""
+
+    def fill(item: Measured) -> dict[str, Any]:
+        found = result(item)
+        return {column: None if found is None else value(found) for column, (_, value) in columns.items()}
+
+    return Measure(name, tuple(Column(column, kind) for column, (kind, _) in columns.items()), fill, is_asked_for)
 
 
-VERBATIM = Measure(
+VERBATIM = _measure(
     "verbatim",
-    (Column("log_p_verbatim", "float64"), Column("p_verbatim", "float64"), Column("suffix_ranks", "list[int32]")),
-    _verbatim,
     lambda config: "verbatim" in config.measures,
+    lambda item: item.score,
+    log_p_verbatim=("float64", lambda score: score.log_p[0]),
+    p_verbatim=("float64", lambda score: score.p),
+    # In a row the most likely token has rank 1; in the models' room it has rank 0.
+    suffix_ranks=("list[int32]", lambda score: [rank + 1 for rank in score.suffix_ranks]),
 )
-VERBATIM_UPPER = Measure(
+VERBATIM_UPPER = _measure(
     "verbatim_upper",
-    (Column("p_verbatim_upper", "float64"),),
-    lambda item: {"p_verbatim_upper": item.score.p if item.score.p_upper is None else item.score.p_upper},
     lambda config: "verbatim" in config.measures and config.is_capped,
+    lambda item: item.score,
+    p_verbatim_upper=("float64", lambda score: score.p if score.p_upper is None else score.p_upper),
 )
 """Where a server's cap leaves p_z open: then `p_verbatim` is its lower bound."""
 
@@ -77,149 +88,77 @@ def sweep_measure(config: "RunConfig") -> Measure:
     )
 
 
-def _greedy(item: Measured) -> dict[str, Any]:
-    """Distances are null when the answer was seen to be beyond the budget before it was complete."""
-    assert item.greedy is not None
-    return {
-        "greedy_hamming": item.greedy.hamming,
-        "greedy_levenshtein": item.greedy.levenshtein,
-        "greedy_is_beyond_budget": item.greedy.is_beyond_budget,
-    }
-
-
-GREEDY = Measure(
+GREEDY = _measure(
     "greedy",
-    (
-        Column("greedy_hamming", "int32"),
-        Column("greedy_levenshtein", "int32"),
-        Column("greedy_is_beyond_budget", "bool"),
-    ),
-    _greedy,
     lambda config: "greedy" in config.measures,
+    lambda item: item.greedy,
+    # Null when the answer was seen to be beyond the budget before it was complete.
+    greedy_hamming=("int32", lambda answer: answer.hamming),
+    greedy_levenshtein=("int32", lambda answer: answer.levenshtein),
+    greedy_is_beyond_budget=("bool", lambda answer: answer.is_beyond_budget),
 )
-
-
-def _greedy_answer(item: Measured) -> dict[str, Any]:
-    assert item.greedy is not None
-    return {"greedy_ids": list(item.greedy.token_ids), "greedy_log_p": item.greedy.log_p}
-
-
-GREEDY_ANSWER = Measure(
+GREEDY_ANSWER = _measure(
     "greedy_answer",
-    (Column("greedy_ids", "list[int32]"), Column("greedy_log_p", "float64")),
-    _greedy_answer,
     lambda config: "greedy" in config.measures and config.greedy == "full",
+    lambda item: item.greedy,
+    greedy_ids=("list[int32]", lambda answer: list(answer.token_ids)),
+    greedy_log_p=("float64", lambda answer: answer.log_p),
 )
 
 
-def _ledger(outcome: "SearchOutcome | None") -> dict[str, Any]:
-    """The search's own account, before p_z is taken in and anything is closed or refined; nulls without a search.
+def _of_search(value: "Callable[[SearchOutcome], Any]") -> Callable[[Measured], Any]:
+    """The search's own account, before p_z is taken in and anything is closed or refined; null without a search. The
+    last of `search_lower`, `open_mass`, `eos_mass` and `refuted_mass` add up to 1."""
 
-    The last of `search_lower` and the other three add up to 1. The baseline accepts continuations beyond the edit
-    budget too; they count as refuted.
-    """
-    if outcome is None:
-        return dict.fromkeys(("search_lower", "open_mass", "eos_mass", "refuted_mass"))
-    return {
-        "search_lower": list(outcome.bounds.lower),
-        "open_mass": outcome.open_mass,
-        "eos_mass": outcome.eos,
-        "refuted_mass": outcome.refuted + max(0.0, outcome.covered - outcome.bounds.lower[-1]),
-    }
+    def of(item: Any) -> Any:
+        return None if item.near.outcome is None else value(item.near.outcome)
+
+    return of
 
 
-def _near(item: Measured) -> dict[str, Any]:
-    assert item.near is not None
-    result = item.near
-    return {
-        "mass_lower": list(result.bounds.lower),
-        "mass_upper": list(result.bounds.upper),
-        **_ledger(result.outcome),
-        "verdict": str(result.verdict),
-        "stop_reason": str(result.stop_reason),
-        "stop_step": result.stop_step,
-        "screen_score": result.screen_score,
-        "was_screened": result.is_below_floor,
-        "screen_density": item.density,
-    }
-
-
-NEAR = Measure(
+NEAR = _measure(
     "near",
-    (
-        Column("mass_lower", "list[float64]"),
-        Column("mass_upper", "list[float64]"),
-        Column("search_lower", "list[float64]"),
-        Column("open_mass", "float64"),
-        Column("eos_mass", "float64"),
-        Column("refuted_mass", "float64"),
-        Column("verdict", "text"),
-        Column("stop_reason", "text"),
-        Column("stop_step", "int32"),
-        Column("screen_score", "float64"),
-        Column("was_screened", "bool"),
-        Column("screen_density", "float64"),
-    ),
-    _near,
     lambda config: "near" in config.measures,
-)
-
-
-def _verified(item: Measured) -> dict[str, Any]:
-    """Nulls where there was nothing to re-score."""
-    checked = item.verified
-    if checked is None:
-        return {column.name: None for column in VERIFY.columns}
-    return {
-        "verified_mass": checked.verified_mass,
-        "verified_share": checked.share_of_lower,
-        "verified_shift": checked.largest_shift,
-    }
-
-
-VERIFY = Measure(
-    "verify",
-    (Column("verified_mass", "float64"), Column("verified_share", "float64"), Column("verified_shift", "float64")),
-    _verified,
-    lambda config: config.verify and "near" in config.measures,
-)
-
-
-def _estimated(item: Measured) -> dict[str, Any]:
-    """Nulls where nothing was sampled."""
-    estimate = item.estimate
-    if estimate is None:
-        return {column.name: None for column in ESTIMATE.columns}
-    return {
-        "mass_estimate": estimate.value,
-        "mass_standard_error": estimate.standard_error,
-        "mass_low": estimate.interval.low,
-        "mass_high": estimate.interval.high,
-        "mass_limit": estimate.upper_limit,
-        "mass_samples": estimate.samples,
-        "mass_hits": estimate.hits,
-        "mass_sampled": estimate.sampled_mass,
-        "mass_base": estimate.base_mass,
-        "sampled_verdict": None if item.sampled_verdict is None else str(item.sampled_verdict),
-    }
-
-
-ESTIMATE = Measure(
-    "estimate",
-    (
-        Column("mass_estimate", "float64"),
-        Column("mass_standard_error", "float64"),
-        Column("mass_low", "float64"),
-        Column("mass_high", "float64"),
-        Column("mass_limit", "float64"),
-        Column("mass_samples", "int64"),
-        Column("mass_hits", "int64"),
-        Column("mass_sampled", "float64"),
-        Column("mass_base", "float64"),
-        Column("sampled_verdict", "text"),
+    lambda item: item,
+    mass_lower=("list[float64]", lambda item: list(item.near.bounds.lower)),
+    mass_upper=("list[float64]", lambda item: list(item.near.bounds.upper)),
+    search_lower=("list[float64]", _of_search(lambda outcome: list(outcome.bounds.lower))),
+    open_mass=("float64", _of_search(lambda outcome: outcome.open_mass)),
+    eos_mass=("float64", _of_search(lambda outcome: outcome.eos)),
+    # The baseline accepts continuations beyond the edit budget too; they count as refuted.
+    refuted_mass=(
+        "float64",
+        _of_search(lambda outcome: outcome.refuted + max(0.0, outcome.covered - outcome.bounds.lower[-1])),
     ),
-    _estimated,
+    verdict=("text", lambda item: str(item.near.verdict)),
+    stop_reason=("text", lambda item: str(item.near.stop_reason)),
+    stop_step=("int32", lambda item: item.near.stop_step),
+    screen_score=("float64", lambda item: item.near.screen_score),
+    was_screened=("bool", lambda item: item.near.is_below_floor),
+    screen_density=("float64", lambda item: item.density),
+)
+VERIFY = _measure(
+    "verify",
+    lambda config: config.verify and "near" in config.measures,
+    lambda item: item.verified,
+    verified_mass=("float64", lambda checked: checked.verified_mass),
+    verified_share=("float64", lambda checked: checked.share_of_lower),
+    verified_shift=("float64", lambda checked: checked.largest_shift),
+)
+ESTIMATE = _measure(
+    "estimate",
     lambda config: config.estimate != "none" and "near" in config.measures,
+    lambda item: None if item.estimate is None else item,
+    mass_estimate=("float64", lambda item: item.estimate.value),
+    mass_standard_error=("float64", lambda item: item.estimate.standard_error),
+    mass_low=("float64", lambda item: item.estimate.interval.low),
+    mass_high=("float64", lambda item: item.estimate.interval.high),
+    mass_limit=("float64", lambda item: item.estimate.upper_limit),
+    mass_samples=("int64", lambda item: item.estimate.samples),
+    mass_hits=("int64", lambda item: item.estimate.hits),
+    mass_sampled=("float64", lambda item: item.estimate.sampled_mass),
+    mass_base=("float64", lambda item: item.estimate.base_mass),
+    sampled_verdict=("text", lambda item: item.sampled_verdict and str(item.sampled_verdict)),
 )
 
 

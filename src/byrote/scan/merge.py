@@ -1,6 +1,6 @@
 """Shards into one run: the rows, the audited sample and the manifest of a scan that was never divided.
 
-What a shard searches depends on each window, its rating and the options alone, so its rows are those of the run.
+What a shard searches depends on each window, its screen score and the options alone, so its rows are those of the run.
 """
 
 from collections import Counter

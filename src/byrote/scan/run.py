@@ -25,7 +25,7 @@ from byrote.models.base import LanguageModel, require_positions
 from byrote.models.load import open_model
 from byrote.models.served.model import EndpointModel
 from byrote.progress import Progress
-from byrote.scan.executors import NO_SECTIONS, compile_where_it_pays, executor_of, on_driver
+from byrote.scan.executors import NO_SECTIONS, compile_where_it_pays, device_name, executor_of, on_driver
 from byrote.scan.measures import continuations_schema, facts_of, measures_of, results_schema
 from byrote.scan.membership import load_reference
 from byrote.scan.options import RunConfig
@@ -288,7 +288,7 @@ def complete_scan(
         texts=texts_section(source, count_by(session.path, "document"), short, document_facts),
         model=asdict(model.identity) | {"bos_id": model.bos_id(config.bos)},
         device={
-            "name": torch.cuda.get_device_name(model.device) if model.device.type == "cuda" else "cpu",
+            "name": device_name(model) if model.device.type == "cuda" else "cpu",
             "threads": torch.get_num_threads(),
             "slots": facts.slots,
             "peak_entries_per_slot": facts.peak_entries,

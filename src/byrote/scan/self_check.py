@@ -129,22 +129,15 @@ def compare(left: Sequence[SearchOutcome], right: Sequence[SearchOutcome], thres
 def _search(
     model: TreeModel, windows: Sequence[Window], options: SearchOptions, *, slots: int, limits: Limits
 ) -> list[SearchOutcome]:
-    tasks = [
-        SearchTask(
-            key, window.prefix_ids, window.suffix_ids, _target_probs(model, window, options), name=window.window_id
-        )
-        for key, window in enumerate(windows)
-    ]
+    tasks = []
+    for key, window in enumerate(windows):
+        probs = None
+        if options.rank_by == "screen_score":
+            (score,) = score_verbatim(model, [window], [options.policy], batch_windows=1)
+            probs = score.target_probs
+        tasks.append(SearchTask(key, window.prefix_ids, window.suffix_ids, probs, name=window.window_id))
     outcomes = {outcome.key: outcome for outcome in Engine(model, options, slots=slots, limits=limits).run(tasks)}
     return [outcomes[key] for key in range(len(windows))]
-
-
-def _target_probs(model: TreeModel, window: Window, options: SearchOptions) -> tuple[float, ...] | None:
-    """What ranks beams by screen score, as in the run."""
-    if options.rank_by != "screen_score":
-        return None
-    (score,) = score_verbatim(model, [window], [options.policy], batch_windows=1)
-    return score.target_probs
 
 
 def _shift(before: float, after: float) -> float:

@@ -76,21 +76,20 @@ def _connected(config: RunConfig, given: Sequence[Document | Pair], key: str, se
             max_requests=config.max_requests,
             max_tokens=config.max_tokens_total,
         ),
-        texts=[text[:ROUND_TRIP_CHARACTERS] for text in _texts(given)],
+        # Both tokenizers must agree on the beginnings of some of the texts.
+        texts=[
+            one.text[:ROUND_TRIP_CHARACTERS]
+            for one in given[:ROUND_TRIP_TEXTS]
+            if isinstance(one, Document) and one.text
+        ],
         sent=sent,
     )
 
 
-def _texts(given: Sequence[Document | Pair]) -> list[str]:
-    """The beginnings of some of the texts, on which both tokenizers must agree."""
-    first = given[:ROUND_TRIP_TEXTS]
-    return [text for one in first if (text := one.text if isinstance(one, Document) else "")]
-
-
 def _require_measurable(config: RunConfig) -> None:
-    """What needs the weights, or more of a distribution than servers tell."""
+    """Refuse what needs the weights, or more of a distribution than servers list."""
     if config.verify or config.self_check:
-        raise ConfigError("verify and self-check need the weights; for a server use --ask-twice.")
+        raise ConfigError("verify and self-check need the weights; for a server use ask_twice.")
     if other := [name for name in config.measures if name not in MEASURES]:
         raise ConfigError(f"{other[0]} needs whole distributions, and a server lists its most likely tokens only.")
     for policy in config.policies:
@@ -102,12 +101,13 @@ def _require_measurable(config: RunConfig) -> None:
 
 
 def _require_known(config: RunConfig, model: EndpointModel) -> None:
-    """What a list shorter than the policy's cannot answer."""
+    """Refuse what a list shorter than the policy's cannot answer."""
     for text, policy in zip(("top-k", *config.sweep), config.policies, strict=True):
         is_known = policy.top_k is not None and policy.top_k <= model.listed_tokens
         if not is_known and (text != "top-k" or policy.top_p not in (None, 1.0)):
+            words = policy.describe() if text == "top-k" else f"sweep {text}"
             raise ConfigError(
-                f"{_words(text, policy)} needs more tokens than the {model.listed_tokens} that the server lists; "
+                f"{words} needs more tokens than the {model.listed_tokens} that the server lists; "
                 f"leave it out, or {_lifted(model, policy)}."
             )
     if config.is_capped and (config.closure or config.refine or config.residual or config.estimate == "all"):
@@ -117,17 +117,13 @@ def _require_known(config: RunConfig, model: EndpointModel) -> None:
         )
 
 
-def _words(text: str, policy: Policy) -> str:
-    return policy.describe() if text == "top-k" else f"sweep {text}"
-
-
 def _lifted(model: EndpointModel, policy: Policy) -> str:
-    needed = policy.top_k or model.vocab_size
-    return model.asker.dialect.lifts_cap.format(needed=needed)
+    """What the user can do about the cap."""
+    return model.asker.dialect.lifts_cap.format(needed=policy.top_k or model.vocab_size)
 
 
 class ServedRun:
-    """The answers of one opening of a run, and what there is to say about them."""
+    """The answers of one opening of a run, and what the manifest says about them."""
 
     def __init__(self, model: EndpointModel, answers: AnswerFile, config: RunConfig) -> None:
         self._model, self._answers, self._config = model, answers, config
@@ -137,8 +133,9 @@ class ServedRun:
         """Measure a sample again from answers of its own, and note how far numbers and verdicts moved."""
         config = self._config
         ordered = sorted(windows, key=lambda window: sample_key(window.window_id, config.seed))
-        before = {row["window_id"]: row for row in _rows(session, [one.window_id for one in ordered])}
-        # Those that were searched first: they have most to say.
+        results = read_run(session.path).results.filter(pl.col("window_id").is_in([one.window_id for one in ordered]))
+        before = {row["window_id"]: row for row in results.to_dicts()}
+        # Searched windows first: they have the most requests.
         ordered.sort(key=lambda window: not _was_searched(before[window.window_id]))
         chosen = ordered[: config.ask_twice][::-1]
         if not chosen:
@@ -190,30 +187,30 @@ class ServedRun:
         }
 
     def notes(self) -> list[str]:
-        """Sentences for whoever started the run."""
-        said = []
+        """Sentences for the user who started the run."""
+        notes = []
         if (cap := self._cap()) is not None:
             mean = cap["open_share_mean"]
             wanted = "all tokens" if cap["top_k"] is None else f"the {cap['top_k']} that the policy keeps"
             cost = "" if mean is None else f", which leaves {mean:.2%} of a token's probability open on average"
-            said.append(
+            notes.append(
                 f"The server lists {cap['listed']} tokens of {wanted}{cost}. Bounds are sound, and wider than they "
                 f"could be; to narrow them, {cap['lifted_by']}."
             )
             if "near" in self._config.measures:
-                said.append(
+                notes.append(
                     "No window was estimated by sampling, decided or not: that needs every token that the policy "
                     "keeps. The same setting of the server brings the estimates back."
                 )
         if (twice := self._twice) is not None and (
             twice["verdicts_changed"] or (twice["largest_shift"] or 0.0) > ROUNDING_SHIFT
         ):
-            said.append(
+            notes.append(
                 f"Asked twice, the same prompts had log-probabilities up to {twice['largest_shift'] or 0.0:.4f} nat "
                 f"apart (rounding stays below {ROUNDING_SHIFT:g}), and {twice['verdicts_changed']} of "
                 f"{twice['windows']} verdicts changed: this server's numbers depend on what else it computes."
             )
-        return said
+        return notes
 
 
 @contextmanager
@@ -229,11 +226,6 @@ def remembering(model: LanguageModel, session: RunSession, config: RunConfig) ->
         yield ServedRun(model, answers, config)
     finally:
         answers.close()
-
-
-def _rows(session: RunSession, ids: Sequence[str]) -> list[dict[str, Any]]:
-    results = read_run(session.path).results
-    return results.filter(pl.col("window_id").is_in(list(ids))).to_dicts()
 
 
 def _was_searched(row: dict[str, Any]) -> bool:
