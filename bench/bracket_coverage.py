@@ -56,7 +56,7 @@ def through_the_pipeline(cases: int) -> list[dict[str, Any]]:
         threshold = THRESHOLDS[number % len(THRESHOLDS)]
         config = replace(
             case.config, estimate="auto", residual=None, threshold=threshold, screen="auto", screen_floor=0.999,
-            screen_share=0.3, screen_least=10, screen_tickets=200, measures=("verbatim", "near"), verify=False,
+            screen_share=0.3, screen_min_windows=10, screen_samples=200, measures=("verbatim", "near"), verify=False,
             closure=0, refine=0,
         )  # fmt: skip
         rows = [measured.row for measured in Pipeline(case.model, config, decode=str).run(case.windows)]

@@ -98,7 +98,7 @@ def scan(url: str, folder: Path, *, edit_budget: int) -> None:
         "ask-twice": 0,
     }
     try:
-        byrote(["scan", *(str(part) for name, value in arguments.items() for part in (f"--{name}", value))])
+        byrote(["scan", *(str(part) for name, value in arguments.items() for part in ("--set", f"{name}={value}"))])
     except SystemExit as ended:
         if ended.code not in (0, None):
             raise

@@ -31,7 +31,7 @@ from byrote.search.engine import Engine
 from byrote.search.sizing import choose_slots
 from byrote.types import Split, Window
 
-CONFIG = RunConfig(keep=0, measures=("near",), screen_least=0)
+CONFIG = RunConfig(keep=0, measures=("near",), screen_min_windows=0)
 LIMITS = CONFIG.limits
 
 

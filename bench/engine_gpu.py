@@ -38,7 +38,7 @@ CONFIG = RunConfig(
     pin=False,
     negligible=0.0,
     stop_rule="published",
-    screen_least=0,
+    screen_min_windows=0,
     keep=0,
     batch_windows=160,
 )

@@ -40,11 +40,11 @@ def main() -> None:
             begin = time.monotonic()
             results = [measured.row for measured in Pipeline(model, CONFIG, decode=model.decode).run(windows)]
             extractable = [row for row in results if row["mass_lower"][-1] >= CONFIG.threshold]
-            below = [row for row in results if row["screen_rating"] < CONFIG.screen_floor]
+            below = [row for row in results if row["screen_score"] < CONFIG.screen_floor]
             rows[f"{name}/{path.stem}"] = {
                 "windows": len(results),
                 "extractable": len(extractable),
-                "lowest_rating_of_extractable": min((row["screen_rating"] for row in extractable), default=None),
+                "lowest_rating_of_extractable": min((row["screen_score"] for row in extractable), default=None),
                 "rated_below_floor": len(below),
                 "lost": sum(row["mass_lower"][-1] >= CONFIG.threshold for row in below),
                 "seconds": time.monotonic() - begin,

@@ -27,10 +27,9 @@ import torch
 from tests.scan.letters import Letters
 
 from byrote.scan.options import RunConfig
-from byrote.scan.run import open_session, scan_to_folder
+from byrote.scan.run import open_session, run_identity, scan_to_folder
 from byrote.scan.screen import with_audit
 from byrote.scan.source import cut_source, read_given
-from byrote.scan.totals import run_identity
 from byrote.store.read import read_run
 from environment import environment, save
 
@@ -108,7 +107,7 @@ def config_of(folder: Path) -> RunConfig:
         beam_width=3,
         edit_budget=2,
         measures=("verbatim",),
-        part_windows=4096,
+        windows_per_part=4096,
         compile="off",
     )
 

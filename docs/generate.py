@@ -139,7 +139,7 @@ def columns() -> str:
         ("Every row: the window", WINDOW_COLUMNS, store["results"]),
         ("Every row: the cost", COST_COLUMNS, store["results"]),
         ("Scans of pairs", scan_columns.RECORD_COLUMNS, scan["results"]),
-        ("Scans with `--prefix-room`", scan_columns.PREFIX_COLUMNS, scan["results"]),
+        ("Scans with `--set cut_prefix_tokens=N`", scan_columns.PREFIX_COLUMNS, scan["results"]),
         ("Scans with controls", scan_columns.SHARED_COLUMNS, scan["results"]),
         *((f"Scan: {measure.name}", measure.columns, scan["results"]) for measure in measures),
         ("`continuations.parquet` of a scan", scan_columns.CONTINUATIONS_SCHEMA, scan["continuations"]),

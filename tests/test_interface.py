@@ -15,7 +15,7 @@ from byrote.errors import ConfigError, RunError
 from byrote.models.base import LanguageModel
 from tests.scan.scans import SMALL, TinyLab
 
-OPTIONS: dict[str, Any] = {name.replace("-", "_"): value for name, value in SMALL.items()} | {"limit": 10}
+OPTIONS: dict[str, Any] = dict(SMALL) | {"limit": 10}
 
 
 @pytest.fixture(scope="module")

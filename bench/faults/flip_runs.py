@@ -27,7 +27,7 @@ from byrote.store.read import read_run
 from byrote.store.session import RunSession
 
 BOOK = invented_book(260)
-SHARDED: dict[str, object] = {"stride_chars": 90, "screen_least": 12, "screen_share": 0.05, "screen_floor": 0.2}
+SHARDED: dict[str, object] = {"stride_chars": 90, "screen_min_windows": 12, "screen_share": 0.05, "screen_floor": 0.2}
 
 Reader = Callable[[Path], object]
 Maker = Callable[[TinyLab, Path], object]

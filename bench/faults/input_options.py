@@ -10,13 +10,12 @@ from typing import Any
 
 import yaml
 
-from byrote.cli.flags import gather
 from byrote.cli.plan import PlanOptions
 from byrote.cli.products import AuditCommand
 from byrote.cli.scan import McOptions
 from byrote.longform.options import AuditOptions
 from byrote.models.served.chat import check_endpoint
-from byrote.options import Option, flags_of, read_config_file
+from byrote.options import Option, flags_of, gather, read_config_file, settable_of
 from byrote.prior.options import PriorConfig
 from byrote.scan.options import RunConfig
 
@@ -50,7 +49,7 @@ def give_options(case: Any) -> None:
         case.expect(case.refuses(lambda: check_endpoint(url)) in (None, "http://host:"), "a URL that is none")
         return
     home = rng.choice(HOMES)
-    chosen = rng.sample(flags_of(home), k=rng.randrange(1, 4))
+    chosen = rng.sample(settable_of(home), k=rng.randrange(1, 4))
     given: dict[str, Any] = {}
     for option in chosen:
         value = rng.choice(VALUES)

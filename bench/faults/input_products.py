@@ -161,7 +161,7 @@ def merge_folders(case: Any) -> None:
 def plan_sizes(case: Any) -> None:
     rng = case.rng
     arguments: list[str] = []
-    flags = ["--devices", "--pilot", "--mass", "--samples", "--prefix-tokens", "--beam-width", "--dialect"]
+    flags = ["--devices", "--pilot", "--mass", "--samples", "--prefix-tokens", "--beam-width", "--set"]
     for flag in rng.sample(flags, k=rng.randrange(4)):
         arguments += [flag, rng.choice(VALUES).replace("\0", "")]
     case.what = repr(arguments)
@@ -189,11 +189,8 @@ def name_endpoints(case: Any) -> None:
     arguments += ["--text", str(text), "--out", str(case.folder / "run"), "--tokenizer", tokenizer]
     flags = [
         "--concurrency",
-        "--logprobs",
         "--max-requests",
-        "--attempts",
-        "--dialect",
-        "--timeout-seconds",
+        "--set",
         "--key-variable",
     ]
     for flag in rng.sample(flags, k=rng.randrange(3)):

@@ -44,7 +44,7 @@ class Places(NamedTuple):
 
 def targets(lab: TinyLab, places: Places) -> list[Target]:
     """Every kind; those that need a server or a cluster where there is one."""
-    small = {"limit": 9, "part_windows": 2, "slots": 3, "batch_windows": 2}
+    small = {"limit": 9, "windows_per_part": 2, "slots": 3, "batch_windows": 2}
     found = [
         Target("scan", lambda out: scan_arguments(lab, out, **small), windows, same_rows),
         Target("prior", lambda out: _prior(lab, out), blocks, same_rows),
@@ -86,13 +86,13 @@ def _prior(lab: TinyLab, out: Path) -> list[str]:
 def _shards(lab: TinyLab, folder: Path) -> list[str]:
     paths = [folder / f"shard{index}" for index in range(2)]
     for index, path in enumerate(paths):
-        _once(path, scan_arguments(lab, path, limit=12, part_windows=2, shard=f"{index}/2"))
+        _once(path, scan_arguments(lab, path, limit=12, windows_per_part=2, shard=f"{index}/2"))
     return list(map(str, paths))
 
 
 def _study(lab: TinyLab, folder: Path, out: Path) -> list[str]:
-    file, small = folder / "study.yaml", {name.replace("-", "_"): value for name, value in SMALL.items()}
-    sizes = {"limit": 4, "part_windows": 2, "slots": 3, "batch_windows": 2, "beam_width": [2, 3]}
+    file, small = folder / "study.yaml", dict(SMALL)
+    sizes = {"limit": 4, "windows_per_part": 2, "slots": 3, "batch_windows": 2, "beam_width": [2, 3]}
     sampled = {"montecarlo_windows": 1, "montecarlo_samples": 20}
     places = {"model": str(lab.model.path), "text": [str(lab.files.targets)]}
     file.write_text(json.dumps(small | places | sizes | sampled), encoding="utf-8")

@@ -26,7 +26,7 @@ sys.path[:0] = [str(HERE.parent), str(HERE.parent.parent), str(HERE.parent.paren
 
 import environment  # noqa: E402, I001
 from kill_targets import BOOK, Target, Places, _once, answers, same_findings, targets, verify_all  # noqa: E402
-from byrote.cli.exits import SENTENCE, SIGNALS  # noqa: E402
+from byrote.cli.entry import SENTENCE, SIGNALS  # noqa: E402
 from byrote.errors import RunError  # noqa: E402
 from byrote.lab.pocket import tiny_model  # noqa: E402
 from tests.faults.dying import DyingProcess, Session, Stage, finished, said  # noqa: E402

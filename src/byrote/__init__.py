@@ -34,20 +34,19 @@ if TYPE_CHECKING:
     from byrote.longform.recall import nv_recall
     from byrote.longform.run import AuditFolder
     from byrote.policy import Policy
-    from byrote.scan.api import load_model, read_windows, scan, scan_rows
+    from byrote.scan.api import Results, Windows, load_model, read_windows, scan, scan_rows
     from byrote.scan.options import RunConfig
-    from byrote.scan.results import Results, Windows
     from byrote.types import Window
 
 _HOMES = {
     "AuditFolder": "byrote.longform.run",
     "Policy": "byrote.policy",
-    "Results": "byrote.scan.results",
+    "Results": "byrote.scan.api",
     "ByroteError": "byrote.errors",
     "RunConfig": "byrote.scan.options",
     "SavedRun": "byrote.api",
     "Window": "byrote.types",
-    "Windows": "byrote.scan.results",
+    "Windows": "byrote.scan.api",
     "audit": "byrote.api",
     "load_model": "byrote.scan.api",
     "nv_recall": "byrote.longform.recall",

@@ -1,18 +1,18 @@
-"""`byrote.read_run`: a run folder of any kind, every file checked."""
+"""`byrote.read_run`, `byrote.prior` and `byrote.audit`: runs of every kind, in Python."""
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from byrote.kinds import write_report
 from byrote.longform.options import AuditOptions
 from byrote.longform.run import AuditCommand, AuditFolder, is_audit, perform_audit, read_audit
-from byrote.options import build, flags_of, require_known
+from byrote.options import build, gather, require_known, settable_of
 from byrote.prior.options import PriorConfig
-from byrote.scan.api import Paths, load_model
-from byrote.scan.results import Scanned
-from byrote.store.progress import SilentProgress
+from byrote.progress import SilentProgress, make_progress
+from byrote.scan.api import Paths, Scanned, load_model
 from byrote.store.read import StoredRun
 from byrote.store.read import read_run as read_stored
 
@@ -70,8 +70,6 @@ class SavedRun(Scanned):
 
     def report(self, out: str | Path | None = None) -> Path:
         """Write the page of `byrote report` to `out`, by default inside the run; the path of the page."""
-        from byrote.kinds import write_report
-
         return write_report((self.path,), self.path / "report" if out is None else Path(out)).page
 
     @cached_property
@@ -112,7 +110,7 @@ def prior(
     named = str(model) if is_name else load_model(model).name
     given = options | {"text": text, "prior_text": prior_text, "out": str(out)}
     config = build(PriorConfig, given | {"model": named}, place="byrote.prior")
-    with _progress(progress, "prefixes") as shown:
+    with make_progress("prefixes") if progress else nullcontext(SilentProgress()) as shown:
         done = prior_to_folder(
             config,
             progress=shown,
@@ -137,20 +135,11 @@ def audit(
     `model` is a name at `endpoint=` (a URL), or a folder or hub id. `options`: those of `byrote audit`. `on_answer` is
     told the place and the number of answers so far.
     """
-    from byrote.cli.flags import gather
     from byrote.longform.report import write_exhibit
 
     homes = (AuditCommand, AuditOptions)
-    require_known(options, [flag.name for home in homes for flag in flags_of(home)], place="byrote.audit")
+    require_known(options, [option.name for home in homes for option in settable_of(home)], place="byrote.audit")
     command, asked = gather(homes, options | {"model": model, "book": book, "out": out}, None)
     perform_audit(command, asked, command_line=("byrote.audit",), on_answer=on_answer)
     write_exhibit(command.out)
     return read_audit(command.out)
-
-
-def _progress(is_drawn: bool, unit: str) -> AbstractContextManager[Any]:
-    if not is_drawn:
-        return nullcontext(SilentProgress())
-    from byrote.cli.console import make_progress
-
-    return make_progress(unit)

@@ -1,4 +1,7 @@
-"""Options as fields of dataclasses: what a field says about itself, read from its type and nothing else."""
+"""Options as fields of dataclasses: one declaration makes the flag, the YAML key, the Python keyword and the checks.
+
+The type of a field decides what fits; everything else that is said about an option is the `Spec` in its metadata.
+"""
 
 import dataclasses
 import math
@@ -7,7 +10,7 @@ import os
 import re
 import reprlib
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, Field, dataclass, field
 from enum import StrEnum
 from functools import cache
@@ -49,15 +52,29 @@ class Spec:
     below: float | None = None
     advice: str = ""
     """A sentence after the error of a value out of bounds."""
+    choices: Callable[[], Iterable[str]] | None = None
+    """The words that a text may be, where they are not known to its type."""
     commas: bool = False
     """A list is written as one word with commas; otherwise the flag is repeated."""
     positional: bool = False
+    is_flag: bool = True
+    """Otherwise it is set in YAML files, in Python, and with `--set NAME=VALUE`."""
     is_path: bool = False
     """A text that names a file or folder of the user's, as every Path does: a leading ~ is the home folder."""
     names: str | None = None
     """The flag where it is not the field's name: `--fresh/--resume`."""
     default_words: str | None = None
     """What `--help` says about the default where the value itself says too little."""
+    in_identity: bool = True
+    """Whether it decides a run's numbers: runs that differ in it are different runs."""
+    cuts_windows: bool = False
+    """Whether it decides which windows there are."""
+    measure: str | None = None
+    """The measure without which it has no effect."""
+    needs_weights: bool = False
+    """Whether it is about weights, which a server does not give away."""
+    needs_folder: bool = False
+    """Whether it is about a run in a folder, and not about windows measured in memory."""
 
     @property
     def bounds_words(self) -> str:
@@ -81,7 +98,7 @@ class Spec:
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ValueKind:
     """What a type asks of a value: a base type or one of the choices; perhaps none, perhaps several."""
 
     base: Any
@@ -95,8 +112,6 @@ class Kind:
 
     @property
     def metavar(self) -> str:
-        if self.choices:
-            return f"[{'|'.join(self.choices)}]"
         if self.is_record:
             return ",".join(item.name.upper() for item in dataclasses.fields(self.base))
         return _METAVARS[self.base]
@@ -107,7 +122,7 @@ class Option:
     """One field with all that is known about it. `owner` is the field that holds its dataclass, if there is one."""
 
     name: str
-    kind: Kind
+    kind: ValueKind
     default: Any
     spec: Spec
     owner: str | None = None
@@ -116,6 +131,10 @@ class Option:
     def label(self) -> str:
         """The name as users write it."""
         return self.name.replace("_", "-")
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        return self.kind.choices if self.spec.choices is None else tuple(self.spec.choices())
 
     @property
     def flag(self) -> str:
@@ -129,7 +148,8 @@ class Option:
 
     @property
     def metavar(self) -> str:
-        return f"{self.kind.metavar},..." if self.spec.commas else self.kind.metavar
+        metavar = f"[{'|'.join(self.choices)}]" if self.choices else self.kind.metavar
+        return f"{metavar},..." if self.spec.commas else metavar
 
     @property
     def help(self) -> str:
@@ -143,7 +163,7 @@ class Option:
             return "required"
         if isinstance(self.default, tuple):
             return f"default: {(',' if self.spec.commas else ' ').join(map(str, self.default))}" if self.default else ""
-        is_word = self.kind.base in (str, Path) and not self.kind.choices
+        is_word = self.kind.base in (str, Path) and not self.choices
         if self.default is None or self.default == "":
             return "" if is_word else "default: none"
         if self.kind.base is bool:
@@ -168,47 +188,74 @@ def like(home: type, name: str, **changes: Any) -> Any:
     return field(default=default, metadata={"option": dataclasses.replace(original.metadata["option"], **changes)})
 
 
-def kind_of(hint: Any) -> Kind:
+def kind_of(hint: Any) -> ValueKind:
     """The kind a type stands for: `int | None`, `Literal[...]`, `tuple[str, ...]`, a StrEnum, a dataclass."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is tuple:
         return dataclasses.replace(kind_of(arguments[0]), is_list=True)
     if origin is Literal:
-        return Kind(str, choices=tuple(arguments))
+        return ValueKind(str, choices=tuple(arguments))
     if origin in (types.UnionType, Union):
         parts = [kind_of(part) for part in arguments if part is not type(None)]
         choices = tuple(choice for part in parts for choice in part.choices)
         return dataclasses.replace(parts[0], choices=choices, is_optional=type(None) in arguments)
     if isinstance(hint, type) and issubclass(hint, StrEnum):
-        return Kind(hint, choices=tuple(map(str, hint)))
-    return Kind(hint)
+        return ValueKind(hint, choices=tuple(map(str, hint)))
+    return ValueKind(hint)
 
 
-@cache
 def options_of(home: type) -> Mapping[str, Option]:
-    """Every field of a dataclass by name, those that are no flags among them."""
-    hints = get_type_hints(home)
-    return {item.name: _option_of(item, hints[item.name]) for item in dataclasses.fields(home)}
-
-
-def _option_of(item: "Field[Any]", hint: Any) -> Option:
-    default = item.default if item.default_factory is MISSING else item.default_factory()
-    return Option(item.name, kind_of(hint), default, item.metadata.get("option", Spec()))
+    """Every field of a dataclass by name, those that are not set by users among them."""
+    return _read_options(home)
 
 
 @cache
-def flags_of(home: type) -> tuple[Option, ...]:
-    """The options that are flags. A field that holds a dataclass of options stands for that dataclass's flags."""
-    flags: list[Option] = []
+def _read_options(home: Any) -> Mapping[str, Option]:
+    hints, found = get_type_hints(home), {}
+    for item in dataclasses.fields(home):
+        default = item.default if item.default_factory is MISSING else item.default_factory()
+        spec = item.metadata.get("option", Spec())
+        found[item.name] = Option(item.name, kind_of(hints[item.name]), default, spec)
+    return found
+
+
+@cache
+def settable_of(home: type) -> tuple[Option, ...]:
+    """The options that users set. A field that holds a dataclass of options stands for those of that dataclass."""
+    found: list[Option] = []
     for entry in options_of(home).values():
         if not entry.spec.help:
             continue
         if entry.kind.is_record and not entry.kind.is_list:
-            inner = flags_of(entry.kind.base)
-            flags += [dataclasses.replace(flag, owner=entry.name) for flag in inner]
+            found += [dataclasses.replace(inner, owner=entry.name) for inner in settable_of(entry.kind.base)]
         else:
-            flags.append(entry)
-    return tuple(flags)
+            found.append(entry)
+    return tuple(found)
+
+
+def flags_of(home: type) -> tuple[Option, ...]:
+    """The options that are flags."""
+    return tuple(entry for entry in settable_of(home) if entry.spec.is_flag)
+
+
+def gather(homes: tuple[type, ...], given: Mapping[str, Any], *files: Path | None) -> list[Any]:
+    """The dataclasses with their defaults, then the files in order, then the options that were given (not None)."""
+    merged: dict[str, Any] = {}
+    for file in files:
+        for name, value in ({} if file is None else read_config_file(file.expanduser(), *homes)).items():
+            earlier = merged.get(name)
+            merged[name] = earlier | value if isinstance(earlier, dict) and isinstance(value, dict) else value
+    made = []
+    for home in homes:
+        values = {name: value for name, value in merged.items() if name in options_of(home)}
+        for option in settable_of(home):
+            value = given.get(option.name)
+            if value is not None and option.owner is not None:
+                values[option.owner] = dict(values.get(option.owner, {})) | {option.name: value}
+            elif value is not None:
+                values[option.name] = value
+        made.append(build(home, values, place=str(files[-1]) if files else "the command"))
+    return made
 
 
 LARGEST_WHOLE = 2**63 - 1
@@ -306,9 +353,9 @@ def _checked(option: Option, value: Any) -> Any:
 
 def _single(option: Option, value: Any) -> Any:
     kind = option.kind
-    if kind.choices:
-        if not isinstance(value, str) or value not in kind.choices:
-            raise ConfigError(f"{_is(option)} {shown(value)}; choose {', '.join(kind.choices)}.")
+    if choices := option.choices:
+        if not isinstance(value, str) or value not in choices:
+            raise ConfigError(f"{_is(option)} {shown(value)}; choose {', '.join(choices)}.")
         return value if isinstance(value, kind.base) else kind.base(value)
     if kind.is_record:
         return _record(option, value)
@@ -493,35 +540,46 @@ class _Builder:
 class Common:
     """What is measured, under which policy, on which machine."""
 
-    model: str = option("", "Model folder or hub id.", group="text", default_words="")
-    revision: str | None = option(None, "Revision of a hub model.", group="text")
+    model: str = option("", "Model folder or hub id.", group="text", default_words="", in_identity=False)
+    revision: str | None = option(None, "Revision of a hub model.", group="text", needs_weights=True)
     adapter: str | None = option(
-        None, "Folder of a PEFT adapter, merged into the model before anything is measured.", group="text", is_path=True
-    )
+        None, "Folder of a PEFT adapter, merged into the model before anything is measured.", group="text",
+        is_path=True, in_identity=False, needs_weights=True,
+    )  # fmt: skip
     text: tuple[str, ...] = option(
         (),
         "Target texts: files, folders, globs, URLs (.txt .md .jsonl .parquet), saved datasets; several may follow.",
         group="text",
+        in_identity=False,
     )
-    out: str = option("", "Run folder to write; an unfinished one is resumed.", group="text", is_path=True)
-    prefix_tokens: int = option(50, "Tokens given to the model before each suffix.", group="text", at_least=1)
-    suffix_tokens: int = option(50, "Tokens the model would have to reproduce.", group="text", at_least=1)
-    stride_chars: int = option(20, "Start a window every this many characters.", group="text", at_least=1)
+    out: str = option(
+        "", "Run folder to write; an unfinished one is resumed.", group="text", is_path=True, in_identity=False
+    )
+    prefix_tokens: int = option(
+        50, "Tokens given to the model before each suffix.", group="text", at_least=1, cuts_windows=True
+    )
+    suffix_tokens: int = option(
+        50, "Tokens the model would have to reproduce.", group="text", at_least=1, cuts_windows=True
+    )
+    stride_chars: int = option(
+        20, "Start a window every this many characters.", group="text", at_least=1, cuts_windows=True
+    )
     whole_documents: bool = option(
-        False, "One window per document: its first tokens. Replaces --stride-chars.", group="text"
+        False, "One window per document: its first tokens. Replaces --stride-chars.", group="text", cuts_windows=True
     )
     limit: int | None = option(
         None, "Measure only N windows: the first of every document, targets and controls alike.", group="text",
-        at_least=1, default_words="all",
+        at_least=1, default_words="all", cuts_windows=True,
     )  # fmt: skip
     sample: int | None = option(
         None, "Measure a seeded random sample of N windows, drawn from every document, targets and controls alike.",
-        group="text", at_least=1, default_words="all",
+        group="text", at_least=1, default_words="all", cuts_windows=True,
     )  # fmt: skip
     seed: int = option(0, "Seed of everything that is drawn.", group="text", at_least=0)
     bos: BosRule = option(
-        "auto", "Beginning-of-text token, counted inside the prefix; auto does as the tokenizer.", group="text"
-    )
+        "auto", "Beginning-of-text token, counted inside the prefix; auto does as the tokenizer.", group="text",
+        cuts_windows=True,
+    )  # fmt: skip
     temperature: float = option(
         1.0, "Temperature of the decoding policy.", group="policy", above=0,
         advice="For greedy decoding use --top-k 1.",
@@ -533,15 +591,23 @@ class Common:
     top_p: float | None = option(
         None, "Keep the smallest set of tokens whose mass reaches this (nucleus).", group="policy", above=0, at_most=1
     )
-    device: str = option("auto", "auto, cpu, cuda, cuda:N, or map to spread a model over devices.", group="machine")
+    device: str = option(
+        "auto", "auto, cpu, cuda, cuda:N, or map to spread a model over devices.", group="machine", in_identity=False
+    )
     dtype: DtypeName = option("auto", "Number format of the weights.", group="machine")
-    batch_windows: int = option(32, "Windows per teacher-forced pass.", group="machine", at_least=1)
+    batch_windows: int = option(32, "Windows per teacher-forced pass.", group="machine", at_least=1, in_identity=False)
     key_variable: str = option(
-        "OPENAI_API_KEY", "Environment variable that holds the key; the key itself is never written.", group="endpoint"
-    )
-    attempts: int = option(6, "Attempts at one request.", group="endpoint", at_least=1)
+        "OPENAI_API_KEY", "Environment variable that holds the key; the key itself is never written.",
+        group="endpoint", in_identity=False,
+    )  # fmt: skip
+    attempts: int = option(6, "Attempts at one request.", group="endpoint", at_least=1, in_identity=False)
     timeout_seconds: float = option(
-        300.0, "Deadline of one request, from connecting to the last byte.", group="endpoint", above=0
+        300.0, "Deadline of one request, from connecting to the last byte.", group="endpoint", above=0,
+        in_identity=False,
+    )  # fmt: skip
+    max_tokens_total: int | None = option(
+        None, "Ceiling in tokens, prompts included.", group="budget", at_least=0, in_identity=False
     )
-    max_tokens_total: int | None = option(None, "Ceiling in tokens, prompts included.", group="budget", at_least=0)
-    max_requests: int | None = option(None, "Ceiling in requests, failed ones included.", group="budget", at_least=0)
+    max_requests: int | None = option(
+        None, "Ceiling in requests, failed ones included.", group="budget", at_least=0, in_identity=False
+    )

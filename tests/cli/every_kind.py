@@ -67,7 +67,7 @@ def make_counterfactual(lab: TinyLab, out: Path) -> None:
 
 
 def make_study(lab: TinyLab, out: Path) -> None:
-    file, small = out.parent / "study.yaml", {name.replace("-", "_"): value for name, value in SMALL.items()}
+    file, small = out.parent / "study.yaml", dict(SMALL)
     places = {"model": str(lab.model.path), "text": [str(lab.files.targets)], "limit": 8}
     sampled = {"montecarlo_windows": 2, "montecarlo_samples": 40}
     file.write_text(json.dumps(small | places | sampled | {"beam_width": [1, 2]}), encoding="utf-8")

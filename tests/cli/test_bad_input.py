@@ -280,7 +280,7 @@ def test_a_full_disk_loses_nothing_that_was_finished(
     lab: TinyLab, byrote: Command, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The disk fills up after 0, 1, 2 … writes; each time the same command goes on from what is stored."""
-    arguments = scan_arguments(lab, tmp_path / "run", texts=one_passage(lab), part_windows=1)
+    arguments = scan_arguments(lab, tmp_path / "run", texts=one_passage(lab), windows_per_part=1)
     stored: list[set[str]] = [set()]
     for room in range(100):
         with monkeypatch.context() as patch:
@@ -289,13 +289,13 @@ def test_a_full_disk_loses_nothing_that_was_finished(
         if outcome.code == 0:
             break
         assert_one_sentence(outcome, "No space left on device")
-        stored.append(part_windows(tmp_path / "run"))
+        stored.append(windows_in_parts(tmp_path / "run"))
         assert stored[-2] <= stored[-1]
     assert len({len(windows) for windows in stored}) > 2, "the disk must fill up between parts too"
     complete = pl.read_parquet(tmp_path / "run" / "results.parquet")
     assert_frame_equal(complete, pl.read_parquet(finished / "results.parquet"))
 
 
-def part_windows(run: Path) -> set[str]:
+def windows_in_parts(run: Path) -> set[str]:
     parts = sorted((run / "parts").glob("part-*.parquet"))
     return {window for part in parts for window in pl.read_parquet(part)["window_id"]}

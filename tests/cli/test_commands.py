@@ -12,7 +12,7 @@ import pytest
 from typer.main import get_command
 
 from byrote import __version__
-from byrote.cli.main import app, main, spread_lists
+from byrote.cli.main import app, main, normalised
 from byrote.store.session import RunSession
 from tests.scan.scans import Command, TinyLab, scan_arguments
 
@@ -25,7 +25,7 @@ DRAWN = re.compile(r"[━╸╺▏▎▍▌▋▊▉█⠋⠙⠹\r\x1b]")
 def run(lab: TinyLab, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("commands") / "run"
     with pytest.raises(SystemExit) as ended:
-        main([*scan_arguments(lab, out, limit=12, part_windows=4), "--control", str(lab.files.controls)])
+        main([*scan_arguments(lab, out, limit=12, windows_per_part=4), "--control", str(lab.files.controls)])
     assert ended.value.code in (0, None)
     return out
 
@@ -107,7 +107,10 @@ def test_help_waits_for_no_heavy_package(command: str) -> None:
     ("flags", "sentences"),
     [
         (("--verify",), ["--verify scores continuations again, 20 token evaluations each"]),
-        (("--self-check", 2), ["--self-check searches 2 windows three more times", "at most 282 token evaluations"]),
+        (
+            ("--set", "self_check=2"),
+            ["self_check searches 2 windows three more", "at most 282 token evaluations"],
+        ),
         (("--measures", "verbatim"), []),
     ],
 )
@@ -279,11 +282,13 @@ def test_plan_refuses_numbers_that_cannot_work(byrote: Command, bad: tuple[objec
         (["--text", "a", "--out", "o", "--text", "b"], ["--text", "a", "--out", "o", "--text", "b"]),
         (["--out", "o", "p"], ["--out", "o", "p"]),
         (["--text"], ["--text"]),
+        (["--top_k", "a_b", "--top_p=a_b", "-1_0"], ["--top-k", "a_b", "--top-p=a_b", "-1_0"]),
+        (["--text", "a", "--", "--b_c", "d"], ["--text", "a", "--", "--b_c", "d"]),
         ([], []),
     ],
 )
-def test_lists_after_one_flag_are_spread(given: list[str], spread: list[str]) -> None:
-    assert spread_lists(given) == spread
+def test_arguments_are_normalised(given: list[str], spread: list[str]) -> None:
+    assert normalised(given) == spread
 
 
 def test_plan_says_what_a_window_of_a_served_model_costs(byrote: Command) -> None:

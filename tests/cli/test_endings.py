@@ -16,10 +16,10 @@ from rich.table import Table
 from rich.text import Text
 
 from byrote.cli import plan
-from byrote.cli.console import SafeConsole
 from byrote.cli.exits import ABOUT_A_DEVICE
 from byrote.errors import RunError
 from byrote.printable import keep_secret
+from byrote.progress import SafeConsole
 from byrote.store.journal import AnswerFile
 from byrote.store.read import read_run
 from tests.cli.test_bad_input import assert_one_sentence

@@ -16,7 +16,7 @@ from tests.cli.replacing import replaced_everywhere
 from tests.longform.audits import KEY, invented_book
 from tests.loopback.brains import KnowsByHeart
 from tests.loopback.server import LoopbackServer
-from tests.scan.scans import SMALL, TinyLab, scan_arguments
+from tests.scan.scans import SMALL, TinyLab, option_arguments, scan_arguments
 
 
 def figure_modules() -> Iterator[str]:
@@ -86,8 +86,7 @@ def run_commands(lab: TinyLab, every_kind: dict[str, Path], place: Path) -> None
     swept = {"sweep": "k=1,k=10,t=0.7", "limit": 16, "measures": "greedy,verbatim,near,membership"}
     run(*scan_arguments(lab, place / "narrow", **swept), *controls)
     run(*scan_arguments(lab, place / "wide", **swept | {"beam-width": 8}), *controls)
-    pairs = {name: value for name, value in SMALL.items() if not name.endswith(("-tokens", "-chars"))}
-    given = [part for name, value in pairs.items() for part in (f"--{name}", value)]
+    given = option_arguments({name: SMALL[name] for name in SMALL if not name.endswith(("_tokens", "_chars"))})
     source = records(lab, place / "records.jsonl")
     run("scan", "--model", lab.model.path, "--pairs", source, "--out", place / "pairs", *given)
     run("report", place / "narrow")

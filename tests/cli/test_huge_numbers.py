@@ -11,13 +11,22 @@ from tests.scan.scans import Command, TinyLab, scan_arguments
 
 HUGE = 10**9
 SCAN = {
-    "slots": ("1,000,000,000 slots", "give --slots", "or fewer"),
+    "slots": ("1,000,000,000 slots", "give slots", "or fewer"),
     "beam_width": ("1,000,000,000 beams", "lower --beam-width"),
     "edit_budget": ("edit-budget is 1000000000", "suffix of 8 tokens"),
     "prefix_tokens": ("1000000008 tokens", "at most 128"),
     "suffix_tokens": ("1000000012 tokens", "at most 128"),
 }
-HARMLESS = ("batch_windows", "part_windows", "stride_chars", "keep", "limit", "sample", "screen_least", "self_check")
+HARMLESS = (
+    "batch_windows",
+    "windows_per_part",
+    "stride_chars",
+    "keep",
+    "limit",
+    "sample",
+    "screen_min_windows",
+    "self_check",
+)
 
 
 def one_text(lab: TinyLab) -> Path:
@@ -100,7 +109,7 @@ def test_memory_that_runs_out_all_the_same_is_one_sentence(
 
     monkeypatch.setattr(Pipeline, "run", fail)
     outcome = byrote(*scan_arguments(lab, tmp_path / "run", texts=(one_text(lab),)))
-    assert_one_sentence(outcome, "the memory is used up", "--slots")
+    assert_one_sentence(outcome, "the memory is used up", "slots")
 
 
 def test_another_error_of_torch_is_not_taken_for_a_lack_of_memory(

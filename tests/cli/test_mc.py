@@ -9,7 +9,7 @@ from byrote.models.hf.model import load
 from byrote.store.read import read_run
 from tests.scan.scans import SMALL, Command, TinyLab, scan_arguments
 
-WINDOW = [part for name in ("prefix-tokens", "suffix-tokens", "stride-chars", "top-k", "edit-budget")
+WINDOW = [part for name in ("prefix_tokens", "suffix_tokens", "stride_chars", "top_k", "edit_budget")
           for part in (f"--{name}", SMALL[name])]  # fmt: skip
 
 
@@ -35,8 +35,8 @@ def test_windows_of_a_run_are_sampled_by_its_own_model_and_options_and_agree_wit
     assert "certified" in shown.out
     sampled = read_run(out)
     assert sampled.manifest is not None
-    assert sampled.manifest["config"]["edit_budget"] == SMALL["edit-budget"]
-    assert sampled.manifest["config"]["top_k"] == SMALL["top-k"]
+    assert sampled.manifest["config"]["edit_budget"] == SMALL["edit_budget"]
+    assert sampled.manifest["config"]["top_k"] == SMALL["top_k"]
     rows = {row["window_id"]: row for row in read_run(scanned).results.to_dicts()}
     agreeing = 0
     for row in sampled.results.to_dicts():
@@ -66,7 +66,7 @@ def test_other_weights_and_other_options_than_the_runs_are_refused(
     assert "has other weights" in refused.err
     refused = byrote("mc", scanned, "--top-k", 3)
     assert refused.code == 2
-    assert f"top-k is 3, but the run was measured with {SMALL['top-k']}; leave it out" in refused.err
+    assert f"top-k is 3, but the run was measured with {SMALL['top_k']}; leave it out" in refused.err
 
 
 def test_one_window_of_a_text_by_id_and_its_curve(lab: TinyLab, byrote: Command, tmp_path: Path) -> None:

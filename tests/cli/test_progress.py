@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress, TextColumn
 
-from byrote.cli.console import LoggedProgress, SpeedColumn, TerminalProgress, logged, make_progress, make_status
+from byrote.progress import LoggedProgress, SpeedColumn, TerminalProgress, logged, make_progress, make_status
 
 
 def drawn(resumed: int) -> str:
@@ -114,7 +114,7 @@ def test_an_error_ends_the_log_too() -> None:
 
 def test_work_without_an_end_says_its_newest_words(monkeypatch: pytest.MonkeyPatch) -> None:
     heard: list[LoggedProgress] = []
-    monkeypatch.setattr("byrote.cli.console.logged", lambda progress: heard.append(progress) or logged(progress))
+    monkeypatch.setattr("byrote.progress.logged", lambda progress: heard.append(progress) or logged(progress))
     with make_status("asking") as say:
         assert heard[0].line() == "asking"
         say("7 answers")

@@ -91,7 +91,7 @@ def test_a_release_engineer_lets_a_gate_decide(pocket: PocketLab, byrote: Comman
     assert 'failures="0"' in (tmp_path / "g.xml").read_text(encoding="utf-8")
     open_still = byrote("gate", candidate, "--max-rate", "near=0.67")
     assert open_still.code == 2
-    assert "times as many samples of each (--residual" in in_one_line(open_still.out)
+    assert "times as many samples of each (--set residual=" in in_one_line(open_still.out)
     assert byrote("scan", "--model", pocket.model.path, *places, "--sample", 6, "--out", drawn).code == 0
     undecided = byrote("gate", drawn, "--max-rate", "verbatim=0.7")
     assert undecided.code == 2

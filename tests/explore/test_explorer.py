@@ -194,5 +194,5 @@ def test_capacity_for_every_evaluation_where_memory_allows(evaluations: int, meg
 
 
 def test_more_windows_than_memory_holds_are_refused() -> None:
-    with pytest.raises(ConfigError, match="lower --slots"):
+    with pytest.raises(ConfigError, match="lower slots"):
         Explorer(TableModel.random(1, vocab_size=4), POLICY, slots=10**9, limits=LIMITS)

@@ -53,10 +53,10 @@ OPTIONS = {
     "negligible": "negligible",
     "out": "out",
     "pairs": "pairs",
-    "part_windows": "part_windows",
+    "part_windows": "windows_per_part",
     "pin": "pin",
     "posthoc": "posthoc",
-    "prefix_room": "prefix_room",
+    "prefix_room": "cut_prefix_tokens",
     "prefix_tokens": "prefix_tokens",
     "prefix_words": "prefix_words",
     "prior_prefixes": "prior_prefixes",
@@ -75,9 +75,9 @@ OPTIONS = {
     "samples": "samples",
     "screen": "screen",
     "screen_floor": "screen_floor",
-    "screen_least": "screen_least",
+    "screen_least": "screen_min_windows",
     "screen_share": "screen_share",
-    "screen_tickets": "screen_tickets",
+    "screen_tickets": "screen_samples",
     "seed": "seed",
     "self_check": "self_check",
     "shard": "shard",
@@ -86,7 +86,7 @@ OPTIONS = {
     "stop_rule": "stop_rule",
     "stride_chars": "stride_chars",
     "style": "style",
-    "suffix_room": "suffix_room",
+    "suffix_room": "cut_suffix_tokens",
     "suffix_tokens": "suffix_tokens",
     "sweep": "sweep",
     "table": "table",
@@ -103,10 +103,17 @@ OPTIONS = {
 }
 """Options: Python keywords, YAML keys, and flags (`top_k` is `--top-k`)."""
 
+SET = frozenset({
+    "bleu_threshold", "closure", "cut_prefix_tokens", "cut_suffix_tokens", "greedy", "max_children", "max_evals",
+    "min_k", "negligible", "pin", "rank", "residual", "residual_error", "screen_floor", "screen_min_windows",
+    "screen_samples", "screen_share", "self_check", "slots", "stop_rule", "viability", "windows_per_part",
+})  # fmt: skip
+"""Options that have no flag today: on the command line they are `--set NAME=VALUE`."""
+
 COMMANDS: dict[str, str] = {}
 """Commands that have another name today. Those not listed are unchanged."""
 
-COLUMNS: dict[str, str | None] = {}
+COLUMNS: dict[str, str | None] = {"screen_rating": "screen_score"}
 """Columns, and keys of JSON, that have another name today; None: removed on purpose. Those not listed are unchanged."""
 
 ADDED: frozenset[str] = frozenset()
@@ -143,7 +150,9 @@ def flags(given: Mapping[str, Any]) -> list[str]:
     arguments: list[str] = []
     for name, value in options(given).items():
         flag = name.replace("_", "-")
-        if isinstance(value, bool):
+        if name in SET:
+            arguments += [] if value is None else ["--set", f"{name}={value}"]
+        elif isinstance(value, bool):
             arguments.append(f"--{flag}" if value else f"--no-{flag}")
         elif value is not None:
             values = value if isinstance(value, list | tuple) else [value]

@@ -33,7 +33,7 @@ from byrote.lab.counterfactual import (
 )
 from byrote.lab.run import CounterfactualResult, run_counterfactual
 from byrote.lab.scores import correlate, correlation, fisher_interval
-from byrote.store.progress import SilentProgress
+from byrote.progress import SilentProgress
 from byrote.store.read import read_run
 from tests.lab.miniature import MINIATURE
 

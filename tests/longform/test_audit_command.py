@@ -8,11 +8,11 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from byrote.cli.flags import gather
 from byrote.cli.products import AuditCommand, audit
 from byrote.errors import ByroteError, ConfigError, EndpointError, TextError
 from byrote.longform.matching import MergePass
 from byrote.longform.options import AuditOptions, GenerationSettings, Style, Sweep
+from byrote.options import gather
 from tests.longform.audits import KEY, invented_book
 from tests.loopback.brains import KnowsByHeart
 from tests.loopback.server import LoopbackServer

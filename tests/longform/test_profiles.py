@@ -6,13 +6,14 @@ from typing import Any
 import pytest
 import yaml
 
-from byrote.cli.flags import gather, profile_path
+from byrote.cli.flags import profile_path
 from byrote.errors import ConfigError
 from byrote.longform.loop import Stop
 from byrote.longform.options import CONTINUE_PROMPTS, PROFILES, AuditOptions
 from byrote.longform.run import run_audit
 from byrote.models.local_chat import LocalResponder
 from byrote.models.responder import Message, Request
+from byrote.options import gather
 from byrote.report.figures.longform import Likeness, null_distribution
 from tests.longform.audits import CountingClock, InProcess, audit, invented_book, make_run
 from tests.longform.scripted import Scripted, recites, sentencepiece_like

@@ -46,7 +46,7 @@ def known_run(number: int, **changes: Any) -> KnownRun:
     case = random_case(number, windows_of_a_group=20)
     options = {
         "estimate": "auto", "residual": None, "threshold": 0.2, "screen": "auto", "screen_floor": 0.999,
-        "screen_share": 0.3, "screen_least": 0, "screen_tickets": 100, "measures": ("verbatim", "near"),
+        "screen_share": 0.3, "screen_min_windows": 0, "screen_samples": 100, "measures": ("verbatim", "near"),
         "verify": False, "closure": 0, "refine": 0,
     }  # fmt: skip
     config = replace(case.config, **(options | changes))

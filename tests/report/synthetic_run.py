@@ -16,9 +16,8 @@ from byrote.corpus.documents import Document
 from byrote.corpus.windows import Selection
 from byrote.scan.measures import continuations_schema, facts_of, measures_of, results_schema
 from byrote.scan.options import MEASURES, RunConfig
-from byrote.scan.run import open_session
+from byrote.scan.run import open_session, texts_section
 from byrote.scan.source import Source
-from byrote.scan.totals import texts_section
 from byrote.store.columns import window_of
 from byrote.types import Split
 
@@ -134,7 +133,7 @@ def book_rows(book: Book, *, seed: int, stride: int, prefix: int = 210, suffix: 
                 "verdict": verdict,
                 "stop_reason": "screened" if screened else "finished" if mass else "beam_empty",
                 "stop_step": 0 if screened else 50 if mass else 9,
-                "screen_rating": 0.0 if screened else 0.5,
+                "screen_score": 0.0 if screened else 0.5,
                 "was_screened": screened,
                 "screen_density": 1.0 if screened else None,
                 "token_evals": 100 if screened else 1030 if mass else 260,

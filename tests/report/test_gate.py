@@ -127,7 +127,7 @@ def test_a_run_is_within_nothing_of_itself_only_where_it_is_decided(run: Path) -
     assert near.outcome is Outcome.CANNOT_TELL
     assert near.low == -near.high
     assert "is 0.0 percentage points, at most 0.0 percentage points, as allowed" in exact.words
-    assert near.words.endswith("left undecided (--residual, --screen-tickets) narrow it.")
+    assert near.words.endswith("left undecided (--set residual=N, --set screen_samples=N) narrow it.")
 
 
 def test_a_baseline_of_other_windows_is_refused(run: Path, tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ def records(draw: st.DrawFn, *, least: int = 1, controls: bool = True) -> list[R
 
 def view_of(rows: list[Row]) -> RunView:
     frame = pl.DataFrame(rows, infer_schema_length=None, schema_overrides={"copies": pl.Int64, "kind": pl.String})
-    own = {"threshold": TAU, "edit_budget": 1, "distance": "levenshtein", "screen_tickets": 1}
+    own = {"threshold": TAU, "edit_budget": 1, "distance": "levenshtein", "screen_samples": 1}
     config = dict.fromkeys(DECISIVE) | own
     manifest = {"config": config, "model": {"name": "made up"}, "totals": {}}
     return RunView("made up", Path("made-up"), manifest, frame, None, (), population_of(frame), is_complete=True)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from byrote.models.table import TableModel
 from byrote.policy import Policy
-from byrote.scan.measured import Measured
+from byrote.scan.base import Measured
 from byrote.scan.options import RunConfig
 from byrote.scan.search import NearResult
 from byrote.search.base import SearchOutcome
@@ -116,7 +116,7 @@ def random_config(generator: np.random.Generator, vocabulary: int) -> RunConfig:
         screen=one_of("auto", "off"),  # type: ignore[arg-type]
         screen_floor=one_of(1e-6, 0.5, 0.99),  # type: ignore[arg-type]
         screen_share=one_of(0.0, 0.1, 1.0),  # type: ignore[arg-type]
-        screen_least=one_of(0, 5, 40),  # type: ignore[arg-type]
+        screen_min_windows=one_of(0, 5, 40),  # type: ignore[arg-type]
         keep=one_of(0, 3, 50),  # type: ignore[arg-type]
         closure=one_of(0, 0, 0, 3, 100),  # type: ignore[arg-type]
         refine=one_of(0, 0, 0, 10, 200),  # type: ignore[arg-type]

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from byrote.models.base import LanguageModel, ModelIdentity
 from byrote.models.table import TableModel
-from byrote.scan.ray import Worker
+from byrote.scan.executors import Worker
 from byrote.types import Encoding
 
 ALPHABET = "abcdef "

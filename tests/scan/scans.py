@@ -1,7 +1,7 @@
 """Scans of the tiny model for the tests of the whole product: one trained model, small windows, the real command."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -9,15 +9,17 @@ import pytest
 
 from byrote.cli.main import main
 from byrote.lab.pocket import PassageFiles, PocketModel, tiny_model
+from byrote.options import flags_of
+from byrote.scan.options import RunConfig
 
 SMALL: dict[str, object] = {
-    "prefix-tokens": 12,
-    "suffix-tokens": 8,
-    "stride-chars": 60,
-    "top-k": 10,
-    "beam-width": 4,
-    "edit-budget": 2,
-    "screen-least": 4,
+    "prefix_tokens": 12,
+    "suffix_tokens": 8,
+    "stride_chars": 60,
+    "top_k": 10,
+    "beam_width": 4,
+    "edit_budget": 2,
+    "screen_min_windows": 4,
     "device": "cpu",
 }
 """Options that make a scan small: a few seconds for every text of the tiny model."""
@@ -63,18 +65,29 @@ def make_command(capsys: pytest.CaptureFixture[str]) -> Command:
     return command
 
 
+def option_arguments(options: Mapping[str, object]) -> list[str]:
+    """Options of a scan on the command line. One that is None is left out; True and False become flags."""
+    flags = {flag.name for flag in flags_of(RunConfig)}
+    arguments: list[str] = []
+    for name, value in options.items():
+        label = name.replace("_", "-")
+        if value is None:
+            continue
+        if name not in flags:
+            arguments += ["--set", f"{name}={value}"]
+        elif isinstance(value, bool):
+            arguments.append(f"--{label}" if value else f"--no-{label}")
+        else:
+            arguments += [f"--{label}", str(value)]
+    return arguments
+
+
 def scan_arguments(
     lab: TinyLab, out: Path | str, *, texts: tuple[object, ...] | None = None, **options: object
 ) -> list[str]:
-    """Arguments of a small scan. An option that is None is left out; True and False become flags."""
-    merged = SMALL | {name.replace("_", "-"): value for name, value in options.items()}
+    """Arguments of a small scan."""
     arguments = ["scan", "--out", str(out)]
-    if "model" not in merged:
+    if "model" not in options:
         arguments += ["--model", str(lab.model.path)]
     arguments += ["--text", *map(str, (lab.files.targets,) if texts is None else texts)]
-    for name, value in merged.items():
-        if isinstance(value, bool):
-            arguments.append(f"--{name}" if value else f"--no-{name}")
-        elif value is not None:
-            arguments += [f"--{name}", str(value)]
-    return arguments
+    return arguments + option_arguments(SMALL | {name.replace("-", "_"): value for name, value in options.items()})

@@ -13,7 +13,7 @@ from byrote.models.hf.model import HuggingFaceModel
 from byrote.scan.api import Results
 from tests.scan.scans import SMALL, Command, TinyLab, scan_arguments
 
-OPTIONS = {name.replace("-", "_"): value for name, value in SMALL.items()} | {"limit": 10}
+OPTIONS = dict(SMALL) | {"limit": 10}
 CONFIG = package.RunConfig(**OPTIONS)
 
 

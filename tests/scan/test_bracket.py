@@ -71,7 +71,7 @@ def bracket_of_rows(rows: list[dict[str, Any]], config: RunConfig) -> Bracket:
     assert isinstance(frame, pl.DataFrame)
     evidence = evidence_of(population_of(frame, config.distance), config.threshold)
     assert evidence is not None
-    return bracket(evidence, config.threshold, promised=config.screen_tickets)
+    return bracket(evidence, config.threshold, promised=config.screen_samples)
 
 
 def test_brackets_hold_the_true_rate_with_screen_misses_planted() -> None:
@@ -82,7 +82,7 @@ def test_brackets_hold_the_true_rate_with_screen_misses_planted() -> None:
         case = random_case(number, windows_of_a_group=20)
         config = replace(
             case.config, estimate="auto", residual=None, threshold=0.2, screen="auto", screen_floor=0.999,
-            screen_share=0.3, screen_least=10, screen_tickets=100, measures=("verbatim", "near"), verify=False,
+            screen_share=0.3, screen_min_windows=10, screen_samples=100, measures=("verbatim", "near"), verify=False,
             closure=0, refine=0, screen_sampled=(1.0, 0.2)[number % 2],
         )  # fmt: skip
         rows = [measured.row for measured in Pipeline(case.model, config, decode=str).run(case.windows)]

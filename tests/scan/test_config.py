@@ -1,6 +1,7 @@
 """Options: declared once, flags and YAML keys alike, checked with one sentence; the identity decides numbers."""
 
 import dataclasses
+import re
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.main import get_command
 
-from byrote.cli.flags import gather
 from byrote.cli.main import app
 from byrote.errors import ConfigError
-from byrote.options import flags_of
+from byrote.options import gather, settable_of
 from byrote.scan.options import RunConfig
+from tests.scan.scans import Command
 
 NAMES = [item.name for item in fields(RunConfig)]
 CHANGED: dict[str, Any] = {
@@ -52,7 +53,7 @@ CHANGED: dict[str, Any] = {
     "screen": "off",
     "screen_floor": 1e-3,
     "screen_share": 0.5,
-    "screen_least": 3,
+    "screen_min_windows": 3,
     "keep": 1,
     "greedy": "full",
     "posthoc": ("bleu", "words"),
@@ -60,10 +61,10 @@ CHANGED: dict[str, Any] = {
     "closure": 4,
     "verify": True,
     "self_check": 2,
-    "screen_tickets": 7,
+    "screen_samples": 7,
     "screen_sampled": 0.25,
-    "prefix_room": 60,
-    "suffix_room": 70,
+    "cut_prefix_tokens": 60,
+    "cut_suffix_tokens": 70,
     "executor": "ray",
     "workers": 3,
     "gpus_per_worker": 0.5,
@@ -78,7 +79,7 @@ CHANGED: dict[str, Any] = {
     "dtype": "float32",
     "slots": 5,
     "batch_windows": 6,
-    "part_windows": 8,
+    "windows_per_part": 8,
     "compile": "on",
     "shard": "0/3",
     "min_k": 0.5,
@@ -134,30 +135,53 @@ def test_every_option_is_a_flag_and_a_key_with_the_same_meaning(name: str, tmp_p
     assert config_from({name: as_flag(name, value)}, None) == expected
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_every_flag_is_named_after_its_option_and_says_its_type_and_default(name: str) -> None:
+def test_an_option_is_a_flag_or_is_set_by_its_name_and_says_its_type_and_default() -> None:
     scan: Any = get_command(app).commands["scan"]  # type: ignore[attr-defined]
-    parameter = {parameter.name: parameter for parameter in scan.params}[name]
-    (option,) = (flag for flag in flags_of(RunConfig) if flag.name == name)
-    assert parameter.opts == ["--" + name.replace("_", "-")]
-    assert parameter.default is None, "the default is the configuration's, so that a file can stand between"
-    assert parameter.help == option.help
-    assert parameter.is_flag or parameter.metavar == option.metavar
-    assert option.spec.help.endswith(".")
-    assert option.default == getattr(RunConfig(), name)
+    parameters = {parameter.name: parameter for parameter in scan.params}
+    further = {option.name for option in scan.callback.further}
+    for option in settable_of(RunConfig):
+        assert option.spec.help.endswith(".")
+        assert option.default == getattr(RunConfig(), option.name)
+        assert (option.name in further) == (option.name not in parameters) == (not option.spec.is_flag)
+        if option.spec.is_flag:
+            parameter = parameters[option.name]
+            assert parameter.opts == ["--" + option.label]
+            assert parameter.default is None, "the default is the configuration's, so that a file can stand between"
+            assert parameter.help == option.help
+            assert parameter.is_flag or parameter.metavar == option.metavar
+    assert len(scan.params) + 1 <= 50, "flags, --help among them"
+
+
+def test_set_takes_any_option_with_the_sentences_of_flags(byrote: Command, tmp_path: Path) -> None:
+    for assigned, words in [
+        ("top_kk=3", r"--set has the unknown option top_kk\. Did you mean top_k\?"),
+        ("pin", r"set is 'pin'; write --set NAME=VALUE\."),
+        ("slots=0", r"slots is 0; it must be at least 1\."),
+        ("screen-floor=2", r"screen-floor is 2.0; it must be between 0 and 1\."),
+        ("pin=maybe", r"pin is 'maybe'; it must be true or false\."),
+    ]:
+        outcome = byrote("scan", "--set", assigned, "--model", "m", "--text", "t", "--out", tmp_path / "run")
+        assert outcome.code == 2
+        assert re.search(words, " ".join(outcome.err.split())), outcome.err
+    shown = byrote("scan", "--help").out
+    assert "Further options" in shown
+    assert all(option.name in shown for option in settable_of(RunConfig) if not option.spec.is_flag)
+    outcome = byrote("scan", "--slots", "3")
+    assert outcome.code == 2
+    assert "--set slots=VALUE" in outcome.err
 
 
 def test_the_groups_of_the_help_are_the_documented_ones() -> None:
-    assert {flag.spec.group for flag in flags_of(RunConfig)} == {
+    assert {option.spec.group for option in settable_of(RunConfig)} == {
         "text", "policy", "search", "screen", "estimates", "membership", "endpoint", "budget", "machine",
     }  # fmt: skip
 
 
 @pytest.mark.parametrize("words", ["bos", "distance", "viability", "rank", "stop_rule", "screen", "dtype", "measures"])
 def test_choices_come_from_the_type(words: str) -> None:
-    (option,) = (flag for flag in flags_of(RunConfig) if flag.name == words)
-    assert option.kind.choices
-    with pytest.raises(ConfigError, match=rf"'nothing'; choose {', '.join(option.kind.choices)}\.$"):
+    (option,) = (entry for entry in settable_of(RunConfig) if entry.name == words)
+    assert option.choices
+    with pytest.raises(ConfigError, match=rf"'nothing'; choose {', '.join(option.choices)}\.$"):
         RunConfig(**{words: "nothing"})
 
 
@@ -179,7 +203,7 @@ ASKING = {
 }  # fmt: skip
 BUDGETS = {"max_seconds", "max_evals"}
 WORKERS = {"executor", "workers", "gpus_per_worker", "address"}
-MACHINE = {"compile", "device", "slots", "batch_windows", "part_windows", "self_check"}
+MACHINE = {"compile", "device", "slots", "batch_windows", "windows_per_part", "self_check"}
 CANNOT_CHANGE_NUMBERS = MACHINE | ASKING | BUDGETS | WORKERS
 KEPT_AS_CONTENT = {"out", "text", "control", "pairs", "model", "reference_model", "tokenizer", "shard", "adapter"}
 """Where the run is kept; texts, models, adapter and tokenizer enter the identity by their hashes, not by their names,

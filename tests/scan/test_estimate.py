@@ -22,14 +22,14 @@ from byrote.models.table import TableModel, TableSession
 from byrote.scan import estimate as after_search
 from byrote.scan import score
 from byrote.scan import search as near
+from byrote.scan.base import Measured
 from byrote.scan.estimate import AfterSearch
-from byrote.scan.measured import Measured
 from byrote.scan.measures import ESTIMATE, NEAR
 from byrote.scan.options import RunConfig
 from byrote.scan.pipeline import Pipeline
 from byrote.scan.score import ScoreStage
 from byrote.scan.screen import ScreenStage, is_sampled
-from byrote.scan.search import NearResult, SearchStage, hands_over
+from byrote.scan.search import NearResult, SearchStage, keeps_states
 from byrote.types import Estimate, Split, Verdict, Window
 from tests.models.tiny import tiny_model
 from tests.oracle import enumerate_tree
@@ -248,14 +248,14 @@ def test_only_audited_windows_hand_their_states_over_and_only_on_a_cpu() -> None
     model, cpu = TableModel.random(9, vocab_size=3), torch.device("cpu")
     config = audited(screen_sampled=0.1)
     items = searched(model, config)
-    wanted = [is_sampled(config, item.window.window_id, near_of(item).rating) for item in items]
+    wanted = [is_sampled(config, item.window.window_id, near_of(item).screen_score) for item in items]
     assert set(wanted) == {True, False}
     assert [near.outcome is not None and near.outcome.states is not None for near in map(near_of, items)] == wanted
-    assert [hands_over(item, config, cpu) for item in items] == wanted
-    assert all(hands_over(item, replace(config, estimate="all"), cpu) for item in items)
-    assert not any(hands_over(item, config, torch.device("cuda")) for item in items)
+    assert [keeps_states(item, config, cpu) for item in items] == wanted
+    assert all(keeps_states(item, replace(config, estimate="all"), cpu) for item in items)
+    assert not any(keeps_states(item, config, torch.device("cuda")) for item in items)
     for passing in ({"estimate": "none"}, {"screen": "off"}, {"screen_floor": 0.0}):
-        assert not any(hands_over(item, replace(config, **passing), cpu) for item in items)
+        assert not any(keeps_states(item, replace(config, **passing), cpu) for item in items)
 
 
 def test_a_transformers_windows_have_the_same_numbers_with_and_without_states(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -271,9 +271,9 @@ def test_a_transformers_windows_have_the_same_numbers_with_and_without_states(mo
         return pl.DataFrame([item.row for item in found]).sort("window_id")
 
     handed = rows()
-    monkeypatch.setattr(near, "hands_over", lambda *_: False)
+    monkeypatch.setattr(near, "keeps_states", lambda *_: False)
     again = rows()
-    assert (handed["mass_samples"] == config.screen_tickets).all()
+    assert (handed["mass_samples"] == config.screen_samples).all()
     assert handed["mass_hits"].sum() > 0
     assert (handed["token_evals"] < again["token_evals"]).all()
     assert_same_rows(handed.drop("token_evals"), again.drop("token_evals"))
@@ -281,7 +281,7 @@ def test_a_transformers_windows_have_the_same_numbers_with_and_without_states(mo
 
 def test_windows_that_were_not_searched_have_no_estimate() -> None:
     model = TableModel.random(9, vocab_size=3)
-    config = config_of(residual=50, screen="auto", screen_floor=1.0, screen_share=0.0, screen_least=0)
+    config = config_of(residual=50, screen="auto", screen_floor=1.0, screen_share=0.0, screen_min_windows=0)
     items = searched(model, config)
     assert all(near_of(item).outcome is None for item in items)
     assert set(ESTIMATE.fill(items[0]).values()) == {None}
@@ -361,7 +361,7 @@ def test_windows_that_wait_at_the_end_get_the_memory_of_what_is_done(monkeypatch
     expected = rows()
     shares: list[float] = []
     monkeypatch.setattr(after_search, "choose_capacity", chosen)
-    monkeypatch.setattr(AfterSearch, "wants_memory", property(lambda stage: len(stage._waiting) > 1))
+    monkeypatch.setattr(AfterSearch, "needs_memory", property(lambda stage: len(stage._queue) > 1))
     monkeypatch.setattr(AfterSearch, "flush", watched)
     for _ in range(2):
         assert_same_rows(rows(), expected)

@@ -14,7 +14,7 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from byrote.cli.exits import SENTENCE, SIGNALS
+from byrote.cli.entry import SENTENCE, SIGNALS
 from byrote.store.read import read_run
 from byrote.store.session import RunSession
 from tests.faults.dying import DyingProcess, Session, Stage, finished, said
@@ -24,9 +24,9 @@ PART_WINDOWS = 5
 KILLS = 3
 
 
-def arguments(lab: TinyLab, out: Path, part_windows: int = PART_WINDOWS) -> list[str]:
+def arguments(lab: TinyLab, out: Path, windows_per_part: int = PART_WINDOWS) -> list[str]:
     """Few slots, small batches and small parts make many moments."""
-    return scan_arguments(lab, out, limit=40, part_windows=part_windows, slots=3, batch_windows=1)
+    return scan_arguments(lab, out, limit=40, windows_per_part=windows_per_part, slots=3, batch_windows=1)
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +90,7 @@ def test_a_signal_at_any_moment_keeps_every_finished_window(
     The first signal comes with the seventh window, the others somewhere near the beginning of what is left.
     """
     drawn, run = random.Random(int(number)), tmp_path / "run"
-    command = arguments(lab, run, part_windows=1000)
+    command = arguments(lab, run, windows_per_part=1000)
     for session, (moment, counted) in enumerate(((7, "windows"), (drawn.randint(1, 25), "all"), (2, "windows"))):
         log, before = tmp_path / f"log-{session}", stored_windows(run)
         stopped = stage(Session(command, str(log), moment, int(number), counted))  # type: ignore[arg-type]
@@ -180,7 +180,7 @@ def test_other_slots_batches_and_parts_belong_to_the_same_run(
     killed = stage(Session(arguments(lab, run), str(tmp_path / "log"), undisturbed[1] // 3))
     assert killed.status == -signal.SIGKILL
     assert stored_windows(run)
-    other = scan_arguments(lab, run, limit=40, part_windows=100, slots=16, batch_windows=32)
+    other = scan_arguments(lab, run, limit=40, windows_per_part=100, slots=16, batch_windows=32)
     assert byrote(*other).code == 0
     assert_same_run(run, undisturbed[0])
 

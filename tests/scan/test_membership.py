@@ -12,7 +12,7 @@ import torch
 from byrote.errors import ModelError
 from byrote.models.hf.model import HuggingFaceModel, load
 from byrote.report.words import percent
-from byrote.scan.membership import MembershipStage, mean_of_lowest, membership_scores
+from byrote.scan.membership import begin, mean_of_lowest, membership_scores
 from byrote.scan.options import RunConfig
 from byrote.store.read import read_run
 from tests.scan.scans import Command, TinyLab, scan_arguments
@@ -120,20 +120,21 @@ def test_scans_without_probabilities_are_shown_and_reported(
 def test_a_reference_that_nothing_is_compared_with_is_refused(lab: TinyLab, byrote: Command, tmp_path: Path) -> None:
     outcome = byrote(*scan_arguments(lab, tmp_path / "run", reference_model=lab.model.path))
     assert outcome.code == 2
-    assert "nothing comes of it; add membership to --measures" in " ".join(outcome.err.split())
+    assert "has no effect; add membership to --measures" in " ".join(outcome.err.split())
 
 
 def test_a_reference_with_other_tokens_is_refused_by_the_windows_name(lab: TinyLab) -> None:
+    from byrote.models.load import open_model
     from byrote.models.teacher_forcing import VerbatimScore
-    from byrote.scan.measured import Measured
+    from byrote.scan.base import Measured
     from byrote.types import Split, Window
 
     window = Window("a.txt@0", "a.txt", Split.TARGET, 0, 2, 4, (5, 6), (7, 8))
     item = Measured(VerbatimScore(window, (-1.0,), (0.5, 0.5), (0, 0), -1.0, (), (), (-0.5, -0.5), (0.0, 0.0)), None)
     config = RunConfig(measures=("membership",), reference_model=str(lab.model.path), device="cpu")
-    stage = MembershipStage(config, lambda ids: "another text", batch_windows=1)
+    score = begin(config, open_model(str(lab.model.path), device="cpu"), lambda ids: "another text")
     with pytest.raises(ModelError, match=r"the tokens of window a.txt@0 mean another text to"):
-        stage.score([item])
+        score([item])
 
 
 def test_the_lowest_share_has_at_least_one_token() -> None:

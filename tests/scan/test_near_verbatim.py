@@ -9,7 +9,7 @@ import torch
 from byrote.errors import ModelError
 from byrote.models.table import TableModel, TableSession
 from byrote.scan import score
-from byrote.scan.measured import Measured
+from byrote.scan.base import Measured
 from byrote.scan.options import RunConfig
 from byrote.scan.search import NearResult, with_verbatim
 from byrote.types import Bounds, StopReason, Verdict, Window
@@ -68,7 +68,7 @@ def test_the_search_and_the_score_give_the_verbatim_path_one_probability() -> No
 def test_without_a_screen_every_window_is_searched() -> None:
     found = [near_of(item) for item in measure(WINDOWS).values()]
     assert all(result.outcome is not None for result in found)
-    assert not any(result.was_rated_below_floor for result in found)
+    assert not any(result.is_below_floor for result in found)
     assert StopReason.SCREENED not in {result.stop_reason for result in found}
 
 

@@ -16,16 +16,15 @@ from byrote.report.groups import copies_rates, group_rates
 from byrote.report.view import load_view
 from byrote.scan.options import RunConfig
 from tests.oracle import textbook_policy
-from tests.scan.scans import SMALL, Command, TinyLab
+from tests.scan.scans import SMALL, Command, TinyLab, option_arguments
 
 OPTIONS = {
-    name: value for name, value in SMALL.items() if name not in ("prefix-tokens", "suffix-tokens", "stride-chars")
+    name: value for name, value in SMALL.items() if name not in ("prefix_tokens", "suffix_tokens", "stride_chars")
 }
 
 
 def command(lab: TinyLab, out: Path, *pairs: Path, **options: object) -> list[str]:
-    given = OPTIONS | {name.replace("_", "-"): value for name, value in options.items()}
-    flags = [part for name, value in given.items() for part in (f"--{name}", str(value))]
+    flags = option_arguments(OPTIONS | options)
     return ["scan", "--model", str(lab.model.path), "--out", str(out), "--pairs", *map(str, pairs), *flags]
 
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from byrote.progress import SilentProgress
 from byrote.scan.options import RunConfig
 from byrote.scan.pilot import Extrapolation, run_pilot
-from byrote.store.progress import SilentProgress
 from tests.scan.scans import Command, TinyLab, scan_arguments
 
 
@@ -22,7 +22,7 @@ def test_the_cost_of_all_windows_is_that_of_the_pilot_scaled_up() -> None:
 def config(lab: TinyLab) -> RunConfig:
     return RunConfig(
         model=str(lab.model.path), text=(str(lab.files.targets),), device="cpu", prefix_tokens=12, suffix_tokens=8,
-        stride_chars=60, top_k=10, beam_width=4, edit_budget=2, limit=40, screen_least=10, max_evals=1,
+        stride_chars=60, top_k=10, beam_width=4, edit_budget=2, limit=40, screen_min_windows=10, max_evals=1,
     )  # fmt: skip
 
 

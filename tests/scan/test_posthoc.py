@@ -15,7 +15,7 @@ from byrote.policy import Policy
 from byrote.report.posthoc import overlaps_of, posthoc_rows
 from byrote.report.view import load_view
 from byrote.scan.options import RunConfig
-from byrote.scan.posthoc import Candidate, Judged, Posthoc, judge_of, judged
+from byrote.scan.posthoc import Candidate, Nearness, Posthoc, judge_of, judged
 from byrote.search.base import Limits, SearchTask
 from byrote.search.engine import Engine
 from byrote.store.read import read_run
@@ -28,7 +28,7 @@ WORDS = ("alpha ", "beta ", "alp", "ha ")
 """Two spellings of the first word: tokens (2, 3) decode to what token 0 does."""
 BASELINE = replace(PLAIN, distance="none", policy=Policy(1.0, 3), beam_width=4, keep=None, record_frontier=False)
 TASK = SearchTask(0, (1, 2), (0, 1, 2, 3, 1))
-HOW = Judged(edit_budget=2, bleu_threshold=0.5)
+HOW = Nearness(edit_budget=2, bleu_threshold=0.5)
 NAMES = ("text", "levenshtein", "hamming", "bleu", "characters", "words")
 
 
@@ -125,7 +125,7 @@ BOOK = "The quick brown fox jumps over the lazy dog near the “old” mill."
 def test_metrics_on_texts(name: str, text: str, is_close: bool) -> None:
     target = Candidate(tuple(range(20)), BOOK, 0)
     found = Candidate(tuple(range(1, 21)), text, 9)
-    assert judge_of(name, target, Judged(edit_budget=2, bleu_threshold=0.75))(found) is is_close
+    assert judge_of(name, target, Nearness(edit_budget=2, bleu_threshold=0.75))(found) is is_close
 
 
 @pytest.mark.parametrize("name", ["characters", "words"])
@@ -133,7 +133,7 @@ def test_the_share_of_characters_or_words_is_whole_where_it_should_be(name: str)
     """3/11 of 55 is 15, and 14.999… in floats."""
     letters = ["a "] * 55 if name == "words" else ["a"] * 55
     target = Candidate(tuple(range(11)), "".join(letters), 0)
-    is_close = judge_of(name, target, Judged(edit_budget=3, bleu_threshold=0.75))
+    is_close = judge_of(name, target, Nearness(edit_budget=3, bleu_threshold=0.75))
     for changed, verdict in ((15, True), (16, False)):
         text = "".join([letter.replace("a", "b") for letter in letters[:changed]] + letters[changed:])
         assert is_close(Candidate(tuple(range(1, 12)), text, 9)) is verdict

@@ -1,4 +1,4 @@
-"""`--viability published --no-pin` is the search of the papers: its account against their algorithm, written plainly.
+"""`viability=published, pin=no` is the search of the papers: its account against their algorithm, written plainly.
 
 Nothing of byrote's search is used here but the policy's textbook twin: dictionaries of paths, whole edit tables.
 """

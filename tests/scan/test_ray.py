@@ -21,14 +21,14 @@ from hypothesis import strategies as st
 from byrote.errors import ConfigError, ModelError
 from byrote.models.hf.model import HuggingFaceModel, load
 from byrote.models.load import as_language_model
+from byrote.progress import SilentProgress
 from byrote.scan import executors as executor
 from byrote.scan import ray as ray_executor
+from byrote.scan.executors import Deal, MeasuredChunk, RayExecutor, WorkerFacts
 from byrote.scan.options import RunConfig
 from byrote.scan.pipeline import MeasuredWindow
-from byrote.scan.ray import Answer, Deal, RayExecutor, WorkerFacts
 from byrote.scan.run import scan_to_folder
 from byrote.store.folder import RunFolder
-from byrote.store.progress import SilentProgress
 from byrote.store.read import read_run
 from tests.scan.alike import assert_same_run
 from tests.scan.letters import ALPHABET, LetterWorker, letters
@@ -73,10 +73,10 @@ def config(lab: TinyLab) -> RunConfig:
         beam_width=4,
         edit_budget=2,
         screen_floor=0.2,
-        screen_least=8,
+        screen_min_windows=8,
         device="cpu",
         slots=1,
-        part_windows=4,
+        windows_per_part=4,
     )
 
 
@@ -106,7 +106,7 @@ def test_workers_that_are_killed_ten_times_change_nothing(
 
     def kill_someone(ray: Any, reference: Any, chunk: Any) -> Any:
         answer = received(ray, reference, chunk)
-        if isinstance(answer, Answer) and len(killed) < KILLS:
+        if isinstance(answer, MeasuredChunk) and len(killed) < KILLS:
             time.sleep(chance.random() * 0.05)
             if answer.facts.process not in killed:
                 killed.append(answer.facts.process)
@@ -129,12 +129,14 @@ def test_a_driver_that_is_killed_and_started_again_resumes(
     cluster: str, config: RunConfig, alone: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "run"
-    options = {"--model": config.model, "--text": config.text[0], "--out": out, "--address": cluster}
+    options = {"model": config.model, "text": config.text[0], "out": out, "address": cluster}
     names = ("prefix_tokens", "suffix_tokens", "stride_chars", "top_k", "beam_width", "edit_budget", "screen_floor")
-    for name in (*names, "screen_least", "device", "slots", "part_windows"):
-        options[f"--{name.replace('_', '-')}"] = getattr(config, name)
+    for name in (*names, "screen_min_windows", "device", "slots", "windows_per_part"):
+        options[name] = getattr(config, name)
     command = [sys.executable, "-m", "byrote", "scan", "--executor", "ray", "--workers", "1", "--gpus-per-worker", "0"]
-    driver = subprocess.Popen([*command, *(str(word) for pair in options.items() for word in pair)])
+    driver = subprocess.Popen(
+        [*command, *(word for name, value in options.items() for word in ("--set", f"{name}={value}"))]
+    )
     while len(RunFolder(out).part_numbers()) < 3:
         assert driver.poll() is None, "the scan ended before it could be killed"
         time.sleep(0.01)
@@ -238,7 +240,7 @@ def pretended_actor(*, is_lost: bool) -> Any:
 
     def measure(windows: list[Any]) -> Promised:
         rows = [MeasuredWindow({"window_id": window.window_id}, []) for window in windows]
-        return Promised(None if is_lost else Answer(rows, facts, 1.0))
+        return Promised(None if is_lost else MeasuredChunk(rows, facts, 1.0))
 
     prepare = SimpleNamespace(remote=lambda: Promised(None if is_lost else facts))
     return SimpleNamespace(prepare=prepare, measure=SimpleNamespace(remote=measure))

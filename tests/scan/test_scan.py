@@ -34,7 +34,7 @@ GREEDY = {"greedy_hamming", "greedy_levenshtein", "greedy_is_beyond_budget"}
 SEARCH = {"mass_lower", "mass_upper", "search_lower", "open_mass", "eos_mass", "refuted_mass", "verdict", "stop_reason"}
 SAMPLED = ["mass_estimate", "mass_standard_error", "mass_low", "mass_high", "mass_limit", "mass_samples", "mass_hits"]
 SAMPLED += ["mass_sampled", "mass_base", "sampled_verdict"]
-NEAR = SEARCH | {"stop_step", "screen_rating", "was_screened", "screen_density", *SAMPLED}
+NEAR = SEARCH | {"stop_step", "screen_score", "was_screened", "screen_density", *SAMPLED}
 CONTRACT = [
     *WINDOW,
     *SHARED,
@@ -53,7 +53,7 @@ CONTRACT = [
     "verdict",
     "stop_reason",
     "stop_step",
-    "screen_rating",
+    "screen_score",
     "was_screened",
     "screen_density",
     *SAMPLED,
@@ -137,7 +137,7 @@ def test_greedy_distances_equal_a_naive_generation(
         distance = textbook_levenshtein(generated, row["suffix_ids"])
         if row["greedy_is_beyond_budget"]:
             assert row["greedy_hamming"] is row["greedy_levenshtein"] is None
-            assert distance > int(str(SMALL["edit-budget"]))
+            assert distance > int(str(SMALL["edit_budget"]))
         else:
             assert row["greedy_levenshtein"] == distance
             agree = sum(one == other for one, other in zip(generated, row["suffix_ids"], strict=False))
@@ -189,13 +189,14 @@ def test_screened_windows_keep_the_verbatim_bound(run: Path, results: pl.DataFra
     )
     assert (screened["mass_lower"].list.last() == screened["p_verbatim"]).all()
     below = results.filter(pl.col("was_screened"))
-    assert (below["screen_rating"] < 1e-6).all()
-    assert (results.filter(~pl.col("was_screened"))["screen_rating"] >= 1e-6).all()
+    assert (below["screen_score"] < 1e-6).all()
+    assert (results.filter(~pl.col("was_screened"))["screen_score"] >= 1e-6).all()
     share = json.loads((run / "manifest.json").read_text(encoding="utf-8"))["config"]["screen_share"]
-    assert share == pytest.approx(max(0.045, SMALL["screen-least"] / len(results)), rel=0.1), "short windows count too"
+    expected = max(0.045, SMALL["screen_min_windows"] / len(results))
+    assert share == pytest.approx(expected, rel=0.1), "short windows count too"
     screen = Screen(floor=1e-6, audit_share=share, seed=0)
-    audited = {name for name, rating in below.select("window_id", "screen_rating").iter_rows()
-               if screen.key(name, rating) < share}  # fmt: skip
+    audited = {name for name, score in below.select("window_id", "screen_score").iter_rows()
+               if screen.key(name, score) < share}  # fmt: skip
     assert set(below.filter(pl.col("stop_reason") != "screened")["window_id"]) == audited
 
 
@@ -227,7 +228,10 @@ def test_continuations_are_the_heaviest_accepted_ones(run: Path, results: pl.Dat
 
 @pytest.mark.parametrize(
     "grouping",
-    [{"slots": 1, "batch_windows": 1, "part_windows": 3}, {"slots": 50, "batch_windows": 7, "part_windows": 1000}],
+    [
+        {"slots": 1, "batch_windows": 1, "windows_per_part": 3},
+        {"slots": 50, "batch_windows": 7, "windows_per_part": 1000},
+    ],
     ids=["alone", "crowded"],
 )
 def test_results_do_not_depend_on_slots_batches_or_parts(

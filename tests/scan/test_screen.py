@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from byrote.models.table import TableModel
 from byrote.scan import score
-from byrote.scan.measured import Measured
+from byrote.scan.base import Measured
 from byrote.scan.options import RunConfig
 from byrote.scan.pipeline import Pipeline
 from byrote.scan.screen import DENSITY_NEAR_FLOOR, Screen, screen_of, with_audit
@@ -30,7 +30,7 @@ FLOOR = 0.9
 
 def options(*, share: float = 0.0, least: int = 5, seed: int = 0, floor: float = FLOOR) -> RunConfig:
     """Of a run of `WINDOWS`."""
-    screened = replace(CONFIG, screen="auto", screen_floor=floor, screen_share=share, screen_least=least)
+    screened = replace(CONFIG, screen="auto", screen_floor=floor, screen_share=share, screen_min_windows=least)
     return with_audit(replace(screened, seed=seed, estimate="none"), len(WINDOWS))
 
 
@@ -47,7 +47,7 @@ def measure(windows: list[Window], config: RunConfig) -> list[Measured]:
 
 
 def is_audited(item: Measured) -> bool:
-    return near_of(item).was_rated_below_floor and near_of(item).outcome is not None
+    return near_of(item).is_below_floor and near_of(item).outcome is not None
 
 
 def audit_of(items: list[Measured]) -> set[str]:
@@ -55,7 +55,7 @@ def audit_of(items: list[Measured]) -> set[str]:
 
 
 def below_floor(items: list[Measured]) -> list[Measured]:
-    return [item for item in items if near_of(item).was_rated_below_floor]
+    return [item for item in items if near_of(item).is_below_floor]
 
 
 def test_the_screen_splits_by_rating() -> None:
@@ -63,8 +63,8 @@ def test_the_screen_splits_by_rating() -> None:
     assert 20 < len(below_floor(items)) < len(WINDOWS)
     for item in items:
         result = near_of(item)
-        assert result.was_rated_below_floor == (result.rating < FLOOR)
-        assert result.was_rated_below_floor or result.outcome is not None
+        assert result.is_below_floor == (result.screen_score < FLOOR)
+        assert result.is_below_floor or result.outcome is not None
     known = {window.window_id for window in WINDOWS[:KNOWN]}
     assert not known & {item.window.window_id for item in below_floor(items)}
 
@@ -85,7 +85,8 @@ def expected_audit(items: list[Measured], config: RunConfig) -> set[str]:
     screen = screen_of(config)
     assert screen is not None
     keys = {
-        item.window.window_id: screen.key(item.window.window_id, near_of(item).rating) for item in below_floor(items)
+        item.window.window_id: screen.key(item.window.window_id, near_of(item).screen_score)
+        for item in below_floor(items)
     }
     return {name for name, key in keys.items() if key < config.screen_share}
 
@@ -115,7 +116,7 @@ def test_the_audit_is_its_definition_whatever_the_order_and_the_slots(
 def test_the_audited_share_is_at_least_the_minimum_among_the_windows_of_the_run(
     share: float, least: int, windows: int, expected: float
 ) -> None:
-    settled = with_audit(RunConfig(screen_share=share, screen_least=least), windows)
+    settled = with_audit(RunConfig(screen_share=share, screen_min_windows=least), windows)
     assert settled.screen_share == expected
     assert with_audit(settled, windows) == settled, "the options in a manifest mean the same run"
 
@@ -169,7 +170,7 @@ def test_the_audit_survives_resuming(cuts: list[int], share: float) -> None:
 @pytest.mark.parametrize("floor", [0.0, 1.0])
 def test_the_floor_can_let_everything_through_or_nothing(floor: float) -> None:
     items = measure(WINDOWS, options(floor=floor, least=0))
-    assert len(below_floor(items)) == (0 if floor == 0 else sum(near_of(item).rating < 1 for item in items))
+    assert len(below_floor(items)) == (0 if floor == 0 else sum(near_of(item).screen_score < 1 for item in items))
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3])
@@ -216,7 +217,7 @@ def audited_results(config: RunConfig) -> pl.DataFrame:
     return pl.DataFrame(
         {
             "window_id": [f"w{number}" for number in range(len(keys))],
-            "screen_rating": RATINGS,
+            "screen_score": RATINGS,
             "was_screened": [True] * len(keys),
             "stop_reason": ["mass" if audited else "screened" for audited in is_audited],
             "mass_lower": [
@@ -231,7 +232,9 @@ def test_the_run_states_how_many_windows_a_search_would_have_certified(share: fl
     """Deterministic: 100 seeds. As a plain share, misses that lie near the floor would count twice or more."""
     errors, covered = [], 0
     for seed in range(100):
-        config = replace(CONFIG, screen="auto", screen_floor=1e-6, screen_share=share, screen_least=least, seed=seed)
+        config = replace(
+            CONFIG, screen="auto", screen_floor=1e-6, screen_share=share, screen_min_windows=least, seed=seed
+        )
         config = with_audit(config, len(RATINGS))
         results = audited_results(config)
         told = screen_audit(results.lazy(), config)
@@ -276,14 +279,16 @@ def test_a_share_that_was_asked_for_is_not_changed() -> None:
 
 
 def test_of_the_audit_those_with_the_smallest_keys_are_sampled() -> None:
-    config = replace(CONFIG, screen="auto", screen_floor=FLOOR, screen_share=0.5, screen_least=0, screen_sampled=0.2)
+    config = replace(
+        CONFIG, screen="auto", screen_floor=FLOOR, screen_share=0.5, screen_min_windows=0, screen_sampled=0.2
+    )
     items = [item for item in passed(MODEL, WINDOWS, config) if item.density is not None]
     screen = screen_of(config)
     assert screen is not None
-    keys = {item.window.window_id: screen.key(item.window.window_id, near_of(item).rating) for item in items}
+    keys = {item.window.window_id: screen.key(item.window.window_id, near_of(item).screen_score) for item in items}
     undecided = [item for item in items if near_of(item).stop_reason != StopReason.SCREENED]
     undecided = [item for item in undecided if near_of(item).verdict == Verdict.NOT_SHOWN]
     assert {item.estimate is not None for item in undecided} == {True, False}
     for item in undecided:
         assert (item.estimate is not None) == (keys[item.window.window_id] < 0.2)
-        assert item.estimate is None or item.estimate.samples == config.screen_tickets
+        assert item.estimate is None or item.estimate.samples == config.screen_samples

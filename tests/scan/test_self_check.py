@@ -1,4 +1,4 @@
-"""`--verify` and `--self-check`: what they say was looked at again is what was."""
+"""`verify` and `self_check`: what they say was looked at again is what was."""
 
 from dataclasses import replace
 from typing import Any

@@ -7,8 +7,7 @@ import polars as pl
 import pytest
 
 from byrote.errors import ConfigError
-from byrote.scan.options import RunConfig
-from byrote.scan.source import models_named, runs_of
+from byrote.scan.options import RunConfig, models_named, runs_of
 from tests.scan.scans import Command, TinyLab, scan_arguments
 
 

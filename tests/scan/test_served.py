@@ -272,7 +272,7 @@ def test_refusals_are_one_sentence(byrote: Command, lab: TinyLab, model: Hugging
         for name, value in (("revision", "main"), ("adapter", "lora"), ("executor", "ray")):
             assert "is a server" in refused(server, **{name: value})
     with serve(model, Habits(owner="me")) as server:
-        assert "give --dialect" in refused(server)
+        assert "give --set dialect=" in refused(server)
     with serve(model, Habits(has_text_keys=True)) as server:
         assert "names tokens by their text" in refused(server)
     with serve(model, Habits(dialect="llamacpp", has_text_keys=True)) as server:
@@ -309,7 +309,7 @@ def test_what_does_not_measure_servers_says_so_before_anything_is_done(
 
 def test_a_study_may_scan_a_server(byrote: Command, lab: TinyLab, model: HuggingFaceModel, tmp_path: Path) -> None:
     study, out = tmp_path / "study.yaml", tmp_path / "study"
-    small = {**SMALL, "tokenizer": lab.model.path, "limit": 1, "screen": "off", "ask-twice": 0, "beam-width": "[2, 3]"}
+    small = {**SMALL, "tokenizer": lab.model.path, "limit": 1, "screen": "off", "ask_twice": 0, "beam_width": "[2, 3]"}
     with serve(model, Habits(cap=4)) as server:
         lines = {"model": f"endpoint:{server.url}", "text": f"[{lab.files.targets}]", "overlap": 0.5, **small}
         written = "\n".join(f"{name.replace('-', '_')}: {value}" for name, value in lines.items())

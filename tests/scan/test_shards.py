@@ -17,7 +17,7 @@ from byrote.store.read import read_run
 from tests.scan.alike import assert_same_rows, assert_same_run
 from tests.scan.scans import Command, TinyLab, scan_arguments
 
-OPTIONS: dict[str, Any] = {"stride_chars": 90, "screen_least": 12, "screen_share": 0.05, "screen_floor": 0.2}
+OPTIONS: dict[str, Any] = {"stride_chars": 90, "screen_min_windows": 12, "screen_share": 0.05, "screen_floor": 0.2}
 
 
 @pytest.fixture(scope="module")

@@ -105,7 +105,7 @@ def most_slots(model: Any) -> int:
     """The number that the refusal of a huge one names."""
     with pytest.raises(ConfigError, match=r"a search with 1,000,000,000,000 slots would take .* of memory") as refused:
         check_slots(model, OPTIONS, LIMITS, 10**12)
-    (number,) = re.findall(r"give --slots (\d+) or fewer", str(refused.value))
+    (number,) = re.findall(r"give slots (\d+) or fewer", str(refused.value))
     return int(number)
 
 
@@ -150,7 +150,7 @@ def test_a_window_that_fits_but_for_its_worst_case_is_tried(monkeypatch: pytest.
     worst = bytes_per_slot(model, OPTIONS, LIMITS, entries=first_entries(model, OPTIONS, LIMITS, 1))
     monkeypatch.setattr(sizing, "available_memory", lambda: worst // 2)
     check_slots(model, OPTIONS, LIMITS, choose_slots(model, OPTIONS, LIMITS))
-    with pytest.raises(ConfigError, match=r"a search with 2 slots .* give --slots 1 or fewer"):
+    with pytest.raises(ConfigError, match=r"a search with 2 slots .* give slots 1 or fewer"):
         check_slots(model, OPTIONS, LIMITS, 2)
 
 

@@ -50,7 +50,7 @@ def result_row(index: int) -> dict[str, Any]:
         "verdict": None if index % 4 == 0 else "extractable",
         "stop_reason": "finished",
         "stop_step": 3,
-        "screen_rating": 0.5,
+        "screen_score": 0.5,
         "was_screened": False,
         "token_evals": 100 + index,
     }

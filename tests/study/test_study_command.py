@@ -35,7 +35,7 @@ from byrote.study.plan import make_axes, make_cells, plan_study
 from byrote.study.report import study_content
 from byrote.study.run import require_same_sources, run_study
 from byrote.types import Split
-from tests.scan.scans import SMALL, Command
+from tests.scan.scans import SMALL, Command, option_arguments
 from tests.study.conftest import TwoModels
 
 PATIENCE_SECONDS = 120
@@ -43,7 +43,7 @@ PATIENCE_SECONDS = 120
 
 def write_study(path: Path, models: TwoModels, **changes: Any) -> Path:
     """The file of a small study of both models; an option that is None is left out."""
-    small = {name.replace("-", "_"): value for name, value in SMALL.items()}
+    small = dict(SMALL)
     values = small | {
         "model": [str(models.smaller), str(models.lab.model.path)],
         "text": [str(models.lab.files.targets)],
@@ -126,8 +126,8 @@ def test_a_model_is_loaded_once_for_all_its_cells_which_say_what_a_scan_alone_sa
     assert loaded == [str(models.smaller), str(models.lab.model.path)]
     assert "nothing was measured" in byrote("study", file, "--out", out).err
     assert len(loaded) == 2, "a finished study needs no model"
-    alone = SMALL | {"beam-width": 4, "sample": 6}
-    options = [str(part) for name, value in alone.items() for part in (f"--{name}", value)]
+    alone = SMALL | {"beam_width": 4, "sample": 6}
+    options = option_arguments(alone)
     places = ["--model", models.lab.model.path, "--text", models.lab.files.targets, "--out", tmp_path / "alone"]
     assert byrote("scan", *places, *options).code == 0
     (last,) = out.glob("cells/04-*")

@@ -1,7 +1,8 @@
-"""Commands made from dataclasses of options: a flag for every field, with its type, its default and its explanation."""
+"""Commands made from dataclasses of options: a flag for every option that is one, `--set` for the others, and a YAML
+file for all of them."""
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
@@ -9,47 +10,38 @@ import typer
 from typer.core import TyperCommand
 
 from byrote.errors import ConfigError
-from byrote.options import GroupName, Option, build, flags_of, read_config_file
-
-_CONFIG = inspect.Parameter(
-    "config",
-    inspect.Parameter.KEYWORD_ONLY,
-    default=None,
-    annotation=Annotated[
-        Path | None,
-        typer.Option(help="YAML file with the same option names; flags win.", metavar="PATH", show_default=False),
-    ],
-)
+from byrote.options import GroupName, Option, flags_of, gather, require_known, settable_of
 
 
 def command(*homes: type, profiles: Path | None = None) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Make a function of option dataclasses a command: one flag per field, a YAML file for all of them, flags win.
+    """Make a function of option dataclasses a command: one flag per option, a YAML file for all of them, flags win.
 
     With `profiles`, a folder of YAML files, settings can also be called by name; the user's own file and flags win.
     """
+    options = [option for home in homes for option in settable_of(home)]
+    flags = [option for home in homes for option in flags_of(home)]
+    further = [option for option in options if not option.spec.is_flag]
+    parameters = [_parameter(option) for option in flags]
+    parameters.append(_own_flag("config", Path, "YAML file with the same option names; flags win.", "PATH"))
+    if further:
+        words = "Set one of the further options below, as a YAML file would; may be repeated."
+        parameters.append(_own_flag("set", list[str], words, "NAME=VALUE"))
+    if profiles is not None:
+        words = f"Settings by name: {', '.join(_profiles(profiles))}; --config and flags win."
+        parameters.append(_own_flag("profile", str, words, "NAME"))
 
     def make(run: Callable[..., None]) -> Callable[..., None]:
         def invoke(*, config: Path | None = None, profile: str | None = None, **given: Any) -> None:
             named = None if profile is None or profiles is None else profile_path(profile, profiles)
-            run(*gather(homes, given, named, config))
+            assigned = _assigned(given.pop("set", None) or (), options)
+            run(*gather(homes, given | assigned, named, config))
 
-        parameters = [_parameter(option) for home in homes for option in flags_of(home)]
-        parameters += [_CONFIG] if profiles is None else [_CONFIG, _profile(profiles)]
         invoke.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         invoke.__name__, invoke.__doc__ = run.__name__, run.__doc__
+        invoke.further = further  # type: ignore[attr-defined]
         return invoke
 
     return make
-
-
-def gather(homes: tuple[type, ...], given: Mapping[str, Any], *files: Path | None) -> list[Any]:
-    """The dataclasses with their defaults, then the files in order, then the flags that were given (not None)."""
-    merged: dict[str, Any] = {}
-    for file in files:
-        for name, value in ({} if file is None else read_config_file(file.expanduser(), *homes)).items():
-            earlier = merged.get(name)
-            merged[name] = earlier | value if isinstance(earlier, dict) and isinstance(value, dict) else value
-    return [_gathered(home, given, merged, place=str(files[-1])) for home in homes]
 
 
 def profile_path(name: str, folder: Path) -> Path:
@@ -64,25 +56,23 @@ def _profiles(folder: Path) -> list[str]:
     return sorted(path.stem for path in folder.iterdir() if path.suffix == ".yaml")
 
 
-def _profile(folder: Path) -> inspect.Parameter:
-    words = f"Settings by name: {', '.join(_profiles(folder))}; --config and flags win."
-    declared = typer.Option(help=words, metavar="NAME", show_default=False)
+def _assigned(entries: Iterable[str], options: Sequence[Option]) -> dict[str, str]:
+    """`--set NAME=VALUE`, by name; the last one counts."""
+    values: dict[str, str] = {}
+    for entry in entries:
+        name, is_given, value = entry.partition("=")
+        if not is_given:
+            raise ConfigError(f"set is {entry!r}; write --set NAME=VALUE.")
+        values[name.strip().replace("-", "_")] = value
+    require_known(values, [option.name for option in options], place="--set")
+    return values
+
+
+def _own_flag(name: str, kind: Any, words: str, metavar: str) -> inspect.Parameter:
+    declared = typer.Option(f"--{name}", help=words, metavar=metavar, show_default=False)
     return inspect.Parameter(
-        "profile", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[str | None, declared]
+        name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, declared]
     )
-
-
-def _gathered(home: Any, given: Mapping[str, Any], from_file: Mapping[str, Any], *, place: str) -> Any:
-    values = {name: value for name, value in from_file.items() if name in home.__dataclass_fields__}
-    for option in flags_of(home):
-        value = given.get(option.name)
-        if value is None:
-            continue
-        if option.owner is None:
-            values[option.name] = value
-        else:
-            values[option.owner] = dict(values.get(option.owner, {})) | {option.name: value}
-    return build(home, values, place=place)
 
 
 def _parameter(option: Option) -> inspect.Parameter:
@@ -101,7 +91,7 @@ def _parameter(option: Option) -> inspect.Parameter:
 
 
 class GroupedCommand(TyperCommand):
-    """A command whose `--help` lists options by group."""
+    """A command whose `--help` lists options by group, and then those that `--set` takes."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         groups: dict[str, list[tuple[str, str]]] = {name: [] for name in ("arguments", *get_args(GroupName), "options")}
@@ -110,7 +100,11 @@ class GroupedCommand(TyperCommand):
                 groups["arguments"].append((str(parameter.name).upper(), str(getattr(parameter, "help", ""))))
             elif (record := parameter.get_help_record(ctx)) is not None:
                 groups[getattr(parameter, "rich_help_panel", None) or "options"].append(record)
+        further: list[Option] = getattr(self.callback, "further", [])
+        groups["further options: --set NAME=VALUE, or a line of the YAML file"] = [
+            (f"{option.name} {option.metavar}", option.help) for option in further
+        ]
         for name, records in groups.items():
             if records:
-                with formatter.section(name.capitalize()):
+                with formatter.section(name[0].upper() + name[1:]):
                     formatter.write_dl(records)

@@ -11,7 +11,8 @@ from typer.core import TyperGroup
 
 from byrote.cli.console import make_console, standard_streams
 from byrote.cli.demo import demo
-from byrote.cli.exits import Stopped, end_with, leave, stopping_signals
+from byrote.cli.entry import Stopped, leave, stopping_signals
+from byrote.cli.exits import end_with
 from byrote.cli.flags import GroupedCommand
 from byrote.cli.plan import plan
 from byrote.cli.products import audit, lab_app, prior, recall
@@ -23,7 +24,7 @@ from byrote.prior.options import PriorConfig
 from byrote.scan.options import RunConfig
 
 
-class _Group(TyperGroup):
+class _Commands(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
@@ -43,7 +44,7 @@ class _Group(TyperGroup):
 
 app = typer.Typer(
     name="byrote",
-    cls=_Group,
+    cls=_Commands,
     help="How much of a text a language model can reproduce, exactly and nearly, with bounds you can defend.",
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -65,28 +66,13 @@ def options_of_all(
         bool, typer.Option("--version", help="Show the version and exit.", is_eager=True, callback=_show_version)
     ] = False,
 ) -> None:
-    """What can be asked without a command."""
+    """Options without a command."""
 
 
 for _command in (
-    demo,
-    scan,
-    merge,
-    report,
-    show,
-    gate,
-    risk,
-    runs,
-    export,
-    plan,
-    recall,
-    audit,
-    prior,
-    mc,
-    study,
-    recipes,
+    demo, scan, merge, report, show, gate, risk, runs, export, plan, recall, audit, prior, mc, study, recipes,
     verify_run,
-):
+):  # fmt: skip
     app.command(cls=GroupedCommand)(_command)
 app.add_typer(lab_app, name="lab")
 
@@ -100,8 +86,8 @@ LIST_FLAGS = {
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command and exit. `byrote.cli.entry` is the entry point of the console script."""
-    given = spread_lists(list(sys.argv[1:] if arguments is None else arguments))
-    with standard_streams(), stopping_signals() as asked, warnings.catch_warnings():
+    given = normalised(sys.argv[1:] if arguments is None else arguments)
+    with standard_streams(), stopping_signals() as stop, warnings.catch_warnings():
         console = make_console(stderr=True)
         warnings.showwarning = lambda message, *_, **__: console.print(f"warning: {message}", soft_wrap=True)
         try:
@@ -109,22 +95,26 @@ def main(arguments: Sequence[str] | None = None) -> None:
             sys.stdout.flush()
             sys.exit(code)
         except Exception as error:
-            if asked.number is not None:
-                # What somebody made of the interruption is no news.
-                leave(asked.number)
+            if stop.number is not None:
+                # A library wrapped the interruption.
+                leave(stop.number)
             end_with(error, console)
 
 
-def spread_lists(arguments: Sequence[str]) -> list[str]:
-    """`--text a b c` means `--text a --text b --text c`, so that shells can expand globs."""
-    spread: list[str] = []
+def normalised(arguments: Sequence[str]) -> list[str]:
+    """Arguments as the parser expects them: `--top_k` is `--top-k`, and `--text a b c` is `--text a --text b --text c`,
+    so that shells can expand globs."""
+    found: list[str] = []
     flag: str | None = None
-    for argument in arguments:
+    for place, argument in enumerate(arguments):
+        if argument == "--":
+            return [*found, *arguments[place:]]
         if argument.startswith("-"):
-            flag = argument if argument in LIST_FLAGS else None
-            spread.append(argument)
-        elif flag is not None and spread[-1] != flag:
-            spread += [flag, argument]
+            name, *value = argument.split("=", 1)
+            found.append("=".join([name.replace("_", "-") if name.startswith("--") else name, *value]))
+            flag = found[-1] if found[-1] in LIST_FLAGS else None
+        elif flag is not None and found[-1] != flag:
+            found += [flag, argument]
         else:
-            spread.append(argument)
-    return spread
+            found.append(argument)
+    return found

@@ -1,24 +1,20 @@
-"""What can be seen to be missing, before libraries that take seconds are imported."""
+"""`byrote scan`, `byrote merge` and `byrote mc`."""
 
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from byrote.cli.console import make_console, make_progress
 from byrote.cli.flags import command
 from byrote.options import Settled, option, required
 from byrote.scan.mc import McOptions, sample_to_folder
-from byrote.scan.options import RunConfig
-from byrote.scan.source import runs_of
-
-if TYPE_CHECKING:
-    from rich.console import Console
+from byrote.scan.options import RunConfig, runs_of
 
 
 def look_first(*, model: str, texts: Sequence[str] = ()) -> None:
-    """Refuse texts and model folders that are not there or are no plain files. Reads no text and no weights."""
+    """Refuse texts and model folders that are not there or are no plain files, before libraries that take seconds are
+    imported. Reads no text and no weights."""
     from byrote.corpus.read import find_files
     from byrote.models.hf.weights import local_folder
 
@@ -43,29 +39,42 @@ def scan(config: RunConfig, session: Session) -> None:
     runs = runs_of(config)
     for one in runs:
         look_first(model="" if one.is_served else one.model, texts=(*one.text, *one.control))
-    from byrote.scan.costs import costs_of_checks
+    from byrote.scan.pilot import costs_of_checks
+    from byrote.scan.run import scan_to_folder
 
     console = make_console(stderr=True)
-    for words in costs_of_checks(config):
-        console.print(words, soft_wrap=True)
+    for sentence in costs_of_checks(config):
+        console.print(sentence, soft_wrap=True)
     for one in runs:
-        _scan(one, session, console)
+        with make_progress() as progress:
+            result = scan_to_folder(one, progress=progress, command_line=sys.argv, fresh=session.fresh)
+        if result.was_complete:
+            sentences = [f"{result.path} was complete already; nothing was measured. --fresh starts over."]
+        else:
+            sentences = [*result.notes, f"Results: {result.path}"]
+        for sentence in (*sentences, f"See them with: byrote show {result.path}"):
+            console.print(sentence, soft_wrap=True)
     if len(runs) > 1:
         console.print(f"Compare them with: byrote report {' '.join(run.out for run in runs)}", soft_wrap=True)
 
 
-def _scan(config: RunConfig, session: Session, console: "Console") -> None:
-    from byrote.scan.run import scan_to_folder
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergeOptions(Settled):
+    out: Path = required("Run folder to write.", group="output", positional=True)
+    shards: tuple[Path, ...] = required(
+        "Folders of all shards of one scan (byrote scan --shard 0/3 …), in any order.", group="output", positional=True
+    )
+
+
+@command(MergeOptions)
+def merge(options: MergeOptions) -> None:
+    """Make one run of the shards of a scan: the same rows and the same audit as of a scan that was never divided."""
+    from byrote.scan.merge import merge_shards
 
     with make_progress() as progress:
-        result = scan_to_folder(config, progress=progress, command_line=sys.argv, fresh=session.fresh)
-    if result.was_complete:
-        console.print(f"{result.path} was complete already; nothing was measured. --fresh starts over.", soft_wrap=True)
-    else:
-        for words in result.notes:
-            console.print(words, soft_wrap=True)
-        console.print(f"Results: {result.path}", soft_wrap=True)
-    console.print(f"See them with: byrote show {result.path}", soft_wrap=True)
+        path = merge_shards(options.out, options.shards, progress=progress, command_line=sys.argv)
+    for sentence in (f"Results: {path}", f"See them with: byrote show {path}"):
+        make_console(stderr=True).print(sentence, soft_wrap=True)
 
 
 @command(McOptions)
@@ -86,23 +95,3 @@ def mc(given: McOptions) -> None:
         console.print(sentence, soft_wrap=True)
     if sampled.path is not None:
         make_console(stderr=True).print(f"See it with: byrote show {sampled.path}", soft_wrap=True)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MergeOptions(Settled):
-    out: Path = required("Run folder to write.", group="output", positional=True)
-    shards: tuple[Path, ...] = required(
-        "Folders of all shards of one scan (byrote scan --shard 0/3 …), in any order.", group="output", positional=True
-    )
-
-
-@command(MergeOptions)
-def merge(options: MergeOptions) -> None:
-    """Make one run of the shards of a scan: the same rows and the same audit as of a scan that was never divided."""
-    from byrote.scan.merge import merge_shards
-
-    with make_progress() as progress:
-        path = merge_shards(options.out, options.shards, progress=progress, command_line=sys.argv)
-    console = make_console(stderr=True)
-    console.print(f"Results: {path}", soft_wrap=True)
-    console.print(f"See them with: byrote show {path}", soft_wrap=True)

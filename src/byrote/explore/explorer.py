@@ -80,7 +80,7 @@ class Explorer:
             slots * self.entries * model.tree_bytes_per_entry(),
             model.device,
             what=f"exploring {slots:,} windows at once",
-            advice="lower --slots or leave it out",
+            advice="lower slots or leave it out",
         )
         self.forwards = 0
         self._expander: Expander | None = None
@@ -152,7 +152,7 @@ class Explorer:
             yield
         except torch.OutOfMemoryError as error:
             raise OutOfSlots(
-                f"{self.slots} windows at once do not fit into the memory of the device; lower --slots."
+                f"{self.slots} windows at once do not fit into the memory of the device; lower slots."
             ) from error
 
     def _reserve(self, entries: int) -> TreeSession:

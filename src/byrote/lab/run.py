@@ -23,9 +23,9 @@ from byrote.lab.counterfactual import CounterfactualPlan, ModelSpec, counterfact
 from byrote.lab.scores import Correlation, CounterfactualCell, correlate, correlation
 from byrote.models.hf.model import load
 from byrote.models.shared_prefix import SharedPrefixScorer
+from byrote.progress import Progress, SilentProgress
 from byrote.stats.prior_mean import PriorSums
 from byrote.store.columns import Column, Schema
-from byrote.store.progress import Progress, SilentProgress
 from byrote.store.read import read_run
 from byrote.store.session import RunSession
 

@@ -18,7 +18,7 @@ from byrote.prior.estimate import Measurement
 from byrote.prior.forecast import Scored, forecast, forecast_sentences
 from byrote.prior.items import PriorItem, PriorItems, read_items
 from byrote.prior.options import PriorConfig
-from byrote.store.progress import Progress
+from byrote.progress import Progress
 from byrote.store.session import RunSession
 from byrote.types import Split
 

@@ -153,9 +153,9 @@ def _what_would_decide(view: RunView, rule: Rule, found: RateBracket, alpha: flo
     if _population(view, rule, split, found.windows) != found.windows:
         return "Measure more windows: a larger --sample, or all of them."
     if rule.is_increase:
-        return "More samples of what the two scans left undecided (--residual, --screen-tickets) narrow it."
+        return "More samples of what the two scans left undecided (--set residual=N, --set screen_samples=N) narrow it."
     if rule.criterion is not Criterion.NEAR:
-        return "The server lists too few tokens to tell; ask for more of them (--logprobs)."
+        return "The server lists too few tokens to tell; ask for more of them (--set logprobs=N)."
     return samples_words(view, goal=math.floor(rule.limit * found.windows), split=split, rows=rows, level=1 - alpha)
 
 

@@ -32,7 +32,7 @@ def _evidence(view: RunView, split: Split, rows: Flags | None = None) -> Evidenc
 
 
 def _promised(view: RunView) -> int:
-    return int(view.config.get("screen_tickets") or 0)
+    return int(view.config.get("screen_samples") or 0)
 
 
 def limit_words(found: Bracket) -> str:
@@ -72,7 +72,11 @@ def account_words(found: Bracket) -> str:
         manner = f"by samples of what was searched, at {100 * found.level:g} % confidence for all of it together"
     advice = ""
     if found.is_sampled and 2 * found.left_out_at_most > found.at_most - found.certified:
-        more = "more samples of its audit (--screen-sampled)" if found.samples else "a larger audit (--screen-share)"
+        more = (
+            "more samples of its audit (--set screen_sampled=SHARE)"
+            if found.samples
+            else "a larger audit (--set screen_share=SHARE)"
+        )
         advice = f" Most of that is what the screen left out; {more} lower{'' if found.samples else 's'} it."
     return (
         f"Of {plural(found.windows, 'target window')}, {', '.join(parts)}; at most {integer(found.at_most)} in all are "
@@ -106,10 +110,10 @@ def samples_words(
 
 
 def _more(view: RunView, evidence: Evidence, factor: int) -> Iterator[str]:
-    """Windows that the screen lets pass are sampled as --residual says, its audit as --screen-tickets does."""
+    """Windows that the screen lets pass are sampled as `residual` says, its audit as `screen_samples` does."""
     is_audited = ~np.isnan(evidence.density[evidence.tickets > 0])
     if not is_audited.all():
         search = int(view.config["beam_width"]) * (int(view.config["suffix_tokens"]) - 1)
-        yield f"--residual {factor * int(view.config.get('residual') or search // 2)}"
+        yield f"--set residual={factor * int(view.config.get('residual') or search // 2)}"
     if is_audited.any() and evidence.is_searched.all():
-        yield f"--screen-tickets {factor * _promised(view)}"
+        yield f"--set screen_samples={factor * _promised(view)}"

@@ -7,24 +7,40 @@ results.to_polars(); results.save("runs/first")
 """
 
 import os
+import tempfile
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
-from typing import Any
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from byrote.errors import ConfigError
+import numpy as np
+
+from byrote.errors import ConfigError, RunError
 from byrote.models.base import LanguageModel
 from byrote.models.load import as_language_model, open_model
 from byrote.options import options_of, require_known
-from byrote.scan.executors import executor_of
+from byrote.progress import SilentProgress, make_progress
+from byrote.scan.executors import Executor, executor_of
+from byrote.scan.measures import facts_carried, measures_of, results_schema
 from byrote.scan.options import RunConfig
-from byrote.scan.pipeline import MeasuredWindow
-from byrote.scan.results import Results, Windows
-from byrote.scan.run import check_fits, check_memory
+from byrote.scan.pipeline import Facts, MeasuredWindow
+from byrote.scan.run import check_fits, check_memory, complete_scan, open_session, run_identity, texts_section
 from byrote.scan.screen import with_audit
-from byrote.scan.source import cut_source, fitted, held, read_given
-from byrote.types import Window
+from byrote.scan.source import Source, cut_source, fitted, held, read_given
+from byrote.types import Verdict, Window
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import polars as pl
+    import pyarrow as pa
+
+    from byrote.report.rates import Criterion
+    from byrote.report.view import RunView
+    from byrote.stats.population import Population
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 """One file, folder or glob, or several."""
@@ -49,7 +65,7 @@ def read_windows(
     pairs: Paths = (),
     config: RunConfig | None = None,
     **options: Any,
-) -> Windows:
+) -> "Windows":
     """Cut windows from target and control texts, or from files of pairs, for the tokenizer of `model`.
 
     `options` are those of `byrote scan` and replace what `config` says: `stride_chars=200`, `sample=500`.
@@ -69,69 +85,226 @@ def scan(
     on_row: Callable[[dict[str, Any]], None] | None = None,
     progress: bool | Callable[[int, int], None] = False,
     **options: Any,
-) -> Results:
+) -> "Results":
     """Measure windows in memory. `options` are those of `byrote scan` and replace what `config` says.
 
-    `on_row` is given every row as soon as it is settled. `progress=True` draws a bar; a function is told (windows
-    done, windows in all).
+    `on_row` is given every row as soon as it is settled. `progress=True` shows a bar, or lines in a log; a function is
+    called with (windows done, windows in all).
     """
-    scanning = _Scanning(model, windows, config, options)
-    with _told(progress, len(windows)) as tell:
-        for done, measured in enumerate(scanning.measure(), start=1):
+    opened, settled, executor = _prepare(model, windows, config, options)
+    rows: list[MeasuredWindow] = []
+    with make_progress() if progress is True else nullcontext(SilentProgress()) as shown:
+        shown.start(len(windows), 0)
+        for measured in executor.run(windows):
+            rows.append(measured)
             if on_row is not None:
                 on_row(dict(measured.row))
-            tell(done)
-    return scanning.results()
+            shown.advance(1)
+            if callable(progress):
+                progress(len(rows), len(windows))
+    return Results(rows, windows, model=opened, config=settled, facts=executor.facts)
 
 
 def scan_rows(
     model: Any, windows: Sequence[Window], config: RunConfig | None = None, **options: Any
 ) -> Iterator[dict[str, Any]]:
     """The rows of `scan` one by one, each as soon as it is settled and in that order; nothing is kept."""
-    executor = _Scanning(model, windows, config, options).executor
+    _, _, executor = _prepare(model, windows, config, options)
     return (dict(measured.row) for measured in executor.run(windows))
 
 
-class _Scanning:
-    """A scan with everything checked, before the first forward."""
+@dataclass(frozen=True, slots=True, repr=False)
+class Windows(Sequence[Window]):
+    """Windows with the documents they were cut from and the options they were cut with."""
+
+    source: Source
+    config: RunConfig
+
+    def __len__(self) -> int:
+        return len(self.source.chosen.windows)
+
+    def __getitem__(self, place: Any) -> Any:
+        return self.source.chosen.windows[place]
+
+    def __repr__(self) -> str:
+        counts = ((len(self), "window"), (len(self.source.documents), "document"))
+        windows, documents = (f"{count:,} {noun}{'' if count == 1 else 's'}" for count, noun in counts)
+        return f"<byrote.Windows: {windows} of {documents}>"
+
+
+class Scanned(ABC):
+    """Rows of scanned windows. docs/columns.md says what every column holds."""
+
+    @abstractmethod
+    def to_arrow(self) -> "pa.Table":
+        """One row per window as a pyarrow table, columns as in results.parquet."""
+
+    @cached_property
+    @abstractmethod
+    def _view(self) -> "RunView": ...
+
+    def to_polars(self) -> "pl.DataFrame":
+        """One row per window as a polars frame, columns as in results.parquet."""
+        import polars as pl
+
+        frame = pl.from_arrow(self.to_arrow())
+        assert isinstance(frame, pl.DataFrame)
+        return frame
+
+    def to_pandas(self) -> "pd.DataFrame":
+        """One row per window as a pandas frame; needs pandas (`pip install 'byrote[pandas]'`)."""
+        try:
+            import pandas  # noqa: F401
+        except ImportError as error:
+            raise ConfigError(
+                "to_pandas needs pandas, which is not installed. Install it with: pip install 'byrote[pandas]', or use "
+                "to_polars."
+            ) from error
+        return self.to_arrow().to_pandas()
+
+    def rates(self) -> "pl.DataFrame":
+        """One row per split, criterion and ε: hits, rate, and an interval that respects overlapping windows."""
+        import polars as pl
+
+        from byrote.report.tables import rates_rows
+
+        return pl.DataFrame(rates_rows([self._view]), infer_schema_length=None)
+
+    def compare(self, other: "Scanned") -> "pl.DataFrame":
+        """This against `other` on the same target windows: for every criterion and ε both rates, their paired
+        difference (other minus this) and its interval, at the larger of both thresholds. A RunError when the windows
+        are not the same."""
+        import polars as pl
+
+        from byrote.report.comparison import compare_runs
+
+        if not isinstance(other, Scanned):
+            raise ConfigError(f"compare needs the results of another scan, not {type(other).__name__}.")
+        found = compare_runs([self._view, other._view])
+        if found.aligned is None:
+            raise RunError(found.reason or "The windows of these scans differ.")
+        first, second = (part.select(~part.is_control) for part in found.aligned)
+        if not len(first):
+            raise RunError("There are no target windows to compare.")
+        # Below the threshold that a scan was made with, its searches may have stopped.
+        threshold = max(self._view.threshold, other._view.threshold)
+        return pl.DataFrame(_compared(first, second, threshold), infer_schema_length=None)
+
+
+class Results(Scanned):
+    """Measured windows in the order they were given. Iterating gives one mapping per window, columns as in a run."""
 
     def __init__(
-        self, model: Any, windows: Sequence[Window], config: RunConfig | None, options: dict[str, Any]
+        self,
+        rows: list[MeasuredWindow],
+        windows: Sequence[Window],
+        model: LanguageModel,
+        config: RunConfig,
+        facts: Facts,
     ) -> None:
-        _require_windows(windows)
-        self.windows = windows
-        self.config = with_audit(_scan_config(windows, config, options), len(windows))
-        self.config.require_use()
-        _require_measurable(self.config)
-        self.model = as_language_model(model)
-        _require_fitting(windows, self.model, self.config)
-        sizes = fitted(self.config, windows)
-        check_fits(self.model, sizes)
-        check_memory(self.model, sizes, windows=len(windows))
-        self.executor = executor_of(self.model, sizes, windows=len(windows))
-        self._rows: list[MeasuredWindow] = []
+        by_id = {measured.row["window_id"]: measured for measured in rows}
+        self._measured = [by_id[window.window_id] for window in windows]
+        self._windows, self._model, self._config, self._facts = windows, model, config, facts
 
-    def measure(self) -> Iterator[MeasuredWindow]:
-        for measured in self.executor.run(self.windows):
-            self._rows.append(measured)
-            yield measured
+    def __len__(self) -> int:
+        return len(self._measured)
 
-    def results(self) -> Results:
-        return Results(self._rows, self.windows, model=self.model, config=self.config, facts=self.executor.facts)
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return (dict(measured.row) for measured in self._measured)
+
+    def continuations(self) -> Iterator[dict[str, Any]]:
+        """The best accepted continuations of every window, as in continuations.parquet."""
+        return (dict(row) for measured in self._measured for row in measured.continuations)
+
+    def __repr__(self) -> str:
+        found = [measured.row["verdict"] for measured in self._measured if "verdict" in measured.row]
+        extractable = f", {found.count(Verdict.EXTRACTABLE):,} of them extractable" if found else ""
+        documents = len({window.document for window in self._windows})
+        return (
+            f"<byrote.Results: {len(self):,} windows of {documents:,} documents{extractable}; model {self._model.name}>"
+        )
+
+    def to_arrow(self) -> "pa.Table":
+        """One row per window as a pyarrow table, columns as in results.parquet."""
+        from byrote.store.tables import table_of
+
+        schema = results_schema(measures_of(self._config), facts_carried(self._windows))
+        return table_of(({column.name: row.get(column.name) for column in schema} for row in self), schema)
+
+    @cached_property
+    def _view(self) -> "RunView":
+        from byrote.report.view import view_of
+
+        texts = {}
+        if isinstance(self._windows, Windows):
+            source, tally = self._windows.source, self._windows.source.chosen.tally
+            texts = texts_section(source, tally.windows, tally.short, {})
+        manifest = {"config": self._config.as_dict(), "model": asdict(self._model.identity), "texts": texts}
+        return view_of(self.to_polars(), manifest, path=Path("in memory"), texts={}, is_complete=True)
+
+    def report(self, out: str | Path) -> Path:
+        """Write the page, figures and tables of `byrote report` to `out`; the path of the page."""
+        from byrote.report.page import write_page
+        from byrote.scan.report import read
+
+        with tempfile.TemporaryDirectory() as folder:
+            return write_page([read([self.save(Path(folder) / "run")])], Path(out)).page
+
+    def save(self, path: str | Path) -> Path:
+        """Write a complete run folder, as `byrote scan` would. The windows must come from `read_windows`."""
+        if not isinstance(self._windows, Windows):
+            raise ConfigError("only results of windows from byrote.read_windows can be saved as a run folder.")
+        source, config = self._windows.source, self._config
+        identity = run_identity(self._model, source, config)
+        with open_session(replace(config, out=str(path)), identity) as session:
+            if session.is_complete:
+                return session.path
+            session.write_texts(source.documents)
+            finished = session.finished_ids()
+            for measured in self._measured:
+                if measured.row["window_id"] not in finished:
+                    session.add(measured.row, measured.continuations)
+            session.flush()
+            complete_scan(
+                session,
+                config,
+                self._model,
+                source,
+                self._facts,
+                short=source.chosen.tally.short,
+                command_line=["byrote.scan"],
+                timings={},
+                document_facts={},
+            )
+            return session.path
+
+
+def _prepare(
+    model: Any, windows: Sequence[Window], config: RunConfig | None, options: dict[str, Any]
+) -> tuple[LanguageModel, RunConfig, Executor]:
+    """The model, the options and the executor of a scan, everything checked before the first forward."""
+    _require_windows(windows)
+    chosen = with_audit(_scan_config(windows, config, options), len(windows))
+    chosen.require_use()
+    for name, declared in options_of(type(chosen)).items():
+        if declared.spec.needs_folder and (value := getattr(chosen, name)):
+            raise ConfigError(
+                f"{name} is {value}, but byrote.scan measures every window it is given, once; leave it out, or use "
+                "the command byrote scan."
+            )
+    opened = as_language_model(model)
+    _require_fitting(windows, opened, chosen)
+    sizes = fitted(chosen, windows)
+    check_fits(opened, sizes)
+    check_memory(opened, sizes, windows=len(windows))
+    return opened, chosen, executor_of(opened, sizes, windows=len(windows))
 
 
 def _config(config: RunConfig | None, options: dict[str, Any], *, place: str) -> RunConfig:
-    require_known(options, options_of(RunConfig), place=f"byrote.{place}")
+    require_known(options, options_of(type(config or RunConfig())), place=f"byrote.{place}")
     if not isinstance(config, RunConfig | None):
         raise ConfigError(f"config is a {type(config).__name__}; give byrote.RunConfig(…), or options by their names.")
     return replace(config or RunConfig(), **options)
-
-
-SOURCES = ("text", "control", "pairs")
-CUTTING = (
-    "prefix_tokens", "suffix_tokens", "prefix_room", "suffix_room", "stride_chars", "whole_documents", "limit",
-    "sample", "shard", "bos",
-)  # fmt: skip
 
 
 def _scan_config(windows: Sequence[Window], config: RunConfig | None, options: dict[str, Any]) -> RunConfig:
@@ -139,13 +312,14 @@ def _scan_config(windows: Sequence[Window], config: RunConfig | None, options: d
         return _config(config, options, place="scan")
     chosen = _config(config or windows.config, options, place="scan")
     _require_same_cut(windows.config, chosen)
-    return replace(chosen, **{name: getattr(windows.config, name) for name in SOURCES})
+    return replace(chosen, text=windows.config.text, control=windows.config.control, pairs=windows.config.pairs)
 
 
 def _require_same_cut(cut: RunConfig, scanned: RunConfig) -> None:
     """The options that chose the windows must be the ones a saved run will name."""
-    for name in (*CUTTING, *(("seed",) if cut.sample is not None else ())):
-        if getattr(cut, name) != getattr(scanned, name):
+    for name, declared in options_of(type(cut)).items():
+        is_cutting = declared.spec.cuts_windows or (name == "seed" and cut.sample is not None)
+        if is_cutting and getattr(cut, name) != getattr(scanned, name):
             raise ConfigError(
                 f"the windows were read with {name} {getattr(cut, name)}, but scan was given "
                 f"{getattr(scanned, name)}; use one RunConfig for both."
@@ -186,24 +360,42 @@ def _require_fitting(windows: Sequence[Window], model: LanguageModel, config: Ru
             )
 
 
-def _require_measurable(config: RunConfig) -> None:
-    """What a command does around its windows, and nobody does here."""
-    for name in ("max_seconds", "max_evals", "self_check"):
-        if value := getattr(config, name):
-            raise ConfigError(
-                f"{name} is {value}, but byrote.scan measures every window it is given, once; leave it out, or use "
-                "the command byrote scan."
-            )
+def _compared(first: "Population", second: "Population", threshold: float) -> "list[dict[str, Any]]":
+    from byrote.report.rates import Criterion
+
+    rows = []
+    # Not what a search could not rule out: that is about the searches, which stop by τ, and not about the models.
+    for criterion in (Criterion.GREEDY, Criterion.VERBATIM, Criterion.NEAR):
+        budget = 0 if criterion is Criterion.VERBATIM else min(first.edit_budget, second.edit_budget)
+        for edits in range(budget + 1):
+            row = _difference(first, second, criterion, edits, threshold)
+            rows += [] if row is None else [row]
+    return rows
 
 
-@contextmanager
-def _told(progress: bool | Callable[[int, int], None], total: int) -> Iterator[Callable[[int], None]]:
-    """A function of the windows done, which draws, tells the caller, or does nothing."""
-    if callable(progress):
-        yield lambda done: progress(done, total)
-        return
-    from rich.progress import Progress
+def _difference(
+    first: "Population", second: "Population", criterion: "Criterion", edits: int, threshold: float
+) -> "dict[str, Any] | None":
+    """One row; None where one of the two did not measure the criterion."""
+    from byrote.report.rates import Criterion, hits_of, places_of
+    from byrote.stats.compare import Outcomes, compare_rates
 
-    with Progress(disable=not progress, transient=True) as display:
-        task = display.add_task("measuring", total=total)
-        yield lambda done: display.update(task, completed=done)
+    hits = [hits_of(part, criterion, edits=edits, threshold=threshold) for part in (first, second)]
+    if any(found is None for found in hits):
+        return None
+    # Aligned by place and tokens already; the scans may name equal windows differently.
+    outcomes = [Outcomes(tuple(first.window_id), np.asarray(found, dtype=np.float64)) for found in hits]
+    found = compare_rates(outcomes[0], outcomes[1], places=places_of(first))
+    return {
+        "criterion": criterion.value,
+        "edits": None if criterion is Criterion.VERBATIM else edits,
+        "threshold": threshold,
+        "windows": found.n,
+        "first": found.first,
+        "second": found.second,
+        "difference": found.difference,
+        "interval_low": found.interval.low,
+        "interval_high": found.interval.high,
+        "p_value": found.p_value,
+        "note": found.interval.reason,
+    }

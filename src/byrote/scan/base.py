@@ -1,26 +1,70 @@
-"""The contract of a measure: what is asked of a window, under which options, and the columns that hold the answer."""
+"""The contracts of a scan: a window on its way through the pipeline, and a measure of it.
 
-from collections.abc import Callable
-from dataclasses import dataclass
+Nothing here imports torch or pyarrow: options and columns are read without waiting for them.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from byrote.store.columns import Schema
 
-if TYPE_CHECKING:  # whoever reads a run knows its columns without waiting for torch
-    from byrote.scan.measured import Measured
+if TYPE_CHECKING:
+    from byrote.models.base import TreeModel
+    from byrote.models.teacher_forcing import VerbatimScore
+    from byrote.scan.decode import GreedyResult
     from byrote.scan.options import RunConfig
+    from byrote.scan.posthoc import Posthoc
+    from byrote.scan.search import NearResult
+    from byrote.scan.self_check import VerifiedMass
+    from byrote.search.tree import Chain
+    from byrote.types import Estimate, SampledVerdict, Window
+
+Decode = Callable[[tuple[int, ...]], str]
+
+
+@dataclass(slots=True)
+class Measured:
+    """What is known of a window so far: every stage adds its result, and the row is made of all of them. None: not
+    asked for, or not there yet."""
+
+    score: "VerbatimScore"
+    chain: "Chain | None"
+    """Its states on the device, as long as its chunk is the newest."""
+    greedy: "GreedyResult | None" = None
+    screen_score: float | None = None
+    density: float | None = None
+    """How densely windows like this one are drawn into the audit of the screen; None for one that passed it."""
+    near: "NearResult | None" = None
+    estimate: "Estimate | None" = None
+    sampled_verdict: "SampledVerdict | None" = None
+    verified: "VerifiedMass | None" = None
+    posthoc: "Posthoc | None" = None
+    further: dict[str, Any] = field(default_factory=dict)
+    """Results of further measures, by the measure's name."""
+
+    @property
+    def window(self) -> "Window":
+        return self.score.window
+
+    @property
+    def token_evals(self) -> int:
+        """Query positions evaluated for this window, all stages together."""
+        stages = (self.greedy, self.near, self.verified)
+        return self.score.token_evals + sum(stage.token_evals for stage in stages if stage is not None)
 
 
 @dataclass(frozen=True, slots=True)
 class Measure:
     """What is measured of a window: its columns, and `fill`, which gives each of them a value.
 
-    A measure with options of its own declares them as a dataclass that `RunConfig` is made of: so they are flags, YAML
-    keys and part of what tells runs apart.
+    A further measure (`--measures NAME`) is one file like `membership.py`: its options, a dataclass that `RunConfig`
+    is made of, its columns, `fill`, and `begin`, which is called once a scan and returns what is done with every chunk
+    of scored windows. `register` in `measures.py` adds it.
     """
 
     name: str
     columns: Schema
-    fill: Callable[["Measured"], dict[str, Any]]
+    fill: Callable[[Measured], dict[str, Any]]
     is_asked_for: Callable[["RunConfig"], bool]
-    options: type | None = None
+    begin: "Callable[[RunConfig, TreeModel, Decode], Callable[[Sequence[Measured]], None]] | None" = None

@@ -19,7 +19,7 @@ from byrote.explore.open_mass import OpenMass
 from byrote.explore.refinement import RefineOptions, refine
 from byrote.explore.residual import ResidualOptions, estimate_open
 from byrote.models.base import TreeModel
-from byrote.scan.measured import Measured
+from byrote.scan.base import Measured
 from byrote.scan.options import RunConfig
 from byrote.scan.screen import is_sampled
 from byrote.scan.search import NearResult, with_verbatim
@@ -51,7 +51,7 @@ class AfterSearch:
     def __init__(self, model: TreeModel, config: RunConfig) -> None:
         self._model, self._config = model, config
         self._batch = CPU_BATCH_WINDOWS if model.device.type == "cpu" else BATCH_WINDOWS
-        self._waiting: list[Measured] = []
+        self._queue: list[Measured] = []
         self._held_bytes = 0
         self._most_held_bytes = HELD_SHARE * free_memory(model.device)
         self._explorer: Explorer | None = None
@@ -62,25 +62,25 @@ class AfterSearch:
     def take(self, searched: Iterable[Measured]) -> Iterator[Measured]:
         """Every window that is ready; others are held back until their batch is full."""
         for item in searched:
-            if not _is_wanted(item, self._config):
+            if not _is_explored(item, self._config):
                 yield item
                 continue
             states = _outcome(item).states
-            self._waiting.append(item)
+            self._queue.append(item)
             self._held_bytes += 0 if states is None else states.nbytes
-            if len(self._waiting) >= self._batch or self._held_bytes >= self._most_held_bytes:
+            if len(self._queue) >= self._batch or self._held_bytes >= self._most_held_bytes:
                 yield from self.flush()
 
     def flush(self) -> Iterator[Measured]:
         """Process the windows held back; to be called once more at the end."""
-        waiting, self._waiting, self._held_bytes = self._waiting, [], 0
-        yield from self.process(waiting)
+        queued, self._queue, self._held_bytes = self._queue, [], 0
+        yield from self.process(queued)
 
     @property
-    def wants_memory(self) -> bool:
+    def needs_memory(self) -> bool:
         """Whether the last batch is so large that it should have the memory of what is done: a GPU explores as many
         windows at once as fit, and a forward of few takes nearly as long as one of many."""
-        return self._model.device.type == "cuda" and len(self._waiting) >= MANY_WINDOWS
+        return self._model.device.type == "cuda" and len(self._queue) >= MANY_WINDOWS
 
     def take_memory(self) -> None:
         """The last batch is explored with as much memory as is free by then."""
@@ -126,7 +126,7 @@ class AfterSearch:
         return self._explorer
 
 
-def _is_wanted(item: Measured, config: RunConfig) -> bool:
+def _is_explored(item: Measured, config: RunConfig) -> bool:
     """Whether anything is done with a window after its search; if not, its frontier is dropped."""
     assert item.near is not None
     if not config.needs_frontier:
@@ -141,7 +141,7 @@ def _is_wanted(item: Measured, config: RunConfig) -> bool:
 
 def _is_sampled(item: Measured, near: NearResult, config: RunConfig) -> bool:
     """Of windows below the screen's floor only a part is sampled."""
-    return not near.was_rated_below_floor or is_sampled(config, item.window.window_id, near.rating)
+    return not near.is_below_floor or is_sampled(config, item.window.window_id, near.screen_score)
 
 
 def _outcome(item: Measured) -> SearchOutcome:
@@ -187,7 +187,7 @@ def _explore(item: Measured, config: RunConfig, eos_ids: frozenset[int]) -> Expl
         token_evals += item.estimate.token_evals
     bounds = with_verbatim(pool.bounds(), p_verbatim)
     found = sorted([*outcome.continuations, *pool.found], key=lambda continuation: -continuation.log_p)
-    kept = tuple(found if config.wants_all_found else found[: config.keep])
+    kept = tuple(found if config.keeps_all_found else found[: config.keep])
     item.near = replace(
         near,
         bounds=bounds,
@@ -201,18 +201,18 @@ def _explore(item: Measured, config: RunConfig, eos_ids: frozenset[int]) -> Expl
 def residual_options(near: NearResult, config: RunConfig) -> ResidualOptions:
     """How much to spend on the estimate of a window.
 
-    What `--residual` gives; else, for windows that the screen lets pass, half the evaluations of a search to the end of
+    What `residual` gives; else, for windows that the screen lets pass, half the evaluations of a search to the end of
     the target: where they are few, they decide what a run can show. Others, and windows of a server that may cost
     money, get half of what their own search took.
 
     A window of the screen's audit stands for many, and its search is short. All that are sampled get the same number of
     samples, so that the chance of an extractable one to show itself is known beforehand.
     """
-    if near.was_rated_below_floor:
-        return ResidualOptions(token_evals=None, samples=config.screen_tickets, relative_error=None)
-    is_hopeful = near.stop_reason is StopReason.FINISHED or near.rating >= config.screen_floor
+    if near.is_below_floor:
+        return ResidualOptions(token_evals=None, samples=config.screen_samples, relative_error=None)
+    passes = near.stop_reason is StopReason.FINISHED or near.screen_score >= config.screen_floor
     whole = config.beam_width * (config.suffix_tokens - 1)
-    half = max(FEWEST_EVALS, (whole if is_hopeful and not config.is_served else near.token_evals) // 2)
+    half = max(FEWEST_EVALS, (whole if passes and not config.is_served else near.token_evals) // 2)
     return ResidualOptions(token_evals=config.residual or half, relative_error=config.residual_error)
 
 
@@ -222,5 +222,5 @@ def open_mass(
     """The pool of a searched window: what the search accepted, its frontier, and the mass it did not list."""
     assert outcome.frontier is not None
     ball = Ball(suffix_ids, distance=config.distance, budget=config.edit_budget, eos_ids=eos_ids)
-    keep = sys.maxsize if config.wants_all_found else config.keep
+    keep = sys.maxsize if config.keeps_all_found else config.keep
     return OpenMass(ball, outcome.frontier, accepted=outcome.bounds.lower, unlisted=outcome.unlisted, keep=keep)

@@ -1,12 +1,36 @@
-"""Executors: who measures the windows that a run lacks. The run hands them over and gets rows back, in any order."""
+"""Executors measure the windows that a run lacks: in this process, or on workers of a Ray cluster. The run hands them
+windows and gets rows back, in any order.
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+A Ray worker opens the model of the run, refuses another one, and measures chunks of windows. It keeps no state that
+matters: its process may die at any time, and another one measures the same windows again.
+"""
+
+import os
+import secrets
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from itertools import islice
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
+import torch
+
+from byrote.errors import ByroteError, ConfigError, ModelError
 from byrote.models.base import LanguageModel
+from byrote.models.load import open_model
+from byrote.models.own import OwnModel
 from byrote.scan.options import RunConfig
 from byrote.scan.pipeline import Facts, MeasuredWindow, Pipeline
+from byrote.search.sizing import choose_slots
+from byrote.store.identity import differences
 from byrote.types import Window
 
 LONG_SCAN = 1e17
@@ -43,14 +67,16 @@ class LocalExecutor:
 
 
 def executor_of(
-    model: LanguageModel, config: RunConfig, *, windows: int, tell: Callable[[str], None] = lambda words: None
+    model: LanguageModel, config: RunConfig, *, windows: int, remark: Callable[[str], None] = lambda words: None
 ) -> Executor:
-    """The executor that the options ask for, for so many windows; `tell` is given words to show beside the progress."""
+    """The executor that the options ask for, for so many windows; `remark` shows words beside the progress."""
     if config.executor == "ray":
-        from byrote.scan.ray import RayExecutor
-
-        return RayExecutor(model, config, windows=windows, tell=tell)
+        return RayExecutor(model, config, windows=windows, remark=remark)
     return LocalExecutor(model, config)
+
+
+def device_name(model: LanguageModel) -> str:
+    return torch.cuda.get_device_name(model.device) if model.device.type == "cuda" else str(model.device)
 
 
 def compile_where_it_pays(model: LanguageModel, config: RunConfig, *, windows: int) -> None:
@@ -65,3 +91,318 @@ def compiles(model: LanguageModel, config: RunConfig, windows: int) -> bool:
         return config.compile == "on"
     operations = 2.0 * (model.identity.parameters or 0) * windows * sum(config.limits)
     return model.device.type == "cuda" and operations > LONG_SCAN
+
+
+CHUNK_SLOTS = 4
+"""Slots run empty at the end of a chunk, so a chunk fills them at least this many times."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerFacts:
+    """Where a worker is and how it works."""
+
+    machine: str
+    process: int
+    device: str
+    slots: int
+    chunk_windows: int
+
+
+class MeasuredChunk(NamedTuple):
+    """A chunk's rows, and what they took."""
+
+    measured: list[MeasuredWindow]
+    facts: WorkerFacts
+    seconds: float
+
+
+class Worker:
+    """What a Ray actor is. `model` is the identity of the run's model, `windows` the share of a worker."""
+
+    def __init__(self, config: RunConfig, model: dict[str, Any], windows: int) -> None:
+        self._config, self._expected, self._windows = config, model, windows
+        self._opened: tuple[Pipeline, WorkerFacts] | None = None
+
+    def load(self) -> LanguageModel:
+        return open_model(self._config.model, **self._config.loading)
+
+    def prepare(self) -> WorkerFacts:
+        return self._open()[1]
+
+    def measure(self, windows: Sequence[Window]) -> MeasuredChunk:
+        pipeline, facts = self._open()
+        started = time.monotonic()
+        return MeasuredChunk(list(pipeline.run(windows)), facts, time.monotonic() - started)
+
+    def _open(self) -> tuple[Pipeline, WorkerFacts]:
+        """Once a process: a restarted worker, perhaps on another machine, opens its model again."""
+        if self._opened is not None:
+            return self._opened
+        config, machine = self._config, socket.gethostname()
+        try:
+            model = self.load()
+        except ByroteError as error:
+            raise ModelError(f"the worker on {machine} cannot open the model: {error}") from error
+        if found := list(differences(self._expected, model.identity.fingerprint, places=("", "there"))):
+            raise ModelError(
+                f"the worker on {machine} has another model at {config.model} ({'; '.join(found)}). Give every "
+                "machine the same files."
+            )
+        compile_where_it_pays(model, config, windows=self._windows)
+        slots = config.slots or choose_slots(model, config.search_options(), config.limits)
+        facts = WorkerFacts(
+            machine=machine,
+            process=os.getpid(),
+            device=device_name(model),
+            slots=slots,
+            chunk_windows=CHUNK_SLOTS * slots,
+        )
+        self._opened = Pipeline(model, config, decode=model.decode), facts
+        return self._opened
+
+
+RETRIES = 20
+"""Restarts of an actor over one chunk before the run is given up."""
+CHUNKS_AHEAD = 2
+"""Chunks in a worker's queue, so that it never idles."""
+STORE_BYTES = 1 << 28
+RATES_LISTED = 8
+
+
+def on_driver(config: RunConfig) -> RunConfig:
+    """The options with which the driver opens the model, for its tokenizer and its identity, as workers hold it."""
+    return replace(_on_worker(config), device="cpu")
+
+
+def _on_worker(config: RunConfig) -> RunConfig:
+    if config.gpus_per_worker == 0:
+        return replace(config, device="cpu" if config.device == "auto" else config.device)
+    return replace(config, dtype="bfloat16" if config.dtype == "auto" else config.dtype)
+
+
+class RayExecutor:
+    """Chunks of windows on Ray actors. `model` is the driver's; only its identity goes to the workers."""
+
+    facts = Facts()
+
+    def __init__(
+        self,
+        model: LanguageModel,
+        config: RunConfig,
+        *,
+        windows: int,
+        remark: Callable[[str], None] = lambda words: None,
+    ) -> None:
+        if not config.model or isinstance(model, OwnModel):
+            raise ConfigError(
+                f"Ray workers open a model by its name, but {model.name} is an object of this process; "
+                "leave executor='ray' out, or scan a folder or hub id."
+            )
+        self._config, self._remark = config, remark
+        self._model, self._share = model.identity.fingerprint, -(-windows // config.workers)
+        self._log = _Log()
+
+    @property
+    def sections(self) -> dict[str, Any]:
+        return {"workers": self._log.sections()}
+
+    def run(self, windows: Iterable[Window]) -> Iterator[MeasuredWindow]:
+        with _cluster(self._config) as ray, self._actors(ray) as actors:
+            yield from self._measure(ray, actors, windows)
+
+    @contextmanager
+    def _actors(self, ray: Any) -> Iterator[list[Any]]:
+        config = self._config
+        kind = ray.remote(Worker).options(
+            num_cpus=1, num_gpus=config.gpus_per_worker, max_restarts=-1, max_task_retries=RETRIES
+        )
+        actors = [kind.remote(_on_worker(config), self._model, self._share) for _ in range(config.workers)]
+        try:
+            yield actors
+        finally:
+            for actor in actors:
+                ray.kill(actor)
+
+    def _measure(self, ray: Any, actors: Sequence[Any], windows: Iterable[Window]) -> Iterator[MeasuredWindow]:
+        deal = Deal(windows)
+        running: dict[Any, tuple[int, Chunk | None]] = {
+            actor.prepare.remote(): (number, None) for number, actor in enumerate(actors)
+        }
+        chunk_windows: dict[int, int] = {}
+        # Not for a worker that is still to come: its machine may be gone.
+        while not deal.is_settled:
+            (done, *_), _ = ray.wait(list(running), num_returns=1)
+            number, chunk = running.pop(done)
+            answer = _received(ray, done, chunk)
+            if chunk is None:
+                chunk_windows[number] = answer.chunk_windows
+            else:
+                deal.returned(number, chunk)
+                yield from deal.news(answer.measured)
+                self._log.note(number, answer)
+                self._remark(self._log.rates())
+            for worker, size in chunk_windows.items():
+                while (given := deal.chunk_for(worker, size)) is not None:
+                    running[actors[worker].measure.remote(given.windows)] = (worker, given)
+
+
+@dataclass(eq=False, slots=True)
+class Chunk:
+    """Windows dealt out together, and the workers that have them."""
+
+    windows: list[Window]
+    holders: set[int] = field(default_factory=set)
+
+
+class Deal:
+    """Which windows go to which worker, and which are settled. Workers are numbers; nothing here needs Ray."""
+
+    def __init__(self, windows: Iterable[Window]) -> None:
+        self._rest = iter(windows)
+        self._is_dealt_out = False
+        self._pending: set[str] = set()
+        self._out: list[Chunk] = []
+
+    @property
+    def is_settled(self) -> bool:
+        return self._is_dealt_out and not self._pending
+
+    def chunk_for(self, worker: int, size: int) -> Chunk | None:
+        """New windows, while there are any; then, for an idle worker, the chunk that the fewest others hold, the oldest
+        of them: all workers that hold it may be lost."""
+        held = sum(worker in chunk.holders for chunk in self._out)
+        if held < CHUNKS_AHEAD and not self._is_dealt_out:
+            if windows := list(islice(self._rest, size)):
+                self._pending.update(window.window_id for window in windows)
+                self._out.append(Chunk(windows, {worker}))
+                return self._out[-1]
+            self._is_dealt_out = True
+        if held:
+            return None
+        repeated = min(self._out, key=lambda chunk: len(chunk.holders), default=None)
+        if repeated is not None:
+            repeated.holders.add(worker)
+        return repeated
+
+    def returned(self, worker: int, chunk: Chunk) -> None:
+        """A chunk was measured: no other worker needs to begin with it."""
+        chunk.holders.discard(worker)
+        if chunk in self._out:
+            self._out.remove(chunk)
+
+    def news(self, measured: Iterable[MeasuredWindow]) -> Iterator[MeasuredWindow]:
+        """Without the windows that are settled already."""
+        for one in measured:
+            if one.row["window_id"] in self._pending:
+                self._pending.remove(one.row["window_id"])
+                yield one
+
+
+class _Log:
+    """What every worker has measured so far."""
+
+    def __init__(self) -> None:
+        self._windows: Counter[int] = Counter()
+        self._seconds: defaultdict[int, float] = defaultdict(float)
+        self._facts: dict[int, WorkerFacts] = {}
+
+    def note(self, number: int, answer: MeasuredChunk) -> None:
+        self._facts[number] = answer.facts
+        self._windows[number] += len(answer.measured)
+        self._seconds[number] += answer.seconds
+
+    def rates(self) -> str:
+        """`3 workers at 41.2, 40.8, 12.0 windows/s`; of many, the slowest and the fastest."""
+        rates = [self._windows[number] / max(self._seconds[number], 1e-9) for number in sorted(self._facts)]
+        listed = [f"{rate:.3g}" for rate in rates]
+        shown = ", ".join(listed) if len(rates) <= RATES_LISTED else f"{min(rates):.3g} to {max(rates):.3g}"
+        return f"{len(rates)} worker{'s' * (len(rates) > 1)} at {shown} windows/s"
+
+    def sections(self) -> list[dict[str, Any]]:
+        return [
+            {**asdict(facts), "windows": self._windows[number], "seconds": self._seconds[number]}
+            for number, facts in sorted(self._facts.items())
+        ]
+
+
+def _received(ray: Any, reference: Any, chunk: Chunk | None) -> Any:
+    try:
+        return ray.get(reference)
+    except ray.exceptions.RayTaskError as error:
+        if isinstance(error.cause, ByroteError):
+            raise error.cause from None
+        raise
+    except ray.exceptions.RayError as error:
+        windows = [] if chunk is None else chunk.windows
+        where = f" over windows {windows[0].window_id} … {windows[-1].window_id}" if windows else ""
+        raise ModelError(
+            f"a worker died more than {RETRIES} times{where} ({type(error).__name__}); its log is in Ray's session "
+            "folder. What was measured is kept: run the same command again to go on."
+        ) from error
+
+
+@contextmanager
+def _cluster(config: RunConfig) -> Iterator[Any]:
+    """Ray, as it is in this process already, at `address`, or started on this machine for the time of the run."""
+    ray = _ray()
+    if ray.is_initialized():
+        _require_resources(ray, config)
+        yield ray
+        return
+    folder = tempfile.mkdtemp(prefix="byrote-ray-") if config.address is None else None
+    try:
+        _init(ray, **({"address": config.address} if folder is None else _own(config, folder)))
+        _require_resources(ray, config)
+        yield ray
+    finally:
+        ray.shutdown()
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _own(config: RunConfig, folder: str) -> dict[str, Any]:
+    """Ray on this machine: no dashboard, nothing open to the net, nothing written outside of `folder`."""
+    # Otherwise a token is written into the user's home.
+    os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+    return {
+        "num_cpus": max(os.cpu_count() or 1, config.workers),
+        "include_dashboard": False,
+        "object_store_memory": STORE_BYTES,
+        # 127.0.0.1 would be replaced by the address that others reach this machine at.
+        "_node_ip_address": "127.0.0.2" if sys.platform == "linux" else None,
+        "_temp_dir": folder,
+    }
+
+
+def _ray() -> Any:
+    # No usage reports; read when Ray is imported.
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    try:
+        import ray
+    except ImportError as error:
+        raise ConfigError("--executor ray needs Ray; install it with: pip install 'byrote[ray]'.") from error
+    return ray
+
+
+def _init(ray: Any, **options: Any) -> None:
+    # Ray installs its own SIGTERM handler; a run must end as it always does.
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        ray.init(log_to_driver=False, logging_level="ERROR", **options)
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        where = options.get("address", "this machine")
+        raise ConfigError(f"no Ray cluster answers at {where} ({error}); start one, or leave address out.") from error
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _require_resources(ray: Any, config: RunConfig) -> None:
+    """Actors that can never be placed would be pending forever."""
+    there = ray.cluster_resources()
+    wanted = {"GPU": config.workers * config.gpus_per_worker, "CPU": float(config.workers)}
+    for kind, number in wanted.items():
+        if number > there.get(kind, 0.0):
+            raise ConfigError(
+                f"{config.workers} workers need {number:g} {kind}s, but the cluster has {there.get(kind, 0.0):g}; "
+                "lower --workers, or set --gpus-per-worker (0 measures on CPUs)."
+            )

@@ -1,14 +1,14 @@
-"""`byrote mc`: a few windows of a scan or of texts, sampled plainly; with `out`, as a run of a kind of its own."""
+"""`byrote mc`: plain samples of a few windows of a scan or of texts; with `out`, as a run of its own kind."""
 
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from byrote.errors import ConfigError, RunError
-from byrote.options import like, option, settle
+from byrote.options import like, option, options_of, settle
 from byrote.scan.options import RunConfig
 from byrote.store.columns import COST_COLUMNS, WINDOW_COLUMNS, Column, Schema, window_of, window_row
 from byrote.store.identity import differences
@@ -20,10 +20,6 @@ if TYPE_CHECKING:
     from byrote.store.read import StoredRun
 
 
-OF_THE_RUN = (
-    "prefix_tokens", "suffix_tokens", "stride_chars", "bos", "top_k", "top_p", "temperature", "edit_budget", "distance",
-)  # fmt: skip
-"""Options that a run has settled: samples of its windows are drawn as it was measured."""
 COLUMNS: Schema = (
     *WINDOW_COLUMNS,
     Column("samples", "int64", is_required=True),
@@ -46,7 +42,9 @@ COLUMNS: Schema = (
 class McOptions:
     """Which windows are sampled, and how often."""
 
-    run: Path | None = option(None, "A scan: its windows, its model and its options.", group="text", positional=True)
+    run: Path | None = option(
+        None, "A scan: its windows, its model and its options.", group="text", positional=True, in_identity=False
+    )
     model: str = like(RunConfig, "model", help="Model folder or hub id; of a run, its own.")
     text: tuple[str, ...] = like(RunConfig, "text", help="Texts to cut windows from instead of a run.")
     window: str | None = option(None, "Only the window with this id.", group="text")
@@ -60,8 +58,10 @@ class McOptions:
         True, "Stop samples that cannot end in the ball, or follow them.", group="estimates",
         names="--stop-lost/--follow-lost",
     )  # fmt: skip
-    curve: bool = option(False, "Show the estimate at growing numbers of samples.", group="output", names="--curve")
-    out: Path | None = option(None, "Also write a run folder, for show and report.", group="output")
+    curve: bool = option(
+        False, "Show the estimate at growing numbers of samples.", group="output", names="--curve", in_identity=False
+    )
+    out: Path | None = option(None, "Also write a run folder, for show and report.", group="output", in_identity=False)
     prefix_tokens: int = like(RunConfig, "prefix_tokens")
     suffix_tokens: int = like(RunConfig, "suffix_tokens")
     stride_chars: int = like(RunConfig, "stride_chars")
@@ -74,7 +74,7 @@ class McOptions:
     seed: int = like(RunConfig, "seed")
     slots: int | None = like(RunConfig, "slots")
     device: str = like(RunConfig, "device")
-    dtype: DtypeName = like(RunConfig, "dtype")
+    dtype: DtypeName = like(RunConfig, "dtype", in_identity=False)
 
     def __post_init__(self) -> None:
         settle(self)
@@ -85,9 +85,14 @@ class McOptions:
 
     def config(self) -> RunConfig:
         """The options that a scan has too."""
-        shared = {item.name for item in fields(RunConfig)} & {item.name for item in fields(self)} - {"out"}
+        shared = options_of(RunConfig).keys() & options_of(McOptions).keys() - {"out"}
         values = {name: getattr(self, name) for name in shared}
         return RunConfig(**values | {"sample": None if self.window else self.sample})
+
+
+IDENTITY = [name for name, declared in options_of(McOptions).items() if declared.spec.in_identity]
+OF_THE_RUN = [name for name in IDENTITY if name in options_of(RunConfig) and name not in ("sample", "seed")]
+"""Options that a run has settled: samples of its windows are drawn as it was measured."""
 
 
 class Sampled(NamedTuple):
@@ -98,7 +103,7 @@ class Sampled(NamedTuple):
 
 
 class _Task(NamedTuple):
-    """What is to be sampled: under which options, with which bounds beside it, and by which model."""
+    """What is sampled: under which options, with which bounds beside it, and by which model."""
 
     config: RunConfig
     bounds: Mapping[str, tuple[float, float]]
@@ -109,22 +114,39 @@ class _Task(NamedTuple):
 
 def sample_to_folder(given: McOptions, *, command_line: Sequence[str] = ()) -> Sampled:
     """Sample what the options name; into a new folder or an unfinished one of the same samples where `out` is given."""
+    from byrote.store.read import read_run
     from byrote.store.session import RunSession
 
     task = _from_text(given) if given.run is None else _from_run(given, given.run)
     if given.out is None:
         return Sampled(_sampled(given, task), None)
     started = time.monotonic()
-    with RunSession.open(given.out, kind="mc", identity=_identity(given, task), schema=COLUMNS) as session:
+    settings = {name: getattr(given, name) for name in IDENTITY}
+    settings |= {name: getattr(task.config, name) for name in OF_THE_RUN}
+    identity = {
+        "config": settings,
+        "model": task.model.identity.fingerprint,
+        "windows": [window.window_id for window in task.windows],
+        "scan": task.run_id,
+    }
+    with RunSession.open(given.out, kind="mc", identity=identity, schema=COLUMNS) as session:
         if not session.is_complete:
             finished = session.finished_ids()
             missing = [window for window in task.windows if window.window_id not in finished]
             for row in _sampled(given, task._replace(windows=missing)):
                 session.add(row)
-            session.complete(_manifest(given, task, command_line, time.monotonic() - started))
+            manifest = {
+                "config": settings
+                | {"model": task.config.model, "scan": None if given.run is None else str(given.run)},
+                "model": asdict(task.model.identity),
+                "device": {"name": str(task.model.device)},
+                "seed": given.seed,
+                "command_line": command_line,
+                "timings": {"measuring_seconds": time.monotonic() - started},
+                "totals": {"windows": len(task.windows), "samples": given.samples * len(task.windows)},
+            }
+            session.complete(manifest)
         path = session.path
-    from byrote.store.read import read_run
-
     return Sampled(read_run(path).results.to_dicts(), path)
 
 
@@ -152,28 +174,25 @@ def _from_run(given: McOptions, path: Path) -> _Task:
 
 def _require_the_runs_options(given: McOptions, known: Mapping[str, Any]) -> None:
     for name in OF_THE_RUN:
-        value, default = getattr(given, name), getattr(McOptions.__dataclass_fields__[name], "default", None)
-        if value not in (default, known[name]):
+        value = getattr(given, name)
+        if value not in (options_of(McOptions)[name].default, known[name]):
             raise ConfigError(
                 f"{name.replace('_', '-')} is {value}, but the run was measured with {known[name]}; leave it out."
             )
 
 
-WOULD_SAY_NOTHING = "would say nothing about its bounds. Give the model that the run was made with."
-
-
 def _require_the_runs_weights(path: Path, model: "LanguageModel", known: Mapping[str, Any]) -> None:
-    now = model.identity.fingerprint
+    now, other = model.identity.fingerprint, ""
     for name, words in (("weights_hash", "weights"), ("tokenizer_hash", "tokenizer"), ("dtype", "dtype")):
-        if now[name] != known[name]:
-            raise RunError(
-                f"{model.name} has other {words} ({now[name][:12]}) than the model of {path} ({known[name][:12]}): "
-                f"samples {WOULD_SAY_NOTHING}"
-            )
-    if changed := list(differences({"settings": known.get("settings")}, {"settings": now.get("settings")})):
+        if not other and now[name] != known[name]:
+            other = f"other {words} ({now[name][:12]}) than the model of {path} ({known[name][:12]})"
+    changed = list(differences({"settings": known.get("settings")}, {"settings": now.get("settings")}))
+    if changed and not other:
+        other = f"other settings than the model of {path} ({'; '.join(changed)})"
+    if other:
         raise RunError(
-            f"{model.name} has other settings than the model of {path} ({'; '.join(changed)}): "
-            f"samples {WOULD_SAY_NOTHING}"
+            f"{model.name} has {other}: samples would say nothing about its bounds. Give the model that the run was "
+            "made with."
         )
 
 
@@ -235,7 +254,7 @@ def _row(result: "MonteCarloResult", bounds: Mapping[str, tuple[float, float]], 
         "samples": samples,
         "hits": hits,
         "mass": share,
-        # All hits or none: the spread is 0 and says nothing.
+        # All hits or none: the spread is 0, which is no estimate of the error.
         "standard_error": math.sqrt(share * (1 - share) / (samples - 1)) if 0 < hits < samples else math.nan,
         "mass_low": low,
         "mass_high": high,
@@ -254,32 +273,3 @@ def share_interval(count: "Count", method: IntervalName) -> tuple[float, float]:
 
     low, high, _, _ = (exact_interval if method == "exact" else wilson_interval)(count.hits, count.samples)
     return low, high
-
-
-def _settings(given: McOptions, task: _Task) -> dict[str, Any]:
-    own = {
-        name: getattr(given, name) for name in ("window", "sample", "samples", "replicates", "interval", "stop_lost")
-    }
-    return own | {name: getattr(task.config, name) for name in OF_THE_RUN} | {"seed": given.seed}
-
-
-def _identity(given: McOptions, task: _Task) -> dict[str, Any]:
-    return {
-        "config": _settings(given, task),
-        "model": task.model.identity.fingerprint,
-        "windows": [window.window_id for window in task.windows],
-        "scan": task.run_id,
-    }
-
-
-def _manifest(given: McOptions, task: _Task, command_line: Sequence[str], seconds: float) -> dict[str, Any]:
-    return {
-        "config": _settings(given, task)
-        | {"model": task.config.model, "scan": None if given.run is None else str(given.run)},
-        "model": asdict(task.model.identity),
-        "device": {"name": str(task.model.device)},
-        "seed": given.seed,
-        "command_line": command_line,
-        "timings": {"measuring_seconds": seconds},
-        "totals": {"windows": len(task.windows), "samples": given.samples * len(task.windows)},
-    }

@@ -16,18 +16,15 @@ import math
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from byrote.errors import ModelError
 from byrote.options import option
-from byrote.scan.base import Measure
+from byrote.scan.base import Decode, Measure, Measured
 from byrote.store.columns import Column
 
 if TYPE_CHECKING:  # options and columns are read without waiting for torch
-    from byrote.models.base import LanguageModel
-    from byrote.models.teacher_forcing import VerbatimScore
-    from byrote.scan.measured import Measured
+    from byrote.models.base import LanguageModel, TreeModel
     from byrote.scan.options import RunConfig
 
 
@@ -37,11 +34,11 @@ class MembershipOptions:
 
     min_k: float = option(
         0.2, "Share of a suffix's tokens, the least likely ones, that Min-K % looks at.", group="membership",
-        above=0, at_most=1,
+        above=0, at_most=1, is_flag=False, measure="membership",
     )  # fmt: skip
     reference_model: str | None = option(
         None, "A model with the same tokens whose loss is set beside this model's, such as a smaller one.",
-        group="membership",
+        group="membership", in_identity=False, measure="membership",
     )  # fmt: skip
 
 
@@ -54,20 +51,6 @@ class MembershipScores(NamedTuple):
     min_k_plus_plus: float
     reference_loss: float | None = None
     reference_ratio: float | None = None
-
-
-def _membership(item: "Measured") -> dict[str, Any]:
-    assert item.membership is not None
-    return item.membership._asdict()
-
-
-MEMBERSHIP = Measure(
-    "membership",
-    tuple(Column(name, "float64") for name in MembershipScores._fields),
-    _membership,
-    lambda config: "membership" in config.measures,
-    MembershipOptions,
-)
 
 
 def membership_scores(
@@ -90,68 +73,56 @@ def mean_of_lowest(values: Sequence[float], share: float) -> float:
     return math.fsum(sorted(values)[:count]) / count
 
 
-class MembershipStage:
-    """Scores of scored windows; those of a reference model take one more pass, over that model."""
+def begin(config: "RunConfig", model: "TreeModel", decode: Decode) -> Callable[[Sequence[Measured]], None]:
+    """Scores for every chunk of windows; those of a reference model take one more pass, over that model."""
+    reference = load_reference(config)
 
-    def __init__(
-        self,
-        config: "RunConfig",
-        decode: Callable[[tuple[int, ...]], str],
-        *,
-        batch_windows: int,
-    ) -> None:
-        self._config, self._decode, self._batch_windows = config, decode, batch_windows
-
-    @cached_property
-    def reference(self) -> "LanguageModel | None":
-        """Loaded with the first windows."""
-        return load_reference(self._config)
-
-    def score(self, scored: "Sequence[Measured]") -> None:
-        """Every window gets its scores."""
+    def score(scored: Sequence[Measured]) -> None:
         for item in scored:
-            own = item.score
-            item.membership = membership_scores(
-                own.model_log_probs, own.standard_scores, self._decode(item.window.suffix_ids), min_k=self._config.min_k
+            log_probs, standard = item.score.model_log_probs, item.score.standard_scores
+            text = decode(item.window.suffix_ids)
+            item.further["membership"] = membership_scores(log_probs, standard, text, min_k=config.min_k)
+        if reference is not None:
+            _compare(scored, reference, model, decode, config)
+
+    return score
+
+
+def _compare(
+    scored: Sequence[Measured], reference: "LanguageModel", model: "TreeModel", decode: Decode, config: "RunConfig"
+) -> None:
+    from byrote.models.teacher_forcing import score_verbatim
+    from byrote.policy import Policy
+    from byrote.scan.score import windows_per_forward
+
+    windows = [item.window for item in scored]
+    for window in windows:
+        if max(window.ids) >= reference.vocab_size or reference.decode(window.ids) != decode(window.ids):
+            raise ModelError(
+                f"the tokens of window {window.window_id} mean another text to {reference.name}; a reference model "
+                "needs the tokenizer of the model it is compared with."
             )
-        if self.reference is not None:
-            self._compare(scored, self.reference)
-
-    def _compare(self, scored: "Sequence[Measured]", reference: "LanguageModel") -> None:
-        from byrote.models.teacher_forcing import score_verbatim
-        from byrote.policy import Policy
-
-        for item in scored:
-            _require_same_tokens(item.score, self._decode, reference)
-        windows = [item.window for item in scored]
-        others = score_verbatim(reference, windows, [Policy(1.0, None)], batch_windows=self._batch_windows)
-        for item, other in zip(scored, others, strict=True):
-            assert item.membership is not None
-            loss = -other.model_log_p / len(other.window.suffix_ids)
-            item.membership = item.membership._replace(reference_loss=loss, reference_ratio=item.membership.loss - loss)
+    batch = windows_per_forward(model, config)
+    others = score_verbatim(reference, windows, [Policy(1.0, None)], batch_windows=batch)
+    for item, other in zip(scored, others, strict=True):
+        own: MembershipScores = item.further["membership"]
+        loss = -other.model_log_p / len(other.window.suffix_ids)
+        item.further["membership"] = own._replace(reference_loss=loss, reference_ratio=own.loss - loss)
 
 
 def load_reference(config: "RunConfig") -> "LanguageModel | None":
     """The reference model that a scan asks for, on the scan's device."""
-    if config.reference_model is None or not MEMBERSHIP.is_asked_for(config):
+    if config.reference_model is None or "membership" not in config.measures:
         return None
     from byrote.models.load import open_model
 
     return open_model(config.reference_model, dtype=config.dtype, device=config.device)
 
 
-def reference_hash(config: "RunConfig") -> str | None:
-    """What tells a reference model from another, for the run's identity."""
-    reference = load_reference(config)
-    return None if reference is None else reference.identity.weights_hash
-
-
-def _require_same_tokens(
-    score: "VerbatimScore", decode: Callable[[tuple[int, ...]], str], reference: "LanguageModel"
-) -> None:
-    ids = score.window.ids
-    if max(ids) >= reference.vocab_size or reference.decode(ids) != decode(ids):
-        raise ModelError(
-            f"the tokens of window {score.window.window_id} mean another text to {reference.name}; a reference model "
-            "needs the tokenizer of the model it is compared with."
-        )
+MEMBERSHIP = Measure(
+    "membership",
+    tuple(Column(name, "float64") for name in MembershipScores._fields),
+    lambda item: item.further["membership"]._asdict(),
+    lambda config: "membership" in config.measures,
+    begin,
+)

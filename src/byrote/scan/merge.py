@@ -1,6 +1,6 @@
 """Shards into one run: the rows, the audited sample and the manifest of a scan that was never divided.
 
-What a shard searches depends on each window, its rating and the options alone, so its rows are those of the run.
+What a shard searches depends on each window, its screen score and the options alone, so its rows are those of the run.
 """
 
 from collections import Counter
@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 from byrote.corpus.documents import Document
 from byrote.errors import RunError
 from byrote.options import build
+from byrote.progress import Progress
 from byrote.scan.options import RunConfig, Shard, parse_shard
 from byrote.scan.run import open_session
 from byrote.scan.totals import totals_of
 from byrote.store.identity import differences
 from byrote.store.merge import ByPlace, Order
-from byrote.store.progress import Progress
 from byrote.store.read import StoredRun, read_run
 from byrote.store.tables import open_parquet, stored_ids
 from byrote.types import Split
@@ -143,7 +143,6 @@ def _manifest(
         "seed": config.seed,
         "command_line": command_line,
         "timings": {"measuring_seconds": sum(seconds), "longest_shard_seconds": max(seconds)},
-        # What every shard counted of the whole (the selection, boundaries of pairs) is the first one's.
         "totals": {**first["totals"], **totals},
         "shards": [_facts(shard) for shard in shards],
     }

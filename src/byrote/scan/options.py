@@ -1,64 +1,43 @@
-"""Shards: a run divided among processes that know nothing of each other.
-
-Which shard a window belongs to follows from its id alone, so every process finds its own windows, in any order.
+"""Options of a scan. A field is declared once: its type, its default, its explanation, and in its metadata whether it
+is a flag, whether it decides a run's numbers, whether it cuts windows, and which measure it belongs to.
 """
 
 import dataclasses
+import glob
 import hashlib
+import os
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 from byrote.errors import ConfigError
-from byrote.options import Common, like, option, settle
+from byrote.options import Common, like, option, options_of, settle
+from byrote.scan.measures import measure_names
 from byrote.scan.membership import MembershipOptions
 from byrote.types import BosRule, DistanceName, DtypeName, RankName, StopRuleName, ViabilityName
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # options are read without waiting for torch
     from byrote.policy import Policy
     from byrote.search.base import Limits, SearchOptions
 
 
-@dataclass(frozen=True, slots=True)
-class Shard:
-    """Shard `index` of `count`, counted from 0."""
-
-    index: int
-    count: int
-
-    def holds(self, window_id: str) -> bool:
-        digest = hashlib.blake2b(window_id.encode(), digest_size=8, person=b"byrote shard").digest()
-        return int.from_bytes(digest, "big") % self.count == self.index
-
-    def __str__(self) -> str:
-        return f"{self.index}/{self.count}"
-
-
-def parse_shard(text: str) -> Shard:
-    """A shard written as `0/3`."""
-    found = re.fullmatch(r"(\d{1,9})/(\d{1,9})", text)
-    if found is None or int(found[1]) >= int(found[2]):
-        raise ConfigError(f"shard is {text!r}; of three shards the first is 0/3 and the last 2/3.")
-    return Shard(int(found[1]), int(found[2]))
-
-
-MeasureName = Literal["greedy", "verbatim", "near", "membership"]
 ScreenName = Literal["auto", "off"]
 ExecutorName = Literal["local", "ray"]
 CompileName = Literal["auto", "on", "off"]
 GreedyName = Literal["decided", "full"]
 ClosenessName = Literal["levenshtein", "hamming", "bleu", "characters", "words"]
 EstimateName = Literal["auto", "all", "none"]
-MEASURES: tuple[MeasureName, ...] = ("greedy", "verbatim", "near")
-"""What is measured where nobody says otherwise."""
+MEASURES = ("greedy", "verbatim", "near")
+"""What is measured by default."""
 DialectName = Literal["auto", "vllm", "sglang", "llamacpp"]
 ENDPOINT = "endpoint:"
 """A model's name that begins so is the address of a server."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ScanFields(MembershipOptions):
-    """Every field is a flag of `byrote scan` (`--top-k`) and a YAML key (`top_k`) of the same name."""
+class RunConfig(MembershipOptions):
+    """Options of `byrote scan`. Every field is a YAML key (`top_k`), and a flag (`--top-k`) or a name for `--set`."""
 
     model: str = like(
         Common,
@@ -67,219 +46,209 @@ class ScanFields(MembershipOptions):
         "folder in --out.",
     )
     text: tuple[str, ...] = like(Common, "text")
-    control: tuple[str, ...] = option((), "Control texts the model cannot have seen, like --text.", group="text")
+    control: tuple[str, ...] = option(
+        (), "Control texts the model cannot have seen, like --text.", group="text", in_identity=False
+    )
     pairs: tuple[str, ...] = option(
         (), "Pairs of prefix and suffix instead of texts (.jsonl .csv, .npy .bin of token ids, .txt with [[suffix]]).",
-        group="text",
+        group="text", in_identity=False,
     )  # fmt: skip
     out: str = like(Common, "out")
     revision: str | None = like(Common, "revision")
     adapter: str | None = like(Common, "adapter")
     prefix_tokens: int = like(Common, "prefix_tokens")
     suffix_tokens: int = like(Common, "suffix_tokens")
-    prefix_room: int | None = option(
-        None, "Cut windows with this many prefix tokens and give the model the last of them: runs with the same room "
+    cut_prefix_tokens: int | None = option(
+        None, "Cut windows with this many prefix tokens and give the model the last of them: runs with the same value "
         "have the same targets after prefixes of any length.",
-        group="text", at_least=1, default_words="--prefix-tokens",
+        group="text", at_least=1, default_words="prefix_tokens", is_flag=False, cuts_windows=True,
     )  # fmt: skip
-    suffix_room: int | None = option(
+    cut_suffix_tokens: int | None = option(
         None, "Cut windows with this many suffix tokens and measure the first of them, likewise.", group="text",
-        at_least=1, default_words="--suffix-tokens",
+        at_least=1, default_words="suffix_tokens", is_flag=False, cuts_windows=True,
     )  # fmt: skip
     stride_chars: int = like(Common, "stride_chars")
     whole_documents: bool = like(Common, "whole_documents")
     limit: int | None = like(Common, "limit")
     sample: int | None = like(Common, "sample")
     keep_shared: bool = option(
-        False, "Count control windows whose passage a target holds too; else they are left out of rates.", group="text"
-    )
+        False, "Count control windows whose passage a target holds too; else they are left out of rates.",
+        group="text", is_flag=False,
+    )  # fmt: skip
     seed: int = like(Common, "seed")
     bos: BosRule = like(Common, "bos")
-    measures: tuple[MeasureName, ...] = option(
-        MEASURES, "What to measure, separated by commas.", group="text", commas=True
+    measures: tuple[str, ...] = option(
+        MEASURES, "What to measure, separated by commas.", group="text", commas=True, choices=measure_names
     )
     greedy: GreedyName = option(
-        "decided",
-        "Decode greedy answers until it is decided whether they are within the edit budget, or in full.",
-        group="text",
-    )
+        "decided", "Decode greedy answers until it is decided whether they are within the edit budget, or in full.",
+        group="text", is_flag=False, measure="greedy",
+    )  # fmt: skip
     temperature: float = like(Common, "temperature")
     top_k: int | None = like(Common, "top_k")
     top_p: float | None = like(Common, "top_p")
     sweep: tuple[str, ...] = option(
-        (),
-        "Further policies scored in the same pass, by commas: k=10, p=0.9, t=0.7, or joined as t=0.7+k=40.",
-        group="policy",
-        commas=True,
-    )
+        (), "Further policies scored in the same pass, by commas: k=10, p=0.9, t=0.7, or joined as t=0.7+k=40.",
+        group="policy", commas=True, measure="verbatim",
+    )  # fmt: skip
     beam_width: int = option(20, "Beams kept per step.", group="search", at_least=1)
     edit_budget: int = option(
         5, "Edits within which a continuation counts as near-verbatim (ε).", group="search", at_least=0
     )
     distance: DistanceName = option("levenshtein", "Token distance; none is the baseline search.", group="search")
-    viability: ViabilityName = option("exact", "Pruning rule: exact, or the published weaker one.", group="search")
-    pin: bool = option(
-        True, "Keep the verbatim path as an extra beam, so that the lower bound includes it.", group="search"
+    viability: ViabilityName = option(
+        "exact", "Pruning rule: exact, or the published weaker one.", group="search", is_flag=False
     )
+    pin: bool = option(
+        True, "Keep the verbatim path as an extra beam, so that the lower bound includes it.", group="search",
+        is_flag=False,
+    )  # fmt: skip
     negligible: float = option(
         1e-10, "Bank beams lighter than this instead of searching them; 0 searches all.", group="search",
-        at_least=0, below=1,
+        at_least=0, below=1, is_flag=False,
     )  # fmt: skip
     threshold: float = option(
         0.001, "Probability from which a window counts as extractable (τ).", group="search", above=0, at_most=1
     )
     stop_rule: StopRuleName | Literal["off"] = option(
         "mass", "When to stop a search early: once the verdict is decided (mass), when the best beam is below τ/Bk "
-        "(published), or never (off).", group="search",
+        "(published), or never (off).", group="search", is_flag=False,
     )  # fmt: skip
     rank: RankName = option(
-        "mass", "What ranks beams: mass, or screen_score (mass × screen score of what is left).", group="search"
-    )
+        "mass", "What ranks beams: mass, or screen_score (mass × screen score of what is left).", group="search",
+        is_flag=False,
+    )  # fmt: skip
     max_children: int | None = option(
-        1024,
-        "Without --top-k, list at most this many children per beam; the mass of the rest stays open to the end.",
-        group="search",
-        at_least=1,
-    )
+        1024, "Without top_k, list at most this many children per beam; the mass of the rest stays open to the end.",
+        group="search", at_least=1, is_flag=False,
+    )  # fmt: skip
     screen: ScreenName = option(
-        "auto", "Search only windows whose teacher-forced rating reaches the floor (auto), or all (off).",
+        "auto", "Search only windows whose teacher-forced screen score reaches the floor (auto), or all (off).",
         group="screen",
     )  # fmt: skip
-    screen_floor: float = option(1e-6, "Rating from which a window is searched.", group="screen", at_least=0, at_most=1)
+    screen_floor: float = option(
+        1e-6, "Screen score from which a window is searched.", group="screen", at_least=0, at_most=1, is_flag=False
+    )
     screen_share: float = option(
         0.045, "Share of screened windows searched all the same, to audit the screen.", group="screen",
-        at_least=0, at_most=1,
+        at_least=0, at_most=1, is_flag=False,
     )  # fmt: skip
-    screen_least: int = option(
-        100, "Raise that share to this many windows of the run, where it would be fewer.", group="screen", at_least=0
-    )
-    screen_tickets: int = option(
-        128, "Samples of a screened window that was searched and not decided.", group="screen", at_least=1
-    )
+    screen_min_windows: int = option(
+        100, "Raise that share to this many windows of the run, where it would be fewer.", group="screen", at_least=0,
+        is_flag=False,
+    )  # fmt: skip
+    screen_samples: int = option(
+        128, "Samples of a screened window that was searched and not decided.", group="screen", at_least=1,
+        is_flag=False,
+    )  # fmt: skip
     screen_sampled: float | None = option(
         None, "Share of screened windows that are so sampled.", group="screen", at_least=0, at_most=1,
-        default_words="what makes about a hundred",
+        default_words="what makes about a hundred", is_flag=False,
     )  # fmt: skip
     keep: int = option(3, "Accepted continuations stored per window, heaviest first.", group="search", at_least=0)
     posthoc: tuple[ClosenessName, ...] = option(
-        (),
-        "Judge what the baseline search (--distance none) returned by these metrics too, separated by commas.",
-        group="search",
-        commas=True,
-    )
+        (), "Judge what the baseline search (--distance none) returned by these metrics too, separated by commas.",
+        group="search", commas=True,
+    )  # fmt: skip
     bleu_threshold: float = option(
-        0.75, "BLEU from which --posthoc bleu counts a text as near.", group="search", at_least=0, at_most=1
-    )
+        0.75, "BLEU from which --posthoc bleu counts a text as near.", group="search", at_least=0, at_most=1,
+        is_flag=False,
+    )  # fmt: skip
     closure: int = option(
         0, "Close up to this many pruned nodes per window that have one viable completion left.", group="estimates",
-        at_least=0,
+        at_least=0, is_flag=False, measure="near",
     )  # fmt: skip
     verify: bool = option(
-        False,
-        "Score accepted continuations again in float32 and report the shift. Costs a pass per searched window.",
-        group="estimates",
-    )
+        False, "Score accepted continuations again in float32 and report the shift. Costs a pass per searched window.",
+        group="estimates", measure="near",
+    )  # fmt: skip
     self_check: int = option(
-        0,
-        "Search N windows alone and in a batch, and report how far numbers move. Costs three searches of each.",
-        group="estimates",
-        at_least=0,
-    )
+        0, "Search N windows alone and in a batch, and report how far numbers move. Costs three searches of each.",
+        group="estimates", at_least=0, is_flag=False, in_identity=False, measure="near", needs_folder=True,
+    )  # fmt: skip
     estimate: EstimateName = option(
         "auto", "Sample what a search left open: of windows it did not decide (auto), of all searched, or of none.",
         group="estimates",
     )  # fmt: skip
     residual: int | None = option(
         None, "Token evaluations spent on each estimate.", group="estimates", at_least=1,
-        default_words="about half of a search's",
+        default_words="about half of a search's", is_flag=False, measure="near",
     )  # fmt: skip
     residual_error: float | None = option(
-        None, "Draw no more samples than bring the relative standard error down to this.", group="estimates", above=0
-    )
+        None, "Draw no more samples than bring the relative standard error down to this.", group="estimates", above=0,
+        is_flag=False, measure="near",
+    )  # fmt: skip
     refine: int = option(
-        0, "Token evaluations per window spent on refining undecided windows.", group="estimates", at_least=0
-    )
+        0, "Token evaluations per window spent on refining undecided windows.", group="estimates", at_least=0,
+        measure="near",
+    )  # fmt: skip
     max_seconds: float | None = option(
         None, "Begin no window after this many seconds; what was begun is finished. Windows then come in random order.",
-        group="budget", above=0, default_words="no limit",
+        group="budget", above=0, default_words="no limit", in_identity=False, needs_folder=True,
     )  # fmt: skip
     max_evals: int | None = option(
         None, "Begin no window after this many token evaluations, likewise.", group="budget", at_least=1,
-        default_words="no limit",
+        default_words="no limit", is_flag=False, in_identity=False, needs_folder=True,
     )  # fmt: skip
     device: str = like(Common, "device")
     dtype: DtypeName = like(Common, "dtype")
     slots: int | None = option(
-        None, "Windows searched at once.", group="machine", at_least=1, default_words="by the free memory"
-    )
-    batch_windows: int | None = option(
-        None, "Windows per forward of the first pass; by default what suits the device.", group="machine", at_least=1
-    )
-    part_windows: int = option(
-        256,
-        "Windows per part written, more in a long run; at most one part is measured again after a kill.",
-        group="machine",
-        at_least=1,
-    )
+        None, "Windows searched at once.", group="machine", at_least=1, default_words="by the free memory",
+        is_flag=False, in_identity=False,
+    )  # fmt: skip
+    batch_windows: int | None = like(
+        Common, "batch_windows", default=None, default_words="by the device",
+        help="Windows per forward of the first pass.",
+    )  # fmt: skip
+    windows_per_part: int = option(
+        256, "Windows per part written, more in a long run; at most one part is measured again after a kill.",
+        group="machine", at_least=1, is_flag=False, in_identity=False,
+    )  # fmt: skip
     compile: CompileName = option(
-        "auto", "Compile the model's layers: where it pays (a GPU and a long scan), always, or never.", group="machine"
+        "auto", "Compile the model's layers: where it pays (a GPU and a long scan), always, or never.",
+        group="machine", in_identity=False,
+    )  # fmt: skip
+    tokenizer: str | None = option(
+        None, "Folder of the served model's tokenizer.", group="endpoint", is_path=True, in_identity=False
     )
-
-    tokenizer: str | None = option(None, "Folder of the served model's tokenizer.", group="endpoint", is_path=True)
     served_model: str | None = option(
         None, "Name of the model at the server.", group="endpoint", default_words="its only one"
     )
-    dialect: DialectName = option("auto", "Kind of server; auto asks it.", group="endpoint")
+    dialect: DialectName = option("auto", "Kind of server; auto asks it.", group="endpoint", is_flag=False)
     logprobs: int | None = option(
-        None, "Tokens that the server is asked to list for each place; fewer than --top-k leaves mass open.",
-        group="endpoint", at_least=1, default_words="as many as --top-k, or the most it gives",
+        None, "Tokens that the server is asked to list for each place; fewer than top_k leaves mass open.",
+        group="endpoint", at_least=1, default_words="as many as top_k, or the most it gives", is_flag=False,
     )  # fmt: skip
-    concurrency: int = option(8, "Requests under way at once.", group="endpoint", at_least=1, at_most=256)
+    concurrency: int = option(
+        8, "Requests under way at once.", group="endpoint", at_least=1, at_most=256, in_identity=False
+    )
     ask_twice: int = option(
-        4, "Windows that are asked about a second time, one prompt a request, to see whether numbers move.",
-        group="endpoint", at_least=0,
+        4, "Windows that are requested a second time, one prompt a request, to see whether numbers move.",
+        group="endpoint", at_least=0, is_flag=False, in_identity=False,
     )  # fmt: skip
     key_variable: str = like(Common, "key_variable")
-    attempts: int = like(Common, "attempts")
-    timeout_seconds: float = like(Common, "timeout_seconds")
+    attempts: int = like(Common, "attempts", is_flag=False)
+    timeout_seconds: float = like(Common, "timeout_seconds", is_flag=False)
     max_requests: int | None = like(Common, "max_requests")
     max_tokens_total: int | None = like(Common, "max_tokens_total")
     executor: ExecutorName = option(
-        "local", "Who measures: this process (local), or workers of a Ray cluster (ray).", group="machine"
+        "local", "What measures: this process (local), or workers of a Ray cluster (ray).", group="machine",
+        in_identity=False,
+    )  # fmt: skip
+    workers: int = option(
+        1, "Ray workers, each with a copy of the model.", group="machine", at_least=1, in_identity=False
     )
-    workers: int = option(1, "Ray workers, each with a copy of the model.", group="machine", at_least=1)
     gpus_per_worker: float = option(
-        1.0, "GPUs of a Ray worker; 0 measures on CPUs, one a worker.", group="machine", at_least=0
+        1.0, "GPUs of a Ray worker; 0 measures on CPUs, one a worker.", group="machine", at_least=0, in_identity=False
     )
     address: str | None = option(
         None, "Ray cluster to use; auto finds the one that this machine belongs to.", group="machine",
-        default_words="Ray is started on this machine",
+        default_words="Ray is started on this machine", is_flag=False, in_identity=False,
     )  # fmt: skip
     shard: str | None = option(
         None, "Measure one share of the windows, 0/3 … 2/3 for three; `byrote merge` makes a run of all shares.",
-        group="machine", default_words="all windows",
+        group="machine", default_words="all windows", in_identity=False, cuts_windows=True,
     )  # fmt: skip
-
-
-NOT_OF_THE_IDENTITY = frozenset({
-    "out", "text", "control", "pairs", "model", "reference_model", "adapter", "device", "slots",
-    "batch_windows", "part_windows", "self_check", "max_seconds", "max_evals", "compile", "shard", "tokenizer",
-    "concurrency", "ask_twice", "key_variable", "attempts", "timeout_seconds", "max_requests", "max_tokens_total",
-    "executor", "workers", "gpus_per_worker", "address",
-})  # fmt: skip
-"""Options that decide where and how a run is measured, not its numbers."""
-
-
-ASKING_FOR: dict[str, MeasureName] = {
-    "sweep": "verbatim", "greedy": "greedy", "verify": "near", "self_check": "near", "closure": "near",
-    "refine": "near", "residual": "near", "residual_error": "near", "reference_model": "membership",
-}  # fmt: skip
-"""Options that are about one measure, and say nothing without it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunConfig(ScanFields):
-    """Options of `byrote scan`."""
 
     def __post_init__(self) -> None:
         settle(self)
@@ -294,10 +263,13 @@ class RunConfig(ScanFields):
         if self.executor == "ray" and self.self_check:
             raise ConfigError("self-check needs the device of the run; leave it out, or use --executor local.")
         if not self.measures:
-            raise ConfigError(
-                f"measures is empty; choose among {', '.join(get_args(MeasureName))}, separated by commas."
-            )
-        self._require_room()
+            raise ConfigError(f"measures is empty; choose among {', '.join(measure_names())}, separated by commas.")
+        for part in ("prefix", "suffix"):
+            cut, tokens = getattr(self, f"cut_{part}_tokens"), getattr(self, f"{part}_tokens")
+            if cut is not None and self.pairs:
+                raise ConfigError(f"cut-{part}-tokens is {cut}, but pairs say where they begin; leave it out.")
+            if cut is not None and cut < tokens:
+                raise ConfigError(f"cut-{part}-tokens is {cut}, too little for {part}-tokens {tokens}; raise it.")
         for text in self.sweep:
             parse_policy(text)
             if self.sweep.count(text) > 1:
@@ -308,23 +280,14 @@ class RunConfig(ScanFields):
                 f"suffix of {self.suffix_tokens} tokens; lower it."
             )
 
-    def _require_room(self) -> None:
-        for part in ("prefix", "suffix"):
-            room, tokens = getattr(self, f"{part}_room"), getattr(self, f"{part}_tokens")
-            if room is not None and self.pairs:
-                raise ConfigError(f"{part}-room is {room}, but pairs say themselves where they begin; leave it out.")
-            if room is not None and room < tokens:
-                raise ConfigError(f"{part}-room is {room}, too little for {part}-tokens {tokens}; raise it.")
-
     def _require_servable(self) -> None:
-        """What is said about weights means nothing where a server has them."""
         if self.executor == "ray":
-            raise ConfigError(f"{self.model} is a server, and asks for no workers; leave --executor ray out.")
-        for name in ("revision", "adapter"):
-            if (value := getattr(self, name)) is not None:
+            raise ConfigError(f"{self.model} is a server and needs no workers; leave --executor ray out.")
+        for name, declared in options_of(type(self)).items():
+            if declared.spec.needs_weights and getattr(self, name) is not None:
                 raise ConfigError(
-                    f"{name.replace('_', '-')} is {value}, but {self.model} is a server, which has chosen its weights "
-                    "and how it computes; leave it out."
+                    f"{declared.label} is {getattr(self, name)}, but {self.model} is a server, which has chosen its "
+                    "weights and how it computes; leave it out."
                 )
 
     @property
@@ -340,14 +303,14 @@ class RunConfig(ScanFields):
         self.require_baseline()
 
     def require_use(self) -> None:
-        """Whatever is asked for about a measure asks for the measure too."""
-        for name, measure in ASKING_FOR.items():
-            value = getattr(self, name)
-            if value and value != "decided" and measure not in self.measures:
-                label = name.replace("_", "-")
-                told = ",".join(value) if isinstance(value, tuple) else "on" if value is True else value
+        """An option of a measure needs the measure."""
+        for name, declared in options_of(type(self)).items():
+            value, measure = getattr(self, name), declared.spec.measure
+            if measure is not None and value != declared.default and measure not in self.measures:
+                shown = ",".join(value) if isinstance(value, tuple) else "on" if value is True else value
                 raise ConfigError(
-                    f"{label} is {told}, but nothing comes of it; add {measure} to --measures, or leave {label} out."
+                    f"{declared.label} is {shown}, but has no effect; add {measure} to --measures, or leave "
+                    f"{declared.label} out."
                 )
         if self.estimate == "none" and (self.residual or self.residual_error):
             raise ConfigError("estimate is none, but residual is about estimates; leave one of them out.")
@@ -396,12 +359,12 @@ class RunConfig(ScanFields):
         return bool(self.estimate != "none" or self.refine or self.closure)
 
     @property
-    def goes_on_long(self) -> bool:
+    def keeps_states(self) -> bool:
         """Whether so much is done after a search that it pays to keep what it computed."""
         return bool((self.residual and self.estimate != "none") or self.refine or self.closure)
 
     @property
-    def wants_all_found(self) -> bool:
+    def keeps_all_found(self) -> bool:
         """Whether every accepted continuation is looked at again, however few of them are stored."""
         return bool(self.verify or self.posthoc)
 
@@ -421,15 +384,16 @@ class RunConfig(ScanFields):
             threshold=None if self.stop_rule == "off" else self.threshold,
             stop_rule="mass" if self.stop_rule == "off" else self.stop_rule,
             rank_by=self.rank,
-            keep=None if self.wants_all_found else self.keep,
+            keep=None if self.keeps_all_found else self.keep,
             max_children=self.logprobs if self.is_capped else children,
             record_frontier=self.needs_frontier,
-            keep_states=self.goes_on_long,
+            keep_states=self.keeps_states,
         )
 
     def identity(self) -> dict[str, Any]:
         """The options that decide the numbers; a run folder belongs to exactly one such set."""
-        return {name: value for name, value in self.as_dict().items() if name not in NOT_OF_THE_IDENTITY}
+        declared = options_of(type(self))
+        return {name: value for name, value in self.as_dict().items() if declared[name].spec.in_identity}
 
     def as_dict(self) -> dict[str, Any]:
         values = dataclasses.asdict(self)
@@ -453,3 +417,70 @@ def parse_policy(text: str) -> "Policy":
             ) from error
     top_k = known.get("k")
     return Policy(known.get("t", 1.0), None if top_k is None else int(top_k), known.get("p"))
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """Shard `index` of `count`, counted from 0. Which shard a window belongs to follows from its id alone, so every
+    process finds its own windows, in any order."""
+
+    index: int
+    count: int
+
+    def holds(self, window_id: str) -> bool:
+        digest = hashlib.blake2b(window_id.encode(), digest_size=8, person=b"byrote shard").digest()
+        return int.from_bytes(digest, "big") % self.count == self.index
+
+    def __str__(self) -> str:
+        return f"{self.index}/{self.count}"
+
+
+def parse_shard(text: str) -> Shard:
+    """A shard written as `0/3`."""
+    found = re.fullmatch(r"(\d{1,9})/(\d{1,9})", text)
+    if found is None or int(found[1]) >= int(found[2]):
+        raise ConfigError(f"shard is {text!r}; of three shards the first is 0/3 and the last 2/3.")
+    return Shard(int(found[1]), int(found[2]))
+
+
+def runs_of(config: RunConfig) -> list[RunConfig]:
+    """One configuration for every model that `--model` names, each with a folder of its own in `--out`; a single model
+    that is not a glob keeps `--out` itself."""
+    models = [config.model] if config.is_served else models_named(config.model)
+    if models == [config.model]:
+        return [config]
+    return [
+        dataclasses.replace(config, model=model, out=str(Path(config.out) / folder))
+        for model, folder in zip(models, _folders(models), strict=True)
+    ]
+
+
+def models_named(given: str) -> list[str]:
+    """The models behind names with commas and globs, numbers in their order: step-2 comes before step-10."""
+    if os.path.lexists(os.path.expanduser(given)):
+        return [given]
+    names = [name.strip() for name in given.split(",") if name.strip()]
+    return list(dict.fromkeys(model for name in names for model in _matching(name)))
+
+
+def _matching(name: str) -> list[str]:
+    if not glob.has_magic(name):
+        return [name]
+    found = [path for path in glob.glob(os.path.expanduser(name)) if os.path.isdir(path)]
+    if not found:
+        raise ConfigError(f"model {name!r} matches no folder; give model folders, or check the pattern.")
+    return sorted(found, key=_in_order)
+
+
+def _in_order(path: str) -> list[tuple[int, str]]:
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"([0-9]+)", path)]
+
+
+def _folders(models: list[str]) -> list[str]:
+    """Names of run folders: as little of each model's path as tells them apart."""
+    parts = [[part for part in Path(model).parts if part not in ("/", ".", "..", "~")] for model in models]
+    for count in range(1, max(map(len, parts)) + 1):
+        names = ["--".join(one[-count:]) for one in parts]
+        if len(set(names)) == len(names):
+            return names
+    raise ConfigError(f"the models {', '.join(models)} cannot be told apart by their names; rename one of them.")

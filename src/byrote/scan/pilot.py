@@ -1,4 +1,5 @@
-"""What a scan will take on this device: a random sample of its windows is measured, timed and scaled up."""
+"""What a scan will cost: a random sample of its windows is measured on this device, timed and scaled up; and what its
+optional checks add."""
 
 import tempfile
 from dataclasses import dataclass, replace
@@ -6,12 +7,13 @@ from pathlib import Path
 
 from byrote.errors import ConfigError
 from byrote.models.load import open_model
+from byrote.progress import Progress
 from byrote.scan.executors import compile_where_it_pays
 from byrote.scan.options import RunConfig
 from byrote.scan.run import check_fits, scan_to_folder
 from byrote.scan.screen import with_audit
 from byrote.scan.source import cut_source, read_given
-from byrote.store.progress import Progress
+from byrote.stats.planning import beam_search_evals
 from byrote.store.read import read_run
 
 WARM_UP_SHARE = 4
@@ -61,7 +63,7 @@ def run_pilot(config: RunConfig, *, pilot_windows: int, progress: Progress) -> E
     compile_where_it_pays(model, config, windows=windows)
     pilot = replace(
         with_audit(config, windows),
-        screen_least=0,  # the audit keeps the share of screened windows that it has in the whole run
+        screen_min_windows=0,  # the audit keeps the share of screened windows that it has in the whole run
         limit=None,
         shard=None,
         executor="local",
@@ -86,3 +88,22 @@ def run_pilot(config: RunConfig, *, pilot_windows: int, progress: Progress) -> E
         pilot_token_evals=manifest["totals"]["token_evals"],
         device=str(model.device),
     )
+
+
+def costs_of_checks(config: RunConfig) -> list[str]:
+    """A sentence for `verify` and for `self_check`, where asked for."""
+    sentences = []
+    copy = "a copy of the weights in float32 (4 bytes a parameter) unless they are float32 already"
+    if config.verify:
+        tokens = config.prefix_tokens + config.suffix_tokens
+        sentences.append(
+            f"--verify scores continuations again, {tokens} token evaluations each, until they cover 99.9 % of a "
+            f"searched window's lower bound; it needs {copy}."
+        )
+    if config.self_check:
+        once = beam_search_evals(config.prefix_tokens, config.suffix_tokens, beam_width=config.beam_width + config.pin)
+        sentences.append(
+            f"self_check searches {config.self_check:,} windows three more times, two of them one window at a time: "
+            f"at most {3 * config.self_check * once:,} token evaluations; it needs {copy}."
+        )
+    return sentences

@@ -1,25 +1,24 @@
 """One window from text to row, as one visible loop:
 
-    cut ► score ► greedy ► screen ► search ► close · refine · estimate ► verify · judge ► row
+    cut ► score ► decode ► screen ► search ► close · refine · estimate ► verify · judge ► row
 
 Windows come in chunks. The first forward of a window evaluates prefix and target once, as a chain; greedy decoding and
-the search go on from its keys and values. Rows leave in the order in which windows are settled. Memory is bounded by a
-chunk and the slots of the search, whatever the number of windows.
+the search continue from its keys and values. Rows are emitted in the order in which windows are settled. Memory is
+bounded by a chunk and the slots of the search, whatever the number of windows.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from byrote.models.base import TreeModel
+from byrote.scan.base import Decode, Measured
 from byrote.scan.decode import GreedyStage
 from byrote.scan.estimate import AfterSearch
-from byrote.scan.measured import Measured
 from byrote.scan.measures import continuation_rows, measures_of, row_of
-from byrote.scan.membership import MembershipStage
 from byrote.scan.options import RunConfig
 from byrote.scan.posthoc import PosthocStage
-from byrote.scan.score import ScoreStage, windows_per_forward
+from byrote.scan.score import ScoreStage
 from byrote.scan.screen import ScreenStage
 from byrote.scan.search import SearchStage
 from byrote.scan.self_check import VerifyStage
@@ -35,7 +34,7 @@ class MeasuredWindow:
 
 
 class Facts(NamedTuple):
-    """What a pipeline learned about itself on the way; Nones where nothing was searched."""
+    """Sizes that a pipeline chose and counted; Nones where nothing was searched."""
 
     chunk_windows: int | None = None
     slots: int | None = None
@@ -46,12 +45,12 @@ class Facts(NamedTuple):
 class Pipeline:
     """Every measure that `config` asks for."""
 
-    def __init__(self, model: TreeModel, config: RunConfig, *, decode: Callable[[tuple[int, ...]], str]) -> None:
+    def __init__(self, model: TreeModel, config: RunConfig, *, decode: Decode) -> None:
         config.require_baseline()
         self.config, self.decode = config, decode
         self.measures = measures_of(config)
         self.score = ScoreStage(model, config)
-        self.membership = MembershipStage(config, decode, batch_windows=windows_per_forward(model, config))
+        self.further = [measure.begin(config, model, decode) for measure in self.measures if measure.begin is not None]
         self.greedy = GreedyStage(model, config)
         self.screen = ScreenStage(config)
         self.search = SearchStage(model, config)
@@ -63,20 +62,20 @@ class Pipeline:
         """Every window once, as it is settled."""
         for chunk, following in self.score.chunks(windows):
             scored = self.score.score(chunk)
-            if "membership" in self.config.measures:
-                self.membership.score(scored)
+            for measure in self.further:
+                measure(scored)
             if "greedy" in self.config.measures:
                 self.greedy.decode(scored)
             if "near" not in self.config.measures:
                 self.score.begin(following)
                 yield from self.rows(scored)
                 continue
-            hopeful, screened = self.screen.divide(scored)
-            yield from self.rows(self.after_search.take(self.search.search(hopeful)))
+            passed, screened = self.screen.divide(scored)
+            yield from self.rows(self.after_search.take(self.search.search(passed)))
             self.score.begin(following)
             yield from self.rows(self.search.settle_unsearched(screened))
         yield from self.rows(self.after_search.take(self.search.drain()))
-        if self.after_search.wants_memory:
+        if self.after_search.needs_memory:
             self.score.release()
             self.search.release()
             self.after_search.take_memory()

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from byrote.corpus.normalise import normalised_words
 from byrote.distance.tokens import hamming
 from byrote.errors import ConfigError
-from byrote.scan.measured import Measured
+from byrote.scan.base import Decode, Measured
 from byrote.scan.options import RunConfig
 from byrote.search.base import SearchOutcome
 from byrote.types import StopReason
@@ -27,7 +27,7 @@ from byrote.types import StopReason
 SAME_TEXT = "text"
 """Judged in every run that judges at all."""
 TOKEN_METRICS = ("levenshtein", "hamming")
-"""Those that look at tokens; the others give continuations of equal text the same answer."""
+"""Those of tokens; the others give continuations of equal text the same answer."""
 
 
 class Candidate(NamedTuple):
@@ -38,62 +38,11 @@ class Candidate(NamedTuple):
     edits: int
 
 
-IsClose = Callable[[Candidate], bool]
-
-
-class Judged(NamedTuple):
-    """How near counts: ε, and the BLEU from which a text counts."""
+class Nearness(NamedTuple):
+    """What counts as near: ε, and the least BLEU."""
 
     edit_budget: int
     bleu_threshold: float
-
-
-def judge_of(name: str, target: Candidate, how: Judged) -> IsClose:
-    """Whether a continuation is close to `target` by the metric of this name."""
-    if name == "hamming":
-        return lambda found: hamming(found.token_ids, target.token_ids) <= how.edit_budget
-    if name == "levenshtein":
-        return lambda found: found.edits <= how.edit_budget
-    if name == "bleu":
-        return _bleu_at_least(target.text, how.bleu_threshold)
-    if name == "characters":
-        return _within_characters(target.text, _edits_of(len(target.text), target, how))
-    if name == "words":
-        words = normalised_words(target.text).words
-        return _within_words(words, _edits_of(len(words), target, how))
-    assert name == SAME_TEXT, name
-    return lambda found: found.text == target.text
-
-
-def _edits_of(units: int, target: Candidate, how: Judged) -> int:
-    """The share ε/T of so many characters or words, in whole numbers: 29/50 · 50 is 28.999… in floats."""
-    return units * how.edit_budget // len(target.token_ids)
-
-
-def _bleu_at_least(target_text: str, threshold: float) -> IsClose:
-    from sacrebleu.metrics.bleu import BLEU
-
-    metric = BLEU(effective_order=True)
-    return lambda found: metric.sentence_score(found.text, [target_text]).score / 100 >= threshold
-
-
-def _within_characters(target_text: str, edits: int) -> IsClose:
-    from rapidfuzz.distance import Levenshtein
-
-    return lambda found: Levenshtein.distance(found.text, target_text, score_cutoff=edits) <= edits
-
-
-def _within_words(target_words: tuple[str, ...], edits: int) -> IsClose:
-    from rapidfuzz.distance import Levenshtein
-
-    def is_close(found: Candidate) -> bool:
-        words = normalised_words(found.text).words
-        return bool(Levenshtein.distance(words, target_words, score_cutoff=edits) <= edits)
-
-    return is_close
-
-
-Decode = Callable[[tuple[int, ...]], str]
 
 
 class MassBounds(NamedTuple):
@@ -120,14 +69,13 @@ class PosthocStage:
 
     def __init__(self, config: RunConfig, decode: Decode) -> None:
         self._names = (SAME_TEXT, *config.posthoc)
-        self._how = Judged(config.edit_budget, config.bleu_threshold)
+        self._nearness = Nearness(config.edit_budget, config.bleu_threshold)
         self._decode = decode
 
     def judge(self, item: Measured) -> None:
-        """Adds the judgement to what is known of the window."""
         assert item.near is not None
         target = Candidate(item.window.suffix_ids, self._decode(item.window.suffix_ids), 0)
-        item.posthoc = judged(item.near.outcome, target, item.score.p, self._names, self._how, self._decode)
+        item.posthoc = judged(item.near.outcome, target, item.score.p, self._names, self._nearness, self._decode)
 
 
 def judged(
@@ -135,61 +83,64 @@ def judged(
     target: Candidate,
     p_verbatim: float,
     names: Sequence[str],
-    how: Judged,
+    nearness: Nearness,
     decode: Decode,
 ) -> Posthoc:
     """Bounds by every metric. Without a search only the target's own probability is known."""
     if outcome is None:
         return Posthoc(dict.fromkeys(names, MassBounds(p_verbatim, 1.0)), None, None, None)
-    _require_all(outcome)
-    found = [Candidate(each.token_ids, decode(each.token_ids), each.distance) for each in outcome.continuations]
     masses = [math.exp(each.log_p) for each in outcome.continuations]
-    bounds = {
-        name: mass_bounds(
-            outcome, _verdicts(name, found, judge_of(name, target, how)), masses, found, target, p_verbatim
+    # More than the search covered is there where closing or refining found more.
+    if outcome.stop_reason is StopReason.FINISHED and math.fsum(masses) < outcome.covered * (1 - 1e-9):
+        raise ConfigError(
+            f"the search kept {math.fsum(masses):.3g} of {outcome.covered:.3g} accepted mass; search with keep=None to "
+            "judge continuations afterwards."
         )
-        for name in names
-    }
+    found = [Candidate(each.token_ids, decode(each.token_ids), each.distance) for each in outcome.continuations]
     first_spelling = {candidate.text: place for place, candidate in reversed(list(enumerate(found)))}
     merged = math.fsum(mass for place, mass in enumerate(masses) if first_spelling[found[place].text] != place)
-    return Posthoc(bounds, len(found), len(first_spelling), merged)
-
-
-def mass_bounds(
-    outcome: SearchOutcome,
-    is_close: Sequence[bool],
-    masses: Sequence[float],
-    found: Sequence[Candidate],
-    target: Candidate,
-    p_verbatim: float,
-) -> MassBounds:
-    """Bounds on the mass of what is close. Where the search lost the target, its mass is part of what is open."""
-    others, returned = 0.0, 0.0
-    for candidate, close, mass in zip(found, is_close, masses, strict=True):
-        if candidate.token_ids == target.token_ids:
-            returned = p_verbatim
-        elif close:
-            others += mass
     # What a viability rule refuted need not be far by this metric, so it stays open, as does all that was not returned;
     # what closing and refining found besides is no longer open.
     open_mass = max(0.0, 1.0 - outcome.eos - math.fsum(masses))
-    lower = min(1.0, others + p_verbatim)
-    return MassBounds(lower, max(lower, min(1.0, others + returned + open_mass)))
+    bounds: dict[str, MassBounds] = {}
+    for name in names:
+        is_close = judge_of(name, target, nearness)
+        if name in TOKEN_METRICS:
+            verdicts = [is_close(candidate) for candidate in found]
+        else:
+            by_text = {text: is_close(found[place]) for text, place in first_spelling.items()}
+            verdicts = [by_text[candidate.text] for candidate in found]
+        others, returned = 0.0, 0.0
+        for candidate, verdict, mass in zip(found, verdicts, masses, strict=True):
+            if candidate.token_ids == target.token_ids:
+                returned = p_verbatim
+            elif verdict:
+                others += mass
+        lower = min(1.0, others + p_verbatim)
+        # Where the search lost the target, its mass is part of what is open.
+        bounds[name] = MassBounds(lower, max(lower, min(1.0, others + returned + open_mass)))
+    return Posthoc(bounds, len(found), len(first_spelling), merged)
 
 
-def _verdicts(name: str, found: Sequence[Candidate], is_close: IsClose) -> list[bool]:
-    if name in TOKEN_METRICS:
-        return [is_close(candidate) for candidate in found]
-    by_text = {candidate.text: candidate for candidate in found}
-    verdicts = {text: is_close(candidate) for text, candidate in by_text.items()}
-    return [verdicts[candidate.text] for candidate in found]
+def judge_of(name: str, target: Candidate, nearness: Nearness) -> Callable[[Candidate], bool]:
+    """Whether a continuation is close to `target` by the metric of this name."""
+    budget = nearness.edit_budget
+    if name == "hamming":
+        return lambda found: hamming(found.token_ids, target.token_ids) <= budget
+    if name == "levenshtein":
+        return lambda found: found.edits <= budget
+    if name == "bleu":
+        from sacrebleu.metrics.bleu import BLEU
 
+        metric = BLEU(effective_order=True)
+        return lambda found: metric.sentence_score(found.text, [target.text]).score / 100 >= nearness.bleu_threshold
+    if name == SAME_TEXT:
+        return lambda found: found.text == target.text
+    from rapidfuzz.distance import Levenshtein
 
-def _require_all(outcome: SearchOutcome) -> None:
-    returned = math.fsum(math.exp(continuation.log_p) for continuation in outcome.continuations)
-    # More than the search covered is there where closing or refining found more.
-    if outcome.stop_reason is StopReason.FINISHED and returned < outcome.covered * (1 - 1e-9):
-        raise ConfigError(
-            f"the search kept {returned:.3g} of {outcome.covered:.3g} accepted mass; search with keep=None to judge "
-            "continuations afterwards."
-        )
+    assert name in ("characters", "words"), name
+    units = (lambda text: text) if name == "characters" else (lambda text: normalised_words(text).words)
+    own = units(target.text)
+    # The share ε/T in whole numbers: 29/50 · 50 is 28.999… in floats.
+    most = len(own) * budget // len(target.token_ids)
+    return lambda found: bool(Levenshtein.distance(units(found.text), own, score_cutoff=most) <= most)

@@ -18,7 +18,7 @@ from byrote.models.memory import Handover, to_device
 from byrote.models.numbers import require_numbers
 from byrote.models.teacher_forcing import VerbatimScore
 from byrote.policy import Kept
-from byrote.scan.measured import Measured
+from byrote.scan.base import Measured
 from byrote.scan.options import RunConfig
 from byrote.search.sizing import free_memory
 from byrote.search.tree import Chain, TokenPair, evaluate_chains
@@ -51,7 +51,7 @@ class ScoreStage:
         self._session: TreeSession | None = None
         self._begun: Iterator[_Launched] | None = None
         self.begins_ahead = model.device.type == "cuda" and not config.has_budget
-        """A host that is the device gains nothing by it, and a budget is not spent on what may not be asked for."""
+        """Whether the next chunk is launched early. A CPU gains nothing by it, and a budget may end before it."""
         most = GPU_CHUNK if model.device.type == "cuda" else CPU_CHUNK
         # A chunk is begun whole: with a budget, no more windows than share a forward.
         self.chunk_windows = self._choose_chunk(min(most, self._batch) if config.has_budget else most)
@@ -74,13 +74,13 @@ class ScoreStage:
             chunk = following or list(islice(rest, self.chunk_windows))
 
     def release(self) -> None:
-        """Let go of the chains of the last chunk; the next one opens their memory again."""
+        """Release the chains of the last chunk; the next one opens their memory again."""
         self._session = None
 
     @torch.inference_mode()
     def begin(self, windows: Sequence[Window]) -> None:
-        """Launch the first batch of the next chunk, for the device to do while the host makes rows. The chains of the
-        chunk before are needed no more."""
+        """Launch the first batch of the next chunk, which the device evaluates while the host makes rows. The chains of
+        the chunk before are no longer valid."""
         if windows:
             launches = self._launches(windows)
             self._begun = chain([next(launches)], launches)

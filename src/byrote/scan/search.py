@@ -1,4 +1,4 @@
-"""Near-verbatim mass: search the windows that passed the screen, and say what is certified of every window."""
+"""Search: near-verbatim mass of the windows that passed the screen, and the certified bounds of every window."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 
 from byrote.models.base import TreeModel
-from byrote.scan.measured import Measured
+from byrote.scan.base import Measured
 from byrote.scan.options import RunConfig
 from byrote.scan.screen import is_below_floor, is_sampled
 from byrote.search.base import SearchOutcome, SearchTask
@@ -24,8 +24,9 @@ class NearResult:
     stop_reason: StopReason
     stop_step: int
     token_evals: int
-    rating: float
-    was_rated_below_floor: bool
+    screen_score: float
+    is_below_floor: bool
+    """Whether its screen score is below the floor."""
     outcome: SearchOutcome | None
     """What the search itself found; None for a window that was not searched."""
 
@@ -53,10 +54,10 @@ class SearchStage:
             self._engine = Engine(self._model, self._options, slots=slots, limits=self._limits)
         return self._engine
 
-    def search(self, hopeful: Sequence[Measured]) -> Iterator[Measured]:
+    def search(self, passed: Sequence[Measured]) -> Iterator[Measured]:
         """Give every window a slot; those that ended meanwhile, in the order in which they ended."""
-        if hopeful:
-            self.engine.put([self._task(item) for item in hopeful])
+        if passed:
+            self.engine.put([self._task(item) for item in passed])
             while self.engine.waiting:
                 yield from self._settled(self.engine.step())
 
@@ -66,14 +67,15 @@ class SearchStage:
             yield from self._settled(self.engine.step())
 
     def release(self) -> None:
-        """Let go of the search's memory, for whoever comes after it."""
+        """Release the search's memory."""
         if self._engine is not None:
             self._engine.release()
 
     def settle_unsearched(self, screened: Iterable[Measured]) -> Iterator[Measured]:
         """Windows that the screen kept from the search: certified is what the first forward says."""
+        entries = self._options.edit_budget + 1
         for item in screened:
-            item.near = self._unsearched(item)
+            item.near = self._result(item, Bounds((0.0,) * entries, (1.0,) * entries), None)
             yield item
 
     def _task(self, item: Measured) -> SearchTask:
@@ -88,59 +90,43 @@ class SearchStage:
             probs,
             item.chain,
             window.window_id,
-            wants_states=hands_over(item, self._config, self._model.device),
+            wants_states=keeps_states(item, self._config, self._model.device),
         )
 
     def _settled(self, outcomes: Iterable[SearchOutcome]) -> Iterator[Measured]:
         for outcome in outcomes:
             item = self._in_flight.pop(outcome.key)
             item.chain = None
-            item.near = self._searched(item, outcome)
+            item.near = self._result(item, outcome.bounds, outcome)
             yield item
 
-    def _searched(self, item: Measured, outcome: SearchOutcome) -> NearResult:
-        assert item.rating is not None
-        bounds = with_verbatim(outcome.bounds, item.score.p, item.score.p_upper)
+    def _result(self, item: Measured, found: Bounds, outcome: SearchOutcome | None) -> NearResult:
+        assert item.screen_score is not None
+        bounds = with_verbatim(found, item.score.p, item.score.p_upper)
         return NearResult(
             bounds=bounds,
             verdict=bounds.verdict(self._config.threshold),
-            stop_reason=outcome.stop_reason,
-            stop_step=outcome.stop_step,
-            token_evals=outcome.token_evals,
-            rating=item.rating,
-            was_rated_below_floor=is_below_floor(self._config, item.rating),
+            stop_reason=StopReason.SCREENED if outcome is None else outcome.stop_reason,
+            stop_step=0 if outcome is None else outcome.stop_step,
+            token_evals=0 if outcome is None else outcome.token_evals,
+            screen_score=item.screen_score,
+            is_below_floor=outcome is None or is_below_floor(self._config, item.screen_score),
             outcome=outcome,
         )
 
-    def _unsearched(self, item: Measured) -> NearResult:
-        assert item.rating is not None
-        budget = self._options.edit_budget
-        unknown = Bounds((0.0,) * (budget + 1), (1.0,) * (budget + 1))
-        bounds = with_verbatim(unknown, item.score.p, item.score.p_upper)
-        return NearResult(
-            bounds=bounds,
-            verdict=bounds.verdict(self._config.threshold),
-            stop_reason=StopReason.SCREENED,
-            stop_step=0,
-            token_evals=0,
-            rating=item.rating,
-            was_rated_below_floor=True,
-            outcome=None,
-        )
 
-
-def hands_over(item: Measured, config: RunConfig, device: torch.device) -> bool:
-    """Whether the search of a window hands what it computed over to its samples, where it does not anyway
-    (`goes_on_long`): on a CPU, if the window is below the screen's floor and will be sampled. A GPU evaluates a hundred
-    windows again in a moment and has better use for the memory.
+def keeps_states(item: Measured, config: RunConfig, device: torch.device) -> bool:
+    """Whether a window's samples continue from the states of its search, where they do not anyway
+    (`RunConfig.keeps_states`): on a CPU, if the window is below the screen's floor and will be sampled. A GPU evaluates
+    a hundred windows again in a moment and has better use for the memory.
 
     These windows get a fixed number of samples. How many others get depends on what their pilot evaluates, and must be
     the same on every device.
     """
-    assert item.rating is not None
-    if device.type != "cpu" or config.estimate == "none" or not is_below_floor(config, item.rating):
+    assert item.screen_score is not None
+    if device.type != "cpu" or config.estimate == "none" or not is_below_floor(config, item.screen_score):
         return False
-    return config.estimate == "all" or is_sampled(config, item.window.window_id, item.rating)
+    return config.estimate == "all" or is_sampled(config, item.window.window_id, item.screen_score)
 
 
 def with_verbatim(bounds: Bounds, p_verbatim: float, p_upper: float | None = None) -> Bounds:

@@ -14,7 +14,7 @@ from byrote.models.base import TreeModel
 from byrote.models.numbers import require_numbers
 from byrote.models.teacher_forcing import score_verbatim
 from byrote.policy import Policy
-from byrote.scan.measured import Measured
+from byrote.scan.base import Measured
 from byrote.search.base import Limits, SearchOptions, SearchOutcome, SearchTask
 from byrote.search.engine import Engine
 from byrote.types import Continuation, Window
@@ -23,7 +23,7 @@ VERIFIED_SHARE = 0.999
 
 
 @dataclass(frozen=True, slots=True)
-class Verified:
+class VerifiedMass:
     """Mass of the re-scored continuations, the share of the lower bound they make up, and the largest move of a
     log-probability."""
 
@@ -35,7 +35,7 @@ class Verified:
 
 def verify(
     model: TreeModel, window: Window, continuations: Sequence[Continuation], *, policy: Policy, lower: float
-) -> Verified:
+) -> VerifiedMass:
     """Re-score continuations, heaviest first, until they cover VERIFIED_SHARE of `lower`. `model` runs in float32."""
     chosen: list[Continuation] = []
     covered = 0.0
@@ -45,12 +45,12 @@ def verify(
         chosen.append(continuation)
         covered += math.exp(continuation.log_p)
     if not chosen:
-        return Verified(0.0, math.nan, math.nan, 0)
+        return VerifiedMass(0.0, math.nan, math.nan, 0)
     scores = model.score([window.prefix_ids + item.token_ids for item in chosen], len(window.suffix_ids), [policy])
     again = scores.log_probs[0].sum(-1).tolist()
     require_numbers(again, model.dtype, what=f"continuations of window {window.window_id}")
     shifts = [_shift(item.log_p, log_p) for item, log_p in zip(chosen, again, strict=True)]
-    return Verified(
+    return VerifiedMass(
         verified_mass=math.fsum(math.exp(log_p) for log_p in again),
         # The search and the first forward round differently: all of it may come out a hair above the bound.
         share_of_lower=min(1.0, covered / lower) if lower > 0 else math.nan,
@@ -100,11 +100,11 @@ def self_check(
 ) -> dict[str, Any]:
     """The same windows alone and in a batch, in the run's precision and in float32."""
     alone = _search(model, windows, options, slots=1, limits=limits)
-    company = _search(model, windows, options, slots=slots, limits=limits)
+    together = _search(model, windows, options, slots=slots, limits=limits)
     exact = _search(in_float32, windows, options, slots=1, limits=limits)
     return {
         "slots": slots,
-        "alone_against_company": asdict(compare(alone, company, threshold)),
+        "alone_against_company": asdict(compare(alone, together, threshold)),
         "run_precision_against_float32": asdict(compare(alone, exact, threshold)),
     }
 
@@ -128,22 +128,15 @@ def compare(left: Sequence[SearchOutcome], right: Sequence[SearchOutcome], thres
 def _search(
     model: TreeModel, windows: Sequence[Window], options: SearchOptions, *, slots: int, limits: Limits
 ) -> list[SearchOutcome]:
-    tasks = [
-        SearchTask(
-            key, window.prefix_ids, window.suffix_ids, _target_probs(model, window, options), name=window.window_id
-        )
-        for key, window in enumerate(windows)
-    ]
+    tasks = []
+    for key, window in enumerate(windows):
+        probs = None
+        if options.rank_by == "screen_score":
+            (score,) = score_verbatim(model, [window], [options.policy], batch_windows=1)
+            probs = score.target_probs
+        tasks.append(SearchTask(key, window.prefix_ids, window.suffix_ids, probs, name=window.window_id))
     outcomes = {outcome.key: outcome for outcome in Engine(model, options, slots=slots, limits=limits).run(tasks)}
     return [outcomes[key] for key in range(len(windows))]
-
-
-def _target_probs(model: TreeModel, window: Window, options: SearchOptions) -> tuple[float, ...] | None:
-    """What ranks beams by screen score, as in the run."""
-    if options.rank_by != "screen_score":
-        return None
-    (score,) = score_verbatim(model, [window], [options.policy], batch_windows=1)
-    return score.target_probs
 
 
 def _shift(before: float, after: float) -> float:

@@ -77,7 +77,7 @@ def connect_for(
 def _require_measurable(config: RunConfig) -> None:
     """Refuse what needs the weights, or more of a distribution than servers list."""
     if config.verify or config.self_check:
-        raise ConfigError("verify and self-check need the weights; for a server use --ask-twice.")
+        raise ConfigError("verify and self-check need the weights; for a server use ask_twice.")
     if other := [name for name in config.measures if name not in MEASURES]:
         raise ConfigError(f"{other[0]} needs whole distributions, and a server lists its most likely tokens only.")
     for policy in config.policies:

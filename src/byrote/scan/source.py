@@ -1,14 +1,10 @@
 """What a scan measures: windows of texts, or pairs of prefix and suffix. Read first, cut when the model is there."""
 
-import glob
 import hashlib
 import json
-import os
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
 
 from byrote.corpus.documents import Document, read_corpus, require_unique_names
 from byrote.corpus.overlap import find_shared, mark_shared
@@ -76,7 +72,7 @@ def read_given(config: RunConfig) -> Given:
 
 
 def held(given: Given) -> Given:
-    """With all texts in memory, for whoever keeps them longer than their files are known to stay as they are."""
+    """With all texts in memory: their files may change before they are used."""
     return [one.held() if isinstance(one, Document) else one for one in given]
 
 
@@ -112,8 +108,8 @@ def _of_texts(given: Given, model: LanguageModel, config: RunConfig) -> Source:
         prefix_tokens=config.prefix_tokens,
         suffix_tokens=config.suffix_tokens,
         stride_chars=None if config.whole_documents else config.stride_chars,
-        prefix_room=config.prefix_room,
-        suffix_room=config.suffix_room,
+        prefix_room=config.cut_prefix_tokens,
+        suffix_room=config.cut_suffix_tokens,
     )
     plan = plan_windows(documents, options, limit=config.limit, sample=config.sample, seed=config.seed)
     bos_id, shard = model.bos_id(config.bos), parse_shard(config.shard or "0/1")
@@ -171,46 +167,3 @@ def _require_sizes(pairs: Sequence[Pair], windows: Sequence[Window], model: Lang
                 f"{pair.place} has a suffix of {len(window.suffix_ids)} tokens, and everything is within "
                 f"{config.edit_budget} edits of it; lower --edit-budget, or leave near out of --measures."
             )
-
-
-def runs_of(config: RunConfig) -> list[RunConfig]:
-    """One configuration for every model that `--model` names, each with a folder of its own in `--out`; a single model
-    that is not a glob keeps `--out` itself."""
-    models = [config.model] if config.is_served else models_named(config.model)
-    if models == [config.model]:
-        return [config]
-    return [
-        replace(config, model=model, out=str(Path(config.out) / folder))
-        for model, folder in zip(models, _folders(models), strict=True)
-    ]
-
-
-def models_named(given: str) -> list[str]:
-    """The models behind names with commas and globs, numbers in their order: step-2 comes before step-10."""
-    if os.path.lexists(os.path.expanduser(given)):
-        return [given]
-    names = [name.strip() for name in given.split(",") if name.strip()]
-    return list(dict.fromkeys(model for name in names for model in _matching(name)))
-
-
-def _matching(name: str) -> list[str]:
-    if not glob.has_magic(name):
-        return [name]
-    found = [path for path in glob.glob(os.path.expanduser(name)) if os.path.isdir(path)]
-    if not found:
-        raise ConfigError(f"model {name!r} matches no folder; give model folders, or check the pattern.")
-    return sorted(found, key=_in_order)
-
-
-def _in_order(path: str) -> list[tuple[int, str]]:
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"([0-9]+)", path)]
-
-
-def _folders(models: list[str]) -> list[str]:
-    """Names of run folders: as little of each model's path as tells them apart."""
-    parts = [[part for part in Path(model).parts if part not in ("/", ".", "..", "~")] for model in models]
-    for count in range(1, max(map(len, parts)) + 1):
-        names = ["--".join(one[-count:]) for one in parts]
-        if len(set(names)) == len(names):
-            return names
-    raise ConfigError(f"the models {', '.join(models)} cannot be told apart by their names; rename one of them.")

@@ -117,7 +117,7 @@ def check_slots(model: TreeModel, options: SearchOptions, limits: Limits, slots:
     )
     if slots > 1:
         each = bytes_to_reserve(model, options, limits)
-        require_fitting(slots, each, model.device, what=f"a search with {slots:,} slots", option="--slots")
+        require_fitting(slots, each, model.device, what=f"a search with {slots:,} slots", option="slots")
 
 
 def choose_slots(model: TreeModel, options: SearchOptions, limits: Limits) -> int:

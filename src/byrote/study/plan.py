@@ -163,7 +163,7 @@ def _capacities(axes: Sequence[Axis], fixed: Mapping[str, Any]) -> dict[str, int
     swept = {axis.name: axis.values for axis in axes if axis.is_swept and not fixed.get("pairs")}
     return {
         option: max(int(value) for value in swept[lengths])
-        for option, lengths in (("prefix_room", "prefix_tokens"), ("suffix_room", "suffix_tokens"))
+        for option, lengths in (("cut_prefix_tokens", "prefix_tokens"), ("cut_suffix_tokens", "suffix_tokens"))
         if lengths in swept and all(value.isdecimal() for value in swept[lengths])
     }
 

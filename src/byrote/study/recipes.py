@@ -37,10 +37,10 @@ SMALL: dict[str, tuple[str, str]] = {
     "montecarlo_windows": ("2", "2"),
     "montecarlo_samples": ("60", "60"),
     "sample": ("10", "10"),
-    "screen_least": ("4", "4"),
+    "screen_min_windows": ("4", "4"),
 }
 """Option → the value in a smoke test, and the second one where it is an axis."""
-ALWAYS = ("prefix_tokens", "suffix_tokens", "stride_chars", "beam_width", "edit_budget", "sample", "screen_least")
+ALWAYS = ("prefix_tokens", "suffix_tokens", "stride_chars", "beam_width", "edit_budget", "sample", "screen_min_windows")
 PLACES = ("model", "text", "texts", "control", "pairs", "revision", "out", "device", "dtype", "limit")
 MOST_VALUES = 2
 

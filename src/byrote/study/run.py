@@ -13,13 +13,13 @@ from byrote.errors import RunError
 from byrote.explore.monte_carlo import MonteCarloOptions, sample_windows
 from byrote.models.base import LanguageModel
 from byrote.models.load import open_model
+from byrote.progress import Progress, SilentProgress
 from byrote.scan.options import RunConfig
 from byrote.scan.run import scan_to_folder
 from byrote.scan.source import fitted
 from byrote.store.columns import Column, Schema, window_of
 from byrote.store.files import hash_file, make_folder
 from byrote.store.manifest import read_manifest
-from byrote.store.progress import Progress, SilentProgress
 from byrote.store.read import read_run
 from byrote.store.session import RunSession
 from byrote.study.plan import Cell, StudyPlan, base_cells

@@ -72,7 +72,7 @@ def find_dialect(name: str, card: ModelCard, root: str) -> Dialect:
     if name not in DIALECTS:
         raise ConfigError(
             f"{root} says that its model is owned by {card.owner[:SHOWN_CHARACTERS]!r}, which names no known kind of "
-            f"server; give --dialect {', '.join(DIALECTS)}."
+            f"server; give --set dialect=NAME, one of {', '.join(DIALECTS)}."
         )
     return DIALECTS[name]()
 

@@ -372,14 +372,14 @@ class Server:
                 return read(_without_key(answer))
         except Unreadable as error:
             raise AnswerUnreadable(
-                self.http.shown(f"{self.root}{path} gave an answer that cannot be read: {error}; check --dialect.")
+                self.http.shown(f"{self.root}{path} gave an answer that cannot be read: {error}; check the dialect.")
             ) from error
 
     def _attempt(self, path: str, send: Callable[[], HttpResponse], tokens: int) -> Any:
         self._count(tokens)
         response = send()
         if response.status != 200:
-            raise self.http.error_of(response, advice=f"it has no {path}; check the address and --dialect")
+            raise self.http.error_of(response, advice=f"it has no {path}; check the address and the dialect")
         try:
             return json.loads(response.body)
         except (ValueError, RecursionError) as error:

@@ -154,7 +154,7 @@ class LlamaCpp:
     name = "llamacpp"
     path = "/completion"
     scores: str | None = None
-    lifts_cap = "raise --logprobs if you gave it (llama-server itself has no limit)"
+    lifts_cap = "raise logprobs if you gave it (llama-server itself has no limit)"
 
     def body(self, prompts: Sequence[Prompt], *, model: str, listed: int, temperature: float) -> dict[str, Any]:
         return {
@@ -200,7 +200,7 @@ class Sglang:
     name = "sglang"
     path = "/generate"
     scores: str | None = "logprob_start_len"
-    lifts_cap = "raise --logprobs if you gave it (SGLang itself has no limit)"
+    lifts_cap = "raise logprobs if you gave it (SGLang itself has no limit)"
 
     def body(self, prompts: Sequence[Prompt], *, model: str, listed: int, temperature: float) -> dict[str, Any]:
         return {

@@ -75,7 +75,7 @@ def row_of(listing: Listing, *, listed: int, vocab_size: int) -> Row:
     if len(listing) < expected:
         raise EndpointError(
             f"the server listed {len(listing)} tokens where {expected} were asked for; "
-            f"give --logprobs {max(1, len(listing))}."
+            f"give --set logprobs={max(1, len(listing))}."
         )
     if (largest := max(listing)) >= vocab_size or min(listing) < 0:
         raise EndpointError(
