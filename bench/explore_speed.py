@@ -22,7 +22,7 @@ import environment
 import scripted
 from byrote.explore.ball import Ball
 from byrote.explore.base import Exploration, ExploreTask
-from byrote.explore.explorer import Explorer, choose_room
+from byrote.explore.explorer import Explorer, choose_capacity
 from byrote.explore.open_mass import OpenMass
 from byrote.explore.refinement import RefineOptions, refine
 from byrote.explore.residual import ResidualOptions, estimate_open
@@ -59,8 +59,10 @@ def measure(model: TreeModel, policy: Policy, pairs: list[Any], evals: dict[str,
     }
 
     for name, budget in evals.items():
-        room = choose_room(model, LIMITS, evaluations=1200 + budget)
-        explorer = Explorer(model, policy, slots=min(room.slots, len(pairs)), limits=LIMITS, entries=room.entries)
+        capacity = choose_capacity(model, LIMITS, evaluations=1200 + budget)
+        explorer = Explorer(
+            model, policy, slots=min(capacity.slots, len(pairs)), limits=LIMITS, entries=capacity.entries
+        )
 
         def jobs(name: str = name, budget: int = budget) -> Iterator[ExploreTask[Any]]:
             return (
@@ -99,9 +101,9 @@ def explore(name: str, task: SearchTask, outcome: SearchOutcome, budget: int) ->
     pool = OpenMass(ball, outcome.frontier, accepted=outcome.bounds.lower, unlisted=outcome.unlisted)
     if name == "residual":
         wanted = ResidualOptions(token_evals=budget, relative_error=None)
-        return estimate_open(pool, np.random.default_rng(task.key), wanted, ratings=None)
-    both = RefineOptions(token_evals=budget, gap=None, threshold=None, order="both")
-    return refine(pool, both, is_remembered=True)
+        return estimate_open(pool, np.random.default_rng(task.key), wanted, log_scores=None)
+    both = RefineOptions(token_evals=budget, threshold=None, order="both")
+    return refine(pool, both, is_in_memory=True)
 
 
 def timed(model: TreeModel, work: Callable[[], Any]) -> tuple[float, Any]:

@@ -36,10 +36,10 @@ def refined(
     def task(key: int) -> ExploreTask[Refined]:
         searched = windows[key]
         options = RefineOptions(
-            token_evals=wide[key].token_evals - searched.outcome.token_evals, gap=None, threshold=None, order=order
+            token_evals=wide[key].token_evals - searched.outcome.token_evals, threshold=None, order=order
         )
         pool = searched.pool(model.eos_ids, config.edit_budget)
-        exploration = refine(pool, options, target_probs=searched.score.target_probs, is_remembered=True)
+        exploration = refine(pool, options, target_probs=searched.score.target_probs, is_in_memory=True)
         return ExploreTask(key, searched.score.window.prefix_ids, exploration, searched.outcome.states)
 
     most = config.prefix_tokens + max(outcome.beams for outcome in wide)

@@ -32,7 +32,7 @@ from byrote.models.table import TableModel
 from byrote.policy import Policy, keep
 from byrote.search import reference
 from byrote.search.base import Limits, SearchOptions, SearchTask
-from byrote.search.screen_score import rating_table
+from byrote.search.screen_score import log_score_table
 from byrote.types import Estimate
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
@@ -50,7 +50,7 @@ class Case(NamedTuple):
     model: TableModel
     policy: Policy
     pool_parts: tuple[Any, ...]
-    ratings: np.ndarray[Any, Any]
+    log_scores: np.ndarray[Any, Any]
     truth: float
     band: int
     is_point_like: bool
@@ -100,9 +100,9 @@ def random_case(seed: int) -> Case | None:
         return None
     share = (truth - pool.lower) / pool.open_mass
     probs = model.score([(*PREFIX, *suffix)], length, [policy]).log_probs[0, 0].exp().tolist()
-    ratings = rating_table(probs, options.edit_budget)
+    log_scores = log_score_table(probs, options.edit_budget)
     parts = (ball, outcome.frontier, outcome.bounds.lower)
-    return Case(model, policy, parts, ratings, truth, band, min(share, 1 - share) < POINT_LIKE)
+    return Case(model, policy, parts, log_scores, truth, band, min(share, 1 - share) < POINT_LIKE)
 
 
 def estimates(case: Case, seeds: int) -> Iterator[Estimate]:
@@ -110,8 +110,8 @@ def estimates(case: Case, seeds: int) -> Iterator[Estimate]:
     explorer = Explorer(case.model, case.policy, slots=1, limits=LIMITS)
     for seed in range(seeds):
         options = ResidualOptions(token_evals=BUDGETS[seed % len(BUDGETS)], relative_error=None)
-        ratings = case.ratings if seed % 2 else None
-        job = estimate_open(case.pool(), np.random.default_rng([seed, 5]), options, ratings=ratings)
+        log_scores = case.log_scores if seed % 2 else None
+        job = estimate_open(case.pool(), np.random.default_rng([seed, 5]), options, log_scores=log_scores)
         for _, estimate in explorer.run([ExploreTask(0, PREFIX, job)]):
             yield estimate
 

@@ -28,7 +28,7 @@ from byrote.scan.options import RunConfig
 from byrote.scan.source import cut_source, read_given
 from byrote.search.base import SearchOptions, SearchOutcome, SearchTask
 from byrote.search.engine import Engine
-from byrote.search.screen_score import rating_table
+from byrote.search.screen_score import log_score_table
 from byrote.types import Estimate
 from environment import save
 
@@ -65,9 +65,9 @@ def search_all(
 
 def estimate(searched: Searched, model: HuggingFaceModel, config: RunConfig, budget: int, seed: int) -> Any:
     pool = searched.pool(model.eos_ids, config.edit_budget)
-    ratings = rating_table(searched.score.target_probs, config.edit_budget)
+    log_scores = log_score_table(searched.score.target_probs, config.edit_budget)
     options = ResidualOptions(token_evals=budget, relative_error=None)
-    return estimate_open(pool, np.random.default_rng(seed), options, ratings=ratings)
+    return estimate_open(pool, np.random.default_rng(seed), options, log_scores=log_scores)
 
 
 def row_of(searched: Searched, config: RunConfig, estimates: list[Estimate]) -> dict[str, Any]:

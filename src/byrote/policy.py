@@ -15,8 +15,18 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from byrote import policy as block_keys
 from byrote.errors import ConfigError
+
+try:
+    import triton
+    import triton.language as tl
+except ImportError:  # pragma: no cover: a machine without a GPU build of torch
+    triton = None
+
+BLOCK = 32
+"""Tokens in a block; see `_largest`."""
+BLOCKS_PER_PROGRAM = 256
+"""Of the kernel."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +84,7 @@ def keep(logits: Tensor, policy: Policy, *, cap: int | None = None, top: TopToke
     with +inf or with nothing but −inf becomes NaN, all of it.
 
     `cap` limits how many are listed, heaviest first; the probabilities stay exact and the mass of the rest is
-    returned as `unlisted`. `top` are at least as many top tokens, where somebody has found them already.
+    returned as `unlisted`. `top` are at least as many top tokens, if they have been found already.
     """
     vocab_size = logits.shape[-1]
     width = policy.width(vocab_size)
@@ -96,7 +106,7 @@ def keep(logits: Tensor, policy: Policy, *, cap: int | None = None, top: TopToke
 def zero_or_nan(logits: Tensor) -> Tensor:
     """0 for each row, or NaN where it has NaN, +inf or nothing but −inf. [...] float64
 
-    Added to numbers that the host reads anyway, it tells without anybody waiting for a check.
+    Added to numbers that the host reads anyway, it reports broken logits without a wait for the device.
     """
     return logits.amax(-1).double() * 0
 
@@ -110,7 +120,7 @@ def top_tokens(logits: Tensor, count: int) -> TopTokens:
         ordered = logits.sort(dim=-1, descending=True, stable=True)
         return TopTokens(ordered.values, ordered.indices)
     values, ids = _largest(logits, count + 1)
-    # topk breaks ties as it likes: fine while equal values do not straddle the cut, wrong otherwise.
+    # topk breaks ties arbitrarily: fine while equal values do not straddle the cut, wrong otherwise.
     straddled = values[..., count - 1] == values[..., count]
     values, ids = _order_ties(values[..., :count], ids[..., :count])
     if bool(straddled.any()):
@@ -119,15 +129,11 @@ def top_tokens(logits: Tensor, count: int) -> TopTokens:
     return TopTokens(values, ids)
 
 
-BLOCK = 32
-"""Tokens whose largest logit is looked at first; see `_largest`."""
-
-
 def _largest(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """`topk`, by looking only into the blocks of tokens with the largest maxima where that is less work.
+    """`topk`, restricted to the blocks of tokens with the largest maxima where that is less work.
 
     The `count` largest values lie in `count` such blocks: each of those holds a value at least as large as anything
-    outside them. Values are those of `topk`; among equal ones it is as free to choose. Block b holds the tokens b,
+    outside them. Values are those of `topk`; the order of equal ones is as arbitrary. Block b holds the tokens b,
     b + blocks, b + 2 · blocks …, so that maxima are taken over whole rows of memory.
     """
     vocab_size = logits.shape[-1]
@@ -154,23 +160,20 @@ def _order_ties(values: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
 
 def _top_tokens_by_key(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """Top tokens through one integer key per token: the logit as an ordered integer, then the id reversed."""
-    if block_keys.is_available(logits) and 3 * count * BLOCK <= logits.shape[-1]:
-        token_ids = _in_best_blocks(logits, count)
-    else:
-        ids = torch.arange(logits.shape[-1], device=logits.device)
-        token_ids = _largest(_keys(logits, ids), count)[1]
-    return logits.gather(-1, token_ids), token_ids
-
-
-def _in_best_blocks(logits: Tensor, count: int) -> Tensor:
-    """The tokens with the largest keys: they lie in the blocks with the largest best keys. [rows, count]"""
     vocab_size = logits.shape[-1]
-    best = block_keys.best_keys(logits, block=BLOCK)
+    has_kernel = triton is not None and logits.is_cuda and logits.dtype == torch.float32 and logits.dim() == 2
+    if not has_kernel or 3 * count * BLOCK > vocab_size:
+        keys = _keys(logits, torch.arange(vocab_size, device=logits.device))
+        token_ids = _largest(keys, count)[1]
+        return logits.gather(-1, token_ids), token_ids
+    # The largest keys lie in the blocks with the largest best keys.
+    best = _best_keys(logits)
     chosen = best.topk(count, -1).indices  # [rows, count]
     ids = (chosen[:, None] + torch.arange(BLOCK, device=logits.device)[:, None] * best.shape[-1]).flatten(1)
     inside = logits.gather(-1, ids.clamp(max=vocab_size - 1))
     keys = torch.where(ids < vocab_size, _keys(inside, ids), torch.iinfo(torch.int64).min)
-    return ids.gather(-1, keys.topk(count, -1).indices)
+    token_ids = ids.gather(-1, keys.topk(count, -1).indices)
+    return logits.gather(-1, token_ids), token_ids
 
 
 def _keys(logits: Tensor, ids: Tensor) -> Tensor:
@@ -211,33 +214,19 @@ def _nucleus_mass(logits: Tensor, policy: Policy, width: int) -> Tensor:
     return torch.where(_inside_nucleus(log_probs, policy.top_p), log_probs.exp(), 0.0).sum(-1)
 
 
-try:
-    import triton
-    import triton.language as tl
-except ImportError:  # pragma: no cover: a machine without a GPU build of torch
-    triton = None
-
-BLOCKS_AT_ONCE = 256
-
-
-def is_available(logits: Tensor) -> bool:
-    return triton is not None and logits.is_cuda and logits.dtype == torch.float32 and logits.dim() == 2
-
-
-def best_keys(logits: Tensor, *, block: int) -> Tensor:
-    """The largest key in each block of `block` tokens. [rows, blocks] int64; `logits` [rows, vocab] float32."""
+def _best_keys(logits: Tensor) -> Tensor:
+    """The largest key in each block of tokens. [rows, blocks] int64; `logits` [rows, vocab] float32 on a GPU."""
     rows, vocab_size = logits.shape
-    blocks = -(-vocab_size // block)
+    blocks = -(-vocab_size // BLOCK)
     keys = torch.empty(rows, blocks, dtype=torch.int64, device=logits.device)
-    grid = (rows, -(-blocks // BLOCKS_AT_ONCE))
-    _best_keys[grid](
-        logits, keys, logits.stride(0), blocks, vocab_size, BLOCK=block, BLOCKS_AT_ONCE=BLOCKS_AT_ONCE, num_warps=4
+    grid = (rows, -(-blocks // BLOCKS_PER_PROGRAM))
+    _kernel[grid](
+        logits, keys, logits.stride(0), blocks, vocab_size, BLOCK=BLOCK, BLOCKS_AT_ONCE=BLOCKS_PER_PROGRAM, num_warps=4
     )
     return keys
 
 
-def _define() -> Any:
-    """The kernel, where there is something to compile it with."""
+def _make_kernel() -> Any:
 
     @triton.jit  # type: ignore[untyped-decorator]
     def kernel(  # type: ignore[no-untyped-def]
@@ -259,4 +248,4 @@ def _define() -> Any:
     return kernel
 
 
-_best_keys: Any = _define() if triton is not None else None
+_kernel: Any = _make_kernel() if triton is not None else None

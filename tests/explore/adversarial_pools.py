@@ -17,7 +17,7 @@ from byrote.search.base import Limits
 from byrote.search.frontier import Frontier, FrontierNode
 from byrote.types import Estimate
 
-TICKETS = 16
+SAMPLES = 16
 CHILDREN = 64
 HARDLY = 1e-12
 """Chance of a child to end in the ball where it should not: a spread of exactly 0 is too easy to notice."""
@@ -48,7 +48,7 @@ class Population(NamedTuple):
             accepted=(self.accepted,) * 3,
             unlisted=(0.0, 0.0, self.unlisted) if self.unlisted else (),
         )
-        exploration = estimate_open(pool, np.random.default_rng(seed), options, ratings=None)
+        exploration = estimate_open(pool, np.random.default_rng(seed), options, log_scores=None)
         explorer = Explorer(self._model(), Policy(1.0, CHILDREN + 1), slots=1, limits=Limits(1, 3))
         ((_, estimate),) = explorer.run([ExploreTask(0, (1,), exploration)])
         return estimate

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from byrote.errors import ConfigError, WindowError
 from byrote.explore import explorer as exploring
 from byrote.explore.ball import ENDED, Ball
-from byrote.explore.base import Answer, Exploration, ExploreTask, begun
+from byrote.explore.base import Answer, Exploration, ExploreTask
 from byrote.explore.explorer import FEW_WINDOWS, LANES, MEMORY_SHARE, MOST_WINDOWS, Explorer
-from byrote.explore.sampling import Rolled, Tickets, Walks
+from byrote.explore.sampling import Sampled, Sampler, Samples
 from byrote.explore.tree import Tree
 from byrote.models.table import TableModel
 from byrote.policy import Policy, keep
@@ -44,21 +44,6 @@ def assert_next_tokens(model: TableModel, paths: Sequence[Path], answer: Answer)
         expected = keep(model.next_logits([[*PREFIX, *path]]), POLICY)
         assert answer.token_ids[row].tolist() == expected.token_ids[0].tolist()
         assert answer.log_probs[row] == pytest.approx(expected.log_probs[0].numpy())
-
-
-def test_an_exploration_that_has_begun_has_made_its_first_request_and_ends_alike() -> None:
-    model, asked = TableModel.random(3, vocab_size=4), [[(1,), (2, 0)], [(1, 2)]]
-    made: list[str] = []
-
-    def watched() -> Exploration[Any]:
-        made.append("request")
-        return (yield from ask(*asked))
-
-    early = begun(watched())
-    assert made == ["request"]
-    for ours, theirs in zip(explored(model, early), explored(model, ask(*asked)), strict=True):
-        assert all(np.array_equal(*pair) for pair in zip(ours, theirs, strict=True))
-    assert explored(model, begun(ask())) == explored(model, ask()) == [], "one that asks for nothing has its result"
 
 
 paths = st.lists(st.integers(0, 3), min_size=0, max_size=5).map(tuple)
@@ -151,11 +136,11 @@ def test_budgets_hold_when_memory_is_short(asked: list[list[Path]], most: int, e
 def test_results_and_costs_do_not_depend_on_slots_or_company() -> None:
     model = TableModel.random(5, vocab_size=4, eos_ids=frozenset({3}))
 
-    def sampling(key: int) -> Exploration[Rolled]:
+    def sampling(key: int) -> Exploration[Sampled]:
         ball = Ball((0, 1, 2, key % 3), distance="levenshtein", budget=1, eos_ids=model.eos_ids)
-        return Walks(Tree(ball)).roll(Tickets.plain(200), np.random.default_rng(key))
+        return Sampler(Tree(ball)).follow(Samples.plain(200), np.random.default_rng(key))
 
-    def tasks(keys: Sequence[int]) -> list[ExploreTask[Rolled]]:
+    def tasks(keys: Sequence[int]) -> list[ExploreTask[Sampled]]:
         return [ExploreTask(key, (1,) * (1 + key % 3), sampling(key)) for key in keys]
 
     alone = {}
@@ -165,10 +150,10 @@ def test_results_and_costs_do_not_depend_on_slots_or_company() -> None:
     for slots, order in ((1, range(9)), (3, range(8, -1, -1)), (20, range(9))):
         together = dict(Explorer(model, POLICY, slots=slots, limits=LIMITS).run(tasks(list(order))))
         assert together.keys() == alone.keys()
-        for key, rolled in together.items():
-            assert (rolled.hits == alone[key].hits).all()
-            assert (rolled.shares == alone[key].shares).all()
-            assert rolled.token_evals == alone[key].token_evals
+        for key, sampled in together.items():
+            assert (sampled.hits == alone[key].hits).all()
+            assert (sampled.shares == alone[key].shares).all()
+            assert sampled.token_evals == alone[key].token_evals
 
 
 def test_windows_of_different_lengths_share_a_forward() -> None:
@@ -192,18 +177,20 @@ def test_too_long_windows_and_no_slots_are_refused() -> None:
 
 @settings(max_examples=60)
 @given(evaluations=st.integers(0, 10**7), megabytes=st.integers(0, 10**6), device=st.sampled_from(["cpu", "cuda"]))
-def test_room_for_every_evaluation_where_memory_allows(evaluations: int, megabytes: int, device: str) -> None:
+def test_capacity_for_every_evaluation_where_memory_allows(evaluations: int, megabytes: int, device: str) -> None:
     model = SimpleNamespace(device=SimpleNamespace(type=device), tree_bytes_per_entry=lambda: 4096)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(exploring, "free_memory", lambda device: megabytes * 10**6)
-        room = exploring.choose_room(cast(Any, model), LIMITS, evaluations=evaluations)
+        capacity = exploring.choose_capacity(cast(Any, model), LIMITS, evaluations=evaluations)
     most = (MOST_WINDOWS if device == "cuda" else FEW_WINDOWS, max(LANES, evaluations))
-    assert (1, LANES) <= room <= most
-    assert room.entries <= most[1]
-    taken = room.slots * (room.entries + 2 * sum(LIMITS)) * 4096
-    assert taken <= megabytes * 10**6 * MEMORY_SHARE or room == (1, LANES)
-    if room.entries < most[1]:  # memory is why: eight windows that remember one more would not fit
-        assert FEW_WINDOWS * (room.entries + 1 + 2 * sum(LIMITS)) * 4096 > megabytes * 10**6 * MEMORY_SHARE - 4096 * 8
+    assert (1, LANES) <= capacity <= most
+    assert capacity.entries <= most[1]
+    taken = capacity.slots * (capacity.entries + 2 * sum(LIMITS)) * 4096
+    assert taken <= megabytes * 10**6 * MEMORY_SHARE or capacity == (1, LANES)
+    if capacity.entries < most[1]:  # memory is why: eight windows that remember one more would not fit
+        assert (
+            FEW_WINDOWS * (capacity.entries + 1 + 2 * sum(LIMITS)) * 4096 > megabytes * 10**6 * MEMORY_SHARE - 4096 * 8
+        )
 
 
 def test_more_windows_than_memory_holds_are_refused() -> None:

@@ -48,7 +48,7 @@ def test_bounds_hold_when_nodes_are_forgotten(order: OrderName, monkeypatch: pyt
     monkeypatch.setattr(exploring, "LANES", 6)
     case = fallback_case()
     steps: list[Bounds] = []
-    options = RefineOptions(token_evals=100_000, gap=None, threshold=None, order=order)
+    options = RefineOptions(token_evals=100_000, threshold=None, order=order)
     exploration = refine(
         case.pool(), options, target_probs=case.target_probs, watch=lambda bounds, _: steps.append(bounds)
     )

@@ -11,7 +11,7 @@ from scipy import special
 
 from byrote.errors import ConfigError
 from byrote.explore.monte_carlo import MonteCarloOptions, MonteCarloResult, sample_windows
-from byrote.explore.sampling import lower_limit, upper_limit
+from byrote.explore.residual import lower_limit, upper_limit
 from tests.explore.estimator_cases import LIMITS, Case, open_case, random_case
 
 

@@ -18,7 +18,7 @@ from byrote.types import Bounds, Verdict
 from tests.explore.estimator_cases import LIMITS, Case, open_case, random_case
 
 TINY = 1e-12
-EVERYTHING = RefineOptions(token_evals=100_000, gap=None, threshold=None, order="mass")
+EVERYTHING = RefineOptions(token_evals=100_000, threshold=None, order="mass")
 
 
 def refined(case: Case, options: RefineOptions, *, pool: OpenMass | None = None) -> tuple[Refined, list[Bounds]]:
@@ -36,7 +36,7 @@ orders = st.sampled_from(["mass", "tail", "width", "both"])
 @given(seed=st.integers(0, 5000), order=orders)
 def test_bounds_are_monotone_and_sound_at_every_step(seed: int, order: OrderName) -> None:
     case = random_case(seed)
-    _, steps = refined(case, RefineOptions(token_evals=100_000, gap=None, threshold=None, order=order))
+    _, steps = refined(case, RefineOptions(token_evals=100_000, threshold=None, order=order))
     previous = case.outcome.bounds
     for bounds in steps:
         assert all(now >= before - TINY for now, before in zip(bounds.lower, previous.lower, strict=True))
@@ -53,7 +53,7 @@ def test_unlimited_refinement_finds_the_truth_at_every_budget_of_edits(
     seed: int, order: OrderName, viability: str
 ) -> None:
     case = random_case(seed, viability=viability)
-    result, _ = refined(case, RefineOptions(token_evals=100_000, gap=None, threshold=None, order=order))
+    result, _ = refined(case, RefineOptions(token_evals=100_000, threshold=None, order=order))
     assert result.is_exhausted
     assert result.bounds.lower == pytest.approx(case.truths, abs=1e-12)
     assert result.bounds.upper == pytest.approx(case.truths, abs=1e-12)
@@ -62,9 +62,7 @@ def test_unlimited_refinement_finds_the_truth_at_every_budget_of_edits(
 @settings(max_examples=40)
 @given(seed=st.integers(0, 5000), token_evals=st.integers(0, 60))
 def test_a_budget_is_never_exceeded(seed: int, token_evals: int) -> None:
-    result, _ = refined(
-        random_case(seed), RefineOptions(token_evals=token_evals, gap=None, threshold=None, order="mass")
-    )
+    result, _ = refined(random_case(seed), RefineOptions(token_evals=token_evals, threshold=None, order="mass"))
     assert result.token_evals <= token_evals
     assert result.expanded <= result.token_evals
 
@@ -84,16 +82,16 @@ def textbook_worth(pool: OpenMass, node: int, order: str, probs: Sequence[float]
 
 
 @settings(max_examples=80)
-@given(seed=st.integers(0, 5000), order=st.sampled_from(["mass", "tail", "width"]), is_remembered=st.booleans())
-def test_the_first_node_is_the_one_the_formula_ranks_first(seed: int, order: OrderName, is_remembered: bool) -> None:
+@given(seed=st.integers(0, 5000), order=st.sampled_from(["mass", "tail", "width"]), is_in_memory=st.booleans())
+def test_the_first_node_is_the_one_the_formula_ranks_first(seed: int, order: OrderName, is_in_memory: bool) -> None:
     case = random_case(seed)
     pool = case.pool()
     assume(len(pool.open_nodes()) >= 2)
-    options = RefineOptions(token_evals=100_000, gap=None, threshold=None, order=order)
-    request = next(refine(pool, options, target_probs=case.target_probs, is_remembered=is_remembered))
+    options = RefineOptions(token_evals=100_000, threshold=None, order=order)
+    request = next(refine(pool, options, target_probs=case.target_probs, is_in_memory=is_in_memory))
     worth = {
         int(node): textbook_worth(
-            pool, node, order, case.target_probs, missing=0 if is_remembered else int(pool.tree.depths[node]) - 1
+            pool, node, order, case.target_probs, missing=0 if is_in_memory else int(pool.tree.depths[node]) - 1
         )
         for node in pool.open_nodes()
     }
@@ -116,18 +114,10 @@ def test_refinement_stops_as_soon_as_the_verdict_is_decided(place: str) -> None:
     case = open_case()
     lower, upper = case.outcome.bounds.lower[-1], case.outcome.bounds.upper[-1]
     threshold = (case.truth + upper) / 2 if place == "above" else (lower + case.truth) / 2
-    options = RefineOptions(token_evals=100_000, gap=None, threshold=threshold, order="mass")
+    options = RefineOptions(token_evals=100_000, threshold=threshold, order="mass")
     result, steps = refined(case, options)
     assert result.bounds.verdict(threshold) == (Verdict.RULED_OUT if place == "above" else Verdict.EXTRACTABLE)
     assert all(bounds.verdict(threshold) == Verdict.NOT_SHOWN for bounds in steps[:-1])
-
-
-def test_refinement_stops_at_a_gap() -> None:
-    case = open_case()
-    result, _ = refined(case, RefineOptions(token_evals=100_000, gap=1.0, threshold=None, order="mass"))
-    assert result.token_evals == 0
-    result, _ = refined(case, RefineOptions(token_evals=100_000, gap=1e-9, threshold=None, order="mass"))
-    assert result.bounds.upper[-1] - result.bounds.lower[-1] <= 1e-9
 
 
 def test_results_do_not_depend_on_slots_or_order() -> None:
@@ -136,7 +126,7 @@ def test_results_do_not_depend_on_slots_or_order() -> None:
     assert len(frontier) >= 2
 
     def tasks(keys: range) -> list[ExploreTask[Refined]]:
-        options = [RefineOptions(token_evals=20 + 5 * key, gap=None, threshold=None, order="mass") for key in keys]
+        options = [RefineOptions(token_evals=20 + 5 * key, threshold=None, order="mass") for key in keys]
         return [
             ExploreTask(key, case.window.prefix_ids, refine(case.pool(), option))
             for key, option in zip(keys, options, strict=True)
@@ -169,7 +159,7 @@ def test_unlisted_mass_stays_in_the_upper_bounds_from_its_least_distance_on() ->
 
 def test_a_negative_budget_is_refused() -> None:
     with pytest.raises(ConfigError, match="refine is -1"):
-        RefineOptions(token_evals=-1, gap=None, threshold=None, order="mass")
+        RefineOptions(token_evals=-1, threshold=None, order="mass")
 
 
 def test_nodes_that_cannot_end_in_the_ball_leave_the_upper_bound_at_once() -> None:

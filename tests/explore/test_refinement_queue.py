@@ -74,14 +74,14 @@ def short(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.usefixtures("short")
 @settings(max_examples=40)
-@given(seed=st.integers(0, 5000), data=st.data(), is_remembered=st.booleans())
-def test_every_choice_is_the_best_that_pays(seed: int, data: st.DataObject, is_remembered: bool) -> None:
+@given(seed=st.integers(0, 5000), data=st.data(), is_in_memory=st.booleans())
+def test_every_choice_is_the_best_that_pays(seed: int, data: st.DataObject, is_in_memory: bool) -> None:
     """Whatever was evaluated and opened meanwhile."""
     tree = random_case(seed).pool().tree
     assume(tree.is_open.sum() >= 3)
-    tree.entries[: tree.beams] = 0 if is_remembered else ABSENT
+    tree.entries[: tree.beams] = 0 if is_in_memory else ABSENT
     tree.entries[0] = 0
-    queue = RefineQueue(tree, *rankings(tree), is_remembered=is_remembered)
+    queue = RefineQueue(tree, *rankings(tree), is_in_memory=is_in_memory)
     while tree.is_open[: tree.size].any():
         count, affordable = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 30))
         chosen = queue.choose(itertools.cycle((0, 1)), count=count, affordable=affordable)
@@ -103,7 +103,7 @@ def test_every_choice_is_the_best_that_pays(seed: int, data: st.DataObject, is_r
 @pytest.mark.parametrize("seed", range(5))
 def test_everything_comes_out_once_if_there_is_enough_to_spend(seed: int) -> None:
     tree = random_case(seed).pool().tree
-    queue = RefineQueue(tree, *rankings(tree), is_remembered=True)
+    queue = RefineQueue(tree, *rankings(tree), is_in_memory=True)
     tree.entries[: tree.beams] = 0
     expected = np.flatnonzero(tree.is_open[: tree.size]).tolist()
     popped: list[int] = []

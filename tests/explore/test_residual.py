@@ -18,19 +18,19 @@ from byrote.models.table import TableModel
 from byrote.policy import Policy
 from byrote.search.base import Limits
 from byrote.search.frontier import Frontier, FrontierNode
-from byrote.search.screen_score import rating_table
+from byrote.search.screen_score import log_score_table
 from byrote.types import Estimate
-from tests.explore.adversarial_pools import POPULATIONS, TICKETS, Population, holds
+from tests.explore.adversarial_pools import POPULATIONS, SAMPLES, Population, holds
 from tests.explore.estimator_cases import Case, open_case, random_case
 
 TINY = 1e-12
 
 
 def estimated(case: Case, *, seed: int = 0, token_evals: int = 100, guided: bool = True, **more: float) -> Estimate:
-    ratings = rating_table(case.target_probs, case.options.edit_budget) if guided else None
+    log_scores = log_score_table(case.target_probs, case.options.edit_budget) if guided else None
     options = ResidualOptions(token_evals=token_evals, relative_error=more.get("relative_error"))
     generator = np.random.default_rng([seed, 1])
-    result: Estimate = case.explore(estimate_open(case.pool(), generator, options, ratings=ratings))
+    result: Estimate = case.explore(estimate_open(case.pool(), generator, options, log_scores=log_scores))
     return result
 
 
@@ -84,13 +84,13 @@ def two_tokens(chance: float) -> tuple[TableModel, OpenMass, float]:
 
 
 @pytest.mark.parametrize("chance", [0.97029, 0.5, 1 - 1e-6, 1e-6])
-def test_intervals_do_not_collapse_where_all_tickets_nearly_agree(chance: float) -> None:
+def test_intervals_do_not_collapse_where_all_samples_nearly_agree(chance: float) -> None:
     """200 seeds, bounds 0.5 and 1. Fewer than 170 of 200 cover at 95 % once in 10⁷ runs."""
     covering = 0
     for seed in range(200):
         model, pool, truth = two_tokens(chance)
         options = ResidualOptions(token_evals=400, relative_error=None)
-        exploration = estimate_open(pool, np.random.default_rng(seed), options, ratings=None)
+        exploration = estimate_open(pool, np.random.default_rng(seed), options, log_scores=None)
         explorer = Explorer(model, Policy(1.0, 2), slots=1, limits=Limits(1, 3))
         ((_, estimate),) = explorer.run([ExploreTask(0, (1,), exploration)])
         assert estimate.interval.high - estimate.interval.low > 1e-5
@@ -103,7 +103,7 @@ def test_intervals_do_not_collapse_where_all_tickets_nearly_agree(chance: float)
 def test_a_limit_without_any_hit_follows_from_the_open_mass_alone() -> None:
     model, pool, _ = two_tokens(1e-12)
     options = ResidualOptions(token_evals=400, relative_error=None)
-    exploration = estimate_open(pool, np.random.default_rng(0), options, ratings=None)
+    exploration = estimate_open(pool, np.random.default_rng(0), options, log_scores=None)
     explorer = Explorer(model, Policy(1.0, 2), slots=1, limits=Limits(1, 3))
     ((_, estimate),) = explorer.run([ExploreTask(0, (1,), exploration)])
     assert estimate.value == pytest.approx(0.5)
@@ -121,9 +121,9 @@ def test_no_standard_error_is_below_the_spread_of_repeated_estimates() -> None:
 
 @pytest.mark.parametrize("population", POPULATIONS, ids=lambda population: population.name)
 def test_adversarial_populations_are_covered_as_often_as_claimed(population: Population) -> None:
-    """100 seeds, 16 tickets. Fewer than 80 of 100 hold at 95 % once in 10⁷ runs; 19 comparisons. With standard errors
+    """100 seeds, 16 samples. Fewer than 80 of 100 hold at 95 % once in 10⁷ runs; 19 comparisons. With standard errors
     from the differences of neighbouring strata, ± 1.96 of them held 42, 94, 21 and 21 times in the first four."""
-    options = ResidualOptions(token_evals=None, tickets=TICKETS, relative_error=None)
+    options = ResidualOptions(token_evals=None, samples=SAMPLES, relative_error=None)
     judged = [holds(population, population.estimate(options, seed)) for seed in range(100)]
     intervals, limits, errors = zip(*judged, strict=True)
     assert sum(intervals) >= 80
@@ -132,7 +132,7 @@ def test_adversarial_populations_are_covered_as_often_as_claimed(population: Pop
 
 
 def test_a_wanted_error_is_met_where_neighbouring_strata_cancel() -> None:
-    """A third of the mass is open in two strata of 16. 16 tickets have a relative error of 27 %."""
+    """A third of the mass is open in two strata of 16. 16 samples have a relative error of 27 %."""
     population, goal = POPULATIONS[0], 0.1
     options = ResidualOptions(token_evals=100_000, relative_error=goal)
     estimates = [population.estimate(options, seed) for seed in range(40)]
@@ -147,7 +147,7 @@ def test_unlisted_mass_leaves_no_estimate_and_no_standard_error_of_0() -> None:
     ball = Ball((0, 1), distance="hamming", budget=1)
     pool = OpenMass(ball, Frontier.of([]), accepted=(0.2, 0.5), unlisted=(0.0, 0.1))
     options = ResidualOptions(token_evals=10, relative_error=None)
-    estimate = random_case(0).explore(estimate_open(pool, np.random.default_rng(0), options, ratings=None))
+    estimate = random_case(0).explore(estimate_open(pool, np.random.default_rng(0), options, log_scores=None))
     assert math.isnan(estimate.value)
     assert math.isnan(estimate.standard_error)
     assert estimate.interval[:2] == pytest.approx((0.5, 0.6))
@@ -168,7 +168,7 @@ def test_nothing_open_is_exact_and_free() -> None:
     pool = OpenMass(ball, Frontier.of([]), accepted=(0.2, 0.5))
     case = random_case(0)
     options = ResidualOptions(token_evals=10, relative_error=None)
-    estimate = case.explore(estimate_open(pool, np.random.default_rng(0), options, ratings=None))
+    estimate = case.explore(estimate_open(pool, np.random.default_rng(0), options, log_scores=None))
     assert (estimate.value, estimate.standard_error, estimate.token_evals) == (0.5, 0.0, 0)
     assert (*estimate.interval[:2], estimate.upper_limit) == (0.5, 0.5, 0.5)
 
@@ -177,12 +177,12 @@ def test_mass_that_was_not_listed_widens_the_interval_upwards() -> None:
     ball = Ball((0, 1), distance="hamming", budget=1)
     pool = OpenMass(ball, Frontier.of([FrontierNode((3,), math.log(0.1))]), accepted=(0.2, 0.5), unlisted=(0.1, 0.0))
     options = ResidualOptions(token_evals=50, relative_error=None)
-    estimate = random_case(1).explore(estimate_open(pool, np.random.default_rng(0), options, ratings=None))
+    estimate = random_case(1).explore(estimate_open(pool, np.random.default_rng(0), options, log_scores=None))
     assert estimate.interval.high >= 0.6 - 1e-12
     assert pool.bounds().upper[-1] == pytest.approx(0.7)
 
 
-def test_a_wanted_error_saves_tickets() -> None:
+def test_a_wanted_error_saves_samples() -> None:
     case = open_case()
     loose = estimated(case, token_evals=2000, relative_error=0.5)
     tight = estimated(case, token_evals=2000)

@@ -12,9 +12,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from byrote.explore import explorer
 from byrote.explore.base import Exploration
-from byrote.explore.explorer import SHARE_AT_THE_END, Room, choose_room
+from byrote.explore.explorer import SHARE_AT_THE_END, Capacity, choose_capacity
 from byrote.explore.open_mass import OpenMass
 from byrote.explore.residual import estimate_open
 from byrote.models.base import Stored
@@ -24,7 +23,7 @@ from byrote.scan import estimate as after_search
 from byrote.scan import score
 from byrote.scan import search as near
 from byrote.scan.base import Measured
-from byrote.scan.estimate import AfterSearch, Explorers, process
+from byrote.scan.estimate import AfterSearch
 from byrote.scan.measures import ESTIMATE, NEAR
 from byrote.scan.options import RunConfig
 from byrote.scan.pipeline import Pipeline
@@ -64,8 +63,9 @@ def near_of(item: Measured) -> NearResult:
 
 def processed(model: TableModel, items: list[Measured], config: RunConfig, slots: int | None = None) -> list[Measured]:
     """Copies of the items, processed: the originals keep what the search found."""
-    explorers = Explorers(model, config, slots=slots)
-    return list(process([replace(item) for item in items], config, explorers, model.eos_ids))
+    stage = AfterSearch(model, config)
+    stage.slots = slots
+    return list(stage.process([replace(item) for item in items]))
 
 
 def truths(model: TableModel, config: RunConfig, window: Window) -> list[float]:
@@ -170,12 +170,13 @@ def test_refinement_decides_verdicts_and_reports_what_it_found() -> None:
         assert len(set(paths)) == len(paths) <= config.keep
 
 
-def test_batches_and_slots_change_nothing() -> None:
+def test_batches_and_slots_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     model = TableModel.random(9, vocab_size=3)
     config = config_of(residual=50, refine=20, closure=2)
     items = searched(model, config)
     alone = {item.window.window_id: processed(model, [item], config, slots=1)[0] for item in items}
-    stage = AfterSearch(model, config, batch_windows=4)
+    monkeypatch.setattr(after_search, "CPU_BATCH_WINDOWS", 4)
+    stage = AfterSearch(model, config)
     collected = [*stage.take(replace(item) for item in items), *stage.flush()]
     for item in collected:
         expected = alone[item.window.window_id]
@@ -286,28 +287,6 @@ def test_windows_that_were_not_searched_have_no_estimate() -> None:
     assert set(ESTIMATE.fill(items[0]).values()) == {None}
 
 
-@pytest.mark.parametrize("slots", [2, 5])
-def test_taking_turns_changes_nothing(slots: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Windows that are explored in two groups, as on a GPU."""
-    windows = random_windows(23, seed=8)
-    config = replace(CONFIG, slots=slots, estimate="all", residual=50, refine=30, closure=2)
-    model = knowing_model(windows[::3], seed=2)
-
-    def rows() -> dict[str, dict[str, object]]:
-        return {found.row["window_id"]: found.row for found in Pipeline(model, config, decode=str).run(windows)}
-
-    expected = rows()
-    turns: list[int] = []
-
-    def two(device: object, slots: int) -> int:
-        turns.append(slots)
-        return 2
-
-    monkeypatch.setattr(explorer, "taking_turns", two)
-    assert rows() == expected
-    assert turns, "the exploration took turns"
-
-
 @pytest.mark.parametrize("changes", [{}, {"screen": "auto", "screen_floor": 0.5}, {"measures": ("verbatim",)}], ids=str)
 def test_chunks_that_are_begun_ahead_change_nothing(changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """The first batch of a chunk is launched before the rows of the chunk before are made, as on a GPU."""
@@ -374,21 +353,21 @@ def test_windows_that_wait_at_the_end_get_the_memory_of_what_is_done(monkeypatch
     def rows() -> pl.DataFrame:
         return pl.DataFrame([measured.row for measured in pipeline.run(WINDOWS)])
 
-    def chosen(*given: Any, share: float, **named: Any) -> Room:
+    def chosen(*given: Any, share: float, **named: Any) -> Capacity:
         shares.append(share)
-        return choose_room(*given, share=share, **named)
+        return choose_capacity(*given, share=share, **named)
 
     pipeline = Pipeline(model, config, decode=str)
     expected = rows()
     shares: list[float] = []
-    monkeypatch.setattr(after_search, "choose_room", chosen)
+    monkeypatch.setattr(after_search, "choose_capacity", chosen)
     monkeypatch.setattr(AfterSearch, "needs_memory", property(lambda stage: len(stage._queue) > 1))
     monkeypatch.setattr(AfterSearch, "flush", watched)
     for _ in range(2):
         assert_same_rows(rows(), expected)
     assert seen == [(None, None)] * 2
     assert shares == [SHARE_AT_THE_END] * 2
-    assert pipeline.after_search._explorers._open is None, "and what they took is let go in turn"
+    assert pipeline.after_search._explorer is None, "and what they took is let go in turn"
 
 
 @pytest.mark.parametrize("sampled", [{"residual": 60}, {"estimate": "none"}, {"estimate": "auto", "residual": 5}])

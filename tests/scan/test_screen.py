@@ -17,7 +17,7 @@ from byrote.scan.pipeline import Pipeline
 from byrote.scan.screen import DENSITY_NEAR_FLOOR, Screen, screen_of, with_audit
 from byrote.scan.search import NearResult
 from byrote.scan.totals import screen_audit
-from byrote.search.screen_score import rating_table, ratings
+from byrote.search.screen_score import log_score_table, screen_scores
 from byrote.types import StopReason, Verdict, Window
 from tests.scan.streams import CONFIG, knowing_model, passed, random_windows
 
@@ -265,8 +265,8 @@ def test_a_window_that_its_verbatim_probability_shows_is_not_missed() -> None:
     st.integers(0, 3),
 )
 def test_ratings_of_many_windows_are_those_of_each(probs: list[list[float]], budget: int) -> None:
-    alone = [float(np.exp(rating_table(window, budget)[0, -1])) for window in probs]
-    assert ratings(probs, budget).tolist() == pytest.approx(alone, rel=1e-9, abs=1e-300)
+    alone = [float(np.exp(log_score_table(window, budget)[0, -1])) for window in probs]
+    assert screen_scores(probs, budget).tolist() == pytest.approx(alone, rel=1e-9, abs=1e-300)
 
 
 @pytest.mark.parametrize(("windows", "share"), [(1, 1.0), (2_222, 1.0), (8_192, 100 / 8_192), (10**7, 1e-5)])

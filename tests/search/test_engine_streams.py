@@ -45,6 +45,20 @@ def test_every_forward_keeps_the_contract(
     assert len(list(Engine(watched, options, slots=slots, limits=LIMITS).run(tasks))) == len(tasks)
 
 
+def check_integrity(cache: TreeCache, slot: int, *, prefix_length: int, step: int, beams: int) -> None:
+    """Every live lane sees its prefix, then exactly one entry per step, ending in an entry of its own."""
+    rows = cache.ancestry[slot, :beams]
+    assert not cache.ancestry[slot, beams:].any(), "a dead lane still holds entries"
+    positions = cache.entry_positions[slot]
+    for lane in range(beams):
+        seen = positions[rows[lane]].sort().values.tolist()
+        assert seen == list(range(prefix_length + step)), f"lane {lane} sees positions {seen}"
+        own = int(cache.own_entry[slot, lane])
+        assert rows[:, own].sum() == 1, "a fresh entry must belong to one lane"
+        assert rows[lane, own], "a lane must see its own entry"
+        assert int(positions[own]) == prefix_length + step - 1, "a lane's own entry is its newest"
+
+
 @settings(max_examples=40)
 @given(model=models, options=all_options(), tasks=task_lists(), slots=st.integers(1, 4))
 def test_the_cache_is_intact_after_every_step(
@@ -53,15 +67,15 @@ def test_the_cache_is_intact_after_every_step(
     checks = 0
     launch = Stream.launch
 
-    def checked(stream: Stream) -> bool:
+    def checked(stream: Stream) -> None:
         nonlocal checks
         running = {task.key for task in stream.scheduler.in_flight}
         for place, slot in enumerate(stream.scheduler.active):
             if slot.task.key in running:
                 prefix = len(slot.task.prefix_ids)
-                stream.cache.check_integrity(place, prefix_length=prefix, step=slot.step, beams=slot.beams)
+                check_integrity(stream.cache, place, prefix_length=prefix, step=slot.step, beams=slot.beams)
                 checks += 1
-        return launch(stream)
+        launch(stream)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Stream, "launch", checked)
@@ -75,19 +89,19 @@ def test_check_integrity_notices_what_it_is_for() -> None:
         cache.admit(torch.tensor([0]), torch.tensor([3]), torch.tensor([5]))
         nobody = torch.tensor([[False, False]])
         cache.branch(torch.tensor([[0, 0]]), torch.tensor([[True, True]]), nobody, torch.tensor([3]))
-        cache.check_integrity(0, prefix_length=3, step=1, beams=2)
+        check_integrity(cache, 0, prefix_length=3, step=1, beams=2)
         return cache
 
     cache = fresh()
     cache.ancestry[0, 0, int(cache.own_entry[0, 1])] = True
     with pytest.raises(AssertionError, match="sees positions"):
-        cache.check_integrity(0, prefix_length=3, step=1, beams=2)
+        check_integrity(cache, 0, prefix_length=3, step=1, beams=2)
     cache = fresh()
     cache.ancestry[0, 1, 0] = False
     with pytest.raises(AssertionError, match="sees positions"):
-        cache.check_integrity(0, prefix_length=3, step=1, beams=2)
+        check_integrity(cache, 0, prefix_length=3, step=1, beams=2)
     with pytest.raises(AssertionError, match="a dead lane still holds entries"):
-        fresh().check_integrity(0, prefix_length=3, step=1, beams=1)
+        check_integrity(fresh(), 0, prefix_length=3, step=1, beams=1)
 
 
 def test_dead_entries_are_given_out_again() -> None:
@@ -99,7 +113,7 @@ def test_dead_entries_are_given_out_again() -> None:
         alive = torch.tensor([[True, True, True]])
         first = torch.zeros(1, 3, dtype=torch.int64)
         reach.append(int(cache.branch(first, alive, ~alive, torch.tensor([2 + step]))[0]))
-        cache.check_integrity(0, prefix_length=2, step=step + 1, beams=3)
+        check_integrity(cache, 0, prefix_length=2, step=step + 1, beams=3)
     assert reach == [10, 11, 12, 13, 14]  # chain 7 + one ancestor per step + three newest
 
 
@@ -114,7 +128,7 @@ def test_a_slot_that_keeps_all_gives_out_no_entry_twice_beside_one_that_does() -
         reach.append(cache.branch(first, alive, ~alive, positions, keeps_all=keeps_all).tolist())
         given_out += cache.own_entry[1].tolist()
         for slot in range(2):
-            cache.check_integrity(slot, prefix_length=2, step=step + 1, beams=3)
+            check_integrity(cache, slot, prefix_length=2, step=step + 1, beams=3)
     assert given_out == list(range(7, 22))
     assert reach == [[10, 10], [11, 13], [12, 16], [13, 19], [14, 22]]
 

@@ -1,7 +1,6 @@
 """Slots: contiguous, filled in order, every window exactly once, whatever ends when."""
 
-from collections import Counter
-from collections.abc import Iterable
+from collections import Counter, deque
 from dataclasses import replace
 
 import pytest
@@ -10,18 +9,13 @@ from hypothesis import strategies as st
 
 from byrote.errors import ConfigError
 from byrote.search.base import SearchTask
-from byrote.search.scheduler import Move, Scheduler, Slot, TaskQueue
+from byrote.search.engine import Scheduler
+from byrote.search.outcome import Slot
 from tests.search.test_engine_equals_reference import PLAIN
 
 
-def queue_of(waiting: Iterable[SearchTask]) -> TaskQueue:
-    queue = TaskQueue()
-    queue.put(waiting)
-    return queue
-
-
-def tasks(count: int) -> list[SearchTask]:
-    return [SearchTask(key, (0,), (0, 1)) for key in range(count)]
+def tasks(count: int) -> deque[SearchTask]:
+    return deque(SearchTask(key, (0,), (0, 1)) for key in range(count))
 
 
 @given(st.integers(0, 20), st.lists(st.integers(1, 5), min_size=1, max_size=3), st.data())
@@ -29,7 +23,7 @@ def test_every_task_passes_once_and_moves_follow_the_slots(
     count: int, capacities: list[int], data: st.DataObject
 ) -> None:
     """Mirrors of the slots, kept only by following refills, always agree with schedulers that share a queue."""
-    queue = queue_of(tasks(count))
+    queue = tasks(count)
     schedulers = [Scheduler(queue, capacity) for capacity in capacities]
     mirrors: list[dict[int, int]] = [{} for _ in schedulers]
     finished: Counter[int] = Counter()
@@ -38,9 +32,10 @@ def test_every_task_passes_once_and_moves_follow_the_slots(
         is_running = False
         for scheduler, capacity, mirror in zip(schedulers, capacities, mirrors, strict=True):
             moves, admitted = scheduler.refill()
-            assert not {move.source for move in moves} & set(admitted), "a new window is not moved"
-            for move in moves:
-                mirror[move.target] = mirror[move.source]
+            assert not set(moves.values()) & set(admitted), "a new window is not moved"
+            assert not set(moves.values()) & set(moves), "no slot is both a source and a target"
+            for target, source in moves.items():
+                mirror[target] = mirror[source]
             for place in admitted:
                 mirror[place] = scheduler.active[place].task.key
             held = [slot.task.key for slot in scheduler.active]
@@ -58,42 +53,27 @@ def test_every_task_passes_once_and_moves_follow_the_slots(
 
 
 def test_windows_are_admitted_in_order_as_there_is_room() -> None:
-    queue = queue_of(tasks(5))
+    queue = tasks(5)
     scheduler = Scheduler(queue, 2)
-    assert scheduler.refill() == ([], [0, 1])
+    assert scheduler.refill() == ({}, [0, 1])
     assert len(queue) == 3
-    assert scheduler.refill() == ([], [])
+    assert scheduler.refill() == ({}, [])
     scheduler.retire([0])
-    assert scheduler.refill() == ([], [0])
+    assert scheduler.refill() == ({}, [0])
     assert [slot.task.key for slot in scheduler.active] == [2, 1]
     assert len(queue) == 2
 
 
 def test_a_slot_moves_only_when_nothing_fills_the_hole() -> None:
-    scheduler = Scheduler(queue_of(tasks(5)), 4)
+    scheduler = Scheduler(tasks(5), 4)
     scheduler.refill()
     scheduler.retire([0, 2])
-    assert scheduler.refill() == ([Move(3, 2)], [0])
+    assert scheduler.refill() == ({2: 3}, [0])
     assert [slot.task.key for slot in scheduler.active] == [4, 1, 3]
 
 
-def test_what_is_put_back_comes_first_and_wakes_a_queue_that_was_empty() -> None:
-    queue = queue_of(tasks(3))
-    first = Scheduler(queue, 3)
-    first.refill()
-    assert queue.take() is None
-    first.retire([1])
-    queue.put_back(first.in_flight)
-    second = Scheduler(queue, 1)
-    order = []
-    while second.refill().admitted:
-        order += [slot.task.key for slot in second.active]
-        second.retire([0])
-    assert order == [0, 2]
-
-
 def test_a_window_starts_on_its_chain_with_nothing_to_evaluate() -> None:
-    scheduler = Scheduler(queue_of([SearchTask(0, (1, 2, 3), (0,))]), 1)
+    scheduler = Scheduler(deque([SearchTask(0, (1, 2, 3), (0,))]), 1)
     scheduler.refill()
     assert (scheduler.active[0].beams, scheduler.active[0].to_evaluate) == (1, 0)
 

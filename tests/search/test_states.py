@@ -223,9 +223,9 @@ def test_refinement_with_states_expands_a_node_for_every_evaluation() -> None:
         assert outcome.frontier is not None
         ball = Ball(task.suffix_ids, distance="levenshtein", budget=KEPT.edit_budget, eos_ids=model.eos_ids)
         pool = OpenMass(ball, outcome.frontier, accepted=outcome.bounds.lower)
-        options = RefineOptions(token_evals=60, gap=None, threshold=None, order="both")
+        options = RefineOptions(token_evals=60, threshold=None, order="both")
         states = outcome.states if has_states else None
-        exploration = refine(pool, options, is_remembered=has_states)
+        exploration = refine(pool, options, is_in_memory=has_states)
         explorer = Explorer(model, Policy(1.0, 6), slots=1, limits=LIMITS)
         ((_, result),) = explorer.run([ExploreTask(0, task.prefix_ids, exploration, states)])
         expanded[has_states] = result.expanded

@@ -1,8 +1,8 @@
 """The contract of a viability rule: which partial continuations can still end within the edit budget.
 
-Continuation and target both have length T. A rule carries a small integer state per partial continuation and tells,
-after each token, a lower bound on the distance of every completion of length T. A child whose bound exceeds the
-budget has no completion in the ball and may be dropped without losing mass.
+Continuation and target both have length T. A rule carries a small integer state per partial continuation and gives,
+after each token, a lower bound on the distance of every completion of length T. A child whose bound exceeds the budget
+has no completion in the ball and may be dropped without losing mass.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ class Advanced(NamedTuple):
 
 
 class Viability(Protocol):
-    """One rule of one distance at one budget, batched over slots whose windows stand at different steps."""
+    """One rule of one distance at one budget, batched over slots whose windows are at different steps."""
 
     budget: int
 
@@ -59,7 +59,7 @@ def padded_rows(suffixes: Sequence[Sequence[int]], length: int, *, margin: int =
 
 
 class OneNumber:
-    """What rules share whose state is one number, the distance so far."""
+    """Base of rules whose state is one number, the distance so far."""
 
     width = 1
 

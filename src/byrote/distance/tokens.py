@@ -1,4 +1,4 @@
-"""Hamming distance: the running number of mismatches. Bound and distance coincide: the verbatim tail adds none."""
+"""Viability rules of the token distances, and the distances of whole sequences."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ from byrote.types import ViabilityName
 
 
 class Hamming(OneNumber):
-    """Viability by mismatch count; exact by nature, so there is no published variant."""
+    """Viability by mismatch count. Bound and distance coincide, since the verbatim tail adds none."""
 
     def pad(self, suffixes: list[tuple[int, ...]], length: int, device: torch.device) -> Tensor:
         return padded_rows(suffixes, length).to(device)
@@ -79,7 +79,7 @@ class Levenshtein:
 
 
 class Unconstrained(OneNumber):
-    """Viability of the baseline: nothing is ever dropped, and no distance is known."""
+    """Viability of the baseline: nothing is ever dropped, and no distance is computed."""
 
     def pad(self, suffixes: list[tuple[int, ...]], length: int, device: torch.device) -> Tensor:
         return torch.zeros(len(suffixes), 1, dtype=torch.int64, device=device)

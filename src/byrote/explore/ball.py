@@ -1,7 +1,6 @@
-"""The ball around a window's target, and the judge of many windows' nodes at once.
+"""The ball around a window's target, and how near the children of many windows' nodes can still end.
 
     ball    exactly T tokens, within `budget` edits of the target
-    judge   after one more token, how near can a continuation still end?
 
 Viability is always exact, whatever rule the search used; the baseline's ball is Levenshtein's.
 """
@@ -11,7 +10,6 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from byrote.distance import make_viability
 from byrote.models.memory import Handover, to_device, together_to_device
@@ -19,7 +17,7 @@ from byrote.policy import Kept
 from byrote.types import DistanceName
 
 ENDED = 20_000
-"""Stands for a least distance that cannot be: the child has probability 0, or ends too soon."""
+"""Least distance of a child that is impossible: it has probability 0, or ends too soon."""
 
 
 class Ball:
@@ -34,14 +32,11 @@ class Ball:
         eos_ids: frozenset[int] = frozenset(),
     ) -> None:
         self.suffix_ids = suffix_ids
+        self.length = len(suffix_ids)
         self.budget = budget
         self.eos_ids = eos_ids
         self.distance: DistanceName = "levenshtein" if distance == "none" else distance
         self.viability = make_viability(self.distance, budget=budget, rule="exact")
-
-    @property
-    def length(self) -> int:
-        return len(self.suffix_ids)
 
     def root_state(self) -> NDArray[np.int16]:
         state: NDArray[np.int16] = self.viability.initial(torch.device("cpu")).numpy()
@@ -71,10 +66,10 @@ class Ball:
         return is_only
 
 
-class Standing(NamedTuple):
-    """Nodes to be judged: a state, the token that leads from it to the node, and the node's depth and slot.
+class NodeStates(NamedTuple):
+    """Nodes to expand: a viability state, the token that leads from it to the node, the node's depth and slot.
 
-    Where `is_own` the state is the node's already.
+    Where `is_own`, the state is the node's own and the token is not needed.
     """
 
     states: NDArray[np.int16]  # [nodes, width]
@@ -84,7 +79,7 @@ class Standing(NamedTuple):
     is_own: NDArray[np.bool_]  # [nodes]
 
 
-class Judged(NamedTuple):
+class Expanded(NamedTuple):
     """The nodes' own states, and their children."""
 
     states: NDArray[np.int16]  # [nodes, width]
@@ -92,12 +87,8 @@ class Judged(NamedTuple):
     log_probs: NDArray[np.float64]  # [nodes, kept]
     least: NDArray[np.int16]  # [nodes, kept]
 
-    def rows(self, first: int, end: int) -> "Judged":
-        states, token_ids, log_probs, least = self
-        return Judged(states[first:end], token_ids[first:end], log_probs[first:end], least[first:end])
 
-
-class Judge:
+class Expander:
     """The targets of all slots, on the model's device. All windows have one distance, budget and set of EOS tokens."""
 
     def __init__(self, ball: Ball, *, slots: int, longest: int, device: torch.device) -> None:
@@ -113,17 +104,17 @@ class Judge:
         self._targets[slot] = to_device(padded[0], self._device)
         self._lengths[slot] = ball.length
 
-    def judge(self, nodes: Standing, kept: Kept) -> Handover:
-        """The fields of `Judged`, on their way to the host together."""
+    def expand(self, nodes: NodeStates, kept: Kept) -> Handover:
+        """The fields of `Expanded`, on their way to the host together."""
         states, tokens, depths, slots, is_own = together_to_device(nodes, self._device)
         target = {"padded": self._targets[slots], "length": self._lengths[slots]}
         # The root has no token that leads to it; its step is taken as 1 and thrown away.
         moved = self._viability.advance(states[:, None], tokens[:, None, None], step=depths.clamp(min=1), **target)
         own = torch.where(is_own[:, None], states, moved.state[:, 0, 0].short())
         after = self._viability.advance(own[:, None], kept.token_ids[:, None], step=depths + 1, **target)
-        least = torch.where(self._is_possible(kept, depths + 1 == target["length"]), after.least[:, 0].short(), ENDED)
+        is_possible = kept.log_probs > -torch.inf
+        if len(self._eos):
+            is_last = depths + 1 == target["length"]
+            is_possible &= is_last[:, None] | ~torch.isin(kept.token_ids, self._eos)
+        least = torch.where(is_possible, after.least[:, 0].short(), ENDED)
         return Handover((own, kept.token_ids, kept.log_probs, least.short()))
-
-    def _is_possible(self, kept: Kept, is_last: Tensor) -> Tensor:
-        has_mass = kept.log_probs > -torch.inf
-        return has_mass & (is_last[:, None] | ~torch.isin(kept.token_ids, self._eos)) if len(self._eos) else has_mass

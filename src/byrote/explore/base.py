@@ -1,8 +1,7 @@
-"""The contract of the room: what a window's exploration asks for, what it is answered, and where its nodes are.
+"""The contract of an exploration: a generator per window that requests nodes and receives what follows them.
 
-An exploration is a generator, one for each window: it yields requests for nodes of the window's tree, receives what
-follows them, and returns its result. Whoever runs it evaluates the nodes of many windows together. What a window is
-answered does not depend on its company, so its result does not either.
+`Explorer` runs the generators of many windows and evaluates their nodes together. The answer to a request does not
+depend on the other windows, so neither does the result.
 """
 
 from collections.abc import Generator
@@ -17,7 +16,7 @@ from byrote.search.frontier import SearchedStates
 
 
 class Request(NamedTuple):
-    """Nodes to know the next tokens of. With `most_evals`, only as many leading nodes as this many evaluations buy."""
+    """Nodes whose next tokens are needed; with `most_evals`, as many leading ones as that many evaluations buy."""
 
     tree: Tree
     nodes: NDArray[np.int64]
@@ -29,39 +28,15 @@ class Answer(NamedTuple):
 
     token_ids: NDArray[np.int64]  # [nodes, kept]
     log_probs: NDArray[np.float64]  # [nodes, kept]; −inf in unused places
-    least: NDArray[
-        np.int16
-    ]  # [nodes, kept]: least final distance, the distance itself at T tokens; ENDED if impossible
+    # [nodes, kept]: least final distance, the distance itself at T tokens; ENDED if impossible
+    least: NDArray[np.int16]
     token_evals: int
     """Query positions evaluated for this answer: the prefix when it is the window's first, ancestors, the nodes."""
 
 
 Result = TypeVar("Result")
 Exploration = Generator[Request, Answer, Result]
-"""One window's wishes: yields requests, receives answers, returns its result."""
-
-
-def begun(exploration: Exploration[Result]) -> Exploration[Result]:
-    """The same exploration, its first request made now instead of when it is asked for."""
-    try:
-        request = next(exploration)
-    except StopIteration as end:
-        return _ended(end.value)
-    return _going_on(request, exploration)
-
-
-def _ended(result: Result) -> Exploration[Result]:
-    return result
-    yield
-
-
-def _going_on(request: Request, exploration: Exploration[Result]) -> Exploration[Result]:
-    while True:
-        answer = yield request
-        try:
-            request = exploration.send(answer)
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]
+"""Yields requests, receives answers, returns the result of its window."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +47,9 @@ class ExploreTask(Generic[Result]):
     prefix_ids: tuple[int, ...]
     exploration: Exploration[Result]
     states: SearchedStates | None = None
-    """What a search has computed of this window; it need not be computed again."""
+    """What a search has computed for this window; it is not computed again."""
     name: str = ""
-    """What to call the window when something is wrong with it."""
+    """Names the window in error messages."""
 
 
 class Explored(NamedTuple, Generic[Result]):

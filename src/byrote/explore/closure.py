@@ -39,11 +39,11 @@ def close_tails(pool: OpenMass, *, most_nodes: int, most_evals: int | None = Non
         chain, owners, tokens = _tails(pool, chosen)
         answer = yield Request(pool.tree, chain, None if most_evals is None else most_evals - spent)
         spent += answer.token_evals
-        said = len(answer.token_ids)
-        is_target = (answer.token_ids == tokens[:said, None]) & (answer.least <= pool.ball.budget)
+        answered = len(answer.token_ids)
+        is_target = (answer.token_ids == tokens[:answered, None]) & (answer.least <= pool.ball.budget)
         log_probs = np.where(is_target, answer.log_probs, -math.inf).max(-1, initial=-math.inf)
-        whole = int((np.bincount(owners[:said], minlength=len(chosen)) == np.bincount(owners)).sum())
-        log_p = pool.tree.log_p[chosen] + np.bincount(owners[:said], weights=log_probs, minlength=len(chosen))
+        whole = int((np.bincount(owners[:answered], minlength=len(chosen)) == np.bincount(owners)).sum())
+        log_p = pool.tree.log_p[chosen] + np.bincount(owners[:answered], weights=log_probs, minlength=len(chosen))
         for node, value in zip(chosen[:whole].tolist(), log_p[:whole].tolist(), strict=True):
             pool.settle(node, log_p=value)
         settled += whole
@@ -62,17 +62,17 @@ def closable_nodes(pool: OpenMass) -> NDArray[np.int64]:
 
 
 def _tails(pool: OpenMass, nodes: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Each node and the target's tail below it but for the last token, one after the other; whose they are; and the
-    target's token that follows each."""
+    """Each node and the target's tail below it but for the last token, one after the other; the place of its owner in
+    `nodes`; and the target's token that follows each."""
     tree, target = pool.tree, np.array(pool.ball.suffix_ids, dtype=np.int64)
-    current, mine = nodes, np.arange(len(nodes))
-    chains, owners = [current], [mine]
+    current, own = nodes, np.arange(len(nodes))
+    chains, owners = [current], [own]
     while (goes_on := tree.depths[current] + 1 < pool.ball.length).any():
-        current, mine = current[goes_on], mine[goes_on]
+        current, own = current[goes_on], own[goes_on]
         least = np.full(len(current), pool.ball.budget, dtype=np.int16)
         current = tree.add(current, target[tree.depths[current]], log_p=np.nan, least=least, is_open=False)
         chains.append(current)
-        owners.append(mine)
-    chain, whose = np.concatenate(chains), np.concatenate(owners)
-    order = np.lexsort((tree.depths[chain], whose))
-    return chain[order], whose[order], target[tree.depths[chain[order]]]
+        owners.append(own)
+    chain, owner = np.concatenate(chains), np.concatenate(owners)
+    order = np.lexsort((tree.depths[chain], owner))
+    return chain[order], owner[order], target[tree.depths[chain[order]]]

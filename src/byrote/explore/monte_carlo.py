@@ -1,7 +1,7 @@
 """Plain Monte Carlo: sample M continuations of a window under the policy; the share that ends in the ball is unbiased.
 
 Samples are independent, so the count of hits is binomial and its interval needs no assumption. Evaluations are shared
-by samples that stand at the same node, the prefix is evaluated once, and a sample that can no longer end in the ball
+by samples that are at the same node, the prefix is evaluated once, and a sample that can no longer end in the ball
 is stopped and counted as a miss (`stops_when_lost`); none of this changes the distribution of the hits.
 """
 
@@ -15,8 +15,8 @@ import torch
 from byrote.errors import ConfigError
 from byrote.explore.ball import Ball
 from byrote.explore.base import Exploration, ExploreTask
-from byrote.explore.explorer import ENTRIES, Explorer, choose_room
-from byrote.explore.sampling import Tickets, Walks
+from byrote.explore.explorer import ENTRIES, Explorer, choose_capacity
+from byrote.explore.sampling import Sampler, Samples
 from byrote.explore.tree import Tree
 from byrote.models.base import TreeModel
 from byrote.policy import Policy
@@ -27,12 +27,12 @@ from byrote.types import DistanceName, Window
 BYTES_PER_SAMPLE = 256
 """What a sample adds to its window's tree."""
 BATCH = 256
-"""Samples followed at once. Their paths must be remembered together, or they are evaluated again and again."""
+"""Samples followed at once. Their paths must fit into memory together, or they are evaluated again and again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MonteCarloOptions:
-    """Everything that decides what is sampled. No defaults here: options live with the caller."""
+    """Everything that decides what is sampled."""
 
     policy: Policy
     distance: DistanceName
@@ -78,7 +78,7 @@ def sample_windows(
 ) -> Iterator[MonteCarloResult]:
     """One result a window, in the order in which windows end. Each depends on its window and the seed alone.
 
-    Without `slots` there are as many as the device has room for.
+    Without `slots` there are as many as fit into the device's memory.
     """
     require_memory(
         options.samples * BYTES_PER_SAMPLE,
@@ -90,7 +90,7 @@ def sample_windows(
         ExploreTask(key, window.prefix_ids, _sample(window, options, model.eos_ids), name=window.window_id)
         for key, window in enumerate(windows)
     )
-    slots = slots or choose_room(model, limits, evaluations=ENTRIES).slots
+    slots = slots or choose_capacity(model, limits, evaluations=ENTRIES).slots
     explorer = Explorer(model, options.policy, slots=slots, limits=limits)
     for _, result in explorer.run(tasks):
         yield result
@@ -99,28 +99,23 @@ def sample_windows(
 def _sample(window: Window, options: MonteCarloOptions, eos_ids: frozenset[int]) -> Exploration[MonteCarloResult]:
     ball = Ball(window.suffix_ids, distance=options.distance, budget=options.edit_budget, eos_ids=eos_ids)
     generator = window_generator(options.seed, window.window_id)
-    walks = Walks(Tree(ball))
+    sampler = Sampler(Tree(ball))
     hits = np.zeros(options.replicates, dtype=np.int64)
     drawn, token_evals = 0, 0
     curve = []
-    for goal in _grid(options.samples):
+    steps = [step * 10**power for power in range(1, 12) for step in (1, 2, 5)]  # 10, 20, 50, 100, 200 …
+    for goal in [*(step for step in steps if step < options.samples), options.samples]:
         while drawn < goal:
-            tickets = Tickets.plain(min(BATCH, goal - drawn))
-            rolled = yield from walks.roll(tickets, generator, stops_when_lost=options.stops_when_lost)
+            samples = Samples.plain(min(BATCH, goal - drawn))
+            sampled = yield from sampler.follow(samples, generator, stops_when_lost=options.stops_when_lost)
             # Samples go to the replicates in turn, so that each point of the curve uses samples of all of them.
-            turns = np.arange(drawn, drawn + len(rolled.hits)) % options.replicates
-            hits += np.bincount(turns[rolled.hits], minlength=options.replicates)
-            drawn += len(rolled.hits)
-            token_evals += rolled.token_evals
+            turns = np.arange(drawn, drawn + len(sampled.hits)) % options.replicates
+            hits += np.bincount(turns[sampled.hits], minlength=options.replicates)
+            drawn += len(sampled.hits)
+            token_evals += sampled.token_evals
         curve.append(Count(int(hits.sum()), drawn, token_evals))
     sizes = np.bincount(np.arange(drawn) % options.replicates, minlength=options.replicates)
     return MonteCarloResult(window, tuple((hits / sizes).tolist()), tuple(curve))
-
-
-def _grid(samples: int) -> list[int]:
-    """10, 20, 50, 100, 200 … up to all samples."""
-    steps = [step * 10**power for power in range(1, 12) for step in (1, 2, 5)]
-    return [*(step for step in steps if step < samples), samples]
 
 
 def window_generator(seed: int, window_id: str) -> np.random.Generator:

@@ -2,7 +2,7 @@
 
     mass within the budget  =  accepted  +  Σ over open nodes of their share that ends in the ball
 
-Whatever is expanded, closed or sampled works on this pool. Expanding a node replaces it by its viable children: what is
+Closure, refinement and sampling work on this pool. Expanding a node replaces it by its viable children: what is
 accepted rises, accepted + open falls, and both always enclose the truth.
 """
 
@@ -51,7 +51,7 @@ class OpenMass:
         return np.flatnonzero(self.tree.is_open[: self.tree.size])
 
     def sum_up(self) -> None:
-        """Add up the open mass afresh. In between it is carried on, with roundings of its own."""
+        """Add up the open mass afresh. In between it is updated node by node, and collects rounding errors."""
         nodes = self.open_nodes()
         self._open = self._by_least(self.tree.least[nodes], np.exp(self.tree.log_p[nodes]))
         self.open_count = len(nodes)
@@ -76,7 +76,7 @@ class OpenMass:
         return Bounds(tuple(lower.tolist()), tuple(self._upper.tolist()))
 
     def span(self) -> tuple[float, float]:
-        """The bounds at the whole budget, without the care for rounding that `bounds` takes."""
+        """The bounds at the whole budget, up to rounding; cheaper than `bounds`."""
         lower = self.lower
         return lower, lower + self.open_mass + self.unlisted
 

@@ -1,8 +1,13 @@
-"""Open nodes in the order in which expanding them pays, ancestors that must be evaluated again counted.
+"""Refinement: expand open nodes one after the other, those first that move the bounds most per evaluation.
 
-A ranking needs its best few nodes, again and again, of very many. They are kept in a short list, which holds everything
-that any ranking does not put below its floor; the rest waits in arrays that are looked through only when the list runs
-out.
+Three rankings of open nodes take turns. A node of t tokens, log mass m and r edits left ranks by
+
+    m + gain[t, r] − log(steps[t] + missing)
+
+`steps` is how many tokens are left until the gain is had, `missing` the number of ancestors that must be evaluated
+again first. WIDTH prefers the heaviest nodes of each depth, TAIL those whose target tail is probable: both raise the
+lower bound, at the end of a continuation. MASS prefers heavy nodes with few edits left: it lowers the upper bound at
+once.
 """
 
 import itertools
@@ -19,177 +24,6 @@ from byrote.explore.open_mass import OpenMass
 from byrote.explore.tree import ABSENT, Tree
 from byrote.types import Bounds
 
-PATIENCE = 7
-"""Turns without an offer after which no ranking has one: no order of turns is longer."""
-SHORT = 256
-"""Nodes not below the floor of each ranking when a short list has just been made."""
-MOST = 1024
-"""A longer short list is shortened."""
-ROUNDS = 4
-"""Choices after which nodes that are gone leave the short list."""
-
-
-class _Ranked(NamedTuple):
-    """Nodes and how high each ranking puts them."""
-
-    nodes: NDArray[np.int64]  # [nodes]
-    ranks: NDArray[np.float64]  # [nodes, rankings]
-
-    def where(self, chosen: NDArray[np.bool_]) -> "_Ranked":
-        return _Ranked(self.nodes[chosen], self.ranks[chosen])
-
-
-class RefineQueue:
-    """All open nodes of a tree, ranked in one or more ways.
-
-    A node of t tokens, log mass m and r edits left ranks by m + gain[t, r] − log(steps[t] + missing), where `missing`
-    is the number of its ancestors that must be evaluated first.
-    """
-
-    def __init__(
-        self,
-        tree: Tree,
-        gains: list[NDArray[np.float64]],
-        steps: list[NDArray[np.float64]],
-        *,
-        is_remembered: bool,
-    ) -> None:
-        """`is_remembered`: the beams above all open nodes will be in memory."""
-        self._tree = tree
-        shape = (tree.ball.length + 1, tree.ball.budget + 1)
-        self._gains = np.stack([np.broadcast_to(gain, shape) for gain in gains], -1)
-        self._steps = np.stack(steps, -1)  # [T + 1, rankings]
-        self._worth = self._gains - np.log(self._steps)[:, None]  # [T + 1, budget + 1, rankings]
-        self._dearest = float(self._steps.max())
-        self._missing = None if is_remembered else tree.depths - 1
-        self._short: list[_Ranked] = []
-        self._rest: list[_Ranked] = []
-        self._floors = np.full(len(steps), -np.inf)
-        self._gone = 0  # at most so many nodes of the short list are not open any more
-        self._fill()
-
-    def add(self, nodes: NDArray[np.int64]) -> None:
-        """Nodes that have just been opened below nodes in memory."""
-        new = self._ranked(nodes, None)
-        is_high = self._is_high(new)
-        self._short.append(new.where(is_high))
-        self._rest.append(new.where(~is_high))
-
-    def refresh(self) -> None:
-        """Look at what is in memory now. Nothing to do while everything the search handed over is, and all since."""
-        tree = self._tree
-        has_gaps = tree.was_forgotten or int(tree.entries[1 : tree.beams].min(initial=0)) == ABSENT
-        if not has_gaps and self._missing is None:
-            return
-        self._missing = None
-        if has_gaps:
-            nodes = np.flatnonzero(tree.is_open[: tree.size])
-            self._missing = np.zeros(tree.size, dtype=np.int64)
-            self._missing[nodes] = tree.missing(nodes)
-        self._fill()
-
-    def choose(self, turns: Iterator[int], *, count: int, affordable: int) -> NDArray[np.int64]:
-        """Up to `count` nodes, by each ranking in turn the best that pays within what is left of `affordable`.
-
-        A ranking that looks some steps ahead passes over what could not be finished. It offers the first `count` that
-        pay to begin with; when none of them does any more, it is passed over itself.
-        """
-        is_tight = self._missing is not None or affordable < self._dearest + count
-        offers = [iter(offered) for offered in self._offers(count, affordable if is_tight else None)]
-        chosen: dict[int, None] = {}
-        refusals = 0
-        while len(chosen) < count and affordable > 0 and refusals < PATIENCE:
-            turn = next(turns)
-            refusals += 1
-            for node in offers[turn]:
-                if node not in chosen and not (is_tight and self._price(node, turn) > affordable):
-                    chosen[node] = None
-                    affordable -= 1 if self._missing is None else 1 + int(self._missing[node])
-                    refusals = 0
-                    break
-        self._gone += len(chosen)
-        return np.fromiter(chosen, dtype=np.int64, count=len(chosen))
-
-    def _offers(self, count: int, affordable: int | None) -> list[list[int]]:
-        """The first nodes of each ranking, the best first; of those that pay, where there is little to spend."""
-        if self._gone > ROUNDS * count:
-            self._short, self._gone = [self._living(self._short)], 0
-        short = _joined(self._short)
-        offered = int(np.count_nonzero(short.ranks >= self._floors, axis=0).min())
-        if offered < count + self._gone:
-            short = self._shorten(self._living([short, *self._rest]), [], at_least=count)
-        elif len(short.nodes) > MOST:
-            short = self._shorten(self._living([short]), self._rest, at_least=count)
-        self._short = [short]
-        turns = range(len(self._floors))
-        if affordable is None:
-            return [self._first(short, turn, count) for turn in turns]
-        return [self._first_paying(short, turn, count, affordable) for turn in turns]
-
-    def _first_paying(self, short: _Ranked, turn: int, count: int, affordable: int) -> list[int]:
-        paying = self._paying(short, turn, affordable)
-        if np.count_nonzero(paying.ranks[:, turn] >= self._floors[turn]) < count + self._gone:
-            paying = self._paying(_joined([short, *self._rest]), turn, affordable)
-        return self._first(paying, turn, count)
-
-    def _first(self, ranked: _Ranked, turn: int, count: int) -> list[int]:
-        nodes, ranks, enough = ranked.nodes, -ranked.ranks[:, turn], count + self._gone
-        if len(nodes) > enough:
-            first = np.argpartition(ranks, enough)[:enough]
-            nodes, ranks = nodes[first], ranks[first]
-        nodes = nodes[np.lexsort((nodes, ranks))]  # equal ranks: first come, first served
-        best: list[int] = nodes[self._tree.is_open[nodes]][:count].tolist()
-        return best
-
-    def _paying(self, ranked: _Ranked, turn: int, affordable: int) -> _Ranked:
-        prices = self._steps[self._tree.depths[ranked.nodes], turn]
-        return ranked.where((prices if self._missing is None else prices + self._missing[ranked.nodes]) <= affordable)
-
-    def _price(self, node: int, turn: int) -> float:
-        steps = float(self._steps[self._tree.depths[node], turn])
-        return steps if self._missing is None else steps + int(self._missing[node])
-
-    def _fill(self) -> None:
-        """Begin afresh with all open nodes."""
-        nodes = np.flatnonzero(self._tree.is_open[: self._tree.size])
-        self._short = [self._shorten(self._ranked(nodes, self._missing), [])]
-
-    def _ranked(self, nodes: NDArray[np.int64], missing: NDArray[np.int64] | None) -> _Ranked:
-        tree = self._tree
-        depths, left = tree.depths[nodes], tree.ball.budget - tree.least[nodes]
-        worth = self._worth[depths, left]
-        if missing is not None:
-            worth = self._gains[depths, left] - np.log(self._steps[depths] + missing[nodes][:, None])
-        return _Ranked(nodes, tree.log_p[nodes][:, None] + worth)
-
-    def _is_high(self, ranked: _Ranked) -> NDArray[np.bool_]:
-        high: NDArray[np.bool_] = np.any(ranked.ranks >= self._floors, axis=-1)
-        return high
-
-    def _living(self, parts: list[_Ranked]) -> _Ranked:
-        joined = _joined(parts)
-        return joined.where(self._tree.is_open[joined.nodes])
-
-    def _shorten(self, ranked: _Ranked, rest: list[_Ranked], *, at_least: int = 0) -> _Ranked:
-        """Set the floors so that a short list of these has enough nodes of every ranking, and everything in `rest` is
-        below them; the list."""
-        self._gone = 0
-        self._floors, self._rest = np.full(ranked.ranks.shape[1], -np.inf), rest
-        size = max(SHORT, at_least)
-        if len(ranked.nodes) <= size:
-            return ranked
-        self._floors = -np.partition(-ranked.ranks, size - 1, axis=0)[size - 1]
-        is_high = self._is_high(ranked)
-        self._rest = [*rest, ranked.where(~is_high)]
-        return ranked.where(is_high)
-
-
-def _joined(parts: list[_Ranked]) -> _Ranked:
-    if len(parts) == 1:
-        return parts[0]
-    return _Ranked(np.concatenate([part.nodes for part in parts]), np.concatenate([part.ranks for part in parts]))
-
-
 OrderName = Literal["mass", "tail", "width", "both"]
 WIDTH, TAIL, MASS = 0, 1, 2
 TURNS: dict[OrderName, tuple[int, ...]] = {
@@ -198,26 +32,30 @@ TURNS: dict[OrderName, tuple[int, ...]] = {
     "width": (WIDTH,),
     "both": (WIDTH, TAIL, MASS),
 }
-TURNS_IF_LOOSELY_FOLLOWED = (WIDTH, TAIL, MASS, WIDTH, TAIL, WIDTH, MASS)
-LOOSELY, HARDLY = 0.3, 0.001
-"""Of the upper bound: below these shares of it, the lower bound says how well the model follows the target."""
-HARD_PLACE = 0.2
+TURNS_IF_LOOSE = (WIDTH, TAIL, MASS, WIDTH, TAIL, WIDTH, MASS)
+LOOSE, VERY_LOOSE = 0.3, 0.001
+"""Ratios of lower to upper bound below which the model follows the target loosely, and hardly at all."""
+LEAST_TARGET_PROB = 0.2
 """A target token less probable than this counts as if it had this probability."""
 BATCH = 16
 """Nodes expanded between two looks at the bounds. With more, forwards are larger and choices worse: 60 cost a tenth of
 the gain of some lower bounds at five times the default search; fewer gain little."""
+SHORT = 256
+"""Nodes of each ranking in a short list that has just been made."""
+MOST = 1024
+"""A longer short list is shortened."""
+CHOICES = 4
+"""Choices after which expanded nodes are removed from the short list."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefineOptions:
-    """When to stop and what to expand first. None switches a stop rule off."""
+    """When to stop and what to expand first."""
 
     token_evals: int
     """Never spend more than this."""
-    gap: float | None
-    """Stop when upper − lower is at most this, at the whole budget."""
     threshold: float | None
-    """Stop when the verdict at this τ is decided."""
+    """Stop when the verdict at this τ is decided; None goes on."""
     order: OrderName
     """What to expand first: `mass` for the upper bound, `tail` and `width` for the lower, `both` for both in turn."""
 
@@ -242,21 +80,22 @@ def refine(
     options: RefineOptions,
     *,
     target_probs: Sequence[float] | None = None,
-    is_remembered: bool = False,
+    is_in_memory: bool = False,
     watch: Callable[[Bounds, int], None] | None = None,
 ) -> Exploration[Refined]:
-    """Expand open nodes of the pool until a stop rule speaks. `watch` sees the bounds and the cost at every step.
+    """Expand open nodes of the pool until a stop rule applies. `watch` receives the bounds and the cost at every step.
 
-    Without `target_probs` every target token is taken to have an even chance. `is_remembered`: the ancestors of all
-    nodes that are open now are in memory, because the search handed over what it had computed.
+    Without `target_probs` every target token is taken to have an even chance. `is_in_memory`: the ancestors of all
+    nodes that are open now are in memory, because the search returned its states.
     """
     spent, expanded = 0, 0
     bounds = pool.bounds()
-    rankings = _rankings(pool, target_probs, room_in_tail=2 if bounds.lower[-1] < HARDLY * bounds.upper[-1] else 1)
-    is_loose = options.order == "both" and bounds.lower[-1] < LOOSELY * bounds.upper[-1]
-    turns = itertools.cycle(TURNS_IF_LOOSELY_FOLLOWED if is_loose else TURNS[options.order])
-    queue = RefineQueue(pool.tree, *rankings, is_remembered=is_remembered)
-    while not _is_done(*pool.span(), options):
+    ratio = bounds.lower[-1] / bounds.upper[-1] if bounds.upper[-1] else 1.0
+    gains, steps = _rankings(pool, target_probs, edits_in_tail=2 if ratio < VERY_LOOSE else 1)
+    is_loose = options.order == "both" and ratio < LOOSE
+    turns = itertools.cycle(TURNS_IF_LOOSE if is_loose else TURNS[options.order])
+    queue = RefineQueue(pool.tree, gains, steps, is_in_memory=is_in_memory)
+    while not _is_decided(*pool.span(), options.threshold):
         chosen = queue.choose(turns, count=BATCH, affordable=options.token_evals - spent)
         if len(chosen) == 0:
             break
@@ -274,25 +113,26 @@ def refine(
     return Refined(pool.bounds(), spent, expanded, pool.open_count == 0)
 
 
-class Rankings(NamedTuple):
-    """In the order of WIDTH, TAIL, MASS: log gains by depth and edits left, and steps until they are had."""
-
-    gains: list[NDArray[np.float64]]  # [T + 1, budget + 1] each
-    steps: list[NDArray[np.float64]]  # [T + 1] each
+def _is_decided(lower: float, upper: float, threshold: float | None) -> bool:
+    return threshold is not None and (lower >= threshold or upper < threshold)
 
 
-def _rankings(pool: OpenMass, target_probs: Sequence[float] | None, *, room_in_tail: int) -> Rankings:
+def _rankings(
+    pool: OpenMass, target_probs: Sequence[float] | None, *, edits_in_tail: int
+) -> tuple[list[NDArray[np.float64]], list[NDArray[np.float64]]]:
+    """Log gains [T + 1, budget + 1] and steps until they are had [T + 1], each in the order WIDTH, TAIL, MASS."""
     length, budget = pool.ball.length, pool.ball.budget
     probabilities = np.full(length, 0.5) if target_probs is None else np.asarray(target_probs)
-    tails = np.append(np.cumsum(np.log(np.clip(probabilities, HARD_PLACE, 1.0))[::-1])[::-1], 0.0)  # log Π_{s>t} q_s
-    room = np.log(np.arange(1, budget + 2))[None]  # log (r + 1)
+    likely = np.log(np.clip(probabilities, LEAST_TARGET_PROB, 1.0))
+    tails = np.append(np.cumsum(likely[::-1])[::-1], 0.0)  # log Π_{s>t} q_s
+    edits = np.log(np.arange(1, budget + 2))[None]  # log (r + 1)
     gains = [
-        2 * room - _heaviest(pool)[:, None],
-        room_in_tail * room + tails[:, None],
-        np.zeros((length + 1, 1)) - 2 * room,
+        2 * edits - _heaviest(pool)[:, None],
+        edits_in_tail * edits + tails[:, None],
+        np.zeros((length + 1, 1)) - 2 * edits,
     ]
     to_the_end = np.maximum(1.0, length - np.arange(length + 1))
-    return Rankings(gains, [to_the_end, to_the_end, np.ones(length + 1)])
+    return gains, [to_the_end, to_the_end, np.ones(length + 1)]
 
 
 def _heaviest(pool: OpenMass) -> NDArray[np.float64]:
@@ -307,7 +147,150 @@ def _heaviest(pool: OpenMass) -> NDArray[np.float64]:
     return filled
 
 
-def _is_done(lower: float, upper: float, options: RefineOptions) -> bool:
-    if options.gap is not None and upper - lower <= options.gap:
-        return True
-    return options.threshold is not None and (lower >= options.threshold or upper < options.threshold)
+class _Ranked(NamedTuple):
+    """Nodes and their ranks."""
+
+    nodes: NDArray[np.int64]  # [nodes]
+    ranks: NDArray[np.float64]  # [nodes, rankings]
+
+    def where(self, chosen: NDArray[np.bool_]) -> "_Ranked":
+        return _Ranked(self.nodes[chosen], self.ranks[chosen])
+
+    @classmethod
+    def joined(cls, parts: "list[_Ranked]") -> "_Ranked":
+        if len(parts) == 1:
+            return parts[0]
+        return cls(np.concatenate([part.nodes for part in parts]), np.concatenate([part.ranks for part in parts]))
+
+
+class RefineQueue:
+    """All open nodes of a tree, ranked in one or more ways.
+
+    A ranking needs its best few nodes, again and again, of very many. They are in a short list, which holds every node
+    that is not below the floor of some ranking; the rest is searched only when the list runs out.
+    """
+
+    def __init__(
+        self, tree: Tree, gains: list[NDArray[np.float64]], steps: list[NDArray[np.float64]], *, is_in_memory: bool
+    ) -> None:
+        """`is_in_memory`: the beams above all open nodes will be in memory."""
+        self._tree = tree
+        shape = (tree.ball.length + 1, tree.ball.budget + 1)
+        self._gains = np.stack([np.broadcast_to(gain, shape) for gain in gains], -1)  # [T + 1, budget + 1, rankings]
+        self._steps = np.stack(steps, -1)  # [T + 1, rankings]
+        self._short: list[_Ranked] = []
+        self._rest: list[_Ranked] = []
+        self._floors = np.full(len(steps), -np.inf)
+        self._expanded = 0  # at most so many nodes of the short list are not open any more
+        self._fill(np.zeros(tree.size, dtype=np.int64) if is_in_memory else tree.depths - 1)
+
+    def add(self, nodes: NDArray[np.int64]) -> None:
+        """Nodes that have just been opened below nodes in memory."""
+        new = self._ranked(nodes)
+        is_high = self._is_high(new)
+        self._short.append(new.where(is_high))
+        self._rest.append(new.where(~is_high))
+
+    def refresh(self) -> None:
+        """Update what is missing in memory; nothing to do while the states of the search, and all since, are there."""
+        tree = self._tree
+        has_gaps = tree.has_dropped or int(tree.entries[1 : tree.beams].min(initial=0)) == ABSENT
+        if not has_gaps and not self._missing.any():
+            return
+        missing = np.zeros(tree.size, dtype=np.int64)
+        if has_gaps:
+            nodes = np.flatnonzero(tree.is_open[: tree.size])
+            missing[nodes] = tree.missing(nodes)
+        self._fill(missing)
+
+    def choose(self, turns: Iterator[int], *, count: int, affordable: int) -> NDArray[np.int64]:
+        """Up to `count` nodes: by each ranking in turn, the best that pays within what is left of `affordable`.
+
+        A ranking that counts several steps passes over nodes that could not be finished. It offers the first `count`
+        that pay to begin with; when none of them pays any more, its turn is skipped.
+        """
+        offers = [iter(offered) for offered in self._offers(count, affordable)]
+        chosen: dict[int, None] = {}
+        skipped = 0
+        while len(chosen) < count and affordable > 0 and skipped < len(TURNS_IF_LOOSE):
+            turn = next(turns)
+            skipped += 1
+            for node in offers[turn]:
+                missing = int(self._missing[node]) if node < len(self._missing) else 0
+                if node not in chosen and self._steps[self._tree.depths[node], turn] + missing <= affordable:
+                    chosen[node] = None
+                    affordable -= 1 + missing
+                    skipped = 0
+                    break
+        self._expanded += len(chosen)
+        return np.fromiter(chosen, dtype=np.int64, count=len(chosen))
+
+    def _offers(self, count: int, affordable: int) -> list[list[int]]:
+        """The first nodes of each ranking that pay, the best first."""
+        if self._expanded > CHOICES * count:
+            self._short, self._expanded = [self._open(self._short)], 0
+        short = _Ranked.joined(self._short)
+        offered = int(np.count_nonzero(short.ranks >= self._floors, axis=0).min())
+        if offered < count + self._expanded:
+            short = self._shorten(self._open([short, *self._rest]), [], at_least=count)
+        elif len(short.nodes) > MOST:
+            short = self._shorten(self._open([short]), self._rest, at_least=count)
+        self._short = [short]
+        return [self._first(short, turn, count, affordable) for turn in range(len(self._floors))]
+
+    def _first(self, short: _Ranked, turn: int, count: int, affordable: int) -> list[int]:
+        enough = count + self._expanded
+        ranked = self._paying(short, turn, affordable)
+        if np.count_nonzero(ranked.ranks[:, turn] >= self._floors[turn]) < enough:
+            ranked = self._paying(_Ranked.joined([short, *self._rest]), turn, affordable)
+        nodes, ranks = ranked.nodes, -ranked.ranks[:, turn]
+        if len(nodes) > enough:
+            first = np.argpartition(ranks, enough)[:enough]
+            nodes, ranks = nodes[first], ranks[first]
+        nodes = nodes[np.lexsort((nodes, ranks))]  # equal ranks: the older node first
+        best: list[int] = nodes[self._tree.is_open[nodes]][:count].tolist()
+        return best
+
+    def _paying(self, ranked: _Ranked, turn: int, affordable: int) -> _Ranked:
+        if affordable >= self._highest_price:
+            return ranked
+        prices = self._steps[self._tree.depths[ranked.nodes], turn] + self._missing_above(ranked.nodes)
+        return ranked.where(prices <= affordable)
+
+    def _missing_above(self, nodes: NDArray[np.int64]) -> NDArray[np.int64]:
+        is_old = nodes < len(self._missing)
+        return np.where(is_old, self._missing[np.where(is_old, nodes, 0)], 0)
+
+    def _fill(self, missing: NDArray[np.int64]) -> None:
+        """Begin afresh with all open nodes. `missing`, by node: ancestors that must be evaluated first. Nodes that are
+        added later have all of theirs in memory."""
+        self._missing = missing
+        self._highest_price = float(self._steps.max()) + int(missing.max())
+        ranked = self._ranked(np.flatnonzero(self._tree.is_open[: self._tree.size]))
+        self._short = [self._shorten(ranked, [])]
+
+    def _ranked(self, nodes: NDArray[np.int64]) -> _Ranked:
+        tree = self._tree
+        depths, left = tree.depths[nodes], tree.ball.budget - tree.least[nodes]
+        steps = self._steps[depths] + self._missing_above(nodes)[:, None]
+        return _Ranked(nodes, tree.log_p[nodes][:, None] + (self._gains[depths, left] - np.log(steps)))
+
+    def _is_high(self, ranked: _Ranked) -> NDArray[np.bool_]:
+        high: NDArray[np.bool_] = np.any(ranked.ranks >= self._floors, axis=-1)
+        return high
+
+    def _open(self, parts: list[_Ranked]) -> _Ranked:
+        joined = _Ranked.joined(parts)
+        return joined.where(self._tree.is_open[joined.nodes])
+
+    def _shorten(self, ranked: _Ranked, rest: list[_Ranked], *, at_least: int = 0) -> _Ranked:
+        """A short list of these with enough nodes of every ranking; everything in `rest` is below its floors."""
+        self._expanded = 0
+        self._floors, self._rest = np.full(ranked.ranks.shape[1], -np.inf), rest
+        size = max(SHORT, at_least)
+        if len(ranked.nodes) <= size:
+            return ranked
+        self._floors = -np.partition(-ranked.ranks, size - 1, axis=0)[size - 1]
+        is_high = self._is_high(ranked)
+        self._rest = [*rest, ranked.where(~is_high)]
+        return ranked.where(is_high)

@@ -1,72 +1,69 @@
-"""Sampling on the tree: many continuations at once; samples that stand at the same node share its evaluation.
+"""Sampling on the tree: many continuations at once; samples that are at the same node share its evaluation.
 
-A sample is a ticket. It stands at a node and holds a part [low, high) of the node's unit line, on which the children
-lie side by side, each as long as its probability. It draws a point of its part, moves to the child the point falls
-into, and takes along what of its part lies in that child. A ticket that holds the whole line is a plain sample under
-the policy φ; tickets that share a line out among themselves are stratified: they spread more evenly than plain samples,
-and are independent of each other all the same, because nobody's part or draw depends on another's.
+A sample is at a node and holds a part [low, high) of the node's unit line, on which the children lie side by side, each
+as long as its probability. It draws a point of its part, moves to the child the point falls into, and takes along what
+of its part lies in that child. A sample that holds the whole line is a plain sample under the policy φ; samples that
+share a line are stratified: they spread more evenly than plain samples, and are independent all the same, because no
+part or draw depends on another's.
 
-A ticket is lost when its path ends too soon, has probability 0, or can no longer end in the ball. All tickets of a
+A sample is lost when its path ends too soon, has probability 0, or can no longer end in the ball. All samples of a
 window move on by one token at a time.
 """
 
-import math
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from byrote.errors import ConfigError
 from byrote.explore.ball import ENDED
 from byrote.explore.base import Answer, Exploration, Request
 from byrote.explore.tree import Tree
 
 WIDE = 1024
-"""Answers listing more tokens than this are not remembered once used; asking again costs an evaluation."""
-MOST_REMEMBERED = 100_000
-"""Nodes whose answers are remembered from one roll to the next; beyond, all are forgotten."""
+"""Answers listing more tokens than this are not kept once used; requesting them again costs an evaluation."""
+MOST_KEPT = 100_000
+"""Nodes whose answers are kept from one call to the next; beyond, all are dropped."""
 UNKNOWN = -1
-"""In place of a number that is not known yet; never used as an index."""
+"""In place of a row or node that is not there yet; never used as an index."""
 
 
-class Tickets(NamedTuple):
-    """Ticket i starts at node `nodes[i]` and draws from [low, high) of its line."""
+class Samples(NamedTuple):
+    """Sample i starts at node `nodes[i]` and draws from [low, high) of its line."""
 
-    nodes: NDArray[np.int64]  # [tickets]
-    low: NDArray[np.float64]  # [tickets]
-    high: NDArray[np.float64]  # [tickets]
+    nodes: NDArray[np.int64]  # [samples]
+    low: NDArray[np.float64]  # [samples]
+    high: NDArray[np.float64]  # [samples]
 
     @classmethod
-    def plain(cls, count: int) -> "Tickets":
+    def plain(cls, count: int) -> "Samples":
         """Plain samples from the root."""
         return cls(np.zeros(count, dtype=np.int64), np.zeros(count), np.ones(count))
 
     @classmethod
     def stratified(
         cls, count: int, nodes: NDArray[np.int64], mass: NDArray[np.float64], generator: np.random.Generator
-    ) -> "Tickets":
-        """One ticket from each of `count` equal parts of the nodes' masses laid side by side."""
+    ) -> "Samples":
+        """One sample from each of `count` equal parts of the nodes' masses laid side by side."""
         edges = unit_line(mass)
         low, high = np.arange(count) / count, np.arange(1, count + 1) / count
         places = np.searchsorted(edges, _drawn(low, high, generator), side="right") - 1
         return cls(nodes[places], *_part(low, high, edges[places], edges[places + 1]))
 
 
-class Rolled(NamedTuple):
-    """What became of every ticket. `shares` counts, for those that reached the last token, the accepted probability of
-    the node they stood at: it has the mean of `hits` and less noise."""
+class Sampled(NamedTuple):
+    """The end of every sample. `shares` counts, for those that reached the last token, the accepted probability of the
+    node they were at: it has the mean of `hits` and less noise."""
 
-    hits: NDArray[np.bool_]  # [tickets]: ended in the ball
-    shares: NDArray[np.float64]  # [tickets]
+    hits: NDArray[np.bool_]  # [samples]: ended in the ball
+    shares: NDArray[np.float64]  # [samples]
     token_evals: int
 
 
-class Walks:
-    """Everything that tickets of one window have learned about its tree, for tickets that come later."""
+class Sampler:
+    """Samples the tree of one window; answers to earlier samples are kept for later ones."""
 
     def __init__(self, tree: Tree, *, counts_target: bool = True) -> None:
-        """`counts_target`: whether a ticket that ends at the target itself is a hit."""
+        """`counts_target`: whether a sample that ends at the target itself is a hit."""
         self._tree = tree
         self._nearest = 0 if counts_target else 1
         self._rows = np.zeros(0, dtype=np.int64)  # by node: its row in what follows, or UNKNOWN
@@ -77,19 +74,19 @@ class Walks:
         self._least = np.zeros((0, 0), dtype=np.int16)  # [rows, kept]
         self._below = np.zeros((0, 0), dtype=np.int64)  # [rows, kept]: children that were visited, or UNKNOWN
 
-    def roll(
-        self, tickets: Tickets, generator: np.random.Generator, *, stops_when_lost: bool = True
-    ) -> Exploration[Rolled]:
-        """Follow every ticket to its end. With `stops_when_lost` false, tickets that cannot count any more are followed
+    def follow(
+        self, samples: Samples, generator: np.random.Generator, *, stops_when_lost: bool = True
+    ) -> Exploration[Sampled]:
+        """Follow every sample to its end. With `stops_when_lost` false, samples that cannot count any more are followed
         to T tokens all the same, as plain sampling would."""
         tree, budget = self._tree, self._tree.ball.budget
-        if self._size > MOST_REMEMBERED:
-            self._forget()
-        nodes, low, high = tickets.nodes.copy(), tickets.low.copy(), tickets.high.copy()
+        if self._size > MOST_KEPT:
+            self._drop_answers()
+        nodes, low, high = samples.nodes.copy(), samples.low.copy(), samples.high.copy()
         hits, shares = np.zeros(len(nodes), dtype=np.bool_), np.zeros(len(nodes))
         alive, token_evals = np.arange(len(nodes)), 0
         while len(alive):
-            token_evals += yield from self._learn(nodes[alive])
+            token_evals += yield from self._request_missing(nodes[alive])
             rows = self._rows[nodes[alive]]
             places = self._places(rows, _drawn(low[alive], high[alive], generator))
             low[alive], high[alive] = _part(
@@ -99,28 +96,29 @@ class Walks:
             is_last = tree.depths[nodes[alive]] + 1 == tree.ball.length
             if is_last.any():
                 hits[alive] = is_last & self._is_accepted(least)
-                shares[alive[is_last]] = self._shares(rows[is_last])
+                last = rows[is_last]
+                shares[alive[is_last]] = (np.diff(self._edges[last]) * self._is_accepted(self._least[last])).sum(-1)
             goes_on = ~is_last & ((least <= budget) if stops_when_lost else (least < ENDED))
             alive = alive[goes_on]
             nodes[alive] = self._children(rows[goes_on], places[goes_on])
-        return Rolled(hits, shares, token_evals)
+        return Sampled(hits, shares, token_evals)
 
-    def _learn(self, nodes: NDArray[np.int64]) -> Exploration[int]:
-        """Ask for what is not known of these nodes; the evaluations it took."""
+    def _request_missing(self, nodes: NDArray[np.int64]) -> Exploration[int]:
+        """Request the answers of these nodes that are not there; the evaluations it took."""
         tree = self._tree
         if len(self._rows) < tree.size:
             more = np.full(max(tree.size, 2 * len(self._rows)) - len(self._rows), UNKNOWN, dtype=np.int64)
             self._rows = np.concatenate([self._rows, more])
         if self._edges.shape[1] > WIDE:
-            self._forget()
-        unknown = np.unique(nodes[self._rows[nodes] == UNKNOWN])
-        if len(unknown) == 0:
+            self._drop_answers()
+        missing = np.unique(nodes[self._rows[nodes] == UNKNOWN])
+        if len(missing) == 0:
             return 0
-        answer = yield Request(tree, unknown)
-        self._store(unknown, answer)
+        answer = yield Request(tree, missing)
+        self._store(missing, answer)
         return answer.token_evals
 
-    def _forget(self) -> None:
+    def _drop_answers(self) -> None:
         self._rows[:], self._size = UNKNOWN, 0
 
     def _store(self, nodes: NDArray[np.int64], answer: Answer) -> None:
@@ -134,7 +132,7 @@ class Walks:
         self._rows[nodes] = np.arange(first, self._size)
 
     def _places(self, rows: NDArray[np.int64], points: NDArray[np.float64]) -> NDArray[np.int64]:
-        """The child that each point falls into; children without a length are passed over."""
+        """The child that each point falls into; children of length 0 are passed over."""
         if self._edges.shape[1] <= WIDE:
             passed: NDArray[np.int64] = np.count_nonzero(self._edges[rows] <= points[:, None], axis=1)
             return passed - 1
@@ -143,17 +141,12 @@ class Walks:
         )
         return np.fromiter(found, dtype=np.int64, count=len(rows)) - 1
 
-    def _shares(self, rows: NDArray[np.int64]) -> NDArray[np.float64]:
-        """The accepted probability of nodes one token short of the end."""
-        shares: NDArray[np.float64] = (np.diff(self._edges[rows]) * self._is_accepted(self._least[rows])).sum(-1)
-        return shares
-
     def _is_accepted(self, least: NDArray[np.int16]) -> NDArray[np.bool_]:
         """Of finished continuations, by their distance. Only the target itself has distance 0."""
         return (least >= self._nearest) & (least <= self._tree.ball.budget)
 
     def _children(self, rows: NDArray[np.int64], places: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The nodes that tickets move to; new ones where nobody has been."""
+        """The nodes that samples move to; added to the tree where they are new."""
         below = self._below[rows, places]
         is_new = below == UNKNOWN
         if is_new.any():
@@ -198,32 +191,3 @@ def _part(
     """What of [low, high) lies in [first, last), on a line of its own."""
     length = np.maximum(last - first, np.finfo(np.float64).tiny)
     return np.clip((low - first) / length, 0.0, 1.0), np.clip((high - first) / length, 0.0, 1.0)
-
-
-LEVEL = 0.95
-
-
-@lru_cache(maxsize=4096)
-def upper_limit(hits: int, trials: int, *, alpha: float) -> float:
-    """The mean chance of a trial is at most this, with confidence 1 − `alpha`; 1 when every trial hit."""
-    if not 0 <= hits <= trials or trials == 0:
-        raise ConfigError(f"{hits} hits in {trials} trials give no limit; hits lie between 0 and the trials.")
-    if hits == trials:
-        return 1.0
-    # log P(S = s) at even odds, from s = hits downwards. Terms that no float could hold beside the first are left out.
-    counts = np.arange(hits, max(-1, hits - 60 - 12 * math.isqrt(trials)), -1)
-    log_terms = np.cumsum(np.log(counts[:-1] / (trials - counts[:-1] + 1)), dtype=np.float64)
-    first = math.lgamma(trials + 1) - math.lgamma(hits + 1) - math.lgamma(trials - hits + 1)
-    steps = np.arange(1, len(counts))
-    low, high = hits / trials, 1.0
-    while (middle := (low + high) / 2) not in (low, high):
-        odds = math.log1p(-middle) - math.log(middle)
-        tail = 1.0 + float(np.exp(log_terms + steps * odds).sum())
-        log_chance = first + trials * math.log1p(-middle) - hits * odds + math.log(tail)
-        low, high = (middle, high) if log_chance > math.log(alpha) else (low, middle)
-    return high
-
-
-def lower_limit(hits: int, trials: int, *, alpha: float) -> float:
-    """The mean chance of a trial is at least this, with confidence 1 − `alpha`; 0 when none hit."""
-    return 1.0 - upper_limit(trials - hits, trials, alpha=alpha)

@@ -1,7 +1,7 @@
 """One window's nodes as arrays: partial continuations, each one token below its parent.
 
 Node 0 is the empty continuation. Parents come before children. A node's edit state is known once the node has been
-evaluated; its entry says where the model's memory has it, if it does.
+evaluated; its entry is its place in the model's memory.
 """
 
 from typing import Any
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from byrote.explore.ball import Ball
-from byrote.search.frontier import Frontier, SearchedStates
+from byrote.search.frontier import Frontier
 
 ABSENT = -1
 """The entry of a node that is not in memory. Not an index: numpy would take it for the last one."""
@@ -34,9 +34,9 @@ class Tree:
         self.has_state = np.zeros(self.size, dtype=np.bool_)
         self.is_open = np.arange(self.size) >= self.beams
         """Whether a node's mass is neither accepted nor refuted nor that of its children."""
-        self.was_forgotten = False
-        """Whether nodes that had been evaluated had to leave the memory."""
-        self._take_over_edits(frontier)
+        self.has_dropped = False
+        """Whether evaluated nodes were dropped from memory."""
+        self._init_edits(frontier)
 
     def add(
         self,
@@ -50,16 +50,16 @@ class Tree:
         """New nodes below these parents; their numbers."""
         first, self.size = self.size, self.size + len(parents)
         self._reserve(self.size)
-        new = np.arange(first, self.size)
-        self.parents[first : self.size] = parents
-        self.tokens[first : self.size] = tokens
-        self.depths[first : self.size] = self.depths[parents] + 1
-        self.entries[first : self.size] = ABSENT
-        self.log_p[first : self.size] = log_p
-        self.least[first : self.size] = least
-        self.has_state[first : self.size] = False
-        self.is_open[first : self.size] = is_open
-        return new
+        new = slice(first, self.size)
+        self.parents[new] = parents
+        self.tokens[new] = tokens
+        self.depths[new] = self.depths[parents] + 1
+        self.entries[new] = ABSENT
+        self.log_p[new] = log_p
+        self.least[new] = least
+        self.has_state[new] = False
+        self.is_open[new] = is_open
+        return np.arange(first, self.size)
 
     def path(self, node: int) -> tuple[int, ...]:
         tokens: list[int] = []
@@ -67,11 +67,6 @@ class Tree:
             tokens.append(int(self.tokens[node]))
             node = int(self.parents[node])
         return tuple(reversed(tokens))
-
-    def remember(self, states: SearchedStates) -> None:
-        """The beams of the search are in memory, where it says."""
-        assert len(states.entries) == self.beams, "the states are those of another search"
-        self.entries[: self.beams] = states.entries
 
     def lineage(self, nodes: NDArray[np.int64]) -> NDArray[np.int64]:
         """Nodes and all their ancestors but the root, by depth; 0 where a node is shorter. [nodes, longest]"""
@@ -95,7 +90,7 @@ class Tree:
         """Nodes that are ordered by depth, cut where it changes."""
         return np.split(nodes, np.flatnonzero(np.diff(self.depths[nodes])) + 1)
 
-    def learn_states(self, nodes: NDArray[np.int64]) -> None:
+    def compute_states(self, nodes: NDArray[np.int64]) -> None:
         """Edit states of nodes ordered by depth, whose parents are known or among them."""
         for group in self.by_depth(nodes):
             self.states[group], self.has_state[group] = self.states_of(group), True
@@ -109,8 +104,8 @@ class Tree:
             own[unknown], _ = self.ball.advance(self.states[self.parents[rows]], self.tokens[rows], self.depths[rows])
         return own
 
-    def _take_over_edits(self, frontier: Frontier) -> None:
-        """Edit states of the beams and what the open nodes can still reach: from the search, or walked down here."""
+    def _init_edits(self, frontier: Frontier) -> None:
+        """Edit states of the beams and least distances of the open nodes: from the search, or computed here."""
         opened = slice(self.beams, self.size)
         self.has_state[: self.beams] = True
         if frontier.edits is not None:

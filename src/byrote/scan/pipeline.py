@@ -73,7 +73,6 @@ class Pipeline:
             passed, screened = self.screen.divide(scored)
             yield from self.rows(self.after_search.take(self.search.search(passed)))
             self.score.begin(following)
-            self.after_search.prepare()
             yield from self.rows(self.search.settle_unsearched(screened))
         yield from self.rows(self.after_search.take(self.search.drain()))
         if self.after_search.needs_memory:

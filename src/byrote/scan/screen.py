@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 from byrote.scan.base import Measured
 from byrote.scan.options import RunConfig
-from byrote.search.screen_score import ratings
+from byrote.search.screen_score import screen_scores
 
 NEAR_FLOOR = 1e-4
 """A score of at least this share of the floor is near it."""
@@ -85,7 +85,7 @@ class ScreenStage:
         """The windows to search, and those that are settled without a search."""
         passed: list[Measured] = []
         screened: list[Measured] = []
-        scores = ratings([item.score.target_probs for item in scored], self._edit_budget).tolist()
+        scores = screen_scores([item.score.target_probs for item in scored], self._edit_budget).tolist()
         for item, score in zip(scored, scores, strict=True):
             item.screen_score = score
             is_searched = self._screen is None or score >= self._screen.floor

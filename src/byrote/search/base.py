@@ -1,4 +1,4 @@
-"""What a search is asked and what it answers; shared by the reference and the engine."""
+"""Options, task and outcome of a search; shared by the reference and the engine."""
 
 import math
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ ByLeast = tuple[float, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchOptions:
-    """Everything that decides the outcome of a search. No defaults here: options live in run.config."""
+    """Everything that decides the outcome of a search. Defaults are those of `scan.options`."""
 
     policy: Policy
     beam_width: int
@@ -33,7 +33,7 @@ class SearchOptions:
     stop_rule: StopRuleName
     """`mass`: stop when the verdict at τ is decided. `published`: stop when the best beam is below τ/(B·k)."""
     rank_by: RankName
-    """What decides which children stay: probability so far, or probability × rating."""
+    """What ranks children: probability so far, or probability × screen score of what is left."""
     keep: int | None
     """How many accepted continuations to return, heaviest first; None returns all."""
     max_children: int | None
@@ -41,8 +41,7 @@ class SearchOptions:
     record_frontier: bool
     """Return the banked nodes themselves, for estimates and refinement."""
     keep_states: bool
-    """Return with the frontier what the model computed above it, so that going on from it costs nothing twice: of every
-    window, not only of those whose tasks want it."""
+    """Return with every frontier what the model computed above it, not only for tasks with `wants_states`."""
 
     def __post_init__(self) -> None:
         if self.beam_width < 1:
@@ -61,7 +60,7 @@ class SearchOptions:
 
     @property
     def is_exact(self) -> bool:
-        """Whether a child that stays viable is known to have a completion in the ball."""
+        """Whether every viable child has a completion in the ball."""
         return self.distance == "hamming" or (self.distance == "levenshtein" and self.viability == "exact")
 
     @property
@@ -75,7 +74,7 @@ class SearchOptions:
 
 
 class Limits(NamedTuple):
-    """The longest prefix and suffix the engine will meet: shapes are fixed by them."""
+    """The longest prefix and suffix of all windows: shapes are fixed by them."""
 
     prefix_tokens: int
     suffix_tokens: int
@@ -90,11 +89,11 @@ class SearchTask:
     suffix_ids: tuple[int, ...]
     target_probs: tuple[float, ...] | None = None
     chain: Chain | None = None
-    """Prefix and target, evaluated; without it the engine evaluates them when the window is admitted."""
+    """Prefix and target, evaluated; without it the engine evaluates them on admission."""
     name: str = ""
-    """What to call the window when something is wrong with it."""
+    """Names the window in error messages."""
     wants_states: bool = False
-    """Whether somebody will go on from this search, and wants what the model computed above its frontier."""
+    """Whether to return what the model computed above the frontier."""
 
     @property
     def pair(self) -> TokenPair:
@@ -132,9 +131,9 @@ class SearchOutcome:
     refuted: float
     continuations: tuple[Continuation, ...]
     frontier: Frontier | None
-    """Banked nodes and what was left in the beam; present when it was asked for."""
+    """Banked nodes and what was left in the beam; None unless `record_frontier`."""
     states: SearchedStates | None = None
-    """What the model computed above the frontier; present when it was asked for, and large."""
+    """What the model computed above the frontier; None unless requested, and large."""
 
     @property
     def open_mass(self) -> float:

@@ -1,20 +1,23 @@
 """One step of constrained beam search as a pure function of tensors, for many windows at different depths at once.
 
-Nothing here knows about models, caches or the host: `advance` turns the kept tokens of every beam into the next beams
-and says for each slot how many live; `accept` turns the kept tokens of slots at their last step into final masses.
+`advance` turns the kept tokens of every beam into the next beams; `accept` turns the kept tokens of slots at their last
+step into final masses. Neither needs the model, the cache or the host.
 """
 
 import math
-from dataclasses import dataclass, fields
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from byrote.distance import Viability
+from byrote.distance.base import padded_rows
 from byrote.models.memory import to_device
 from byrote.policy import Kept
-from byrote.search.base import SearchOptions
+from byrote.search.base import Limits, SearchOptions, SearchTask
+from byrote.search.screen_score import log_score_table
 
 
 @dataclass(slots=True)
@@ -30,15 +33,53 @@ class BeamState:
     length: Tensor  # [slots] int64: T of each window
     target: Tensor  # [slots, longest suffix] int64
     padded: Tensor  # [slots, …] int64: target in the viability rule's layout
-    rating: Tensor  # [slots, longest suffix + 1, budget + 1] float64: log rating by tokens done and edits left
+    log_score: Tensor  # [slots, longest suffix + 1, budget + 1] float64: screen score by tokens done and edits left
     bank: Tensor  # [slots, budget + 1] float64: by least final distance
     unlisted: Tensor  # [slots, budget + 1] float64: children that were not listed, by their parent's
     eos: Tensor  # [slots] float64
     refuted: Tensor  # [slots] float64
 
-    def on(self, device: torch.device) -> "BeamState":
-        """A copy of a state made on the host."""
-        return BeamState(*(to_device(getattr(self, field.name), device) for field in fields(self)))
+    @classmethod
+    def fresh(
+        cls,
+        tasks: Sequence[SearchTask],
+        *,
+        options: SearchOptions,
+        viability: Viability,
+        limits: Limits,
+        device: torch.device,
+    ) -> "BeamState":
+        """One beam per slot, the empty continuation."""
+        count, lanes, longest, budget = len(tasks), options.lanes, limits.suffix_tokens, options.edit_budget
+        suffixes = [task.suffix_ids for task in tasks]
+        log_p = torch.full((count, lanes), -math.inf, dtype=torch.float64)
+        log_p[:, 0] = 0.0
+        is_verbatim = torch.zeros(count, lanes, dtype=torch.bool)
+        is_verbatim[:, 0] = True
+        is_ranked = options.rank_by == "screen_score"
+        log_score = torch.zeros(count, longest + 1 if is_ranked else 1, budget + 1, dtype=torch.float64)
+        for row, task in enumerate(tasks):
+            if is_ranked and task.target_probs is not None:
+                table = log_score_table(task.target_probs, budget)
+                log_score[row, : len(table)] = torch.from_numpy(table)
+        host = torch.device("cpu")
+        state = cls(
+            log_p=log_p,
+            edits=viability.initial(host).expand(count, lanes, -1).clone(),
+            paths=torch.zeros(count, lanes, longest, dtype=torch.int64),
+            least=torch.zeros(count, lanes, dtype=torch.int16),
+            is_verbatim=is_verbatim,
+            step=torch.zeros(count, dtype=torch.int64),
+            length=torch.tensor([len(suffix) for suffix in suffixes]),
+            target=padded_rows(suffixes, longest),
+            padded=viability.pad(suffixes, longest, host),
+            log_score=log_score,
+            bank=torch.zeros(count, budget + 1, dtype=torch.float64),
+            unlisted=torch.zeros(count, budget + 1, dtype=torch.float64),
+            eos=torch.zeros(count, dtype=torch.float64),
+            refuted=torch.zeros(count, dtype=torch.float64),
+        )
+        return cls(*(to_device(getattr(state, field.name), device) for field in fields(cls)))
 
     def take(self, slots: Tensor | slice) -> "BeamState":
         """A copy holding only `slots` (a view when a slice is given)."""
@@ -68,7 +109,7 @@ class Candidates(NamedTuple):
 
 
 class Advance(NamedTuple):
-    """The next beams and what the host must know of them."""
+    """The next beams, and what is read of them on the host."""
 
     state: BeamState
     parents: Tensor  # [slots, lanes] int64
@@ -108,20 +149,33 @@ def advance(
     state: BeamState, kept: Kept, *, options: SearchOptions, viability: Viability, eos_ids: Tensor, children: int
 ) -> Advance:
     """Expand, drop what is not viable or ended, keep the best, bank the rest. `children` is the policy's width."""
-    candidates = expand(state, kept, viability)
+    candidates, budget = expand(state, kept, viability), options.edit_budget
     mass = candidates.log_p.exp()
     is_eos = torch.isin(candidates.tokens, eos_ids) if len(eos_ids) else torch.zeros_like(mass, dtype=torch.bool)
-    is_viable = (candidates.least <= options.edit_budget) & ~is_eos & (candidates.log_p > -math.inf)
-    chosen, alive, is_kept = _choose(state, candidates, is_viable, options)
-    is_banked = is_viable & ~is_kept
-    following = _following(state, candidates, chosen, alive)
-    following.bank = state.bank + by_least(torch.where(is_banked, mass, 0.0), candidates.least, options.edit_budget)
-    following.unlisted = state.unlisted + _unlisted(state, kept, options.edit_budget)
-    following.eos = state.eos + torch.where(is_eos, mass, 0.0).sum(-1)
-    following.refuted = state.refuted + torch.where(is_viable | is_eos, 0.0, mass).sum(-1)
+    is_viable = (candidates.least <= budget) & ~is_eos & (candidates.log_p > -math.inf)
+    target = state.target.gather(1, state.step[:, None])  # the token that comes next
+    is_verbatim = state.is_verbatim.repeat_interleave(candidates.kept, 1) & (candidates.tokens == target)
+    chosen, alive, is_kept = _choose(state, candidates, is_viable, is_verbatim, options)
+    parents, is_banked = chosen // candidates.kept, is_viable & ~is_kept
+    paths = state.paths.gather(1, parents[..., None].expand(-1, -1, state.paths.shape[-1]))
+    newest = candidates.tokens.gather(1, chosen)[..., None]
+    paths.scatter_(2, state.step[:, None, None].expand(-1, paths.shape[1], 1), newest)
+    following = replace(
+        state,
+        log_p=torch.where(alive, candidates.log_p.gather(1, chosen), -math.inf),
+        edits=candidates.edits.gather(1, chosen[..., None].expand(-1, -1, candidates.edits.shape[-1])),
+        paths=paths,
+        least=candidates.least.gather(1, chosen),
+        is_verbatim=is_verbatim.gather(1, chosen) & alive,
+        step=state.step + 1,
+        bank=state.bank + by_least(torch.where(is_banked, mass, 0.0), candidates.least, budget),
+        unlisted=state.unlisted + _unlisted(state, kept, budget),
+        eos=state.eos + torch.where(is_eos, mass, 0.0).sum(-1),
+        refuted=state.refuted + torch.where(is_viable | is_eos, 0.0, mass).sum(-1),
+    )
     return Advance(
         following,
-        chosen // candidates.kept,
+        parents,
         alive,
         _is_below_threshold(following, options, children),
         torch.where(is_banked, candidates.log_p, -math.inf),
@@ -163,73 +217,40 @@ def _unlisted(state: BeamState, kept: Kept, budget: int) -> Tensor:
 
 
 def _choose(
-    state: BeamState, candidates: Candidates, is_viable: Tensor, options: SearchOptions
+    state: BeamState, candidates: Candidates, is_viable: Tensor, is_verbatim: Tensor, options: SearchOptions
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Flat places of the children that stay [slots, lanes], which lanes are alive, and the places as a mask."""
-    is_verbatim = _verbatim_children(state, candidates) if options.pin_verbatim else torch.zeros_like(is_viable)
+    is_pinned = is_verbatim if options.pin_verbatim else torch.zeros_like(is_verbatim)
     if options.negligible > 0:
-        is_viable = is_viable & ((candidates.log_p >= math.log(options.negligible)) | is_verbatim)
+        is_viable = is_viable & ((candidates.log_p >= math.log(options.negligible)) | is_pinned)
     score = torch.where(is_viable, candidates.log_p, -math.inf)
     if options.rank_by == "screen_score":
-        score = score + _rating(state, candidates, options.edit_budget)
-        # A rating of exactly 0 must not drop a viable child that would fit: it ranks last, not nowhere.
+        slots = torch.arange(len(state.step), device=state.step.device)
+        table = state.log_score[slots, state.step + 1]  # [slots, budget + 1]
+        score = score + table.gather(1, (options.edit_budget - candidates.least.long()).clamp(min=0))
+        # A screen score of exactly 0 must not drop a viable child that would fit: it ranks last.
         score = torch.where(is_viable & (score == -math.inf), -torch.finfo(score.dtype).max, score)
     width = min(options.beam_width, score.shape[1])
     # A stable sort, so that equal scores keep beam order whatever the device or batch.
     ordered = score.sort(dim=-1, descending=True, stable=True)
     chosen, alive = ordered.indices[:, :width], ordered.values[:, :width] > -math.inf
+    is_kept = torch.zeros_like(is_viable).scatter(1, chosen, alive)
     missing = options.lanes - width
     chosen = torch.nn.functional.pad(chosen, (0, missing))
     alive = torch.nn.functional.pad(alive, (0, missing), value=False)
-    is_kept = torch.zeros_like(is_viable).scatter(1, chosen[:, :width], alive[:, :width])
     if options.pin_verbatim:
-        pinned = is_verbatim & is_viable & ~is_kept
+        pinned = is_pinned & is_viable & ~is_kept
         chosen[:, -1] = torch.where(pinned.any(-1), pinned.int().argmax(-1), chosen[:, -1])
         alive[:, -1] |= pinned.any(-1)
         is_kept = is_kept | pinned
-    # The verbatim lane is last among the living: its next tokens are known, so the lanes before it are evaluated.
-    rank = (~alive).int() * 2 + _verbatim_children(state, candidates).gather(1, chosen).int()
+    # The verbatim lane is last among the living: its next tokens are known, so only the lanes before it are evaluated.
+    rank = (~alive).int() * 2 + is_verbatim.gather(1, chosen).int()
     order = rank.sort(dim=-1, stable=True).indices
     return chosen.gather(1, order), alive.gather(1, order), is_kept
 
 
-def _rating(state: BeamState, candidates: Candidates, budget: int) -> Tensor:
-    slots = torch.arange(len(state.step), device=state.step.device)
-    table = state.rating[slots, state.step + 1]  # [slots, budget + 1]
-    return table.gather(1, (budget - candidates.least.long()).clamp(min=0))
-
-
-def _verbatim_children(state: BeamState, candidates: Candidates) -> Tensor:
-    target = state.target.gather(1, state.step[:, None])  # the token that comes next
-    return state.is_verbatim.repeat_interleave(candidates.kept, 1) & (candidates.tokens == target)
-
-
-def _following(state: BeamState, candidates: Candidates, chosen: Tensor, alive: Tensor) -> BeamState:
-    parents = chosen // candidates.kept
-    tokens = candidates.tokens.gather(1, chosen)
-    width = candidates.edits.shape[-1]
-    paths = state.paths.gather(1, parents[..., None].expand(-1, -1, state.paths.shape[-1]))
-    paths.scatter_(2, state.step[:, None, None].expand(-1, paths.shape[1], 1), tokens[..., None])
-    return BeamState(
-        log_p=torch.where(alive, candidates.log_p.gather(1, chosen), -math.inf),
-        edits=candidates.edits.gather(1, chosen[..., None].expand(-1, -1, width)),
-        paths=paths,
-        least=candidates.least.gather(1, chosen),
-        is_verbatim=_verbatim_children(state, candidates).gather(1, chosen) & alive,
-        step=state.step + 1,
-        length=state.length,
-        target=state.target,
-        padded=state.padded,
-        rating=state.rating,
-        bank=state.bank,
-        unlisted=state.unlisted,
-        eos=state.eos,
-        refuted=state.refuted,
-    )
-
-
 def _is_below_threshold(state: BeamState, options: SearchOptions, children: int) -> Tensor:
-    """Whether the stop rule speaks; see the reference for why each rule is sound."""
+    """Whether the stop rule applies; see the reference for why each rule is sound."""
     if options.threshold is None:
         return torch.zeros_like(state.step, dtype=torch.bool)
     if options.stop_rule == "published":

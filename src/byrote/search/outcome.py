@@ -1,23 +1,63 @@
-"""What a step of the search set aside and what it follows, and a window's record of both: a tree in the making."""
+"""What leaves the device after a step, and how it becomes the outcome of a window."""
 
 import math
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from byrote.distance.tokens import levenshtein_many
-from byrote.search.base import ByLeast, SearchOptions, SearchOutcome
+from byrote.search.base import ByLeast, SearchOptions, SearchOutcome, SearchTask
 from byrote.search.beam import Accepted, Advance, BeamState, by_least
-from byrote.search.frontier import Beams, Edits, Frontier
-from byrote.search.scheduler import Slot
+from byrote.search.frontier import FrontierRecord
 from byrote.types import Bounds, Continuation, StopReason
 
 
+@dataclass(slots=True)
+class Slot:
+    """A window in flight, as the host counts it."""
+
+    task: SearchTask
+    record: FrontierRecord | None = None
+    """None when frontiers are not recorded."""
+    step: int = 0
+    """Tokens in its beams."""
+    beams: int = 1
+    has_verbatim: bool = True
+    """Whether the last of the beams is the verbatim path, which the chain has evaluated already."""
+    reach: int = 0
+    """One past the highest memory entry in use."""
+    beams_alive: int = 0
+    token_evals: int = 0
+
+    @property
+    def to_evaluate(self) -> int:
+        return self.beams - self.has_verbatim
+
+    @property
+    def is_at_last_step(self) -> bool:
+        return self.step + 1 == len(self.task.suffix_ids)
+
+
+COUNTS = 4
+"""The first columns of a tally: living beams, whether the verbatim path is one, whether to stop, entries in use."""
+
+
+def tally(advanced: Advance, reach: Tensor) -> Tensor:
+    """[slots, COUNTS + 2 + 3 · (budget + 1)] float64: counts, eos, refuted, bank, unlisted and beam_left of every slot.
+    Counts are far below 2⁵³, so nothing is rounded."""
+    state = advanced.state
+    counts = [advanced.alive.sum(-1), state.is_verbatim.any(-1), advanced.is_below_threshold, reach]
+    single = torch.stack([*(count.double() for count in counts), state.eos, state.refuted], -1)
+    left = by_least(state.log_p.exp(), state.least, state.bank.shape[-1] - 1)
+    return torch.cat([single, state.bank, state.unlisted, left], -1)
+
+
 class Banked(NamedTuple):
-    """One step of every slot, in tensors that are on their way to the host."""
+    """The nodes that a step banked and the beams that follow it, for `FrontierRecord.step`."""
 
     log_p: Tensor  # [slots, lanes · kept] float64: of banked children, −inf elsewhere
     tokens: Tensor  # [slots, lanes · kept] int64
@@ -33,105 +73,8 @@ class Banked(NamedTuple):
         state, candidates = advanced.state, advanced.candidates
         newest = (state.step - 1)[:, None, None].expand(-1, state.paths.shape[1], 1)
         next_tokens = state.paths.gather(2, newest)[..., 0]
-        return cls(
-            advanced.banked,
-            candidates.tokens,
-            candidates.least,
-            advanced.parents,
-            next_tokens,
-            state.edits,
-            state.log_p,
-            state.least,
-        )
-
-
-class FrontierRecord:
-    """Banked nodes of one window and the beams above them, collected step by step as arrays."""
-
-    def __init__(self, initial: NDArray[np.int16]) -> None:
-        """`initial`: the viability state of the empty continuation."""
-        nothing = np.zeros(1, dtype=np.int64)
-        self._steps: list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int16]]]
-        self._steps = [(nothing, nothing, initial[None])]  # parents, tokens and edits of the beams of each step
-        self._evaluated = [0]  # of these beams, how many come before the verbatim one
-        self._first = 0  # place of the first living beam among all beams
-        none = nothing[:0]
-        self._nodes: list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64], NDArray[np.int16]]]
-        self._nodes = [(none, none, none.astype(np.float64), none.astype(np.int16))]
-
-    @property
-    def _living(self) -> int:
-        return len(self._steps[-1][0])
-
-    def step(self, banked: list[NDArray[Any]], place: int, *, beams: int, evaluated: int) -> None:
-        """A step of the window at this place (the fields of `Banked`), after which this many beams live."""
-        log_p, tokens, least, parents, next_tokens, next_edits, *_ = (array[place] for array in banked)
-        (where,) = np.nonzero(log_p > -math.inf)
-        kept = len(log_p) // len(parents)
-        self._nodes.append((self._first + where // kept, tokens[where], log_p[where], least[where]))
-        first = self._first + self._living
-        self._steps.append((self._first + parents[:beams], next_tokens[:beams].copy(), next_edits[:beams].copy()))
-        self._evaluated.append(evaluated)
-        self._first = first
-
-    def leave(self, log_p: NDArray[np.float64], least: NDArray[np.int16]) -> None:
-        """The search stops here: its living beams are open nodes."""
-        parents, tokens, _ = self._steps.pop()
-        self._evaluated.pop()
-        self._nodes.append((parents, tokens, log_p, least))
-
-    def close(self, *, is_exact: bool) -> Frontier:
-        """`is_exact`: whether edits are those of the exact viability rule, and so of use to others."""
-        parents, tokens, log_p, least = map(np.concatenate, zip(*self._nodes, strict=True))
-        edits = Edits(np.concatenate([edits for _, _, edits in self._steps]), least) if is_exact else None
-        return Frontier(self._beams(), parents, tokens, log_p, edits)
-
-    def _beams(self) -> Beams:
-        counts = [len(parents) for parents, _, _ in self._steps]
-        parents, tokens, _ = map(np.concatenate, zip(*self._steps, strict=True))
-        return Beams(parents, tokens, np.repeat(np.arange(len(counts)), counts))
-
-    def entries(self, *, prefix_tokens: int, chain_tokens: int) -> NDArray[np.int64]:
-        """Where the states of all beams are: on the chain or, in the order in which they were evaluated, after it."""
-        places: list[NDArray[np.int64]] = []
-        free = chain_tokens
-        for depth, ((parents, _, _), evaluated) in enumerate(zip(self._steps, self._evaluated, strict=True)):
-            own = np.full(len(parents), prefix_tokens + depth - 1)
-            own[:evaluated] = np.arange(free, free + evaluated)
-            free += evaluated
-            places.append(own)
-        return np.concatenate(places)
-
-
-COUNTS = 4
-"""The first numbers of a tally: living beams, whether the verbatim path is one, whether to stop, entries in use."""
-
-
-class Tally(NamedTuple):
-    """One slot after a step, as the host reads it once its window has stopped."""
-
-    eos: float
-    refuted: float
-    bank: ByLeast
-    unlisted: ByLeast
-    left: ByLeast
-
-    @classmethod
-    def of(cls, row: list[float]) -> "Tally":
-        """A row of the table that `tally` makes."""
-        eos, refuted, *open_mass = row[COUNTS:]
-        third = len(open_mass) // 3
-        bank, unlisted, left = (tuple(open_mass[first : first + third]) for first in (0, third, 2 * third))
-        return cls(eos, refuted, bank, unlisted, left)
-
-
-def tally(advanced: Advance, reach: Tensor) -> Tensor:
-    """[slots, counts and numbers of a `Tally`] float64; counts are far below 2⁵³, so nothing is rounded."""
-    state = advanced.state
-    counts = [advanced.alive.sum(-1), state.is_verbatim.any(-1), advanced.is_below_threshold, reach]
-    single = torch.stack([*(count.double() for count in counts), state.eos, state.refuted], -1)
-    left = by_least(state.log_p.exp(), state.least, state.bank.shape[-1] - 1)
-    return torch.cat([single, state.bank, state.unlisted, left], -1)
+        nodes = (advanced.banked, candidates.tokens, candidates.least)
+        return cls(*nodes, advanced.parents, next_tokens, state.edits, state.log_p, state.least)
 
 
 class Finals(NamedTuple):
@@ -171,39 +114,43 @@ def gather_finals(state: BeamState, accepted: Accepted, options: SearchOptions) 
     )
 
 
-def stopped(
-    tallies: list[NDArray[Any]], place: int, slot: Slot, options: SearchOptions, record: FrontierRecord
-) -> SearchOutcome:
-    """A window that ended before its last step: only upper bounds are certified. `tallies` is the table of all slots
-    and, where frontiers are recorded, the fields of `Banked`."""
-    counted = Tally.of(tallies[0][place].tolist())
-    if options.record_frontier:
-        *_, log_p, least = (array[place, : slot.beams] for array in tallies)
-        record.leave(log_p, least)
+def stopped(row: Sequence[float], slot: Slot, options: SearchOptions) -> SearchOutcome:
+    """A window that ended before its last step: only upper bounds are certified. `row` is its row of `tally`."""
+    width = options.edit_budget + 1
+    eos, refuted, *open_mass = row[COUNTS:]
+    bank, unlisted, left = (tuple(open_mass[first : first + width]) for first in (0, width, 2 * width))
+    if slot.record is not None:
+        slot.record.stop()
     return SearchOutcome(
         key=slot.task.key,
-        bounds=_bounds((0.0,) * (options.edit_budget + 1), counted.bank, counted.unlisted, counted.left),
+        bounds=_bounds((0.0,) * width, bank, unlisted, left),
         stop_reason=StopReason.BELOW_THRESHOLD if slot.beams else StopReason.BEAM_EMPTY,
         stop_step=slot.step,
         beams=slot.beams_alive,
         token_evals=slot.token_evals,
         covered=0.0,
-        bank=counted.bank,
-        beam_left=counted.left,
-        unlisted=counted.unlisted,
-        eos=counted.eos,
-        refuted=counted.refuted,
+        bank=bank,
+        beam_left=left,
+        unlisted=unlisted,
+        eos=eos,
+        refuted=refuted,
         continuations=(),
-        frontier=record.close(is_exact=options.is_exact) if options.record_frontier else None,
+        frontier=None if slot.record is None else slot.record.frontier(is_exact=options.is_exact),
     )
 
 
-def finished(finals: Finals, row: int, slot: Slot, options: SearchOptions, record: FrontierRecord) -> SearchOutcome:
+def finished(finals: Finals, row: int, slot: Slot, options: SearchOptions) -> SearchOutcome:
     """A window at its last step: every accepted child counts. `finals` is on the host by now."""
     eos, refuted, covered = finals.sums[row].tolist()
     bank, unlisted = tuple(finals.bank[row].tolist()), tuple(finals.unlisted[row].tolist())
-    continuations = _continuations(finals, row, slot, options)
     lower = tuple(finals.lower[row].tolist())
+    count = int((finals.mass[row] > 0).sum())
+    paths = finals.paths[row, :count, : len(slot.task.suffix_ids)]
+    distances = finals.distance[row, :count]
+    if options.distance == "none":
+        distances = levenshtein_many(paths, torch.tensor(slot.task.suffix_ids))
+    found = zip(paths.tolist(), finals.log_p[row, :count].tolist(), distances.tolist(), strict=True)
+    continuations = tuple(Continuation(tuple(path), log_p, distance) for path, log_p, distance in found)
     if options.distance == "none":
         lower = tuple(
             math.fsum(math.exp(c.log_p) for c in continuations if c.distance <= edits)
@@ -222,8 +169,8 @@ def finished(finals: Finals, row: int, slot: Slot, options: SearchOptions, recor
         unlisted=unlisted,
         eos=eos,
         refuted=refuted,
-        continuations=continuations if options.keep is None else continuations[: options.keep],
-        frontier=record.close(is_exact=options.is_exact) if options.record_frontier else None,
+        continuations=continuations[: options.keep],
+        frontier=None if slot.record is None else slot.record.frontier(is_exact=options.is_exact),
     )
 
 
@@ -232,17 +179,3 @@ def _bounds(lower: tuple[float, ...], *open_parts: ByLeast) -> Bounds:
     reachable = np.cumsum(np.sum(open_parts, axis=0))
     low, high = np.minimum(1.0, [np.array(lower), np.array(lower) + reachable]).tolist()
     return Bounds(tuple(low), tuple(high))
-
-
-def _continuations(finals: Finals, row: int, slot: Slot, options: SearchOptions) -> tuple[Continuation, ...]:
-    count = int((finals.mass[row] > 0).sum())
-    paths = finals.paths[row, :count, : len(slot.task.suffix_ids)]
-    if options.distance == "none":
-        distances = levenshtein_many(paths, torch.tensor(slot.task.suffix_ids)).tolist()
-    else:
-        distances = finals.distance[row, :count].tolist()
-    log_p = finals.log_p[row, :count].tolist()
-    return tuple(
-        Continuation(tuple(path), value, distance)
-        for path, value, distance in zip(paths.tolist(), log_p, distances, strict=True)
-    )

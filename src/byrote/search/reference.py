@@ -1,7 +1,7 @@
 """Constrained beam search, slow and obvious: one window, Python lists, whole histories, no cache.
 
 This version judges the engine. Every variant of the method is here: baseline, Hamming, Levenshtein with the published
-and the exact rule, top-k and nucleus, the pinned verbatim path, the EOS rule, both stop rules, ranking by rating,
+and the exact rule, top-k and nucleus, the pinned verbatim path, the EOS rule, both stop rules, ranking by screen score,
 sound bounds, the frontier.
 """
 
@@ -20,7 +20,7 @@ from byrote.models.base import CausalModel
 from byrote.policy import keep
 from byrote.search.base import ByLeast, SearchOptions, SearchOutcome, SearchTask
 from byrote.search.frontier import Frontier, FrontierNode
-from byrote.search.screen_score import rating_table
+from byrote.search.screen_score import log_score_table
 from byrote.types import Bounds, Continuation, StopReason
 
 
@@ -58,17 +58,18 @@ class Ledger:
 
 
 def search(model: CausalModel, task: SearchTask, options: SearchOptions) -> SearchOutcome:
-    """Search one window to the end, to an empty beam, or until the stop rule speaks."""
+    """Search one window to the end, to an empty beam, or until the stop rule applies."""
     viability = options.make_viability()
     length = len(task.suffix_ids)
-    rating = rating_table(task.target_probs, options.edit_budget) if task.target_probs is not None else None
+    scores = log_score_table(task.target_probs, options.edit_budget) if task.target_probs is not None else None
     root = Node((), 0.0, viability.initial(torch.device("cpu")), 0, True)
     beam, ledger, frontier = [root], Ledger(), list[FrontierNode]()
     for step in range(1, length + 1):
         children = _children(model, task, options, viability, beam, step, ledger)
         if step == length:
-            return _finished(task, options, viability, children, ledger, frontier)
-        ranked = sorted(children, key=lambda child: -_rank(child, options, rating, step))  # stable: ties keep order
+            accepted = _accepted(task, options, viability, children, ledger)
+            return _outcome(task, options, StopReason.FINISHED, step, accepted, [], ledger, frontier)
+        ranked = sorted(children, key=lambda child: -_rank(child, options, scores, step))  # stable: ties keep order
         heavy = [child for child in ranked if not _is_negligible(child, options)]
         beam, pruned = heavy[: options.beam_width], heavy[options.beam_width :]
         pruned += [child for child in ranked if _is_negligible(child, options)]
@@ -76,11 +77,12 @@ def search(model: CausalModel, task: SearchTask, options: SearchOptions) -> Sear
             beam += [child for child in pruned if child.is_verbatim]
             pruned = [child for child in pruned if not child.is_verbatim]
         beam.sort(key=lambda child: child.is_verbatim)  # stable: the verbatim path comes last
-        ledger.bank += _opened(pruned)
+        ledger.bank += [Open(math.exp(child.log_p), child.least) for child in pruned]
         frontier += [FrontierNode(child.token_ids, child.log_p) for child in pruned]
         reason = _stop_reason(model, beam, options, ledger)
         if reason is not None:
-            return _stopped(task, options, reason, step, beam, ledger, frontier)
+            # Nothing is certified but the upper bound, which must count what is still in the beam.
+            return _outcome(task, options, reason, step, [], beam, ledger, frontier)
         ledger.beams += len(beam)
         ledger.token_evals += sum(not child.is_verbatim for child in beam)
     raise AssertionError("a suffix has at least one token")
@@ -126,14 +128,10 @@ def _children(
     return children
 
 
-def _opened(nodes: list[Node]) -> list[Open]:
-    return [Open(math.exp(node.log_p), node.least) for node in nodes]
-
-
-def _rank(child: Node, options: SearchOptions, rating: NDArray[np.float64] | None, step: int) -> float:
-    if options.rank_by == "mass" or rating is None:
+def _rank(child: Node, options: SearchOptions, scores: NDArray[np.float64] | None, step: int) -> float:
+    if options.rank_by == "mass" or scores is None:
         return child.log_p
-    return child.log_p + float(rating[step, options.edit_budget - child.least])
+    return child.log_p + float(scores[step, options.edit_budget - child.least])
 
 
 def _is_negligible(child: Node, options: SearchOptions) -> bool:
@@ -157,15 +155,10 @@ def _stop_reason(model: CausalModel, beam: list[Node], options: SearchOptions, l
     return StopReason.BELOW_THRESHOLD if beam_mass < options.threshold and is_settled else None
 
 
-def _finished(
-    task: SearchTask,
-    options: SearchOptions,
-    viability: Viability,
-    finals: list[Node],
-    ledger: Ledger,
-    frontier: list[FrontierNode],
-) -> SearchOutcome:
-    """All children of the last step within the budget are returned; the baseline returns all and measures them."""
+def _accepted(
+    task: SearchTask, options: SearchOptions, viability: Viability, finals: list[Node], ledger: Ledger
+) -> list[Continuation]:
+    """All children of the last step within the budget; the baseline takes all and measures them."""
     accepted: list[Continuation] = []
     for node in finals:
         distance = (
@@ -177,51 +170,36 @@ def _finished(
             accepted.append(Continuation(node.token_ids, node.log_p, distance))
         else:
             ledger.refuted += math.exp(node.log_p)
-    accepted.sort(key=lambda continuation: -continuation.log_p)
-    return SearchOutcome(
-        key=task.key,
-        bounds=_bounds(accepted, ledger.bank + ledger.unlisted, options.edit_budget),
-        stop_reason=StopReason.FINISHED,
-        stop_step=len(task.suffix_ids),
-        beams=ledger.beams,
-        token_evals=ledger.token_evals,
-        covered=math.fsum(math.exp(continuation.log_p) for continuation in accepted),
-        bank=_by_least(ledger.bank, options.edit_budget),
-        beam_left=_by_least([], options.edit_budget),
-        unlisted=_by_least(ledger.unlisted, options.edit_budget),
-        eos=ledger.eos,
-        refuted=ledger.refuted,
-        continuations=tuple(accepted if options.keep is None else accepted[: options.keep]),
-        frontier=Frontier.of(frontier) if options.record_frontier else None,
-    )
+    return sorted(accepted, key=lambda continuation: -continuation.log_p)
 
 
-def _stopped(
+def _outcome(
     task: SearchTask,
     options: SearchOptions,
     reason: StopReason,
     step: int,
+    accepted: list[Continuation],
     beam: list[Node],
     ledger: Ledger,
     frontier: list[FrontierNode],
 ) -> SearchOutcome:
-    """Stopped early: nothing is certified but the upper bound, which must count what is still in the beam."""
-    left = _opened(beam)
+    """`beam`: what was still in it when the search stopped."""
+    left = [Open(math.exp(node.log_p), node.least) for node in beam]
     frontier = frontier + [FrontierNode(node.token_ids, node.log_p) for node in beam]
     return SearchOutcome(
         key=task.key,
-        bounds=_bounds([], ledger.bank + ledger.unlisted + left, options.edit_budget),
+        bounds=_bounds(accepted, ledger.bank + ledger.unlisted + left, options.edit_budget),
         stop_reason=reason,
         stop_step=step,
         beams=ledger.beams,
         token_evals=ledger.token_evals,
-        covered=0.0,
+        covered=math.fsum(math.exp(continuation.log_p) for continuation in accepted),
         bank=_by_least(ledger.bank, options.edit_budget),
         beam_left=_by_least(left, options.edit_budget),
         unlisted=_by_least(ledger.unlisted, options.edit_budget),
         eos=ledger.eos,
         refuted=ledger.refuted,
-        continuations=(),
+        continuations=tuple(accepted[: options.keep]),
         frontier=Frontier.of(frontier) if options.record_frontier else None,
     )
 

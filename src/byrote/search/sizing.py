@@ -1,4 +1,4 @@
-"""How many windows to search at once, from the memory that is free; and what is refused because it would not fit."""
+"""How many windows to search at once, from the memory that is free; and errors for what would not fit."""
 
 import os
 from pathlib import Path
@@ -20,16 +20,20 @@ CPU_SHARE = 0.5
 GPU_SHARE = 0.85
 """Share of the free GPU memory that slots may take; activations and logits live in the rest."""
 USABLE_SHARE = 0.9
-"""Share of the memory beyond which nothing is begun, whoever asks for it."""
+"""Share of the memory beyond which nothing is begun, even if the user sets it."""
 GPU_QUERIES = 2560
 """Query positions per forward that fill a large GPU in whole tiles; more take longer without being faster."""
 LEAST_FILLED = 0.5
-"""Share of those positions from which on slots that cannot run out of memory are worth more than further ones."""
+"""Share of those positions from which slots that cannot run out of memory are preferred to more slots."""
+
+
+def _worst_entries(options: SearchOptions, limits: Limits) -> int:
+    return TreeCache.worst_case_entries(*limits, options.lanes)
 
 
 def entries_per_slot(options: SearchOptions, limits: Limits) -> int:
     """Memory entries a slot is expected to need. Dead ones are reused, so it is well below the worst case."""
-    worst = TreeCache.worst_case_entries(limits.prefix_tokens, limits.suffix_tokens, options.lanes)
+    worst = _worst_entries(options, limits)
     if options.keep_states:
         return worst
     return min(worst, limits.prefix_tokens + limits.suffix_tokens + EXPECTED_ENTRIES_PER_LANE * options.lanes)
@@ -38,14 +42,13 @@ def entries_per_slot(options: SearchOptions, limits: Limits) -> int:
 def bytes_per_slot(model: TreeModel, options: SearchOptions, limits: Limits, *, entries: int | None = None) -> int:
     """Memory one slot holds between steps: keys and values of its entries, and its ancestry mask."""
     held = entries_per_slot(options, limits) if entries is None else entries
-    worst = TreeCache.worst_case_entries(limits.prefix_tokens, limits.suffix_tokens, options.lanes)
-    bookkeeping = worst * (options.lanes + 16)
+    bookkeeping = _worst_entries(options, limits) * (options.lanes + 16)
     return held * model.tree_bytes_per_entry() + bookkeeping
 
 
 def first_entries(model: TreeModel, options: SearchOptions, limits: Limits, slots: int) -> int:
     """Entries to open a session with: the worst case where memory allows it, because growing copies everything."""
-    worst = TreeCache.worst_case_entries(limits.prefix_tokens, limits.suffix_tokens, options.lanes)
+    worst = _worst_entries(options, limits)
     if model.device.type != "cuda":
         return worst  # pages of a CPU's memory that are never used are never taken
     expected = entries_per_slot(options, limits)
@@ -54,7 +57,7 @@ def first_entries(model: TreeModel, options: SearchOptions, limits: Limits, slot
 
 
 def available_memory() -> int:
-    """Bytes of the machine's memory that are free or can be freed; half of all where the system does not say."""
+    """Bytes of the machine's memory that are free or can be freed; half of all where that is unknown."""
     try:
         fields = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines())
         return int(fields["MemAvailable"].split()[0]) * 1024
@@ -71,27 +74,23 @@ def free_memory(device: torch.device) -> int:
 
 
 def usable_memory(device: torch.device) -> int:
-    """Bytes that what a user asks for may take: of what is available to a CPU, or of all that a GPU has, which says in
+    """Bytes that a user's settings may take: of what is available to a CPU, or of all that a GPU has, which reports in
     time when it runs out."""
     memory = torch.cuda.mem_get_info(device)[1] if device.type == "cuda" else available_memory()
     return int(memory * USABLE_SHARE)
 
 
 def require_memory(needed: int, device: torch.device, *, what: str, advice: str) -> None:
-    """Refuse what does not fit before it is allocated: a CPU promises more than it has and then freezes the machine."""
+    """A ConfigError for what does not fit, before it is allocated: a CPU overcommits, and then the machine freezes."""
     usable = usable_memory(device)
     if needed > usable:
         raise ConfigError(f"{what} would take {_size(needed)}, but {_size(usable)} of memory can be used; {advice}.")
 
 
 def require_fitting(count: int, each: int, device: torch.device, *, what: str, option: str) -> None:
-    """Refuse a count of things that do not fit together; the sentence says how many would."""
+    """A ConfigError when `count` things do not fit together, with how many would."""
     fitting = max(1, usable_memory(device) // each)
     require_memory(count * each, device, what=what, advice=f"give {option} {fitting} or fewer, or leave it out")
-
-
-def _size(count: int) -> str:
-    return f"{count / 2**30:,.1f} GiB" if count >= 2**30 else f"{count / 2**20:,.1f} MiB"
 
 
 def bytes_to_reserve(model: TreeModel, options: SearchOptions, limits: Limits) -> int:
@@ -108,7 +107,7 @@ def _working_bytes(model: TreeModel, options: SearchOptions) -> int:
 
 
 def check_slots(model: TreeModel, options: SearchOptions, limits: Limits, slots: int) -> None:
-    """Refuse slots that do not fit into the memory of the device. A single one need not fit at its worst."""
+    """A ConfigError for slots that do not fit into the memory. A single one need not fit at its worst."""
     least = bytes_per_slot(model, options, limits) + _working_bytes(model, options)
     require_memory(
         least,
@@ -139,8 +138,8 @@ def choose_slots(model: TreeModel, options: SearchOptions, limits: Limits) -> in
 
 def slots_at_worst(model: TreeModel, options: SearchOptions, limits: Limits) -> int:
     """Slots that fit into the free memory with every entry in use."""
-    worst = TreeCache.worst_case_entries(limits.prefix_tokens, limits.suffix_tokens, options.lanes)
-    each = bytes_per_slot(model, options, limits, entries=worst) + _working_bytes(model, options)
+    each = bytes_per_slot(model, options, limits, entries=_worst_entries(options, limits))
+    each += _working_bytes(model, options)
     return int(free_memory(model.device) * (GPU_SHARE if model.device.type == "cuda" else CPU_SHARE)) // each
 
 
@@ -151,3 +150,7 @@ def slots_after_failure(model: TreeModel, options: SearchOptions, limits: Limits
     """
     fits = slots_at_worst(model, options, limits)
     return fits if slots // 2 < fits < slots else slots // 2
+
+
+def _size(count: int) -> str:
+    return f"{count / 2**30:,.1f} GiB" if count >= 2**30 else f"{count / 2**20:,.1f} MiB"

@@ -1,24 +1,27 @@
-"""A window's first forward: prefix and target once, as a chain in its tree.
+"""A window's tree in the memory of a session: the chain it starts with, and the entries of the beams that branch off.
 
-The chain serves everyone. Its logits give the probability and rank of every target token under any number of policies,
-and what the policy keeps after each of them; its keys and values are what greedy decoding and the search go on from.
-So the verbatim path costs a search nothing.
+The chain is a window's first forward: prefix and target once. Its logits give the probability and rank of every target
+token under any number of policies, and what the policy keeps after each of them; greedy decoding and the search
+continue from its keys and values. So the verbatim path costs a search nothing.
 """
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from byrote.models.base import TreeBatch, TreeModel, TreeSession
+from byrote.models.base import TreeModel, TreeSession
 from byrote.models.memory import to_device
 from byrote.models.packing import Chains, pack
 from byrote.models.scoring import TokenScores, score_tokens, tokens_to_list
 from byrote.policy import Kept, Policy, keep, top_tokens
+
+CPU_ENTRY_STEP = 32
+GPU_ENTRY_STEP = 64
 
 
 class TokenPair(NamedTuple):
@@ -29,19 +32,15 @@ class TokenPair(NamedTuple):
 
     @property
     def chain(self) -> tuple[int, ...]:
-        """What is evaluated: everything but the last target token, after which nothing is asked."""
+        """What is evaluated: everything but the last target token, whose successors are not needed."""
         return self.prefix_ids + self.suffix_ids[:-1]
-
-
-TAKEN_TOGETHER = 32
-"""Chains that are copied at once; for a moment their copy exists beside them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chain:
     """An evaluated window: where its states are, and what the policy keeps after the prefix and each target token.
 
-    Valid until somebody else writes to that slot of the session.
+    Valid until that slot of the session is written again.
     """
 
     session: TreeSession
@@ -50,7 +49,7 @@ class Chain:
 
 
 class FirstForward(NamedTuple):
-    """What the chains of some windows say; suffixes shorter than the longest are padded at the end."""
+    """Results of the chains of some windows; suffixes shorter than the longest are padded at the end."""
 
     kept: Kept  # [windows, longest suffix, kept]
     scores: TokenScores | None
@@ -79,7 +78,10 @@ def evaluate_chains(
 ) -> FirstForward:
     """Evaluate each window in its slot of the session, from entry 0 on, and score its target under `policies`; with
     `with_standard`, against the rest of the vocabulary too."""
-    batch = _batch(pairs, slots, device)
+    chains = Chains(slots, [pair.chain for pair in pairs])
+    ends = np.cumsum(chains.lengths)
+    outputs = [np.arange(end - len(pair.suffix_ids), end) for end, pair in zip(ends, pairs, strict=True)]
+    batch = pack(chains=chains, outputs=np.concatenate(outputs), device=device)
     targets = to_device(torch.tensor([token for pair in pairs for token in pair.suffix_ids]), device)
     kept: list[Kept] = []
     scores: list[TokenScores] = []
@@ -93,39 +95,14 @@ def evaluate_chains(
         first += len(logits)
     flat = Kept(*(torch.cat(parts) for parts in zip(*kept, strict=True)))
     lengths = [len(pair.suffix_ids) for pair in pairs]
-    return FirstForward(_padded(flat, lengths), _joined(scores) if policies else None)
+    return FirstForward(Kept(*(_by_window(part, lengths) for part in flat)), _joined(scores) if policies else None)
 
 
-def copy_states(chains: Sequence[tuple[int, Chain]], session: TreeSession, *, entries: Callable[[int], int]) -> None:
-    """What others have evaluated of these chains, in slots of `session`."""
-
-    def kind(pair: tuple[int, Chain]) -> tuple[int, int]:
-        return id(pair[1].session), entries(pair[0])
-
-    for _, alike in groupby(sorted(chains, key=kind), key=kind):
-        waiting = list(alike)
-        while some := waiting[:TAKEN_TOGETHER]:
-            del waiting[:TAKEN_TOGETHER]
-            stored = some[0][1].session.copy_out([chain.slot for _, chain in some], entries(some[0][0]))
-            session.copy_in([place for place, _ in some], stored)
-
-
-def _batch(pairs: Sequence[TokenPair], slots: Sequence[int], device: torch.device) -> TreeBatch:
-    """The chains; what follows the prefix and every target token but the last is wanted."""
-    chains = Chains(slots, [pair.chain for pair in pairs])
-    ends = np.cumsum(chains.lengths)
-    outputs = [np.arange(end - len(pair.suffix_ids), end) for end, pair in zip(ends, pairs, strict=True)]
-    return pack(chains=chains, outputs=np.concatenate(outputs), device=device)
-
-
-def _padded(flat: Kept, lengths: Sequence[int]) -> Kept:
+def _by_window(flat: Tensor, lengths: Sequence[int]) -> Tensor:
+    """Rows of all windows one after the other, as [windows, longest, …]."""
     if len(set(lengths)) == 1:
-        return Kept(*(tensor.reshape(len(lengths), lengths[0], *tensor.shape[1:]) for tensor in flat))
-    return Kept(*(_stack(tensor, lengths) for tensor in flat))
-
-
-def _stack(tensor: Tensor, lengths: Sequence[int]) -> Tensor:
-    return torch.nn.utils.rnn.pad_sequence(list(torch.split_with_sizes(tensor, list(lengths))), batch_first=True)
+        return flat.reshape(len(lengths), lengths[0], *flat.shape[1:])
+    return torch.nn.utils.rnn.pad_sequence(list(torch.split_with_sizes(flat, list(lengths))), batch_first=True)
 
 
 def _joined(parts: Sequence[TokenScores]) -> TokenScores:
@@ -138,6 +115,41 @@ def _joined(parts: Sequence[TokenScores]) -> TokenScores:
     )
 
 
+class VerbatimPaths:
+    """What the policy keeps along the verbatim path of every slot. `width`: tokens that are listed after a node."""
+
+    def __init__(self, slots: int, longest: int, width: int, device: torch.device) -> None:
+        self._width, self._device, self._longest = width, device, longest
+        self._kept = self._nothing(slots, longest)  # [slots, longest suffix, kept]
+
+    def put(self, slots: Sequence[int], kept: Kept) -> None:
+        places = to_device(torch.tensor(slots), self._device)
+        for ours, theirs in zip(self._kept, kept, strict=True):
+            ours[places, : theirs.shape[1]] = theirs
+
+    def move(self, sources: Tensor, targets: Tensor) -> None:
+        for part in self._kept:
+            part[targets] = part[sources]
+
+    def next(self, is_verbatim: Tensor, step: Tensor) -> Kept:
+        """What is kept after lanes on a verbatim path, in a tensor for all lanes [slots, lanes] of the first slots."""
+        slots = torch.arange(len(step), device=self._device)
+        # A window that has just ended has no next step; its rows are not used.
+        steps = step.clamp(max=self._longest - 1)
+        kept = self._nothing(*is_verbatim.shape)
+        for ours, known in zip(kept, self._kept, strict=True):
+            where = is_verbatim.view(*is_verbatim.shape, *(1,) * (ours.dim() - 2))
+            torch.where(where, known[slots, steps][:, None], ours, out=ours)
+        return kept
+
+    def _nothing(self, rows: int, columns: int) -> Kept:
+        return Kept(
+            torch.zeros(rows, columns, self._width, dtype=torch.int64, device=self._device),
+            torch.full((rows, columns, self._width), -math.inf, dtype=torch.float64, device=self._device),
+            torch.zeros(rows, columns, dtype=torch.float64, device=self._device),
+        )
+
+
 class TreeCache:
     """Ancestry of every lane of every slot. Entry numbers are places in the session's memory of that slot."""
 
@@ -145,11 +157,10 @@ class TreeCache:
         self.ancestry = torch.zeros(slots, lanes, entries, dtype=torch.bool, device=device)
         self.entry_positions = torch.zeros(slots, entries, dtype=torch.int64, device=device)
         self.own_entry = torch.zeros(slots, lanes, dtype=torch.int64, device=device)
-        self.free_entry = torch.zeros(slots, lanes, dtype=torch.int64, device=device)
-        """Where a lane may write: its own entry if it is to be evaluated, else one that nobody sees."""
+        """Where the newest token of each lane is written."""
         self._order = torch.arange(entries, device=device)
-        self._held = torch.zeros(slots, dtype=torch.int64, device=device)
-        """Entries from the first on that are not given out again: the chain and, where all are kept, every beam's."""
+        self._reserved = torch.zeros(slots, dtype=torch.int64, device=device)
+        """Entries from the first on that are not reused: the chain and, where all are kept, every beam's."""
 
     @staticmethod
     def worst_case_entries(prefix_tokens: int, suffix_tokens: int, lanes: int) -> int:
@@ -161,13 +172,13 @@ class TreeCache:
         self.ancestry.index_fill_(0, slots, False)
         self.ancestry[slots, 0] = self._order < prefix_lengths[:, None]
         self.entry_positions[slots] = self._order
-        self._held[slots] = chain_lengths
+        self._reserved[slots] = chain_lengths
 
     def branch(
         self, parents: Tensor, alive: Tensor, is_verbatim: Tensor, positions: Tensor, *, keeps_all: Tensor | None = None
     ) -> Tensor:
         """Each live lane of the first slots now continues `parents` with a node of its own at `positions` [slots].
-        `keeps_all` [slots], 0 or 1: the slots that give no entry out again; None if every slot does.
+        `keeps_all` [slots], 0 or 1: the slots that reuse no entry; None if every slot does.
 
         Returns, per slot, one past the highest entry in use.
         """
@@ -175,13 +186,14 @@ class TreeCache:
         ancestry = self.ancestry[:count].gather(1, parents[..., None].expand(-1, -1, self.ancestry.shape[2]))
         ancestry &= alive[..., None]
         lanes = torch.arange(parents.shape[1], device=parents.device)
-        free = self._lowest_free(ancestry, lanes)
+        # The lowest entries that are not reserved and no lane descends from: a stable sort of booleans puts them first.
+        is_taken = ancestry.any(1) | (self._order < self._reserved[:count, None])
+        free = is_taken.to(torch.uint8).sort(dim=-1, stable=True).indices[:, : len(lanes)]
         # The verbatim node at position p is entry p of the chain. Others: lane q takes the q-th free entry.
         own = torch.where(is_verbatim, positions[:, None], free)
         slots = torch.arange(count, device=parents.device)[:, None]
         ancestry[slots, lanes, own] |= alive
-        self.ancestry[:count] = ancestry
-        self.own_entry[:count], self.free_entry[:count] = own, free
+        self.ancestry[:count], self.own_entry[:count] = ancestry, own
         held = self.entry_positions[:count].gather(1, own)
         self.entry_positions[:count] = self.entry_positions[:count].scatter(
             1, own, torch.where(alive, positions[:, None], held)
@@ -190,37 +202,14 @@ class TreeCache:
         if keeps_all is None:
             return reach
         # Lanes to be evaluated come first, so theirs are the lowest free entries.
-        self._held[:count] += (alive & ~is_verbatim).sum(-1) * keeps_all
-        # Entries of beams that died are in use too: somebody will go on from them.
-        return torch.maximum(reach, self._held[:count] * keeps_all)
-
-    def _lowest_free(self, ancestry: Tensor, lanes: Tensor) -> Tensor:
-        """Per slot the lowest entries that are not held and no lane descends from, one per lane: a stable sort of
-        booleans puts free ones first."""
-        is_taken = ancestry.any(1) | (self._order < self._held[: len(ancestry), None])
-        return is_taken.to(torch.uint8).sort(dim=-1, stable=True).indices[:, : len(lanes)]
+        self._reserved[:count] += (alive & ~is_verbatim).sum(-1) * keeps_all
+        # Entries of beams that died are in use too: their states are returned.
+        return torch.maximum(reach, self._reserved[:count] * keeps_all)
 
     def move(self, sources: Tensor, targets: Tensor) -> None:
         """No slot is both a source and a target."""
-        for tensor in (self.ancestry, self.entry_positions, self.own_entry, self.free_entry, self._held):
+        for tensor in (self.ancestry, self.entry_positions, self.own_entry, self._reserved):
             tensor[targets] = tensor[sources]
-
-    def check_integrity(self, slot: int, *, prefix_length: int, step: int, beams: int) -> None:
-        """Every live lane sees its prefix, then exactly one entry per step, ending in an entry of its own."""
-        rows = self.ancestry[slot, :beams]
-        assert not self.ancestry[slot, beams:].any(), "a dead lane still holds entries"
-        positions = self.entry_positions[slot]
-        for lane in range(beams):
-            seen = positions[rows[lane]].sort().values.tolist()
-            assert seen == list(range(prefix_length + step)), f"lane {lane} sees positions {seen}"
-            own = int(self.own_entry[slot, lane])
-            assert rows[:, own].sum() == 1, "a fresh entry must belong to one lane"
-            assert rows[lane, own], "a lane must see its own entry"
-            assert int(positions[own]) == prefix_length + step - 1, "a lane's own entry is its newest"
-
-
-CPU_ENTRY_STEP = 32
-GPU_ENTRY_STEP = 64
 
 
 class Shape(NamedTuple):
@@ -231,7 +220,7 @@ class Shape(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Shapes:
-    """How the shapes of one stream are rounded; `most` is the largest there is memory for."""
+    """How the shapes of a search's forwards are rounded, so that they repeat; `most` is the largest that fits."""
 
     most: Shape
     entry_step: int
