@@ -37,14 +37,14 @@ EVERYTHING = RunConfig(sweep="k=10", posthoc="bleu")  # type: ignore[arg-type]
 """A scan with every column there can be; the metric and the policy stand for any."""
 API_HEAD = """# Python interface
 
-Everything public is in `byrote`. Mistakes raise a `byrote.ByroteError` with the message of the command line. Made from the
-docstrings by `docs/generate.py`.
+Everything public is in `byrote`. Mistakes raise a `byrote.ByroteError` with the message of the command line. Made from
+the docstrings by `docs/generate.py`.
 """
 COLUMNS_HEAD = """# Columns
 
 Columns of `results.parquet` and of the other tables of a run. Columns of a measure that was not made are absent.
-Log-probabilities are natural logarithms, −inf for what cannot come. A list by ε has an entry for 0 edits, 1 edit and so on up to
-the edit budget. Made from the code by `docs/generate.py`.
+Log-probabilities are natural logarithms, −inf for what cannot come. A list by ε has an entry for 0 edits, 1 edit and
+so on up to the edit budget. Made from the code by `docs/generate.py`.
 """
 
 

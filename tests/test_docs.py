@@ -101,7 +101,7 @@ def test_every_option_named_is_an_option_of_some_command(path: Path) -> None:
 
 @each_document_of_today
 def test_every_option_given_by_name_is_an_option_of_a_scan(path: Path) -> None:
-    """`--set name=value` on a command line, and `name: value` as in a YAML file; what has a flag is not given by `--set`."""
+    """`--set name=value`, and `name: value` as in a YAML file; an option that has a flag is not given by `--set`."""
     text = path.read_text(encoding="utf-8")
     given = {name for code in code_of(text) for name in re.findall(r"--set (\w+)=", code)}
     written = set(re.findall(r"`([a-z_]+): [^`\n]+`", text))
