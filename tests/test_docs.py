@@ -77,6 +77,12 @@ def test_links_and_anchors_resolve(path: Path) -> None:
             )
 
 
+def test_the_readme_leads_to_every_page() -> None:
+    linked = set(re.findall(r"\]\(([^)#\s]+)", text_of("README.md")))
+    pages = {str(path.relative_to(ROOT)) for path in DOCUMENTS} - {"README.md"}
+    assert pages <= linked, f"the README has no link to {sorted(pages - linked)}"
+
+
 @each_document
 def test_nothing_is_left_to_be_filled_in(path: Path) -> None:
     assert not re.findall(r"@[A-Z]+@|\bTODO\b|\bFIXME\b", path.read_text(encoding="utf-8"))
