@@ -1,4 +1,4 @@
-"""The counterfactual study of a preset: correlation, level means, and the figure of docs/prior.md.
+"""The counterfactual study of a preset: correlation, level means, and the figure of docs/method.md.
 
     python bench/prior_counterfactual.py --out FOLDER [--preset quick] [--processes 2] [--cache FOLDER]
 

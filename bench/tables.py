@@ -1,4 +1,4 @@
-"""The tables of docs/performance.md and docs/large-models.md, filled from the result files they name.
+"""The tables of docs/performance.md, filled from the result files they name.
 
     python bench/tables.py
 
@@ -17,7 +17,7 @@ from typing import Any
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "bench" / "results"
-DOCUMENTS = ("docs/performance.md", "docs/large-models.md")
+DOCUMENTS = ("docs/performance.md",)
 TABLE = re.compile(r"<!-- results: (?P<source>\S+); columns: (?P<columns>.+?) -->\n(?P<rows>(?:\|.*\n)+)")
 NOT_MEASURED = "not measured yet"
 

@@ -37,16 +37,14 @@ EVERYTHING = RunConfig(sweep="k=10", posthoc="bleu")  # type: ignore[arg-type]
 """A scan with every column there can be; the metric and the policy stand for any."""
 API_HEAD = """# Python interface
 
-Everything public is in `byrote`; `dir(byrote)` lists it. Names are imported when they are first used. Mistakes raise a
-`byrote.ByroteError` with the sentence that the command line would print. This page is made from the docstrings by
-`docs/generate.py`.
+Everything public is in `byrote`. Mistakes raise a `byrote.ByroteError` with the message of the command line. Made from
+the docstrings by `docs/generate.py`.
 """
 COLUMNS_HEAD = """# Columns
 
-What the columns of `results.parquet` and of the other tables of a run hold. Columns of a measure that was not asked for
-are absent. Log-probabilities are natural logarithms, −inf for what cannot come. A list by ε has an entry for 0 edits,
-1 edit, and so on up to the edit budget. This page is made from the code and each room's `columns.yaml` by
-`docs/generate.py`.
+Columns of `results.parquet` and of the other tables of a run. Columns of a measure that was not made are absent.
+Log-probabilities are natural logarithms, −inf for what cannot come. A list by ε has an entry for 0 edits, 1 edit and
+so on up to the edit budget. Made from the code by `docs/generate.py`.
 """
 
 

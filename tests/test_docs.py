@@ -20,7 +20,7 @@ from byrote.scan.options import RunConfig
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "byrote"
 RESULTS = ROOT / "bench" / "results"
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), ROOT / "bench" / "LOG.md"])
 
 OF_TODAY = [path for path in DOCUMENTS if path.name != "CHANGELOG.md"]
 """A changelog also names what earlier versions had."""
@@ -77,6 +77,12 @@ def test_links_and_anchors_resolve(path: Path) -> None:
             )
 
 
+def test_the_readme_leads_to_every_page() -> None:
+    linked = set(re.findall(r"\]\(([^)#\s]+)", text_of("README.md")))
+    pages = {str(path.relative_to(ROOT)) for path in DOCUMENTS} - {"README.md"}
+    assert pages <= linked, f"the README has no link to {sorted(pages - linked)}"
+
+
 @each_document
 def test_nothing_is_left_to_be_filled_in(path: Path) -> None:
     assert not re.findall(r"@[A-Z]+@|\bTODO\b|\bFIXME\b", path.read_text(encoding="utf-8"))
@@ -99,16 +105,27 @@ def test_every_option_named_is_an_option_of_some_command(path: Path) -> None:
     assert named <= known, f"{path.name} names {sorted(named - known)}, which no command takes"
 
 
-def test_the_readme_shows_every_command() -> None:
-    shown = {
-        name for code in code_of(text_of("README.md")) for name in re.findall(r"(?:^|/)byrote ([a-z][a-z-]*)", code)
-    }
-    assert shown == set(commands())
+@each_document_of_today
+def test_every_option_given_by_name_is_an_option_of_a_scan(path: Path) -> None:
+    """`--set name=value`, and `name: value` as in a YAML file; an option that has a flag is not given by `--set`."""
+    text = path.read_text(encoding="utf-8")
+    given = {name for code in code_of(text) for name in re.findall(r"--set (\w+)=", code)}
+    written = set(re.findall(r"`([a-z_]+): [^`\n]+`", text))
+    known = {item.name for item in fields(RunConfig)}
+    assert given | written <= known, f"{path.name} names {sorted((given | written) - known)}, which is no option"
+    with_flags = given & {flag.strip("-").replace("-", "_") for flag in flags_of(commands()["scan"])}
+    assert not with_flags, f"{path.name} sets {sorted(with_flags)} by --set, which have a flag"
+
+
+def test_the_guide_lists_every_command_and_the_readme_links_to_it() -> None:
+    table = text_of("docs/guide.md").split("| command | |")[1].split("\n\n")[0]
+    assert set(re.findall(r"`byrote ([a-z][a-z-]*)`", table)) == set(commands())
+    assert "](docs/guide.md)" in text_of("README.md")
 
 
 def test_the_readme_names_only_what_the_python_interface_has() -> None:
     (block,) = re.findall(r"^```python\n(.*?)^```", text_of("README.md"), re.MULTILINE | re.DOTALL)
-    assert set(re.findall(r"\brote\.(\w+)", block)) <= set(byrote.__all__)
+    assert {"scan", "RunConfig"} < set(re.findall(r"\bbyrote\.(\w+)", block)) <= set(byrote.__all__)
     compile(block, "README.md", "exec")
 
 
@@ -135,7 +152,7 @@ def test_the_python_of_the_readme_runs(desk: Path, tmp_path: Path, monkeypatch: 
         (tmp_path / name).symlink_to(desk / name)
     monkeypatch.chdir(tmp_path)
     (block,) = re.findall(r"^```python\n(.*?)^```", text_of("README.md"), re.MULTILINE | re.DOTALL)
-    seen: dict[str, Any] = {"book": "one two three", "generation": "four"}
+    seen: dict[str, Any] = {}
     exec(block, seen)
     assert seen["frame"]["split"].unique().sort().to_list() == ["control", "target"]
     assert (tmp_path / "runs/first/manifest.json").exists()
@@ -146,7 +163,7 @@ def test_the_commands_of_the_readme_run(desk: Path, tmp_path: Path, monkeypatch:
     for name in ("MODEL", "book.txt", "other.txt"):
         (tmp_path / name).symlink_to(desk / name)
     monkeypatch.chdir(tmp_path)
-    lines = [code for code in code_of(text_of("README.md")) if code.startswith(".venv/bin/byrote ")]
+    lines = [code for code in code_of(text_of("README.md")) if code.startswith("byrote ") and " runs/first" in code]
     assert len(lines) == 5
     for line in lines:
         with pytest.raises(SystemExit) as ended:
@@ -164,7 +181,7 @@ def is_default(cell: str, default: Any) -> bool:
     return cell == (",".join(default) if isinstance(default, tuple) else str(default))
 
 
-@pytest.mark.parametrize(("document", "column"), [("README.md", 0), ("docs/method.md", 1)])
+@pytest.mark.parametrize(("document", "column"), [("docs/guide.md", 0), ("docs/method.md", 1)])
 def test_defaults_in_tables_are_those_of_a_run(document: str, column: int) -> None:
     defaults = {item.name: item.default for item in fields(RunConfig)}
     checked = 0
@@ -184,16 +201,14 @@ def test_defaults_in_tables_are_those_of_a_run(document: str, column: int) -> No
     assert checked >= 8
 
 
-def test_the_file_map_of_the_readme_matches_the_tree() -> None:
-    (block,) = (
-        block for block in re.findall(r"^```\n(.*?)^```", text_of("README.md"), re.M | re.S) if "src/byrote/" in block
-    )
-    outer, inner = block.split("src/byrote/\n")
-    for line in outer.splitlines():
-        assert (ROOT / line.split()[0]).exists(), f"the file map names {line.split()[0]}"
-    for line in inner.splitlines():
-        assert (SOURCE / line.split()[0]).exists(), f"the file map names src/byrote/{line.split()[0]}"
-    assert {line.split()[0].rstrip("/") for line in inner.splitlines()} >= rooms()
+def test_the_tree_of_the_architecture_exists() -> None:
+    block = re.findall(r"^```\n(.*?)^```", text_of("docs/architecture.md"), re.M | re.S)[0]
+    assert "src/byrote/" in block
+    for line in block.splitlines():
+        folder = ROOT / line.split()[0]
+        assert folder.is_dir(), f"the tree names {line.split()[0]}"
+        for name in re.findall(r"[\w-]+(?:\.\w+|/)", line.split(maxsplit=1)[1]):
+            assert (folder / name).exists(), f"the tree names {name} in {line.split()[0]}"
 
 
 def rooms() -> set[str]:
@@ -212,8 +227,16 @@ def test_the_room_table_of_the_architecture_matches_the_tree() -> None:
 def test_every_path_named_exists(path: Path) -> None:
     for code in re.findall(r"`([^`\n]+)`", path.read_text(encoding="utf-8")):
         if re.fullmatch(r"[\w.-]+/[\w./-]*", code) and not code.startswith(("runs/", "report/index", "generations/")):
-            places = (ROOT / code, SOURCE / code, path.parent / code)
+            places = (ROOT / code, SOURCE / code, SOURCE / "study" / code, path.parent / code)
             assert any(place.exists() for place in places), f"{path.name} names `{code}`, which is not there"
+
+
+def test_every_document_that_code_refers_to_exists() -> None:
+    for folder in ("src", "tests", "bench", "examples"):
+        for path in (ROOT / folder).rglob("*"):
+            if path.suffix in (".py", ".yaml", ".yml", ".ipynb"):
+                for name in re.findall(r"\bdocs/[\w-]+\.md", path.read_text(encoding="utf-8")):
+                    assert (ROOT / name).exists(), f"{path.relative_to(ROOT)} refers to {name}"
 
 
 def bench_tables() -> ModuleType:

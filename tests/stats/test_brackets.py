@@ -171,7 +171,7 @@ def test_no_number_of_samples_is_promised_where_they_hit() -> None:
 
 @pytest.mark.parametrize("limit", [0.01, 0.1, 0.5])
 def test_five_over_limit_and_threshold_samples_without_a_hit_reach_the_limit(limit: float) -> None:
-    """What docs/gate.md promises; half as many do not."""
+    """What docs/guide.md promises; half as many do not."""
     windows, each = 1000, 5 / (limit * 0.001) / 1000
     enough, half = (bracket(undecided(windows, tickets=n), 0.001, promised=9).high for n in (each, each / 2))
     assert enough <= limit < half

@@ -48,7 +48,7 @@ Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 def load_model(model: Any, *, tokenizer: Any = None, **options: Any) -> LanguageModel:
     """A model to measure: by folder or hub id with its tokenizer, a Hugging Face model in memory with the `tokenizer`
-    given, or an object of your own with `vocab_size` and `next_logits` (docs/own-models.md).
+    given, or an object of your own with `vocab_size` and `next_logits` (docs/models.md).
 
     `options` of the first kind: `revision`, `dtype`, `device`, `adapter`, as for `byrote scan`.
     """
