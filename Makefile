@@ -6,13 +6,22 @@ NUMERIC := tests/distance tests/models tests/search tests/explore tests/scan tes
 # Processes that are killed, and machines: what they test is no arithmetic.
 NOT_NUMERIC := $(addprefix --ignore=tests/scan/test_,ray.py interruptions.py shards.py)
 
-.PHONY: demo test test-plain-cpu check bench format clean chromium pictures
+.PHONY: demo test test-all record-slow test-plain-cpu check bench format clean chromium pictures
 
 demo: .venv/.runtime
 	$(BIN)/byrote demo
 
-test: .venv/.dev chromium
+# The core tier: oracles, contracts, properties with fewer examples, commands on tiny models.
+test: .venv/.dev
+	$(BIN)/python -m pytest -n 2 --dist worksteal --core
+
+# Everything: campaigns, Ray, browser, notebooks, stories; Hypothesis at full strength.
+test-all: .venv/.dev chromium
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+# Which tests the core tier leaves out: those that take long here, written to tests/slow.txt.
+record-slow: .venv/.dev chromium
+	$(BIN)/python -m pytest -n 2 --dist worksteal --record-slow
 
 # The numeric tests once more as another CPU would compute them: no vector units, one thread.
 test-plain-cpu: .venv/.dev

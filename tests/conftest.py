@@ -7,7 +7,9 @@ when they are asked for.
 import os
 import signal
 import threading
+from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -19,16 +21,59 @@ if TYPE_CHECKING:
 
     from tests.scan.scans import Command, TinyLab
 
+SLOW_TESTS = Path(__file__).parent / "slow.txt"
+SLOW_SECONDS = 2.0
+
 # Shared cores make single examples slow at random; a property test is judged by what it finds.
-settings.register_profile("byrote", deadline=None)
-settings.register_profile("byrote_ci", deadline=None, derandomize=True, print_blob=True)
+settings.register_profile("all", deadline=None)
+settings.register_profile("core", deadline=None, max_examples=20)
+settings.register_profile("all_ci", settings.get_profile("all"), derandomize=True, print_blob=True)
+settings.register_profile("core_ci", settings.get_profile("core"), derandomize=True, print_blob=True)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--core", action="store_true", help="leave out browsers, campaigns and what tests/slow.txt lists"
+    )
+    parser.addoption("--record-slow", action="store_true", help=f"write tests over {SLOW_SECONDS} s to tests/slow.txt")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    settings.load_profile("byrote_ci" if os.environ.get("CI") else "byrote")
+    tier = "core" if config.getoption("--core") else "all"
+    settings.load_profile(f"{tier}_ci" if os.environ.get("CI") else tier)
+    if config.getoption("--record-slow"):
+        config.pluginmanager.register(_Durations())
     # Two workers on two cores: more threads would only wait for each other.
     torch.set_num_threads(1)
     hear_signals()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.getoption("--core"):
+        return
+    slow = set(SLOW_TESTS.read_text(encoding="utf-8").splitlines())
+    left_out = [
+        item
+        for item in items
+        if item.nodeid.split("[")[0] in slow or item.get_closest_marker("slow") or item.get_closest_marker("browser")
+    ]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if item not in set(left_out)]
+
+
+class _Durations:
+    """The test functions that take long, set-up included; parametrised ones count together."""
+
+    def __init__(self) -> None:
+        self.seconds: Counter[str] = Counter()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self.seconds[report.nodeid.split("[")[0]] += report.duration
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        if not hasattr(session.config, "workerinput"):
+            slow = sorted(name for name, seconds in self.seconds.items() if seconds >= SLOW_SECONDS)
+            SLOW_TESTS.write_text("\n".join(slow) + "\n", encoding="utf-8")
 
 
 def hear_signals() -> None:
