@@ -14,7 +14,7 @@ TREES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in FILES}
 BASE = {"types", "errors", "files", "printable"}
 NUMBERS = BASE | {"policy", "distance"}
 COMPUTING = NUMBERS | {"models", "search", "explore"}
-SHARED = COMPUTING | {"options", "corpus", "store", "stats", "report"}
+SHARED = COMPUTING | {"options", "progress", "corpus", "store", "stats", "report"}
 PRODUCTS = {"prior", "longform", "lab", "study"}
 ALLOWED: dict[str, set[str]] = {
     "types": {"errors"},
@@ -34,8 +34,10 @@ ALLOWED: dict[str, set[str]] = {
     "scan": SHARED,
     **dict.fromkeys(PRODUCTS, SHARED | {"scan"}),
     "testing": BASE | {"models"},
-    "api": SHARED | PRODUCTS | {"scan"},
-    "cli": SHARED | PRODUCTS | {"scan"},
+    "progress": BASE,
+    "kinds": BASE | {"store", "report"},
+    "api": SHARED | PRODUCTS | {"scan", "progress", "kinds"},
+    "cli": SHARED | PRODUCTS | {"scan", "api", "kinds"},
     "__init__": SHARED | PRODUCTS | {"scan", "testing", "api"},
     "__main__": {"cli"},
 }
