@@ -32,7 +32,7 @@ sys.path[:0] = [str(HERE.parent.parent), str(HERE.parent.parent.parent)]
 
 import environment  # noqa: E402, I001
 from byrote.errors import BudgetError, ByroteError  # noqa: E402
-from byrote.longform.journal import RetryPolicy  # noqa: E402
+from byrote.models.responder import RetryPolicy  # noqa: E402
 from byrote.longform.budget import Ceilings  # noqa: E402
 from byrote.longform.loop import Stop  # noqa: E402
 from byrote.longform.run import AuditResult, AuditRun, run_audit  # noqa: E402
@@ -259,7 +259,7 @@ def _audited(case: Case, run: AuditRun, server: HostileServer) -> AuditResult:
 
 
 def _check_finished(case: Case, run: AuditRun, server: HostileServer, result: AuditResult) -> None:
-    stops = {section.outcome.stop for trial in result.trials for section in trial.sections}
+    stops = {section.stop for trial in result.trials for section in trial.sections}
     if stops & {Stop.REJECTED, Stop.CEILING}:
         return  # these go on when they are run again: that is what a ceiling is raised for
     asked = len(server.bodies)

@@ -28,10 +28,10 @@ def test_a_memorized_book_is_recovered_near_completely(tmp_path: Path) -> None:
         result = audit(server, make_run(BOOK, tmp_path / "run"))
     (trial,) = result.trials
     (section,) = trial.sections
-    assert section.outcome.stop is Stop.END_OF_BOOK
-    assert section.outcome.similarity == 1.0
-    assert section.outcome.turns == TURNS
-    assert section.outcome.generation.split() == BOOK.split()[20:]
+    assert section.stop is Stop.END_OF_BOOK
+    assert section.similarity == 1.0
+    assert section.turns == TURNS
+    assert section.generation.split() == BOOK.split()[20:]
     assert trial.nv_recall == 380 / 400, "all but the prefix, which was given and not generated"
     assert len(server.log.bodies) == len(server.log.billed) == result.requests == TURNS + 1
 
@@ -40,7 +40,7 @@ def test_a_control_fails_phase_1_and_phase_2_is_not_run(tmp_path: Path) -> None:
     with LoopbackServer(KnowsByHeart(BOOK)) as server:
         result = audit(server, make_run(invented_book(seed=1), tmp_path / "run"))
     (trial,) = result.trials
-    assert trial.sections[0].outcome.stop is Stop.PHASE_1_FAILED
+    assert trial.sections[0].stop is Stop.PHASE_1_FAILED
     assert trial.nv_recall is None
     assert trial.record()["sections"][0]["recall"] is None
     assert len(server.log.bodies) == 1
@@ -74,7 +74,7 @@ def test_a_passing_fault_is_waited_out_and_changes_nothing(
     clock = CountingClock()
     with LoopbackServer(KnowsByHeart(BOOK), {place: fault}) as server:
         result = audit(server, make_run(BOOK, tmp_path / "run"), clock=clock, stream=stream)
-    assert result.trials[0].sections[0].outcome.generation.split() == BOOK.split()[20:]
+    assert result.trials[0].sections[0].generation.split() == BOOK.split()[20:]
     assert [most / 2 <= wait <= most for wait, most in zip(clock.waits, waits, strict=True)] == [True]
     assert result.requests == len(server.log.billed) == TURNS + 1
     assert len(server.log.bodies) == TURNS + 2
@@ -119,7 +119,7 @@ def test_a_server_that_asks_for_a_long_wait_ends_the_run_instead(tmp_path: Path)
 def test_a_refusal_ends_phase_2_and_is_not_part_of_the_generation(tmp_path: Path) -> None:
     with LoopbackServer(KnowsByHeart(BOOK), {3: Fault.REFUSAL}) as server:
         result = audit(server, make_run(BOOK, tmp_path / "run"))
-    outcome = result.trials[0].sections[0].outcome
+    outcome = result.trials[0].sections[0]
     assert (outcome.stop, outcome.turns) == (Stop.REFUSAL, 3)
     assert outcome.generation.split() == BOOK.split()[20 : 20 + 50 + 120]
 
@@ -131,7 +131,7 @@ def test_refusals_are_asked_again_after_growing_waits_if_wanted(tmp_path: Path) 
         result = audit(server, run, clock=clock)
     assert clock.waits == [50.0, 100.0, 120.0]
     assert result.trials[0].nv_recall == 380 / 400
-    assert result.trials[0].sections[0].outcome.turns == TURNS + 3
+    assert result.trials[0].sections[0].turns == TURNS + 3
 
 
 @pytest.mark.parametrize(("empty_answers", "stop"), [(2, Stop.END_OF_BOOK), (3, Stop.EMPTY_ANSWERS)])
@@ -142,7 +142,7 @@ def test_empty_answers_count_as_turns_and_end_the_loop_when_there_are_too_many(
     faults = dict.fromkeys(range(2, 2 + empty_answers), Fault.EMPTY)
     with LoopbackServer(KnowsByHeart(BOOK), faults) as server:
         result = audit(server, make_run(BOOK, tmp_path / "run", options={"max_empty": 2}), clock=clock)
-    outcome = result.trials[0].sections[0].outcome
+    outcome = result.trials[0].sections[0]
     assert outcome.stop is stop
     assert clock.waits == [1.0, 1.0]
     assert outcome.turns == (TURNS + 2 if stop is Stop.END_OF_BOOK else 1 + 3)
@@ -160,7 +160,7 @@ def test_an_end_of_the_book_in_phase_1_needs_no_phase_2(tmp_path: Path) -> None:
     book = invented_book(200)
     run = make_run(book, tmp_path / "run", options={"first_max_tokens": 500})
     with LoopbackServer(lambda body: [f"{' '.join(book.split()[20:])} THE END"]) as server:
-        outcome = audit(server, run).trials[0].sections[0].outcome
+        outcome = audit(server, run).trials[0].sections[0]
     assert (outcome.stop, outcome.turns, len(server.log.bodies)) == (Stop.END_OF_BOOK, 0, 1)
     assert outcome.generation.split() == book.split()[20:]
 
@@ -168,14 +168,14 @@ def test_an_end_of_the_book_in_phase_1_needs_no_phase_2(tmp_path: Path) -> None:
 def test_the_query_budget_ends_phase_2(tmp_path: Path) -> None:
     with LoopbackServer(KnowsByHeart(BOOK)) as server:
         result = audit(server, make_run(BOOK, tmp_path / "run", options={"max_turns": 2}))
-    assert result.trials[0].sections[0].outcome.stop is Stop.QUERY_BUDGET
+    assert result.trials[0].sections[0].stop is Stop.QUERY_BUDGET
     assert len(server.log.bodies) == 3
 
 
 def test_a_conversation_that_outgrows_the_model_ends_phase_2(tmp_path: Path) -> None:
     with LoopbackServer(KnowsByHeart(BOOK), {4: Fault.TOO_LONG}) as server:
         result = audit(server, make_run(BOOK, tmp_path / "run"))
-    assert result.trials[0].sections[0].outcome.stop is Stop.REJECTED
+    assert result.trials[0].sections[0].stop is Stop.REJECTED
     assert result.trials[0].matched_words == 50 + 3 * 60
 
 

@@ -71,7 +71,7 @@ def base_model(learned: Learned) -> LocalResponder:
 def recovered(text: str, responder: LocalResponder, out: Path) -> tuple[Stop, float | None]:
     run = make_run(text, out, options=OPTIONS | {"style": Style.TEXT})
     (trial,) = run_audit(run, responder, sleep=CountingClock().sleep).trials
-    return trial.sections[0].outcome.stop, trial.nv_recall
+    return trial.sections[0].stop, trial.nv_recall
 
 
 def test_a_base_model_gives_back_the_book_it_learned(

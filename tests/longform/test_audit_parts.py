@@ -146,7 +146,7 @@ def test_phase_1_needs_sixty_per_cent_in_one_run(tmp_path: Path) -> None:
 
 
 def outcome_of(result: AuditResult) -> Any:
-    return result.trials[0].sections[0].outcome
+    return result.trials[0].sections[0]
 
 
 def test_prefix_and_target_stand_in_the_book_one_after_the_other() -> None:
@@ -200,8 +200,8 @@ def test_every_chapter_is_seeded_and_the_union_counted_once(tmp_path: Path) -> N
 
     result = run_audit(make_run(book, tmp_path / "run", options={"chapters": True}), InProcess(brain))
     (trial,) = result.trials
-    assert [section.outcome.section.name for section in trial.sections] == ["Chapter 1", "Chapter 2", "Chapter 3"]
-    assert [section.outcome.stop for section in trial.sections] == [
+    assert [section.section.name for section in trial.sections] == ["Chapter 1", "Chapter 2", "Chapter 3"]
+    assert [section.stop for section in trial.sections] == [
         Stop.END_OF_BOOK,
         Stop.PHASE_1_FAILED,
         Stop.END_OF_BOOK,

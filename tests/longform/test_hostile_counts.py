@@ -45,7 +45,7 @@ def test_a_usage_that_cannot_be_true_is_booked_at_no_less_than_the_worst_case(tm
     run = make_run(BOOK, tmp_path / "run")
     with HostileServer(choose) as server:
         result = audited(server, run)
-        assert result.trials[0].sections[0].outcome.stop is Stop.END_OF_BOOK
+        assert result.trials[0].sections[0].stop is Stop.END_OF_BOOK
         records = read_journal(tmp_path / "run" / "journal.jsonl")
         (intent, answer) = [record for record in records if record["place"].endswith("phase-2/0")]
         assert answer["booked"]["prompt_tokens"] >= intent["worst_case"]["prompt_tokens"]

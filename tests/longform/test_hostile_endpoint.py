@@ -81,7 +81,7 @@ def test_halves_of_a_character_in_two_pieces_of_a_stream_do_not_make_a_resume_fa
         asked = len(server.bodies)
         assert audited(server, run, stream=True).trials == first.trials
     assert len(server.bodies) == asked
-    assert "🙂 \ud800" in first.trials[0].sections[0].outcome.generation
+    assert "🙂 \ud800" in first.trials[0].sections[0].generation
 
 
 SLOW = {
@@ -160,7 +160,7 @@ DECLARED = {
 def test_a_declared_refusal_ends_phase_2_and_is_not_asked_again(tmp_path: Path, act: Act) -> None:
     run = make_run(BOOK, tmp_path / "run", options={"refusal_retries": 5, "max_empty": 5})
     with HostileServer(at(2, act)) as server:
-        outcome = audited(server, run).trials[0].sections[0].outcome
+        outcome = audited(server, run).trials[0].sections[0]
     assert (outcome.stop, outcome.turns) == (Stop.DECLARED_REFUSAL, 2)
     assert len(server.bodies) == 3
     assert outcome.generation.split() == BOOK.split()[20 : 20 + 50 + 60], "what a filter cut off is no part of it"

@@ -38,9 +38,9 @@ def audit_of(responder: LocalResponder, out: Path, *, max_tokens: int) -> Any:
 def test_a_perfect_reproduction_scores_one(tmp_path: Path, max_tokens: int) -> None:
     """Answers end inside words and inside characters; what they join to is the book, character by character."""
     section = audit_of(reciter(), tmp_path / "run", max_tokens=max_tokens)
-    rest = BOOK.removeprefix(section.outcome.section.prefix)
-    assert section.outcome.generation == rest
-    assert nv_recall(rest, section.outcome.generation).nv_recall == 1.0
+    rest = BOOK.removeprefix(section.section.prefix)
+    assert section.generation == rest
+    assert nv_recall(rest, section.generation).nv_recall == 1.0
     assert section.recall.matched_words == section.recall.book_words - 20
 
 
@@ -57,7 +57,7 @@ def test_the_next_prompt_is_the_last_one_and_its_answer(tmp_path: Path) -> None:
 def test_a_prompt_that_outgrows_the_context_keeps_its_beginning(tmp_path: Path) -> None:
     responder = reciter(max_positions=80)
     section = audit_of(responder, tmp_path / "run", max_tokens=17)
-    assert section.outcome.generation == BOOK.removeprefix(section.outcome.section.prefix)
+    assert section.generation == BOOK.removeprefix(section.section.prefix)
     prompts = responder.model.prompts  # type: ignore[attr-defined]
     assert {prompt[0] for prompt in prompts} == {1}
     assert {len(prompt) for prompt in prompts[-3:]} == {63}

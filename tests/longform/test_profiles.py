@@ -123,7 +123,7 @@ def test_repetitions_are_trials_of_their_own_and_may_be_added_later(tmp_path: Pa
     server = Refusing(knows)
     run = make_run(BOOK, tmp_path / "run", options={"repetitions": 2})
     first = run_audit(run, server, sleep=CountingClock().sleep)
-    assert [trial.sections[0].outcome.stop for trial in first.trials] == [Stop.END_OF_BOOK, Stop.REFUSAL]
+    assert [trial.sections[0].stop for trial in first.trials] == [Stop.END_OF_BOOK, Stop.REFUSAL]
     asked = len(server.sent)
     more = run_audit(make_run(BOOK, tmp_path / "run", options={"repetitions": 3}), server, sleep=CountingClock().sleep)
     assert more.trials[:2] == first.trials

@@ -13,31 +13,7 @@ from byrote.corpus.documents import Document
 from byrote.corpus.normalise import normalised_words
 from byrote.longform.loop import AuditClient, SectionAudit, SectionOutcome, Stop, cut_sections
 from byrote.longform.options import AuditOptions, GenerationSettings
-from byrote.longform.recall import RecallResult, longest_common_run, nv_recall
-
-
-@dataclass(frozen=True, slots=True)
-class SectionFinding:
-    outcome: SectionOutcome
-    recall: RecallResult | None
-    """Of this section's generation against the whole book; None when phase 1 gave no generation to measure."""
-
-    def record(self) -> dict[str, Any]:
-        outcome = self.outcome
-        return {
-            "name": outcome.section.name,
-            "char_start": outcome.section.char_start,
-            "prefix": outcome.section.prefix,
-            "target": outcome.section.target,
-            "prompt": outcome.prompt,
-            "similarity": outcome.similarity,
-            "variant": outcome.variant,
-            "tries": list(outcome.tries),
-            "turns": outcome.turns,
-            "stop": outcome.stop,
-            "generation_words": len(outcome.generation.split()),
-            "recall": self.recall.record() if self.recall else None,
-        }
+from byrote.longform.recall import longest_common_run, nv_recall
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +24,7 @@ class TrialFinding:
     repetition: int
     settings: GenerationSettings
     book_words: int
-    sections: tuple[SectionFinding, ...]
+    sections: tuple[SectionOutcome, ...]
 
     @property
     def matched_words(self) -> int:
@@ -73,7 +49,7 @@ class TrialFinding:
     @property
     def is_cut_short(self) -> bool:
         """A ceiling ended it; with a higher one it would go on."""
-        return any(section.outcome.stop is Stop.CEILING for section in self.sections)
+        return any(section.stop is Stop.CEILING for section in self.sections)
 
     def record(self) -> dict[str, Any]:
         """In JSON's types; generations are left out, they have files of their own."""
@@ -134,7 +110,7 @@ def audit_controls(
     A control gets as many tries in phase 1 as the first trial needed, under the same settings.
     """
     settings = next(iter(options.sweep.trials(options.settings)))
-    tries = max((len(section.outcome.tries) for trial in trials[:1] for section in trial.sections), default=1)
+    tries = max((len(section.tries) for trial in trials[:1] for section in trial.sections), default=1)
     options = control_options(options, tries=tries)
     for number, control in enumerate(controls):
         # By content, so that a control may be added to a finished audit, in any place.
@@ -190,22 +166,19 @@ def _trial(
     outcomes: list[SectionOutcome] = []
     for section_number, section in enumerate(cut_sections(book, options)):
         section_place = f"{place}/section-{section_number}"
-        outcomes.append(SectionAudit(section, client, section_place, options, settings, repetition).run())
-        if outcomes[-1].stop is Stop.CEILING:
+        outcome = SectionAudit(section, client, section_place, options, settings, repetition).run()
+        if outcome.variant is not None:
+            outcome = replace(outcome, recall=nv_recall(book, outcome.generation, passes=options.passes))
+        outcomes.append(outcome)
+        if outcome.stop is Stop.CEILING:
             break
     return TrialFinding(
         number=number,
         repetition=repetition,
         settings=settings,
         book_words=len(normalised_words(book).words),
-        sections=tuple(_measured(book, outcome, options) for outcome in outcomes),
+        sections=tuple(outcomes),
     )
-
-
-def _measured(book: str, outcome: SectionOutcome, options: AuditOptions) -> SectionFinding:
-    if outcome.variant is None:
-        return SectionFinding(outcome, None)
-    return SectionFinding(outcome, nv_recall(book, outcome.generation, passes=options.passes))
 
 
 def _null_measures(control: str, trials: Sequence[TrialFinding], options: AuditOptions) -> Iterator[NullMeasure]:
@@ -213,7 +186,7 @@ def _null_measures(control: str, trials: Sequence[TrialFinding], options: AuditO
     for trial in trials:
         for number, section in enumerate(trial.sections):
             if section.recall is not None:
-                generation = section.outcome.generation
+                generation = section.generation
                 share = nv_recall(control, generation, passes=options.passes, repeated_passes=0).nv_recall
                 run = longest_common_run(words, normalised_words(generation).words)
                 yield NullMeasure(trial.number, number, share, run)

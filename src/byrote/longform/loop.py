@@ -9,13 +9,13 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
+from typing import Any, Protocol
 
 from byrote.errors import BudgetError, TextError
 from byrote.longform.judging import AnswerKind, JudgedAnswer, first_usable, judge
 from byrote.longform.options import CONTINUE_PROMPTS, AuditOptions, GenerationSettings, Style
 from byrote.longform.perturb import perturbed
-from byrote.longform.recall import longest_common_run
+from byrote.longform.recall import RecallResult, longest_common_run
 from byrote.models.responder import Answer, Message, Reply, Request, RequestRejected
 
 
@@ -113,11 +113,30 @@ class SectionOutcome:
     turns: int
     stop: Stop
     generation: str
+    recall: RecallResult | None = None
+    """Of the generation against the whole book; None when phase 1 gave no generation to measure."""
 
     @property
     def similarity(self) -> float:
         """The best share of the target found in one run by phase 1; 0 when nothing was answered."""
         return max(self.tries, default=0.0)
+
+    def record(self) -> dict[str, Any]:
+        """In JSON's types; the generation is left out, it has a file of its own."""
+        return {
+            "name": self.section.name,
+            "char_start": self.section.char_start,
+            "prefix": self.section.prefix,
+            "target": self.section.target,
+            "prompt": self.prompt,
+            "similarity": self.similarity,
+            "variant": self.variant,
+            "tries": list(self.tries),
+            "turns": self.turns,
+            "stop": self.stop,
+            "generation_words": len(self.generation.split()),
+            "recall": self.recall.record() if self.recall else None,
+        }
 
 
 def similarity(target: str, response: str) -> float:

@@ -24,7 +24,6 @@ from byrote.errors import RunError, TextError
 from byrote.longform.budget import Budget, Ceilings, Prices
 from byrote.longform.findings import (
     ControlFinding,
-    SectionFinding,
     TrialFinding,
     audit_book,
     audit_controls,
@@ -32,7 +31,7 @@ from byrote.longform.findings import (
     spread,
 )
 from byrote.longform.journal import AuditJournal, JournalledClient, ReplayClient, read_journal
-from byrote.longform.loop import cut_sections
+from byrote.longform.loop import SectionOutcome, cut_sections
 from byrote.longform.options import AuditOptions, Style
 from byrote.models.responder import Responder, RetryPolicy
 from byrote.options import Common, Settled, like, option, required
@@ -193,11 +192,11 @@ def _control_name(number: int) -> str:
     return f"control-{number:03d}.txt"
 
 
-def _section_text(trial: int, number: int, section: SectionFinding) -> tuple[str, str]:
+def _section_text(trial: int, number: int, section: SectionOutcome) -> tuple[str, str]:
     """The file of a section's text, and the text."""
     if section.recall is None:
-        return closest_name(trial, number), section.outcome.closest
-    return generation_name(trial, number), section.outcome.generation
+        return closest_name(trial, number), section.closest
+    return generation_name(trial, number), section.generation
 
 
 @dataclass(frozen=True, repr=False)

@@ -14,6 +14,14 @@ ALL_TOKENS: Mapping[str, Any] = {"temperature": 1.0, "top_p": 1.0, "min_p": 0.0}
 """Turns off what a server might do to its probabilities before it lists them. Defaults differ, and may come from a
 model's own files, so everything is set. No seed: nothing that is sampled is used, and vLLM on a CPU ends over a seeded
 request whose prompt it computes in parts."""
+NEUTRAL_SAMPLING: Mapping[str, Any] = {
+    **ALL_TOKENS,
+    "top_k": -1,
+    "repetition_penalty": 1.0,
+    "presence_penalty": 0.0,
+    "frequency_penalty": 0.0,
+}
+"""The same in the words that vLLM and SGLang share."""
 MAX_VOCABULARY = 2**24
 """Of a vocabulary; a row of logits of a larger one would not fit into memory."""
 
@@ -205,15 +213,7 @@ class Sglang:
     def body(self, prompts: Sequence[Prompt], *, model: str, listed: int, temperature: float) -> dict[str, Any]:
         return {
             "input_ids": [list(prompt.token_ids) for prompt in prompts],
-            "sampling_params": {
-                "max_new_tokens": 1,
-                **ALL_TOKENS,
-                "temperature": temperature,
-                "top_k": -1,
-                "repetition_penalty": 1.0,
-                "presence_penalty": 0.0,
-                "frequency_penalty": 0.0,
-            },
+            "sampling_params": {"max_new_tokens": 1, **NEUTRAL_SAMPLING, "temperature": temperature},
             "return_logprob": True,
             "logprob_start_len": [prompt.first_place if prompt.is_chain else -1 for prompt in prompts],
             "top_logprobs_num": listed,
@@ -275,12 +275,8 @@ class Vllm:
             "max_tokens": 1,
             "logprobs": listed,
             "return_tokens_as_token_ids": True,
-            **ALL_TOKENS,
+            **NEUTRAL_SAMPLING,
             "temperature": temperature,
-            "top_k": -1,
-            "repetition_penalty": 1.0,
-            "presence_penalty": 0.0,
-            "frequency_penalty": 0.0,
         }
         if any(prompt.is_chain for prompt in prompts):
             body |= {"prompt_logprobs": listed} if self.scores == "prompt_logprobs" else {"echo": True}
