@@ -361,7 +361,7 @@ def test_windows_that_wait_at_the_end_get_the_memory_of_what_is_done(monkeypatch
     expected = rows()
     shares: list[float] = []
     monkeypatch.setattr(after_search, "choose_capacity", chosen)
-    monkeypatch.setattr(AfterSearch, "wants_memory", property(lambda stage: len(stage._waiting) > 1))
+    monkeypatch.setattr(AfterSearch, "needs_memory", property(lambda stage: len(stage._queue) > 1))
     monkeypatch.setattr(AfterSearch, "flush", watched)
     for _ in range(2):
         assert_same_rows(rows(), expected)

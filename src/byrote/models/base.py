@@ -52,12 +52,13 @@ class TreeBatch:
 
     Every query position writes its state at (`slots`, `entries`) of the session's memory. A beam in lane q of slot s
     attends to the entries where `ancestry[s, q]` is true (its prefix, its ancestors and itself), those written by this
-    very forward included. A chain (a prefix, or a prefix and what follows it) occupies entries 0 … length − 1 of its
-    slot and attends causally; beams may descend from any place of it, now or later. `ancestry` may have rows for more
-    slots and lanes than are live, so that shapes repeat. Where `columns` is given, `ancestry` and `entry_positions` are
-    about those entries of each slot only, in that order: a long memory of which a forward needs little. Where `rows` is
-    given, row r of `ancestry`, `entry_positions`, `columns` and `beam_counts` is about slot `rows[r]` instead of r:
-    many slots of which few have beams.
+    very forward included; one that sees nothing was guessed wrongly, and its logits need only be finite. A chain (a
+    prefix, or a prefix and what follows it) occupies entries 0 … length − 1 of its slot and attends causally; beams may
+    descend from any place of it, now or later. `ancestry` may have rows for more slots and lanes than are live, so that
+    shapes repeat. Where `columns` is given, `ancestry` and `entry_positions` are about those entries of each slot only,
+    in that order: a long memory of which a forward needs little. Where `rows` is given, row r of `ancestry`,
+    `entry_positions`, `columns` and `beam_counts` is about slot `rows[r]` instead of r: many slots of which few have
+    beams.
     """
 
     token_ids: Tensor  # [queries] int64
@@ -100,7 +101,8 @@ Stored = Mapping[int, tuple[Tensor, ...]]
 
 
 class TreeSession(Protocol):
-    """The model's memory for a number of slots, with room for a number of entries in each."""
+    """The model's memory for a number of slots, with room for a number of entries in each. One that has the attribute
+    `takes_guesses`, and says True, is given beams that may turn out to see nothing (`byrote.search.engine`)."""
 
     @property
     def entries(self) -> int: ...

@@ -51,7 +51,7 @@ class AfterSearch:
     def __init__(self, model: TreeModel, config: RunConfig) -> None:
         self._model, self._config = model, config
         self._batch = CPU_BATCH_WINDOWS if model.device.type == "cpu" else BATCH_WINDOWS
-        self._waiting: list[Measured] = []
+        self._queue: list[Measured] = []
         self._held_bytes = 0
         self._most_held_bytes = HELD_SHARE * free_memory(model.device)
         self._explorer: Explorer | None = None
@@ -62,25 +62,25 @@ class AfterSearch:
     def take(self, searched: Iterable[Measured]) -> Iterator[Measured]:
         """Every window that is ready; others are held back until their batch is full."""
         for item in searched:
-            if not _is_wanted(item, self._config):
+            if not _is_explored(item, self._config):
                 yield item
                 continue
             states = _outcome(item).states
-            self._waiting.append(item)
+            self._queue.append(item)
             self._held_bytes += 0 if states is None else states.nbytes
-            if len(self._waiting) >= self._batch or self._held_bytes >= self._most_held_bytes:
+            if len(self._queue) >= self._batch or self._held_bytes >= self._most_held_bytes:
                 yield from self.flush()
 
     def flush(self) -> Iterator[Measured]:
         """Process the windows held back; to be called once more at the end."""
-        waiting, self._waiting, self._held_bytes = self._waiting, [], 0
-        yield from self.process(waiting)
+        queued, self._queue, self._held_bytes = self._queue, [], 0
+        yield from self.process(queued)
 
     @property
-    def wants_memory(self) -> bool:
+    def needs_memory(self) -> bool:
         """Whether the last batch is so large that it should have the memory of what is done: a GPU explores as many
         windows at once as fit, and a forward of few takes nearly as long as one of many."""
-        return self._model.device.type == "cuda" and len(self._waiting) >= MANY_WINDOWS
+        return self._model.device.type == "cuda" and len(self._queue) >= MANY_WINDOWS
 
     def take_memory(self) -> None:
         """The last batch is explored with as much memory as is free by then."""
@@ -126,7 +126,7 @@ class AfterSearch:
         return self._explorer
 
 
-def _is_wanted(item: Measured, config: RunConfig) -> bool:
+def _is_explored(item: Measured, config: RunConfig) -> bool:
     """Whether anything is done with a window after its search; if not, its frontier is dropped."""
     assert item.near is not None
     if not config.needs_frontier:

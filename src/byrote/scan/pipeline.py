@@ -76,7 +76,7 @@ class Pipeline:
             self.score.begin(following)
             yield from self.rows(self.search.settle_unsearched(screened))
         yield from self.rows(self.after_search.take(self.search.drain()))
-        if self.after_search.wants_memory:
+        if self.after_search.needs_memory:
             self.score.release()
             self.search.release()
             self.after_search.take_memory()
