@@ -181,7 +181,7 @@ def test_windows_do_not_depend_on_other_documents() -> None:
     assert [window for window in together if window.document == "two"] == alone
 
 
-def test_longest_short_window_is_in_memory() -> None:
+def test_longest_short_window_is_remembered() -> None:
     chosen = cut_windows([document("a b", "x"), document("a b c d", "y")], WordTokenizer(), OPTIONS, bos_id=None)
     assert chosen.windows == []
     assert chosen.tally.short == {"x": 1, "y": 2}
