@@ -136,7 +136,7 @@ def _check_tokens(model: OwnModel) -> None:
     beyond = sorted(token for token in model.eos_ids if not 0 <= token < model.vocab_size)
     if beyond:
         raise ModelError(f"eos_ids of {model.name} has {beyond[0]}, but tokens are 0 … {model.vocab_size - 1}.")
-    if not model.knows_texts:
+    if not model.has_texts:
         return
     (encoding,) = model.encode_batch([PROBE_TEXT])
     if any(not 0 <= token < model.vocab_size for token in encoding.ids):

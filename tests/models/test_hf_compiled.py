@@ -145,9 +145,9 @@ def test_a_step_that_cannot_be_recorded_runs_in_the_plain_way_from_then_on(monke
     assert size is not None
     for _ in range(hf_graphs.PLAIN_RUNS):
         assert steps.states(layout, size, 8, waits_for_the_device) is None, "first in the plain way"
-        assert not steps.cannot
+        assert not steps.cannot_record
     assert steps.states(layout, size, 8, waits_for_the_device) is None
-    assert steps.cannot
+    assert steps.cannot_record
 
 
 class Replayed:

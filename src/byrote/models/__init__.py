@@ -1,1 +1,1 @@
-"""Back ends: the exact table model, Hugging Face causal models, OpenAI-compatible chat endpoints."""
+"""Models: the contract, the exact table model, Hugging Face models, served models and models of the user's own."""

@@ -98,6 +98,10 @@ class OwnModel:
     def open_tree(self, slots: int, entries: int, *, longest: int | None = None) -> TreeSession:
         if self.searches_trees:
             session: TreeSession = self.model.open_tree(slots, entries, longest=longest)
+            if not hasattr(session, "takes_guesses"):
+                raise ModelError(
+                    f"the tree session of {self.name} lacks takes_guesses (models/base.py); set it to False."
+                )
             return session
         return HistorySession(
             slots,
@@ -141,7 +145,7 @@ class OwnModel:
         return None if rule == "never" else bos
 
     @property
-    def knows_texts(self) -> bool:
+    def has_texts(self) -> bool:
         """Whether it has a tokenizer, or none and its own `encode_batch`."""
         return self._tokenizing is not None or (
             hasattr(self.model, "encode_batch") and not hasattr(self.model, "tokenizer")
@@ -150,7 +154,7 @@ class OwnModel:
     def encode_batch(self, texts: Sequence[str]) -> list[Encoding]:
         if self._tokenizing is not None:
             return self._tokenizing.encode_batch(texts)
-        if not self.knows_texts:
+        if not self.has_texts:
             raise ModelError(
                 f"{self.name} has neither a tokenizer nor encode_batch, so no windows can be cut from texts; "
                 "add one of them, or make byrote.Window objects of token ids."
@@ -187,7 +191,7 @@ class OwnModel:
     def _tokenizer_hash(self) -> str:
         if self._tokenizing is not None:
             return hash_tokenizer(self._tokenizing.tokenizer)
-        encoded = self.encode_batch([PROBE_TEXT]) if self.knows_texts else "token ids"
+        encoded = self.encode_batch([PROBE_TEXT]) if self.has_texts else "token ids"
         return hashlib.sha256(repr(encoded).encode()).hexdigest()
 
 

@@ -179,7 +179,7 @@ class RecordedSteps:
         self._ran_plainly: Counter[Size] = Counter()
         self._steps: dict[Size, _Recorded] = {}
         self._pool: Any = None
-        self.cannot = False
+        self.cannot_record = False
 
     def forget(self) -> None:
         """Drop recordings whose memory has moved."""
@@ -207,7 +207,7 @@ class RecordedSteps:
             with torch.cuda.graph(graph, pool=self._pool):
                 states = evaluate(layout)
         except (RuntimeError, AssertionError, NotImplementedError):
-            self.cannot = True  # a model that waits for the device in the middle of its forward
+            self.cannot_record = True  # a model that waits for the device in the middle of its forward
             return False
         self._pool = graph.pool()
         self._steps[layout.size] = _Recorded(layout, graph, states)

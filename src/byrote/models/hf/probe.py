@@ -30,7 +30,7 @@ SPREAD = 10
 """How many times as far as plain forwards of different shapes packed ones may be off in float32."""
 NOISE = 3
 """How many times as far as plain forwards packed ones may be from float32 in the run's dtype."""
-TOLD_APART = 30
+MIN_EFFECT = 30
 """How many times the limit a wrong mask must move the numbers by, at least where histories are short."""
 REFUSALS = (NotImplementedError, TypeError, AttributeError, KeyError, RuntimeError, ValueError, IndexError)
 SPARE_ENTRIES = 12
@@ -99,7 +99,7 @@ def _is_right_in_float32(
     for batch in forest.wrong:
         (distances,) = _distances([session.forward(batch)], exact[-1:])
         by_slot = torch.stack([rows.median() for rows in torch.split(distances, forest.steps[-1].per_slot)])
-        if not bool(by_slot.amax() >= TOLD_APART * limit):
+        if not bool(by_slot.amax() >= MIN_EFFECT * limit):
             return False
     return True
 

@@ -94,7 +94,7 @@ class TreeSessionHF:
     @property
     def _records(self) -> bool:
         """Whether steps are worth recording, and can be: on a GPU, behind chains that were evaluated before."""
-        if not self._memory or not self._is_in_one_place or self._recorded.cannot:
+        if not self._memory or not self._is_in_one_place or self._recorded.cannot_record:
             return False
         keys, _ = next(iter(self._memory.values()))
         return is_available(keys) and self.windows_seen == {None}
