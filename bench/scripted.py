@@ -81,10 +81,6 @@ class ScriptedSession:
     def entries(self) -> int:
         return self._inner.entries
 
-    @property
-    def takes_guesses(self) -> bool:
-        return bool(getattr(self._inner, "takes_guesses", False))
-
     def forward(self, batch: TreeBatch) -> torch.Tensor:
         self._inner.forward(batch)
         return self._rows[self._row_of[batch.token_ids[batch.outputs]]]

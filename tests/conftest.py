@@ -32,9 +32,7 @@ settings.register_profile("core_ci", settings.get_profile("core"), derandomize=T
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--core", action="store_true", help="leave out browsers, campaigns and what tests/slow.txt lists"
-    )
+    parser.addoption("--core", action="store_true", help="leave out browsers, campaigns and what tests/slow.txt lists")
     parser.addoption("--record-slow", action="store_true", help=f"write tests over {SLOW_SECONDS} s to tests/slow.txt")
 
 

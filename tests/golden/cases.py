@@ -786,23 +786,3 @@ def study(bench: Bench) -> Values:
             for path in sorted(bench.path("study").glob("report/tables/*.csv"))
         },
     }
-
-
-@case(NETWORK)
-def extraction_challenge(bench: Bench) -> Values:
-    """Arrays of token ids in, a file of guesses out."""
-    model = package.load_model(bench.word_model, **options({"device": "cpu"}))
-    ids = model.encode_batch([LEARNED.text, HALF_LEARNED.text])
-    rows = np.array([one.ids[start : start + 12] for one in ids for start in (0, 13, 26, 39)])
-    bench.path("challenge").mkdir()
-    for part, columns in (("prefix", rows[:, :6]), ("suffix", rows[:, 6:])):
-        np.save(bench.path(f"challenge/val_{part}.npy"), columns.astype(np.uint16))
-    given = {
-        "model": bench.word_model, "pairs": [bench.path("challenge/val_prefix.npy")], "measures": "greedy",
-        "greedy": "full", "device": "cpu", "batch_windows": 4, "slots": 4, "out": bench.path("challenge/run"),
-    }  # fmt: skip
-    succeeded("scan", *flags(given))
-    guesses = bench.path("challenge/guesses.csv")
-    succeeded("export", bench.path("challenge/run"), *flags({"challenge": guesses}))
-    run = package.read_run(bench.path("challenge/run"))
-    return {"rows": rows_of(run, names_only=("token_evals",)), "guesses": csv_table(guesses)}

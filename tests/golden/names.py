@@ -23,7 +23,6 @@ OPTIONS = {
     "beam_width": "beam_width",
     "bleu_threshold": "bleu_threshold",
     "book": "book",
-    "challenge": "challenge",
     "closure": "closure",
     "confidence": "confidence",
     "control": "control",

@@ -98,10 +98,6 @@ class OwnModel:
     def open_tree(self, slots: int, entries: int, *, longest: int | None = None) -> TreeSession:
         if self.searches_trees:
             session: TreeSession = self.model.open_tree(slots, entries, longest=longest)
-            if not hasattr(session, "takes_guesses"):
-                raise ModelError(
-                    f"the tree session of {self.name} lacks takes_guesses (models/base.py); set it to False."
-                )
             return session
         return HistorySession(
             slots,

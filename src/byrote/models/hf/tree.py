@@ -87,11 +87,6 @@ class TreeSessionHF:
         return self._evaluate(layout, batch.outputs, batch.token_ids, batch.positions, as_compiled=size is not None)
 
     @property
-    def takes_guesses(self) -> bool:
-        """Whether steps may be launched before their beams are known: where a device would wait for the host."""
-        return self._records
-
-    @property
     def _records(self) -> bool:
         """Whether steps are worth recording, and can be: on a GPU, behind chains that were evaluated before."""
         if not self._memory or not self._is_in_one_place or self._recorded.cannot_record:
