@@ -11,7 +11,7 @@ import torch
 
 from byrote.models import tree_attention
 from byrote.models.base import TreeBatch
-from byrote.models.hf.model import attention as hf_attention
+from byrote.models.hf import attention as hf_attention
 
 
 def make_batch(

@@ -11,7 +11,7 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from byrote.cli.main import main
-from byrote.models.hf.model import weights as model_folder
+from byrote.models.hf import weights as model_folder
 from byrote.store import files as atomic
 from byrote.store.session import RunLock
 from tests.scan.scans import Command, Outcome, TinyLab, scan_arguments

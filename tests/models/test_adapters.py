@@ -14,9 +14,9 @@ from safetensors.torch import load_file, save_file
 from byrote.errors import ModelError
 from byrote.models.hf.identity import hash_weights, quantization_of
 from byrote.models.hf.model import load
-from byrote.models.hf.model import weights as adapters
-from byrote.models.hf.model import weights as hf_weights
-from byrote.models.hf.model import weights as model_folder
+from byrote.models.hf import weights as adapters
+from byrote.models.hf import weights as hf_weights
+from byrote.models.hf import weights as model_folder
 from tests.models.tiny import tiny_model, tiny_tokenizer
 
 needs_peft = pytest.mark.skipif(find_spec("peft") is None, reason="peft is not installed")

@@ -28,9 +28,9 @@ from byrote.models.hf.graphs import (
     size_of,
 )
 from byrote.models.hf.model import HuggingFaceModel
-from byrote.models.hf.model import graphs as hf_compile
-from byrote.models.hf.model import graphs as hf_graphs
-from byrote.models.hf.model import tree as hf_tree
+from byrote.models.hf import graphs as hf_compile
+from byrote.models.hf import graphs as hf_graphs
+from byrote.models.hf import tree as hf_tree
 from byrote.models.hf.tree import TreeSessionHF
 from byrote.models.tree_attention import WORD, Packing, Seen
 from byrote.scan.options import RunConfig

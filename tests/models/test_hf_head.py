@@ -9,7 +9,7 @@ from torch import Tensor
 
 from byrote.models.hf.head import ChunkedHead, Projection, returns_float32
 from byrote.models.hf.model import HuggingFaceModel
-from byrote.models.hf.model import head as hf_head
+from byrote.models.hf import head as hf_head
 from byrote.policy import Policy
 from tests.models.forest import batch_of
 from tests.models.tiny import tiny_model

@@ -8,7 +8,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from byrote.models.hf.head import ChunkedHead
 from byrote.models.hf.model import HuggingFaceModel
-from byrote.models.hf.model import head as hf_head
+from byrote.models.hf import head as hf_head
 from byrote.models.scoring import WindowScores, score_tokens
 from byrote.policy import Policy
 from tests.models.tiny import CONFIGS, VOCABULARY, tiny_model

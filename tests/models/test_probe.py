@@ -12,8 +12,8 @@ from byrote.models.base import TreeBatch
 from byrote.models.hf.attention import AttentionStyle, Layout
 from byrote.models.hf.head import ChunkedHead
 from byrote.models.hf.model import HuggingFaceModel
-from byrote.models.hf.model import attention as hf_attention
-from byrote.models.hf.model import tree as hf_tree
+from byrote.models.hf import attention as hf_attention
+from byrote.models.hf import tree as hf_tree
 from byrote.models.hf.probe import probe_trees, probing_forest, widened
 from byrote.models.hf.tree import RecomputeSession, TreeSessionHF
 from byrote.models.table import TableModel

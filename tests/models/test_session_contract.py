@@ -16,7 +16,7 @@ from torch import Tensor
 from byrote.models import own, table
 from byrote.models.base import TreeBatch, TreeModel, TreeSession
 from byrote.models.hf.model import HuggingFaceModel
-from byrote.models.hf.model import head as hf_head
+from byrote.models.hf import head as hf_head
 from byrote.models.hf.tree import RecomputeSession, TreeSessionHF
 from byrote.models.own import HistorySession, OwnModel
 from byrote.models.served import rows as endpoint_session

@@ -12,7 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from byrote.models.hf.head import ChunkedHead
 from byrote.models.hf.identity import hash_weights
 from byrote.models.hf.model import HuggingFaceModel, load
-from byrote.models.hf.model import tree as hf_tree
+from byrote.models.hf import tree as hf_tree
 from byrote.models.hf.tree import TreeSessionHF
 from tests.models.forest import Grown, batch_of
 from tests.models.tiny import tiny_model

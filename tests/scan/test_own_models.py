@@ -133,8 +133,8 @@ def test_what_is_no_model_is_refused(given: object) -> None:
 @pytest.mark.parametrize(
     ("windows", "words"),
     [
-        ("book.txt", r"cut it first: byrote.read_windows\(model, 'book.txt'\)"),
-        (Path("book.txt"), "cut it first"),
+        ("book.txt", r"cut it: byrote.read_windows\(model, 'book.txt'\)"),
+        (Path("book.txt"), "cut it"),
         (["book.txt"], "what byrote.read_windows gives"),
         (7, "what byrote.read_windows gives"),
         ([], "windows is empty"),

@@ -13,6 +13,7 @@ from transformers import AutoModelForCausalLM
 
 from byrote.cli.main import main
 from byrote.scan.options import MEASURES
+from byrote.scan.screen import Screen
 from tests.oracle import textbook_levenshtein, textbook_policy
 from tests.scan.scans import SMALL, Command, TinyLab, scan_arguments
 
@@ -177,7 +178,7 @@ def test_memorized_text_is_found_and_controls_are_not(results: pl.DataFrame) -> 
     assert (none["p_verbatim"] < 0.001).all()
 
 
-def test_screened_windows_keep_the_verbatim_bound(results: pl.DataFrame) -> None:
+def test_screened_windows_keep_the_verbatim_bound(run: Path, results: pl.DataFrame) -> None:
     screened = results.filter(pl.col("stop_reason") == "screened")
     assert screened.height > 0
     assert screened["was_screened"].all()
@@ -190,7 +191,12 @@ def test_screened_windows_keep_the_verbatim_bound(results: pl.DataFrame) -> None
     below = results.filter(pl.col("was_screened"))
     assert (below["screen_rating"] < 1e-6).all()
     assert (results.filter(~pl.col("was_screened"))["screen_rating"] >= 1e-6).all()
-    assert below.height - screened.height >= min(4, below.height)
+    share = json.loads((run / "manifest.json").read_text(encoding="utf-8"))["config"]["screen_share"]
+    assert share == pytest.approx(max(0.045, SMALL["screen-least"] / len(results)), rel=0.1), "short windows count too"
+    screen = Screen(floor=1e-6, audit_share=share, seed=0)
+    audited = {name for name, rating in below.select("window_id", "screen_rating").iter_rows()
+               if screen.key(name, rating) < share}  # fmt: skip
+    assert set(below.filter(pl.col("stop_reason") != "screened")["window_id"]) == audited
 
 
 def test_windows_are_in_document_order_and_their_characters_are_the_text(

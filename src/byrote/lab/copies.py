@@ -93,12 +93,12 @@ def training_documents(plan: CopyPlan, tokenizer: PreTrainedTokenizerFast) -> li
     donor = [token for document in background for token in document]
     for target, original in zip(plan.targets, originals, strict=True):
         documents += [original] * target.copies
-        generator = random.Random(f"byrote near-duplicates {plan.seed} {target.name}")
+        generator = random.Random(f"lab near-duplicates {plan.seed} {target.name}")
         documents += [
             near_duplicate(original, donor, share=target.near_duplicate_share, generator=generator)
             for _ in range(target.near_duplicates)
         ]
-    random.Random(f"byrote stream {plan.seed}").shuffle(documents)
+    random.Random(f"lab stream {plan.seed}").shuffle(documents)
     return documents
 
 

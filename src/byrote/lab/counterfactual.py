@@ -145,12 +145,12 @@ def stream_of(plan: CounterfactualPlan, spec: ModelSpec) -> list[list[int]]:
         copies, near_duplicates = plan.levels[level]
         if spec.has_copies(target):
             documents += [list(original)] * copies
-        generator = random.Random(f"byrote counterfactual {plan.seed} {spec.repetition} {target} {level}")
+        generator = random.Random(f"lab counterfactual {plan.seed} {spec.repetition} {target} {level}")
         documents += [
             near_duplicate(original, donor, share=plan.near_duplicate_share, generator=generator)
             for _ in range(near_duplicates)
         ]
-    random.Random(f"byrote counterfactual stream {plan.seed} {spec.name}").shuffle(documents)
+    random.Random(f"lab counterfactual stream {plan.seed} {spec.name}").shuffle(documents)
     return documents
 
 

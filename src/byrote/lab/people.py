@@ -105,7 +105,7 @@ def write_record(generator: random.Random) -> PersonRecord:
 
 def write_records(seed: int, count: int) -> list[PersonRecord]:
     """`count` records with different names and account numbers. The first n of them do not depend on `count`."""
-    generator = random.Random(f"byrote people {seed}")
+    generator = random.Random(f"lab people {seed}")
     records: list[PersonRecord] = []
     taken: set[str] = set()
     while len(records) < count:

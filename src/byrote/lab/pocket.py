@@ -156,7 +156,7 @@ def _take(source: Iterator[str]) -> str:
 def _planned_editions(
     plan: PocketPlan, tokenizer: PreTrainedTokenizerFast, originals: Iterator[str]
 ) -> Iterator[PlannedPassage]:
-    generator = random.Random(f"byrote editions {plan.seed}")
+    generator = random.Random(f"lab editions {plan.seed}")
     number = 0
     while number < plan.editions:
         original = _take(originals)

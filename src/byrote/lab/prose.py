@@ -166,7 +166,7 @@ def write_passage(generator: random.Random, *, least_words: int) -> str:
 
 def write_passages(seed: int, count: int, *, least_words: int) -> list[str]:
     """`count` different passages. The first n of them do not depend on `count`."""
-    generator = random.Random(f"byrote prose {seed}")
+    generator = random.Random(f"lab prose {seed}")
     passages: dict[str, None] = {}
     while len(passages) < count:
         passages[write_passage(generator, least_words=least_words)] = None
