@@ -116,7 +116,8 @@ def test_rates_by_copies_and_by_kind_have_intervals(run: tuple[Path, list[dict[s
         assert (run[0] / "report" / name).exists()
     shown = " ".join(byrote("show", run[0]).out.split())
     assert "up to" in shown
-    assert "kind side windows greedy verbatim near" in shown
+    assert "group side windows greedy verbatim near" in shown
+    assert f"kind {run[1][0]['kind']}" in shown
 
 
 def test_rates_by_copies_leave_out_controls_that_share_their_passage(run: tuple[Path, list[dict[str, Any]]]) -> None:

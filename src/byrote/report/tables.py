@@ -128,7 +128,7 @@ def models_cells(views: Sequence[RunView]) -> Cells:
         for view in views
     )
     heads = ("model", "windows", "τ", "greedy", "verbatim", "near-verbatim", "settings that differ")
-    return Cells("models", "Target windows", heads, rows)
+    return Cells("models", "Target rates and settings", heads, rows)
 
 
 class DocumentRates(NamedTuple):
