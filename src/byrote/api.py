@@ -134,7 +134,7 @@ def audit(
     """Ask a model to go on with a book and measure what comes back; a run with its exhibit in `out`.
 
     `model` is a name at `endpoint=` (a URL), or a folder or hub id. `options`: those of `byrote audit`. `on_answer` is
-    told the place and the number of answers so far.
+    called with the place and the number of answers so far.
     """
     from byrote.longform.report import write_exhibit
 

@@ -26,7 +26,7 @@ SECTIONS = {
 
 
 def kind_of(path: Path) -> str:
-    """What a folder says it holds; a RunError when it holds no run."""
+    """The kind of the run in a folder; a RunError when it holds none."""
     if not path.is_dir():
         raise RunError(f"{path} is not a folder; give the folder that was --out of a run.")
     identity = read_identity(RunFolder(path).identity)
@@ -40,7 +40,7 @@ def kind_of(path: Path) -> str:
 
 def section_of(kind: str) -> Section:
     if kind not in SECTIONS:
-        raise RunError(f"This byrote cannot show runs of kind {kind!r}; it knows {', '.join(SECTIONS)}.")
+        raise RunError(f"This byrote cannot show runs of kind {kind!r}; its kinds are {', '.join(SECTIONS)}.")
     section: Section = import_module(SECTIONS[kind]).SECTION
     return section
 

@@ -1,5 +1,5 @@
-"""Scans of a model behind a server: connecting, remembering answers in the run folder, asking twice, and what the
-manifest says about all that."""
+"""Scans of a model behind a server: connecting, remembering answers in the run folder, asking twice, and the
+manifest's section about all that."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -123,7 +123,7 @@ def _lifted(model: EndpointModel, policy: Policy) -> str:
 
 
 class ServedRun:
-    """The answers of one opening of a run, and what the manifest says about them."""
+    """The answers of one opening of a run, and their section of the manifest."""
 
     def __init__(self, model: EndpointModel, answers: AnswerFile, config: RunConfig) -> None:
         self._model, self._answers, self._config = model, answers, config
