@@ -176,8 +176,8 @@ def test_a_worker_compiles_where_its_own_share_is_long_enough(
 ) -> None:
     """A pretended GPU: what counts are the windows of one worker."""
     compiled = list[object]()
-    monkeypatch.setattr(executor, "compile_layers", compiled.append)
-    monkeypatch.setattr(executor, "LONG_SCAN", 2.0 * 1000 * 20 * 10)
+    monkeypatch.setattr(executors, "compile_layers", compiled.append)
+    monkeypatch.setattr(executors, "LONG_SCAN", 2.0 * 1000 * 20 * 10)
     device = SimpleNamespace(type="cuda")
     identity = SimpleNamespace(parameters=1000)
     model: Any = Mock(spec=HuggingFaceModel, device=device, identity=identity, model="layers")
