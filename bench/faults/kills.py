@@ -217,7 +217,7 @@ def stage_of(lab: TinyLab, folder: Path, names: Collection[str]) -> Iterator[tup
 
 @contextmanager
 def ray_cluster() -> Iterator[str]:
-    from byrote.scan import ray as ray_executor
+    from byrote.scan import executors as ray_executor
     from byrote.scan.options import RunConfig
 
     with ray_executor._cluster(RunConfig(executor="ray", workers=1, gpus_per_worker=0)) as ray:

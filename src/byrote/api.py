@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from byrote.kinds import write_report
-from byrote.longform.options import AuditOptions
-from byrote.longform.run import AuditCommand, AuditFolder, is_audit, perform_audit, read_audit
+from byrote.longform.options import AuditCommand, AuditOptions
+from byrote.longform.run import AuditFolder, is_audit, perform_audit, read_audit
 from byrote.options import build, gather, require_known, settable_of
 from byrote.prior.options import PriorConfig
 from byrote.progress import SilentProgress, make_progress
@@ -133,7 +133,7 @@ def audit(
     """Ask a model to go on with a book and measure what comes back; a run with its exhibit in `out`.
 
     `model` is a name at `endpoint=` (a URL), or a folder or hub id. `options`: those of `byrote audit`. `on_answer` is
-    told the place and the number of answers so far.
+    called with the place and the number of answers so far.
     """
     from byrote.longform.report import write_exhibit
 

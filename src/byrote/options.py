@@ -1,6 +1,6 @@
 """Options as fields of dataclasses: one declaration makes the flag, the YAML key, the Python keyword and the checks.
 
-The type of a field decides what fits; everything else that is said about an option is the `Spec` in its metadata.
+The type of a field decides what fits; everything else about an option is the `Spec` in its metadata.
 """
 
 import dataclasses
@@ -42,7 +42,7 @@ _METAVARS = {bool: "BOOLEAN", int: "INTEGER", float: "FLOAT", str: "TEXT", Path:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spec:
-    """What a field's type cannot say. Bounds hold for every entry of a list."""
+    """What is declared about a field beside its type. Bounds hold for every entry of a list."""
 
     help: str = ""
     group: GroupName = "output"
@@ -64,7 +64,7 @@ class Spec:
     names: str | None = None
     """The flag where it is not the field's name: `--fresh/--resume`."""
     default_words: str | None = None
-    """What `--help` says about the default where the value itself says too little."""
+    """The default in words, for `--help`, where the value itself explains too little."""
     in_identity: bool = True
     """Whether it decides a run's numbers: runs that differ in it are different runs."""
     cuts_windows: bool = False
@@ -361,7 +361,7 @@ def _single(option: Option, value: Any) -> Any:
         return _record(option, value)
     try:
         plain = _BY_TYPE[kind.base](value)
-        # Here and nowhere else: whoever gets the value gets the file that was meant.
+        # Expanded here and nowhere else.
         return kind.base(os.path.expanduser(plain)) if option.spec.is_path or kind.base is Path else plain
     except (TypeError, ValueError, OverflowError) as error:
         if value == "" and kind.base in (str, Path):

@@ -113,7 +113,7 @@ class LoggedProgress:
         yield
         self._phase = before
 
-    def say(self, words: str) -> None:
+    def set_phase(self, words: str) -> None:
         self._phase = words
 
     def start(self, total: int, done: int) -> None:
@@ -197,9 +197,9 @@ def make_status(words: str) -> Iterator[Callable[[str], None]]:
             yield lambda newest: status.update(Text(newest))
         return
     progress = LoggedProgress()
-    progress.say(words)
+    progress.set_phase(words)
     with logged(progress):
-        yield progress.say
+        yield progress.set_phase
 
 
 class SafeConsole(Console):

@@ -1,7 +1,7 @@
 """For the tests of those who bring their own model: `byrote.testing.check_model(model)`.
 
-A model that passes gives the numbers that its `next_logits` says, in every batch and at every moment. What no check
-from outside can see is whether these are the numbers the model should have.
+A model that passes gives the numbers of its `next_logits` in every batch and at every moment. No check from outside
+shows whether these are the numbers the model should have.
 """
 
 from collections.abc import Sequence
@@ -150,7 +150,7 @@ def _check_tokens(model: OwnModel) -> None:
 
 
 def _check_session(model: OwnModel, tolerance: float) -> None:
-    """The model's own tree session says what whole histories say, for forks, dead branches and reused entries."""
+    """The model's own tree session has the numbers of whole histories, for forks, dead branches and reused entries."""
     longest = FOREST_TOKENS if model.max_positions is None else min(FOREST_TOKENS, model.max_positions)
     forest = probing_forest(longest, model.vocab_size, model.device)
     session = model.open_tree(forest.slots, forest.entries, longest=longest)

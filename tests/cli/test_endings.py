@@ -39,7 +39,7 @@ def breaking(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> object:
         def fail(*_: object) -> None:
             raise error
 
-        monkeypatch.setattr(plan, "_samples_table", fail)
+        monkeypatch.setattr(plan, "_computed", fail)
 
     return raising
 
@@ -124,11 +124,11 @@ def test_a_hostile_name_in_an_error_is_shown_not_sent(byrote: Command, breaking:
 
 
 def test_warnings_are_lines_of_their_own_and_harmless(byrote: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    def warn(*_: object) -> Table:
+    def warn(*_: object) -> list[Table]:
         warnings.warn(f"slower {HOSTILE}", stacklevel=1)
-        return Table()
+        return []
 
-    monkeypatch.setattr(plan, "_samples_table", warn)
+    monkeypatch.setattr(plan, "_computed", warn)
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         outcome = byrote("plan")
@@ -146,7 +146,7 @@ def test_warnings_are_lines_of_their_own_and_harmless(byrote: Command, monkeypat
         (("lab",), "Missing command; see"),
         (("verify-run", "a", "b"), "unexpected extra argument"),
         (("verify-run",), "run is missing; name it after the command"),
-        (("export", "x"), "say what to write: --format csv"),
+        (("export", "x"), "format is missing; give --format"),
         (("export", "x", "--format", "xml"), "format is 'xml'; choose csv, jsonl"),
         (("plan", "--mass", HOSTILE), "mass holds 'evil \\x1b[31m"),
     ],

@@ -99,7 +99,7 @@ def test_lines_are_written_while_the_work_goes_on_and_end_with_it(monkeypatch: p
     screen = Listening()
     monkeypatch.setattr(sys, "stderr", screen)
     progress = LoggedProgress()
-    progress.say("[bold]working[/] on it")
+    progress.set_phase("[bold]working[/] on it")
     with logged(progress, seconds=0.001):
         assert spoken.wait(60)
     written = screen.getvalue()

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from byrote.explore.ball import Ball
-from byrote.explore.base import Answer, Exploration, Request
+from byrote.explore.base import Exploration, NodeAnswer, NodeRequest
 from byrote.explore.tree import Tree
 
 Path = tuple[int, ...]
@@ -30,13 +30,13 @@ class PathTree:
     def nodes(self, paths: Sequence[Path]) -> NDArray[np.int64]:
         return np.array([self.node(path) for path in paths], dtype=np.int64)
 
-    def ask(self, asked: Sequence[tuple[Sequence[Path], int | None]]) -> Exploration[list[Answer]]:
+    def ask(self, asked: Sequence[tuple[Sequence[Path], int | None]]) -> Exploration[list[NodeAnswer]]:
         """One request after the other, each with its paths and the evaluations it may cost."""
         answers = []
         for paths, most_evals in asked:
-            answers.append((yield Request(self.tree, self.nodes(paths), most_evals)))
+            answers.append((yield NodeRequest(self.tree, self.nodes(paths), most_evals)))
         return answers
 
 
-def ask(*asked: Sequence[Path], length: int = 6) -> Exploration[list[Answer]]:
+def ask(*asked: Sequence[Path], length: int = 6) -> Exploration[list[NodeAnswer]]:
     return PathTree(length).ask([(paths, None) for paths in asked])

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from byrote.errors import ConfigError, WindowError
 from byrote.explore import explorer as exploring
 from byrote.explore.ball import ENDED, Ball
-from byrote.explore.base import Answer, Exploration, ExploreTask
+from byrote.explore.base import Exploration, ExploreTask, NodeAnswer
 from byrote.explore.explorer import FEW_WINDOWS, LANES, MEMORY_SHARE, MOST_WINDOWS, Explorer
 from byrote.explore.sampling import Sampled, Sampler, Samples
 from byrote.explore.tree import Tree
@@ -38,7 +38,7 @@ def distinct_nodes(paths: Sequence[Path]) -> int:
     return len({path[:depth] for path in paths for depth in range(1, len(path) + 1)})
 
 
-def assert_next_tokens(model: TableModel, paths: Sequence[Path], answer: Answer) -> None:
+def assert_next_tokens(model: TableModel, paths: Sequence[Path], answer: NodeAnswer) -> None:
     assert answer.token_ids.shape == answer.log_probs.shape == answer.least.shape == (len(paths), 3)
     for row, path in enumerate(paths):
         expected = keep(model.next_logits([[*PREFIX, *path]]), POLICY)

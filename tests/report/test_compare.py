@@ -6,7 +6,13 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from byrote.report.comparison import Comparison, compare_runs, comparison_sentences, paired_differences, shared_windows
+from byrote.report.comparison import (
+    RunComparison,
+    compare_runs,
+    comparison_sentences,
+    paired_differences,
+    shared_windows,
+)
 from byrote.report.page import write_page
 from byrote.report.summary import headline
 from byrote.report.view import RunView, load_view
@@ -22,7 +28,7 @@ def pair(tmp_path: Path) -> tuple[RunView, RunView]:
     return small, large
 
 
-def sentences_of(comparison: Comparison) -> list[str]:
+def sentences_of(comparison: RunComparison) -> list[str]:
     return comparison_sentences(comparison, paired_differences(comparison, 0.001), 0.001)
 
 

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from byrote.report.comparison import (
-    Comparison,
+    RunComparison,
     compare_runs,
     paired_cells,
     paired_differences,
@@ -41,7 +41,7 @@ def views(runs: list[Path]) -> list[RunView]:
 
 
 @pytest.fixture(scope="module")
-def comparison(views: list[RunView]) -> Comparison:
+def comparison(views: list[RunView]) -> RunComparison:
     return compare_runs(views)
 
 
@@ -50,7 +50,7 @@ def hits(view: RunView) -> dict[str, bool]:
     return {row["window_id"]: row["mass_lower"][5] >= 0.001 for row in rows}
 
 
-def test_every_pair_is_compared_over_the_same_targets(views: list[RunView], comparison: Comparison) -> None:
+def test_every_pair_is_compared_over_the_same_targets(views: list[RunView], comparison: RunComparison) -> None:
     found = {
         (row.first, row.second): row
         for row in paired_differences(comparison, 0.001)
@@ -67,7 +67,7 @@ def test_every_pair_is_compared_over_the_same_targets(views: list[RunView], comp
     assert row.interval.low <= row.difference <= row.interval.high
 
 
-def test_the_mean_mass_counts_what_reaches_the_threshold(views: list[RunView], comparison: Comparison) -> None:
+def test_the_mean_mass_counts_what_reaches_the_threshold(views: list[RunView], comparison: RunComparison) -> None:
     row = next(row for row in paired_differences(comparison, 0.2) if row.quantity == "mean_mass")
     masses = [
         view.results.filter(pl.col("split") == "target")["mass_lower"].list.last().to_numpy() for view in views[:2]
@@ -118,13 +118,13 @@ def test_curves_of_models_are_dashed_where_windows_were_not_searched_for(views: 
     assert (dashed.get_linestyle(), max(dashed.get_xdata())) == ("--", 1e6)
 
 
-def test_the_table_says_what_its_intervals_are_about(comparison: Comparison) -> None:
+def test_the_table_says_what_its_intervals_are_about(comparison: RunComparison) -> None:
     (cells,) = paired_cells(paired_differences(comparison, 0.001))
     assert "about other passages of these texts" in cells.note
     assert "resample" not in cells.note
 
 
-def test_p_values_are_corrected_for_the_number_of_questions(comparison: Comparison) -> None:
+def test_p_values_are_corrected_for_the_number_of_questions(comparison: RunComparison) -> None:
     rows = paired_differences(comparison, 0.001)
     tested = [row for row in rows if not np.isnan(row.found.p_value)]
     assert tested
@@ -133,7 +133,9 @@ def test_p_values_are_corrected_for_the_number_of_questions(comparison: Comparis
     assert smallest.p_adjusted == pytest.approx(min(1.0, len(tested) * smallest.found.p_value))
 
 
-def test_windows_are_counted_by_exactly_the_models_that_give_them(views: list[RunView], comparison: Comparison) -> None:
+def test_windows_are_counted_by_exactly_the_models_that_give_them(
+    views: list[RunView], comparison: RunComparison
+) -> None:
     every = [hits(view) for view in views]
     combinations = {one.members: one.windows for one in shared_windows(comparison, 0.001)}
     for members in combinations:
@@ -145,7 +147,7 @@ def test_windows_are_counted_by_exactly_the_models_that_give_them(views: list[Ru
 
 
 def test_runs_over_other_windows_have_no_differences(views: list[RunView]) -> None:
-    other = Comparison(("a", "b"), None, "they differ")
+    other = RunComparison(("a", "b"), None, "they differ")
     assert paired_differences(other, 0.001) == shared_windows(other, 0.001) == []
     assert paired_cells([]) == []
     assert len(difference_forest([]).figure.axes[0].texts[0].get_text()) > 10

@@ -15,7 +15,7 @@ from byrote.report.groups import copies_rates
 from byrote.report.membership import FALSE_POSITIVE_RATES, separations
 from byrote.report.rates import Criterion
 from byrote.report.risk import document_risks
-from byrote.report.view import DECISIVE, Document, RunView
+from byrote.report.view import DECISIVE, RunView, ViewedDocument
 from byrote.stats.population import population_of
 
 TAU = 0.5
@@ -143,7 +143,7 @@ def test_membership_is_told_by_every_two_windows_and_every_threshold(rows: list[
 def test_suffixes_without_characters_have_no_share_of_them() -> None:
     """Token ids may stand for no text at all."""
     empty = [{**row(number, masses=(0.5, 0.6, 0.7)), "char_end": row(number)["suffix_char_start"]} for number in (0, 1)]
-    document = Document("target-0", "target", None, None, None, 0, None, False, 0, 2)
+    document = ViewedDocument("target-0", "target", None, None, None, 0, None, False, 0, 2)
     for risk in document_risks(view_of(empty), document, (10.0,)):
         assert risk.covered == risk.characters_low == risk.characters_high == 0
         assert math.isnan(risk.share_limit)

@@ -113,7 +113,7 @@ def test_windows_that_cannot_be_measured_are_refused_by_name(model: HuggingFaceM
     first, second = package.read_windows(model, [lab.files.targets], config=CONFIG)[:2]
     refused = {
         f"2 windows are named {first.window_id}": replace(second, window_id=first.window_id),
-        f"window {second.window_id} has tokens from .* to 1000, and .* knows 0 to 767": replace(
+        f"window {second.window_id} has tokens from .* to 1000, and those of .* are 0 to 767": replace(
             second, prefix_ids=(1000,)
         ),
         "has 0 prefix and 8 suffix tokens": replace(second, prefix_ids=()),

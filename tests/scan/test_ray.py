@@ -22,8 +22,7 @@ from byrote.errors import ConfigError, ModelError
 from byrote.models.hf.model import HuggingFaceModel, load
 from byrote.models.load import as_language_model
 from byrote.progress import SilentProgress
-from byrote.scan import executors as executor
-from byrote.scan import ray as ray_executor
+from byrote.scan import executors
 from byrote.scan.executors import Deal, MeasuredChunk, RayExecutor, WorkerFacts
 from byrote.scan.options import RunConfig
 from byrote.scan.pipeline import MeasuredWindow
@@ -43,7 +42,7 @@ KILLS = 10
 def cluster() -> Iterator[str]:
     """The address of a Ray as a scan starts it, with its files in a folder of its own and nothing open to the net."""
     pytest.importorskip("ray", reason="Ray is an extra: pip install 'byrote[ray]'")
-    with ray_executor._cluster(RunConfig(executor="ray", workers=2, gpus_per_worker=0)) as ray:
+    with executors._cluster(RunConfig(executor="ray", workers=2, gpus_per_worker=0)) as ray:
         address = ray.get_runtime_context().gcs_address
         assert address.startswith("127.")
         yield address
@@ -53,7 +52,7 @@ def test_a_cluster_of_ones_own_has_a_token_and_stays_on_the_loopback_interface(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("RAY_AUTH_TOKEN", raising=False)
-    options = ray_executor._own(RunConfig(executor="ray"), str(tmp_path))
+    options = executors._own(RunConfig(executor="ray"), str(tmp_path))
     assert re.fullmatch("[0-9a-f]{64}", os.environ.pop("RAY_AUTH_TOKEN"))
     assert options["_node_ip_address"] == ("127.0.0.2" if sys.platform == "linux" else None)
     assert options["include_dashboard"] is False
@@ -102,7 +101,7 @@ def test_workers_that_are_killed_ten_times_change_nothing(
     given: dict[str, Any] = {"progress": SilentProgress(), "model": letters()}
     alone = scan_to_folder(replace(config, out=str(tmp_path / "alone")), **given).path
     chance, killed = random.Random(0), list[int]()
-    received = ray_executor._received
+    received = executors._received
 
     def kill_someone(ray: Any, reference: Any, chunk: Any) -> Any:
         answer = received(ray, reference, chunk)
@@ -113,8 +112,8 @@ def test_workers_that_are_killed_ten_times_change_nothing(
                 os.kill(killed[-1], signal.SIGKILL)
         return answer
 
-    monkeypatch.setattr(ray_executor, "_received", kill_someone)
-    monkeypatch.setattr(ray_executor, "Worker", LetterWorker)
+    monkeypatch.setattr(executors, "_received", kill_someone)
+    monkeypatch.setattr(executors, "Worker", LetterWorker)
     result = scan_to_folder(on_ray(config, tmp_path / "run", workers=2), **given)
     assert len(killed) == KILLS
     assert_same_run(result.path, alone)
@@ -167,9 +166,9 @@ def test_an_object_in_memory_is_refused_because_workers_could_not_open_it(config
     """One of the user's own, and one of Hugging Face for which no name is given."""
     asked = on_ray(config, Path("run"))
     with pytest.raises(ConfigError, match=r"Ray workers open a model by its name, but .* is an object of this process"):
-        executor.executor_of(as_language_model(Bare(0)), asked, windows=2)
+        executors.executor_of(as_language_model(Bare(0)), asked, windows=2)
     with pytest.raises(ConfigError, match="Ray workers open a model by its name"):
-        executor.executor_of(load(config.model, device="cpu"), replace(asked, model=""), windows=2)
+        executors.executor_of(load(config.model, device="cpu"), replace(asked, model=""), windows=2)
 
 
 def test_a_worker_compiles_where_its_own_share_is_long_enough(
@@ -177,13 +176,13 @@ def test_a_worker_compiles_where_its_own_share_is_long_enough(
 ) -> None:
     """A pretended GPU: what counts are the windows of one worker."""
     compiled = list[object]()
-    monkeypatch.setattr(executor, "LONG_SCAN", 2.0 * 1000 * 20 * 10)
+    monkeypatch.setattr(executors, "LONG_SCAN", 2.0 * 1000 * 20 * 10)
     device = SimpleNamespace(type="cuda")
     identity = SimpleNamespace(parameters=1000)
     model: Any = Mock(spec=HuggingFaceModel, device=device, identity=identity)
     model.compile_layers = lambda: compiled.append("layers")
     for windows, mode in ((10, "auto"), (11, "auto"), (10**6, "off"), (1, "on")):
-        executor.compile_where_it_pays(model, replace(config, compile=mode), windows=windows)
+        executors.compile_where_it_pays(model, replace(config, compile=mode), windows=windows)
         compiled.append((windows, mode))
     assert compiled == [(10, "auto"), "layers", (11, "auto"), (10**6, "off"), "layers", (1, "on")]
     asked = replace(on_ray(config, Path("run")), workers=3)

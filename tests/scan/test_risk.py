@@ -11,7 +11,7 @@ import torch
 from byrote.distance.tokens import levenshtein
 from byrote.models.table import TableModel
 from byrote.report.risk import document_risks, spread_out
-from byrote.report.view import Document, load_view
+from byrote.report.view import ViewedDocument, load_view
 from byrote.scan.options import RunConfig
 from byrote.stats.risk import expected_characters, leak_probability, stretches
 from byrote.types import Window
@@ -90,8 +90,8 @@ def test_risk_from_stored_bounds_encloses_what_random_queries_recover(edits: int
 
 
 def test_a_figure_of_many_documents_spans_those_that_leak_most_and_least() -> None:
-    def work(number: int, split: str) -> Document:
-        return Document(f"{split}-{number}", split, None, None, None, 0, None, False, 0, 2)
+    def work(number: int, split: str) -> ViewedDocument:
+        return ViewedDocument(f"{split}-{number}", split, None, None, None, 0, None, False, 0, 2)
 
     works = [work(number, "target") for number in range(20)] + [work(number, "control") for number in range(9)]
     names = [one.name for one in spread_out(works)]

@@ -49,7 +49,7 @@ def test_checkpoints_of_one_name_are_fingerprint_their_parents() -> None:
     ("options", "words"),
     [
         ({"model": "nowhere/step-*"}, "matches no folder"),
-        ({"model": "../final,./final"}, "cannot be told apart"),
+        ({"model": "../final,./final"}, "have the same names"),
     ],
 )
 def test_a_series_that_cannot_be_is_refused(options: dict[str, object], words: str) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from byrote.errors import ConfigError
 from byrote.explore.ball import Ball
-from byrote.explore.base import Answer, Exploration, ExploreTask
+from byrote.explore.base import Exploration, ExploreTask, NodeAnswer
 from byrote.explore.explorer import Explorer
 from byrote.explore.open_mass import OpenMass
 from byrote.explore.refinement import RefineOptions, refine
@@ -30,7 +30,7 @@ from tests.search.test_engine_equals_reference import LIMITS, PLAIN, all_options
 KEPT = replace(PLAIN, keep_states=True)
 
 
-def ask(outcome: SearchOutcome, paths: Sequence[Path]) -> Exploration[Answer]:
+def ask(outcome: SearchOutcome, paths: Sequence[Path]) -> Exploration[NodeAnswer]:
     """Paths of the tree that the search left behind."""
     assert outcome.frontier is not None
     tree = Tree(Ball((0,) * 6, distance="levenshtein", budget=3), replace(outcome.frontier, edits=None))
@@ -42,11 +42,13 @@ def searched(model: TreeModel, tasks: list[SearchTask], options: SearchOptions, 
     return sorted(Engine(model, options, slots=slots, limits=LIMITS).run(tasks), key=lambda outcome: outcome.key)
 
 
-def answers(model: TreeModel, policy: Policy, tasks: list[ExploreTask[Answer]], **memory: int) -> dict[int, Answer]:
+def answers(
+    model: TreeModel, policy: Policy, tasks: list[ExploreTask[NodeAnswer]], **memory: int
+) -> dict[int, NodeAnswer]:
     return dict(Explorer(model, policy, slots=2, limits=LIMITS, **memory).run(tasks))
 
 
-def assert_next_tokens(model: TreeModel, prefix: Path, paths: Sequence[Path], answer: Answer, rtol: float) -> None:
+def assert_next_tokens(model: TreeModel, prefix: Path, paths: Sequence[Path], answer: NodeAnswer, rtol: float) -> None:
     for row, path in enumerate(paths):
         expected = keep(model.next_logits([[*prefix, *path]]), PLAIN.policy)
         assert answer.token_ids[row].tolist() == expected.token_ids[0].tolist()

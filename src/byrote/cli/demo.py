@@ -66,7 +66,7 @@ def demo(options: DemoOptions) -> None:
 
 
 class _training_bar:
-    """A bar while the pocket model trains; silent when the model is cached or nobody watches."""
+    """A bar while the pocket model trains; silent when the model is cached or there is no terminal."""
 
     def __init__(self, console: Console) -> None:
         columns = (TextColumn("training the pocket model"), BarColumn(), TextColumn("{task.fields[loss]}"))

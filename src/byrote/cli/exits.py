@@ -63,7 +63,7 @@ def refuse(console: Console, sentence: str, *, code: int = BAD_INPUT) -> NoRetur
 
 
 def _is_out_of_memory(error: Exception) -> bool:
-    """NumPy raises MemoryError; torch, the loader of libraries and the start of a thread are told by their words."""
+    """NumPy raises MemoryError; torch, the loader of libraries and threads are recognised by their words."""
     if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
         return True
     return isinstance(error, RuntimeError | ImportError) and any(part in str(error).lower() for part in _OUT_OF_MEMORY)

@@ -14,9 +14,8 @@ from byrote.cli.scan import Session, look_first
 from byrote.corpus.documents import Document, read_documents
 from byrote.errors import TextError
 from byrote.longform.matching import MergePass
-from byrote.longform.options import PROFILES, AuditOptions
+from byrote.longform.options import PROFILES, AuditCommand, AuditOptions
 from byrote.longform.recall import Segment, SegmentKind, nv_recall, segments
-from byrote.longform.run import AuditCommand, perform_audit
 from byrote.options import Settled, like, option, required
 from byrote.prior.options import PriorConfig
 from byrote.types import Split
@@ -27,7 +26,7 @@ def audit(command: AuditCommand, options: AuditOptions) -> None:
     """Measure how much of a book a model reproduces when it is asked to go on and on."""
     from byrote.longform.exhibit import terminal_lines
     from byrote.longform.report import write_exhibit
-    from byrote.longform.run import read_audit
+    from byrote.longform.run import perform_audit, read_audit
     from byrote.report.words import plural
 
     with make_status("asking …") as say:

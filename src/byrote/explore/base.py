@@ -15,7 +15,7 @@ from byrote.explore.tree import Tree
 from byrote.search.frontier import SearchedStates
 
 
-class Request(NamedTuple):
+class NodeRequest(NamedTuple):
     """Nodes whose next tokens are needed; with `most_evals`, as many leading ones as that many evaluations buy."""
 
     tree: Tree
@@ -23,7 +23,7 @@ class Request(NamedTuple):
     most_evals: int | None = None
 
 
-class Answer(NamedTuple):
+class NodeAnswer(NamedTuple):
     """Children of the leading nodes of a request; of all of them unless the evaluations ran out."""
 
     token_ids: NDArray[np.int64]  # [nodes, kept]
@@ -35,7 +35,7 @@ class Answer(NamedTuple):
 
 
 Result = TypeVar("Result")
-Exploration = Generator[Request, Answer, Result]
+Exploration = Generator[NodeRequest, NodeAnswer, Result]
 """Yields requests, receives answers, returns the result of its window."""
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from byrote.errors import ConfigError
-from byrote.explore.base import Exploration, Request
+from byrote.explore.base import Exploration, NodeRequest
 from byrote.explore.open_mass import OpenMass
 
 BATCH = 16
@@ -37,7 +37,7 @@ def close_tails(pool: OpenMass, *, most_nodes: int, most_evals: int | None = Non
     while settled < len(nodes):
         chosen = nodes[settled : settled + BATCH]
         chain, owners, tokens = _tails(pool, chosen)
-        answer = yield Request(pool.tree, chain, None if most_evals is None else most_evals - spent)
+        answer = yield NodeRequest(pool.tree, chain, None if most_evals is None else most_evals - spent)
         spent += answer.token_evals
         answered = len(answer.token_ids)
         is_target = (answer.token_ids == tokens[:answered, None]) & (answer.least <= pool.ball.budget)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from byrote.errors import ConfigError, ModelError
 from byrote.explore.ball import Expanded, Expander, NodeStates
-from byrote.explore.base import Answer, Explored, ExploreTask, Result
+from byrote.explore.base import Explored, ExploreTask, NodeAnswer, Result
 from byrote.explore.tree import ABSENT, Tree
 from byrote.models.base import TreeBatch, TreeModel, TreeSession, require_positions
 from byrote.models.memory import grown, ranges
@@ -238,16 +238,16 @@ class _Flight(Generic[Result]):
         self._is_prefilled = self.states is not None
         self.memory = _NodeMemory(tree, self._paths, len(self.task.prefix_ids), self.states)
 
-    def _answer(self) -> Answer:
+    def _answer(self) -> NodeAnswer:
         """Everything received, in the order of the request."""
         if not self._received:
             nothing = np.zeros((0, 0))
-            return Answer(nothing.astype(np.int64), nothing, nothing.astype(np.int16), 0)
+            return NodeAnswer(nothing.astype(np.int64), nothing, nothing.astype(np.int16), 0)
         nodes = np.concatenate([nodes for nodes, _ in self._received])
         order = np.argsort(nodes)
         rows = order[np.searchsorted(nodes, self._request.nodes[: len(nodes)], sorter=order)]
         _, token_ids, log_probs, least = map(np.concatenate, zip(*(part for _, part in self._received), strict=True))
-        return Answer(token_ids[rows], log_probs[rows], least[rows], self._evals)
+        return NodeAnswer(token_ids[rows], log_probs[rows], least[rows], self._evals)
 
     def _plan_piece(self) -> None:
         """As many of the waiting nodes as memory and budget allow; none of the others if the budget ends here."""

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from byrote.explore.ball import Ball
-from byrote.explore.base import Answer
+from byrote.explore.base import NodeAnswer
 from byrote.explore.tree import Tree
 from byrote.search.base import ByLeast
 from byrote.search.frontier import Frontier
@@ -88,7 +88,7 @@ class OpenMass:
             for found in self._found
         ]
 
-    def expand(self, nodes: NDArray[np.int64], answer: Answer) -> NDArray[np.int64]:
+    def expand(self, nodes: NDArray[np.int64], answer: NodeAnswer) -> NDArray[np.int64]:
         """Replace nodes by their viable children; those of T tokens are accepted. The numbers of the new nodes."""
         tree = self.tree
         log_p = tree.log_p[nodes, None] + answer.log_probs
@@ -120,7 +120,7 @@ class OpenMass:
             self._open[:] = 0.0
 
     def _accept(
-        self, nodes: NDArray[np.int64], answer: Answer, log_p: NDArray[np.float64], is_accepted: NDArray[np.bool_]
+        self, nodes: NDArray[np.int64], answer: NodeAnswer, log_p: NDArray[np.float64], is_accepted: NDArray[np.bool_]
     ) -> None:
         rows, places = np.nonzero(is_accepted)
         distances, heavy = answer.least[rows, places], log_p[rows, places]

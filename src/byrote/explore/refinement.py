@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from byrote.errors import ConfigError
-from byrote.explore.base import Exploration, Request
+from byrote.explore.base import Exploration, NodeRequest
 from byrote.explore.open_mass import OpenMass
 from byrote.explore.tree import ABSENT, Tree
 from byrote.types import Bounds
@@ -99,7 +99,7 @@ def refine(
         chosen = queue.choose(turns, count=BATCH, affordable=options.token_evals - spent)
         if len(chosen) == 0:
             break
-        answer = yield Request(pool.tree, chosen, options.token_evals - spent)
+        answer = yield NodeRequest(pool.tree, chosen, options.token_evals - spent)
         count = len(answer.token_ids)
         if count == 0:
             break

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from byrote.explore.ball import ENDED
-from byrote.explore.base import Answer, Exploration, Request
+from byrote.explore.base import Exploration, NodeAnswer, NodeRequest
 from byrote.explore.tree import Tree
 
 WIDE = 1024
@@ -104,7 +104,7 @@ class Sampler:
         return Sampled(hits, shares, token_evals)
 
     def _request_missing(self, nodes: NDArray[np.int64]) -> Exploration[int]:
-        """Request the answers of these nodes that are not there; the evaluations it took."""
+        """NodeRequest the answers of these nodes that are not there; the evaluations it took."""
         tree = self._tree
         if len(self._rows) < tree.size:
             more = np.full(max(tree.size, 2 * len(self._rows)) - len(self._rows), UNKNOWN, dtype=np.int64)
@@ -114,14 +114,14 @@ class Sampler:
         missing = np.unique(nodes[self._rows[nodes] == UNKNOWN])
         if len(missing) == 0:
             return 0
-        answer = yield Request(tree, missing)
+        answer = yield NodeRequest(tree, missing)
         self._store(missing, answer)
         return answer.token_evals
 
     def _drop_answers(self) -> None:
         self._rows[:], self._size = UNKNOWN, 0
 
-    def _store(self, nodes: NDArray[np.int64], answer: Answer) -> None:
+    def _store(self, nodes: NDArray[np.int64], answer: NodeAnswer) -> None:
         first, self._size = self._size, self._size + len(nodes)
         unvisited = np.full(answer.least.shape, UNKNOWN, dtype=np.int64)
         self._owners = _written(self._owners, first, nodes)

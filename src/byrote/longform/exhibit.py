@@ -12,7 +12,7 @@ from byrote.longform.options import CONTINUE_PROMPTS
 from byrote.longform.passages import (
     MapLine,
     MapPiece,
-    Measured,
+    MeasuredText,
     Passage,
     Span,
     Stretch,
@@ -46,7 +46,7 @@ def exhibit(audit: AuditFolder) -> dict[str, Any]:
     trial, manifest, controls = audit.best, audit.manifest, audit.findings["controls"]
     book = audit.text(BOOK)
     measured = [
-        Measured(
+        MeasuredText(
             RecallResult.from_record(section["recall"]),
             TextPair.of(book, audit.text(generation_name(trial["trial"], number))),
             section["name"],
@@ -222,7 +222,7 @@ def control_sentence(controls: Sequence[Mapping[str, Any]]) -> str:
     most = max(measure["nv_recall"] for measure in null)
     run = max(measure["longest_run"] for measure in null)
     return (
-        f"{asked} Measured against the control books, what the model wrote for this book has an nv-recall of "
+        f"{asked} MeasuredText against the control books, what the model wrote for this book has an nv-recall of "
         f"{'at most ' if most else ''}{percent(most)}, and at most {plural(run, 'word')} in a row in common: this is "
         "what chance gives."
     )

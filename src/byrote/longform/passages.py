@@ -134,7 +134,7 @@ class Passage:
     is_printed: bool
 
 
-class Measured(NamedTuple):
+class MeasuredText(NamedTuple):
     """A measurement with its texts; `section` is the part of the audit it belongs to."""
 
     result: RecallResult
@@ -142,14 +142,14 @@ class Measured(NamedTuple):
     section: str = ""
 
 
-def passages_of(measured: Sequence[Measured]) -> list[Passage]:
+def passages_of(measured: Sequence[MeasuredText]) -> list[Passage]:
     """Longest first, over all sections."""
     found = [(block, one) for one in measured for block in one.result.blocks]
     found.sort(key=lambda entry: (-entry[0].matched_words, entry[0].book_word_start))
     return [_passage(rank, *entry) for rank, entry in enumerate(found, 1)]
 
 
-def _passage(rank: int, block: RecallBlock, measured: Measured) -> Passage:
+def _passage(rank: int, block: RecallBlock, measured: MeasuredText) -> Passage:
     result, pair, section = measured
     spans = block_spans(result, block)
     start, end, total = block.book_word_start, block.book_word_end, result.book_words
@@ -170,7 +170,7 @@ def _passage(rank: int, block: RecallBlock, measured: Measured) -> Passage:
     )
 
 
-def elsewhere_rows(measured: Sequence[Measured]) -> Iterator[dict[str, Any]]:
+def elsewhere_rows(measured: Sequence[MeasuredText]) -> Iterator[dict[str, Any]]:
     """Passages that are out of order, or duplicated, and not counted."""
     for one in measured:
         for block in one.result.out_of_order:

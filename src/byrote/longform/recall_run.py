@@ -15,7 +15,7 @@ from typing import Any
 from byrote.corpus.documents import Document
 from byrote.errors import RunError
 from byrote.longform.matching import MergePass
-from byrote.longform.passages import MapLine, Measured, TextPair, elsewhere_rows, passages_of, word_range
+from byrote.longform.passages import MapLine, MeasuredText, TextPair, elsewhere_rows, passages_of, word_range
 from byrote.longform.recall import RecallBlock, RecallResult, nv_recall
 from byrote.longform.report import map_figure, render_page
 from byrote.report.content import DEFAULTS, Asked, Cells, Content, Drawing, Link, Section, Written
@@ -178,7 +178,7 @@ def write(paths: Sequence[Path], out: Path) -> Written:
 
 def recall_page(book: str, generation: str, result: RecallResult, *, title: str) -> str:
     """The page of one measurement: the map, the passages, and both texts side by side."""
-    measured = [Measured(result, TextPair.of(book, generation))]
+    measured = [MeasuredText(result, TextPair.of(book, generation))]
     passages = passages_of(measured)
     values = {
         "headline": title,

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from byrote.corpus.documents import Document, read_documents
 from byrote.errors import RunError, TextError
@@ -32,9 +32,8 @@ from byrote.longform.findings import (
 )
 from byrote.longform.journal import AuditJournal, JournalledClient, ReplayClient, read_journal
 from byrote.longform.loop import SectionOutcome, cut_sections
-from byrote.longform.options import AuditOptions, Style
+from byrote.longform.options import AuditCommand, AuditOptions, Style
 from byrote.models.responder import Responder, RetryPolicy
-from byrote.options import Common, Settled, like, option, required
 from byrote.store.files import atomic_file, json_bytes, make_folder, write_json
 from byrote.store.identity import read_identity
 from byrote.store.read import StoredRun, verify_run
@@ -277,38 +276,6 @@ def check_audit(verified: StoredRun) -> Iterator[str]:
             if audit.text(name) != text.encode("utf-8", "backslashreplace").decode():
                 raise RunError(f"{audit.path / name} is not what the journal's answers make.")
     yield f"{FINDINGS}: every number follows from the journal and {BOOK}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AuditCommand(Settled):
-    """Which model, which book, and what it may cost."""
-
-    model: str = required("Name at the endpoint; without --endpoint a local path or hub id.", group="text")
-    book: Path = required("The reference text. Only its prefix is ever sent.", group="text")
-    out: Path = required("Folder of the run; the same command again resumes it.", group="text")
-    control: tuple[Path, ...] = option(
-        (), "A book that the model cannot have read, asked for in the same way; may be repeated.", group="text"
-    )
-    endpoint: str | None = option(None, "OpenAI-compatible base URL, such as https://host/v1.", group="endpoint")
-    key_variable: str = like(Common, "key_variable")
-    attempts: int = like(Common, "attempts")
-    timeout_seconds: float = like(Common, "timeout_seconds")
-    stream: bool = option(False, "Read answers as a stream.", group="endpoint")
-    token_parameter: Literal["max_tokens", "max_completion_tokens"] = option(
-        "max_tokens", "Name of the token limit at the endpoint.", group="endpoint"
-    )
-    max_cost: float | None = option(None, "Ceiling in money; needs the prices.", group="budget", at_least=0)
-    max_tokens_total: int | None = like(Common, "max_tokens_total")
-    max_requests: int | None = like(Common, "max_requests")
-    price_input: float | None = option(None, "Price of a million prompt tokens.", group="budget", at_least=0)
-    price_cached_input: float | None = option(None, "The same, from the endpoint's cache.", group="budget", at_least=0)
-    price_output: float | None = option(None, "Price of a million completion tokens.", group="budget", at_least=0)
-    beams: int = option(1, "Beam width of a local model.", group="machine", at_least=1)
-    context_tokens: int | None = option(
-        None, "Tokens of a local model's context to use, prompt and answer; at best the length it was trained on.",
-        group="machine", at_least=1, default_words="what the model takes",
-    )  # fmt: skip
-    device: str = like(Common, "device", help="Device of a local model.")
 
 
 def perform_audit(

@@ -24,7 +24,7 @@ TOKEN_KEY = ["prefix_ids", "suffix_ids"]
 
 
 @dataclass(frozen=True)
-class Comparison:
+class RunComparison:
     """Several runs in one order of windows. `aligned` is None when their windows differ, and `reason` is how."""
 
     labels: tuple[str, ...]
@@ -32,7 +32,7 @@ class Comparison:
     reason: str | None
 
 
-def compare_runs(views: Sequence[RunView]) -> Comparison:
+def compare_runs(views: Sequence[RunView]) -> RunComparison:
     """The runs' populations in one common order of windows, or the reason why there is none.
 
     Windows are the same when document, positions and token ids are: another tokenizer makes other windows.
@@ -53,10 +53,10 @@ def compare_runs(views: Sequence[RunView]) -> Comparison:
                 "are the same (text, positions and tokens). Rates stand side by side, but no window is compared with "
                 "another."
             )
-            return Comparison(labels, None, reason)
+            return RunComparison(labels, None, reason)
     distances = [str(view.config.get("distance", "levenshtein")) for view in views]
     aligned = tuple(population_of(frame, distance) for frame, distance in zip(frames, distances, strict=True))
-    return Comparison(labels, aligned, None)
+    return RunComparison(labels, aligned, None)
 
 
 def rated_targets(aligned: Sequence[Population]) -> Flags:
@@ -88,7 +88,7 @@ class Paired(NamedTuple):
     second: str
     quantity: str
     edits: int | None
-    found: statistics.Comparison
+    found: statistics.RunComparison
     p_adjusted: float
     """Holm's correction over all rows of the table; NaN where there is no test."""
 
@@ -97,7 +97,7 @@ class Paired(NamedTuple):
         return NAMES[self.quantity] + (f", ε ≤ {self.edits}" if self.quantity in ("near", MEAN_MASS) else "")
 
 
-def paired_differences(comparison: Comparison, threshold: float) -> list[Paired]:
+def paired_differences(comparison: RunComparison, threshold: float) -> list[Paired]:
     """Every pair of models and everything both measured; empty when their windows differ."""
     aligned = comparison.aligned
     if aligned is None:
@@ -116,7 +116,7 @@ def _pair(first: tuple[str, Population], second: tuple[str, Population], thresho
     budget = common_budget(populations)
     places, ids = places_of(first[1]), tuple(map(str, first[1].window_id))
 
-    def row(quantity: str, edits: int | None, found: statistics.Comparison) -> Paired:
+    def row(quantity: str, edits: int | None, found: statistics.RunComparison) -> Paired:
         return Paired(first[0], second[0], quantity, edits, found, float("nan"))
 
     wanted = [(Criterion.GREEDY, 0), (Criterion.VERBATIM, 0), *((Criterion.NEAR, edits) for edits in range(budget + 1))]
@@ -190,7 +190,7 @@ def _interval(row: Paired) -> str:
     return f"{100 * row.found.interval.low:+.1f} to {100 * row.found.interval.high:+.1f}"
 
 
-def comparison_sentences(comparison: Comparison, paired: Sequence[Paired], threshold: float) -> list[str]:
+def comparison_sentences(comparison: RunComparison, paired: Sequence[Paired], threshold: float) -> list[str]:
     """What aligned runs share and how far apart their target rates are; the reason alone when they are not aligned."""
     if comparison.aligned is None:
         return [comparison.reason or "The windows of these runs differ."]
@@ -237,7 +237,7 @@ class SharedWindows(NamedTuple):
     windows: int
 
 
-def shared_windows(comparison: Comparison, threshold: float) -> list[SharedWindows]:
+def shared_windows(comparison: RunComparison, threshold: float) -> list[SharedWindows]:
     """Every combination that occurs, most windows first; windows that no model gives are left out."""
     if comparison.aligned is None:
         return []

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from byrote.report.comparison import Comparison
+from byrote.report.comparison import RunComparison
 from byrote.report.content import Drawing
 from byrote.report.figures.book import HeatRow, book_heat_map
 from byrote.report.figures.curves import query_curves, token_ranks
@@ -17,7 +17,7 @@ from byrote.report.queries import curves_of, cut_short_words, searched_down_to
 from byrote.report.rates import Criterion, hits_of, rates_by_criterion, split_rows
 from byrote.report.risk import risk_drawings
 from byrote.report.sweeps import LARGEST_QUERIES, policy_queries, policy_rates, policy_sweep, sweep_series
-from byrote.report.view import Document, RunView
+from byrote.report.view import RunView, ViewedDocument
 from byrote.stats.curves import query_grid
 from byrote.stats.population import Floats, Population, character_maxima
 from byrote.types import Split
@@ -30,7 +30,7 @@ SHORT_DOCUMENT = 4_000
 FEWEST_TOGETHER = 4
 
 
-def draw_all(views: Sequence[RunView], comparison: Comparison | None) -> list[Drawing]:
+def draw_all(views: Sequence[RunView], comparison: RunComparison | None) -> list[Drawing]:
     """Every figure the runs have data for."""
     together = [*book_drawings(views), *copies_drawings(views), *group_drawings(views)]
     if comparison is not None:
@@ -109,7 +109,7 @@ def book_drawings(views: Sequence[RunView]) -> Iterator[Drawing]:
         yield _heat_map(views, targets, title=f"All {len(targets)} target texts{by_copies}", file="texts")
         return
 
-    def strength(document: Document) -> float:
+    def strength(document: ViewedDocument) -> float:
         part = first.population.select(first.rows_of(document))
         return float(np.mean(part.mass(part.edit_budget) >= first.threshold))
 
@@ -118,13 +118,13 @@ def book_drawings(views: Sequence[RunView]) -> Iterator[Drawing]:
         yield _heat_map(views, [document], title=document.name, file=f"book-{number}")
 
 
-def _heat_map(views: Sequence[RunView], documents: Sequence[Document], *, title: str, file: str) -> Drawing:
+def _heat_map(views: Sequence[RunView], documents: Sequence[ViewedDocument], *, title: str, file: str) -> Drawing:
     """One heat map of `documents`, end to end; a run that lacks one of them leaves it uncovered."""
     rows = [row for view in views for row in _heat_rows(view, documents, f"{view.label}: " if len(views) > 1 else "")]
     return book_heat_map(rows, threshold=views[0].threshold, title=title, file=file)
 
 
-def _heat_rows(view: RunView, documents: Sequence[Document], prefix: str) -> list[HeatRow]:
+def _heat_rows(view: RunView, documents: Sequence[ViewedDocument], prefix: str) -> list[HeatRow]:
     own = {(document.split, document.name): document for document in view.documents}
     near_label = f"ε ≤ {view.population.edit_budget}"
     strips: dict[str, list[Floats]] = {}

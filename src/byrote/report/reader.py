@@ -16,7 +16,7 @@ from byrote.report.content import DiffPiece, DocumentLine, DocumentList, StrongP
 from byrote.report.page import GLOSSARY, PRINTED_DOCUMENTS
 from byrote.report.rates import interval_grid, split_rows, threshold_grid
 from byrote.report.tables import DocumentRates, count_of
-from byrote.report.view import Document, RunView
+from byrote.report.view import RunView, ViewedDocument
 from byrote.report.words import integer, percent, plural, probability
 from byrote.types import Split, StopReason
 
@@ -229,7 +229,7 @@ def _passage(view: RunView, row: int, continuations: Mapping[str, tuple[str, flo
     return StrongPassage(f"{document.name}, characters {integer(start)}–{integer(end)}", numbers, prefix, pieces, note)
 
 
-def _texts(document: Document, start: int, middle: int, end: int) -> tuple[str, str]:
+def _texts(document: ViewedDocument, start: int, middle: int, end: int) -> tuple[str, str]:
     if document.text is None:
         return "", "The run did not keep its texts."
     return document.text[max(start, middle - PREFIX_CHARACTERS) : middle], document.text[middle:end]

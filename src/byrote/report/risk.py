@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from byrote.report.content import Cells, Content, Drawing
 from byrote.report.figures.overlays import shortened
 from byrote.report.figures.style import SERIES, SOFT, WIDE, house_style, log_axis, percent_axis
-from byrote.report.view import Document, RunView, selection_words
+from byrote.report.view import RunView, ViewedDocument, selection_words
 from byrote.report.words import integer, percent, plural, probability
 from byrote.stats.curves import query_grid
 from byrote.stats.limits import evidence_of
@@ -29,7 +29,7 @@ DOCUMENTS_DRAWN = 6
 class Risk(NamedTuple):
     """One document asked about n times at random: certified ends, equal where nothing was searched, and 95 % limits."""
 
-    document: Document
+    document: ViewedDocument
     queries: float
     edits: int
     leak_low: float
@@ -52,7 +52,7 @@ class Risk(NamedTuple):
         return self.characters_limit / self.covered if self.covered else math.nan
 
 
-def document_risks(view: RunView, document: Document, queries: Sequence[float] = QUERIES) -> list[Risk]:
+def document_risks(view: RunView, document: ViewedDocument, queries: Sequence[float] = QUERIES) -> list[Risk]:
     """Within 0 edits, and within the whole budget where near-verbatim masses were measured."""
     part = view.population.select(view.rows_of(document))
     risks = []
@@ -100,13 +100,13 @@ def _limit(view: RunView, part: Population) -> _End | None:
     return _End(min(1.0, total.mean), raised(known.text, total.extra * longest / len(part)))
 
 
-def works_of(view: RunView) -> list[Document]:
+def works_of(view: RunView) -> list[ViewedDocument]:
     """Documents of several windows, targets and then those that leak most first; a record of one is no work."""
     works = [document for document in view.documents if document.windows > 1]
     return sorted(works, key=lambda one: (one.split == Split.CONTROL, -_mean_mass(view, one)))
 
 
-def _mean_mass(view: RunView, document: Document) -> float:
+def _mean_mass(view: RunView, document: ViewedDocument) -> float:
     part = view.population.select(view.rows_of(document))
     return float(part.mass(part.edit_budget).mean())
 
@@ -134,7 +134,7 @@ def risk_rows(views: Sequence[RunView]) -> list[dict[str, Any]]:
     ]
 
 
-def risk_content(view: RunView, documents: Sequence[Document], queries: Sequence[float]) -> Content:
+def risk_content(view: RunView, documents: Sequence[ViewedDocument], queries: Sequence[float]) -> Content:
     """A table for each document; one table where documents are records, each with its own prefix."""
     measured = selection_words(view)
     is_records = all(document.windows == 1 for document in documents)
@@ -165,7 +165,7 @@ def risk_content(view: RunView, documents: Sequence[Document], queries: Sequence
     )
 
 
-def _record_cells(view: RunView, documents: Sequence[Document], queries: Sequence[float]) -> Cells:
+def _record_cells(view: RunView, documents: Sequence[ViewedDocument], queries: Sequence[float]) -> Cells:
     """Those that leak most first; targets before controls."""
     ordered = sorted(documents, key=lambda one: (one.split == Split.CONTROL, -_mean_mass(view, one)))
     rows = tuple(
@@ -179,7 +179,7 @@ def _record_cells(view: RunView, documents: Sequence[Document], queries: Sequenc
     )
 
 
-def _document_cells(document: Document, risks: Sequence[Risk]) -> Cells:
+def _document_cells(document: ViewedDocument, risks: Sequence[Risk]) -> Cells:
     title = f"{document.name} ({document.split}), {integer(risks[0].covered)} characters in suffixes"
     heads = ("queries", "edits", "some passage leaks", "at most, 95 %", "characters", "at most, 95 %")
     rows = tuple(
@@ -216,7 +216,7 @@ def risk_cells(views: Sequence[RunView]) -> tuple[Cells, ...]:
     return (Cells("risk", title, heads, tuple(rows), note),) if rows else ()
 
 
-def _name(document: Document) -> str:
+def _name(document: ViewedDocument) -> str:
     return document.name if document.split == Split.TARGET else f"{document.name}, control"
 
 
@@ -266,7 +266,7 @@ def risk_by_queries(documents: Sequence[Sequence[Risk]]) -> Figure:
     return figure
 
 
-def spread_out(works: Sequence[Document]) -> list[Document]:
+def spread_out(works: Sequence[ViewedDocument]) -> list[ViewedDocument]:
     """As many as a figure holds: from the target that leaks most to the one that leaks least, then controls."""
     if len(works) <= DOCUMENTS_DRAWN:
         return list(works)
@@ -277,7 +277,7 @@ def spread_out(works: Sequence[Document]) -> list[Document]:
     return [*chosen, *_evenly(controls, DOCUMENTS_DRAWN - len(chosen))]
 
 
-def _evenly(works: Sequence[Document], count: int) -> list[Document]:
+def _evenly(works: Sequence[ViewedDocument], count: int) -> list[ViewedDocument]:
     places = np.unique(np.linspace(0, len(works) - 1, min(count, len(works))).round().astype(int))
     return [works[place] for place in places]
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from byrote.report.content import Cells
 from byrote.report.limits import bracket_of
 from byrote.report.rates import Criterion, CriterionRate, hits_of
-from byrote.report.view import Document, RunView
+from byrote.report.view import RunView, ViewedDocument
 from byrote.report.words import integer, interval_words, percent, probability, share_words
 from byrote.stats.population import Flags, Population, character_maxima, covered_share
 from byrote.types import Split
@@ -152,7 +152,7 @@ def document_rates(view: RunView) -> list[DocumentRates]:
     return [_document_rates(view, document) for document in view.documents]
 
 
-def _document_rates(view: RunView, document: Document) -> DocumentRates:
+def _document_rates(view: RunView, document: ViewedDocument) -> DocumentRates:
     every = view.population.select(view.rows_of(document))
     part = every.select(every.is_rated)
 
@@ -175,7 +175,7 @@ def _document_rates(view: RunView, document: Document) -> DocumentRates:
     )
 
 
-def document_coverage(part: Population, document: Document, threshold: float) -> float | None:
+def document_coverage(part: Population, document: ViewedDocument, threshold: float) -> float | None:
     """The share of the document's characters in an extractable target; None when its length is unknown."""
     if document.characters is None:
         return None

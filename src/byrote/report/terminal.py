@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from byrote.report.content import Cells, Content
-from byrote.report.view import Document, RunView
+from byrote.report.view import RunView, ViewedDocument
 from byrote.report.words import THIN_SPACE, integer, percent, plural, probability
 from byrote.stats.population import Floats, Population, character_maxima, stretch_maxima
 from byrote.types import Split
@@ -90,7 +90,7 @@ def document_strips(view: RunView) -> Iterable[RenderableType]:
 
 def _group_strips(view: RunView) -> Iterable[RenderableType]:
     """Documents of the same side, wording and number of copies together, one bar per window in reading order."""
-    groups: dict[tuple[bool, bool, int | None], list[Document]] = {}
+    groups: dict[tuple[bool, bool, int | None], list[ViewedDocument]] = {}
     for document in view.documents:
         is_control = document.split == Split.CONTROL
         groups.setdefault((is_control, document.is_other_edition, document.copies), []).append(document)

@@ -30,7 +30,7 @@ Texts = Mapping[tuple[str, str], str]
 
 
 @dataclass(frozen=True)
-class Document:
+class ViewedDocument:
     """One scanned document. `text` is None when the run did not keep its texts."""
 
     name: str
@@ -64,7 +64,7 @@ class RunView:
     manifest: Mapping[str, Any]
     results: pl.DataFrame
     continuations: pl.DataFrame | None
-    documents: tuple[Document, ...]
+    documents: tuple[ViewedDocument, ...]
     population: Population
     is_complete: bool
     chosen_threshold: ChosenThreshold | None = None
@@ -131,7 +131,7 @@ class RunView:
             if document.copies is not None and document.is_other_edition == of_other_edition
         }
 
-    def rows_of(self, document: Document) -> Flags:
+    def rows_of(self, document: ViewedDocument) -> Flags:
         """Which windows were cut from `document`."""
         rows = np.zeros(len(self.population), dtype=np.bool_)
         rows[document.first_row : document.first_row + document.windows] = True
@@ -211,14 +211,14 @@ def model_name(manifest: Mapping[str, Any]) -> str | None:
     return None if name is None else shown_name(name)
 
 
-def documents_of(results: pl.DataFrame, manifest: Mapping[str, Any], texts: Texts) -> tuple[Document, ...]:
+def documents_of(results: pl.DataFrame, manifest: Mapping[str, Any], texts: Texts) -> tuple[ViewedDocument, ...]:
     """Every document that has windows, in the order of `results`, each with what the manifest has about it."""
     known = {(entry.get("split"), entry.get("name")): entry for entry in _document_entries(manifest)}
     documents, first_row = [], 0
     for split, name, windows in results.group_by("split", "document", maintain_order=True).len().iter_rows():
         entry, text = known.get((split, name), {}), texts.get((split, name))
         documents.append(
-            Document(
+            ViewedDocument(
                 name=name,
                 split=split,
                 text=text,

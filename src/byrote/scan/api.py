@@ -68,7 +68,7 @@ def read_windows(
 ) -> "Windows":
     """Cut windows from target and control texts, or from files of pairs, for the tokenizer of `model`.
 
-    `options` are those of `byrote scan` and replace what `config` says: `stride_chars=200`, `sample=500`.
+    `options` are those of `byrote scan` and replace those of `config`: `stride_chars=200`, `sample=500`.
     """
     given = {name: paths for name, paths in (("text", text), ("control", control), ("pairs", pairs)) if paths}
     chosen = _config(config, options | given, place="read_windows")
@@ -86,7 +86,7 @@ def scan(
     progress: bool | Callable[[int, int], None] = False,
     **options: Any,
 ) -> "Results":
-    """Measure windows in memory. `options` are those of `byrote scan` and replace what `config` says.
+    """Measure windows in memory. `options` are those of `byrote scan` and replace those of `config`.
 
     `on_row` is given every row as soon as it is settled. `progress=True` shows a bar, or lines in a log; a function is
     called with (windows done, windows in all).
@@ -133,7 +133,7 @@ class Windows(Sequence[Window]):
 
 
 class Scanned(ABC):
-    """Rows of scanned windows. docs/columns.md says what every column holds."""
+    """Rows of scanned windows. docs/columns.md explains every column."""
 
     @abstractmethod
     def to_arrow(self) -> "pa.Table":
@@ -338,7 +338,7 @@ def _require_windows(windows: Any) -> None:
     name, count = Counter(window.window_id for window in windows).most_common(1)[0]
     if count > 1:
         raise ConfigError(
-            f"{count} windows are named {name}; results are told apart by window_id, so give each its own."
+            f"{count} windows are named {name}; results are identified by window_id, so give each its own."
         )
 
 
@@ -350,8 +350,8 @@ def _require_fitting(windows: Sequence[Window], model: LanguageModel, config: Ru
             raise ConfigError(f"{name} has {len(window.prefix_ids)} prefix and {suffix} suffix tokens; give both.")
         if not 0 <= min(ids) <= max(ids) < model.vocab_size:
             raise ConfigError(
-                f"{name} has tokens from {min(ids)} to {max(ids)}, and {model.name} knows 0 to {model.vocab_size - 1}; "
-                "cut windows with the tokenizer of this model."
+                f"{name} has tokens from {min(ids)} to {max(ids)}, and those of {model.name} are 0 to "
+                f"{model.vocab_size - 1}; cut windows with the tokenizer of this model."
             )
         if "near" in config.measures and suffix <= config.edit_budget:
             raise ConfigError(

@@ -1,6 +1,6 @@
 """Greedy extraction: what the model answers when its most likely token is taken at every step, until it ends.
 
-The ranks of the first forward say where the greedy path leaves the target; decoding goes on from there, on the keys and
+The ranks of the first forward show where the greedy path leaves the target; decoding continues there, on the keys and
 values of the chain. An end-of-text token ends the answer, which is then compared as it is. Unless the whole answer is
 asked for, decoding stops as soon as no completion can be within the edit budget.
 
@@ -99,7 +99,7 @@ class _Answers:
         self.log_p = np.array(
             [sum(score.first_choice_log_probs[: self._count[row]]) for row, score in enumerate(scores)]
         )
-        """Log-probability of what was decoded, as long as somebody adds that of what is appended."""
+        """Log-probability of what was decoded; the caller of `append` adds that of the appended tokens."""
 
     def _leaving(self, choices: Ints) -> Ints:
         """Where the most likely token is not the target's, or ends the answer before its last token."""

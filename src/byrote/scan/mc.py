@@ -95,7 +95,7 @@ OF_THE_RUN = [name for name in IDENTITY if name in options_of(RunConfig) and nam
 """Options that a run has settled: samples of its windows are drawn as it was measured."""
 
 
-class Sampled(NamedTuple):
+class McResult(NamedTuple):
     """Rows of the windows that were sampled, and where they were written, if they were."""
 
     rows: list[dict[str, Any]]
@@ -112,14 +112,14 @@ class _Task(NamedTuple):
     run_id: str | None
 
 
-def sample_to_folder(given: McOptions, *, command_line: Sequence[str] = ()) -> Sampled:
+def sample_to_folder(given: McOptions, *, command_line: Sequence[str] = ()) -> McResult:
     """Sample what the options name; into a new folder or an unfinished one of the same samples where `out` is given."""
     from byrote.store.read import read_run
     from byrote.store.session import RunSession
 
     task = _from_text(given) if given.run is None else _from_run(given, given.run)
     if given.out is None:
-        return Sampled(_sampled(given, task), None)
+        return McResult(_sampled(given, task), None)
     started = time.monotonic()
     settings = {name: getattr(given, name) for name in IDENTITY}
     settings |= {name: getattr(task.config, name) for name in OF_THE_RUN}
@@ -147,7 +147,7 @@ def sample_to_folder(given: McOptions, *, command_line: Sequence[str] = ()) -> S
             }
             session.complete(manifest)
         path = session.path
-    return Sampled(read_run(path).results.to_dicts(), path)
+    return McResult(read_run(path).results.to_dicts(), path)
 
 
 def _from_run(given: McOptions, path: Path) -> _Task:

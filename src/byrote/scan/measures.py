@@ -65,7 +65,7 @@ VERBATIM = _measure(
     lambda item: item.score,
     log_p_verbatim=("float64", lambda score: score.log_p[0]),
     p_verbatim=("float64", lambda score: score.p),
-    # In a row the most likely token has rank 1; in the models' room it has rank 0.
+    # In a row the most likely token has rank 1; in `models` it has rank 0.
     suffix_ranks=("list[int32]", lambda score: [rank + 1 for rank in score.suffix_ranks]),
 )
 VERBATIM_UPPER = _measure(

@@ -477,10 +477,10 @@ def _in_order(path: str) -> list[tuple[int, str]]:
 
 
 def _folders(models: list[str]) -> list[str]:
-    """Names of run folders: as little of each model's path as tells them apart."""
+    """Names of run folders: the shortest ends of the models' paths that differ."""
     parts = [[part for part in Path(model).parts if part not in ("/", ".", "..", "~")] for model in models]
     for count in range(1, max(map(len, parts)) + 1):
         names = ["--".join(one[-count:]) for one in parts]
         if len(set(names)) == len(names):
             return names
-    raise ConfigError(f"the models {', '.join(models)} cannot be told apart by their names; rename one of them.")
+    raise ConfigError(f"the models {', '.join(models)} have the same names; rename one of them.")

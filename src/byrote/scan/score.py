@@ -215,7 +215,7 @@ def _sums(flat: NDArray[np.float64], lengths: Sequence[int]) -> list[float]:
 
 
 def _listed_log_probs(kept: Kept, pairs: Sequence[TokenPair]) -> Tensor:
-    """What the policy's list says of each target token, −inf where it is not listed. [windows, longest suffix]"""
+    """Log-probability of each target token in the policy's list, else −inf. [windows, longest suffix]"""
     targets = torch.nn.utils.rnn.pad_sequence([torch.tensor(pair.suffix_ids) for pair in pairs], batch_first=True)
     is_target = kept.token_ids == to_device(targets, kept.token_ids.device)[..., None]
     return torch.where(is_target, kept.log_probs, -math.inf).amax(-1)

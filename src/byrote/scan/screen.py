@@ -1,8 +1,8 @@
-"""Screen: search only where the first forward says it may matter, and audit that choice.
+"""Screen: search only where the first forward leaves a chance, and audit that choice.
 
-The screen is a heuristic and says so: a screened window keeps lower = p_verbatim (a valid bound) and stop reason
-`screened`. Some screened windows are searched all the same, so that a run can say how many of the others a search would
-have certified. Which ones depends on the window, its screen score and the seed alone:
+The screen is a heuristic: a screened window keeps lower = p_verbatim (a valid bound) and stop reason
+`screened`. Some screened windows are searched all the same, so that a run can state how many of the others a
+search would have certified. Which ones depends on the window, its screen score and the seed alone:
 
     key = hash of the window in (0, 1) / density(score)        drawn when key < share
 

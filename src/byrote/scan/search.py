@@ -72,7 +72,7 @@ class SearchStage:
             self._engine.release()
 
     def settle_unsearched(self, screened: Iterable[Measured]) -> Iterator[Measured]:
-        """Windows that the screen kept from the search: certified is what the first forward says."""
+        """Windows that the screen kept from the search: their bounds are those of the first forward."""
         entries = self._options.edit_budget + 1
         for item in screened:
             item.near = self._result(item, Bounds((0.0,) * entries, (1.0,) * entries), None)
@@ -130,7 +130,7 @@ def keeps_states(item: Measured, config: RunConfig, device: torch.device) -> boo
 
 
 def with_verbatim(bounds: Bounds, p_verbatim: float, p_upper: float | None = None) -> Bounds:
-    """Bounds in which the mass at distance 0, which is the target's alone, is what teacher forcing says it is.
+    """Bounds in which the mass at distance 0, which is the target's alone, is the one of teacher forcing.
 
         lower[e] = p_z + found[e] − found[0]        upper[0] = p_z, elsewhere as found
 

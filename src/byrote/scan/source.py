@@ -93,7 +93,7 @@ def cut_source(given: Given, model: LanguageModel, config: RunConfig) -> Source:
 def fitted(config: RunConfig, windows: Sequence[Window] | None) -> RunConfig:
     """The options with the token counts of the longest prefix and suffix: shapes are made for them.
 
-    Windows of texts (None) are all as long as the options say.
+    Windows of texts (None) all have the lengths of the options.
     """
     if not windows:
         return config

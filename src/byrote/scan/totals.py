@@ -67,7 +67,7 @@ def shared_totals(results: pl.LazyFrame, config: RunConfig) -> dict[str, Any]:
 def screen_audit(results: pl.LazyFrame, config: RunConfig) -> dict[str, Any]:
     """How many of the windows not searched a search would have certified: expected and at most, from those audited.
 
-    It says nothing of windows that are extractable and that a search would have left undecided.
+    It does not cover windows that are extractable and that a search would have left undecided.
     """
     screen = screen_of(config)
     if screen is None:

@@ -6,8 +6,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from byrote.report.comparison import (
-    Comparison,
     Paired,
+    RunComparison,
     SharedWindows,
     counted_mass,
     paired_differences,
@@ -42,7 +42,7 @@ MOST_COMBINATIONS = 16
 PANEL_NAMES = {MassKind.EXACT: "verbatim", MassKind.LOWER_BOUND: "near-verbatim, at least"}
 
 
-def comparison_drawings(views: Sequence[RunView], comparison: Comparison) -> list[Drawing]:
+def comparison_drawings(views: Sequence[RunView], comparison: RunComparison) -> list[Drawing]:
     """All figures of several runs; differences and shared windows only of runs over the same windows."""
     drawings = [_rates(views), *_masses(views), _queries(views), *_beam_widths(views)]
     if comparison.aligned is None:
