@@ -2,10 +2,8 @@
 
 from pathlib import Path
 
-from byrote.report.templates import FURTHER, GLOSSARY, PARTS, read_glossary
-
 from byrote.kinds import SECTIONS
-from byrote.report.page import TERMS, definitions
+from byrote.report.page import FURTHER, GLOSSARY, PARTS, TERMS, definitions, read_glossary
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "glossary.md"
 

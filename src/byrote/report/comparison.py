@@ -88,7 +88,7 @@ class Paired(NamedTuple):
     second: str
     quantity: str
     edits: int | None
-    found: statistics.RunComparison
+    found: statistics.Comparison
     p_adjusted: float
     """Holm's correction over all rows of the table; NaN where there is no test."""
 
@@ -116,7 +116,7 @@ def _pair(first: tuple[str, Population], second: tuple[str, Population], thresho
     budget = common_budget(populations)
     places, ids = places_of(first[1]), tuple(map(str, first[1].window_id))
 
-    def row(quantity: str, edits: int | None, found: statistics.RunComparison) -> Paired:
+    def row(quantity: str, edits: int | None, found: statistics.Comparison) -> Paired:
         return Paired(first[0], second[0], quantity, edits, found, float("nan"))
 
     wanted = [(Criterion.GREEDY, 0), (Criterion.VERBATIM, 0), *((Criterion.NEAR, edits) for edits in range(budget + 1))]
