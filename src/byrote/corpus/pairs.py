@@ -251,14 +251,14 @@ def _read_array(path: Path) -> Ids:
     """An array of token ids of one or two dimensions, mapped and not read into memory."""
     try:
         require_regular(path)
-        array: Ids = np.lib.format.open_memmap(path, mode="r")
+        ids: Ids = np.lib.format.open_memmap(path, mode="r")
     except Exception as error:  # whatever numpy, and Python's own parser in it, make of a damaged header
         words = getattr(error, "strerror", None) or " ".join(str(error).split())
         raise TextError(f"{path} cannot be read as a numpy array: {words.rstrip('.')}.") from error
-    if array.ndim not in (1, 2) or array.dtype.kind not in "iu" or 0 in array.shape:
-        shape = "×".join(map(str, array.shape))
-        raise TextError(f"{path} is an array of {shape} {array.dtype}; give whole numbers, [rows, tokens].")
-    return array
+    if ids.ndim not in (1, 2) or ids.dtype.kind not in "iu" or 0 in ids.shape:
+        shape = "×".join(map(str, ids.shape))
+        raise TextError(f"{path} is an array of {shape} {ids.dtype}; give whole numbers, [rows, tokens].")
+    return ids
 
 
 def _id_tuple(row: Ids, path: Path, shared: dict[int, int]) -> tuple[int, ...]:
@@ -344,7 +344,7 @@ def _cut(pairs: Sequence[Pair], tokenizer: PairTokenizer, marked_prefix_tokens: 
         for pair in batch:
             if isinstance(pair.prefix, str) and isinstance(pair.suffix, str):
                 texts.append((pair.prefix if pair.text is None else pair.prefix[-most:], pair.suffix))
-        joined = zip(texts, join_pairs(texts, tokenizer), strict=True)
+        joined = zip(texts, join_pairs(texts, tokenizer) if texts else [], strict=True)
         for pair in batch:
             if not isinstance(pair.suffix, str):
                 yield _cut_ids(pair, tokenizer)

@@ -74,10 +74,6 @@ class WindowOptions:
         return self.suffix_room or self.suffix_tokens
 
     @property
-    def whole_documents(self) -> bool:
-        return self.stride_chars is None
-
-    @property
     def tokens(self) -> int:
         """Tokens that a text must have from a start on."""
         return self.cut_prefix + self.cut_suffix

@@ -159,10 +159,9 @@ class RunFolder:
                 if match is None:
                     continue
                 # Reports and exports are written without the lock; everything else by its holder alone.
-                is_locked = (
-                    not Path(folder).is_relative_to(self.path / "report") and match["target"] not in EXPORT_NAMES
-                )
-                if is_locked or not _is_alive(int(match["process"])):
+                is_report = Path(folder).is_relative_to(self.path / "report")
+                may_be_in_use = is_report or match["target"] in EXPORT_NAMES
+                if not (may_be_in_use and _is_alive(int(match["process"]))):
                     Path(folder, name).unlink(missing_ok=True)
 
     def _report_files(self) -> Iterator[Path]:
@@ -178,11 +177,11 @@ def _names(folder: Path) -> list[str]:
 
 
 def _is_alive(process: int) -> bool:
-    """Whether this machine runs such a process."""
+    """Whether this machine runs such a process, of any user."""
     try:
         os.kill(process, 0)
     except ProcessLookupError:
         return False
     except (PermissionError, OverflowError):
-        return True
+        pass
     return True

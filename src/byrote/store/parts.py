@@ -22,8 +22,8 @@ from byrote.store.tables import Row, arrow_schema, open_table, row_batches, writ
 PARTS_OF_LEAST = 256
 """So many parts have the least length, then they grow."""
 MOST_TIMES_LEAST = 16
+ROWS_PER_BATCH = 1 << 16
 _PLACE = re.compile(r"(.*)@(0|[1-9][0-9]{0,17})", re.DOTALL | re.ASCII)
-_NO_BITS = np.empty(0, np.uint8)
 
 
 class FinishedWindows:
@@ -31,7 +31,7 @@ class FinishedWindows:
     others are held by name."""
 
     def __init__(self) -> None:
-        self._bits: dict[str, NDArray[np.uint8]] = {}
+        self._bits: dict[str, bytearray] = {}
         self._names: set[str] = set()
         self._count = 0
 
@@ -42,11 +42,14 @@ class FinishedWindows:
         if window_id in self._names:
             return True
         place = _PLACE.fullmatch(window_id)
-        return place is not None and bool(self.holds_places(place[1], np.array([int(place[2])]))[0])
+        if place is None:
+            return False
+        bits, start = self._bits.get(place[1], b""), int(place[2])
+        return start >> 3 < len(bits) and bool(bits[start >> 3] >> (start & 7) & 1)
 
     def holds_places(self, document: str, char_starts: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Which windows `<document>@<start>` are in the set."""
-        bits = self._bits.get(document, _NO_BITS)
+        bits = np.frombuffer(self._bits.get(document, b""), np.uint8)
         is_held = char_starts >> 3 < bits.size
         starts = char_starts[is_held]
         is_held[is_held] = (bits[starts >> 3] >> (starts & 7)) & 1
@@ -55,8 +58,8 @@ class FinishedWindows:
     def add(self, row: Row) -> None:
         self._count += 1
         document, char_start = row.get("document"), row.get("char_start")
-        if document is not None and row["window_id"] == f"{document}@{char_start}":
-            self._add_places(document, np.array([char_start]))
+        if isinstance(char_start, int) and row["window_id"] == f"{document}@{char_start}":
+            self._bits_up_to(str(document), char_start)[char_start >> 3] |= 1 << (char_start & 7)
         else:
             self._names.add(row["window_id"])
 
@@ -64,31 +67,32 @@ class FinishedWindows:
         """The windows of a table, without a Python object for each of them."""
         has_places = {"document", "char_start"} <= set(table.schema_arrow.names)
         columns = ["window_id", "document", "char_start"] if has_places else ["window_id"]
-        for batch in table.iter_batches(columns=columns):
+        for batch in table.iter_batches(batch_size=ROWS_PER_BATCH, columns=columns):
             self._count += batch.num_rows
-            ids, *places = batch.columns
+            ids = batch.column("window_id")
             if not has_places:
                 self._names.update(ids.to_pylist())
                 continue
-            documents, starts = places
-            joined = pc.binary_join_element_wise(documents, starts.cast(pa.string()), "@")
-            is_place = pc.fill_null(pc.equal(ids, joined), False)
+            documents, starts = batch.column("document"), batch.column("char_start")
+            is_place = pc.equal(ids, pc.binary_join_element_wise(documents, starts.cast(pa.string()), "@"))
+            is_place = pc.fill_null(is_place, False)
             self._names.update(ids.filter(pc.invert(is_place)).to_pylist())
-            codes, starts = documents.filter(is_place).dictionary_encode(), starts.filter(is_place).to_numpy()
-            numbers = codes.indices.to_numpy()
-            order = np.argsort(numbers, kind="stable")
-            for own in np.split(order, np.flatnonzero(np.diff(numbers[order])) + 1):
-                if own.size:
-                    self._add_places(codes.dictionary[int(numbers[own[0]])].as_py(), starts[own])
+            self._add_places(documents.filter(is_place), starts.filter(is_place).to_numpy())
 
-    def _add_places(self, document: str, char_starts: NDArray[np.int64]) -> None:
-        bits = self._bits.get(document, _NO_BITS)
-        needed = int(char_starts.max()) // 8 + 1
-        if needed > bits.size:
-            self._bits[document] = np.zeros(max(needed, 2 * bits.size), np.uint8)
-            self._bits[document][: bits.size] = bits
-            bits = self._bits[document]
-        np.bitwise_or.at(bits, char_starts >> 3, np.left_shift(1, char_starts & 7).astype(np.uint8))
+    def _add_places(self, documents: pa.StringArray, starts: NDArray[np.int64]) -> None:
+        encoded = documents.dictionary_encode()
+        names, numbers = encoded.dictionary.to_pylist(), encoded.indices.to_numpy()
+        order = np.argsort(numbers, kind="stable")
+        for own in np.split(order, np.flatnonzero(np.diff(numbers[order])) + 1) if order.size else ():
+            own_starts = starts[own]
+            bits, masks = self._bits_up_to(names[numbers[own[0]]], int(own_starts.max())), 1 << (own_starts & 7)
+            # The array has no name: a bytearray cannot grow while an array of it is held.
+            np.bitwise_or.at(np.frombuffer(bits, np.uint8), own_starts >> 3, masks.astype(np.uint8))
+
+    def _bits_up_to(self, document: str, char_start: int) -> bytearray:
+        bits = self._bits.setdefault(document, bytearray())
+        bits.extend(bytes(max(0, (char_start >> 3) + 1 - len(bits))))
+        return bits
 
 
 class Parts:
