@@ -33,7 +33,7 @@ def test_windows_come_in_random_order_until_the_time_is_over() -> None:
         clock.now += 1
     assert taken == ORDER[:5]
     assert spending.left == {Split.TARGET: 35}
-    assert spending.section() == {"by": "max-seconds 5", "windows_left": 35}
+    assert spending.spent == "max-seconds 5"
 
 
 def test_evaluations_are_counted_as_rows_come() -> None:

@@ -104,7 +104,7 @@ class Sampler:
         return Sampled(hits, shares, token_evals)
 
     def _request_missing(self, nodes: NDArray[np.int64]) -> Exploration[int]:
-        """NodeRequest the answers of these nodes that are not there; the evaluations it took."""
+        """Request the answers of these nodes that are not there; the evaluations it took."""
         tree = self._tree
         if len(self._rows) < tree.size:
             more = np.full(max(tree.size, 2 * len(self._rows)) - len(self._rows), UNKNOWN, dtype=np.int64)

@@ -222,7 +222,7 @@ def control_sentence(controls: Sequence[Mapping[str, Any]]) -> str:
     most = max(measure["nv_recall"] for measure in null)
     run = max(measure["longest_run"] for measure in null)
     return (
-        f"{asked} MeasuredText against the control books, what the model wrote for this book has an nv-recall of "
+        f"{asked} Measured against the control books, what the model wrote for this book has an nv-recall of "
         f"{'at most ' if most else ''}{percent(most)}, and at most {plural(run, 'word')} in a row in common: this is "
         "what chance gives."
     )

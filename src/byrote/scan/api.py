@@ -301,9 +301,9 @@ def _prepare(
 
 
 def _config(config: RunConfig | None, options: dict[str, Any], *, place: str) -> RunConfig:
-    require_known(options, options_of(type(config or RunConfig())), place=f"byrote.{place}")
     if not isinstance(config, RunConfig | None):
         raise ConfigError(f"config is a {type(config).__name__}; give byrote.RunConfig(…), or options by their names.")
+    require_known(options, options_of(type(config or RunConfig())), place=f"byrote.{place}")
     return replace(config or RunConfig(), **options)
 
 
