@@ -1,6 +1,7 @@
 """Texts that are no files here: behind URLs of a file system in memory, and in saved datasets."""
 
 import json
+import os
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -97,3 +98,14 @@ def test_a_damaged_dataset_is_read_or_refused_in_a_sentence(tmp_path: Path) -> N
         rows.write_bytes(content[:place] + b"\xff" * 8 + content[place + 8 :])
         with suppress(TextError):
             read(tmp_path)
+
+
+def test_a_dataset_whose_rows_are_a_pipe_is_refused(tmp_path: Path) -> None:
+    """The library would wait at it for ever."""
+    datasets = pytest.importorskip("datasets", reason="an extra: pip install 'byrote[datasets]'")
+    datasets.Dataset.from_dict({"text": ["one", "two"]}).save_to_disk(tmp_path)
+    (rows,) = tmp_path.glob("*.arrow")
+    rows.unlink()
+    os.mkfifo(rows)
+    with pytest.raises(TextError, match="cannot be read as a dataset"):
+        read(tmp_path)

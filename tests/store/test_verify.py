@@ -128,6 +128,14 @@ def test_a_part_that_is_missing_is_named_and_measured_again(tmp_path: Path, name
     assert read_run(run).results.height == (4 if "000000" in name else 2)
 
 
+def test_a_list_of_parts_that_is_missing_is_noticed_before_the_first_part(tmp_path: Path) -> None:
+    open_session(tmp_path / "run").close()
+    assert read_run(tmp_path / "run").results.is_empty()
+    (tmp_path / "run" / "parts.json").unlink()
+    with pytest.raises(DamageError, match=r"parts\.json .*missing"):
+        verify_run(tmp_path / "run")
+
+
 @pytest.mark.parametrize("pattern", ["*", "part-*", "continuations-*", "*-000002.parquet"])
 def test_many_parts_that_are_missing_are_noticed(tmp_path: Path, pattern: str) -> None:
     run = make_run(tmp_path / "run", is_complete=False)

@@ -316,6 +316,8 @@ def _dataset_rows(folder: Path) -> Iterator[SourceRow]:
         raise TextError(f"{folder} is a saved dataset; to read it: pip install 'byrote[datasets]'.") from error
     refusal = f"{folder} cannot be read as a dataset"
     with _translated(refusal):
+        for file in folder.iterdir():
+            require_regular(file)  # the library would wait at a pipe
         rows = load_from_disk(str(folder))
     kept = rows.select_columns(_text_columns(folder, rows.column_names))
     for start in range(0, len(kept), ROWS_PER_BATCH):

@@ -120,6 +120,9 @@ class Parts:
         known = set[int]() if listed is None else set(listed.numbers)
         for number in sorted(known | set(self._folder.part_numbers())):
             self._resume_part(self._folder.part(number), is_listed=number in known)
+        if listed is None:
+            # Before part 0: so a folder with parts and without the list has lost it.
+            self._write_list()
         if 0 not in self._folder.part_numbers():
             self._write_files(0, [], [])
         if known != set(self._folder.part_numbers()):

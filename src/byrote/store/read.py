@@ -130,9 +130,9 @@ def _verify_unfinished(folder: RunFolder, identity: RunIdentity) -> StoredRun:
     # Before the parts are looked for: those that are written meanwhile are not in it.
     listed = read_part_list(folder.part_list, run_id=identity.run_id)
     numbers = folder.part_numbers()
-    if listed is None and any(numbers):
+    if listed is None and numbers:
         raise damaged(folder.part_list, "it is missing")
-    keeps_continuations = folder.part(0).continuations.exists() if listed is None else listed.keeps_continuations
+    keeps_continuations = listed is not None and listed.keeps_continuations
 
     def files_of(number: int) -> list[Path]:
         part = folder.part(number)
