@@ -17,8 +17,8 @@ from byrote.corpus.documents import read_documents
 from byrote.corpus.select import select_windows
 from byrote.corpus.windows import WindowOptions
 from byrote.models.hf.model import HuggingFaceModel, load
-from byrote.scan.base import Measured
 from byrote.scan.decode import GreedyStage
+from byrote.scan.measure import Measured
 from byrote.scan.options import RunConfig
 from byrote.scan.score import ScoreStage
 from byrote.search.base import SearchOptions, SearchOutcome, SearchTask

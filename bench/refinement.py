@@ -22,7 +22,7 @@ from byrote.models.hf.model import HuggingFaceModel
 from byrote.models.teacher_forcing import VerbatimScore
 from byrote.scan.options import RunConfig
 from byrote.search.base import SearchOptions, SearchOutcome
-from byrote.types import Bounds, Verdict
+from byrote.verdict import Bounds, Verdict
 from environment import save
 from residual_efficiency import Searched, library_windows, search_all
 

@@ -33,7 +33,7 @@ from byrote.policy import Policy, keep
 from byrote.search import reference
 from byrote.search.base import Limits, SearchOptions, SearchTask
 from byrote.search.screen_score import log_score_table
-from byrote.types import Estimate
+from byrote.verdict import Estimate
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from tests.explore.adversarial_pools import POPULATIONS, TICKETS, Population, holds

@@ -29,7 +29,7 @@ from byrote.scan.source import cut_source, read_given
 from byrote.search.base import SearchOptions, SearchOutcome, SearchTask
 from byrote.search.engine import Engine
 from byrote.search.screen_score import log_score_table
-from byrote.types import Estimate
+from byrote.verdict import Estimate
 from environment import save
 
 TEXTS = ("alice", "alice_other_edition", "peter_pan", "peter_pan_other_edition", "jekyll_hyde")

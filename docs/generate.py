@@ -16,7 +16,7 @@ import yaml
 
 import byrote
 from byrote.prior.columns import JOINED_COLUMNS, PRIOR_COLUMNS, SWEEP_COLUMNS
-from byrote.scan import measures as scan_columns
+from byrote.scan import columns as scan_columns
 from byrote.scan.mc import COLUMNS as MC_COLUMNS
 from byrote.scan.options import RunConfig
 from byrote.store.columns import COST_COLUMNS, WINDOW_COLUMNS, Schema

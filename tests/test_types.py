@@ -5,7 +5,8 @@ from dataclasses import FrozenInstanceError
 
 import pytest
 
-from byrote.types import Bounds, Interval, Split, Verdict, Window
+from byrote.types import Interval, Split, Window
+from byrote.verdict import Bounds, Verdict
 
 
 @pytest.mark.parametrize(

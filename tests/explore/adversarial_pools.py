@@ -15,7 +15,7 @@ from byrote.models.table import TableModel
 from byrote.policy import Policy
 from byrote.search.base import Limits
 from byrote.search.frontier import Frontier, FrontierNode
-from byrote.types import Estimate
+from byrote.verdict import Estimate
 
 SAMPLES = 16
 CHILDREN = 64

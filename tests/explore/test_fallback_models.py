@@ -14,7 +14,7 @@ from byrote.models.history import HistorySession
 from byrote.policy import Policy
 from byrote.search import reference
 from byrote.search.base import SearchTask
-from byrote.types import Bounds
+from byrote.verdict import Bounds
 from tests.explore.estimator_cases import LIMITS, Case, window_of
 from tests.models.tiny import tiny_model
 from tests.oracle import enumerate_tree

@@ -14,7 +14,7 @@ from byrote.explore.open_mass import OpenMass
 from byrote.explore.refinement import OrderName, Refined, RefineOptions, refine
 from byrote.search.base import SearchTask
 from byrote.search.engine import Engine
-from byrote.types import Bounds, Verdict
+from byrote.verdict import Bounds, Verdict
 from tests.explore.estimator_cases import LIMITS, Case, open_case, random_case
 
 TINY = 1e-12

@@ -19,7 +19,7 @@ from byrote.policy import Policy
 from byrote.search.base import Limits
 from byrote.search.frontier import Frontier, FrontierNode
 from byrote.search.screen_score import log_score_table
-from byrote.types import Estimate
+from byrote.verdict import Estimate
 from tests.explore.adversarial_pools import POPULATIONS, SAMPLES, Population, holds
 from tests.explore.estimator_cases import Case, open_case, random_case
 

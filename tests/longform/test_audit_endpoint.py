@@ -11,9 +11,9 @@ from byrote.longform.journal import read_journal
 from byrote.longform.loop import INSTRUCTION, Stop
 from byrote.longform.options import CONTINUE_PROMPTS, GenerationSettings
 from byrote.longform.run import run_audit
-from byrote.models.responder import RetryPolicy
 from byrote.models.served.chat import ChatResponder
 from byrote.models.served.client import retry_after
+from byrote.models.served.retries import RetryPolicy
 from tests.longform.audits import KEY, CountingClock, audit, invented_book, make_run
 from tests.loopback.brains import KnowsByHeart
 from tests.loopback.server import Fault, LoopbackServer

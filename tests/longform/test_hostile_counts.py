@@ -10,7 +10,7 @@ from byrote.errors import ConfigError, EndpointError
 from byrote.longform.budget import Ceilings, Prices
 from byrote.longform.journal import read_journal
 from byrote.longform.loop import Stop
-from byrote.models.responder import RetryPolicy
+from byrote.models.served.retries import RetryPolicy
 from tests.longform.audits import make_run
 from tests.longform.hostile_audits import BOOK, KNOWS, at, audited, honest
 from tests.loopback.hostile import (

@@ -11,10 +11,10 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
 from byrote.models.base import CausalModel
-from byrote.models.responder import RetryPolicy
 from byrote.models.served.client import RequestLimits
 from byrote.models.served.dialects import Prompt
 from byrote.models.served.model import EndpointModel, connect
+from byrote.models.served.retries import RetryPolicy
 from byrote.models.served.rows import EndpointSession, OpenShares, Row, RowFiller, row_of
 from byrote.models.table import TableModel
 from byrote.policy import Policy

@@ -13,11 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from byrote.errors import BudgetError, DamageError, EndpointError, RunError, StorageError
-from byrote.models.responder import RequestFailed, Retries, RetryPolicy
+from byrote.models.responder import RequestFailed
 from byrote.models.served.check import RepeatCheck, largest_change
 from byrote.models.served.client import RequestLimits
 from byrote.models.served.dialects import Prompt
 from byrote.models.served.model import connect
+from byrote.models.served.retries import Retries, RetryPolicy
 from byrote.models.served.rows import CHAINS_PER_REQUEST, Row, bundles, key_of, packed, row_of
 from byrote.models.table import TableModel
 from byrote.policy import Policy

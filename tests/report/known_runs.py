@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from byrote.report.view import RunView
-from byrote.scan.measures import measures_of, results_schema
+from byrote.scan.columns import measures_of, results_schema
 from byrote.scan.options import RunConfig
 from byrote.scan.pipeline import Pipeline
 from byrote.stats.population import population_of

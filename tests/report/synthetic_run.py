@@ -14,7 +14,7 @@ import numpy as np
 
 from byrote.corpus.documents import Document
 from byrote.corpus.windows import Selection
-from byrote.scan.measures import continuations_schema, facts_of, measures_of, results_schema
+from byrote.scan.columns import continuations_schema, facts_of, measures_of, results_schema
 from byrote.scan.options import MEASURES, RunConfig
 from byrote.scan.run import open_session, texts_section
 from byrote.scan.source import Source

@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 
 from byrote.models.table import TableModel
 from byrote.policy import Policy
-from byrote.scan.base import Measured
+from byrote.scan.measure import Measured
 from byrote.scan.options import RunConfig
 from byrote.scan.search import NearResult
 from byrote.search.base import SearchOutcome
-from byrote.types import Bounds, Split, Window
+from byrote.types import Split, Window
+from byrote.verdict import Bounds
 from tests.oracle import Enumeration, enumerate_tree, textbook_hamming, textbook_levenshtein, textbook_policy
 from tests.scan.streams import passed
 

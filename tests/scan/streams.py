@@ -6,7 +6,7 @@ import torch
 
 from byrote.models.table import TableModel
 from byrote.policy import Policy
-from byrote.scan.base import Measured
+from byrote.scan.measure import Measured
 from byrote.scan.options import RunConfig
 from byrote.scan.pipeline import MeasuredWindow, Pipeline
 from byrote.types import Split, Window

@@ -8,13 +8,14 @@ import polars as pl
 import torch
 
 from byrote.models.table import TableModel
-from byrote.scan.measures import measures_of, results_schema
+from byrote.scan.columns import measures_of, results_schema
 from byrote.scan.options import RunConfig
 from byrote.scan.pipeline import Pipeline
 from byrote.stats.limits import Bracket, bracket, evidence_of
 from byrote.stats.population import population_of
 from byrote.store.tables import table_of
-from byrote.types import SampledVerdict, Split, Verdict, Window
+from byrote.types import Split, Window
+from byrote.verdict import SampledVerdict, Verdict
 from tests.scan.fuzz import random_case, true_masses
 from tests.scan.streams import passed
 

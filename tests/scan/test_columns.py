@@ -13,17 +13,18 @@ import byrote
 from byrote.errors import ConfigError
 from byrote.models.teacher_forcing import VerbatimScore
 from byrote.options import gather
-from byrote.scan import measures as columns
-from byrote.scan.base import Measure, Measured
+from byrote.scan import columns
+from byrote.scan.columns import measures_of, results_schema
 from byrote.scan.decode import GreedyResult
-from byrote.scan.measures import measures_of, results_schema
+from byrote.scan.measure import Measure, Measured
 from byrote.scan.membership import MembershipScores
 from byrote.scan.options import MEASURES, RunConfig
 from byrote.scan.search import NearResult
 from byrote.scan.self_check import VerifiedMass
 from byrote.store.columns import window_of, window_row
 from byrote.store.tables import table_of
-from byrote.types import Bounds, Estimate, Interval, Split, StopReason, Verdict, Window
+from byrote.types import Interval, Split, StopReason, Window
+from byrote.verdict import Bounds, Estimate, Verdict
 from tests.scan.letters import letters
 from tests.scan.toy_measure import SURPRISE, SurpriseConfig
 
@@ -136,5 +137,5 @@ def test_a_window_comes_back_from_its_row(window: Window) -> None:
 
 
 def test_measures_are_declared_without_pyarrow() -> None:
-    code = "import sys, byrote.scan.measures; assert not {'pyarrow', 'polars', 'torch'} & set(sys.modules)"
+    code = "import sys, byrote.scan.columns; assert not {'pyarrow', 'polars', 'torch'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)

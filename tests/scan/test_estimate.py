@@ -22,15 +22,16 @@ from byrote.models.table import TableModel, TableSession
 from byrote.scan import estimate as after_search
 from byrote.scan import score
 from byrote.scan import search as near
-from byrote.scan.base import Measured
+from byrote.scan.columns import ESTIMATE, NEAR
 from byrote.scan.estimate import AfterSearch
-from byrote.scan.measures import ESTIMATE, NEAR
+from byrote.scan.measure import Measured
 from byrote.scan.options import RunConfig
 from byrote.scan.pipeline import Pipeline
 from byrote.scan.score import ScoreStage
 from byrote.scan.screen import ScreenStage, is_sampled
 from byrote.scan.search import NearResult, SearchStage, keeps_states
-from byrote.types import Estimate, Split, Verdict, Window
+from byrote.types import Split, Window
+from byrote.verdict import Estimate, Verdict
 from tests.models.tiny import tiny_model
 from tests.oracle import enumerate_tree
 from tests.scan.alike import assert_same_rows

@@ -2,7 +2,7 @@
 
 import pytest
 
-from byrote.types import Bounds
+from byrote.verdict import Bounds
 from tests.oracle import textbook_hamming, textbook_levenshtein
 from tests.scan import fuzz
 from tests.scan.fuzz import Tally, check_case, distances_of, random_case

@@ -9,10 +9,11 @@ import torch
 from byrote.errors import ModelError
 from byrote.models.table import TableModel, TableSession
 from byrote.scan import score
-from byrote.scan.base import Measured
+from byrote.scan.measure import Measured
 from byrote.scan.options import RunConfig
 from byrote.scan.search import NearResult, with_verbatim
-from byrote.types import Bounds, StopReason, Verdict, Window
+from byrote.types import StopReason, Window
+from byrote.verdict import Bounds, Verdict
 from tests.oracle import true_mass
 from tests.scan.streams import CONFIG, POLICY, knowing_model, passed, random_windows
 

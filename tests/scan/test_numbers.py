@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from byrote.errors import ModelError
 from byrote.models.table import TableModel
 from byrote.policy import Policy
-from byrote.scan.base import Measured
+from byrote.scan.measure import Measured
 from byrote.scan.options import RunConfig
 from byrote.scan.self_check import verify
 from byrote.types import Continuation

@@ -11,14 +11,15 @@ from hypothesis import strategies as st
 
 from byrote.models.table import TableModel
 from byrote.scan import score
-from byrote.scan.base import Measured
+from byrote.scan.measure import Measured
 from byrote.scan.options import RunConfig
 from byrote.scan.pipeline import Pipeline
 from byrote.scan.screen import DENSITY_NEAR_FLOOR, Screen, screen_of, with_audit
 from byrote.scan.search import NearResult
 from byrote.scan.totals import screen_audit
 from byrote.search.screen_score import log_score_table, screen_scores
-from byrote.types import StopReason, Verdict, Window
+from byrote.types import StopReason, Window
+from byrote.verdict import Verdict
 from tests.scan.streams import CONFIG, knowing_model, passed, random_windows
 
 KNOWN, UNKNOWN = 6, 60

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from byrote.scan.measures import CONTINUATIONS_SCHEMA, NEAR, VERBATIM
+from byrote.scan.columns import CONTINUATIONS_SCHEMA, NEAR, VERBATIM
 from byrote.store.columns import COST_COLUMNS, WINDOW_COLUMNS, Schema
 from byrote.store.session import RunSession
 

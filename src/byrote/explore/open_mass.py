@@ -17,7 +17,8 @@ from byrote.explore.base import NodeAnswer
 from byrote.explore.tree import Tree
 from byrote.search.base import ByLeast
 from byrote.search.frontier import Frontier
-from byrote.types import Bounds, Continuation
+from byrote.types import Continuation
+from byrote.verdict import Bounds
 
 
 class Found(NamedTuple):

@@ -22,7 +22,7 @@ from byrote.errors import ConfigError
 from byrote.explore.base import Exploration, NodeRequest
 from byrote.explore.open_mass import OpenMass
 from byrote.explore.tree import ABSENT, Tree
-from byrote.types import Bounds
+from byrote.verdict import Bounds
 
 OrderName = Literal["mass", "tail", "width", "both"]
 WIDTH, TAIL, MASS = 0, 1, 2

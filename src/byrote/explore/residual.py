@@ -26,7 +26,8 @@ from byrote.errors import ConfigError
 from byrote.explore.base import Exploration
 from byrote.explore.open_mass import OpenMass
 from byrote.explore.sampling import Sampler, Samples
-from byrote.types import Estimate, Interval
+from byrote.types import Interval
+from byrote.verdict import Estimate
 
 LEVEL = 0.95
 TAIL = (1 - LEVEL) / 2

@@ -21,18 +21,8 @@ from typing import Any
 
 from byrote.errors import BudgetError, EndpointError, RunError
 from byrote.longform.budget import MOST_BYTES_PER_TOKEN, Budget
-from byrote.models.responder import (
-    Answer,
-    Message,
-    Reply,
-    Request,
-    RequestFailed,
-    RequestRejected,
-    Responder,
-    Retries,
-    RetryPolicy,
-    Usage,
-)
+from byrote.models.responder import Answer, Message, Reply, Request, RequestFailed, RequestRejected, Responder, Usage
+from byrote.models.served.retries import Retries, RetryPolicy
 from byrote.store.journal import Journal, read_records
 
 

@@ -33,7 +33,8 @@ from byrote.longform.findings import (
 from byrote.longform.journal import AuditJournal, JournalledClient, ReplayClient, read_journal
 from byrote.longform.loop import SectionOutcome, cut_sections
 from byrote.longform.options import AuditCommand, AuditOptions, Style
-from byrote.models.responder import Responder, RetryPolicy
+from byrote.models.responder import Responder
+from byrote.models.served.retries import RetryPolicy
 from byrote.store.files import atomic_file, json_bytes, make_folder, write_json
 from byrote.store.identity import read_identity
 from byrote.store.read import StoredRun, verify_run

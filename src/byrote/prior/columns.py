@@ -28,7 +28,8 @@ from byrote.stats.clusters import rate_with_clusters
 from byrote.stats.intervals import Rate
 from byrote.stats.prior_mean import PriorEstimate, log_ratio
 from byrote.store.columns import COST_COLUMNS, WINDOW_COLUMNS, Column, Schema, window_row
-from byrote.types import Interval, Split, Verdict
+from byrote.types import Interval, Split
+from byrote.verdict import Verdict
 
 PRIOR_COLUMNS: Schema = (
     Column("kind", "text", is_required=True),

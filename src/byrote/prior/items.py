@@ -19,7 +19,8 @@ from byrote.prior.draws import shorten
 from byrote.prior.options import AUTO_SPANS, PriorConfig
 from byrote.store.columns import window_of
 from byrote.store.read import read_run
-from byrote.types import Verdict, Window
+from byrote.types import Window
+from byrote.verdict import Verdict
 
 WINDOW_KIND = "window"
 PAIR_KIND = "pair"

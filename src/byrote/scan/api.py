@@ -24,14 +24,15 @@ from byrote.models.base import LanguageModel
 from byrote.models.load import as_language_model, open_model
 from byrote.options import options_of, require_known
 from byrote.progress import SilentProgress, make_progress
+from byrote.scan.columns import facts_carried, measures_of, results_schema
 from byrote.scan.executors import Executor, executor_of
-from byrote.scan.measures import facts_carried, measures_of, results_schema
 from byrote.scan.options import RunConfig
 from byrote.scan.pipeline import Facts, MeasuredWindow
 from byrote.scan.run import check_fits, check_memory, complete_scan, open_session, run_identity, texts_section
 from byrote.scan.screen import with_audit
 from byrote.scan.source import Source, cut_source, fitted, held, read_given
-from byrote.types import Verdict, Window
+from byrote.types import Window
+from byrote.verdict import Verdict
 
 if TYPE_CHECKING:
     import pandas as pd

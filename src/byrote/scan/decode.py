@@ -20,7 +20,7 @@ from byrote.models.numbers import require_numbers
 from byrote.models.packing import Nodes, pack
 from byrote.models.teacher_forcing import VerbatimScore
 from byrote.policy import keep, top_tokens, zero_or_nan
-from byrote.scan.base import Measured
+from byrote.scan.measure import Measured
 from byrote.scan.options import RunConfig
 
 Ints = NDArray[np.int64]

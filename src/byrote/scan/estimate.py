@@ -19,14 +19,15 @@ from byrote.explore.open_mass import OpenMass
 from byrote.explore.refinement import RefineOptions, refine
 from byrote.explore.residual import ResidualOptions, estimate_open
 from byrote.models.base import TreeModel
-from byrote.scan.base import Measured
+from byrote.scan.measure import Measured
 from byrote.scan.options import RunConfig
 from byrote.scan.screen import is_sampled
 from byrote.scan.search import NearResult, with_verbatim
 from byrote.search.base import SearchOutcome
 from byrote.search.screen_score import log_score_table
 from byrote.search.sizing import free_memory
-from byrote.types import StopReason, Verdict
+from byrote.types import StopReason
+from byrote.verdict import Verdict
 
 BATCH_WINDOWS = 128
 """Searched windows held back at once; each holds its frontier (some megabytes) until it is processed. The windows of a

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from byrote.errors import ModelError
 from byrote.options import option
-from byrote.scan.base import Decode, Measure, Measured
+from byrote.scan.measure import Decode, Measure, Measured
 from byrote.store.columns import Column
 
 if TYPE_CHECKING:  # options and columns are read without waiting for torch

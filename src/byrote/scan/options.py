@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from byrote.errors import ConfigError
 from byrote.options import Common, like, option, options_of, settle
-from byrote.scan.measures import measure_names
+from byrote.scan.columns import measure_names
 from byrote.scan.membership import MembershipOptions
 from byrote.types import BosRule, DistanceName, DtypeName, RankName, StopRuleName, ViabilityName
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from byrote.models.base import TreeModel
-from byrote.scan.base import Decode, Measured
+from byrote.scan.columns import continuation_rows, measures_of, row_of
 from byrote.scan.decode import GreedyStage
 from byrote.scan.estimate import AfterSearch
-from byrote.scan.measures import continuation_rows, measures_of, row_of
+from byrote.scan.measure import Decode, Measured
 from byrote.scan.options import RunConfig
 from byrote.scan.posthoc import PosthocStage
 from byrote.scan.score import ScoreStage

@@ -25,8 +25,8 @@ from byrote.models.base import LanguageModel, require_positions
 from byrote.models.load import open_model
 from byrote.models.served.model import EndpointModel
 from byrote.progress import Progress
+from byrote.scan.columns import continuations_schema, facts_of, measures_of, results_schema
 from byrote.scan.executors import NO_SECTIONS, compile_where_it_pays, device_name, executor_of, on_driver
-from byrote.scan.measures import continuations_schema, facts_of, measures_of, results_schema
 from byrote.scan.membership import load_reference
 from byrote.scan.options import RunConfig
 from byrote.scan.pipeline import Facts

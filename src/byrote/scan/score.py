@@ -18,7 +18,7 @@ from byrote.models.memory import Handover, to_device
 from byrote.models.numbers import require_numbers
 from byrote.models.teacher_forcing import VerbatimScore
 from byrote.policy import Kept
-from byrote.scan.base import Measured
+from byrote.scan.measure import Measured
 from byrote.scan.options import RunConfig
 from byrote.search.sizing import free_memory
 from byrote.search.tree import Chain, TokenPair, evaluate_chains

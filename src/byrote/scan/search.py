@@ -6,13 +6,14 @@ from dataclasses import dataclass
 import torch
 
 from byrote.models.base import TreeModel
-from byrote.scan.base import Measured
+from byrote.scan.measure import Measured
 from byrote.scan.options import RunConfig
 from byrote.scan.screen import is_below_floor, is_sampled
 from byrote.search.base import SearchOutcome, SearchTask
 from byrote.search.engine import Engine
 from byrote.search.sizing import choose_slots
-from byrote.types import Bounds, StopReason, Verdict
+from byrote.types import StopReason
+from byrote.verdict import Bounds, Verdict
 
 
 @dataclass(frozen=True, slots=True)

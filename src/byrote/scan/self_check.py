@@ -14,7 +14,7 @@ from byrote.models.base import TreeModel
 from byrote.models.numbers import require_numbers
 from byrote.models.teacher_forcing import score_verbatim
 from byrote.policy import Policy
-from byrote.scan.base import Measured
+from byrote.scan.measure import Measured
 from byrote.search.base import Limits, SearchOptions, SearchOutcome, SearchTask
 from byrote.search.engine import Engine
 from byrote.types import Continuation, Window

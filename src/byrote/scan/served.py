@@ -15,10 +15,10 @@ from byrote.corpus.pairs import Pair
 from byrote.corpus.select import sample_key
 from byrote.errors import ConfigError
 from byrote.models.base import LanguageModel
-from byrote.models.responder import RetryPolicy
 from byrote.models.served.check import RepeatCheck
 from byrote.models.served.client import RequestLimits, key_from_environment
 from byrote.models.served.model import EndpointModel, connect
+from byrote.models.served.retries import RetryPolicy
 from byrote.policy import Policy
 from byrote.scan.options import MEASURES, RunConfig
 from byrote.scan.pipeline import Pipeline

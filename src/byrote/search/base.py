@@ -9,7 +9,8 @@ from byrote.errors import ConfigError
 from byrote.policy import Policy
 from byrote.search.frontier import Frontier, SearchedStates
 from byrote.search.tree import Chain, Listing, TokenPair
-from byrote.types import Bounds, Continuation, DistanceName, RankName, StopReason, StopRuleName, ViabilityName
+from byrote.types import Continuation, DistanceName, RankName, StopReason, StopRuleName, ViabilityName
+from byrote.verdict import Bounds
 
 ByLeast = tuple[float, ...]
 """Open mass by the least distance it can still end with: 0 … edit budget."""

@@ -13,7 +13,8 @@ from byrote.distance.tokens import levenshtein_many
 from byrote.search.base import ByLeast, SearchOptions, SearchOutcome, SearchTask
 from byrote.search.beam import Accepted, Advance, BeamState, by_least
 from byrote.search.frontier import FrontierRecord
-from byrote.types import Bounds, Continuation, StopReason
+from byrote.types import Continuation, StopReason
+from byrote.verdict import Bounds
 
 
 @dataclass(slots=True)

@@ -21,7 +21,8 @@ from byrote.policy import keep
 from byrote.search.base import ByLeast, SearchOptions, SearchOutcome, SearchTask
 from byrote.search.frontier import Frontier, FrontierNode
 from byrote.search.screen_score import log_score_table
-from byrote.types import Bounds, Continuation, StopReason
+from byrote.types import Continuation, StopReason
+from byrote.verdict import Bounds
 
 
 class Node(NamedTuple):

@@ -24,14 +24,8 @@ from urllib.parse import urlsplit
 import httpx2
 
 from byrote.errors import BudgetError, ConfigError, EndpointError
-from byrote.models.responder import (
-    AnswerUnreadable,
-    NothingThere,
-    RequestFailed,
-    RequestRejected,
-    Retries,
-    RetryPolicy,
-)
+from byrote.models.responder import AnswerUnreadable, NothingThere, RequestFailed, RequestRejected
+from byrote.models.served.retries import Retries, RetryPolicy
 from byrote.printable import keep_secret, redacted
 
 MAX_BODY_BYTES = 16 * 1024 * 1024

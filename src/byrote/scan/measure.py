@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from byrote.scan.search import NearResult
     from byrote.scan.self_check import VerifiedMass
     from byrote.search.tree import Chain
-    from byrote.types import Estimate, SampledVerdict, Window
+    from byrote.types import Window
+    from byrote.verdict import Estimate, SampledVerdict
+
 
 Decode = Callable[[tuple[int, ...]], str]
 

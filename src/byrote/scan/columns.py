@@ -7,7 +7,7 @@ Nothing here imports torch or pyarrow.
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from byrote.scan.base import Decode, Measure, Measured
+from byrote.scan.measure import Decode, Measure, Measured
 from byrote.scan.membership import MEMBERSHIP
 from byrote.store.columns import COST_COLUMNS, WINDOW_COLUMNS, Column, Kind, Schema, sweep_column, window_row
 from byrote.types import Window
@@ -15,6 +15,7 @@ from byrote.types import Window
 if TYPE_CHECKING:
     from byrote.scan.options import RunConfig
     from byrote.search.base import SearchOutcome
+
 
 FURTHER: dict[str, Measure] = {}
 """Measures beside those of the pipeline's own stages, by name."""
