@@ -5,7 +5,7 @@
 Windows of table models of two to four tokens and three to five steps, from flat to nearly deterministic, searched with
 a narrow beam; the true mass by enumeration. Every band of mass gets as many windows as asked for, each estimated with
 several seeds and budgets. `point-like` windows are those whose open mass ends in the ball almost always or almost
-never: all tickets of most estimates agree there. `adversarial` populations (`tests/explore/adversarial_pools.py`) have
+never: all samples of most estimates agree there. `adversarial` populations (`tests/explore/adversarial_pools.py`) have
 strata whose spread cancels, all mass in one light node, or mass that was not listed; each is estimated with many seeds.
 
 `error_covers`: how often value ± 1.96 standard errors covers the mass, of the estimates that have a value.
@@ -36,7 +36,7 @@ from byrote.search.screen_score import log_score_table
 from byrote.verdict import Estimate
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
-from tests.explore.adversarial_pools import POPULATIONS, TICKETS, Population, holds
+from tests.explore.adversarial_pools import POPULATIONS, SAMPLES, Population, holds
 
 EDGES = (1e-10, 1e-8, 1e-6, 1e-4, 1e-3, 1e-2, 0.1, 0.5, 0.9, 1.0 + 1e-9)
 BUDGETS = (30, 100, 500)
@@ -145,7 +145,7 @@ class Tally:
 
 def adversarial(population: Population, seeds: int) -> dict[str, Any]:
     """Many estimates of one population: coverage, and standard errors beside the spread of the estimates."""
-    options = ResidualOptions(token_evals=None, tickets=TICKETS, relative_error=None)
+    options = ResidualOptions(token_evals=None, samples=SAMPLES, relative_error=None)
     found = [population.estimate(options, seed) for seed in range(seeds)]
     covers, limited, near = zip(*(holds(population, one) for one in found), strict=True)
     has_value = not population.unlisted

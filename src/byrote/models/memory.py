@@ -83,11 +83,6 @@ class Handover:
             self._arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]
             self._arrived.record()
 
-    @property
-    def has_arrived(self) -> bool:
-        """Whether `wait` would return at once."""
-        return self._arrived is None or self._arrived.query()  # type: ignore[no-untyped-call]
-
     def wait(self) -> list[Tensor]:
         if self._arrived is not None:
             self._arrived.synchronize()
