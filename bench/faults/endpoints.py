@@ -32,7 +32,7 @@ sys.path[:0] = [str(HERE.parent.parent), str(HERE.parent.parent.parent)]
 
 import environment  # noqa: E402, I001
 from byrote.errors import BudgetError, ByroteError  # noqa: E402
-from byrote.models.responder import RetryPolicy  # noqa: E402
+from byrote.models.served.retries import RetryPolicy  # noqa: E402
 from byrote.longform.budget import Ceilings  # noqa: E402
 from byrote.longform.loop import Stop  # noqa: E402
 from byrote.longform.run import AuditResult, AuditRun, run_audit  # noqa: E402
