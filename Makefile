@@ -6,7 +6,7 @@ NUMERIC := tests/distance tests/models tests/search tests/explore tests/scan tes
 # Processes that are killed, and machines: what they test is no arithmetic.
 NOT_NUMERIC := $(addprefix --ignore=tests/scan/test_,ray.py interruptions.py shards.py)
 
-.PHONY: demo test test-all record-slow test-plain-cpu check bench format clean chromium pictures
+.PHONY: demo test test-all record-slow test-plain-cpu check bench format clean chromium pictures package test-lowest docs
 
 demo: .venv/.runtime
 	$(BIN)/byrote demo
@@ -43,6 +43,25 @@ check: .venv/.dev
 pictures: .venv/.dev demo
 	$(BIN)/python docs/pictures.py demo/run
 
+# sdist and wheel, and the wheel in an environment of its own: version, demo, recipes, report, audit profiles.
+package: .venv/.dev
+	rm -rf dist .venv-package
+	$(BIN)/python -m build --outdir dist
+	$(PYTHON) -m venv .venv-package
+	.venv-package/bin/pip install --quiet --disable-pip-version-check -c constraints.txt dist/*.whl
+	.venv-package/bin/python -I .ci/try_wheel.py
+
+# The core tests with the lowest versions that pyproject.toml admits, whose own warnings are not ours.
+test-lowest:
+	test -d .venv-lowest || $(PYTHON) -m venv .venv-lowest
+	.venv-lowest/bin/python .ci/lowest.py > .venv-lowest/constraints.txt
+	.venv-lowest/bin/pip install --quiet --disable-pip-version-check -c .venv-lowest/constraints.txt -e ".[dev]"
+	.venv-lowest/bin/python -m pytest --core -n 2 --dist worksteal -o filterwarnings=ignore
+
+# The documentation site, in site/; a dead link is an error.
+docs: .venv/.dev
+	$(BIN)/mkdocs build --strict
+
 bench: .venv/.dev
 	$(BIN)/python bench/run_all.py $(if $(LIBRARY),--library $(LIBRARY)) $(if $(BASELINE),--baseline $(BASELINE))
 
@@ -51,7 +70,7 @@ format: .venv/.dev
 	$(BIN)/ruff check --fix .
 
 clean:
-	rm -rf .venv runs demo
+	rm -rf .venv .venv-package .venv-lowest runs demo dist site
 
 .venv/.runtime: pyproject.toml constraints.txt
 	test -d .venv || $(PYTHON) -m venv .venv
@@ -60,7 +79,7 @@ clean:
 
 .venv/.dev: .venv/.runtime
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
-	@for extra in ray multi-gpu peft datasets; do \
+	@for extra in ray multi-gpu peft datasets docs; do \
 		$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$$extra]" || \
 		echo "the extra $$extra could not be installed: its tests will skip and say so"; done
 	touch $@

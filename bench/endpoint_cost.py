@@ -21,11 +21,10 @@ import environment
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from tests.loopback.logprobs import Habits
 from tests.models.served import DIALECTS, KEY, serving, word_folder
+from tests.table import TableModel
 
 from byrote.cli.main import main as byrote
-from byrote.models.served.client import PROMPTS_PER_REQUEST
-from byrote.models.served.rows import CHAINS_PER_REQUEST
-from byrote.models.table import TableModel
+from byrote.models.served.client import CHAINS_PER_REQUEST, PROMPTS_PER_REQUEST
 from byrote.stats.planning import costs_of
 
 NAME = "endpoint_cost"
@@ -94,7 +93,7 @@ def scan(url: str, folder: Path, *, edit_budget: int) -> None:
         "stop-rule": "off",
         "negligible": 0,
         "greedy": "full",
-        "estimate": "none",
+        "answers": 0,
         "ask-twice": 0,
     }
     try:

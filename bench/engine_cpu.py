@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import torch
 
 import environment
-from byrote.corpus.documents import read_documents
+from byrote.corpus.read import read_documents
 from byrote.corpus.select import select_windows
 from byrote.corpus.windows import WindowOptions
 from byrote.models.hf.model import HuggingFaceModel, load

@@ -8,6 +8,7 @@ shape in bf16 with compiled layers, as a long scan has them; the last two with r
 """
 
 import argparse
+import sys
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -28,11 +29,13 @@ from byrote.explore.refinement import RefineOptions, refine
 from byrote.explore.residual import ResidualOptions, estimate_open
 from byrote.models.base import TreeModel
 from byrote.models.hf.graphs import compile_layers
-from byrote.models.table import TableModel
 from byrote.policy import Policy
 from byrote.search.base import Limits, SearchOptions, SearchOutcome, SearchTask
 from byrote.search.engine import Engine
 from byrote.search.sizing import choose_slots
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+from tests.table import TableModel
 
 BUDGET = 5
 LIMITS = Limits(scripted.PREFIX, scripted.LENGTH)

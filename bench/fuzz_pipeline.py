@@ -30,7 +30,19 @@ def read_tally(folder: Path) -> tuple[Tally, set[int]]:
     if not path.exists():
         return tally, set()
     stored = json.loads(path.read_text(encoding="utf-8"))
-    for name in ("cases", "windows", "comparisons", "violations", "worst", "intervals", "intervals_that_cover"):
+    for name in (
+        "cases",
+        "windows",
+        "comparisons",
+        "violations",
+        "worst",
+        "intervals",
+        "intervals_that_cover",
+        "answers",
+        "hits",
+        "expected_hits",
+        "variance_of_hits",
+    ):
         setattr(tally, name, stored[name])
     tally.groups.update({name: row["sums"] for name, row in stored["tightness"].items()})
     return tally, {number for first, last in stored["numbers"] for number in range(first, last + 1)}
@@ -59,6 +71,11 @@ def results_of(tally: Tally, numbers: set[int]) -> dict[str, Any]:
         "worst": tally.worst,
         "intervals": tally.intervals,
         "intervals_that_cover": tally.intervals_that_cover,
+        "answers": tally.answers,
+        "hits": tally.hits,
+        "expected_hits": tally.expected_hits,
+        "hits_off_by_standard_deviations": (tally.hits - tally.expected_hits)
+        / max(tally.variance_of_hits, 1e-9) ** 0.5,
         "tightness": {name: _tightness(sums) for name, sums in sorted(tally.groups.items())},
     }
 

@@ -23,7 +23,7 @@ from scipy import special
 
 import environment
 from byrote.stats.clusters import Places, rate_with_clusters
-from byrote.stats.compare import Outcomes, compare_means
+from byrote.stats.compare import compare_means
 from byrote.types import Interval
 
 STUDIES = 1000
@@ -127,8 +127,7 @@ def rate_of_a_book(windows: int, reach: int, share: float) -> Study:
 
 
 def difference_of(first: Floats, second: Floats, places: Places) -> Interval:
-    names = [str(number) for number in range(first.size)]
-    return compare_means(Outcomes.of(names, first), Outcomes.of(names, second), places=places).interval
+    return compare_means(first, second, places).interval
 
 
 def difference_on_a_book(windows: int, reach: int, first: float, second: float) -> Study:

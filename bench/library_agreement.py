@@ -8,23 +8,26 @@ For every text and window: p_verbatim to 1e-4 relative (1e-12 absolute), greedy_
 
 import argparse
 import json
+import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import environment
-from byrote.corpus.documents import read_documents
+from byrote.corpus.read import read_documents
 from byrote.corpus.select import select_windows
 from byrote.corpus.windows import WindowOptions
 from byrote.models.hf.model import HuggingFaceModel, load
-from byrote.scan.decode import GreedyStage
+from byrote.scan.decode import DecodeStage
 from byrote.scan.measure import Measured
 from byrote.scan.options import RunConfig
 from byrote.scan.score import ScoreStage
 from byrote.search.base import SearchOptions, SearchOutcome, SearchTask
 from byrote.search.engine import Engine
-from byrote.search.reference import search
 from byrote.types import Split, Window
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+from tests.search.reference import search
 
 LIMITS = RunConfig().limits
 ROUNDING = 1e-5
@@ -46,7 +49,7 @@ def run_engine(model: HuggingFaceModel, windows: list[Window], options: SearchOp
 
 def first_pass(model: HuggingFaceModel, windows: list[Window]) -> list[Measured]:
     """Verbatim scores and whole greedy answers, as a scan gets them."""
-    score, greedy = ScoreStage(model, CONFIG), GreedyStage(model, CONFIG)
+    score, greedy = ScoreStage(model, CONFIG), DecodeStage(model, CONFIG)
     passed: list[Measured] = []
     for chunk, _ in score.chunks(windows):
         scored = score.score(chunk)

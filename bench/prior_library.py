@@ -20,11 +20,11 @@ from typing import Any
 import numpy as np
 
 import environment
-from byrote.corpus.documents import Document, read_documents
+from byrote.corpus.read import Document, read_documents
 from byrote.corpus.spans import TextSpan, cut_spans
 from byrote.models.hf.model import HuggingFaceModel, load
 from byrote.models.shared_prefix import PLAIN
-from byrote.prior.calibration import generic_pairs, read_generic
+from byrote.prior.calibration import generic_windows, read_generic
 from byrote.prior.draws import DrawnPrefixes, draw_prefixes
 from byrote.prior.estimate import conditional_log_p, estimate_priors
 from byrote.prior.verdicts import PriorVerdict, default_least_conditional, point_verdict
@@ -64,7 +64,9 @@ def main() -> None:
         conditionals = conditional_log_p(model, [item.window for item in chosen], PLAIN, batch_windows=32)
         result = estimate_priors(model, [item.window.suffix_ids for item in chosen], drawn, PLAIN)
         rows += rows_of(chosen, conditionals, result.estimates)
-        token_evals, naive_token_evals = token_evals + result.token_evals, naive_token_evals + result.naive_token_evals
+        token_evals += result.token_evals
+        suffix_tokens = sum(len(item.window.suffix_ids) for item in chosen)
+        naive_token_evals += sum(len(prefix) * len(chosen) + suffix_tokens for prefix in drawn.prefixes)
     rows.sort(key=lambda row: (is_short(row["group"]), "generic" in row["group"], "0 copies" in row["group"]))
     groups = summarise(rows)
     for row in groups:
@@ -92,7 +94,7 @@ def collect(model: HuggingFaceModel, people: Sequence[dict[str, Any]], count: in
             items += of_record(model, person["text"], label, str(person["id"]))
     # Twelve tokens before twelve tokens: the beginning of every text, split in half.
     texts = [entry.ids[: 2 * SUFFIX_TOKENS] for entry in model.encode_batch(read_generic(None))]
-    for pair in generic_pairs(texts, prefix_tokens=SUFFIX_TOKENS, suffix_tokens=SUFFIX_TOKENS, bos_id=None):
+    for pair in generic_windows(texts, prefix_tokens=SUFFIX_TOKENS, suffix_tokens=SUFFIX_TOKENS, bos_id=None):
         items.append(Scored(GENERIC, plain_window(pair.prefix_ids, pair.suffix_ids)))
         items.append(Scored(GENERIC_SHORT, plain_window(pair.prefix_ids, pair.suffix_ids[:3])))
     return items

@@ -46,7 +46,7 @@ def study(name: str, draw: Draw, *, draws: int | None) -> dict[str, object]:
         ratios = draw(generator)
         *generic, mine = estimates(generator, priors, draws)
         scores = [GenericScore(float(r + v), one) for r, v, one in zip(ratios, priors, generic, strict=False)]
-        interval = calibrate(4, 4, scores).interval
+        interval = calibrate(4, scores).interval
         covered += interval.low <= log_n <= interval.high
 
         def judged(log_ratio: float, mine: PriorEstimate = mine, interval: object = interval) -> PriorVerdict:

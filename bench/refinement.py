@@ -19,7 +19,7 @@ from byrote.explore.base import ExploreTask
 from byrote.explore.explorer import Explorer
 from byrote.explore.refinement import TURNS, OrderName, Refined, RefineOptions, refine
 from byrote.models.hf.model import HuggingFaceModel
-from byrote.models.teacher_forcing import VerbatimScore
+from byrote.models.scoring import VerbatimScore
 from byrote.scan.options import RunConfig
 from byrote.search.base import SearchOptions, SearchOutcome
 from byrote.verdict import Bounds, Verdict

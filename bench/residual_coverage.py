@@ -28,15 +28,15 @@ from byrote.explore.base import ExploreTask
 from byrote.explore.explorer import Explorer
 from byrote.explore.open_mass import OpenMass
 from byrote.explore.residual import ResidualOptions, estimate_open
-from byrote.models.table import TableModel
 from byrote.policy import Policy, keep
-from byrote.search import reference
 from byrote.search.base import Limits, SearchOptions, SearchTask
 from byrote.search.screen_score import log_score_table
 from byrote.verdict import Estimate
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from tests.explore.adversarial_pools import POPULATIONS, SAMPLES, Population, holds
+from tests.search import reference
+from tests.table import TableModel
 
 EDGES = (1e-10, 1e-8, 1e-6, 1e-4, 1e-3, 1e-2, 0.1, 0.5, 0.9, 1.0 + 1e-9)
 BUDGETS = (30, 100, 500)

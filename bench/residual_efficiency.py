@@ -23,7 +23,7 @@ from byrote.explore.explorer import Explorer
 from byrote.explore.open_mass import OpenMass
 from byrote.explore.residual import ResidualOptions, estimate_open
 from byrote.models.hf.model import HuggingFaceModel, load
-from byrote.models.teacher_forcing import VerbatimScore, score_verbatim
+from byrote.models.scoring import VerbatimScore, score_verbatim
 from byrote.scan.options import RunConfig
 from byrote.scan.source import cut_source, read_given
 from byrote.search.base import SearchOptions, SearchOutcome, SearchTask

@@ -20,6 +20,7 @@ ALONE = (
     ["prior_settled.py"],
     ["interval_coverage.py"],
     ["endpoint_cost.py"],
+    ["training_panel.py"],
 )
 WITH_LIBRARY = (
     "teacher_forcing.py",

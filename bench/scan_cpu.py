@@ -40,12 +40,12 @@ from engine_cpu import mixed, read
 SIDES: dict[str, list[str]] = {
     "verbatim": ["--measures", "verbatim"],
     "default": [],
-    "default_without_estimate": ["--estimate", "none"],
-    "near": ["--measures", "near", "--estimate", "none"],
-    "near_screen_off": ["--measures", "near", "--screen", "off", "--estimate", "none"],
+    "default_without_answers": ["--answers", "0"],
+    "near": ["--measures", "near", "--answers", "0"],
+    "near_screen_off": ["--measures", "near", "--screen", "off", "--answers", "0"],
 }
 USUAL_SIDES = ["verbatim", "default", "near", "near_screen_off"]
-LONG_SIDES = {"verbatim", "default", "default_without_estimate"}
+LONG_SIDES = {"verbatim", "default", "default_without_answers"}
 LONGER_THAN_START = 1.2
 """What a program must take, as a multiple of its start, for the rest of its time to be told."""
 CONTROLS = ("wizard_of_oz", "heart_of_darkness", "call_of_the_wild", "pride_and_prejudice")

@@ -94,7 +94,7 @@ class Stages:
 
     def __init__(self, pipeline: Pipeline) -> None:
         self.seconds: dict[str, float] = {}
-        for stage, method in (("score", "score"), ("greedy", "decode"), ("screen", "divide")):
+        for stage, method in (("score", "score"), ("decoding", "decode"), ("screen", "divide")):
             self._watch(getattr(pipeline, stage), method, stage)
 
     def _watch(self, owner: Any, method: str, name: str) -> None:
@@ -148,9 +148,7 @@ def main() -> None:
     parser.add_argument("--windows", type=int, default=8192)
     parser.add_argument("--deep", type=int, default=605, help="windows searched to full depth")
     parser.add_argument("--plain", action="store_true", help="without compiled layers")
-    parser.add_argument(
-        "--estimate", choices=["auto", "none"], default="auto", help="none leaves out sampled estimates"
-    )
+    parser.add_argument("--answers", type=int, default=2)
     parser.add_argument("--only", nargs="*", default=["teacher_forcing", "not_memorized", "mix", "memorized"])
     parser.add_argument("--out", type=Path, default=environment.RESULTS)
     chosen = parser.parse_args()
@@ -169,7 +167,7 @@ def main() -> None:
     model = scripted.ScriptedModel(inner)
     results["tree"] = model.searches_trees
     print(json.dumps(results), flush=True)
-    config = RunConfig(keep=3, estimate=chosen.estimate)
+    config = RunConfig(keep=3, answers=chosen.answers)
     for name, count, share in (
         ("not_memorized", chosen.windows, 0.0),
         ("mix", chosen.windows, 0.05),

@@ -8,6 +8,7 @@ the resident memory now and at its peak at 10 %, 50 % and 100 %.
 
 import argparse
 import resource
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,11 +16,13 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from byrote.models.table import TableModel
 from byrote.scan.options import RunConfig
 from byrote.search.base import SearchTask
 from byrote.search.engine import Engine
 from environment import environment, save
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+from tests.table import TableModel
 
 PREFIX, SUFFIX, VOCABULARY = 4, 6, 16
 CONFIG = RunConfig(

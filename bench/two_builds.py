@@ -18,7 +18,7 @@ from typing import Any
 
 import environment
 
-BUILDS: dict[str, list[str]] = {"before": [], "now": [], "now_without_estimate": ["--estimate", "none"]}
+BUILDS: dict[str, list[str]] = {"before": [], "now": [], "now_without_estimate": ["--answers", "0"]}
 SIZES = {"not_memorized": (480, 0), "memorized": (0, 96), "mix_95_5": (456, 24)}
 """Windows of ordinary and of memorized text."""
 ORDINARY, MEMORIZED = "control/wizard_of_oz.txt", "target/alice.txt"

@@ -1,4 +1,5 @@
-"""The documents that are made from the code: `python docs/generate.py` writes docs/api.md and docs/columns.md.
+"""What is made from something else: `python docs/generate.py` writes docs/api.md and docs/columns.md from the code, and
+the package's copy of docs/glossary.md.
 
 A test asserts that they are up to date.
 """
@@ -15,11 +16,13 @@ from typing import Any
 import yaml
 
 import byrote
+from byrote.options import OPTIONS_HEAD
 from byrote.prior.columns import JOINED_COLUMNS, PRIOR_COLUMNS, SWEEP_COLUMNS
 from byrote.scan import columns as scan_columns
+from byrote.scan.api import Paths
 from byrote.scan.mc import COLUMNS as MC_COLUMNS
 from byrote.scan.options import RunConfig
-from byrote.store.columns import COST_COLUMNS, WINDOW_COLUMNS, Schema
+from byrote.store.columns import COST_COLUMNS, PROMPT_COLUMNS, WINDOW_COLUMNS, Schema
 from byrote.store.tables import TEXT_COLUMNS
 
 FOLDER = Path(__file__).parent
@@ -28,17 +31,20 @@ GROUPS = {
     "Models and windows": ("load_model", "read_windows", "Windows", "Window"),
     "Scans": ("scan", "scan_rows", "Results", "RunConfig", "Policy"),
     "Run folders": ("read_run", "SavedRun", "AuditFolder"),
-    "Other measurements": ("prior", "audit", "nv_recall"),
+    "Other measurements": ("prior", "audit", "nv_recall", "study", "mc", "gate", "risk"),
     "Errors": ("ByroteError", "errors"),
     "Your own tests": ("testing",),
 }
 """Every public name once, in the order in which a reader needs them."""
+AS_RESULTS = ("compare", "rates", "to_arrow", "to_pandas", "to_polars")
+"""What a saved run has as results in memory have it."""
 EVERYTHING = RunConfig(sweep="k=10", posthoc="bleu")  # type: ignore[arg-type]
 """A scan with every column there can be; the metric and the policy stand for any."""
 API_HEAD = """# Python interface
 
 Everything public is in `byrote`. Mistakes raise a `byrote.ByroteError` with the message of the command line. Made from
-the docstrings by `docs/generate.py`.
+the docstrings by `docs/generate.py`. `Paths` are one file, folder or glob, or several; a `SavedRun` also has the
+tables of `Results`.
 """
 COLUMNS_HEAD = """# Columns
 
@@ -66,14 +72,16 @@ def entry(name: str, value: Any) -> str:
         return "\n".join([f"### `{name}`\n", body, *inner])
     if value is RunConfig:
         # Its fields are what `byrote scan --help` prints; a second list would only grow old.
-        return f"### `{name}`\n\n{words(value)}\n`byrote scan --help` explains every one of them.\n"
+        return f"### `{name}`\n\n{words(value)}\n`help(byrote.scan)` explains every one of them.\n"
     if inspect.isclass(value):
         return "\n".join([f"### `{name}`\n", words(value), *members(name, value)])
     return f"### `{name}`\n\n```python\n{signature(name, value)}\n```\n\n{words(value)}"
 
 
 def words(value: Any) -> str:
-    return f"{inspect.getdoc(value) or ''}\n"
+    """The docstring without its list of options, which `help` and `--help` show; examples as code."""
+    text = (inspect.getdoc(value) or "").split(f"\n\n{OPTIONS_HEAD}")[0]
+    return f"{text}\n"
 
 
 def signature(name: str, function: Callable[..., Any]) -> str:
@@ -97,13 +105,16 @@ def _parameter(each: inspect.Parameter) -> str:
     kind = "" if each.annotation is each.empty else f": {_type(each.annotation)}"
     if each.default is each.empty:
         return f"{prefix}{each.name}{kind}"
-    default = "…" if callable(each.default) else repr(each.default)
+    default = "…" if callable(each.default) or len(repr(each.default)) > 60 else repr(each.default)
     return f"{prefix}{each.name}{kind} = {default}"
 
 
 def _type(annotation: Any) -> str:
     text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
-    return re.sub(r"\b(?:byrote|collections|typing|pathlib|os|pl|pa|pd)(?:\.\w+)*\.(\w+)", r"\1", text).replace("'", "")
+    text = text.replace(inspect.formatannotation(Paths), "Paths")
+    return re.sub(
+        r"\b(?:byrote|collections|typing|pathlib|os|polars|pyarrow|pl|pa|pd)(?:\.\w+)*\.(\w+)", r"\1", text
+    ).replace("'", "")
 
 
 def members(name: str, home: type) -> Iterator[str]:
@@ -112,7 +123,7 @@ def members(name: str, home: type) -> Iterator[str]:
         shown = ", ".join(f"`{each.name}`" for each in fields(home) if not each.name.startswith("_"))
         yield f"Fields: {shown}.\n"
     for member, value in inspect.getmembers_static(home):
-        if member.startswith("_") or not _is_ours(home, member):
+        if member.startswith("_") or not _is_ours(home, member) or (home is byrote.SavedRun and member in AS_RESULTS):
             continue
         if isinstance(value, property) and inspect.getdoc(value):
             yield f"- `{member}`: {one_line(value)}"
@@ -138,6 +149,7 @@ def columns() -> str:
         ("Every row: the cost", COST_COLUMNS, store["results"]),
         ("Scans of pairs", scan_columns.RECORD_COLUMNS, scan["results"]),
         ("Scans with `--set cut_prefix_tokens=N`", scan_columns.PREFIX_COLUMNS, scan["results"]),
+        ("Scans with `--prompt`", PROMPT_COLUMNS, store["results"]),
         ("Scans with controls", scan_columns.SHARED_COLUMNS, scan["results"]),
         *((f"Scan: {measure.name}", measure.columns, scan["results"]) for measure in measures),
         ("`continuations.parquet` of a scan", scan_columns.CONTINUATIONS_SCHEMA, scan["continuations"]),
@@ -169,12 +181,20 @@ def meaning(name: str, meanings: Mapping[str, str]) -> str:
     return found[0]
 
 
-DOCUMENTS: dict[str, Callable[[], str]] = {"api.md": api, "columns.md": columns}
+def glossary() -> str:
+    return (FOLDER / "glossary.md").read_text(encoding="utf-8")
+
+
+DOCUMENTS: dict[Path, Callable[[], str]] = {
+    FOLDER / "api.md": api,
+    FOLDER / "columns.md": columns,
+    SOURCE / "report" / "html" / "glossary.md": glossary,
+}
 
 
 def main() -> None:
-    for name, make in DOCUMENTS.items():
-        (FOLDER / name).write_text(make(), encoding="utf-8")
+    for path, make in DOCUMENTS.items():
+        path.write_text(make(), encoding="utf-8")
 
 
 if __name__ == "__main__":

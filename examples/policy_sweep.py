@@ -7,7 +7,7 @@ import argparse
 import math
 
 import byrote
-from byrote.models.teacher_forcing import score_verbatim
+from byrote.models.scoring import score_verbatim
 from byrote.policy import Policy
 
 TOP_KS = (1, 10, 40, None)

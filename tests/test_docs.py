@@ -2,6 +2,9 @@
 
 import importlib.util
 import re
+import subprocess
+import sys
+import tomllib
 from dataclasses import fields
 from pathlib import Path
 from types import ModuleType
@@ -9,11 +12,12 @@ from typing import Any
 
 import pytest
 import torch
+import yaml
 from typer.main import get_command
 
 import byrote
-from byrote.cli.main import app, main
-from byrote.lab.prose import write_passages
+from byrote.cli.main import app
+from byrote.lab.texts import write_passages
 from byrote.lab.train import train_tokenizer
 from byrote.scan.options import RunConfig
 
@@ -21,6 +25,10 @@ ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "byrote"
 RESULTS = ROOT / "bench" / "results"
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), ROOT / "bench" / "LOG.md"])
+
+REPOSITORY = "https://github.com/byrote/byrote"
+"""The README is also the page of the package and of the site, so its links are absolute; here they are files."""
+AT_HOME = (f"{REPOSITORY}/blob/main/", f"{REPOSITORY.replace('github.com', 'raw.githubusercontent.com')}/main/")
 
 OF_TODAY = [path for path in DOCUMENTS if path.name != "CHANGELOG.md"]
 """A changelog also names what earlier versions had."""
@@ -46,6 +54,13 @@ def slug(heading: str) -> str:
     return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
 
 
+def local(url: str) -> str:
+    """The path of a file of this repository."""
+    for prefix in AT_HOME:
+        url = url.removeprefix(prefix)
+    return url
+
+
 def rows_of(table: str) -> list[list[str]]:
     """Cells of the rows under the rule of a Markdown table."""
     lines = [line for line in table.strip().splitlines() if line.startswith("|")]
@@ -66,9 +81,10 @@ def flags_of(command: Any) -> set[str]:
 @each_document
 def test_links_and_anchors_resolve(path: Path) -> None:
     for target, anchor in re.findall(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)", path.read_text(encoding="utf-8")):
-        if target.startswith(("http://", "https://")):
+        if target.startswith(("http://", "https://")) and not target.startswith(AT_HOME):
             continue
-        there = (path.parent / target).resolve() if target else path
+        there = ROOT / local(target) if target.startswith(AT_HOME) else (path.parent / target).resolve()
+        there = there if target else path
         assert there.exists(), f"{path.name} links to {target}, which is not there"
         if anchor:
             headings = re.findall(r"^#+ (.+)$", there.read_text(encoding="utf-8"), re.MULTILINE)
@@ -78,7 +94,7 @@ def test_links_and_anchors_resolve(path: Path) -> None:
 
 
 def test_the_readme_leads_to_every_page() -> None:
-    linked = set(re.findall(r"\]\(([^)#\s]+)", text_of("README.md")))
+    linked = set(map(local, re.findall(r"\]\(([^)#\s]+)", text_of("README.md"))))
     pages = {str(path.relative_to(ROOT)) for path in DOCUMENTS} - {"README.md"}
     assert pages <= linked, f"the README has no link to {sorted(pages - linked)}"
 
@@ -117,15 +133,14 @@ def test_every_option_given_by_name_is_an_option_of_a_scan(path: Path) -> None:
     assert not with_flags, f"{path.name} sets {sorted(with_flags)} by --set, which have a flag"
 
 
-def test_the_guide_lists_every_command_and_the_readme_links_to_it() -> None:
+def test_the_guide_lists_every_command() -> None:
     table = text_of("docs/guide.md").split("| command | |")[1].split("\n\n")[0]
     assert set(re.findall(r"`byrote ([a-z][a-z-]*)`", table)) == set(commands())
-    assert "](docs/guide.md)" in text_of("README.md")
 
 
 def test_the_readme_names_only_what_the_python_interface_has() -> None:
     (block,) = re.findall(r"^```python\n(.*?)^```", text_of("README.md"), re.MULTILINE | re.DOTALL)
-    assert {"scan", "RunConfig"} < set(re.findall(r"\bbyrote\.(\w+)", block)) <= set(byrote.__all__)
+    assert {"scan", "read_windows"} < set(re.findall(r"\bbyrote\.(\w+)", block)) <= set(byrote.__all__)
     compile(block, "README.md", "exec")
 
 
@@ -159,18 +174,40 @@ def test_the_python_of_the_readme_runs(desk: Path, tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.slow
-def test_the_commands_of_the_readme_run(desk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("MODEL", "book.txt", "other.txt"):
-        (tmp_path / name).symlink_to(desk / name)
-    monkeypatch.chdir(tmp_path)
-    lines = [code for code in code_of(text_of("README.md")) if code.startswith("byrote ") and " runs/first" in code]
-    assert len(lines) == 5
-    for line in lines:
-        with pytest.raises(SystemExit) as ended:
-            main([*line.split()[1:], *(["--sample", "6", "--measures", "greedy,verbatim"] if " scan " in line else [])])
-        assert ended.value.code == 0, line
-    assert (tmp_path / "runs/first/report/index.html").exists()
-    assert (tmp_path / "runs/first/results.csv").exists()
+def test_the_site_builds_without_a_dead_link(tmp_path: Path) -> None:
+    pytest.importorskip("mkdocs", reason="an extra: pip install 'byrote[docs]'")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert {f"{path.stem}/index.html" for path in (ROOT / "docs").glob("*.md")} <= {
+        str(path.relative_to(tmp_path)) for path in tmp_path.rglob("index.html")
+    }
+
+
+def test_workflows_run_targets_that_exist_on_the_versions_that_are_promised() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", text_of("Makefile"), re.MULTILINE))
+    called: set[str] = set()
+    for path in (ROOT / ".github" / "workflows").iterdir():
+        jobs = yaml.safe_load(path.read_text(encoding="utf-8"))["jobs"]
+        called |= {
+            line.removeprefix("make ")
+            for job in jobs.values()
+            for step in job["steps"]
+            for line in step.get("run", "").splitlines()
+            if line.startswith("make ")
+        }
+        if path.name == "tests.yml":
+            tested = set(jobs["test"]["strategy"]["matrix"]["python-version"])
+    assert {"check", "test", "test-all", "package", "docs", "test-lowest"} <= called <= targets
+    project = tomllib.loads(text_of("pyproject.toml"))["project"]
+    promised = {line.rsplit(" ", 1)[1] for line in project["classifiers"] if re.search(r":: 3\.\d+$", line)}
+    assert tested == promised
+    assert f"Python {min(promised, key=lambda version: int(version.split('.')[1]))} or later" in text_of("README.md")
+
+
+def test_the_image_copies_files_that_exist() -> None:
+    for line in re.findall(r"^COPY (.+)$", text_of("Dockerfile"), re.MULTILINE):
+        assert all((ROOT / name).exists() for name in line.split()[:-1]), line
 
 
 def is_default(cell: str, default: Any) -> bool:

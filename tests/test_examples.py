@@ -87,6 +87,23 @@ def test_records_by_copies_prints_a_rate_for_every_number_of_copies_and_every_ki
     assert all(low <= share <= high for share, _, low, high in rates.values())
 
 
+def test_train_with_panel_shows_that_extractable_windows_follow_the_copies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_example("train_with_panel.py", ["--out", tmp_path], monkeypatch)
+    out = capsys.readouterr().out
+    line = r"^ *(\d+) copies: (\d+) of (\d+) windows became extractable"
+    found = {int(copies): (int(hits), int(windows)) for copies, hits, windows in re.findall(line, out, re.M)}
+    assert found.keys() == {1, 16, 64}
+    assert found[1][0] == 0
+    assert found[64][0] == found[64][1]
+    half = {int(copies): int(step) for copies, step in re.findall(r"^ *(\d+) copies.*by step (\d+)$", out, re.M)}
+    assert half[64] < half[16], "what stands in the data more often becomes extractable earlier"
+    controls = re.findall(r"^ *\d+ +\S+% +\S+% +(\S+)%", out, re.M)
+    assert len(controls) == 10
+    assert set(controls) == {"0.0"}
+
+
 def write_arrays(lab: TinyLab, folder: Path, rows: int, *, tokens: int = 12) -> list[list[int]]:
     """Windows of the lab's passages as the challenge's arrays; the suffixes."""
     model = byrote.load_model(str(lab.model.path), device="cpu")

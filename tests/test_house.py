@@ -38,7 +38,8 @@ ALLOWED: dict[str, set[str]] = {
     "progress": BASE,
     "kinds": BASE | {"store", "report"},
     "api": SHARED | PRODUCTS | {"scan", "progress", "kinds"},
-    "cli": SHARED | PRODUCTS | {"scan", "api", "kinds"},
+    "integrations": SHARED | PRODUCTS | {"scan", "api", "kinds"},
+    "cli": SHARED | PRODUCTS | {"scan", "api", "kinds", "integrations"},
     "__init__": SHARED | PRODUCTS | {"scan", "testing", "api"},
     "__main__": {"cli"},
 }

@@ -14,9 +14,9 @@ import byrote
 from byrote.errors import ModelError
 from byrote.models.base import TreeBatch, TreeSession
 from byrote.models.hf.model import HuggingFaceModel
-from byrote.models.table import TableModel, TableSession
 from byrote.testing import check_model
 from tests.models.tiny import tiny_model
+from tests.table import TableModel, TableSession
 
 VOCABULARY = 30
 Histories = Sequence[Sequence[int]]

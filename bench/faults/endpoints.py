@@ -33,12 +33,11 @@ sys.path[:0] = [str(HERE.parent.parent), str(HERE.parent.parent.parent)]
 import environment  # noqa: E402, I001
 from byrote.errors import BudgetError, ByroteError  # noqa: E402
 from byrote.models.served.retries import RetryPolicy  # noqa: E402
-from byrote.longform.budget import Ceilings  # noqa: E402
+from byrote.longform.journal import Ceilings  # noqa: E402
 from byrote.longform.loop import Stop  # noqa: E402
 from byrote.longform.run import AuditResult, AuditRun, run_audit  # noqa: E402
 from byrote.models.served.chat import ChatResponder  # noqa: E402
 from byrote.models.served.model import connect  # noqa: E402
-from byrote.models.table import TableModel  # noqa: E402
 from byrote.policy import Policy  # noqa: E402
 from byrote.store.journal import RequestCountFile  # noqa: E402
 from byrote.store.folder import RunFolder  # noqa: E402
@@ -59,6 +58,7 @@ from tests.loopback.hostile import (  # noqa: E402
 from tests.loopback.logprobs import Habits  # noqa: E402
 from tests.loopback.odd import spoiled  # noqa: E402
 from tests.models.served import DIALECTS, quick, serving, word_folder  # noqa: E402
+from tests.table import TableModel  # noqa: E402
 
 BOOK = invented_book(220)
 TIMEOUT_SECONDS = 0.4

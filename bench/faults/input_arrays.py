@@ -11,8 +11,8 @@ from typing import Any
 import input_files
 import numpy as np
 
-from byrote.corpus.documents import read_corpus
 from byrote.corpus.pairs import read_pairs
+from byrote.corpus.read import read_corpus
 
 WORDS = [
     "one",

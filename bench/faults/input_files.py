@@ -11,8 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from byrote.corpus.documents import Document, read_corpus
-from byrote.corpus.read import read_json_lines
+from byrote.corpus.read import Document, read_corpus, read_json_lines
 from byrote.corpus.spans import read_spans
 from byrote.types import Split
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from byrote.lab.prose import write_passages
+from byrote.lab.texts import write_passages
 from byrote.lab.train import train_tokenizer
 from byrote.models.hf.model import load
 

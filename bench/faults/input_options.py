@@ -10,14 +10,12 @@ from typing import Any
 
 import yaml
 
-from byrote.cli.plan import PlanOptions
-from byrote.cli.products import AuditCommand
-from byrote.cli.scan import McOptions
-from byrote.longform.options import AuditOptions
+from byrote.cli.commands import PlanOptions
+from byrote.longform.options import AuditCommand, AuditOptions
 from byrote.models.served.chat import check_endpoint
 from byrote.options import Option, flags_of, gather, read_config_file, settable_of
 from byrote.prior.options import PriorConfig
-from byrote.scan.options import RunConfig
+from byrote.scan.options import McOptions, RunConfig
 
 VALUES = [
     "", " ", "0", "-0", "1", "-1", "2", "7", "007", "+5", "1_000", "1e3", "1E-5", "0x10", "0b1", "٣", "½", "1.0", "1.5",

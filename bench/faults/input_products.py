@@ -18,8 +18,7 @@ from byrote.models.hf.model import load
 from byrote.options import read_config_file
 from byrote.report.gate import parse_rule
 from byrote.scan.options import RunConfig
-from byrote.study.options import StudyConfig
-from byrote.study.plan import plan_study
+from byrote.study.plan import StudyConfig, plan_study
 
 NAMES = ["near", "verbatim", "greedy", "NEAR", "search", "", "near ", "é"]
 GROUPS = [

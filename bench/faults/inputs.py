@@ -88,7 +88,7 @@ class Case:
         return None
 
     def judged(self, *arguments: str) -> None:
-        """Run `byrote gate …`, which also tells by 1 and 2 that a limit is passed, or that this cannot be told."""
+        """Run `byrote gate …`, which also tells by 1 and 3 that a limit is passed, or that this cannot be told."""
         self.command(*arguments, judges=True)
 
     def command(self, *arguments: str, judges: bool = False) -> int:
@@ -104,7 +104,7 @@ class Case:
                 self.findings.append("acting")
         if code == 70:
             self.findings.append(f"traceback: {said.getvalue().strip()}")
-        elif judges and code in (1, 2) and not said.getvalue():
+        elif judges and code in (1, 3) and not said.getvalue():
             self.expect(printed.getvalue().startswith(("fail", "cannot tell")), "a judgement without its finding")
         elif code == 2:
             if not said.getvalue().startswith("error: ") or said.getvalue().count("\n") != 1:

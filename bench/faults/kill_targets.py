@@ -13,10 +13,10 @@ from tests.scan.scans import SMALL, TinyLab, scan_arguments
 
 from byrote.cli.main import main as byrote
 from byrote.errors import RunError
-from byrote.longform.journal import read_journal
 from byrote.longform.run import JOURNAL
+from byrote.store.journal import read_records
 from byrote.store.read import StoredRun, read_run, verify_run
-from byrote.study.folder import check_cells
+from byrote.study.run import check_cells
 
 BOOK = invented_book(260)
 OWN_TO_A_STUDY = ("run_id", "manifest_sha256")
@@ -129,7 +129,7 @@ def blocks(run: Path) -> set[str]:
 
 
 def answers(run: Path) -> set[str]:
-    return {record["place"] for record in read_journal(run / JOURNAL) if record["kind"] == "answer"}
+    return {record["place"] for record in read_records(run / JOURNAL) if record["kind"] == "answer"}
 
 
 def kept_answers(run: Path) -> set[str]:

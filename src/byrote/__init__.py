@@ -17,19 +17,23 @@ __all__ = [
     "Windows",
     "audit",
     "errors",
+    "gate",
     "load_model",
+    "mc",
     "nv_recall",
     "prior",
     "read_run",
     "read_windows",
+    "risk",
     "scan",
     "scan_rows",
+    "study",
     "testing",
 ]
 
 if TYPE_CHECKING:
     from byrote import errors, testing
-    from byrote.api import SavedRun, audit, prior, read_run
+    from byrote.api import SavedRun, audit, gate, mc, prior, read_run, risk, study
     from byrote.errors import ByroteError
     from byrote.longform.recall import nv_recall
     from byrote.longform.run import AuditFolder
@@ -48,13 +52,17 @@ _HOMES = {
     "Window": "byrote.types",
     "Windows": "byrote.scan.api",
     "audit": "byrote.api",
+    "gate": "byrote.api",
     "load_model": "byrote.scan.api",
+    "mc": "byrote.api",
     "nv_recall": "byrote.longform.recall",
     "prior": "byrote.api",
     "read_run": "byrote.api",
     "read_windows": "byrote.scan.api",
+    "risk": "byrote.api",
     "scan": "byrote.scan.api",
     "scan_rows": "byrote.scan.api",
+    "study": "byrote.api",
 }
 """Where the public names live. The public modules are those of `__all__` that are not here."""
 
@@ -75,7 +83,7 @@ def __dir__() -> list[str]:
 
 
 class _Package(ModuleType):
-    """`byrote.scan` and `byrote.prior` are functions, also after the rooms of these names were imported."""
+    """`byrote.scan`, `byrote.prior`, `byrote.study` are functions, also once the rooms of these names are imported."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         if not (name in _HOMES and isinstance(value, ModuleType)):

@@ -9,16 +9,17 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BufferedReader
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
-_KINDS = (
-    (stat.S_ISDIR, "it is a folder"),
-    (stat.S_ISFIFO, "it is a pipe, not a file"),
-    (stat.S_ISSOCK, "it is a socket, not a file"),
-    (stat.S_ISCHR, "it is a device, not a file"),
-    (stat.S_ISBLK, "it is a device, not a file"),
-)
+_KINDS = {
+    stat.S_IFDIR: "it is a folder",
+    stat.S_IFIFO: "it is a pipe, not a file",
+    stat.S_IFSOCK: "it is a socket, not a file",
+    stat.S_IFCHR: "it is a device, not a file",
+    stat.S_IFBLK: "it is a device, not a file",
+}
 
 
 def require_regular(path: str | Path) -> None:
@@ -37,7 +38,7 @@ def read_bytes(path: str | Path, *, most: int | None = None) -> bytes:
 
 
 @contextmanager
-def open_regular(path: str | Path) -> Iterator[BinaryIO]:
+def open_regular(path: str | Path) -> Iterator[BufferedReader]:
     """A regular file, to be read."""
     require_regular(path)
     # Without waiting, and looked at again: the name may lead elsewhere by now.
@@ -48,9 +49,8 @@ def open_regular(path: str | Path) -> Iterator[BinaryIO]:
 
 
 def _check(mode: int, path: str | Path) -> None:
-    for is_kind, words in _KINDS:
-        if is_kind(mode):
-            raise OSError(errno.EINVAL, words, os.fspath(path))
+    if words := _KINDS.get(stat.S_IFMT(mode)):
+        raise OSError(errno.EINVAL, words, os.fspath(path))
 
 
 def parse_json(text: str | bytes) -> Any:

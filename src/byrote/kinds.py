@@ -7,8 +7,9 @@ from pathlib import Path
 
 from byrote.errors import ConfigError, RunError
 from byrote.report.content import DEFAULTS, Asked, Link, Section, Written
+from byrote.store.files import make_folder
 from byrote.store.folder import RunFolder
-from byrote.store.identity import read_identity
+from byrote.store.manifest import read_identity
 
 SECTIONS = {
     "scan": "byrote.scan.report",
@@ -18,7 +19,6 @@ SECTIONS = {
     "recall": "byrote.longform.recall_run",
     "counterfactual": "byrote.lab.report",
     "study": "byrote.study.report",
-    "study_montecarlo": "byrote.study.monte_carlo_report",
 }
 """Kind → the module whose `SECTION` shows it, imported when needed."""
 
@@ -54,7 +54,6 @@ def by_kind(runs: Sequence[Path]) -> dict[str, list[Path]]:
 def write_report(runs: Sequence[Path], out: Path, asked: Asked = DEFAULTS) -> Written:
     """The kind's own page when all runs are of one kind; otherwise one page that holds and links them all."""
     from byrote.report.page import write_page
-    from byrote.store.files import make_folder
 
     if not runs:
         raise ConfigError("No run was given; name at least one folder that was --out of a run.")
@@ -66,6 +65,9 @@ def write_report(runs: Sequence[Path], out: Path, asked: Asked = DEFAULTS) -> Wr
         section = section_of(kind)
         if section.write is not None and len(groups) == 1:
             return section.write(paths, out)
+        if not section.is_compared:
+            contents += [section.read([path], asked) for path in paths]
+            continue
         content = section.read(paths, asked)
         if section.write is not None:
             make_folder(out / kind, inside=out)

@@ -4,22 +4,28 @@ The type of a field decides what fits; everything else about an option is the `S
 """
 
 import dataclasses
+import inspect
 import math
 import numbers
 import os
 import re
 import reprlib
+import textwrap
 import types
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, Field, dataclass, field
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from byrote.errors import ConfigError
 from byrote.files import read_bytes
 from byrote.types import BosRule, DtypeName
+
+Documented = TypeVar("Documented")
+OPTIONS_HEAD = "Options:"
+"""Begins the last part of a docstring that lists options."""
 
 GroupName = Literal[
     "text",
@@ -61,6 +67,10 @@ class Spec:
     """Otherwise it is set in YAML files, in Python, and with `--set NAME=VALUE`."""
     is_path: bool = False
     """A text that names a file or folder of the user's, as every Path does: a leading ~ is the home folder."""
+    is_common: bool = False
+    """Whether `--help` shows it where a command has many options; `--help-all` shows all."""
+    aliases: tuple[str, ...] = ()
+    """Flags of other tools for the same thing."""
     names: str | None = None
     """The flag where it is not the field's name: `--fresh/--resume`."""
     default_words: str | None = None
@@ -78,14 +88,12 @@ class Spec:
 
     @property
     def bounds_words(self) -> str:
-        low = "" if self.above is None else f"above {self.above:g}"
-        if self.at_least is not None:
-            if self.at_most is not None:
-                return f"between {self.at_least:g} and {self.at_most:g}"
-            low = f"{self.at_least:g} or more" if self.at_least <= 0 else f"at least {self.at_least:g}"
-        high = f"below {self.below:g}" if self.below is not None else ""
-        high = f"at most {self.at_most:g}" if self.at_most is not None else high
-        return " and ".join(filter(None, (low, high)))
+        if self.at_least is not None and self.at_most is not None:
+            return f"between {self.at_least:g} and {self.at_most:g}"
+        least = "{:g} or more" if self.at_least is not None and self.at_least <= 0 else "at least {:g}"
+        low = ((least, self.at_least), ("above {:g}", self.above))
+        high = (("at most {:g}", self.at_most), ("below {:g}", self.below))
+        return " and ".join(words.format(bound) for words, bound in (*low, *high) if bound is not None)
 
     def admits(self, value: float) -> bool:
         """NaN is never admitted by a bound."""
@@ -188,6 +196,24 @@ def like(home: type, name: str, **changes: Any) -> Any:
     return field(default=default, metadata={"option": dataclasses.replace(original.metadata["option"], **changes)})
 
 
+_MOST_COLUMNS = 116
+
+
+def with_options(*homes: type) -> Callable[[Documented], Documented]:
+    """Append the options of dataclasses to a docstring, for `help`."""
+
+    def append(described: Documented) -> Documented:
+        lines = [
+            textwrap.fill(f"{each.name}: {each.help}", _MOST_COLUMNS, initial_indent="    ", subsequent_indent=" " * 8)
+            for home in homes
+            for each in settable_of(home)
+        ]
+        described.__doc__ = "\n\n".join([inspect.getdoc(described) or "", OPTIONS_HEAD, "\n".join(lines)])
+        return described
+
+    return append
+
+
 def kind_of(hint: Any) -> ValueKind:
     """The kind a type stands for: `int | None`, `Literal[...]`, `tuple[str, ...]`, a StrEnum, a dataclass."""
     origin, arguments = get_origin(hint), get_args(hint)
@@ -285,6 +311,13 @@ class Settled:
         settle(self)
 
 
+NO_REMOTE_CODE = (
+    "trust-remote-code is no option of byrote: code that comes with a model could change what is measured, and run "
+    "anything else. Use a model whose architecture transformers knows by itself, or load it in your own Python and "
+    "give the object to byrote.load_model."
+)
+
+
 def build(home: Any, values: Mapping[str, Any], *, place: str) -> Any:
     """The dataclass with these values; unknown and missing names are errors."""
     known = options_of(home)
@@ -299,6 +332,8 @@ def build(home: Any, values: Mapping[str, Any], *, place: str) -> Any:
 def require_known(names: Iterable[str], known: Iterable[str], *, place: str) -> None:
     known = list(known)
     for name in names:
+        if name == "trust_remote_code":
+            raise ConfigError(NO_REMOTE_CODE)
         if name not in known:
             import difflib
 
@@ -310,17 +345,12 @@ def require_known(names: Iterable[str], known: Iterable[str], *, place: str) -> 
 def convert(option: Option, value: Any) -> Any:
     """The value as the option's type, within its bounds."""
     kind = option.kind
-    if kind.is_optional and _is_absent(option, value):
+    is_absent_word = kind.base in (int, float) and isinstance(value, str) and value.lower() in _ABSENT
+    if kind.is_optional and (value is None or is_absent_word):
         return None
     if not kind.is_list:
         return _checked(option, value)
-    entries = tuple(_checked(option, entry) for entry in _entries(option, value))
-    return tuple(value) if entries == value else entries
-
-
-def _is_absent(option: Option, value: Any) -> bool:
-    is_number = option.kind.base in (int, float)
-    return value is None or (is_number and isinstance(value, str) and value.lower() in _ABSENT)
+    return tuple(_checked(option, entry) for entry in _entries(option, value))
 
 
 def _entries(option: Option, value: Any) -> list[Any]:
@@ -400,19 +430,15 @@ def _truth(value: Any) -> bool:
 def _whole(value: Any) -> int:
     if isinstance(value, str) and re.fullmatch(r"[+-]?[0-9]+", value.strip()):
         return int(value)
-    if isinstance(value, numbers.Integral) and not isinstance(value, bool):
-        return int(value)
-    if not isinstance(value, numbers.Real) or isinstance(value, bool) or not float(value).is_integer():
+    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if not is_number or (not isinstance(value, numbers.Integral) and not float(value).is_integer()):
         raise ValueError(value)
-    return int(float(value))
+    return int(value)
 
 
 def _number(value: Any) -> float:
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, numbers.Real | str)
-        or (isinstance(value, str) and "_" in value)
-    ):
+    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if not is_number and (not isinstance(value, str) or "_" in value):
         raise ValueError(value)
     return float(value)
 
@@ -444,6 +470,7 @@ def shown(value: Any, *, plain: bool = False) -> str:
 LARGEST_BYTES = 100_000
 DEEPEST = 8
 _NULL = ("", "~", "null", "Null", "NULL")
+_PLAIN_TAGS = tuple(f"tag:yaml.org,2002:{kind}" for kind in ("str", "seq", "map"))
 
 
 def read_config_file(path: Path, *homes: type) -> dict[str, Any]:
@@ -472,75 +499,53 @@ def _read(path: Path) -> str:
 
 
 def _load(path: Path, text: str) -> Any:
+    """Lists, dictionaries and texts; of what YAML can do beyond them, everything is refused."""
     import yaml
 
+    def refuse(words: str) -> NoReturn:
+        raise ConfigError(f"the configuration {path} {words}.")
+
+    def value_of(node: yaml.Node) -> Any:
+        if node.tag not in _PLAIN_TAGS:
+            refuse(f"uses the tag {shown(node.tag)}; leave it out")
+        if isinstance(node, yaml.ScalarNode):
+            return None if node.style is None and node.value in _NULL else node.value
+        if isinstance(node, yaml.SequenceNode):
+            return [value_of(entry) for entry in node.value]
+        values: dict[str, Any] = {}
+        for key, entry in node.value:
+            name = value_of(key)
+            if not isinstance(name, str):
+                refuse(f"has {shown(name)} where an option's name should be")
+            if name in values:
+                refuse(f"gives {shown(name, plain=True)} twice; leave one")
+            values[name] = value_of(entry)
+        return values
+
     try:
-        return _Builder(path).build(yaml.parse(text, Loader=yaml.SafeLoader))
+        depth = documents = 0
+        for event in yaml.parse(text, Loader=yaml.BaseLoader):
+            if isinstance(event, yaml.AliasEvent):
+                refuse(f"uses the alias *{event.anchor}; write the values out")
+            documents += isinstance(event, yaml.DocumentStartEvent)
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if depth > DEEPEST:
+                refuse(f"is nested more than {DEEPEST} levels deep; options need less")
+        if documents > 1:
+            refuse("holds several documents; leave one")
+        node = yaml.compose(text, Loader=yaml.BaseLoader)
+        return {} if node is None else value_of(node)
     except yaml.YAMLError as error:
-        first_line = str(error).splitlines()[0]
-        raise ConfigError(f"the configuration {path} is not valid YAML: {first_line}.") from error
-
-
-class _Builder:
-    """Lists, dictionaries and texts from the parser's events, without recursion."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._open: list[Any] = []
-        self._keys: list[str | None] = []
-        self._documents: list[Any] = []
-
-    def build(self, events: Iterable[Any]) -> Any:
-        for event in events:
-            self._take(event, type(event).__name__)
-        if len(self._documents) > 1:
-            self._refuse("holds several documents; leave one")
-        return self._documents[0] if self._documents else {}
-
-    def _take(self, event: Any, name: str) -> None:
-        if name == "AliasEvent":
-            self._refuse(f"uses the alias *{event.anchor}; write the values out")
-        if getattr(event, "tag", None) not in (None, "!"):
-            self._refuse(f"uses the tag {shown(event.tag)}; leave it out")
-        if name == "ScalarEvent":
-            is_plain = event.style is None
-            self._add(None if is_plain and event.value in _NULL else event.value)
-        elif name in ("SequenceStartEvent", "MappingStartEvent"):
-            self._open.append([] if name == "SequenceStartEvent" else {})
-            self._keys.append(None)
-            if len(self._open) > DEEPEST:
-                self._refuse(f"is nested more than {DEEPEST} levels deep; options need less")
-        elif name in ("SequenceEndEvent", "MappingEndEvent"):
-            self._keys.pop()
-            self._add(self._open.pop())
-
-    def _add(self, value: Any) -> None:
-        if not self._open:
-            self._documents.append({} if value is None else value)
-        elif isinstance(self._open[-1], list):
-            self._open[-1].append(value)
-        elif self._keys[-1] is None:
-            self._add_key(value)
-        else:
-            self._open[-1][self._keys[-1]] = value
-            self._keys[-1] = None
-
-    def _add_key(self, value: Any) -> None:
-        if not isinstance(value, str):
-            self._refuse(f"has {shown(value)} where an option's name should be")
-        if value in self._open[-1]:
-            self._refuse(f"gives {shown(value, plain=True)} twice; leave one")
-        self._keys[-1] = value
-
-    def _refuse(self, words: str) -> None:
-        raise ConfigError(f"the configuration {self._path} {words}.")
+        refuse(f"is not valid YAML: {str(error).splitlines()[0]}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Common:
     """What is measured, under which policy, on which machine."""
 
-    model: str = option("", "Model folder or hub id.", group="text", default_words="", in_identity=False)
+    model: str = option(
+        "", "Model folder or hub id.", group="text", default_words="", is_common=True, in_identity=False
+    )
     revision: str | None = option(None, "Revision of a hub model.", group="text", needs_weights=True)
     adapter: str | None = option(
         None, "Folder of a PEFT adapter, merged into the model before anything is measured.", group="text",
@@ -550,11 +555,13 @@ class Common:
         (),
         "Target texts: files, folders, globs, URLs (.txt .md .jsonl .parquet), saved datasets; several may follow.",
         group="text",
+        is_common=True,
         in_identity=False,
     )
     out: str = option(
-        "", "Run folder to write; an unfinished one is resumed.", group="text", is_path=True, in_identity=False
-    )
+        "", "Run folder to write; an unfinished one is resumed.", group="output", is_path=True, in_identity=False,
+        is_common=True, aliases=("--output-path",),
+    )  # fmt: skip
     prefix_tokens: int = option(
         50, "Tokens given to the model before each suffix.", group="text", at_least=1, cuts_windows=True
     )
@@ -562,7 +569,7 @@ class Common:
         50, "Tokens the model would have to reproduce.", group="text", at_least=1, cuts_windows=True
     )
     stride_chars: int = option(
-        20, "Start a window every this many characters.", group="text", at_least=1, cuts_windows=True
+        20, "Start a window every this many characters.", group="text", at_least=1, cuts_windows=True, is_common=True
     )
     whole_documents: bool = option(
         False, "One window per document: its first tokens. Replaces --stride-chars.", group="text", cuts_windows=True
@@ -573,9 +580,9 @@ class Common:
     )  # fmt: skip
     sample: int | None = option(
         None, "Measure a seeded random sample of N windows, drawn from every document, targets and controls alike.",
-        group="text", at_least=1, default_words="all", cuts_windows=True,
+        group="text", at_least=1, default_words="all", cuts_windows=True, is_common=True,
     )  # fmt: skip
-    seed: int = option(0, "Seed of everything that is drawn.", group="text", at_least=0)
+    seed: int = option(0, "Seed of everything that is drawn.", group="estimates", at_least=0, is_common=True)
     bos: BosRule = option(
         "auto", "Beginning-of-text token, counted inside the prefix; auto does as the tokenizer.", group="text",
         cuts_windows=True,
@@ -585,20 +592,32 @@ class Common:
         advice="For greedy decoding use --top-k 1.",
     )  # fmt: skip
     top_k: int | None = option(
-        40, "Keep the k most likely tokens; none keeps all.", group="policy", at_least=1,
+        40, "Keep the k most likely tokens; none keeps all.", group="policy", at_least=1, is_common=True,
         advice="Write none for no truncation.",
     )  # fmt: skip
     top_p: float | None = option(
         None, "Keep the smallest set of tokens whose mass reaches this (nucleus).", group="policy", above=0, at_most=1
     )
     device: str = option(
-        "auto", "auto, cpu, cuda, cuda:N, or map to spread a model over devices.", group="machine", in_identity=False
-    )
+        "auto", "auto, cpu, cuda, cuda:N, or map to spread a model over devices.", group="machine", in_identity=False,
+        is_common=True,
+    )  # fmt: skip
     dtype: DtypeName = option("auto", "Number format of the weights.", group="machine")
-    batch_windows: int = option(32, "Windows per teacher-forced pass.", group="machine", at_least=1, in_identity=False)
-    key_variable: str = option(
-        "OPENAI_API_KEY", "Environment variable that holds the key; the key itself is never written.",
-        group="endpoint", in_identity=False,
+    batch_windows: int = option(
+        32, "Windows per teacher-forced pass.", group="machine", at_least=1, in_identity=False, is_common=True,
+        aliases=("--batch-size",),
+    )  # fmt: skip
+    key_variable: str | None = option(
+        None, "Environment variable that holds the server's key, such as OPENAI_API_KEY; the key is never written.",
+        group="endpoint", default_words="no key is sent", in_identity=False,
+    )  # fmt: skip
+    key_over_http: bool = option(
+        False, "Send the key over plain http to another machine too.", group="endpoint", is_flag=False,
+        in_identity=False,
+    )  # fmt: skip
+    requests_per_minute: float | None = option(
+        None, "Begin no more requests a minute than this.", group="endpoint", above=0, default_words="no limit",
+        in_identity=False,
     )  # fmt: skip
     attempts: int = option(6, "Attempts at one request.", group="endpoint", at_least=1, in_identity=False)
     timeout_seconds: float = option(

@@ -4,6 +4,7 @@ Reports go to standard error, so that piped output stays clean. Nothing that is 
 brackets are just brackets.
 """
 
+import logging
 import os
 import shutil
 import sys
@@ -11,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from threading import Event, Thread
-from typing import Any, Protocol
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, ProgressColumn, Task, TextColumn, TimeRemainingColumn
@@ -21,41 +22,35 @@ from rich.text import Text
 
 from byrote.printable import printable
 
+LOG = logging.getLogger("byrote")
+"""What is being done, at INFO. At ERROR, progress and notes are not shown either."""
 NARROWEST, WIDEST = 20, 1000
 LOG_SECONDS = 30.0
 
 
-class Progress(Protocol):
-    """The reporter of long work."""
+class Progress:
+    """The reporter of long work; this one only logs."""
 
-    def phase(self, words: str) -> AbstractContextManager[Any]: ...
+    @contextmanager
+    def phase(self, words: str) -> Iterator[None]:
+        LOG.info("%s", words)
+        began = time.monotonic()
+        yield
+        LOG.info("%s: done in %.1f s", words, time.monotonic() - began)
 
-    def start(self, total: int, done: int) -> None: ...
+    def start(self, total: int, done: int) -> None:
+        LOG.info("measuring %s, %s of them done before", f"{total:,}", f"{done:,}")
 
     def advance(self, windows: int) -> None: ...
 
     def remark(self, words: str) -> None:
         """A note beside the number of windows; replaces the one before."""
-        ...
 
     def announce(self, sentence: str) -> None:
         """A sentence of its own."""
-        ...
 
 
-class SilentProgress:
-    """No-op reporter."""
-
-    def phase(self, words: str) -> AbstractContextManager[Any]:
-        return nullcontext()
-
-    def start(self, total: int, done: int) -> None: ...
-
-    def advance(self, windows: int) -> None: ...
-
-    def remark(self, words: str) -> None: ...
-
-    def announce(self, sentence: str) -> None: ...
+SilentProgress = Progress
 
 
 class SpeedColumn(ProgressColumn):
@@ -70,7 +65,7 @@ class SpeedColumn(ProgressColumn):
         return Text(f"{speed:.1f} {self._unit}/s" if speed else "", style="dim")
 
 
-class TerminalProgress:
+class TerminalProgress(Progress):
     """A bar."""
 
     def __init__(self, display: Display) -> None:
@@ -80,9 +75,11 @@ class TerminalProgress:
     @contextmanager
     def phase(self, words: str) -> Iterator[None]:
         self._display.update(self._task, description=words)
-        yield
+        with super().phase(words):
+            yield
 
     def start(self, total: int, done: int) -> None:
+        super().start(total, done)
         # Windows of an earlier session are on the bar but not in the speed.
         self._display.reset(self._task, description="measuring", total=total, completed=done)
 
@@ -97,7 +94,7 @@ class TerminalProgress:
         self._display.console.print(sentence)
 
 
-class LoggedProgress:
+class LoggedProgress(Progress):
     """The present state as one line of a log (`logged` writes it from time to time)."""
 
     def __init__(self, unit: str = "windows", *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -110,13 +107,15 @@ class LoggedProgress:
     @contextmanager
     def phase(self, words: str) -> Iterator[None]:
         before, self._phase = self._phase, words
-        yield
+        with super().phase(words):
+            yield
         self._phase = before
 
     def set_phase(self, words: str) -> None:
         self._phase = words
 
     def start(self, total: int, done: int) -> None:
+        super().start(total, done)
         self._phase = "measuring"
         self._total, self._done, self._resumed = total, done, done
         self._began = self._clock()
@@ -150,24 +149,17 @@ def _duration(seconds: float) -> str:
 
 
 def make_progress(unit: str = "windows") -> AbstractContextManager[Any]:
-    """A bar in a terminal or a notebook, lines of a log otherwise."""
-    return _drawn(unit) if _is_drawn() else logged(LoggedProgress(unit))
-
-
-def _is_drawn() -> bool:
-    return sys.stderr.isatty() or make_console(stderr=True).is_jupyter
+    """A bar in a terminal or a notebook, lines of a log otherwise; nothing where the logger shows errors only."""
+    if _is_quiet():
+        return nullcontext(SilentProgress())
+    console = make_console(stderr=True)
+    return _drawn(unit, console) if sys.stderr.isatty() or console.is_jupyter else logged(LoggedProgress(unit))
 
 
 @contextmanager
-def _drawn(unit: str) -> Iterator[TerminalProgress]:
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        SpeedColumn(unit),
-        TimeRemainingColumn(),
-    )
-    with Display(*columns, console=make_console(stderr=True), transient=False) as display:
+def _drawn(unit: str, console: Console) -> Iterator[TerminalProgress]:
+    words, counts = TextColumn("{task.description}"), MofNCompleteColumn()
+    with Display(words, BarColumn(), counts, SpeedColumn(unit), TimeRemainingColumn(), console=console) as display:
         yield TerminalProgress(display)
 
 
@@ -192,6 +184,9 @@ def logged(progress: LoggedProgress, *, seconds: float = LOG_SECONDS) -> Iterato
 @contextmanager
 def make_status(words: str) -> Iterator[Callable[[str], None]]:
     """For work without a known end: a function that takes the newest words, for a spinner or for the log."""
+    if _is_quiet():
+        yield lambda newest: None
+        return
     if sys.stderr.isatty():
         with make_console(stderr=True).status(Text(words)) as status:
             yield lambda newest: status.update(Text(newest))
@@ -217,4 +212,9 @@ def make_console(*, stderr: bool = False) -> Console:
         # Rich would take 0, or a million, at its word.
         columns, lines = shutil.get_terminal_size()
         width, height = min(max(columns, NARROWEST), WIDEST), min(max(lines, 1), WIDEST)
-    return SafeConsole(stderr=stderr, markup=False, highlight=False, emoji=False, width=width, height=height)
+    shown: dict[str, Any] = {"markup": False, "highlight": False, "emoji": False, "width": width, "height": height}
+    return SafeConsole(stderr=stderr, quiet=stderr and _is_quiet(), **shown)
+
+
+def _is_quiet() -> bool:
+    return LOG.level >= logging.ERROR

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from byrote.errors import ModelError
 from byrote.models.hf.probe import probing_forest
-from byrote.models.own import PROBE_TEXT, OwnModel
+from byrote.models.load import PROBE_TEXT, OwnModel
 
 __all__ = ["check_model"]
 
@@ -25,7 +25,6 @@ Tokens = Sequence[int]
 def check_model(
     model: Any,
     *,
-    histories: Sequence[Tokens] | None = None,
     context_tokens: int = 1,
     tolerance: float = 1e-3,
     seed: int = 0,
@@ -36,28 +35,19 @@ def check_model(
     log-probabilities whose rows do not add up to 1, and probabilities where logits are expected; answers that do not
     depend on the token `context_tokens` before the next one; answers that depend on what was asked before; rows in
     another order than the histories, or that depend on the others; end-of-text tokens, texts or a tree session that do
-    not fit. `histories` are those to ask with, at least three of one length; by default they are random. Numbers may
-    differ by `tolerance` nats, relative to their size where that is larger.
+    not fit. Histories are random. Numbers may differ by `tolerance` nats, relative to their size where that is larger.
     """
     asked = model if isinstance(model, OwnModel) else OwnModel(model)
-    chosen = [list(history) for history in histories] if histories is not None else _histories(asked, seed)
-    if len(chosen) < 3 or len(set(map(len, chosen))) != 1:
-        raise ModelError("check_model needs at least three histories, all of one length.")
-    first = _numbers(asked, chosen)
-    _check_context(asked, chosen[0], context_tokens, tolerance)
-    _check_memory(asked, chosen, first, tolerance)
-    _check_rows(asked, chosen, first, tolerance)
+    generator = torch.Generator().manual_seed(seed)
+    histories: list[list[int]] = torch.randint(asked.vocab_size, (5, 5), generator=generator).tolist()
+    histories[1][2] = asked.vocab_size - 1
+    first = _numbers(asked, histories)
+    _check_context(asked, histories[0], context_tokens, tolerance)
+    _check_memory(asked, histories, first, tolerance)
+    _check_rows(asked, histories, first, tolerance)
     _check_tokens(asked)
     if asked.searches_trees:
         _check_session(asked, tolerance)
-
-
-def _histories(model: OwnModel, seed: int) -> list[list[int]]:
-    """Five of five tokens, the last id of the vocabulary among them."""
-    generator = torch.Generator().manual_seed(seed)
-    drawn: list[list[int]] = torch.randint(model.vocab_size, (5, 5), generator=generator).tolist()
-    drawn[1][2] = model.vocab_size - 1
-    return drawn
 
 
 def _log_probs(model: OwnModel, histories: Sequence[Tokens]) -> Tensor:
@@ -106,7 +96,7 @@ def _check_context(model: OwnModel, history: Tokens, context_tokens: int, tolera
 def _check_memory(model: OwnModel, histories: Sequence[Tokens], first: Tensor, tolerance: float) -> None:
     """Asked again after other batches, of the same shape and of another, the answers are the same."""
     _log_probs(model, [list(reversed(history)) for history in histories])
-    _log_probs(model, [history[:-1] for history in histories[:2]] if len(histories[0]) > 1 else histories[:2])
+    _log_probs(model, [history[:-1] for history in histories[:2]])
     if not _is_same(_log_probs(model, histories), first, tolerance):
         raise ModelError(
             f"{model.name} gave other numbers when it was asked the same again: state leaks from one batch into the "

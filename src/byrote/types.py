@@ -18,7 +18,8 @@ StopRuleName = Literal["mass", "published"]
 BosRule = Literal["auto", "always", "never"]
 DtypeName = Literal["auto", "float32", "bfloat16", "float16"]
 IntervalName = Literal["wilson", "exact"]
-ExportFormat = Literal["csv", "jsonl"]
+ExportFormat = Literal["csv", "jsonl", "lm-eval"]
+LoggerName = Literal["wandb", "mlflow", "trackio"]
 ExportTable = Literal["results", "continuations"]
 
 
@@ -45,14 +46,14 @@ class Encoding(NamedTuple):
     spans: list[tuple[int, int]]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Window:
     """`prefix_ids` followed by `suffix_ids`, cut from one document.
 
-    The model is given the prefix; the suffix is what it would have to reproduce. Character positions are offsets
-    into the document's text: the window was cut at `char_start`, where its prefix starts (or earlier, if a longer
-    prefix was reserved); the suffix starts at `suffix_char_start` and ends before `char_end`. Token ids are kept
-    because re-tokenising decoded text is not stable.
+    The model is given the prefix, inside a prompt where there is one; the suffix is what it would have to reproduce.
+    Character positions are offsets into the document's text: the window was cut at `char_start`, where its prefix
+    starts (or earlier, if a longer prefix was reserved); the suffix starts at `suffix_char_start` and ends before
+    `char_end`. Token ids are kept because re-tokenising decoded text is not stable.
     """
 
     window_id: str
@@ -65,10 +66,21 @@ class Window:
     suffix_ids: tuple[int, ...]
     further: Mapping[str, Any] = field(default_factory=dict, compare=False)
     """Further columns of its row. No measure reads them."""
+    given_ids: tuple[int, ...] | None = None
+    """What the model is given where a prompt stands around the prefix; None: the prefix alone."""
+
+    @property
+    def context_ids(self) -> tuple[int, ...]:
+        """What the model is given before the suffix."""
+        return self.prefix_ids if self.given_ids is None else self.given_ids
+
+    def __repr__(self) -> str:
+        lengths = f"{len(self.prefix_ids)} + {len(self.suffix_ids)} tokens"
+        return f"<byrote.Window {self.window_id!r}: {self.split}, {lengths}>"
 
     @property
     def ids(self) -> tuple[int, ...]:
-        return self.prefix_ids + self.suffix_ids
+        return self.context_ids + self.suffix_ids
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,16 +1,15 @@
 """A small run of every kind, each made by the command that makes such runs: what every viewer must be able to show."""
 
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from byrote.cli import lab as lab_commands
 from byrote.cli.main import main
-from byrote.lab import counterfactual as counterfactual_presets
 from tests.lab.miniature import MINIATURE
-from tests.longform.audits import KEY, invented_book
+from tests.longform.audits import invented_book
 from tests.loopback.brains import KnowsByHeart
 from tests.loopback.server import LoopbackServer
 from tests.scan.scans import SMALL, TinyLab, scan_arguments
@@ -45,8 +44,7 @@ def make_audit(lab: TinyLab, out: Path) -> None:
     (out.parent / "book.txt").write_text(book, encoding="utf-8")
     sizes = {"prefix_words": 20, "target_words": 20, "first_max_tokens": 50, "settings": {"max_tokens": 60}}
     small.write_text(json.dumps(sizes), encoding="utf-8")
-    with LoopbackServer(KnowsByHeart(book)) as server, pytest.MonkeyPatch.context() as patch:
-        patch.setenv("OPENAI_API_KEY", KEY)
+    with LoopbackServer(KnowsByHeart(book)) as server:
         asked = ["--endpoint", server.url, "--model", "loopback", "--book", out.parent / "book.txt"]
         byrote("audit", *asked, "--config", small, "--out", out)
 
@@ -62,7 +60,7 @@ def make_recall(lab: TinyLab, out: Path) -> None:
 def make_counterfactual(lab: TinyLab, out: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BYROTE_CACHE", str(out.parent / "cache"))
-        patch.setattr(counterfactual_presets, "PRESETS", {"test": MINIATURE})
+        patch.setattr(lab_commands, "PRESETS", {"test": MINIATURE})
         byrote("lab", "counterfactual", "--preset", "test", "--processes", 1, "--out", out)
 
 
@@ -74,11 +72,6 @@ def make_study(lab: TinyLab, out: Path) -> None:
     byrote("study", file, "--out", out)
 
 
-def make_study_montecarlo(lab: TinyLab, out: Path) -> None:
-    (sampled,) = (out.parent.parent / "study/run/montecarlo").iterdir()
-    shutil.copytree(sampled, out)
-
-
 MAKERS: dict[str, Callable[[TinyLab, Path], None]] = {
     "scan": make_scan,
     "mc": make_mc,
@@ -87,7 +80,6 @@ MAKERS: dict[str, Callable[[TinyLab, Path], None]] = {
     "recall": make_recall,
     "counterfactual": make_counterfactual,
     "study": make_study,
-    "study_montecarlo": make_study_montecarlo,
 }
 """Kind → how to make a small run of it. A new kind adds its line here, and every viewer is tested on it."""
 

@@ -11,9 +11,9 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from byrote.cli.main import main
-from byrote.models.hf import weights as model_folder
+from byrote.models.hf import files as model_folder
 from byrote.store import files as atomic
-from byrote.store.session import RunLock
+from byrote.store.session import acquire_lock
 from tests.scan.scans import Command, Outcome, TinyLab, scan_arguments
 
 
@@ -245,15 +245,15 @@ def test_another_model_in_the_same_folder_is_refused_with_the_difference(
     name = sorted(weights)[0]
     save_file({**weights, name: weights[name] + 1e-3}, other / "model.safetensors", metadata={"format": "pt"})
     outcome = byrote(*scan_arguments(lab, finished, texts=one_passage(lab), model=other))
-    assert_one_sentence(outcome, "model.weights_hash")
+    assert_one_sentence(outcome, "model.weights_fingerprint")
 
 
 def test_a_second_process_on_one_run_is_refused(lab: TinyLab, byrote: Command, finished: Path) -> None:
-    lock = RunLock.acquire(finished / ".lock")
+    lock = acquire_lock(finished / ".lock")
     try:
         outcome = byrote(*scan_arguments(lab, finished, texts=one_passage(lab)))
     finally:
-        lock.release()
+        os.close(lock)
     assert_one_sentence(outcome, "in use by process", str(os.getpid()), "--out")
 
 

@@ -1,6 +1,8 @@
 """show, export, plan and help: what a user reads, on finished and unfinished runs, in a terminal and in a pipe."""
 
 import json
+import logging
+import os
 import re
 import subprocess
 import sys
@@ -11,8 +13,10 @@ import polars as pl
 import pytest
 from typer.main import get_command
 
+import byrote as package
 from byrote import __version__
 from byrote.cli.main import app, main, normalised
+from byrote.errors import ByroteError
 from byrote.store.session import RunSession
 from tests.scan.scans import Command, TinyLab, scan_arguments
 
@@ -69,14 +73,88 @@ def test_help_names_every_command(byrote: Command) -> None:
 
 
 def test_scan_help_shows_types_and_defaults(byrote: Command) -> None:
-    words = " ".join(byrote("scan", "--help").out.split())
+    words = " ".join(byrote("scan", "--help-all").out.split())
     for flag, kind, default in (
         ("--top-k", "INTEGER", "40"),
         ("--beam-width", "INTEGER", "20"),
-        ("--threshold", "FLOAT", "0.001"),
+        ("--threshold, --tau", "FLOAT", "0.001"),
         ("--screen", r"\[auto\|off\]", "auto"),
     ):
         assert re.search(rf"{flag} {kind} [^\[]*\[default: {re.escape(default)}\]", words), flag
+
+
+def flags_in(shown: str) -> set[str]:
+    """The first name of every flag that a help text explains."""
+    return set(re.findall(r"^  (?:-\w, )?(--[a-z-]+)", shown, re.MULTILINE))
+
+
+@pytest.mark.parametrize("command", ["scan", "prior", "audit", "plan"])
+def test_help_shows_the_common_options_and_help_all_every_one(byrote: Command, command: str) -> None:
+    common, every = (byrote(command, flag) for flag in ("--help", "--help-all"))
+    assert common.code == every.code == 0
+    declared = {flag for each in get_command(app).commands[command].params for flag in each.opts}  # type: ignore[attr-defined]
+    hidden = declared - {flag for flag in declared if flag in common.out}
+    assert len(flags_in(common.out)) <= 26
+    assert flags_in(common.out) < flags_in(every.out)
+    assert hidden
+    assert all(flag in every.out for flag in declared)
+    assert "--help-all" in common.out
+
+
+def test_help_of_a_scan_says_what_must_be_given_and_groups_options(byrote: Command) -> None:
+    shown = byrote("scan", "--help").out
+    words = " ".join(shown.split())
+    assert 13 <= len(flags_in(shown)) - len({"--config", "--verbose", "--quiet", "--help", "--help-all"}) <= 17
+    for flag, needed in (("--model", "required"), ("--text", "required, or --pairs"), ("--out", "required")):
+        assert re.search(rf"{flag}[ ,][^\[]*\[{needed}\]", words), flag
+    sections = dict(re.findall(r"^(\w+):\n(.*?)(?=^\w|\Z)", shown, re.MULTILINE | re.DOTALL))
+    assert "--out" in sections["Output"]
+    assert "--seed" in sections["Estimates"]
+
+
+def test_usage_shows_what_must_be_given_without_brackets(byrote: Command) -> None:
+    assert "show [OPTIONS] RUNS..." in byrote("show", "--help").out
+    assert "runs [OPTIONS] [FOLDER]" in byrote("runs", "--help").out
+
+
+def test_names_of_other_tools_are_taken(lab: TinyLab, byrote: Command, tmp_path: Path) -> None:
+    arguments = scan_arguments(lab, tmp_path / "run", limit=2, edit_budget=None, measures="verbatim")
+    other = {"--out": "--output-path", "--model": "--model"}
+    given = [*(other.get(str(each), each) for each in arguments), "--epsilon", 1, "--tau", 0.5, "--batch-size", 3]
+    assert byrote(*given).code == 0
+    config = json.loads((tmp_path / "run" / "manifest.json").read_text(encoding="utf-8"))["config"]
+    assert [config[name] for name in ("edit_budget", "threshold", "batch_windows")] == [1, 0.5, 3]
+
+
+def test_code_of_a_model_is_refused_with_the_reason(byrote: Command) -> None:
+    outcome = byrote("scan", "--model", "x", "--trust-remote-code")
+    assert outcome.code == 2
+    assert "code that comes with a model could change what is measured" in outcome.err
+    with pytest.raises(ByroteError, match="code that comes with a model"):
+        package.load_model("gpt2", trust_remote_code=True)
+
+
+def test_quiet_shows_results_and_errors_and_verbose_what_is_being_done(
+    lab: TinyLab, byrote: Command, tmp_path: Path
+) -> None:
+    arguments = scan_arguments(lab, tmp_path / "run", limit=2, measures="verbatim")
+    assert byrote(*arguments, "-q") == (0, "", "")
+    assert "nothing was measured" in byrote(*arguments).err
+    log = byrote(*arguments, "--fresh", "-v").err
+    assert re.search(r"loading .*: done in \d+\.\d s", log)
+    assert "measuring 2, 0 of them done before" in log
+    assert logging.getLogger("byrote").level == logging.NOTSET
+    refused = byrote("show", tmp_path / "nowhere", "-q")
+    assert (refused.code, refused.err.count("\n")) == (2, 1)
+    assert "leave one of them out" in byrote(*arguments, "-q", "-v").err
+
+
+def test_shells_complete_commands_and_flags() -> None:
+    code = "import sys; sys.argv = ['byrote']; from byrote.cli.main import main; main([])"
+    for line, place, found in (("byrote sc", 1, "scan"), ("byrote scan --epsi", 2, "--epsilon")):
+        asked = {"_BYROTE_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(place)}
+        done = subprocess.run([sys.executable, "-c", code], env=os.environ | asked, capture_output=True, text=True)
+        assert found in done.stdout.split(), done.stderr
 
 
 def test_help_shows_whole_sentences(byrote: Command) -> None:
@@ -89,39 +167,50 @@ def test_the_version_is_that_of_the_package(byrote: Command) -> None:
     assert outcome == (0, f"byrote {__version__}\n", "")
 
 
-@pytest.mark.parametrize("command", ["", *COMMANDS, "lab"])
-def test_help_waits_for_no_heavy_package(command: str) -> None:
-    """In a process of its own: torch, and the like, take seconds to import."""
+def heavy_packages(*arguments: str) -> subprocess.CompletedProcess[bytes]:
+    """A command in a process of its own; its exit code is 0 when no package that takes long to import was imported."""
     code = (
         "import sys; from byrote.cli.main import main\n"
         "try: main(sys.argv[1:])\nexcept SystemExit: pass\n"
         "found = {'torch', 'transformers', 'pyarrow', 'polars', 'matplotlib', 'scipy'} & set(sys.modules)\n"
         "sys.exit(str(found) if found else 0)"
     )
-    done = subprocess.run([sys.executable, "-c", code, *command.split(), "--help"], capture_output=True, check=False)
+    return subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, check=False)
+
+
+@pytest.mark.parametrize("command", ["", *COMMANDS, "lab"])
+def test_help_waits_for_no_heavy_package(command: str) -> None:
+    done = heavy_packages(*command.split(), "--help")
     assert done.returncode == 0, done.stderr
     assert b"Usage:" in done.stdout
 
 
 @pytest.mark.parametrize(
-    ("flags", "sentences"),
+    ("arguments", "words"),
     [
-        (("--verify",), ["--verify scores continuations again, 20 token evaluations each"]),
-        (
-            ("--set", "self_check=2"),
-            ["self_check searches 2 windows three more", "at most 282 token evaluations"],
-        ),
-        (("--measures", "verbatim"), []),
+        ("scan --modle m", "--modle"),
+        ("scan --model m --text NOWHERE/t.txt --out NOWHERE/out", "t.txt"),
+        ("scan --model NOWHERE/m --text HERE --out NOWHERE/out", "no model folder"),
+        ("prior --model m --text NOWHERE/t.txt --prior-text HERE --out NOWHERE/out", "t.txt"),
+        ("recall --book NOWHERE/b.txt --generation HERE", "b.txt"),
+        ("plan --model NOWHERE/m --text HERE", "no model folder"),
+        ("show NOWHERE", "is not a folder"),
+        ("report NOWHERE", "is not a folder"),
     ],
 )
-def test_checks_say_beforehand_what_they_cost(
-    lab: TinyLab, byrote: Command, tmp_path: Path, flags: tuple[object, ...], sentences: list[str]
+def test_what_is_misspelt_or_missing_is_refused_without_heavy_packages(
+    tmp_path: Path, arguments: str, words: str
 ) -> None:
-    """A search of 12 + 8 tokens with 4 beams and the pinned one evaluates at most 12 + 7 × 5 tokens."""
-    outcome = byrote(*scan_arguments(lab, tmp_path / "run", limit=2), *flags)
-    assert outcome.code == 0
-    assert all(words in outcome.err.splitlines()[0] for words in sentences)
-    assert len(outcome.err.splitlines()) == (3 if sentences else 2)
+    text = tmp_path / "here.txt"
+    text.write_text("A text.", encoding="utf-8")
+    places = {"NOWHERE": str(tmp_path / "nowhere"), "HERE": str(text)}
+    done = heavy_packages(
+        *(re.sub("NOWHERE|HERE", lambda found: places[found[0]], argument) for argument in arguments.split())
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == b""
+    assert done.stderr.startswith(b"error: ")
+    assert words.encode() in done.stderr
 
 
 def test_without_arguments_the_help_is_shown(byrote: Command) -> None:
@@ -234,20 +323,6 @@ def test_plan_prints_token_evaluations_as_published_and_as_a_scan_counts_them(
 ) -> None:
     line = plan_line(byrote, measure, title="Token evaluations per window (50 + 50 tokens)")
     assert numbers_of(line.removeprefix(measure))[-len(evaluations) :] == evaluations
-
-
-@pytest.mark.parametrize(
-    ("fact", "value"),
-    [
-        ("steps with probability at most 0.5", "9"),
-        ("steps with probability at most 0.1", "3"),
-        ("steps at rank 40 or beyond", "1"),
-        ("geometric mean", "0.871"),
-        ("a path above this probability survives 20 beams", "0.0476"),
-    ],
-)
-def test_plan_prints_what_the_threshold_allows(byrote: Command, fact: str, value: str) -> None:
-    assert numbers_of(plan_line(byrote, fact, title="What τ = 0.001 allows"))[-1] == value
 
 
 def test_plan_fits_a_pipe_of_eighty_columns(byrote: Command, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ import pytest
 from tests.scan.scans import Command, Outcome, TinyLab, make_command
 
 ROW = re.compile(
-    r"^ *(?P<group>control: 0|\d+(?: of another edition)?) +(?P<windows>\d+) +(?P<rates>\d+%.*)$", re.MULTILINE
+    r"^ *(?P<group>control: 0|\d+(?:, other edition)?) +(?P<windows>\d+) +(?P<rates>\d+%.*)$", re.MULTILINE
 )
 
 
@@ -18,7 +18,7 @@ ROW = re.compile(
 def shown(lab: TinyLab, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Outcome:
     """The demo over one window a passage, in a pipe of eighty columns."""
     monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setattr("byrote.lab.pocket.pocket_model", lambda progress: lab.model)
+    monkeypatch.setattr("byrote.cli.lab.pocket_model", lambda progress: lab.model)
     byrote: Command = make_command(capsys)
     return byrote("demo", "--out", tmp_path / "demo", "--stride-chars", 1000)
 
@@ -26,7 +26,7 @@ def shown(lab: TinyLab, tmp_path: Path, capsys: pytest.CaptureFixture[str], monk
 def test_demo_tells_what_was_memorized_and_where_the_report_is(shown: Outcome, lab: TinyLab, tmp_path: Path) -> None:
     assert shown.code == 0, shown.err
     rows = {match["group"]: re.findall(r"(\d+)%", match["rates"]) for match in ROW.finditer(shown.out)}
-    assert set(rows) == {"1", "16", "64", "64 of another edition", "control: 0"}
+    assert set(rows) == {"1", "16", "64", "64, other edition", "control: 0"}
     assert rows["control: 0"][0] == "0"
     assert rows["64"][0] == "100"
     page = tmp_path / "demo" / "run" / "report" / "index.html"

@@ -13,7 +13,7 @@ import pytest
 import byrote
 from tests.cli.every_kind import byrote as run
 from tests.cli.replacing import replaced_everywhere
-from tests.longform.audits import KEY, invented_book
+from tests.longform.audits import invented_book
 from tests.loopback.brains import KnowsByHeart
 from tests.loopback.server import LoopbackServer
 from tests.scan.scans import SMALL, TinyLab, option_arguments, scan_arguments
@@ -72,13 +72,11 @@ def audits(place: Path) -> None:
     sizes = {"prefix_words": 20, "target_words": 20, "first_max_tokens": 50, "settings": {"max_tokens": 60}}
     tries = {"best_of_n": 2, "authorisation": "our own loopback server"}
     cases = {"known": (invented_book(200), {"repetitions": 2}), "unknown": (invented_book(200, seed=9), tries)}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("OPENAI_API_KEY", KEY)
-        for name, (text, options) in cases.items():
-            (place / f"{name}.yaml").write_text(json.dumps(sizes | options), encoding="utf-8")
-            with LoopbackServer(KnowsByHeart(text)) as server:
-                asked = ["--endpoint", server.url, "--model", "loopback", "--book", book, "--control", control]
-                run("audit", *asked, "--config", place / f"{name}.yaml", "--out", place / name)
+    for name, (text, options) in cases.items():
+        (place / f"{name}.yaml").write_text(json.dumps(sizes | options), encoding="utf-8")
+        with LoopbackServer(KnowsByHeart(text)) as server:
+            asked = ["--endpoint", server.url, "--model", "loopback", "--book", book, "--control", control]
+            run("audit", *asked, "--config", place / f"{name}.yaml", "--out", place / name)
 
 
 def run_commands(lab: TinyLab, every_kind: dict[str, Path], place: Path) -> None:

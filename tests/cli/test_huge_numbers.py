@@ -25,7 +25,6 @@ HARMLESS = (
     "limit",
     "sample",
     "screen_min_windows",
-    "self_check",
 )
 
 
@@ -67,9 +66,9 @@ def test_batches_that_do_not_fit_are_refused(
     assert not (tmp_path / "run").exists()
 
 
-def test_more_samples_than_memory_holds_are_refused(lab: TinyLab, byrote: Command) -> None:
-    window = ("--prefix-tokens", 12, "--suffix-tokens", 8, "--top-k", 10, "--edit-budget", 2, "--device", "cpu")
-    given = ("--model", lab.model.path, "--text", one_text(lab), *window, "--samples", HUGE, "--replicates", HUGE)
+def test_more_samples_than_memory_holds_are_refused(lab: TinyLab, byrote: Command, tmp_path: Path) -> None:
+    assert byrote(*scan_arguments(lab, tmp_path / "run", limit=2)).code == 0
+    given = (tmp_path / "run", "--device", "cpu", "--samples", HUGE, "--replicates", HUGE)
     assert_one_sentence(byrote("mc", *given), "1,000,000,000 samples", "lower --samples")
 
 

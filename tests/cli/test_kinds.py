@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from byrote.kinds import SECTIONS
+from byrote.kinds import SECTIONS, section_of
 from tests.cli.every_kind import MAKERS
 from tests.scan.scans import Command, TinyLab, scan_arguments
 
@@ -21,10 +21,9 @@ SAYS = {
     "recall": ("75.0 % of novel.txt", "300 of 400", "longest block"),
     "counterfactual": ("Correlation of the cheap ratio", "95 % interval", "near-duplicates"),
     "study": ("A study of 2 cells over beam width", "beam 2", "One setting changed"),
-    "study_montecarlo": ("80 plain samples of 2 windows", "Shares of samples are not certified", "95 % interval"),
 }
 """Kind → what its run says, in the terminal and on its page alike."""
-ROWS = {"scan": 24, "mc": 2, "prior": 3, "recall": 1, "counterfactual": 8, "study": 2, "study_montecarlo": 2}
+ROWS = {"scan": 24, "mc": 2, "prior": 3, "recall": 1, "counterfactual": 8, "study": 2}
 """Kind → rows of its table; an audit has none."""
 
 
@@ -60,8 +59,10 @@ def test_show_gives_json_of_every_kind(kind: str, every_kind: dict[str, Path], b
     assert entry["headline"]
     if kind == "scan":
         (numbers,) = entry["numbers"].values()
-        bracket = numbers["brackets"]["target"]
-        assert bracket["certified"] / bracket["windows"] == bracket["low"] <= bracket["high"] <= 1
+        limit = numbers["limits"]["target"]
+        assert limit["certified"] <= limit["at_most"] <= limit["windows"] == limit["certified"] + limit["others"]
+        assert limit["hits_among_others"] <= limit["answers_to_others"]
+        assert limit["confidence"] == 0.95
 
 
 @each_kind
@@ -97,7 +98,7 @@ def test_two_runs_of_a_kind_are_shown_and_reported_together(
     shutil.copytree(every_kind[kind], twin)
     shown = byrote("show", every_kind[kind], twin)
     assert shown.code == 0, shown.err
-    assert f"2 {kind} runs together" in shown.out
+    assert (f"2 {kind} runs together" in shown.out) == section_of(kind).is_compared
     outcome = byrote("report", every_kind[kind], twin, "--out", tmp_path / "page")
     assert outcome.code == 0, outcome.err
     assert "twin" in (tmp_path / "page" / "index.html").read_text(encoding="utf-8")

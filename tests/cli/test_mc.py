@@ -1,4 +1,4 @@
-"""`byrote mc`: windows of texts and of runs, sampled plainly, beside what the run certified; a run of its own kind."""
+"""`byrote mc`: windows of a run, sampled plainly, beside what the run certified; a run of its own kind."""
 
 import math
 from pathlib import Path
@@ -8,9 +8,6 @@ import pytest
 from byrote.models.hf.model import load
 from byrote.store.read import read_run
 from tests.scan.scans import SMALL, Command, TinyLab, scan_arguments
-
-WINDOW = [part for name in ("prefix_tokens", "suffix_tokens", "stride_chars", "top_k", "edit_budget")
-          for part in (f"--{name}", SMALL[name])]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -52,9 +49,7 @@ def test_windows_of_a_run_are_sampled_by_its_own_model_and_options_and_agree_wit
     assert again.out == shown.out
 
 
-def test_other_weights_and_other_options_than_the_runs_are_refused(
-    lab: TinyLab, scanned: Path, byrote: Command, tmp_path: Path
-) -> None:
+def test_other_weights_than_the_runs_are_refused(lab: TinyLab, scanned: Path, byrote: Command, tmp_path: Path) -> None:
     other = tmp_path / "other"
     model = load(str(lab.model.path), device="cpu")
     next(iter(model.model.parameters())).data[0, 0] += 0.5
@@ -64,28 +59,22 @@ def test_other_weights_and_other_options_than_the_runs_are_refused(
     refused = byrote("mc", scanned, "--model", other, "--device", "cpu")
     assert refused.code == 2
     assert "has other weights" in refused.err
-    refused = byrote("mc", scanned, "--top-k", 3)
-    assert refused.code == 2
-    assert f"top-k is 3, but the run was measured with {SMALL['top_k']}; leave it out" in refused.err
 
 
-def test_one_window_of_a_text_by_id_and_its_curve(lab: TinyLab, byrote: Command, tmp_path: Path) -> None:
-    text = sorted(lab.files.targets.glob("*.txt"))[0]
-    given = ["mc", "--model", lab.model.path, "--device", "cpu", "--text", text, *WINDOW, "--samples", 20]
+def test_one_window_by_id(scanned: Path, byrote: Command, tmp_path: Path) -> None:
+    given = ["mc", scanned, "--device", "cpu", "--samples", 20]
     assert byrote(*given, "--sample", 2, "--out", tmp_path / "two").code == 0
     first = read_run(tmp_path / "two").results.to_dicts()[0]
-    shown = byrote(*given, "--window", first["window_id"], "--curve", "--out", tmp_path / "one")
+    byrote(*given, "--window", first["window_id"], "--out", tmp_path / "one")
     (again,) = read_run(tmp_path / "one").results.to_dicts()
     assert repr(again) == repr(first), "a window's samples depend on nothing but the window and the seed"
-    assert "By number of samples" in shown.out
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ((), "give either a run or --text"),
-        (("--text", "book.txt"), "model is missing"),
-        (("--model", "m", "--text", "book.txt", "--interval", "bayes"), "choose wilson, exact"),
+        ((), "run is missing"),
+        (("scan", "--interval", "bayes"), "choose wilson, exact"),
         (("nothing",), "nothing"),
     ],
 )

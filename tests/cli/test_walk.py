@@ -10,8 +10,8 @@ import polars as pl
 import pytest
 from typer.main import get_command
 
+from byrote.cli import lab as lab_commands
 from byrote.cli.main import app
-from byrote.lab import pocket
 from byrote.store.read import read_run
 from tests.scan.scans import Command, TinyLab, scan_arguments
 
@@ -61,7 +61,7 @@ def audited(walk: Walk) -> None:
 
 def walk_demo(walk: Walk) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pocket, "pocket_model", lambda progress: walk.lab.model)
+        patch.setattr(lab_commands, "pocket_model", lambda progress: walk.lab.model)
         said = walk.says("demo", "--out", walk.out / "demo", "--stride-chars", 1000)
     assert "copies in training" in said
     assert "Report: " in said

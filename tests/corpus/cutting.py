@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from byrote.corpus.documents import Document, require_unique_names
+from byrote.corpus.read import Document, require_unique_names
 from byrote.corpus.windows import (
     Selection,
     Tally,

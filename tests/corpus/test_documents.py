@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from byrote.corpus.documents import Document, combine_documents, read_corpus, read_documents
+from byrote.corpus.read import Document, combine_documents, read_corpus, read_documents
 from byrote.errors import TextError
 from byrote.types import Split
 

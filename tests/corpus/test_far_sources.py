@@ -10,7 +10,7 @@ from typing import Any
 import fsspec
 import pytest
 
-from byrote.corpus.documents import read_documents
+from byrote.corpus.read import read_documents
 from byrote.errors import TextError
 from byrote.types import Split
 

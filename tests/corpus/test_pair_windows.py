@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from byrote.corpus.pairs import PackedWindows, Pair, longest_of, pair_windows
+from byrote.corpus.pairs import Pair, longest_of, pair_windows, with_shared_ids
 from byrote.corpus.select import choose_pairs
 from byrote.errors import ConfigError, TextError
 from byrote.types import Split, Window
@@ -122,17 +122,13 @@ window_lists = st.lists(
 )
 
 
-@given(window_lists, st.data())
-def test_packed_windows_are_the_windows_that_were_packed(windows: list[Window], data: st.DataObject) -> None:
-    packed = PackedWindows(windows)
-    for got, given_ones in ((packed, windows), (packed[1::2], windows[1::2]), (packed[::-1], windows[::-1])):
-        assert list(got) == given_ones
-        assert [dict(one.further) for one in got] == [dict(one.further) for one in given_ones]
-    if windows:
-        place = data.draw(st.integers(-len(windows), len(windows) - 1))
-        assert packed[place] == windows[place]
-    with pytest.raises(IndexError):
-        packed[len(windows)]
+@given(window_lists)
+def test_windows_with_shared_ids_are_the_same_windows(windows: list[Window]) -> None:
+    shared = list(with_shared_ids(windows))
+    assert shared == windows
+    assert [one.further for one in shared] == [one.further for one in windows]
+    objects = {id(token) for one in shared for token in one.ids}
+    assert len(objects) == len({token for one in shared for token in one.ids})
 
 
 def test_a_stream_of_many_windows_is_one_document_joined_once() -> None:

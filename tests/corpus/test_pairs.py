@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from byrote.corpus.pairs import JoinedPair, join_pairs, require_both_sides
 from byrote.errors import TextError
-from byrote.models.tokenizer import PlainTextTokenizer
+from byrote.models.tokenizer import Tokenizing
 from tests.corpus.toy_tokenizers import ByteTokenizer
 from tests.models.tokenizer_kinds import KINDS, WRITES_EVERYTHING_BACK, byte_level_bpe
 
@@ -18,8 +18,8 @@ words = st.lists(st.sampled_from(["the", "cat", " sat", "mat ", "é", " </s>", "
 
 
 @cache
-def tokenizer_of(kind: str) -> PlainTextTokenizer:
-    return PlainTextTokenizer(KINDS[kind]())
+def tokenizer_of(kind: str) -> Tokenizing:
+    return Tokenizing(KINDS[kind](), "it")
 
 
 def join(kind: str, prefix: str, suffix: str) -> JoinedPair:
@@ -58,7 +58,7 @@ def test_a_clean_boundary_leaves_each_side_its_own_text(kind: str, prefix: str, 
 
 @pytest.mark.parametrize("trims_offsets", [False, True])
 def test_a_blank_that_the_tokenizer_joins_to_the_suffix_is_not_clean(trims_offsets: bool) -> None:
-    tokenizer = PlainTextTokenizer(byte_level_bpe(trims_offsets=trims_offsets))
+    tokenizer = Tokenizing(byte_level_bpe(trims_offsets=trims_offsets), "it")
     blank_before, blank_behind = join_pairs([("the cat ", "sat"), ("the cat", " sat")], tokenizer)
     assert blank_before.suffix_ids == blank_behind.suffix_ids
     assert (blank_before.is_clean, blank_behind.is_clean) == (False, True)

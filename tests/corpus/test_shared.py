@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from byrote.corpus import overlap as shared
 from byrote.corpus import overlap as shingles
-from byrote.corpus.documents import Document
 from byrote.corpus.overlap import LEAST_SHARE, RUN_WORDS, SHARE_COLUMN, WITH_COLUMN, find_shared, mark_shared, runs_of
+from byrote.corpus.read import Document
 from byrote.corpus.windows import WindowOptions
 from byrote.types import Split
 from tests.corpus.cutting import cut_windows

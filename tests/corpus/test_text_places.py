@@ -3,13 +3,14 @@
 import json
 import tracemalloc
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from byrote.corpus import documents as text_places
+from byrote.corpus import read as text_places
 from byrote.corpus import windows as cutting
-from byrote.corpus.documents import InFile, InSpool, Spool, read_corpus, read_documents
 from byrote.corpus.overlap import find_shared
+from byrote.corpus.read import Spool, read_corpus, read_documents, read_unchanged
 from byrote.corpus.select import plan_windows
 from byrote.corpus.windows import WindowOptions
 from byrote.errors import TextError
@@ -84,12 +85,14 @@ def test_a_spool_gives_back_every_text_in_any_order(room: int, monkeypatch: pyte
     monkeypatch.setattr(text_places, "SPOOL_BYTES", room)
     spool, texts = Spool(), ["", "é漢\r\n", "a" * 9, "", "b\u2028"]
     places = [spool.add(text) for text in texts]
-    assert [place.read() for place in reversed(places)] == texts[::-1]
+    assert [place() for place in reversed(places)] == texts[::-1]
     places.append(spool.add("last"))
-    assert [place.read() for place in places] == [*texts, "last"]
+    assert [place() for place in places] == [*texts, "last"]
 
 
 def test_files_stay_where_they_are_and_records_are_kept_apart(corpus: Path) -> None:
-    kinds = {document.name: type(document.place) for document in read_documents([corpus], split=Split.TARGET)}
-    assert kinds["0.txt"] is InFile
-    assert kinds["records.jsonl#1"] is InSpool
+    places: dict[str, Any] = {
+        document.name: document.place for document in read_documents([corpus], split=Split.TARGET)
+    }
+    assert places["0.txt"].func is read_unchanged
+    assert isinstance(places["records.jsonl#1"].func.__self__, Spool)

@@ -2,13 +2,11 @@
 
 from typing import NamedTuple
 
-import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from byrote.distance import Viability, make_viability
-from byrote.errors import ConfigError
 from tests.oracle import nearest_completion, textbook_edit_row, textbook_hamming, textbook_levenshtein
 
 VOCABULARY = 3
@@ -36,9 +34,9 @@ class Walk:
         self.rule, self.slots = rule, slots
         beams = len(slots[0].beams)
         longest = max(len(slot.target) for slot in slots)
-        self.padded = rule.pad([slot.target for slot in slots], longest, CPU)
+        self.padded = rule.pad([slot.target for slot in slots], longest)
         self.lengths = torch.tensor([len(slot.target) for slot in slots])
-        self.state = rule.initial(CPU).expand(len(slots), beams, -1).clone()
+        self.state = rule.initial().expand(len(slots), beams, -1).clone()
         self.steps = [0] * len(slots)
 
     def unfinished(self) -> list[int]:
@@ -136,8 +134,8 @@ def test_band_cells_within_the_budget_are_the_textbook_row(stream: Stream, name:
 def whole_rows(target: tuple[int, ...], stream: tuple[int, ...]) -> list[list[int]]:
     """The band of a published rule so wide that it holds every cell, cut to columns 0 … T."""
     rule = make_viability("levenshtein", budget=8, rule="published")
-    state = rule.initial(CPU).expand(1, 1, -1)
-    padded = rule.pad([target], len(target), CPU)
+    state = rule.initial().expand(1, 1, -1)
+    padded = rule.pad([target], len(target))
     rows = []
     for step, token in enumerate(stream, start=1):
         advanced = rule.advance(
@@ -190,8 +188,8 @@ def test_a_long_window_does_not_overflow_its_narrow_integers() -> None:
     """int16 states stay sane over thousands of mismatches."""
     for name in ("exact", "published", "hamming"):
         rule = rule_of(name, 5)
-        state, length = rule.initial(CPU).expand(1, 1, -1), 3000
-        padded = rule.pad([(0,) * length], length, CPU)
+        state, length = rule.initial().expand(1, 1, -1), 3000
+        padded = rule.pad([(0,) * length], length)
         for step in range(1, length + 1):
             advanced = rule.advance(
                 state,
@@ -202,8 +200,3 @@ def test_a_long_window_does_not_overflow_its_narrow_integers() -> None:
             )
             state = advanced.state[:, :, 0]
             assert int(advanced.least) >= min(step, 6)
-
-
-def test_a_negative_budget_is_refused() -> None:
-    with pytest.raises(ConfigError, match="edit budget is -1"):
-        make_viability("hamming", budget=-1, rule="exact")

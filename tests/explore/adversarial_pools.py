@@ -11,11 +11,11 @@ from byrote.explore.base import ExploreTask
 from byrote.explore.explorer import Explorer
 from byrote.explore.open_mass import OpenMass
 from byrote.explore.residual import ResidualOptions, estimate_open
-from byrote.models.table import TableModel
 from byrote.policy import Policy
 from byrote.search.base import Limits
-from byrote.search.frontier import Frontier, FrontierNode
 from byrote.verdict import Estimate
+from tests.search.reference import FrontierNode, frontier_of
+from tests.table import TableModel
 
 SAMPLES = 16
 CHILDREN = 64
@@ -44,7 +44,7 @@ class Population(NamedTuple):
         ball = Ball((0, 0, 0), distance="hamming", budget=2)
         pool = OpenMass(
             ball,
-            Frontier.of([FrontierNode((1,), math.log(MASS))]),
+            frontier_of([FrontierNode((1,), math.log(MASS))]),
             accepted=(self.accepted,) * 3,
             unlisted=(0.0, 0.0, self.unlisted) if self.unlisted else (),
         )

@@ -10,14 +10,15 @@ from byrote.explore.ball import Ball
 from byrote.explore.base import Exploration, ExploreTask
 from byrote.explore.explorer import Explorer
 from byrote.explore.open_mass import OpenMass
-from byrote.models.table import TableModel
 from byrote.policy import Policy
-from byrote.search import reference
 from byrote.search.base import Limits, SearchOptions, SearchOutcome, SearchTask
 from byrote.search.frontier import Frontier
 from byrote.types import Split, Window
+from byrote.verdict import Bounds
 from tests.oracle import Enumeration, enumerate_tree
+from tests.search import reference
 from tests.search.test_engine_equals_reference import PLAIN
+from tests.table import TableModel
 
 LIMITS = Limits(2, 5)
 
@@ -72,6 +73,19 @@ class Case:
         explorer = Explorer(self.model, self.options.policy, slots=1, limits=LIMITS)
         ((_, result),) = explorer.run([ExploreTask(0, self.window.prefix_ids, exploration)])
         return result
+
+
+def watched(exploration: Exploration[Any], pool: OpenMass, steps: list[Bounds]) -> Exploration[Any]:
+    """The same exploration; the pool's bounds after every answer are appended to `steps`."""
+    answer: Any = None
+    while True:
+        try:
+            request = exploration.send(answer)
+        except StopIteration as end:
+            return end.value
+        finally:
+            steps.append(pool.bounds())
+        answer = yield request
 
 
 @lru_cache(maxsize=600)

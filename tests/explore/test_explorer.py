@@ -16,11 +16,11 @@ from byrote.explore.base import Exploration, ExploreTask, NodeAnswer
 from byrote.explore.explorer import FEW_WINDOWS, LANES, MEMORY_SHARE, MOST_WINDOWS, Explorer
 from byrote.explore.sampling import Sampled, Sampler, Samples
 from byrote.explore.tree import Tree
-from byrote.models.table import TableModel
 from byrote.policy import Policy, keep
 from byrote.search.base import Limits
 from tests.explore.paths import Path, PathTree, ask
 from tests.oracle import nearest_completion
+from tests.table import TableModel
 
 POLICY = Policy(1.0, 3)
 LIMITS = Limits(4, 6)
@@ -166,10 +166,8 @@ def test_windows_of_different_lengths_share_a_forward() -> None:
     assert explorer.forwards == 1
 
 
-def test_too_long_windows_and_no_slots_are_refused() -> None:
+def test_too_long_windows_are_refused() -> None:
     model = TableModel.random(0, vocab_size=4)
-    with pytest.raises(ConfigError, match="at least one window"):
-        Explorer(model, POLICY, slots=0, limits=LIMITS)
     model.max_positions = 5
     with pytest.raises(WindowError, match="at most 5"):
         Explorer(model, POLICY, slots=1, limits=LIMITS)

@@ -8,20 +8,19 @@ import pytest
 import torch
 from scipy import stats
 
-from byrote.errors import ConfigError
 from byrote.explore.ball import Ball
 from byrote.explore.base import ExploreTask
 from byrote.explore.explorer import Explorer
 from byrote.explore.open_mass import OpenMass
 from byrote.explore.residual import ResidualOptions, estimate_open
-from byrote.models.table import TableModel
 from byrote.policy import Policy
 from byrote.search.base import Limits
-from byrote.search.frontier import Frontier, FrontierNode
 from byrote.search.screen_score import log_score_table
 from byrote.verdict import Estimate
 from tests.explore.adversarial_pools import POPULATIONS, SAMPLES, Population, holds
 from tests.explore.estimator_cases import Case, open_case, random_case
+from tests.search.reference import FrontierNode, frontier_of
+from tests.table import TableModel
 
 TINY = 1e-12
 
@@ -79,7 +78,7 @@ def two_tokens(chance: float) -> tuple[TableModel, OpenMass, float]:
     certain, odds = [0.0, -math.inf], [math.log(chance), math.log1p(-chance)]
     histories = {(1, 0): odds, (1, 0, 0): certain, (1, 0, 1): certain}
     ball = Ball((0, 0, 0), distance="hamming", budget=0)
-    pool = OpenMass(ball, Frontier.of([FrontierNode((0,), math.log(0.5))]), accepted=(0.5,))
+    pool = OpenMass(ball, frontier_of([FrontierNode((0,), math.log(0.5))]), accepted=(0.5,))
     return TableModel(torch.zeros(1, 2), explicit=histories), pool, 0.5 + 0.5 * chance
 
 
@@ -145,7 +144,7 @@ def test_a_wanted_error_is_met_where_neighbouring_strata_cancel() -> None:
 
 def test_unlisted_mass_leaves_no_estimate_and_no_standard_error_of_0() -> None:
     ball = Ball((0, 1), distance="hamming", budget=1)
-    pool = OpenMass(ball, Frontier.of([]), accepted=(0.2, 0.5), unlisted=(0.0, 0.1))
+    pool = OpenMass(ball, frontier_of([]), accepted=(0.2, 0.5), unlisted=(0.0, 0.1))
     options = ResidualOptions(token_evals=10, relative_error=None)
     estimate = random_case(0).explore(estimate_open(pool, np.random.default_rng(0), options, log_scores=None))
     assert math.isnan(estimate.value)
@@ -165,7 +164,7 @@ def test_intervals_stay_within_the_certified_bounds() -> None:
 
 def test_nothing_open_is_exact_and_free() -> None:
     ball = Ball((0, 1), distance="hamming", budget=1)
-    pool = OpenMass(ball, Frontier.of([]), accepted=(0.2, 0.5))
+    pool = OpenMass(ball, frontier_of([]), accepted=(0.2, 0.5))
     case = random_case(0)
     options = ResidualOptions(token_evals=10, relative_error=None)
     estimate = case.explore(estimate_open(pool, np.random.default_rng(0), options, log_scores=None))
@@ -175,7 +174,7 @@ def test_nothing_open_is_exact_and_free() -> None:
 
 def test_mass_that_was_not_listed_widens_the_interval_upwards() -> None:
     ball = Ball((0, 1), distance="hamming", budget=1)
-    pool = OpenMass(ball, Frontier.of([FrontierNode((3,), math.log(0.1))]), accepted=(0.2, 0.5), unlisted=(0.1, 0.0))
+    pool = OpenMass(ball, frontier_of([FrontierNode((3,), math.log(0.1))]), accepted=(0.2, 0.5), unlisted=(0.1, 0.0))
     options = ResidualOptions(token_evals=50, relative_error=None)
     estimate = random_case(1).explore(estimate_open(pool, np.random.default_rng(0), options, log_scores=None))
     assert estimate.interval.high >= 0.6 - 1e-12
@@ -188,9 +187,3 @@ def test_a_wanted_error_saves_samples() -> None:
     tight = estimated(case, token_evals=2000)
     assert loose.samples < tight.samples
     assert loose.standard_error <= 0.5 * loose.value
-
-
-@pytest.mark.parametrize("options", [{"token_evals": 0}, {"relative_error": 0.0}])
-def test_impossible_options_are_refused(options: dict[str, float]) -> None:
-    with pytest.raises(ConfigError, match="residual"):
-        ResidualOptions(**({"token_evals": 10, "relative_error": None} | options))  # type: ignore[arg-type]

@@ -13,9 +13,9 @@ from byrote.explore.ball import Ball
 from byrote.explore.base import Exploration
 from byrote.explore.sampling import Sampled, Sampler, Samples, unit_line
 from byrote.explore.tree import Tree
-from byrote.models.table import TableModel
 from tests.explore.test_explorer import POLICY, PREFIX, explored
 from tests.oracle import enumerate_tree
+from tests.table import TableModel
 
 
 def sampled_groups(*, is_stratified: bool, stops_when_lost: bool = True) -> tuple[NDArray[np.float64], float, Sampled]:

@@ -211,7 +211,7 @@ class DyingProcess:
     def __init__(self, model: Path) -> None:
         import subprocess
 
-        further = {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path), "OPENAI_API_KEY": "sk-loopback-01"}
+        further = {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
         environment = os.environ | further
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.faults.dying", str(model)],

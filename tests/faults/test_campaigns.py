@@ -39,8 +39,7 @@ def test_no_fault_of_a_file_is_silent(lab: TinyLab, tmp_path: Path, monkeypatch:
 
 def test_every_kind_of_run_is_in_the_campaign(monkeypatch: pytest.MonkeyPatch) -> None:
     kinds = load("flips", monkeypatch).KINDS
-    # The windows that a study samples are a run inside its folder.
-    assert {name.removeprefix("unfinished ") for name in kinds} >= set(SECTIONS) - {"study_montecarlo"}
+    assert {name.removeprefix("unfinished ") for name in kinds} >= set(SECTIONS)
 
 
 def test_no_endpoint_breaks_an_audit_or_the_opening_of_a_scan(monkeypatch: pytest.MonkeyPatch) -> None:

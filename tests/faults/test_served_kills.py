@@ -16,7 +16,6 @@ from byrote.models.served.dialects import Prompt
 from byrote.models.served.rows import key_of
 from tests.faults.dying import DyingProcess, Session, said
 from tests.loopback.logprobs import Habits, LogprobServer
-from tests.models.served import KEY
 from tests.scan.scans import TinyLab, scan_arguments
 
 KILLS, CONCURRENCY, PROBE_TOKENS = 3, 2, 8
@@ -37,13 +36,12 @@ def answered(run: Path) -> set[str]:
 def test_a_killed_scan_of_a_server_resumes_without_asking_again(
     lab: TinyLab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", KEY)
     model, run, drawn = load(str(lab.model.path), device="cpu"), tmp_path / "killed", random.Random(14)
     stage = DyingProcess(lab.model.path)
     with LogprobServer(model, lambda text: model.encode_batch([text])[0].ids, Habits(dialect="llamacpp")) as server:
 
         def play(out: Path, moment: int = 0) -> tuple[int, int]:
-            given = {"tokenizer": lab.model.path, "limit": 2, "screen": "off", "estimate": "none", "ask-twice": 0}
+            given = {"tokenizer": lab.model.path, "limit": 2, "screen": "off", "estimate": "off", "ask-twice": 0}
             url, log = f"endpoint:{server.url}", tmp_path / f"{out.name}-{moment}"
             arguments = scan_arguments(lab, out, model=url, concurrency=CONCURRENCY, **given)
             ended = stage(Session(arguments, str(log), moment, counted="files"))
@@ -78,7 +76,6 @@ def test_a_ceiling_holds_over_openings_that_are_killed(
     lab: TinyLab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every opening is killed before or after it counts a request, most of them while the server is being tried."""
-    monkeypatch.setenv("OPENAI_API_KEY", KEY)
     model, run, ceiling = load(str(lab.model.path), device="cpu"), tmp_path / "run", 10
     stage = DyingProcess(lab.model.path)
     with LogprobServer(model, lambda text: model.encode_batch([text])[0].ids) as server:

@@ -40,7 +40,8 @@ Values = dict[str, Any]
 
 LETTERS: dict[str, Any] = {
     "prefix_tokens": 6, "suffix_tokens": 6, "stride_chars": 24, "top_k": 7, "beam_width": 8, "edit_budget": 2,
-    "threshold": 0.01, "slots": 4, "batch_windows": 4, "screen": "off", "estimate": "none",
+    "threshold": 0.01, "slots": 4, "batch_windows": 4, "screen": "off", "estimate": "off",
+    "answers": 0,
 }  # fmt: skip
 """Options of a scan of the letter model: nothing is sampled, every window is searched."""
 SCREENED: dict[str, Any] = {
@@ -49,8 +50,8 @@ SCREENED: dict[str, Any] = {
 }  # fmt: skip
 COMMAND: dict[str, Any] = {
     "prefix_tokens": 4, "suffix_tokens": 6, "stride_chars": 64, "top_k": 10, "beam_width": 6, "edit_budget": 2,
-    "threshold": 0.3, "slots": 4, "batch_windows": 4, "screen_least": 2, "screen_floor": 1e-7, "estimate": "none",
-    "device": "cpu", "limit": 16,
+    "threshold": 0.3, "slots": 4, "batch_windows": 4, "screen_least": 2, "screen_floor": 1e-7, "estimate": "off",
+    "device": "cpu", "limit": 16, "answers": 0,
 }  # fmt: skip
 """Options of a scan of the word model by a command."""
 PLACES = ("document", "split", "char_start", "suffix_char_start", "char_end", "prefix_ids", "suffix_ids")
@@ -100,7 +101,7 @@ class Bench:
     @cached_property
     def run(self) -> Path:
         """A scan of the word model by the command, which several cases read."""
-        return self.scan_by_command("run", verify=True, self_check=2, sweep="k=3,t=0.7")
+        return self.scan_by_command("run", verify=True, sweep="k=3,t=0.7")
 
     @cached_property
     def records(self) -> Any:
@@ -381,7 +382,7 @@ def closure_refinement_and_verification(bench: Bench) -> Values:
 @case()
 def screen(bench: Bench) -> Values:
     """Ratings below the floor are not searched, except those of the audit; its windows are drawn by the seed."""
-    sampled = bench.scan_letters(**SCREENED, estimate="auto", screen_tickets=64)
+    sampled = bench.scan_letters(**SCREENED, estimate="undecided")
     manifest = package.read_run(bench.screened_run).manifest
     assert manifest is not None
     return {
@@ -393,10 +394,19 @@ def screen(bench: Bench) -> Values:
 
 
 @case()
+def sampled_answers(bench: Bench) -> Values:
+    """Hits of sampled answers; the same draws wherever a window is measured."""
+    return {
+        "few": rows_of(bench.scan_letters(measures="near", answers=2)),
+        "beside greedy ones": rows_of(bench.scan_letters(answers=5, greedy="full", distance="hamming", seed=3)),
+    }
+
+
+@case()
 def residual_estimates(bench: Bench) -> Values:
     """Sampled masses of what searches left open."""
     variants: dict[str, dict[str, Any]] = {
-        "undecided": {"estimate": "auto", "threshold": 0.05, "beam_width": 2},
+        "undecided": {"estimate": "undecided", "threshold": 0.05, "beam_width": 2},
         "all": {"estimate": "all", "residual": 400, "beam_width": 4},
         "to an error": {"estimate": "all", "residual": 2000, "residual_error": 0.1, "beam_width": 2},
     }
@@ -443,7 +453,7 @@ def networks(bench: Bench) -> Values:
         pairs = {"pairs": [str(_liked_pairs(bench, architecture))]}
         given = {
             "top_k": 5, "beam_width": 6, "edit_budget": 2, "threshold": 1e-3, "slots": 3, "batch_windows": 2,
-            "screen": "off", "estimate": "none", "greedy": "full", "stop_rule": "off",
+            "screen": "off", "estimate": "off", "answers": 0, "greedy": "full", "stop_rule": "off",
             "measures": ("greedy", "verbatim", "near", "membership"), "sweep": ("k=40", "t=0.5"),
         }  # fmt: skip
         results = bench.scan_in_memory(model, pairs, given)
@@ -480,7 +490,7 @@ def membership(bench: Bench) -> Values:
 
 @case(NETWORK)
 def scan_by_command(bench: Bench) -> Values:
-    """A scan into a folder with verification and self-check; its rows, totals, page tables and `show --json`."""
+    """A scan into a folder with verification; its rows, totals, page tables and `show --json`."""
     run = package.read_run(bench.run)
     found, manifest = run.continuations(), run.manifest
     assert found is not None
@@ -489,18 +499,12 @@ def scan_by_command(bench: Bench) -> Values:
     pages = {
         path.stem: csv_table(path, names_only=("run",)) for path in sorted(bench.path("page").glob("tables/*.csv"))
     }
-    checks = manifest["self_check"]
     return {
         "rows": table(run.to_polars().to_dicts(), names_only=("token_evals", "verified_shift")),
         "continuations": table(found.to_dicts()),
         "rates": table(run.rates().to_dicts(), names_only=("run",)),
         "totals": pruned(manifest["totals"], "token_evals"),
         "texts": pruned(manifest["texts"], "content_hash"),
-        "self-check": {
-            name: {key: check[key] for key in ("windows", "verdicts_changed")}
-            for name, check in checks.items()
-            if isinstance(check, dict)
-        },
         "pages": pages,
         "shown": shown(bench.run),
         "is as it was written": succeeded("verify-run", bench.run).code == 0,
@@ -532,12 +536,14 @@ def export(bench: Bench) -> Values:
 def gates(bench: Bench) -> Values:
     """Rates within limits, beyond them, and neither, with their exit codes; increases over a baseline."""
     less = bench.scan_by_command("less", model=bench.plain_word_model)
+    answered = bench.scan_by_command("answered", answers=20)
     rules: dict[str, tuple[Path, dict[str, Any]]] = {
         "pass": (bench.run, {"max_rate": "verbatim=1"}),
         "fail": (bench.run, {"max_rate": ["near=0.1", "verbatim=0.9"]}),
         "of each": (bench.run, {"max_rate": ["near=0.99", "greedy=0.5"], "confidence": 0.8}),
         "undecided": (bench.screened_run, {"max_rate": "near=0.9"}),
         "of a kind": (bench.records_run, {"max_rate": ["kind:phone verbatim=0.3", "tag:all near=0.99"]}),
+        "of answers": (answered, {"max_rate": ["certified=0.5", "near=0.9", "mass=0.2"]}),
         "of a baseline": (bench.run, {"baseline": less, "max_increase": ["0.05", "verbatim=0.9"]}),
     }
     found: Values = {}
@@ -622,24 +628,19 @@ def resumed_after_interruption(bench: Bench) -> Values:
 
 @case(NETWORK)
 def estimates_by_command(bench: Bench) -> Values:
-    """Sampled masses of undecided windows, and the bracket of the rate that they give."""
-    run = package.read_run(bench.scan_by_command("estimated", estimate="auto", beam_width=2, threshold=0.3))
+    """Sampled masses of undecided windows."""
+    run = package.read_run(bench.scan_by_command("estimated", estimate="undecided", beam_width=2, threshold=0.3))
     return {"rows": rows_of(run, names_only=("token_evals", "mass_base"), sampled="masses")}
 
 
 @case(NETWORK)
 def plain_sampling(bench: Bench) -> Values:
-    """`mc` of a run and of texts: masses within chance, certified bounds beside them."""
-    of_run, of_texts = bench.path("mc-run"), bench.path("mc-texts")
+    """`mc` of a run: masses within chance, certified bounds beside them."""
+    of_run = bench.path("mc-run")
     drawn = {"samples": 400, "replicates": 4, "device": "cpu", "slots": 4}
     succeeded("mc", bench.run, *flags(drawn | {"sample": 4, "out": of_run}))
-    cut = {name: COMMAND[name] for name in ("prefix_tokens", "suffix_tokens", "stride_chars", "top_k", "edit_budget")}
-    texts = {"model": bench.word_model, "text": bench.word_texts["text"]}
-    succeeded("mc", *flags(drawn | cut | texts | {"distance": "hamming", "sample": 3, "seed": 4, "out": of_texts}))
-    return {
-        name: rows_of(package.read_run(path), names_only=("token_evals", "curve_samples"), sampled="masses")
-        for name, path in (("of a run", of_run), ("of texts", of_texts))
-    }
+    sampled = rows_of(package.read_run(of_run), names_only=("token_evals", "curve_samples"), sampled="masses")
+    return {"of a run": sampled}
 
 
 # Priors, audits, studies.

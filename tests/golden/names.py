@@ -18,6 +18,7 @@ __all__ = [
 ]  # fmt: skip
 
 OPTIONS = {
+    "answers": "answers",
     "baseline": "baseline",
     "batch_windows": "batch_windows",
     "beam_width": "beam_width",
@@ -76,9 +77,7 @@ OPTIONS = {
     "screen_floor": "screen_floor",
     "screen_least": "screen_min_windows",
     "screen_share": "screen_share",
-    "screen_tickets": "screen_samples",
     "seed": "seed",
-    "self_check": "self_check",
     "shard": "shard",
     "slots": "slots",
     "spans": "spans",
@@ -104,8 +103,8 @@ OPTIONS = {
 
 SET = frozenset({
     "bleu_threshold", "closure", "cut_prefix_tokens", "cut_suffix_tokens", "greedy", "max_children", "max_evals",
-    "min_k", "negligible", "pin", "rank", "residual", "residual_error", "screen_floor", "screen_min_windows",
-    "screen_samples", "screen_share", "self_check", "slots", "stop_rule", "viability", "windows_per_part",
+    "min_k", "negligible", "pin", "rank", "refine", "residual", "residual_error", "screen_floor", "screen_min_windows",
+    "screen_share", "slots", "stop_rule", "viability", "windows_per_part",
 })  # fmt: skip
 """Options that have no flag today: on the command line they are `--set NAME=VALUE`."""
 

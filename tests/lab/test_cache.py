@@ -1,5 +1,6 @@
 """Cached folders: made once, never half-made, safe for two at once."""
 
+import errno
 import multiprocessing
 from pathlib import Path
 
@@ -30,9 +31,8 @@ def make_in_another_process(cache_dir: Path) -> None:
 def test_second_call_makes_nothing(tmp_path: Path) -> None:
     first = cached_folder(tmp_path, "model", make=write_weights)
     second = cached_folder(tmp_path, "model", make=refuse)
-    assert first == (tmp_path / "model", True)
-    assert second == (tmp_path / "model", False)
-    assert (second.path / "weights").read_text() == "1 2 3"
+    assert first == second == tmp_path / "model"
+    assert (second / "weights").read_text() == "1 2 3"
 
 
 @pytest.mark.parametrize("interruption", [KeyboardInterrupt, ValueError])
@@ -44,12 +44,14 @@ def test_interrupted_making_leaves_nothing_usable(tmp_path: Path, interruption: 
     with pytest.raises(interruption):
         cached_folder(tmp_path, "model", make=fail_half_way)
     assert [path for path in tmp_path.iterdir() if path.is_dir()] == []
-    assert cached_folder(tmp_path, "model", make=write_weights).was_made_now
+    folder = cached_folder(tmp_path, "model", make=append_and_write)
+    assert (tmp_path / "calls").read_text() == "made\n"
+    assert (folder / "weights").read_text() == "1 2 3"
 
 
 @pytest.mark.parametrize("damage", ["missing", "truncated", "no marker", "broken marker"])
 def test_a_damaged_folder_is_made_again(tmp_path: Path, damage: str) -> None:
-    folder = cached_folder(tmp_path, "model", make=write_weights).path
+    folder = cached_folder(tmp_path, "model", make=write_weights)
     if damage == "missing":
         (folder / "weights").unlink()
     elif damage == "truncated":
@@ -58,7 +60,7 @@ def test_a_damaged_folder_is_made_again(tmp_path: Path, damage: str) -> None:
         (folder / MARKER).unlink()
     else:
         (folder / MARKER).write_text("{")
-    assert cached_folder(tmp_path, "model", make=write_weights).was_made_now
+    cached_folder(tmp_path, "model", make=write_weights)
     assert (folder / "weights").read_text() == "1 2 3"
 
 
@@ -66,7 +68,9 @@ def test_a_folder_left_by_a_killed_process_is_not_used(tmp_path: Path) -> None:
     """SIGKILL runs no clean-up: what stays is a folder under its temporary name."""
     (tmp_path / ".making-model-abc").mkdir()
     write_weights(tmp_path / ".making-model-abc")
-    assert cached_folder(tmp_path, "model", make=write_weights).was_made_now
+    folder = cached_folder(tmp_path, "model", make=append_and_write)
+    assert (tmp_path / "calls").read_text() == "made\n"
+    assert (folder / "weights").read_text() == "1 2 3"
 
 
 def test_processes_at_once_make_it_once_and_all_find_it(tmp_path: Path) -> None:
@@ -77,22 +81,18 @@ def test_processes_at_once_make_it_once_and_all_find_it(tmp_path: Path) -> None:
     cached_folder(tmp_path, "model", make=refuse)
 
 
-def test_losing_a_race_without_lock_uses_the_winners_folder(tmp_path: Path) -> None:
-    def lose_the_race(folder: Path) -> None:
-        write_weights(folder)
-        rival = tmp_path / "model"
-        rival.mkdir()
-        write_weights(rival)
-        (rival / MARKER).write_text('{"weights": 5}')
-
-    assert cached_folder(tmp_path, "model", make=lose_the_race) == (tmp_path / "model", False)
-    assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == ["model"]
-
-
 def test_an_unusable_cache_folder_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(StorageError, match="set BYROTE_CACHE"):
         cached_folder(tmp_path / "file", "model", make=write_weights)
+
+
+def test_a_full_disk_is_one_sentence(tmp_path: Path) -> None:
+    def run_out_of_space(folder: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(StorageError, match=r"No space left on device.*set BYROTE_CACHE"):
+        cached_folder(tmp_path, "model", make=run_out_of_space)
 
 
 def test_cache_folder_follows_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

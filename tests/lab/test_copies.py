@@ -18,7 +18,7 @@ from byrote.lab.pocket import (
     other_edition,
     plan_stream,
 )
-from byrote.lab.prose import write_passages
+from byrote.lab.texts import write_passages
 from byrote.lab.train import encode_all
 
 

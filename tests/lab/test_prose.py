@@ -6,7 +6,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from byrote.lab.prose import with_article, write_passage, write_passages
+from byrote.lab.texts import with_article, write_passage, write_passages
 
 
 def test_same_seed_gives_the_same_passages() -> None:

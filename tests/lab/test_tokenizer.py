@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from byrote.lab.people import write_records
-from byrote.lab.prose import write_passages
+from byrote.lab.texts import write_passages, write_records
 from byrote.lab.train import END_OF_TEXT, encode_all, train_tokenizer
 
 
@@ -21,7 +20,7 @@ def lab_tokenizer() -> PreTrainedTokenizerFast:
 
 @cache
 def lab_texts() -> tuple[str, ...]:
-    return (*write_passages(0, 60, least_words=80), *(record.text for record in write_records(0, 20)))
+    return (*write_passages(0, 60, least_words=80), *write_records(0, 20))
 
 
 def test_same_text_gives_the_same_tokenizer() -> None:

@@ -5,14 +5,12 @@ from collections import Counter
 from functools import cache
 from pathlib import Path
 
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
-from byrote.errors import StorageError
-from byrote.lab.prose import write_passages
+from byrote.lab.texts import write_passages
 from byrote.lab.train import (
     IGNORED_LABEL,
     TrainingPlan,
@@ -117,9 +115,3 @@ def test_learning_rate_rises_to_its_peak_once_and_falls_to_the_final_share(steps
     assert shares[: peak + 1] == sorted(shares[: peak + 1])
     assert shares[peak:] == sorted(shares[peak:], reverse=True)
     assert min(shares[peak:]) >= SMALL.final_share
-
-
-def test_an_unwritable_folder_is_one_sentence(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("in the way")
-    with pytest.raises(StorageError, match="cannot be written"):
-        train(SMALL, small_documents(), small_tokenizer(), folder=tmp_path / "file" / "model")

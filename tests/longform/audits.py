@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from byrote.corpus.documents import Document
+from byrote.corpus.read import Document
 from byrote.longform.options import AuditOptions, GenerationSettings
 from byrote.longform.run import AuditResult, AuditRun, run_audit
 from byrote.models.responder import Answer, Reply, Request, Usage

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from byrote.errors import BudgetError, ConfigError
-from byrote.longform.budget import Budget, Ceilings, Prices
-from byrote.longform.journal import AuditJournal, JournalledClient
+from byrote.longform.journal import AuditJournal, Budget, Ceilings, JournalledClient, Prices
 from byrote.longform.run import run_audit
 from byrote.models.responder import Message, Reply, Request, Usage
+from byrote.models.served.retries import RetryPolicy
 from tests.longform.audits import CountingClock, InProcess, audit, invented_book, make_run
 from tests.loopback.brains import KnowsByHeart
 from tests.loopback.server import Fault, LoopbackServer
@@ -143,6 +143,9 @@ def test_unanswered_attempts_of_an_earlier_process_are_booked(tmp_path: Path) ->
     journal.close()
     journal = AuditJournal.open(tmp_path / "journal.jsonl", "r")
     budget = Budget(Prices(), Ceilings())
-    JournalledClient(InProcess(KnowsByHeart(BOOK)), journal, budget, run_id="r")
+    responder = InProcess(KnowsByHeart(BOOK))
+    JournalledClient(
+        responder, journal, budget, run_id="r", retry=RetryPolicy(), sleep=CountingClock().sleep, on_answer=print
+    )
     journal.close()
     assert budget.possibly_paid == Usage(70, 10)

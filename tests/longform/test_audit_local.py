@@ -10,9 +10,9 @@ import torch
 import typer
 from typer.testing import CliRunner
 
-from byrote.cli.products import audit as audit_command
+from byrote.cli.commands import audit as audit_command
 from byrote.errors import ConfigError, ModelError
-from byrote.lab.prose import write_passages
+from byrote.lab.texts import write_passages
 from byrote.lab.train import TrainingPlan, encode_all, train, train_tokenizer
 from byrote.longform.loop import Stop
 from byrote.longform.options import CONTINUE_PROMPTS, GenerationSettings, Style
@@ -202,5 +202,3 @@ def test_what_the_model_cannot_do_is_said(base_model: LocalResponder) -> None:
         LocalResponder(base_model.model, chat=False, context_tokens=1)
     with pytest.raises(ConfigError, match="no frequency or presence penalty"):
         base_model.complete(Request(prompt, max_tokens=5, presence_penalty=0.1), idempotency_key="x")
-    with pytest.raises(ConfigError, match="The beam width is 0"):
-        LocalResponder(base_model.model, chat=False, beams=0)

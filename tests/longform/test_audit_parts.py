@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from byrote.errors import ConfigError, TextError
-from byrote.longform.journal import read_journal
 from byrote.longform.judging import REFUSAL_PATTERNS, STOP_PHRASES, AnswerKind, first_usable, judge
 from byrote.longform.loop import INSTRUCTION, Stop, cut_sections, joined, similarity
 from byrote.longform.options import CONTINUE_PROMPTS, AuditOptions, GenerationSettings, Style, Sweep
 from byrote.longform.perturb import POOL, perturbed, word_order, word_scrambling
 from byrote.longform.run import AuditResult, run_audit
 from byrote.models.responder import Answer
+from byrote.store.journal import read_records
 from tests.longform.audits import CountingClock, InProcess, invented_book, make_run
 from tests.longform.test_matching import longest_from_each_position
 from tests.loopback.brains import KnowsByHeart
@@ -233,7 +233,13 @@ def test_each_trial_of_a_sweep_is_an_audit_of_its_own(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", range(len(POOL)))
 def test_every_perturbation_is_decided_by_its_seed(number: int) -> None:
-    variants = [POOL[number](INSTRUCTION, random.Random(seed)) for seed in (5, 5, 6, 7, 8)]
+    def variant(seed: int) -> str:
+        text, rng = INSTRUCTION, random.Random(seed)
+        for step in POOL[number]:
+            text = step(text, rng)
+        return text
+
+    variants = [variant(seed) for seed in (5, 5, 6, 7, 8)]
     assert variants[0] == variants[1]
     if number > 0:
         assert set(variants) != {INSTRUCTION}
@@ -272,11 +278,11 @@ def test_best_of_n_stops_at_the_first_variant_that_works(tmp_path: Path) -> None
 
     options = {"best_of_n": 10, "authorisation": "our own model, ticket 12", "seed": 1}
     outcome = outcome_of(run_audit(make_run(book, tmp_path / "run", options=options), InProcess(brain)))
-    assert (outcome.variant, outcome.tries, outcome.stop) == (3, (0.0, 0.0, 0.0, 1.0), Stop.END_OF_BOOK)
+    assert (outcome.variant, outcome.tries, outcome.stop) == (3, [0.0, 0.0, 0.0, 1.0], Stop.END_OF_BOOK)
     assert seen[:4] == [perturbed(INSTRUCTION, number=number, seed=1) for number in range(4)]
     manifest = (tmp_path / "run" / "manifest.json").read_text(encoding="utf-8")
     assert '"authorisation": "our own model, ticket 12"' in manifest
-    first_record = read_journal(tmp_path / "run" / "journal.jsonl")[0]
+    first_record = next(read_records(tmp_path / "run" / "journal.jsonl"))
     assert first_record == {"kind": "authorisation", "statement": "our own model, ticket 12", "best_of_n": 10}
 
 
@@ -304,7 +310,7 @@ def test_perturbation_is_off_by_default_and_then_no_authorisation_is_recorded(tm
     book = invented_book(200, seed=2)
     server = InProcess(lambda body: ["something else"])
     outcome = outcome_of(run_audit(make_run(book, tmp_path / "run"), server, sleep=CountingClock().sleep))
-    assert (outcome.tries, outcome.closest, len(server.sent)) == ((0.0,), "something else", 1)
+    assert (outcome.tries, outcome.closest, len(server.sent)) == ([0.0], "something else", 1)
     assert '"authorisation": null' in (tmp_path / "run" / "manifest.json").read_text(encoding="utf-8")
 
 

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from byrote.errors import BudgetError, RunError
-from byrote.longform.budget import Ceilings
-from byrote.longform.journal import AuditJournal, read_journal
+from byrote.longform.journal import AuditJournal, Ceilings
 from byrote.longform.run import AuditResult, AuditRun, run_audit
-from tests.longform.audits import KEY, CountingClock, InProcess, audit, invented_book, make_run
+from byrote.store.journal import read_records
+from tests.longform.audits import CountingClock, InProcess, audit, invented_book, make_run
 from tests.loopback.brains import KnowsByHeart
 from tests.loopback.server import LoopbackServer
 
@@ -123,9 +123,9 @@ def test_the_journal_survives_a_cut_line_and_stays_readable(tmp_path: Path) -> N
     # As a kill leaves it: the last line cut, and no manifest yet.
     (tmp_path / "run" / "manifest.json").unlink()
     path.write_bytes(whole[:-30])
-    assert len(read_journal(path)) == LINES - 1
+    assert len(list(read_records(path))) == LINES - 1
     run_in_process(run, server)
-    kinds = [record["kind"] for record in read_journal(path)]
+    kinds = [record["kind"] for record in read_records(path)]
     assert kinds == ["intent", "answer"] * (REQUESTS - 1) + ["intent", "intent", "answer"]
     assert path.read_bytes().startswith(whole[: whole[:-30].rfind(b"\n") + 1]), "what was whole is never rewritten"
 
@@ -166,7 +166,7 @@ def test_a_finished_audit_costs_nothing_when_run_again(tmp_path: Path, uninterru
 
 SCRIPT = """
 import sys, typer
-from byrote.cli.products import audit
+from byrote.cli.commands import audit
 app = typer.Typer()
 app.command()(audit)
 app(sys.argv[1:])
@@ -189,17 +189,16 @@ def test_a_process_that_is_really_killed_resumes(tmp_path: Path, uninterrupted: 
     (tmp_path / "book.txt").write_text(BOOK, encoding="utf-8")
     config = {"prefix_words": 20, "target_words": 20, "first_max_tokens": 50, "settings": {"max_tokens": 60}}
     (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
-    environment = os.environ | {"OPENAI_API_KEY": KEY}
     with LoopbackServer(brain) as server:
         command = [sys.executable, "-c", SCRIPT, "--endpoint", server.url, "--model", "m", "--book", "book.txt"]
         command += ["--out", "run", "--config", "config.json"]
-        process = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL)
+        process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL)
         was_reached = reached.wait(timeout=60)
         process.send_signal(signal.SIGKILL)
         assert process.wait() == -signal.SIGKILL
         assert was_reached
         release.set()
-        subprocess.run(command, cwd=tmp_path, env=environment, check=True, capture_output=True)
+        subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
         assert len(server.log.billed) == REQUESTS
         assert len(server.log.bodies) == REQUESTS + 1
     findings = json.loads((tmp_path / "run" / "findings.json").read_text(encoding="utf-8"))

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from byrote.errors import ConfigError, EndpointError
-from byrote.longform.journal import read_journal
-from byrote.models.served.client import check_endpoint, key_from_environment
+from byrote.models.responder import Message, Request
+from byrote.models.served.chat import ChatResponder
+from byrote.models.served.client import check_endpoint, credentials_for
+from byrote.store.journal import read_records
 from tests.longform.audits import KEY, make_run
 from tests.longform.hostile_audits import BOOK, KNOWS, audited, honest, one_request
 from tests.loopback.hostile import (
@@ -40,7 +42,7 @@ def test_the_journal_keeps_an_answer_as_it_came_even_with_the_key_in_it(tmp_path
 
     with HostileServer(choose) as server:
         audited(server, make_run(BOOK, tmp_path / "run", options={"max_turns": 1}))
-    answers = [record for record in read_journal(tmp_path / "run" / "journal.jsonl") if record["kind"] == "answer"]
+    answers = [record for record in read_records(tmp_path / "run" / "journal.jsonl") if record["kind"] == "answer"]
     assert all(answer["answers"][0]["text"].endswith(f" {KEY}") for answer in answers)
 
 
@@ -81,8 +83,62 @@ def test_a_key_that_no_header_can_carry_is_refused_without_showing_it(
 ) -> None:
     monkeypatch.setenv("SOME_KEY", key)
     with pytest.raises(ConfigError, match="The key in SOME_KEY holds characters") as raised:
-        key_from_environment("SOME_KEY")
+        credentials_for("https://host/v1", "SOME_KEY", option="--endpoint")
     assert key not in str(raised.value)
+
+
+def test_no_key_is_read_that_was_not_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    assert credentials_for("https://host/v1", None, option="--endpoint") is None
+    assert credentials_for("https://host/v1", "OPENAI_API_KEY", option="--endpoint") == KEY
+
+
+@pytest.mark.parametrize(
+    ("url", "is_sent"),
+    [
+        ("http://127.0.0.1:8000/v1", True),
+        ("http://localhost:8000/v1", True),
+        ("http://[::1]:8000", True),
+        ("https://host.example/v1", True),
+        ("http://host.example/v1", False),
+        ("http://10.0.0.7:8000", False),
+        ("http://localhost.example/v1", False),
+        ("http://127.0.0.1.example/v1", False),
+    ],
+)
+def test_a_key_goes_over_plain_http_to_this_machine_alone(
+    monkeypatch: pytest.MonkeyPatch, url: str, is_sent: bool
+) -> None:
+    monkeypatch.setenv("SOME_KEY", KEY)
+    if is_sent:
+        assert credentials_for(url, "SOME_KEY", option="--endpoint") == KEY
+    else:
+        with pytest.raises(ConfigError, match="is plain http, and the key in SOME_KEY could be read") as raised:
+            credentials_for(url, "SOME_KEY", option="--endpoint")
+        assert KEY not in str(raised.value)
+        assert credentials_for(url, "SOME_KEY", option="--endpoint", over_http=True) == KEY
+        assert credentials_for(url, None, option="--endpoint") is None
+
+
+def test_the_url_is_checked_before_the_key_is_read() -> None:
+    with pytest.raises(ConfigError, match="is not a URL"):
+        credentials_for("htp://host", "NOT_SET_ANYWHERE", option="--endpoint")
+
+
+def test_a_server_that_requires_a_key_is_told_apart_from_one_that_refuses_it() -> None:
+    error = json.dumps({"error": {"message": "who are you"}}).encode()
+    with pytest.raises(EndpointError, match="holds its key with --key-variable"):
+        one_request(sent(error, status="401 Unauthorized"), key=None)
+    with pytest.raises(EndpointError, match="check the key in the environment"):
+        one_request(sent(error, status="401 Unauthorized"))
+
+
+def test_without_a_key_no_authorisation_is_sent() -> None:
+    with HostileServer(lambda number, body: honest(body)) as server:
+        ChatResponder(server.url, "m", key=None).complete(
+            Request((Message("user", "hi"),), max_tokens=5), idempotency_key="k"
+        )
+    assert server.authorisations == []
 
 
 @pytest.mark.parametrize(

@@ -11,19 +11,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
-from byrote.corpus.documents import Document
+from byrote.corpus.read import Document
 from byrote.errors import RunError, TextError
-from byrote.longform.budget import Ceilings
-from byrote.longform.exhibit import phase_1_tile, terminal_lines
+from byrote.longform.journal import Ceilings
 from byrote.longform.loop import INSTRUCTION
-from byrote.longform.report import write_exhibit
+from byrote.longform.report import phase_1_tile, read, write_exhibit
 from byrote.longform.run import AuditResult, check_audit, read_audit, run_audit
 from byrote.models.responder import Request, RequestRejected
-from byrote.report.figures.longform import Tries, similarity_by_tries
+from byrote.report.figures.longform import similarity_by_tries
+from byrote.report.terminal import show_content
 from byrote.store import read as verify
-from byrote.store.identity import read_identity
-from byrote.store.manifest import read_manifest, write_manifest
+from byrote.store.manifest import read_identity, read_manifest, write_manifest
 from byrote.types import Split
 from tests.longform.audits import CountingClock, InProcess, invented_book, make_run
 from tests.loopback.brains import KnowsByHeart
@@ -283,10 +283,12 @@ def test_of_several_sections_the_tile_counts_those_that_passed_phase_1() -> None
 
 
 def test_numbers_in_the_terminal_have_commas(found: Path) -> None:
-    audit = read_audit(found)
-    paid = audit.manifest["costs"]["paid_tokens"] | {"prompt_tokens": 3061}
-    costly = replace(audit, manifest=audit.manifest | {"costs": audit.manifest["costs"] | {"paid_tokens": paid}})
-    assert "tokens in: 3,061," in "\n".join(terminal_lines(costly))
+    console = Console(width=200, file=io.StringIO(), record=True)
+    for part in show_content(read([found])):
+        console.print(part)
+    characters = read_audit(found).manifest["texts"]["book.txt"]["characters"]
+    assert f"{characters:,} characters" in console.export_text()
+    assert characters > 1000
 
 
 def test_several_trials_are_listed_with_their_spread(tmp_path: Path) -> None:
@@ -336,11 +338,11 @@ def test_an_audit_that_is_not_finished_or_none_is_refused(tmp_path: Path, found:
 
 
 def test_similarity_by_tries_shows_every_try_and_the_best_so_far() -> None:
-    figure = similarity_by_tries([Tries("a", (0.2, 0.1, 0.5, 0.3)), Tries("b", (0.0, 0.7))], threshold=0.6)
+    figure = similarity_by_tries([("a", (0.2, 0.1, 0.5, 0.3)), ("b", (0.0, 0.7))], threshold=0.6)
     (axes,) = figure.axes
     first, second = (line.get_ydata() for line in axes.lines[:2])
     assert list(first) == [0.2, 0.2, 0.5, 0.5]
     assert list(second) == [0.0, 0.7]
     assert [len(dots.get_offsets()) for dots in axes.collections] == [4, 2]
     assert axes.get_xscale() == "linear"
-    assert similarity_by_tries([Tries("a", (0.1,) * 60)], threshold=0.6).axes[0].get_xscale() == "log"
+    assert similarity_by_tries([("a", (0.1,) * 60)], threshold=0.6).axes[0].get_xscale() == "log"

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser
 
-from byrote.lab.prose import write_passages
+from byrote.lab.texts import write_passages
 from byrote.longform.report import write_exhibit
 from byrote.longform.run import run_audit
 from tests.browsers import NEEDS_CHROMIUM

@@ -114,7 +114,7 @@ def test_a_body_is_cut_off_at_the_limit_before_and_after_it_is_unpacked(act: Act
     with HostileServer(lambda number, body: act) as server:
         client = HttpClient(server.url, "x", timeout_seconds=20, max_body_bytes=200_000)
         with pytest.raises(RequestFailed, match=r"more (than the 200,000 bytes|bytes than) allowed"):
-            client.post("", {})
+            client.request("", {})
         client.close()
 
 

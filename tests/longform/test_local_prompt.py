@@ -5,17 +5,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from byrote.errors import ModelError
 from byrote.lab.train import train_tokenizer
-from byrote.longform.journal import read_journal
 from byrote.longform.options import GenerationSettings, Style
 from byrote.longform.recall import nv_recall
 from byrote.longform.run import run_audit
 from byrote.models.local_chat import LocalResponder, PromptWriter
 from byrote.models.responder import Message, Request
+from byrote.store.journal import read_records
 from tests.longform.audits import CountingClock, invented_book, make_run
 from tests.longform.scripted import Scripted, recites, sentencepiece_like
 
@@ -75,7 +75,7 @@ def test_a_resumed_local_audit_goes_on_from_the_same_tokens(tmp_path: Path) -> N
     section = audit_of(responder, tmp_path / "run", max_tokens=17)
     assert section == whole
     assert responder.model.prompts[-1] == BOOK_IDS[: len(responder.model.prompts[-1])]  # type: ignore[attr-defined]
-    answers = [record for record in read_journal(tmp_path / "run" / "journal.jsonl") if record["kind"] == "answer"]
+    answers = [record for record in read_records(tmp_path / "run" / "journal.jsonl") if record["kind"] == "answer"]
     said = [token for answer in answers for token in answer["answers"][0]["token_ids"]]
     assert said == BOOK_IDS[len(BOOK_IDS) - len(said) :]
 
@@ -83,6 +83,7 @@ def test_a_resumed_local_audit_goes_on_from_the_same_tokens(tmp_path: Path) -> N
 BYTE_LEVEL = train_tokenizer([invented_book(200)], vocabulary_size=300)
 
 
+@example(tokenizer=TOKENIZER, cuts={408, 409})
 @given(tokenizer=st.sampled_from([TOKENIZER, BYTE_LEVEL]), cuts=st.sets(st.integers(21, 1000), max_size=12))
 @settings(max_examples=80, deadline=None)
 def test_turns_join_to_the_text_wherever_they_are_cut(tokenizer: Any, cuts: set[int]) -> None:

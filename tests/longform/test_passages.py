@@ -34,7 +34,7 @@ def edited(words: list[str], cuts: list[int]) -> list[str]:
 def test_rows_hold_every_word_of_a_passage_once_and_in_order(words: list[str], cuts: list[int]) -> None:
     book, answer = " ".join(words), "  ".join(edited(words, cuts))
     result = nv_recall(book, answer, passes=PASSES)
-    pair = TextPair.of(book, answer)
+    pair = TextPair(book, answer)
     for block in result.blocks:
         spans = block_spans(result, block)
         shown = rows(pair, spans)
@@ -71,5 +71,5 @@ def test_texts_are_shown_as_they_are_written() -> None:
     book, answer = "“One” Two – three…  four", '"one" two — three... four'
     result = nv_recall(book, answer, passes=PASSES)
     (block,) = result.blocks
-    (only,) = rows(TextPair.of(book, answer), block_spans(result, block))
+    (only,) = rows(TextPair(book, answer), block_spans(result, block))
     assert only.pieces == (SpanTexts("“One” Two – three…  four", '"one" two — three... four', True),)

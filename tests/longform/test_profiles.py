@@ -14,7 +14,7 @@ from byrote.longform.run import run_audit
 from byrote.models.local_chat import LocalResponder
 from byrote.models.responder import Message, Request
 from byrote.options import gather
-from byrote.report.figures.longform import Likeness, null_distribution
+from byrote.report.figures.longform import null_distribution
 from tests.longform.audits import CountingClock, InProcess, audit, invented_book, make_run
 from tests.longform.scripted import Scripted, recites, sentencepiece_like
 from tests.loopback.brains import KnowsByHeart
@@ -149,7 +149,7 @@ def test_a_local_model_samples_every_repetition_with_a_seed_of_its_own() -> None
 
 
 def test_the_null_distribution_shows_every_comparison_and_every_trial() -> None:
-    figure = null_distribution([Likeness(0.0, 0), Likeness(0.0, 7), Likeness(0.01, 12)], [Likeness(0.6, 1600)])
+    figure = null_distribution([(0.0, 0), (0.0, 7), (0.01, 12)], [(0.6, 1600)])
     shares, runs = figure.axes
     assert [len(dots.get_offsets()) for dots in shares.collections] == [3, 1]
     assert sorted(float(x) for x, _ in runs.collections[0].get_offsets())[1:] == [7, 12]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from byrote.errors import ConfigError, TextError
 from byrote.longform.matching import MergePass
-from byrote.longform.recall import Placement, RecallResult, Segment, SegmentKind, nv_recall, segments
+from byrote.longform.recall import RecallResult, nv_recall
 
 EVERYTHING = (MergePass(max_gap=0, max_misalignment=0, min_words=1),)
 
@@ -96,14 +96,14 @@ def test_a_moved_passage_is_reported_apart_and_not_counted() -> None:
     assert result.matched_words == 400
     assert [
         (b.placement, b.matched_words, b.book_word_start, b.generation_word_start) for b in result.out_of_order
-    ] == [(Placement.MOVED, 150, 400, 0)]
+    ] == [("moved", 150, 400, 0)]
 
 
 def test_a_passage_said_three_times_is_found_three_times() -> None:
     passage = " ".join(f"a{n}" for n in range(120))
     result = nv_recall(f"{passage} tail", f"{passage} x {passage} y {passage}")
     assert result.matched_words == 120
-    assert [block.placement for block in result.out_of_order] == [Placement.DUPLICATED] * 2
+    assert [block.placement for block in result.out_of_order] == ["duplicated"] * 2
     assert sorted(b.generation_word_start for b in (*result.blocks, *result.out_of_order)) == [0, 121, 242]
 
 
@@ -137,35 +137,3 @@ def test_an_empty_generation_misses_everything_and_an_empty_book_is_refused() ->
     assert nv_recall("some words here", "").missing_words == 3
     with pytest.raises(TextError, match="The book has no words"):
         nv_recall(" \n", "something")
-
-
-BOOK_KINDS = (SegmentKind.SAME, SegmentKind.MISSING)
-word_lists = st.lists(st.sampled_from(["one", "two", "three ", "four\n"]), min_size=1, max_size=60).map(
-    lambda words: " ".join(words).strip()
-)
-
-
-def pieces(book: str, generation: str, minimum: int) -> list[Segment]:
-    result = nv_recall(book, generation, passes=[MergePass(1, 1, minimum)])
-    return list(segments(book, generation, result))
-
-
-@given(book=word_lists, generation=word_lists, minimum=st.integers(1, 5))
-@settings(max_examples=150, deadline=None)
-def test_segments_give_back_both_texts(book: str, generation: str, minimum: int) -> None:
-    shown = pieces(book, generation, minimum)
-    assert "".join(piece.text for piece in shown if piece.kind in BOOK_KINDS) == book
-    said = " ".join(piece.text for piece in shown if piece.kind is not SegmentKind.MISSING)
-    assert said.split() == generation.split()
-    assert sum(piece.words for piece in shown if piece.kind in BOOK_KINDS) == len(book.split())
-
-
-def test_each_kind_is_told_apart() -> None:
-    passage = "a b c d e f"
-    shown = pieces(f"{passage} lost g h i j", f"g h i j {passage} new", minimum=4)
-    assert [(piece.kind, piece.text.strip()) for piece in shown] == [
-        (SegmentKind.ELSEWHERE, "g h i j"),
-        (SegmentKind.SAME, passage),
-        (SegmentKind.MISSING, "lost g h i j"),
-        (SegmentKind.ADDED, "new"),
-    ]

@@ -26,9 +26,7 @@ class Habits:
     dialect: str = "vllm"
     cap: int | None = None
     has_text_keys: bool = False
-    is_after_temperature: bool = False
     knows_prompt_logprobs: bool = True
-    knows_echo: bool = True
     tells_a_place_too_late: bool = False
     """`prompt_logprobs` in the right shape, each list that of the next place."""
     has_tokenize: bool = True
@@ -103,13 +101,11 @@ class LogprobServer(Loopback):
             self.seen.prompts += [tuple(prompt) for prompt in prompts]
             return answer
 
-    def _lists(self, prompt: list[int], count: int, first: int, temperature: float, prompts: int) -> list[Listed]:
+    def _lists(self, prompt: list[int], count: int, first: int, prompts: int) -> list[Listed]:
         """The `count` most likely tokens after each place of the prompt from `first` on."""
         histories = [prompt[: place + 1] for place in range(first, len(prompt))]
-        logits = torch.cat([self.model.next_logits([history]) for history in histories]).double()
-        if self.habits.is_after_temperature:
-            logits = logits / temperature
-        values = logits.log_softmax(-1)
+        logits = torch.cat([self.model.next_logits([history]) for history in histories])
+        values = logits.double().log_softmax(-1)
         order = values.sort(dim=-1, descending=True, stable=True).indices[:, :count]
         shift = self.habits.shift(prompts)
         return [
@@ -118,23 +114,21 @@ class LogprobServer(Loopback):
         ]
 
     def _vllm(self, body: dict[str, Any]) -> dict[str, Any]:
-        count, temperature = body["logprobs"], body["temperature"]
+        count = body["logprobs"]
         choices = []
         for index, prompt in enumerate(body["prompt"]):
-            is_echo = body.get("echo") and self.habits.knows_echo
             wants_prompt = "prompt_logprobs" in body and self.habits.knows_prompt_logprobs
-            first = 0 if is_echo or wants_prompt else len(prompt) - 1
-            lists = self._lists(prompt, count, first, temperature, len(body["prompt"]))
+            first = 0 if wants_prompt else len(prompt) - 1
+            lists = self._lists(prompt, count, first, len(body["prompt"]))
             # As vLLM: the token that was sampled is there too, whatever its rank; here the last one.
-            lists[-1] += self._lists(prompt, self.model.vocab_size, len(prompt) - 1, temperature, 1)[0][-1:]
-            shown: list[Any] = [self._keyed(listed) for listed in (lists if is_echo else lists[-1:])]
+            lists[-1] += self._lists(prompt, self.model.vocab_size, len(prompt) - 1, 1)[0][-1:]
             choice: dict[str, Any] = {
                 "index": index,
                 "text": "x",
                 "finish_reason": "length",
                 "logprobs": {"text_offset": [0], "token_logprobs": [0.0], "tokens": ["x"]},
             }
-            choice["logprobs"]["top_logprobs"] = [None, *shown] if is_echo else shown
+            choice["logprobs"]["top_logprobs"] = [self._keyed(lists[-1])]
             if wants_prompt:
                 told = lists[1:] if self.habits.tells_a_place_too_late else lists[:-1]
                 choice["prompt_logprobs"] = [None, *(self._by_id(prompt, at, one) for at, one in enumerate(told))]
@@ -152,16 +146,16 @@ class LogprobServer(Loopback):
     def _by_id(self, prompt: list[int], place: int, listed: Listed) -> dict[str, Any]:
         """As vLLM: the token that came is there too, whatever its rank."""
         own = prompt[place + 1]
-        (whole,) = self._lists(prompt[: place + 1], self.model.vocab_size, place, 1.0, 1)
+        (whole,) = self._lists(prompt[: place + 1], self.model.vocab_size, place, 1)
         known = dict(listed) | {own: dict(whole)[own]}
         return {str(token): {"logprob": value, "rank": 1, "decoded_token": "x"} for token, value in known.items()}
 
     def _sglang(self, body: dict[str, Any]) -> list[dict[str, Any]]:
-        count, temperature = body["top_logprobs_num"], body["sampling_params"]["temperature"]
+        count = body["top_logprobs_num"]
         answers = []
         for prompt, start in zip(body["input_ids"], body["logprob_start_len"], strict=True):
             begin = len(prompt) - 1 if start == -1 else start
-            lists = self._lists(prompt, count, begin, temperature, len(body["input_ids"]))
+            lists = self._lists(prompt, count, begin, len(body["input_ids"]))
             triples = [[[value, token, None] for token, value in listed] for listed in lists]
             counted = len(prompt) + self.habits.adds_tokens
             meta: dict[str, Any] = {"prompt_tokens": counted, "output_top_logprobs": triples[-1:]}
@@ -181,7 +175,7 @@ class LogprobServer(Loopback):
         return answers[0] if len(answers) == 1 else answers
 
     def _llamacpp_one(self, index: int, prompt: list[int], body: dict[str, Any]) -> dict[str, Any]:
-        (listed,) = self._lists(prompt, body["n_probs"], len(prompt) - 1, body["temperature"], len(body["prompt"]))
+        (listed,) = self._lists(prompt, body["n_probs"], len(prompt) - 1, len(body["prompt"]))
         answer: dict[str, Any] = {
             "index": index,
             "content": "a",
@@ -205,6 +199,27 @@ class LogprobServer(Loopback):
             return answer | {"content": "\ufffd"}
         top = [{"id": token, "token": "x", "bytes": [120], "logprob": value} for token, value in listed]
         return answer | {"completion_probabilities": [{**top[-1], "top_logprobs": top}]}
+
+
+class SmallServer(LogprobServer):
+    """Answers with an error when more than `room` requests are under way, or when the prompts inside of which
+    log-probabilities are wanted have more than `places` tokens."""
+
+    room, places, refused = 2, 10**9, 0
+
+    def admit(self, body: dict[str, Any]) -> Fault | None:
+        fault = super().admit(body)
+        with self.lock:
+            is_crowded = self._at_once > self.room
+            inside = sum(map(len, body["prompt"])) if "prompt_logprobs" in body else 0
+            self.refused += is_crowded or inside > self.places
+        return Fault.SERVER_ERROR if is_crowded else Fault.OUT_OF_MEMORY if inside > self.places else fault
+
+
+def small(server: LogprobServer) -> SmallServer:
+    server.__class__ = SmallServer
+    assert isinstance(server, SmallServer)
+    return server
 
 
 class _Http(ThreadingHTTPServer):

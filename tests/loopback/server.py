@@ -40,6 +40,8 @@ class Fault(StrEnum):
     NOT_FOUND = "not_found"
     TOO_LONG = "too_long"
     """400: the conversation does not fit the model."""
+    OUT_OF_MEMORY = "out of memory"
+    """500, with these words."""
 
 
 STATUS = {
@@ -48,6 +50,7 @@ STATUS = {
     Fault.ECHO_KEY: 401,
     Fault.NOT_FOUND: 404,
     Fault.TOO_LONG: 400,
+    Fault.OUT_OF_MEMORY: 500,
 }
 
 

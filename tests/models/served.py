@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,27 @@ from byrote.models.served.dialects import Prompt
 from byrote.models.served.model import EndpointModel, connect
 from byrote.models.served.retries import RetryPolicy
 from byrote.models.served.rows import EndpointSession, OpenShares, Row, RowFiller, row_of
-from byrote.models.table import TableModel
 from byrote.policy import Policy
 from tests.loopback.logprobs import Habits, LogprobServer
+from tests.table import TableModel
 
 KEY = "sk-loopback-0123456789"
 DIALECTS = ("vllm", "sglang", "llamacpp")
+
+
+@dataclass
+class MemoryRequestCount:
+    """Counts for one opening alone."""
+
+    requests: int = 0
+    tokens: int = 0
+
+    def add(self, *, tokens: int) -> None:
+        self.requests += 1
+        self.tokens += tokens
+
+    def close(self) -> None:
+        """Nothing to close."""
 
 
 def word_tokenizer(size: int) -> Any:
@@ -66,6 +82,7 @@ def open_served(
         policy=policy,
         tokenizer=str(word_folder(folder, server.model.vocab_size)),
         limits=limits or quick(),
+        sent=MemoryRequestCount(),
         **options,
     )
     with closing(model):

@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from byrote.models.served.rows import RowFiller, row_of
-from byrote.models.table import TableModel
 from byrote.policy import Policy, keep
 from byrote.search.base import Limits, SearchOptions, SearchOutcome, SearchTask
 from byrote.search.engine import Engine
 from tests.loopback.logprobs import Habits
 from tests.models.served import DIALECTS, open_served, serving
 from tests.oracle import enumerate_tree, textbook_policy
+from tests.table import TableModel
 
 LIMITS = Limits(prefix_tokens=4, suffix_tokens=4)
 ROUNDING = 1e-5
@@ -57,15 +57,12 @@ def tasks_of(vocab_size: int, seed: int, count: int = 3) -> list[SearchTask]:
     "habits",
     [
         *(Habits(dialect=dialect) for dialect in DIALECTS),
-        *(Habits(dialect=dialect, is_after_temperature=True) for dialect in ("vllm", "sglang")),
         Habits(dialect="llamacpp", samples_parts_of_characters=True),
         Habits(tells_a_place_too_late=True),
-        Habits(tells_a_place_too_late=True, knows_echo=False),
         Habits(knows_prompt_logprobs=False),
-        Habits(knows_prompt_logprobs=False, knows_echo=False),
     ],
     ids=lambda habits: (
-        f"{habits.dialect} {habits.is_after_temperature} {habits.knows_prompt_logprobs} {habits.knows_echo} "
+        f"{habits.dialect} {habits.knows_prompt_logprobs} "
         f"{habits.samples_parts_of_characters} {habits.tells_a_place_too_late}"
     ),
 )

@@ -15,11 +15,11 @@ from byrote.models.responder import AnswerUnreadable
 from byrote.models.served.check import DIALECTS as KINDS
 from byrote.models.served.dialects import Prompt
 from byrote.models.served.model import EndpointModel, connect
-from byrote.models.table import TableModel
 from byrote.policy import Policy
 from tests.loopback.logprobs import Habits
 from tests.loopback.odd import spoiled
-from tests.models.served import DIALECTS, KEY, open_served, quick, serving
+from tests.models.served import DIALECTS, KEY, MemoryRequestCount, open_served, quick, serving
+from tests.table import TableModel
 
 POLICY = Policy(1.0, 4)
 TABLE = TableModel.random(5, vocab_size=9)
@@ -78,7 +78,14 @@ def test_an_odd_answer_of_a_server_s_own_tokenizer_is_used_or_refused(seed: int)
     habits = Habits(dialect="llamacpp")
     with serving(TABLE, habits, spoil=spoil, pieces=pieces, decode=lambda ids: "x" * len(ids)) as server:
         try:
-            model = connect(f"endpoint:{server.url}", key=KEY, policy=POLICY, tokenizer=None, limits=quick())
+            model = connect(
+                f"endpoint:{server.url}",
+                key=KEY,
+                policy=POLICY,
+                tokenizer=None,
+                limits=quick(),
+                sent=MemoryRequestCount(),
+            )
             with closing(model):
                 assert model.bos_id("auto") is None
                 assert len(model.encode_batch(["ab"])[0].ids) == 2
@@ -157,5 +164,5 @@ def test_a_key_that_a_server_gives_as_a_name_is_neither_told_nor_kept(name: str,
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_no_seed_is_sent(dialect: str) -> None:
     """A seeded request whose prompt is computed in parts ends a vLLM server on a CPU, and nothing sampled is used."""
-    body = KINDS[dialect]().body([Prompt((1, 2, 3), 1)], model="m", listed=4, temperature=1.0)
+    body = KINDS[dialect]().body([Prompt((1, 2, 3), 1)], model="m", listed=4)
     assert "seed" not in json.dumps(body)

@@ -11,12 +11,13 @@ from byrote.models.hf.model import HuggingFaceModel
 from byrote.models.hf.tree import TreeSessionHF
 from byrote.models.history import HistorySession
 from byrote.policy import Policy
+from byrote.search import engine
 from byrote.search.base import Limits, SearchOptions, SearchOutcome, SearchTask
 from byrote.search.engine import Engine
-from byrote.search.reference import search
 from byrote.search.tree import Shapes
 from tests.models.forest import batch_of
 from tests.models.tiny import CONFIGS, VOCABULARY, tiny_model
+from tests.search.reference import search
 from tests.search.test_engine_equals_reference import PLAIN
 
 OPTIONS = replace(PLAIN, policy=Policy(1.0, 5), beam_width=4, edit_budget=3, pin_verbatim=True)
@@ -98,7 +99,7 @@ def test_tree_search_equals_the_plain_forward(architecture: str) -> None:
 @pytest.mark.parametrize("architecture", ["llama", "gemma2", "gemma3", "gpt2", "mistral"])
 def test_shapes_rounded_as_on_a_gpu_change_no_number(architecture: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Attention then runs over more slots, lanes and entries than are live."""
-    monkeypatch.setattr(Shapes, "of", lambda _, most: Shapes(most, 64, repeats=True))
+    monkeypatch.setattr(engine, "Shapes", lambda most, on_gpu: Shapes(most, on_gpu=True))
     model = tiny(architecture)
     assert_engine_equals_reference(model, tasks_for(model, SHAPES), slots=5)
 

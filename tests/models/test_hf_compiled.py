@@ -206,7 +206,7 @@ def recorded_on_a_cpu(patch: pytest.MonkeyPatch) -> Counter[Size]:
 def test_recorded_forwards_give_the_numbers_of_plain_ones(few: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Greedy steps, beams and explorations; by token, and by slot where more than 2 tokens are no longer few."""
     model = tiny_model("llama")
-    monkeypatch.setitem(globals(), "CONFIG", replace(CONFIG, estimate="all", residual=60, refine=40))
+    monkeypatch.setitem(globals(), "CONFIG", replace(CONFIG, estimate="all", residual=60, refine=40, answers=0))
     expected = rows(model, 4)
     monkeypatch.setattr(hf_graphs, "FEW", (2, few))
     replayed = recorded_on_a_cpu(monkeypatch)

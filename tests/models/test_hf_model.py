@@ -10,15 +10,15 @@ import pytest
 import torch
 
 from byrote.errors import ConfigError, ModelError, WindowError
+from byrote.models.hf import weights
 from byrote.models.hf.graphs import compile_layers
-from byrote.models.hf.identity import hash_weights
 from byrote.models.hf.model import HuggingFaceModel, load
-from byrote.models.hf.weights import explained
+from byrote.models.hf.weights import explained, fingerprint_weights, hash_weights
 from byrote.models.tokenizer import hash_tokenizer
 from byrote.policy import Policy
 from byrote.search.base import Limits
 from byrote.search.engine import Engine
-from byrote.store.identity import differences
+from byrote.store.manifest import differences
 from tests.models.test_hf_architectures import OPTIONS
 from tests.models.tiny import (
     CONFIGS,
@@ -125,6 +125,63 @@ def test_weights_hash_is_stable_and_sees_one_changed_weight() -> None:
         twin.model.layers[1].mlp.up_proj.weight[3, 2] += 1e-3
     assert hash_weights(model) != hash_weights(twin)
     assert hash_weights(model) != hash_weights(model.to(torch.bfloat16))
+
+
+def test_the_hash_of_the_thread_is_the_hash_of_the_weights_as_they_were() -> None:
+    """`described` begins it; what is done to the parameters' names later does not count."""
+    model = HuggingFaceModel(tiny_model("llama"), tiny_tokenizer())
+    expected = hash_weights(model.model)
+    described = model.described
+    assert described.weights_hash == ""
+    assert described.weights_fingerprint == fingerprint_weights(model.model)
+    model.model.model.layers[0].mlp.renamed = model.model.model.layers[0].mlp.up_proj
+    assert model.identity.weights_hash == expected
+    assert replace(model.identity, weights_hash="") == described
+    assert model.identity.fingerprint == described.fingerprint
+    assert "weights_hash" not in described.fingerprint, "a run is known before its weights are hashed"
+
+
+def test_an_error_of_the_thread_is_raised_where_the_hash_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*given: object) -> str:
+        raise RuntimeError("the copy failed")
+
+    monkeypatch.setattr(weights, "_hash", failing)
+    hashing = weights.WeightsHash(tiny_model("llama"))
+    with pytest.raises(RuntimeError, match="the copy failed"):
+        hashing.result()
+
+
+def test_the_fingerprint_sees_any_one_layer_that_was_changed() -> None:
+    model = tiny_model("llama")
+    before = fingerprint_weights(model)
+    assert before == fingerprint_weights(tiny_model("llama"))
+    for _, parameter in model.named_parameters():
+        kept = parameter.detach().clone()
+        with torch.no_grad():
+            parameter.add_(1e-3)
+            assert fingerprint_weights(model) != before
+            parameter.copy_(kept)
+    assert fingerprint_weights(model) == before
+
+
+def test_the_fingerprint_reads_a_few_blocks_of_a_large_tensor_its_ends_among_them() -> None:
+    size = 2 * weights.SAMPLED_BLOCKS * weights.BLOCK_ELEMENTS
+    module = torch.nn.Module()
+    module.register_buffer("large", torch.arange(size, dtype=torch.float32).reshape(2, -1))
+    before = fingerprint_weights(module), hash_weights(module)
+    seen = 0
+    for place in [0, size - 1, *range(7, size, size // 200)]:
+        flat = module.get_buffer("large").view(-1)
+        flat[place] += 1
+        assert hash_weights(module) != before[1]
+        is_seen = fingerprint_weights(module) != before[0]
+        assert is_seen or place not in (0, size - 1)
+        seen += is_seen
+        flat[place] -= 1
+    assert (fingerprint_weights(module), hash_weights(module)) == before
+    assert 50 < seen < 150, "half of the tensor is in the blocks"
+    module.register_buffer("large", module.get_buffer("large").reshape(-1))
+    assert fingerprint_weights(module) != before[0], "shapes count"
 
 
 def test_weights_hash_sees_a_changed_scalar() -> None:

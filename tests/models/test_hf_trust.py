@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from byrote.errors import ModelError
+from byrote.models.hf.files import weight_shapes
 from byrote.models.hf.model import load
-from byrote.models.hf.weights import explained, weight_shapes
+from byrote.models.hf.weights import explained
 from tests.models.tiny import tiny_model, tiny_tokenizer
 
 CODE = """

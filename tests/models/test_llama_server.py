@@ -30,12 +30,10 @@ def test_a_real_server_has_the_numbers_of_the_model(
     tokenizer: str,
     lab: TinyLab,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", "none")
     byrote = make_command(capsys)
-    given: dict[str, Any] = {"limit": 8, "screen": "off", "estimate": "none"}
+    given: dict[str, Any] = {"limit": 8, "screen": "off", "estimate": "off"}
     folder = FOLDER if tokenizer == "folder" else None
     served = byrote(*scan_arguments(lab, tmp_path / "served", model=f"endpoint:{URL}", tokenizer=folder, **given))
     assert served.code == 0, served.err

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from numpy.typing import NDArray
 
-from byrote.models.memory import Handover, apart, side_by_side, to_device, together_to_device, zeros_as_touched
+from byrote.models.packing import Handover, apart, side_by_side, to_device, together_to_device, zeros_as_touched
 
 STATM = Path("/proc/self/statm")
 

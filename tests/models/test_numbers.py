@@ -10,13 +10,12 @@ from hypothesis import strategies as st
 
 from byrote.errors import ModelError
 from byrote.models.hf.model import HuggingFaceModel
-from byrote.models.scoring import score_tokens
+from byrote.models.scoring import score_tokens, score_verbatim
 from byrote.models.shared_prefix import SharedPrefixScorer
-from byrote.models.table import TableModel
-from byrote.models.teacher_forcing import score_verbatim
 from byrote.policy import Policy, _top_tokens_by_key, keep
 from tests.models.tiny import load_without_tokenizer, tiny_model
 from tests.scan.streams import make_window
+from tests.table import TableModel
 from tests.test_policy import policies, vectors
 
 broken_rows = st.one_of(

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from byrote.models.hf.model import HuggingFaceModel
-from byrote.models.tokenizer import PlainTextTokenizer
+from byrote.models.tokenizer import Tokenizing
 from tests.models.tiny import tiny_model
 from tests.models.tokenizer_kinds import KINDS, WRITES_EVERYTHING_BACK
 
@@ -25,8 +25,8 @@ def tokenizer_of(kind: str) -> Any:
 
 
 @cache
-def plain_text_of(kind: str) -> PlainTextTokenizer:
-    return PlainTextTokenizer(tokenizer_of(kind))
+def plain_text_of(kind: str) -> Tokenizing:
+    return Tokenizing(tokenizer_of(kind), "it")
 
 
 @every_kind
@@ -79,14 +79,14 @@ def test_a_text_is_tokenised_the_same_alone_and_among_others(kind: str) -> None:
 def test_the_tokenizer_itself_still_knows_its_special_tokens(kind: str) -> None:
     tokenizer = KINDS[kind]()
     text = f"the cat {tokenizer.eos_token}"
-    PlainTextTokenizer(tokenizer).encode_batch([text])
+    Tokenizing(tokenizer, "it").encode_batch([text])
     assert tokenizer(text, add_special_tokens=False)["input_ids"][-1] == tokenizer.eos_token_id
 
 
 def test_a_token_that_was_added_for_text_stays_a_token() -> None:
     tokenizer = KINDS["byte_level_bpe"]()
     tokenizer.add_tokens(["    "])
-    (encoding,) = PlainTextTokenizer(tokenizer).encode_batch(["mat    <|endoftext|>"])
+    (encoding,) = Tokenizing(tokenizer, "it").encode_batch(["mat    <|endoftext|>"])
     assert tokenizer.convert_tokens_to_ids("    ") in encoding.ids
     assert tokenizer.eos_token_id not in encoding.ids
 
@@ -95,7 +95,7 @@ def test_an_end_of_text_that_is_not_marked_special_is_text_too() -> None:
     tokenizer = KINDS["unigram"]()
     tokenizer.add_tokens(["<stop>"])
     tokenizer.eos_token = "<stop>"
-    (encoding,) = PlainTextTokenizer(tokenizer).encode_batch(["the cat <stop> sat"])
+    (encoding,) = Tokenizing(tokenizer, "it").encode_batch(["the cat <stop> sat"])
     assert tokenizer.eos_token_id not in encoding.ids
 
 

@@ -17,9 +17,9 @@ from byrote.models.hf.model import HuggingFaceModel
 from byrote.models.hf.probe import probe_trees, probing_forest, widened
 from byrote.models.hf.tree import TreeSessionHF
 from byrote.models.history import HistorySession
-from byrote.models.table import TableModel
 from tests.models.test_hf_architectures import TREES
 from tests.models.tiny import CONFIGS, tiny_model
+from tests.table import TableModel
 
 TOKENS = 60
 DTYPES = [torch.float32, torch.bfloat16]

@@ -13,21 +13,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from byrote.models import own, table
 from byrote.models.base import TreeBatch, TreeModel, TreeSession
 from byrote.models.hf import head as hf_head
 from byrote.models.hf.model import HuggingFaceModel
 from byrote.models.hf.tree import TreeSessionHF
 from byrote.models.history import HistorySession
-from byrote.models.own import OwnModel
+from byrote.models.load import OwnModel
 from byrote.models.packing import TreeNode
 from byrote.models.served import rows as endpoint_session
 from byrote.models.served.rows import EndpointSession
-from byrote.models.table import TableModel, TableSession
 from tests.models.forest import batch_of, by_columns, histories_of, plain_logits
 from tests.models.served import ListedTable
 from tests.models.test_hf_scoring import Scaled
 from tests.models.tiny import VOCABULARY, tiny_model
+from tests.table import TableModel, TableSession
 
 ENTRIES = 40
 MODELS: dict[str, tuple[Callable[[], TreeModel], type]] = {
@@ -204,9 +203,9 @@ def test_states_of_several_slots_are_copied_together(name: str) -> None:
 
 def test_chunks_are_consecutive_pieces_of_few_rows(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hf_head, "CHUNK_ELEMENTS", {"cpu": 4 * VOCABULARY, "cuda": 4 * VOCABULARY})
-    monkeypatch.setattr(table, "CHUNK", 4)
+    monkeypatch.setattr("tests.table.CHUNK", 4)
     monkeypatch.setattr(endpoint_session, "CHUNK", 4)
-    monkeypatch.setattr(own, "CHUNK_ELEMENTS", 4 * VOCABULARY)
+    monkeypatch.setattr("byrote.models.load.CHUNK_ELEMENTS", 4 * VOCABULARY)
     session = MODELS[name][0]().open_tree(2, ENTRIES)
     batch = replace(batch_of([[], []], {0: LONG, 1: FIRST}, ENTRIES), outputs=torch.arange(10, 38))
     chunks = list(session.forward_in_chunks(batch))

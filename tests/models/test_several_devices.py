@@ -11,9 +11,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from byrote.models.hf import tree as hf_tree
 from byrote.models.hf.head import ChunkedHead
-from byrote.models.hf.identity import hash_weights
 from byrote.models.hf.model import HuggingFaceModel
 from byrote.models.hf.tree import TreeSessionHF
+from byrote.models.hf.weights import hash_weights
 from byrote.models.packing import TreeNode
 from tests.models.forest import batch_of
 from tests.models.tiny import load_without_tokenizer, tiny_model

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from byrote.errors import ConfigError
-from byrote.models.table import TableModel
 from tests.models.forest import batch_of
+from tests.table import TableModel
 
 
 def test_explicit_histories_come_before_the_hashed_table() -> None:

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 import pytest
 
 from byrote.models.base import WindowScores
-from byrote.models.table import TableModel
-from byrote.models.teacher_forcing import score_verbatim
+from byrote.models.scoring import score_verbatim
 from byrote.policy import Policy
 from byrote.types import Window
 from tests.oracle import textbook_policy
 from tests.scan.streams import VOCABULARY, make_window, random_windows
+from tests.table import TableModel
 
 POLICIES = [Policy(1.0, 4), Policy(1.0, None), Policy(0.5, None, 0.9)]
 

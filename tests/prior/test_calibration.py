@@ -15,7 +15,7 @@ from byrote.prior.calibration import (
     RatioThreshold,
     calibrate,
     generic_length,
-    generic_pairs,
+    generic_windows,
     read_generic,
 )
 from byrote.stats.prior_mean import PriorEstimate, PriorSums
@@ -35,7 +35,7 @@ def score(conditional: float, prior: float) -> GenericScore:
 @given(TEXTS, st.integers(1, 30), st.integers(1, 30))
 def test_pairs_are_the_two_sides_of_the_middle(texts: list[list[int]], prefix_tokens: int, suffix_tokens: int) -> None:
     length = generic_length(texts, suffix_tokens)
-    pairs = generic_pairs(texts, prefix_tokens=prefix_tokens, suffix_tokens=length, bos_id=None)
+    pairs = generic_windows(texts, prefix_tokens=prefix_tokens, suffix_tokens=length, bos_id=None)
     assert len(pairs) >= LEAST_TEXTS
     for pair in pairs:
         assert len(pair.suffix_ids) == length <= suffix_tokens
@@ -50,10 +50,10 @@ def test_pairs_are_the_two_sides_of_the_middle(texts: list[list[int]], prefix_to
 @given(TEXTS, st.integers(2, 20))
 def test_a_longer_suffix_continues_the_shorter_one_of_the_same_text(texts: list[list[int]], tokens: int) -> None:
     """So that n at neighbouring lengths rests on the same texts and does not leap by a change of texts."""
-    long = generic_pairs(texts, prefix_tokens=5, suffix_tokens=tokens, bos_id=0)
-    short = generic_pairs(texts, prefix_tokens=5, suffix_tokens=tokens - 1, bos_id=0)
+    long = generic_windows(texts, prefix_tokens=5, suffix_tokens=tokens, bos_id=0)
+    short = generic_windows(texts, prefix_tokens=5, suffix_tokens=tokens - 1, bos_id=0)
     cut = [(pair.prefix_ids, pair.suffix_ids[:-1]) for pair in long]
-    assert not Counter(cut) - Counter(map(tuple, short))
+    assert not Counter(cut) - Counter((pair.prefix_ids, pair.suffix_ids) for pair in short)
     assert all(pair.prefix_ids[0] == 0 and len(pair.prefix_ids) <= 5 for pair in long)
 
 
@@ -63,20 +63,19 @@ def test_too_few_generic_texts_are_refused(texts: list[list[int]]) -> None:
         generic_length(texts, 4)
 
 
-def test_n_is_the_arithmetic_mean_with_geometric_mean_median_and_largest_share_beside_it() -> None:
-    found = calibrate(5, 4, [score(0.2, 0.1), score(0.8, 0.1), score(0.5, 0.1)])
+def test_n_is_the_arithmetic_mean_with_geometric_mean_and_largest_share_beside_it() -> None:
+    found = calibrate(4, [score(0.2, 0.1), score(0.8, 0.1), score(0.5, 0.1)])
     assert math.exp(found.log_least_ratio) == pytest.approx(5.0)
     assert math.exp(found.log_geometric_mean) == pytest.approx((2 * 8 * 5) ** (1 / 3))
-    assert math.exp(found.log_median) == pytest.approx(5.0)
     assert found.largest_share == pytest.approx(8 / 15)
-    assert (found.suffix_tokens, found.calibrated_at_tokens) == (5, 4)
+    assert found.calibrated_at_tokens == 4
     assert found.interval.low < found.log_least_ratio < found.interval.high
 
 
 def test_one_suffix_that_no_reference_prefix_allows_does_not_make_n_infinite() -> None:
     usual = [score(0.2, 0.1), score(0.8, 0.1), score(0.5, 0.1)]
-    found = calibrate(4, 4, [*usual, score(0.3, 0.0)])
-    assert found.log_least_ratio == calibrate(4, 4, usual).log_least_ratio
+    found = calibrate(4, [*usual, score(0.3, 0.0)])
+    assert found.log_least_ratio == calibrate(4, usual).log_least_ratio
     assert found.unseen == 1
     # What was left out has no known ratio, so n is not bounded from above and nothing is called memorized by it.
     assert found.interval.high == math.inf
@@ -85,24 +84,24 @@ def test_one_suffix_that_no_reference_prefix_allows_does_not_make_n_infinite() -
 
 def test_suffixes_that_the_policy_cannot_say_do_not_pull_n_to_zero() -> None:
     usual = [score(0.2, 0.1), score(0.8, 0.1), score(0.5, 0.1)]
-    found = calibrate(4, 4, [*usual, score(0.0, 0.1), score(0.0, 0.0)])
-    assert found.log_least_ratio == calibrate(4, 4, usual).log_least_ratio
-    assert found.interval == calibrate(4, 4, usual).interval
+    found = calibrate(4, [*usual, score(0.0, 0.1), score(0.0, 0.0)])
+    assert found.log_least_ratio == calibrate(4, usual).log_least_ratio
+    assert found.interval == calibrate(4, usual).interval
     assert (found.impossible, found.unseen) == (2, 0)
 
 
 @pytest.mark.parametrize("scores", [[score(0.0, 0.0)] * 18, [score(0.1, 0.0)] * 18, [score(0.2, 0.1)] * 2])
 def test_n_is_undefined_with_a_reason_where_the_policy_can_say_too_few(scores: list[GenericScore]) -> None:
-    found = calibrate(4, 4, scores)
+    found = calibrate(4, scores)
     assert math.isnan(found.log_least_ratio)
     assert not found.interval.is_defined
     assert "set n with --least-ratio" in (found.interval.reason or "")
 
 
 def test_n_set_by_the_user_is_known() -> None:
-    found = RatioThreshold.given(4, 8.0)
+    found = RatioThreshold.given(8.0)
     assert found.interval.low == found.interval.high == found.log_least_ratio == pytest.approx(math.log(8.0))
-    assert RatioThreshold.given(4, 0.0).log_least_ratio == -math.inf
+    assert RatioThreshold.given(0.0).log_least_ratio == -math.inf
     assert math.isnan(found.log_geometric_mean)
 
 
@@ -127,7 +126,7 @@ def test_the_interval_holds_the_n_of_as_many_other_texts(sigma: float, draws: in
             # P(s|q) over prefixes is log-normal around each prior, a few prefixes carrying most of it.
             log_p = priors + rng.normal(-2.0, 2.0, (draws, 12))
             scores = drawn_scores(log_p, ratios + priors)
-        low, high, _, _ = calibrate(4, 4, scores).interval
+        low, high, _, _ = calibrate(4, scores).interval
         covered += low <= truth <= high
     assert covered / 200 >= 0.89
 
@@ -136,7 +135,7 @@ def test_the_interval_has_room_for_the_draws_where_one_text_carries_n() -> None:
     """A log-normal prediction from 39 equal ratios and one of e³⁰ lies below their mean; n by other draws may not."""
     draws = np.full((50, 40), -40.0)
     ratios = np.append(np.zeros(39), 30.0)
-    found = calibrate(4, 4, drawn_scores(draws, ratios - 40.0))
+    found = calibrate(4, drawn_scores(draws, ratios - 40.0))
     assert found.interval.high >= found.log_least_ratio - math.log(0.0125) - 1e-9
     assert found.interval.low <= found.log_least_ratio
 
@@ -152,7 +151,7 @@ def test_n_of_the_texts_at_hand_is_inside_whatever_the_tails() -> None:
     for _ in range(400):
         ratios, priors = 2.0 + rng.standard_t(2, 12), rng.normal(-15.0, 2.0, 12)
         log_p = priors + rng.normal(-4.5, 3.0, (50, 12))  # mean P(s) over prefixes
-        low, high, _, _ = calibrate(4, 4, drawn_scores(log_p, ratios + priors)).interval
+        low, high, _, _ = calibrate(4, drawn_scores(log_p, ratios + priors)).interval
         truth = float(np.log(np.exp(ratios).mean()))
         above, below = above + (truth > high), below + (truth < low)
     assert max(above, below) <= 16

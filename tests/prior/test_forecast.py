@@ -6,13 +6,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from byrote.prior.calibration import RatioThreshold
 from byrote.prior.draws import DrawnPrefixes
-from byrote.prior.forecast import Scored, forecast, forecast_sentences
 from byrote.prior.run import prior_to_folder
-from byrote.prior.verdicts import PriorVerdict, ratio_interval, ratio_verdict, sound_log_interval
+from byrote.prior.verdicts import (
+    PriorVerdict,
+    forecast,
+    forecast_sentences,
+    ratio_interval,
+    ratio_verdict,
+    sound_log_interval,
+)
 from byrote.stats.intervals import undefined
 from byrote.stats.prior_mean import PriorSums
+from byrote.types import Interval
 from tests.prior.priors import Silent, config
 
 M = 0.01
@@ -22,8 +28,8 @@ def drawn(draws: int, *, is_exhaustive: bool = False, starts: int | None = None)
     return DrawnPrefixes(((1, 2),), np.array([[draws]]), is_exhaustive, starts)
 
 
-def scored(conditional: float, n: float) -> Scored:
-    return Scored(math.log(conditional), M, RatioThreshold.given(4, n))
+def scored(conditional: float, n: float) -> tuple[float, float, Interval]:
+    return math.log(conditional), M, Interval(math.log(n), math.log(n))
 
 
 @pytest.mark.parametrize("draws", [50, 1000, 20_000])
@@ -33,9 +39,7 @@ def test_what_is_out_of_reach_is_unsettled_even_if_no_draw_allows_the_suffix(dra
         for n in (5.0, 100.0, 1e3, 1e5):
             one = scored(conditional, n)
             found = forecast([one], drawn(draws))
-            verdict = ratio_verdict(
-                ratio_interval(one.log_conditional, sound_log_interval(best)), one.threshold.interval
-            )
+            verdict = ratio_verdict(ratio_interval(one[0], sound_log_interval(best)), one[2])
             assert (found.within_reach == 1) == (verdict is PriorVerdict.MEMORIZED)
             assert (found.draws_needed <= draws) == (found.within_reach == 1)
 
@@ -50,8 +54,7 @@ def test_every_prefix_evaluated_puts_everything_within_reach_where_n_is_known() 
 
 
 def test_without_an_upper_end_of_n_nothing_is_within_reach_and_the_sentence_says_why() -> None:
-    unknown = RatioThreshold(4, math.nan, undefined("why"))
-    found = forecast([Scored(-1.0, M, unknown)], drawn(5, is_exhaustive=True))
+    found = forecast([(-1.0, M, undefined("why"))], drawn(5, is_exhaustive=True))
     assert found.within_reach == 0
     assert "no upper end" in forecast_sentences(found, drawn(5, is_exhaustive=True))[-1]
 

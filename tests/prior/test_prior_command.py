@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 from typer.testing import CliRunner
 
-from byrote.cli.products import prior
+from byrote.cli.commands import prior
 from byrote.prior.report import basis_sentences, joined_sentence, read, shortened
 from byrote.prior.run import prior_to_folder
 from byrote.report.content import Asked

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from byrote.corpus.documents import Document
+from byrote.corpus.read import Document
 from byrote.errors import ConfigError, WindowError
 from byrote.prior.draws import DrawnPrefixes, draw_prefixes, shorten
 from byrote.search import sizing

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from byrote.models.shared_prefix import SharedPrefixScorer
-from byrote.models.table import TableModel
 from byrote.policy import Policy
 from byrote.prior.verdicts import (
     draws_to_show,
@@ -24,6 +23,7 @@ from byrote.stats.intervals import exact_interval
 from byrote.stats.prior_mean import PriorEstimate, PriorSums, log_mean, log_ratio
 from byrote.types import Interval
 from tests.oracle import every_continuation
+from tests.table import TableModel
 
 PLAIN = Policy(temperature=1.0, top_k=None)
 VOCABULARY = 5
@@ -85,7 +85,7 @@ def test_interval_covers_the_enumerated_prior_about_as_often_as_it_says(log_p: n
     covered, intervals = 0, 0
     for _ in range(400):
         for estimate, expected in zip(drawn(log_p, 1000, rng).estimates(), truth, strict=True):
-            low, high = log_interval(estimate, level=0.95)[:2]
+            low, high = log_interval(estimate)[:2]
             covered += low <= math.log(expected) <= high
             intervals += 1
     assert 0.93 < covered / intervals < 0.985

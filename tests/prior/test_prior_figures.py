@@ -4,18 +4,12 @@ import math
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.collections import PathCollection
 
-from byrote.prior.figures import (
-    PriorShare,
-    ScoredSuffixes,
-    ShownThreshold,
-    prior_scatter,
-    prior_shares,
-    ratios_by_length,
-)
+from byrote.prior.figures import ShownThreshold, prior_scatter, prior_shares, ratios_by_length
 from byrote.report.figures.style import save_bytes
 from byrote.types import Interval
 
@@ -23,18 +17,18 @@ LOG_TEN = math.log(10.0)
 VERDICTS = ["memorized", "merely_likely", "unsettled", "not_extractable"]
 
 
-def suffixes(**changes: Any) -> ScoredSuffixes:
+def suffixes(**changes: Any) -> pl.DataFrame:
     conditional, prior = np.log([0.5, 0.5, 0.1, 1e-9]), np.log([1e-6, 0.4, 1e-3, 1e-9])
     values: dict[str, Any] = {
-        "log_conditional": conditional,
-        "log_prior": prior,
+        "log_p_conditional": conditional,
+        "log_p_prior": prior,
         "log_ratio": conditional - prior,
-        "verdicts": VERDICTS,
-        "is_control": np.array([False, False, True, False]),
-        "tokens": np.array([4, 4, 6, 6]),
+        "prior_verdict": VERDICTS,
+        "split": ["target", "target", "control", "target"],
+        "suffix_ids": [[1] * tokens for tokens in (4, 4, 6, 6)],
         **changes,
     }
-    return ScoredSuffixes(**values)
+    return pl.DataFrame(values)
 
 
 def threshold(tokens: int = 4, n: float = 10.0, *, high: float = 1000.0) -> ShownThreshold:
@@ -55,7 +49,7 @@ def points(axes: Axes) -> np.ndarray:
 def test_the_scatter_draws_every_suffix_by_verdict_whatever_its_length() -> None:
     axes = prior_scatter(suffixes(), threshold(), title="").figure.axes[0]
     drawn = sorted(map(tuple, points(axes).tolist()))
-    expected = sorted(zip(suffixes().log_prior / LOG_TEN, suffixes().log_conditional / LOG_TEN, strict=True))
+    expected = sorted(zip(suffixes()["log_p_prior"] / LOG_TEN, suffixes()["log_p_conditional"] / LOG_TEN, strict=True))
     assert np.allclose(drawn, expected)
     labels = legend(axes)
     for words in ("memorized (1)", "merely likely (1)", "unsettled (1)", "P(s|p) ≤ m (1)", "hollow: control"):
@@ -66,7 +60,7 @@ def test_the_scatter_draws_every_suffix_by_verdict_whatever_its_length() -> None
 
 def test_probabilities_of_zero_stand_at_the_edge_and_are_counted() -> None:
     none = np.array([-np.inf, -1.0, -2.0, -np.inf])
-    bare = suffixes(log_prior=none, log_ratio=np.array([np.inf, 0, 0, -np.inf]))
+    bare = suffixes(log_p_prior=none, log_ratio=np.array([np.inf, 0, 0, -np.inf]))
     axes = prior_scatter(bare, threshold(), title="").figure.axes[0]
     assert len(points(axes)) == 4
     assert np.isfinite(points(axes)).all()
@@ -77,7 +71,7 @@ def test_ratios_stand_at_their_length_beside_n_and_the_generic_texts() -> None:
     axes = ratios_by_length(suffixes(), [threshold(6, 30.0), threshold(4, 10.0)], title="").figure.axes[0]
     drawn = points(axes)
     assert sorted(np.round(drawn[:, 0])) == [4, 4, 6, 6]
-    assert np.allclose(sorted(drawn[:, 1]), sorted(suffixes().log_ratio / LOG_TEN))
+    assert np.allclose(sorted(drawn[:, 1]), sorted(suffixes()["log_ratio"] / LOG_TEN))
     lines = {str(line.get_label()): line for line in axes.lines}
     assert np.allclose(lines["n, their mean"].get_xydata(), [[4, 1.0], [6, math.log10(30.0)]])
     generic = [line for line in axes.lines if line.get_marker() == "_" and len(np.asarray(line.get_xdata()))]
@@ -101,13 +95,16 @@ def test_thresholds_without_ends_or_texts_are_drawn_as_far_as_they_go(shown: lis
 
 def test_nothing_but_impossible_suffixes_can_be_drawn() -> None:
     nothing = np.full(4, -np.inf)
-    bare = suffixes(log_conditional=nothing, log_prior=nothing, log_ratio=nothing, verdicts=["not_extractable"] * 4)
+    bare = suffixes(
+        log_p_conditional=nothing, log_p_prior=nothing, log_ratio=nothing, prior_verdict=["not_extractable"] * 4
+    )
     for drawing in (prior_scatter(bare, threshold(), title=""), ratios_by_length(bare, [threshold()], title="")):
         assert save_bytes(drawing.figure, "svg")
 
 
 def test_shares_show_memorized_and_unsettled_parts_of_what_is_above_m() -> None:
-    shares = [PriorShare("24 tokens", 100, 40, 30, 6), PriorShare("5 tokens", 100, 0, 0, 0)]
+    none = {"suffixes": 100, "extractable": 0, "memorized": 0, "unsettled": 0}
+    shares = {"24 tokens": none | {"extractable": 40, "memorized": 30, "unsettled": 6}, "5 tokens": none}
     axes = prior_shares(shares, is_by_prefix_length=True).figure.axes[0]
     heights = [patch.get_height() for patch in axes.patches]
     assert heights == pytest.approx([0.4, 0.0, 0.3, 0.0, 0.06, 0.0])

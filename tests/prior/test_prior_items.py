@@ -1,44 +1,11 @@
 """What is scored: targets beside controls, sampled and limited without losing either."""
 
 import json
-from collections import Counter
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from byrote.prior.items import PriorItem, select_items
-from byrote.prior.options import PriorConfig
-from byrote.types import Split, Window
 from tests.prior.priors import REFERENCE, run, totals
-
-
-def item(name: str, split: Split) -> PriorItem:
-    return PriorItem(Window(name, name, split, 0, 0, 0, (1,), (2,)), "pair")
-
-
-def options(**changes: int | None) -> PriorConfig:
-    return PriorConfig(model="m", prior_text=("p",), out="o", text=("t",), **changes)  # type: ignore[arg-type]
-
-
-@given(st.integers(1, 30), st.integers(1, 30), st.integers(2, 40), st.integers(0, 5))
-def test_sample_and_limit_keep_order_and_both_splits(targets: int, controls: int, size: int, seed: int) -> None:
-    items = [item(f"t{n}", Split.TARGET) for n in range(targets)] + [
-        item(f"c{n}", Split.CONTROL) for n in range(controls)
-    ]
-    for kept in (select_items(items, options(sample=size, seed=seed)), select_items(items, options(limit=size))):
-        assert len(kept) == min(size, len(items))
-        assert [one for one in items if one in kept] == kept
-        assert len(Counter(one.window.split for one in kept)) == 2
-
-
-def test_a_sample_depends_on_the_seed_and_a_limit_does_not() -> None:
-    items = [item(f"t{n}", Split.TARGET) for n in range(200)]
-    first, again, other = (select_items(items, options(sample=9, seed=seed)) for seed in (1, 1, 2))
-    assert first == again != other
-    assert select_items(items, options(limit=9, seed=1)) == items[:9]
-    assert set(select_items(items, options(sample=9, limit=4, seed=1))) <= set(first)
 
 
 @pytest.mark.parametrize("choice", [{"limit": 3}, {"sample": 3, "limit": None}, {"spans": "auto", "limit": 3}])

@@ -56,7 +56,7 @@ def test_killed_run_resumes_without_repeating_finished_blocks_and_ends_in_the_sa
     assert kept.isdisjoint(written)
     assert again.equals(whole)
     assert files_of(out) == LEFT
-    assert prior_to_folder(config(place, out), progress=Silent()).was_complete
+    assert prior_to_folder(config(place, out), progress=Silent())
 
 
 @pytest.fixture(scope="module")
@@ -152,7 +152,7 @@ def test_the_same_folder_with_other_options_is_refused(place: Path, tmp_path: Pa
 def test_more_draws_from_a_corpus_that_is_taken_whole_are_the_same_run(place: Path, tmp_path: Path) -> None:
     run(place, tmp_path / "out")
     options = config(place, tmp_path / "out", prior_prefixes=21)
-    assert prior_to_folder(options, progress=Silent()).was_complete
+    assert prior_to_folder(options, progress=Silent())
 
 
 def test_seed_decides_the_draws(place: Path, tmp_path: Path) -> None:

@@ -101,7 +101,7 @@ class Study:
             conditionals = priors + np.append(ratios, log_n + offset)
             *generic, mine = self._estimates(priors)
             threshold = calibrate(
-                4, 4, [GenericScore(float(c), p) for c, p in zip(conditionals[:-1], generic, strict=True)]
+                4, [GenericScore(float(c), p) for c, p in zip(conditionals[:-1], generic, strict=True)]
             )
             ratio = ratio_interval(float(conditionals[-1]), sound_log_interval(mine))
             truth = PriorVerdict.MEMORIZED if offset > 0 else PriorVerdict.MERELY_LIKELY
@@ -156,7 +156,7 @@ def test_a_ratio_far_above_every_generic_text_is_settled_as_memorized() -> None:
         GenericScore(prior + ratio, _exact(prior))
         for prior, ratio in zip(range(-30, -12), np.linspace(1, 4, 18), strict=True)
     ]
-    threshold = calibrate(4, 4, scores)
+    threshold = calibrate(4, scores)
     assert ratio_verdict(Interval(12.0, 12.0), threshold.interval) is PriorVerdict.MEMORIZED
     assert ratio_verdict(Interval(0.0, 0.0), threshold.interval) is PriorVerdict.MERELY_LIKELY
 

@@ -13,10 +13,10 @@ from byrote.errors import ConfigError, WindowError
 from byrote.models.base import CausalModel
 from byrote.models.hf.model import HuggingFaceModel
 from byrote.models.shared_prefix import PLAIN, SharedPrefixScorer
-from byrote.models.table import TableModel
 from byrote.policy import Policy
 from tests.models.tiny import tiny_model
 from tests.oracle import textbook_policy
+from tests.table import TableModel
 
 VOCABULARY = 6
 TOKENS = st.integers(0, VOCABULARY - 1)

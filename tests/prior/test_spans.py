@@ -2,17 +2,17 @@
 
 import itertools
 import json
-import random
+import re
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from byrote.corpus.documents import Document
+from byrote.corpus.read import Document
 from byrote.corpus.spans import SpanKind, TextSpan, cut_spans, find_spans, read_spans
-from byrote.errors import ConfigError, TextError
-from byrote.lab.people import Identifier, write_record
+from byrote.errors import TextError
+from byrote.lab.texts import write_records
 from byrote.types import Split
 from tests.corpus.toy_tokenizers import ByteTokenizer, WordTokenizer
 
@@ -52,18 +52,18 @@ def test_common_identifiers_are_found(kind: SpanKind, text: str, expected: list[
 
 @given(st.integers(0, 10_000))
 def test_every_identifier_of_an_invented_record_is_found(seed: int) -> None:
-    record = write_record(random.Random(seed))
-    kinds = {
-        Identifier.TELEPHONE: SpanKind.PHONE,
-        Identifier.KIN_TELEPHONE: SpanKind.PHONE,
-        Identifier.EMAIL: SpanKind.EMAIL,
-        Identifier.ACCOUNT: SpanKind.NUMBER,
-        Identifier.BIRTH_DATE: SpanKind.DATE,
+    (record,) = write_records(seed, 1)
+    patterns = {
+        SpanKind.PHONE: r"0\d\d-555-01\d\d",
+        SpanKind.EMAIL: r"[a-z]+\.[a-z]+\d\d@[a-z]+\.example",
+        SpanKind.NUMBER: r"RX\d\d \d{4} \d{4}",
+        SpanKind.DATE: r"\d{1,2} [A-Z][a-z]+ (19|20)\d\d",
     }
-    spans = {(span.start, span.end, span.kind) for span in find_spans(document(record.text))}
-    for identifier in record.spans:
-        if identifier.identifier in kinds:
-            assert (identifier.start, identifier.end, kinds[identifier.identifier]) in spans
+    spans = {(span.start, span.end, span.kind) for span in find_spans(document(record))}
+    for kind, pattern in patterns.items():
+        expected = {(*match.span(), kind) for match in re.finditer(pattern, record)}
+        assert expected
+        assert expected <= spans
 
 
 @given(st.text(alphabet="Ab1 -@.", max_size=60))
@@ -150,8 +150,3 @@ def test_bad_span_files_get_one_sentence(tmp_path: Path, line: str, words: str) 
 def test_a_span_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(TextError, match="cannot be read"):
         read_spans(tmp_path / "none.jsonl", [document("abc")])
-
-
-def test_a_prefix_of_no_tokens_is_refused() -> None:
-    with pytest.raises(ConfigError, match="prefix-tokens is 0"):
-        cut_spans([document("abc")], [], ByteTokenizer(), prefix_tokens=0)

@@ -17,15 +17,20 @@ from tests.scan.fuzz import random_case, true_masses
 
 
 class KnownRun(NamedTuple):
-    """The rows of a scan, its options, and which windows are extractable in truth."""
+    """The rows of a scan, its options, and the true mass of every window within the edit budget."""
 
     rows: list[dict[str, Any]]
     config: RunConfig
-    is_extractable: dict[str, bool]
+    masses: dict[str, float]
 
     @property
     def true_count(self) -> int:
-        return sum(self.is_extractable.values())
+        """Windows that are extractable in truth."""
+        return sum(mass >= self.config.threshold for mass in self.masses.values())
+
+    @property
+    def mean_mass(self) -> float:
+        return sum(self.masses.values()) / len(self.masses)
 
     def view(self, rows: list[dict[str, Any]] | None = None) -> RunView:
         """All windows, or a sample of them."""
@@ -45,12 +50,11 @@ def known_run(number: int, **changes: Any) -> KnownRun:
     """100 windows through the pipeline; the screen leaves out most of them, extractable ones too."""
     case = random_case(number, windows_of_a_group=20)
     options = {
-        "estimate": "auto", "residual": None, "threshold": 0.2, "screen": "auto", "screen_floor": 0.999,
-        "screen_share": 0.3, "screen_min_windows": 0, "screen_samples": 100, "measures": ("verbatim", "near"),
+        "estimate": "off", "residual": None, "threshold": 0.2, "screen": "auto", "screen_floor": 0.999,
+        "screen_share": 0.3, "screen_min_windows": 0, "answers": 20, "measures": ("verbatim", "near"),
         "verify": False, "closure": 0, "refine": 0,
     }  # fmt: skip
     config = replace(case.config, **(options | changes))
     rows = [measured.row for measured in Pipeline(case.model, config, decode=str).run(case.windows)]
     truths = true_masses(case)
-    extractable = {row["window_id"]: bool(truths[row["window_id"]][-1] >= config.threshold) for row in rows}
-    return KnownRun(rows, config, extractable)
+    return KnownRun(rows, config, {row["window_id"]: float(truths[row["window_id"]][-1]) for row in rows})

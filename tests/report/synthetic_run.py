@@ -4,6 +4,7 @@ The production code writes them, columns and manifest included. Nothing touches 
 along each text, so that overlapping windows agree the way they do in a real scan.
 """
 
+import random
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -12,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from byrote.corpus.documents import Document
+from byrote.corpus.read import Document
 from byrote.corpus.windows import Selection
 from byrote.scan.columns import continuations_schema, facts_of, measures_of, results_schema
 from byrote.scan.options import MEASURES, RunConfig
@@ -197,7 +198,7 @@ def write_run(
     config = RunConfig(
         model=model, out=str(folder), threshold=threshold, keep=keep, edit_budget=EDIT_BUDGET, measures=measures
     )
-    config = replace(config, estimate="none" if estimate is None else "all")
+    config = replace(config, estimate="off" if estimate is None else "all")
     config = replace(config, control=() if shared_every is None else ("controls",))
     columns = [column.name for column in results_schema(measures_of(config), facts_of(config))]
     keeps_continuations = continuations_schema(config) is not None
@@ -214,7 +215,7 @@ def write_run(
             for place, row in enumerate(rows):
                 is_shared = book.split == "control" and place % (shared_every or 1) == 0
                 leak = {"shared_share": float(is_shared), "shared_with": books_given[0].name if is_shared else None}
-                measured = row | leak | (estimate or {})
+                measured = row | leak | sampled_answers(row) | (estimate or {})
                 further = kept.get(row["window_id"], ()) if keeps_continuations else ()
                 session.add({name: measured[name] for name in columns}, further)
         if not is_complete:
@@ -239,6 +240,13 @@ def write_run(
         }
         session.complete(manifest)
     return folder
+
+
+def sampled_answers(row: dict[str, Any]) -> dict[str, Any]:
+    """Two answers, each a hit with the window's lower bound."""
+    draw = random.Random(row["window_id"])
+    points = [draw.random(), draw.random()]
+    return {"answers": 2, "answer_hits": [sum(point < mass for point in points) for mass in row["mass_lower"]]}
 
 
 def known_facts(book: Book) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from playwright.sync_api import BrowserContext
 from byrote.report.content import Written
 from byrote.report.rates import interval_grid, split_rows, threshold_grid
 from byrote.report.reader import page_data
-from byrote.report.tables import document_coverage
+from byrote.report.tables import document_rates
 from byrote.report.view import RunView, load_view
 from byrote.report.words import integer, percent
 from byrote.stats.population import Category, categories
@@ -96,7 +96,7 @@ def test_shaded_characters_of_a_document_are_those_python_covers(context: Browse
     shaded = opened.page.evaluate(
         "[...document.querySelectorAll('.chunk span[class^=h]')].map((span) => span.textContent).join('').length"
     )
-    covered = document_coverage(view.population, view.documents[0], view.threshold)
+    covered = document_rates(view)[0].covered
     assert covered is not None
     assert shaded == round(covered * 2400)
     joined = opened.page.locator("#passages .hint", has_text=f"{integer(shaded)} characters").text_content() or ""

@@ -15,10 +15,9 @@ from byrote.errors import ConfigError, RunError, StorageError
 from byrote.kinds import write_report
 from byrote.report.comparison import compare_runs
 from byrote.report.content import Written
-from byrote.report.gallery import draw_all
 from byrote.report.page import GLOSSARY, OWN_FIGURE, write_page
 from byrote.report.view import RunView, load_view, with_distinct_labels
-from byrote.scan.report import read
+from byrote.scan.report import draw_all, read
 from tests.report.pages import page_of
 from tests.report.synthetic_run import Book, books, prose, write_run
 
@@ -98,7 +97,7 @@ def test_summary_says_rates_of_both_sides_with_intervals(report: Written) -> Non
     summary = page.split('id="text"')[0].replace("\u00a0", " ")
     assert f"can be made to reproduce {share} of the target passages" in summary
     assert f"{100 * float(near['interval_low']):.1f} % to {100 * float(near['interval_high']):.1f} %" in summary
-    assert "0 % of the control passages" in summary
+    assert "None of the control passages is certified." in summary
 
 
 def test_markup_in_names_texts_and_manifest_is_text(tmp_path: Path) -> None:
@@ -182,8 +181,8 @@ def test_documents_stand_in_order_of_copies_with_other_editions_and_controls_las
     ]
     view = load_view(write_run(tmp_path / "run", written, stride=50))
     assert [document.name for document in view.documents] == ["b.txt", "a.txt", "d.txt", "c.txt"]
-    assert view.copies == {"a.txt": 1, "b.txt": 8, "c.txt": 0}
-    assert view.other_edition_copies == {"d.txt": 64}
+    assert [document.copies for document in view.documents] == [8, 1, 64, 0]
+    assert [document.name for document in view.documents if document.is_other_edition] == ["d.txt"]
     for document in view.documents:
         assert set(view.population.document[view.rows_of(document)]) == {document.name}
 

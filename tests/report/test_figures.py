@@ -6,34 +6,47 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import ConnectionPatch
 
-from byrote.report.figures.book import HeatRow, book_heat_map
-from byrote.report.figures.curves import query_curves, token_ranks
-from byrote.report.figures.longform import MatchBlock, Recall, block_map, recall_bars, word_counts
-from byrote.report.figures.masses import (
+from byrote.report.figures.longform import Recall, block_map, recall_bars, word_counts
+from byrote.report.figures.models import beam_width_sweep, verbatim_share_by_model
+from byrote.report.figures.overlays import Level, Line, Panel, Point, Setting, overlay
+from byrote.report.figures.scan import (
+    book_heat_map,
     gain_curves,
     mass_scatter,
+    query_curves,
+    rate_by_copies,
+    rates_by_edits,
     shell_heat_map,
     shell_violins,
-    verbatim_share_by_model,
+    token_ranks,
+    verdicts_by_edits,
 )
-from byrote.report.figures.overlays import Level, Line, Panel, Point, Setting, overlay
-from byrote.report.figures.rates import CopiesSeries, rate_by_copies, rates_by_edits, verdicts_by_edits
-from byrote.report.figures.search import BeamWidthSeries, Convergence, beam_width_sweep, monte_carlo_convergence
 from byrote.report.figures.style import BLUE, ORANGE, SERIES, SOFT, UNMEASURED, VERMILLION, decade, save_bytes
 from byrote.report.groups import GroupRate, rates_by_group
 from byrote.report.membership import drawn_curve
+from byrote.report.queries import policy_sweep
 from byrote.report.rates import Criterion, rate_for, rates_by_criterion, split_rows
-from byrote.report.sweeps import SweepSeries, policy_sweep
 from byrote.report.view import RunView
+from byrote.scan.mc_report import monte_carlo_convergence
+from byrote.stats.clusters import Places
 from byrote.stats.curves import MassKind, rate_curves
-from byrote.stats.intervals import rate
+from byrote.stats.intervals import Rate, RateMethod, exact_interval
 from byrote.stats.roc import roc_curve
 from byrote.types import Split
 
 MASS_LOWER = np.array([[0.5, 0.8, 1.0], [0.0, 0.1, 0.4], [0.0, 0.0, 0.0005], [0.2, 0.2, 0.2]])
 
 
-def heat_map(*rows: HeatRow) -> Figure:
+def rate(hits: int, windows: int) -> Rate:
+    return Rate(hits / windows, exact_interval(hits, windows), windows, RateMethod.BY_DOCUMENT, windows, 1.0)
+
+
+def apart(windows: int) -> Places:
+    """Every window in a document of its own."""
+    return Places.of(np.arange(windows), np.zeros(windows), window_chars=1)
+
+
+def heat_map(*rows: tuple[str, np.ndarray]) -> Figure:
     return book_heat_map(rows, threshold=0.01, title="alice", file="book-1").figure
 
 
@@ -134,7 +147,6 @@ def test_figures_without_anything_to_show_say_why() -> None:
         shell_heat_map(nothing, threshold=0.001).figure,
         shell_violins(nothing, threshold=0.001).figure,
         verbatim_share_by_model([("m", nothing)], threshold=0.001).figure,
-        rate_by_copies([]),
         rates_by_edits([], threshold=0.001).figure,
         verdicts_by_edits([], threshold=0.001).figure,
     ):
@@ -143,7 +155,7 @@ def test_figures_without_anything_to_show_say_why() -> None:
 
 def test_text_that_no_window_covers_is_hatched_and_named() -> None:
     covered = np.array([0.0, 0.5])
-    known, unknown = (heat_map(HeatRow("exact", heat)) for heat in (covered, np.append(covered, np.nan)))
+    known, unknown = (heat_map(("exact", heat)) for heat in (covered, np.append(covered, np.nan)))
     assert UNMEASURED.encode() in save_bytes(unknown, "svg"), "also where the figure has no background"
     assert legend_of(unknown.axes[0]) == ["not measured"]
     assert legend_of(known.axes[0]) == []
@@ -151,7 +163,7 @@ def test_text_that_no_window_covers_is_hatched_and_named() -> None:
 
 def test_book_heat_map_has_a_strip_per_row_on_one_scale_from_tau_to_one() -> None:
     heat = np.array([np.nan, 0.0, 0.5, 1.0])
-    figure = heat_map(HeatRow("exact", heat), HeatRow("ε ≤ 5", heat))
+    figure = heat_map(("exact", heat), ("ε ≤ 5", heat))
     strips = [axes for axes in figure.axes if axes.images]
     assert [axes.get_yticklabels()[0].get_text() for axes in strips] == ["exact", "ε ≤ 5"]
     for axes in strips:
@@ -164,8 +176,8 @@ def test_book_heat_map_has_a_strip_per_row_on_one_scale_from_tau_to_one() -> Non
 
 
 def test_query_curves_draw_rates_greedy_and_the_limit() -> None:
-    curves = rate_curves(np.log([0.5, 0.001]), queries=[1, 10, 10_000], probabilities=[0.5])
-    control = rate_curves(np.log([0.001]), queries=[1, 10, 10_000], probabilities=[0.5])
+    curves = rate_curves(np.log([0.5, 0.001]), apart(2), queries=[1, 10, 10_000], probabilities=[0.5])
+    control = rate_curves(np.log([0.001]), apart(1), queries=[1, 10, 10_000], probabilities=[0.5])
     figure = query_curves([curves], greedy_rate=0.25, control=[control]).figure
     axes = figure.axes[0]
     line = axes.lines[0]
@@ -183,7 +195,7 @@ def test_near_verbatim_curves_are_dashed_where_masses_below_the_stop_count() -> 
     queries = [1, 100, 692, 693, 10_000]
     logs = np.log([0.5, 0.0001])
     curves = [
-        rate_curves(logs, queries=queries, probabilities=[0.5], mass_kind=kind)
+        rate_curves(logs, apart(2), queries=queries, probabilities=[0.5], mass_kind=kind)
         for kind in (MassKind.EXACT, MassKind.LOWER_BOUND)
     ]
     figure = query_curves(curves, greedy_rate=None, searched_down_to=0.001).figure
@@ -200,7 +212,9 @@ def test_near_verbatim_curves_are_dashed_where_masses_below_the_stop_count() -> 
 
 
 def test_a_curve_whose_every_point_lies_beyond_the_stop_is_dashed_whole() -> None:
-    curves = rate_curves(np.log([0.5]), queries=[5_000, 10_000], probabilities=[0.5], mass_kind=MassKind.LOWER_BOUND)
+    curves = rate_curves(
+        np.log([0.5]), apart(1), queries=[5_000, 10_000], probabilities=[0.5], mass_kind=MassKind.LOWER_BOUND
+    )
     axes = query_curves([curves], greedy_rate=None, searched_down_to=0.001).figure.axes[0]
     assert next(line.get_xdata().tolist() for line in axes.lines if line.get_linestyle() == "--") == [5_000, 10_000]
 
@@ -224,16 +238,21 @@ def test_verdict_bars_stack_what_is_shown_what_is_open_and_what_is_ruled_out(vie
 
 
 def test_policy_sweep_draws_each_series_with_its_own_marker() -> None:
-    series = [
-        SweepSeries("target", (1, 10, 40), tuple(rate(hits, 20) for hits in (2, 4, 6))),
-        SweepSeries("control", (1, 10, 40), tuple(rate(hits, 20) for hits in (0, 2, 2))),
+    counts = {"target": (2, 4, 6), "control": (0, 2, 2)}
+    lines = [
+        Line(
+            name,
+            tuple(Point.of(k, rate(hits, 20)) for k, hits in zip((1, 10, 40), own, strict=True)),
+            name == "control",
+        )
+        for name, own in counts.items()
     ]
-    axes = policy_sweep(series, setting="top-k", is_log=True).axes[0]
+    axes = policy_sweep(lines, setting="top-k", is_log=True).axes[0]
     assert [list(line.get_ydata()) for line in axes.lines] == [[0.1, 0.2, 0.3], [0.0, 0.1, 0.1]]
     assert len({line.get_marker() for line in axes.lines}) == 2
     (bars, _) = axes.collections
     spans = [height for segment in bars.get_segments() for height in segment[:, 1]]
-    assert spans == pytest.approx([end for one in series[0].rates for end in (one.interval.low, one.interval.high)])
+    assert spans == pytest.approx([end for point in lines[0].points for end in (point.low, point.high)])
     assert axes.get_xlabel() == "top-k"
     assert [tick.get_text() for tick in axes.get_xticklabels()] == ["1", "10", "40"]
 
@@ -246,8 +265,8 @@ def test_token_ranks_mark_tokens_the_policy_cuts_off() -> None:
 
 
 def test_copies_axis_holds_zero_and_doubles() -> None:
-    rates = tuple(rate(hits, 20) for hits in (0, 5, 20))
-    axes = rate_by_copies([CopiesSeries("m", (0, 1, 4), rates)]).axes[0]
+    points = [(copies, rate(hits, 20)) for copies, hits in ((0, 0), (1, 5), (4, 20))]
+    axes = rate_by_copies({"m": points}).axes[0]
     assert axes.lines[0].get_xdata().tolist() == [0, 1, 3]
     assert axes.lines[0].get_ydata().tolist() == [0, 0.25, 1]
     assert [label.get_text() for label in axes.get_xticklabels()] == ["0", "1", "4"]
@@ -297,8 +316,8 @@ def test_ties_of_a_roc_curve_are_drawn_as_what_the_area_counts() -> None:
     assert (np.diff(false) >= 0).all()
     tied = false > 0.25
     assert true[tied] == pytest.approx(np.interp(false[tied], [0.25, 1.0], [0.5, 1.0]))
-    inside = false > 0.125
-    assert np.trapezoid(true[inside], false[inside]) == pytest.approx(0.25 * 0.0 + 0.75 * 0.75, abs=1e-3)
+    beyond = false >= 0.25
+    assert np.trapezoid(true[beyond], false[beyond]) == pytest.approx(0.75 * 0.75, abs=1e-3)
 
 
 def test_a_level_is_drawn_as_a_band_with_its_name() -> None:
@@ -311,16 +330,15 @@ def test_a_level_is_drawn_as_a_band_with_its_name() -> None:
 
 
 def test_beam_width_sweep_shows_recovery_and_cost() -> None:
-    series = [BeamWidthSeries("exact rule", (5, 20), (0.9, 1.0), (300, 1030))]
-    left, right = beam_width_sweep(series).figure.axes
+    left, right = beam_width_sweep({"exact rule": [(5, 0.9, 300), (20, 1.0, 1030)]}).figure.axes
     assert list(left.lines[0].get_ydata()) == [0.9, 1.0]
     assert list(right.lines[0].get_ydata()) == [300, 1030]
     assert legend_of(left) == ["exact rule"]
 
 
 def test_monte_carlo_is_drawn_against_the_certified_band() -> None:
-    run = Convergence("Monte Carlo", (100, 1000), (0.1, 0.2), (0.0, 0.15), (0.5, 0.25))
-    axes = monte_carlo_convergence([run], lower=0.18, upper=0.22).axes[0]
+    points = [(100, 0.1, 0.0, 0.5), (1000, 0.2, 0.15, 0.25)]
+    axes = monte_carlo_convergence(points, label="Monte Carlo", lower=0.18, upper=0.22, title="w").axes[0]
     assert legend_of(axes) == ["certified bounds", "Monte Carlo"]
     assert [line.get_ydata()[0] for line in axes.lines[:2]] == [0.18, 0.22]
     assert axes.get_ylim() == (0, pytest.approx(0.54))
@@ -339,7 +357,7 @@ def test_recall_bars_and_word_counts_add_up() -> None:
 
 
 def test_block_map_joins_every_block() -> None:
-    figure = block_map([MatchBlock(0, 10, 5, 15), MatchBlock(40, 60, 30, 50)], book_words=100, generated_words=50)
+    figure = block_map([(0, 10, 5, 15), (40, 60, 30, 50)], book_words=100, generated_words=50)
     book, generation = figure.axes
     assert book.get_xlim() == (0, 100)
     assert generation.get_xlim() == (0, 50)
@@ -359,7 +377,7 @@ def test_neighbouring_series_differ_in_lightness_as_well_as_hue() -> None:
 
 def test_saved_files_keep_text_and_do_not_change_between_savings() -> None:
     def make() -> Figure:
-        return heat_map(HeatRow("price: $5$ & <b>", np.full(9, 0.5)))
+        return heat_map(("price: $5$ & <b>", np.full(9, 0.5)))
 
     svg = save_bytes(make(), "svg").decode()
     assert "price: $5$ &amp; &lt;b&gt;" in svg

@@ -55,7 +55,7 @@ def test_packed_arrays_are_little_endian_and_exact() -> None:
 
 
 def test_masses_and_positions_of_the_page_are_those_of_the_run(view: RunView) -> None:
-    payload = run_payload(view, thresholds=threshold_grid(), text_index={})
+    payload = run_payload(view, thresholds=threshold_grid(), text_places={})
     windows = payload["windows"]
     for edits in range(view.population.edit_budget + 1):
         assert np.array_equal(unpack(windows["mass"][edits], "<f8"), view.population.mass(edits))
@@ -77,7 +77,7 @@ def test_masses_and_positions_of_the_page_are_those_of_the_run(view: RunView) ->
 def test_positions_after_an_astral_character_are_shifted(tmp_path) -> None:
     text = "🦊" * 30 + prose(5, 1000)
     view = load_view(write_run(tmp_path / "run", [Book("fox.txt", text)], stride=100))
-    windows = run_payload(view, thresholds=threshold_grid(), text_index={})["windows"]
+    windows = run_payload(view, thresholds=threshold_grid(), text_places={})["windows"]
     as_utf16 = text.encode("utf-16-le")
     for row, (start, end) in enumerate(
         zip(unpack(windows["suffix"], "<u4"), unpack(windows["end"], "<u4"), strict=True)

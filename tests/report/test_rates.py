@@ -10,10 +10,10 @@ from byrote.report.rates import (
     Criterion,
     hits_of,
     interval_grid,
+    parts_of,
     rate_for,
     rates_by_criterion,
     split_rows,
-    splits_of,
     threshold_grid,
     units_of,
 )
@@ -59,7 +59,7 @@ def test_interval_grid_equals_asking_for_each_stop(view: RunView) -> None:
 
 def test_a_split_without_windows_has_no_rates_and_nan_intervals(view: RunView) -> None:
     targets = view.population.select(~view.population.is_control)
-    assert splits_of(targets) == (Split.TARGET,)
+    assert list(parts_of(targets)) == [Split.TARGET]
     assert {entry.split for entry in rates_by_criterion(targets, 0.001)} == {Split.TARGET}
     grid = interval_grid(targets, (0.001, 0.01))
     assert np.isnan(grid[1]).all()

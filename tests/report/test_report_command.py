@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from byrote.cli.runs import report
+from byrote.cli.commands import report
 from byrote.errors import ConfigError
 from byrote.report import page as content_page
 from byrote.report.content import Cells, Content

@@ -14,8 +14,8 @@ TEXTS = st.text(alphabet="ab \n", max_size=20)
 @given(TEXTS, TEXTS)
 def test_a_comparison_holds_both_texts_whole(target: str, continuation: str) -> None:
     pieces = list(compared(target, continuation))
-    assert "".join(piece.text for piece in pieces if piece.kind != "model") == target
-    assert "".join(piece.text for piece in pieces if piece.kind != "target") == continuation
+    assert "".join(text for text, kind in pieces if kind != "model") == target
+    assert "".join(text for text, kind in pieces if kind != "target") == continuation
 
 
 def test_passages_are_the_peaks_of_joined_windows_largest_first(view: RunView) -> None:
@@ -41,7 +41,7 @@ def test_each_stands_beside_its_most_likely_other_continuation(view: RunView) ->
     texts = {document.name: document.text for document in view.documents}
     for passage in strongest_passages(view):
         name = passage.place.split(", characters ")[0]
-        target = "".join(piece.text for piece in passage.pieces if piece.kind != "model")
+        target = "".join(text for text, kind in passage.pieces if kind != "model")
         assert passage.prefix + target in (texts[name] or "")
         if passage.note:
-            assert "".join(piece.text for piece in passage.pieces if piece.kind != "target") in stored
+            assert "".join(text for text, kind in passage.pieces if kind != "target") in stored

@@ -7,16 +7,19 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from byrote.corpus.windows import Selection
-from byrote.report.model_card import model_card
-from byrote.report.summary import certainty, documents_words, facts, headline, question, rate_cards
+from byrote.report.limits import at_most_percent
+from byrote.report.summary import certainty, documents_words, facts, headline, model_card, question, rate_cards
 from byrote.report.view import RunView, load_view, manifest_text, model_name, selection_words, with_threshold
 from byrote.report.words import integer, interval_words, listed, percent, plural, probability
 from byrote.stats.population import population_of
 from byrote.types import Interval, Split
 from tests.report.pages import page_of
 from tests.report.synthetic_run import books, write_run
+from tests.report.test_textbook import Row, row, view_of
 
 
 def sentences(view: RunView) -> str:
@@ -75,11 +78,6 @@ def test_what_rounding_does_is_told_where_it_was_looked_at(view: RunView) -> Non
     text = sentences(replace(view, results=checked))
     assert "What was found in 2 windows was scored again in float32, > 99.9 % or more of each lower bound: " in text
     assert "log-probabilities moved by 0.5 at most." in text
-    moves = {"windows": 3, "verdicts_changed": 1, "largest_lower_change": 0.25}
-    found = {"alone_against_company": moves, "run_precision_against_float32": moves | {"largest_lower_change": 0.0}}
-    text = sentences(replace(view, manifest={**view.manifest, "self_check": found}))
-    assert "again alone and in a batch, 1 verdict of 3 windows changed and lower bounds moved by 0.25 at most." in text
-    assert "again in float32 too, 1 verdict of 3 windows changed and lower bounds moved by nothing." in text
 
 
 def test_shared_controls_are_told_and_whether_they_count(tmp_path: Path, view: RunView) -> None:
@@ -180,9 +178,10 @@ def test_models_are_called_as_a_reader_would(given: str, shown: str) -> None:
     assert model_name({"model": {"name": given}}) == shown
 
 
-def test_manifest_excerpt_counts_documents_beyond_the_limit(view: RunView) -> None:
-    assert '"texts": "4 documents, listed in manifest.json"' in manifest_text(view, most_documents=3)
-    assert "held_out.txt" in manifest_text(view, most_documents=4)
+def test_manifest_excerpt_counts_documents_where_there_are_many(view: RunView) -> None:
+    assert "held_out.txt" in manifest_text(view)
+    many = replace(view, manifest={**view.manifest, "texts": {f"{number}.txt": {} for number in range(51)}})
+    assert '"texts": "51 documents, listed in manifest.json"' in manifest_text(many)
 
 
 def test_title_and_cards_name_every_run(view: RunView) -> None:
@@ -236,3 +235,68 @@ def test_a_sample_speaks_of_the_passages_measured_and_no_others(tmp_path: Path) 
     view = load_view(write_run(tmp_path / "run", books(1500)[:1], stride=200, selection=chosen))
     words = headline([view])
     assert f"of the {len(view.population)} target passages measured" in words
+
+
+def answered(
+    split: str, *, certified: int, left: int, ruled_out: int = 0, hits: int = 0, answers: int = 2
+) -> list[Row]:
+    """Windows that are certified, open and ruled out; of the answers to those that are not certified, `hits` hit."""
+    made = []
+    for number in range(certified + left + ruled_out):
+        is_certified, is_open = number < certified, number < certified + left
+        masses = (0.0, 0.5, 0.5) if is_certified else (0.0, 0.0, 1.0 if is_open else 0.1)
+        hit = answers if is_certified else int(number < certified + hits)
+        sampled = {"answers": answers, "answer_hits": [0, hit]} if answers else {}
+        made.append(row(number + 500 * (split == "control"), split, masses=masses) | sampled)
+    return made
+
+
+def told(share: str, rest: str = "", *, how: str = "certified") -> str:
+    start = f"made up can be made to reproduce {share} of the target passages word for word or nearly so ({how})."
+    if share == "0 %":
+        start = "made up: none of the target passages is certified to come out word for word or nearly so."
+    return f"{start} {rest}".strip()
+
+
+def limited(answers: int, to: str, came: str, at_most: str) -> str:
+    seen = f"Of {answers} sampled answers to {to} {came} came near"
+    return f"{seen}: at most {at_most} of queries to them do (95 % confidence)."
+
+
+NO_HITS = limited(140, "the other passages", "none", "2.2 %")
+HITS = limited(140, "the other passages", "3", "5.5 %")
+OF_ALL = limited(200, "them", "none", "1.5 %")
+CONTROL = f"None of the control passages is certified. {limited(100, 'them', 'none', '3 %')}"
+CONTROL_HITS = (
+    "Of the control passages it reproduces 2.0 % (certified). "
+    f"{limited(98, 'the other control passages', '1', '4.8 %')}"
+)
+SHOWN, EXACT = {"certified": 30, "left": 70}, "certified, no more and no less"
+
+
+@pytest.mark.parametrize(
+    ("targets", "controls", "words"),
+    [
+        (SHOWN, None, told("30.0 %", NO_HITS)),
+        (SHOWN | {"hits": 3}, None, told("30.0 %", HITS)),
+        ({"certified": 0, "left": 100}, None, told("0 %", OF_ALL)),
+        ({"certified": 100, "left": 0}, None, told("100 %", how=EXACT)),
+        ({"certified": 30, "left": 0, "ruled_out": 70}, None, told("30.0 %", NO_HITS, how=EXACT)),
+        (SHOWN | {"answers": 0}, None, told("30.0 %")),
+        (SHOWN, {"certified": 0, "left": 50}, told("30.0 %", f"{NO_HITS} {CONTROL}")),
+        ({"certified": 30, "left": 0}, {"certified": 1, "left": 49, "hits": 1}, told("100 %", CONTROL_HITS, how=EXACT)),
+    ],
+    ids=["no hits", "hits", "nothing", "all", "ruled out", "no answers", "control", "control with hits"],
+)
+def test_the_headline_says_what_is_certified_and_what_answers_to_the_rest_show(
+    targets: dict[str, int], controls: dict[str, int] | None, words: str
+) -> None:
+    """Limits by hand: 1 − 0.05^(1/140) is 2.12 %, of 200 it is 1.49 %, of 100 2.95 %, each rounded up."""
+    rows = answered("target", **targets) + ([] if controls is None else answered("control", **controls))
+    assert headline([view_of(rows)]) == words
+
+
+@given(st.floats(1e-9, 1.0))
+def test_a_limit_is_never_rounded_down(share: float) -> None:
+    shown = float(at_most_percent(share).removesuffix(" %")) / 100
+    assert share * (1 - 1e-9) <= shown <= min(1.0, share * 1.1 + 1e-12)

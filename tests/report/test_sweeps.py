@@ -8,10 +8,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from byrote.report.gallery import sweep_drawings
+from byrote.report.queries import policy_rates, sweep_cells, sweep_rows, sweep_series
 from byrote.report.rates import split_rows
-from byrote.report.sweeps import policy_rates, sweep_cells, sweep_rows, sweep_series
 from byrote.report.view import RunView, load_view
+from byrote.scan.report import sweep_drawings
 from byrote.types import Split
 
 
@@ -32,12 +32,12 @@ def test_rates_along_a_setting_are_counts_of_windows_at_the_threshold(swept: Run
     assert list(series) == ["top-k"], "only a setting that varies alone, at least twice, makes a line"
     rows = swept.results.select("log_p[k=40]", "log_p[k=10]").rows()
     for one in series["top-k"]:
-        assert one.settings == (10.0, 40.0)
+        assert [point.place for point in one.points] == [10.0, 40.0]
         is_control = one.label == "control"
         chosen = [row for row, control in zip(rows, swept.population.is_control, strict=True) if control == is_control]
-        for rate, column in zip(one.rates, (1, 0), strict=True):
+        for point, column in zip(one.points, (1, 0), strict=True):
             hits = sum(math.exp(row[column]) >= swept.threshold for row in chosen)
-            assert rate.value == pytest.approx(hits / len(chosen))
+            assert point.value == pytest.approx(hits / len(chosen))
 
 
 def test_the_figure_names_its_setting_and_draws_one_line_a_split(swept: RunView) -> None:

@@ -50,9 +50,9 @@ def records(draw: st.DrawFn, *, least: int = 1, controls: bool = True) -> list[R
     return made
 
 
-def view_of(rows: list[Row]) -> RunView:
+def view_of(rows: list[Row], *, threshold: float = TAU) -> RunView:
     frame = pl.DataFrame(rows, infer_schema_length=None, schema_overrides={"copies": pl.Int64, "kind": pl.String})
-    own = {"threshold": TAU, "edit_budget": 1, "distance": "levenshtein", "screen_samples": 1}
+    own = {"threshold": threshold, "edit_budget": 1, "distance": "levenshtein"}
     config = dict.fromkeys(DECISIVE) | own
     manifest = {"config": config, "model": {"name": "made up"}, "totals": {}}
     return RunView("made up", Path("made-up"), manifest, frame, None, (), population_of(frame), is_complete=True)
@@ -102,15 +102,61 @@ def test_greedy_answers_count_when_they_are_exact_also_without_masses(
     assert finding.outcome is outcome_by_hand(exact, exact, limit)
 
 
-@given(records(controls=False), st.data())
-def test_an_increase_is_judged_by_the_far_ends_of_both_brackets(rows: list[Row], data: st.DataObject) -> None:
-    before = [{**row, **data.draw(st.fixed_dictionaries({"mass_upper": st.just([0.0, 1.0])}))} for row in rows]
+def binomial_tail(hits: int, answers: int, chance: float) -> float:
+    """P(at most `hits` hits), term by term."""
+    each = (math.comb(answers, k) * chance**k * (1 - chance) ** (answers - k) for k in range(min(hits, answers) + 1))
+    return sum(each)
+
+
+@given(records(controls=False), st.integers(0, 6), st.data())
+def test_answers_limit_how_many_open_windows_can_be_extractable_and_what_a_query_brings(
+    rows: list[Row], answers: int, data: st.DataObject
+) -> None:
+    """Of k extractable windows with n answers each, h hits or fewer have at most the chance P(Bin(kn, τ) ≤ h)."""
+    counts = [data.draw(st.integers(0, answers)) for _ in rows]
+    rows = [one | {"answers": answers, "answer_hits": [0, hit]} for one, hit in zip(rows, counts, strict=True)]
     limit = data.draw(LEVELS)
-    (finding,) = judge(view_of(rows), [parse_rule(str(limit), is_increase=True)], baseline=view_of(before)).findings
-    low = share(rows, "mass_lower") - share(before, "mass_upper")
-    high = share(rows, "mass_upper") - share(before, "mass_lower")
-    assert (finding.low, finding.high) == pytest.approx((low, high))
-    assert finding.outcome is outcome_by_hand(low, high, limit)
+    rules = [parse_rule(f"{name}={limit}") for name in ("certified", "near", "mass")]
+    certified, near, mass = (judge(view_of(rows), [rule]).findings[0] for rule in rules)
+    sure = sum(one["mass_lower"][-1] >= TAU for one in rows)
+    is_open = [one["mass_lower"][-1] < TAU <= one["mass_upper"][-1] for one in rows]
+    hits = sum(hit for hit, one in zip(counts, is_open, strict=True) if one)
+    likely = [k for k in range(sum(is_open) + 1) if binomial_tail(hits, k * answers, TAU) >= 0.05 - 1e-12]
+    ends = sure / len(rows), (sure + max(likely)) / len(rows)
+    assert (certified.low, certified.high) == pytest.approx((ends[0], ends[0]))
+    assert (near.low, near.high) == pytest.approx(ends)
+    low, high = (sum(one[side][-1] for one in rows) / len(rows) for side in ("mass_lower", "mass_upper"))
+    if answers:
+        asked, seen = answers * len(rows), sum(counts)
+        assert mass.high <= high + 1e-12
+        if mass.high < high - 1e-9:
+            assert binomial_tail(seen, asked, mass.high) == pytest.approx(0.05)
+        elif seen < asked:
+            assert binomial_tail(seen, asked, high) >= 0.05 - 1e-9
+    else:
+        assert mass.high == pytest.approx(high)
+    assert mass.low == pytest.approx(low)
+    for finding in (certified, near, mass):
+        assert finding.outcome is outcome_by_hand(finding.low, finding.high, limit)
+
+
+@given(records(controls=False), st.data(), st.sampled_from(["near", "certified", "verbatim"]))
+def test_an_increase_is_counted_window_by_window(rows: list[Row], data: st.DataObject, name: str) -> None:
+    """What meets the criterion now and did not, less what did and does not; in another order of the windows too."""
+    masses = st.tuples(LEVELS, LEVELS, LEVELS).map(lambda drawn: tuple(sorted(drawn)))
+    before = [
+        row(number, "target", 0, data.draw(masses)) | {"kind": rows[number]["kind"]} for number in range(len(rows))
+    ]
+    column, limit = "p_verbatim" if name == "verbatim" else "mass_lower", data.draw(LEVELS)
+    meets = [[share([one], column) == 1 for one in each] for each in (rows, before)]
+    more = sum(now and not then for now, then in zip(*meets, strict=True))
+    fewer = sum(then and not now for now, then in zip(*meets, strict=True))
+    change = (more - fewer) / len(rows)
+    rule = parse_rule(f"{name}={limit}", is_increase=True)
+    (finding,) = judge(view_of(rows), [rule], baseline=view_of(data.draw(st.permutations(before)))).findings
+    assert (finding.low, finding.high) == pytest.approx((change, change))
+    assert finding.outcome is outcome_by_hand(finding.low, finding.high, limit)
+    assert finding.outcome is not Outcome.CANNOT_TELL
 
 
 @given(records())

@@ -12,16 +12,17 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from byrote.models.table import TableModel
 from byrote.policy import Policy
 from byrote.scan.measure import Measured
 from byrote.scan.options import RunConfig
 from byrote.scan.search import NearResult
 from byrote.search.base import SearchOutcome
+from byrote.stats.answers import log_tail
 from byrote.types import Split, Window
 from byrote.verdict import Bounds
 from tests.oracle import Enumeration, enumerate_tree, textbook_hamming, textbook_levenshtein, textbook_policy
 from tests.scan.streams import passed
+from tests.table import TableModel
 
 MOST_PREFIX, MOST_SUFFIX = 4, 5
 GROUPS, WINDOWS_OF_A_GROUP = 5, 100
@@ -121,7 +122,8 @@ def random_config(generator: np.random.Generator, vocabulary: int) -> RunConfig:
         keep=one_of(0, 3, 50),  # type: ignore[arg-type]
         closure=one_of(0, 0, 0, 3, 100),  # type: ignore[arg-type]
         refine=one_of(0, 0, 0, 10, 200),  # type: ignore[arg-type]
-        estimate=one_of(*["none"] * 6, "auto", "all"),  # type: ignore[arg-type]
+        estimate=one_of(*["off"] * 6, "undecided", "all"),  # type: ignore[arg-type]
+        answers=one_of(0, 1, 2, 5),  # type: ignore[arg-type]
         residual=one_of(None, 30),  # type: ignore[arg-type]
         verify=one_of(*[False] * 7, True),  # type: ignore[arg-type]
         seed=int(generator.integers(1000)),
@@ -178,6 +180,11 @@ class Tally:
     groups: dict[str, list[float]] = field(default_factory=lambda: defaultdict(lambda: [0, 0.0, 0.0]))
     intervals: int = 0
     intervals_that_cover: int = 0
+    answers: int = 0
+    hits: int = 0
+    """Of these answers, those within the budget; on average `expected_hits`, with this variance."""
+    expected_hits: float = 0.0
+    variance_of_hits: float = 0.0
 
     def at_most(self, low: float, high: float, words: str) -> None:
         self.comparisons += 1
@@ -203,9 +210,11 @@ class Tally:
 def check_case(case: Case, tally: Tally) -> None:
     """Every window of a case through the pipeline; what is wrong is added to the tally."""
     truths = true_masses(case)
-    seen = []
+    seen, answered = [], []
     for item in passed(case.model, case.windows, case.config):
         seen.append(item.window.window_id)
+        if item.answers is not None:
+            answered.append((item.answers.count, item.answers.hits, truths[item.window.window_id]))
         _check_scores(case, item, tally)
         _check_greedy(case, item, tally)
         assert item.near is not None
@@ -215,8 +224,25 @@ def check_case(case: Case, tally: Tally) -> None:
             _check_continuations(case, item, item.near.outcome, tally)
         _note_tightness(case.config, item.near, truths[item.window.window_id][-1], tally)
     tally.holds(sorted(seen) == sorted(window.window_id for window in case.windows), "every window exactly once")
+    _check_answers(answered, tally)
     tally.cases += 1
     tally.windows += len(seen)
+
+
+def _check_answers(answered: list[tuple[int, tuple[int, ...], NDArray[np.float64]]], tally: Tally) -> None:
+    """Hits of all sampled answers of a case beside the true masses: too few or too many by a chance below 1e-12."""
+    if not answered:
+        return
+    counts, hits, truths = map(np.array, zip(*answered, strict=True))
+    tally.answers += int(counts.sum())
+    for edits in range(hits.shape[1]):
+        seen, chances = hits[:, edits], np.clip(truths[:, edits], 0.0, 1.0)
+        tally.holds(log_tail(int(seen.sum()), counts, chances) > math.log(1e-12), f"too few answers at {edits}")
+        misses = int((counts - seen).sum())
+        tally.holds(log_tail(misses, counts, 1 - chances) > math.log(1e-12), f"too many answers at {edits}")
+    tally.hits += int(hits[:, -1].sum())
+    tally.expected_hits += float(counts @ truths[:, -1])
+    tally.variance_of_hits += float(counts @ (truths[:, -1] * (1 - truths[:, -1])))
 
 
 def _check_scores(case: Case, item: Measured, tally: Tally) -> None:

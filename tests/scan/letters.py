@@ -4,9 +4,9 @@ third of the time."""
 from collections.abc import Sequence
 
 from byrote.models.base import LanguageModel, ModelIdentity
-from byrote.models.table import TableModel
 from byrote.scan.executors import Worker
 from byrote.types import Encoding
+from tests.table import TableModel
 
 ALPHABET = "abcdef "
 

@@ -4,12 +4,12 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 
-from byrote.models.table import TableModel
 from byrote.policy import Policy
 from byrote.scan.measure import Measured
 from byrote.scan.options import RunConfig
 from byrote.scan.pipeline import MeasuredWindow, Pipeline
 from byrote.types import Split, Window
+from tests.table import TableModel
 
 PREFIX, SUFFIX, VOCABULARY = 3, 5, 6
 POLICY = Policy(1.0, 4)

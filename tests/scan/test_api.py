@@ -124,7 +124,7 @@ def test_windows_that_cannot_be_measured_are_refused_by_name(model: HuggingFaceM
             package.scan(model, [first, window], CONFIG)
 
 
-@pytest.mark.parametrize("option", ["max_seconds", "max_evals", "self_check"])
+@pytest.mark.parametrize("option", ["max_seconds", "max_evals"])
 def test_what_only_the_command_does_is_refused_in_memory(model: HuggingFaceModel, lab: TinyLab, option: str) -> None:
     windows = package.read_windows(model, [lab.files.targets], config=CONFIG)
     with pytest.raises(ConfigError, match=f"{option} is 3"):

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 import byrote
 from byrote.errors import ConfigError
-from byrote.models.teacher_forcing import VerbatimScore
+from byrote.models.scoring import VerbatimScore
 from byrote.options import gather
 from byrote.scan import columns
 from byrote.scan.columns import measures_of, results_schema
-from byrote.scan.decode import GreedyResult
+from byrote.scan.decode import GreedyResult, SampledAnswers
 from byrote.scan.measure import Measure, Measured
 from byrote.scan.membership import MembershipScores
 from byrote.scan.options import MEASURES, RunConfig
@@ -30,10 +30,9 @@ from tests.scan.toy_measure import SURPRISE, SurpriseConfig
 
 CONTRACT = (
     "window_id document split char_start suffix_char_start char_end prefix_ids suffix_ids log_p_verbatim p_verbatim "
-    "suffix_ranks greedy_hamming greedy_levenshtein greedy_is_beyond_budget mass_lower mass_upper search_lower "
-    "open_mass eos_mass refuted_mass verdict stop_reason stop_step screen_score was_screened screen_density "
-    "mass_estimate mass_standard_error mass_low mass_high mass_limit mass_samples mass_hits mass_sampled mass_base "
-    "sampled_verdict token_evals"
+    "suffix_ranks greedy_hamming greedy_levenshtein greedy_is_beyond_budget answers answer_hits mass_lower mass_upper "
+    "search_lower open_mass eos_mass refuted_mass verdict stop_reason stop_step screen_score was_screened "
+    "screen_density token_evals"
 )
 WINDOW = Window("a.txt@20", "a.txt", Split.CONTROL, 20, 29, 38, (1, 2, 3), (4, 5))
 SCORE = VerbatimScore(WINDOW, (-math.inf, -1.5), (0.5, 0.25), (1, 7), -2.0)
@@ -44,12 +43,13 @@ ITEM = Measured(
     SCORE,
     None,
     greedy=GreedyResult((4, 6), 1, 1, 5),
+    answers=SampledAnswers(2, (0, 1), 3),
     near=NEAR,
     verified=VerifiedMass(0.5, 1.0, 1e-7, 10),
     estimate=Estimate(0.5, 0.1, Interval(0.4, 0.6), 0.6, 10, 100, hits=5, sampled_mass=0.5, base_mass=0.3),
     further={"membership": MembershipScores(2.0, 0.1, -3.0, -0.5)},
 )
-EVERYTHING = RunConfig(measures=(*MEASURES, "membership"), sweep=("k=10",), verify=True, residual=100, greedy="full")
+EVERYTHING = RunConfig(measures=(*MEASURES, "membership"), sweep=("k=10",), verify=True, estimate="all", greedy="full")
 
 
 def names(measures: tuple[Measure, ...]) -> list[str]:
@@ -73,7 +73,9 @@ def test_each_measure_fills_exactly_its_columns(measure: Measure) -> None:
     assert table.to_pylist() == [filled]
 
 
-@pytest.mark.parametrize("measure", [columns.VERIFY, columns.ESTIMATE], ids=lambda measure: measure.name)
+@pytest.mark.parametrize(
+    "measure", [columns.ANSWERS, columns.VERIFY, columns.ESTIMATE], ids=lambda measure: measure.name
+)
 def test_a_window_without_such_a_result_has_nulls(measure: Measure) -> None:
     assert measure.fill(Measured(SCORE, None)) == {column.name: None for column in measure.columns}
 
@@ -118,7 +120,7 @@ def test_a_measure_that_is_not_registered_is_refused() -> None:
 
 def test_every_stage_counts_its_token_evaluations() -> None:
     row = columns.row_of(ITEM, (columns.GREEDY,))
-    assert row["token_evals"] == 4 + 5 + 12 + 10, "the last token is not evaluated"
+    assert row["token_evals"] == 4 + 5 + 3 + 12 + 10, "the last token is not evaluated"
 
 
 @given(

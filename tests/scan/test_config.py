@@ -60,9 +60,9 @@ CHANGED: dict[str, Any] = {
     "bleu_threshold": 0.5,
     "closure": 4,
     "verify": True,
-    "self_check": 2,
-    "screen_samples": 7,
-    "screen_sampled": 0.25,
+    "answers": 7,
+    "self_check": 8,
+    "estimate_share": 0.25,
     "cut_prefix_tokens": 60,
     "cut_suffix_tokens": 70,
     "executor": "ray",
@@ -91,7 +91,10 @@ CHANGED: dict[str, Any] = {
     "logprobs": 21,
     "concurrency": 2,
     "ask_twice": 9,
+    "prompt": ("chat",),
     "key_variable": "OTHER_KEY",
+    "key_over_http": True,
+    "requests_per_minute": 30.0,
     "attempts": 4,
     "timeout_seconds": 12.5,
     "max_requests": 1000,
@@ -145,11 +148,16 @@ def test_an_option_is_a_flag_or_is_set_by_its_name_and_says_its_type_and_default
         assert (option.name in further) == (option.name not in parameters) == (not option.spec.is_flag)
         if option.spec.is_flag:
             parameter = parameters[option.name]
-            assert parameter.opts == ["--" + option.label]
+            assert parameter.opts == ["--" + option.label, *option.spec.aliases]
             assert parameter.default is None, "the default is the configuration's, so that a file can stand between"
-            assert parameter.help == option.help
+            is_needed = option.name in ("model", "text", "out")
+            assert (
+                parameter.help.startswith(f"{option.spec.help} [required")
+                if is_needed
+                else parameter.help == option.help
+            )
             assert parameter.is_flag or parameter.metavar == option.metavar
-    assert len(scan.params) + 1 <= 50, "flags, --help among them"
+    assert len(scan.params) + 1 <= 56, "flags, --help among them"
 
 
 def test_set_takes_any_option_with_the_sentences_of_flags(byrote: Command, tmp_path: Path) -> None:
@@ -163,7 +171,7 @@ def test_set_takes_any_option_with_the_sentences_of_flags(byrote: Command, tmp_p
         outcome = byrote("scan", "--set", assigned, "--model", "m", "--text", "t", "--out", tmp_path / "run")
         assert outcome.code == 2
         assert re.search(words, " ".join(outcome.err.split())), outcome.err
-    shown = byrote("scan", "--help").out
+    shown = byrote("scan", "--help-all").out
     assert "Further options" in shown
     assert all(option.name in shown for option in settable_of(RunConfig) if not option.spec.is_flag)
     outcome = byrote("scan", "--slots", "3")
@@ -173,7 +181,7 @@ def test_set_takes_any_option_with_the_sentences_of_flags(byrote: Command, tmp_p
 
 def test_the_groups_of_the_help_are_the_documented_ones() -> None:
     assert {option.spec.group for option in settable_of(RunConfig)} == {
-        "text", "policy", "search", "screen", "estimates", "membership", "endpoint", "budget", "machine",
+        "text", "policy", "search", "screen", "estimates", "membership", "endpoint", "budget", "output", "machine",
     }  # fmt: skip
 
 
@@ -200,12 +208,24 @@ def test_python_gets_the_sentences_of_the_command_line() -> None:
 
 ASKING = {
     "concurrency", "ask_twice", "key_variable", "attempts", "timeout_seconds", "max_requests", "max_tokens_total",
+    "key_over_http", "requests_per_minute",
 }  # fmt: skip
 BUDGETS = {"max_seconds", "max_evals"}
 WORKERS = {"executor", "workers", "gpus_per_worker", "address"}
 MACHINE = {"compile", "device", "slots", "batch_windows", "windows_per_part", "self_check"}
 CANNOT_CHANGE_NUMBERS = MACHINE | ASKING | BUDGETS | WORKERS
-KEPT_AS_CONTENT = {"out", "text", "control", "pairs", "model", "reference_model", "tokenizer", "shard", "adapter"}
+KEPT_AS_CONTENT = {
+    "out",
+    "text",
+    "control",
+    "pairs",
+    "model",
+    "reference_model",
+    "tokenizer",
+    "shard",
+    "adapter",
+    "prompt",
+}
 """Where the run is kept; texts, models, adapter and tokenizer enter the identity by their hashes, not by their names,
 and a shard by a field of its own."""
 
@@ -256,14 +276,30 @@ def test_a_configuration_is_either_usable_or_refused_with_one_of_our_sentences(o
         ({"greedy": "full", "measures": ("near",)}, "greedy is full, .* add greedy"),
         ({"verify": True, "measures": ("verbatim",)}, "verify is on, .* add near"),
         ({"refine": 5, "measures": ("verbatim",)}, "refine is 5, .* leave refine out"),
-        ({"self_check": 5, "measures": ("verbatim",)}, "self-check is 5"),
-        ({"residual": 5, "estimate": "none"}, "residual is about estimates"),
+        ({"residual": 5}, "residual is about estimates"),
     ],
 )
 def test_what_would_be_asked_in_vain_is_refused(options: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         RunConfig(model="m", out="o", **options).require_places()
     RunConfig(model="m", out="o", measures=("verbatim",)).require_places()
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "1e3", "auto", "²", "٣", "9" * 5000, "none"])
+def test_an_estimate_that_is_no_choice_and_no_number_of_windows_is_refused(value: str) -> None:
+    with pytest.raises(ConfigError, match=r"choose off, undecided, all or a number of windows\.$"):
+        RunConfig(estimate=value)
+    assert [RunConfig(estimate=known).estimate for known in ("off", "undecided", "all", "100")][-1] == "100"
+
+
+def test_a_window_has_two_answers_a_servers_none_and_only_masses_need_them() -> None:
+    assert RunConfig().sampled_answers == 2
+    assert RunConfig(model="endpoint:http://127.0.0.1:1/v1").sampled_answers == 0
+    assert RunConfig(model="endpoint:http://127.0.0.1:1/v1", answers=1).sampled_answers == 1
+    assert RunConfig(answers=0).sampled_answers == 0
+    assert RunConfig(measures=("greedy", "verbatim")).sampled_answers == 0
+    with pytest.raises(ConfigError, match=r"answers is -1; it must be 0 or more\.$"):
+        RunConfig(answers=-1)
 
 
 def test_a_budget_within_which_everything_lies_is_refused() -> None:
@@ -273,9 +309,11 @@ def test_a_budget_within_which_everything_lies_is_refused() -> None:
     assert RunConfig(suffix_tokens=5, edit_budget=5, measures=("verbatim",)).edit_budget == 5
 
 
-@pytest.mark.parametrize("then", [{}, {"residual": 5}, {"refine": 5}, {"closure": 5}, {"estimate": "none"}])
+@pytest.mark.parametrize(
+    "then", [{}, {"estimate": "all", "residual": 5}, {"refine": 5}, {"closure": 5}, {"estimate": "undecided"}]
+)
 def test_the_cap_on_listed_children_holds_without_top_k_whatever_follows_the_search(then: dict[str, Any]) -> None:
     assert RunConfig().search_options().max_children is None
     options = RunConfig(top_k=None, top_p=0.9, **then).search_options()
     assert options.max_children == 1024
-    assert options.record_frontier == (then != {"estimate": "none"})
+    assert options.record_frontier == (then != {})

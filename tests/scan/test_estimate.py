@@ -6,36 +6,27 @@ from itertools import islice
 from typing import Any
 
 import numpy as np
-import polars as pl
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from byrote.explore.base import Exploration
-from byrote.explore.explorer import SHARE_AT_THE_END, Capacity, choose_capacity
-from byrote.explore.open_mass import OpenMass
-from byrote.explore.residual import estimate_open
 from byrote.models.base import Stored
-from byrote.models.hf.model import HuggingFaceModel
-from byrote.models.table import TableModel, TableSession
 from byrote.scan import estimate as after_search
 from byrote.scan import score
-from byrote.scan import search as near
 from byrote.scan.columns import ESTIMATE, NEAR
 from byrote.scan.estimate import AfterSearch
 from byrote.scan.measure import Measured
 from byrote.scan.options import RunConfig
 from byrote.scan.pipeline import Pipeline
 from byrote.scan.score import ScoreStage
-from byrote.scan.screen import ScreenStage, is_sampled
-from byrote.scan.search import NearResult, SearchStage, keeps_states
+from byrote.scan.screen import ScreenStage, fraction_of
+from byrote.scan.search import NearResult, SearchStage
 from byrote.types import Split, Window
-from byrote.verdict import Estimate, Verdict
-from tests.models.tiny import tiny_model
+from byrote.verdict import Verdict
 from tests.oracle import enumerate_tree
-from tests.scan.alike import assert_same_rows
-from tests.scan.streams import CONFIG, knowing_model, make_window, random_windows
+from tests.scan.streams import CONFIG, knowing_model, random_windows
+from tests.table import TableModel, TableSession
 
 OWN = {"search_lower", "open_mass", "eos_mass", "refuted_mass"}
 TINY = 1e-6  # teacher-forced scores are float32
@@ -89,7 +80,8 @@ def configs(draw: st.DrawFn) -> RunConfig:
         top_p=draw(st.sampled_from([None, 0.8])),
         closure=draw(st.sampled_from([0, 3])),
         refine=draw(st.sampled_from([0, 8, 1000])),
-        estimate=draw(st.sampled_from(["none", "auto", "all"])),
+        estimate=draw(st.sampled_from(["off", "undecided", "all", "3"])),
+        estimate_share=draw(st.sampled_from([1.0, 0.5])),
         residual=draw(st.sampled_from([None, 60])),
     )
 
@@ -111,7 +103,9 @@ def test_bounds_only_tighten_and_enclose_the_truth_for_every_option(config: RunC
         assert filled.keys() >= OWN
         assert all(filled[name] == first[name] for name in OWN), "the search's account stays"
         assert new.verdict == new.bounds.verdict(config.threshold)
-        is_wanted = config.estimate == "all" or (config.estimate == "auto" and new.verdict == Verdict.NOT_SHOWN)
+        is_drawn = fraction_of(item.window.window_id, config.seed) < config.estimate_share
+        is_open = config.estimate != "undecided" or new.verdict == Verdict.NOT_SHOWN
+        is_wanted = config.estimate != "off" and is_drawn and is_open
         assert (item.estimate is not None) == is_wanted == (item.sampled_verdict is not None)
         assert_limits_are_certified(item)
         assert new.token_evals - old.token_evals >= (item.estimate.token_evals if item.estimate else 0)
@@ -200,86 +194,6 @@ def test_windows_are_processed_before_their_states_take_too_much_memory(monkeypa
     assert len(list(stage.flush())) == 1
 
 
-def audited(**changes: Any) -> RunConfig:
-    """All windows are below the screen's floor, in its audit, and sampled if their search leaves them undecided."""
-    screened = {"screen": "auto", "screen_floor": 1.0, "screen_share": 1.0, "estimate": "auto", "threshold": 0.01}
-    return config_of(**(screened | changes))
-
-
-def without_states(item: Measured) -> Measured:
-    near = near_of(item)
-    assert near.outcome is not None
-    return replace(item, near=replace(near, outcome=replace(near.outcome, states=None)))
-
-
-def test_samples_of_an_audited_window_pay_for_nothing_that_its_search_paid_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, config = TableModel.random(9, vocab_size=3), audited(estimate="all")
-    followed: dict[tuple[int, ...], set[int]] = {}
-
-    def noted(pool: OpenMass, generator: np.random.Generator, options: Any, **known: Any) -> Exploration[Estimate]:
-        """The estimate, and which beams of the search are above the nodes it asks for."""
-        exploration, answer = estimate_open(pool, generator, options, **known), None
-        above: set[int] = set()
-        followed[pool.ball.suffix_ids] = above
-        while True:
-            try:
-                request = exploration.send(answer)
-            except StopIteration as end:
-                return end.value
-            lineage = pool.tree.lineage(request.nodes)
-            above.update(lineage[(lineage > 0) & (lineage < pool.tree.beams)].tolist())
-            answer = yield request
-
-    monkeypatch.setattr(after_search, "estimate_open", noted)
-    items = searched(model, config)
-    handed = {item.window.window_id: item for item in processed(model, items, config)}
-    again = {item.window.window_id: item for item in processed(model, list(map(without_states, items)), config)}
-    for name, item in handed.items():
-        other = again[name]
-        assert item.estimate is not None
-        assert other.estimate is not None
-        assert near_of(item) == replace(near_of(other), token_evals=near_of(item).token_evals)
-        saved = len(item.window.prefix_ids) + len(followed[item.window.suffix_ids])
-        assert saved > len(item.window.prefix_ids)
-        assert other.token_evals - item.token_evals == saved
-        assert replace(item.estimate, token_evals=other.estimate.token_evals) == other.estimate
-
-
-def test_only_audited_windows_hand_their_states_over_and_only_on_a_cpu() -> None:
-    model, cpu = TableModel.random(9, vocab_size=3), torch.device("cpu")
-    config = audited(screen_sampled=0.1)
-    items = searched(model, config)
-    wanted = [is_sampled(config, item.window.window_id, near_of(item).screen_score) for item in items]
-    assert set(wanted) == {True, False}
-    assert [near.outcome is not None and near.outcome.states is not None for near in map(near_of, items)] == wanted
-    assert [keeps_states(item, config, cpu) for item in items] == wanted
-    assert all(keeps_states(item, replace(config, estimate="all"), cpu) for item in items)
-    assert not any(keeps_states(item, config, torch.device("cuda")) for item in items)
-    for passing in ({"estimate": "none"}, {"screen": "off"}, {"screen_floor": 0.0}):
-        assert not any(keeps_states(item, replace(config, **passing), cpu) for item in items)
-
-
-def test_a_transformers_windows_have_the_same_numbers_with_and_without_states(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rounding differs, and a draw that falls on it would too: about one in a million does, of 3,000 at most."""
-    model = HuggingFaceModel(tiny_model("llama"), None)
-    ids = torch.randint(4, model.vocab_size, (4, 12), generator=torch.Generator().manual_seed(3)).tolist()
-    windows = [make_window(number, row, prefix=6) for number, row in enumerate(ids)]
-    small = {"prefix_tokens": 6, "suffix_tokens": 6, "beam_width": 4, "edit_budget": 5, "top_k": 20}
-    config = audited(**small, estimate="all")
-
-    def rows() -> pl.DataFrame:
-        found = Pipeline(model, config, decode=str).run(windows)
-        return pl.DataFrame([item.row for item in found]).sort("window_id")
-
-    handed = rows()
-    monkeypatch.setattr(near, "keeps_states", lambda *_: False)
-    again = rows()
-    assert (handed["mass_samples"] == config.screen_samples).all()
-    assert handed["mass_hits"].sum() > 0
-    assert (handed["token_evals"] < again["token_evals"]).all()
-    assert_same_rows(handed.drop("token_evals"), again.drop("token_evals"))
-
-
 def test_windows_that_were_not_searched_have_no_estimate() -> None:
     model = TableModel.random(9, vocab_size=3)
     config = config_of(residual=50, screen="auto", screen_floor=1.0, screen_share=0.0, screen_min_windows=0)
@@ -341,37 +255,7 @@ def test_states_that_do_not_fit_halve_the_slots_and_lose_nothing() -> None:
     assert found == expected
 
 
-def test_windows_that_wait_at_the_end_get_the_memory_of_what_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on a GPU: what was scored and searched is let go before the last windows are explored, and opened again."""
-    model, config = TableModel.random(3, vocab_size=4, spread=1.5), config_of()
-    seen: list[tuple[object, object]] = []
-    flush = AfterSearch.flush
-
-    def watched(stage: AfterSearch) -> Any:
-        seen.append((pipeline.score._session, pipeline.search.engine._stream))
-        return flush(stage)
-
-    def rows() -> pl.DataFrame:
-        return pl.DataFrame([measured.row for measured in pipeline.run(WINDOWS)])
-
-    def chosen(*given: Any, share: float, **named: Any) -> Capacity:
-        shares.append(share)
-        return choose_capacity(*given, share=share, **named)
-
-    pipeline = Pipeline(model, config, decode=str)
-    expected = rows()
-    shares: list[float] = []
-    monkeypatch.setattr(after_search, "choose_capacity", chosen)
-    monkeypatch.setattr(AfterSearch, "needs_memory", property(lambda stage: len(stage._queue) > 1))
-    monkeypatch.setattr(AfterSearch, "flush", watched)
-    for _ in range(2):
-        assert_same_rows(rows(), expected)
-    assert seen == [(None, None)] * 2
-    assert shares == [SHARE_AT_THE_END] * 2
-    assert pipeline.after_search._explorer is None, "and what they took is let go in turn"
-
-
-@pytest.mark.parametrize("sampled", [{"residual": 60}, {"estimate": "none"}, {"estimate": "auto", "residual": 5}])
+@pytest.mark.parametrize("sampled", [{"residual": 60}, {"estimate": "off"}, {"estimate": "undecided", "residual": 5}])
 def test_sampling_does_not_move_certified_bounds_under_a_cap(sampled: dict[str, Any]) -> None:
     model = TableModel.random(5, vocab_size=4, spread=1.0)
     capped = {"top_k": None, "max_children": 2}

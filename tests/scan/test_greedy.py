@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 
 from byrote.distance.tokens import levenshtein
 from byrote.models.base import CausalModel
-from byrote.models.table import TableModel
-from byrote.scan.decode import GreedyResult, GreedyStage
+from byrote.scan.decode import DecodeStage, GreedyResult
 from byrote.scan.options import RunConfig
 from byrote.scan.score import ScoreStage
 from byrote.types import Window
 from tests.models.test_hf_architectures import wrap
 from tests.models.tiny import VOCABULARY, tiny_model
 from tests.scan.streams import make_window
+from tests.table import TableModel
 
 
 def answer_of(model: CausalModel, prefix_ids: Sequence[int], most: int) -> tuple[int, ...]:
@@ -45,7 +45,7 @@ def decoded(model: TableModel, windows: list[Window], **options: object) -> list
     prefix, suffix = (max(len(getattr(w, name)) for w in windows) for name in ("prefix_ids", "suffix_ids"))
     config = RunConfig(prefix_tokens=prefix, suffix_tokens=suffix, top_k=2, measures=("greedy",), **options)
     scored = ScoreStage(model, config).score(windows)
-    GreedyStage(model, config).decode(scored)
+    DecodeStage(model, config).decode(scored)
     return [item.greedy for item in scored if item.greedy is not None]
 
 

@@ -125,7 +125,7 @@ def test_a_reference_that_nothing_is_compared_with_is_refused(lab: TinyLab, byro
 
 def test_a_reference_with_other_tokens_is_refused_by_the_windows_name(lab: TinyLab) -> None:
     from byrote.models.load import open_model
-    from byrote.models.teacher_forcing import VerbatimScore
+    from byrote.models.scoring import VerbatimScore
     from byrote.scan.measure import Measured
     from byrote.types import Split, Window
 

@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from byrote.errors import ModelError
-from byrote.models.table import TableModel, TableSession
 from byrote.scan import score
 from byrote.scan.measure import Measured
 from byrote.scan.options import RunConfig
@@ -16,6 +15,7 @@ from byrote.types import StopReason, Window
 from byrote.verdict import Bounds, Verdict
 from tests.oracle import true_mass
 from tests.scan.streams import CONFIG, POLICY, knowing_model, passed, random_windows
+from tests.table import TableModel, TableSession
 
 WINDOWS = random_windows(40)
 MODEL = knowing_model(WINDOWS[:10])
@@ -97,7 +97,7 @@ def test_rows_leave_as_windows_are_settled_and_little_is_held(monkeypatch: pytes
             most_held = max(most_held, taken - left)
             yield replace(WINDOWS[number % 40], window_id=f"w{number}")
 
-    for _ in passed(MODEL, stream(), replace(CONFIG, estimate="none")):
+    for _ in passed(MODEL, stream(), replace(CONFIG, estimate="off")):
         left += 1
     assert left == taken == 400
     assert most_held <= 8 + 8 + 4 + 1
@@ -134,11 +134,13 @@ def failing(most: int) -> Failing:
 
 def test_running_out_of_memory_while_scoring_or_sampling_halves_the_batch_and_loses_nothing() -> None:
     roomy, narrow = failing(10**9), failing(5)
-    expected, found = measure(WINDOWS, model=roomy), measure(WINDOWS, model=narrow)
+    sampled = replace(CONFIG, estimate="undecided")
+    expected, found = measure(WINDOWS, sampled, model=roomy), measure(WINDOWS, sampled, model=narrow)
     for window_id, item in found.items():
         assert item.score == expected[window_id].score
         assert near_of(item).bounds == near_of(expected[window_id]).bounds
         assert item.estimate == expected[window_id].estimate
+        assert item.answers == expected[window_id].answers
     assert any(item.estimate is not None for item in found.values())
 
 

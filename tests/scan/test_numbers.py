@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from byrote.errors import ModelError
-from byrote.models.table import TableModel
 from byrote.policy import Policy
 from byrote.scan.measure import Measured
 from byrote.scan.options import RunConfig
 from byrote.scan.self_check import verify
 from byrote.types import Continuation
 from tests.scan.streams import CONFIG, PREFIX, SUFFIX, VOCABULARY, passed, random_windows
+from tests.table import TableModel
 
 WINDOWS = random_windows(4, seed=5)
 EVERYTHING = replace(

@@ -11,10 +11,10 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 import byrote as package
 from byrote.errors import ByroteError, ConfigError, ModelError
-from byrote.models.table import TableModel
 from byrote.types import Split
 from tests.oracle import true_mass
 from tests.scan.scans import TinyLab
+from tests.table import TableModel
 
 VOCABULARY = 5
 OPTIONS: dict[str, Any] = {"top_k": 4, "beam_width": 64, "edit_budget": 2, "screen": "off", "stop_rule": "off"}

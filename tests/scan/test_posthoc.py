@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from byrote.distance.tokens import levenshtein
 from byrote.errors import ConfigError
-from byrote.models.table import TableModel
 from byrote.policy import Policy
-from byrote.report.posthoc import overlaps_of, posthoc_rows
+from byrote.report.tables import overlaps_of, posthoc_rows
 from byrote.report.view import load_view
+from byrote.scan import options as scan_options
 from byrote.scan.options import RunConfig
 from byrote.scan.posthoc import Candidate, Nearness, Posthoc, judge_of, judged
 from byrote.search.base import Limits, SearchTask
@@ -23,6 +23,7 @@ from tests.oracle import every_continuation
 from tests.report.pages import page_of
 from tests.scan.scans import Command, TinyLab, scan_arguments
 from tests.search.test_engine_equals_reference import PLAIN
+from tests.table import TableModel
 
 WORDS = ("alpha ", "beta ", "alp", "ha ")
 """Two spellings of the first word: tokens (2, 3) decode to what token 0 does."""
@@ -142,6 +143,14 @@ def test_the_share_of_characters_or_words_is_whole_where_it_should_be(name: str)
 def test_posthoc_needs_the_baseline_search() -> None:
     with pytest.raises(ConfigError, match="--distance none"):
         RunConfig(posthoc=("bleu",)).require_baseline()
+
+
+def test_bleu_without_its_library_is_refused_before_anything_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scan_options, "find_spec", lambda name: None)
+    config = RunConfig(posthoc=("bleu", "words"), distance="none")
+    with pytest.raises(ConfigError, match=r"pip install 'byrote\[bleu\]'"):
+        config.require_baseline()
+    replace(config, posthoc=("words",)).require_baseline()
 
 
 @pytest.mark.parametrize("further", [{"closure": 50}, {"refine": 200, "threshold": 0.3}, {"estimate": "all"}])

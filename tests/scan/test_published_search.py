@@ -10,12 +10,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from byrote.models.table import TableModel
 from byrote.policy import Policy
 from byrote.scan.options import RunConfig
 from byrote.scan.pipeline import Pipeline
 from byrote.types import Split, StopReason, Window
 from tests.oracle import textbook_edit_row, textbook_levenshtein, textbook_policy
+from tests.table import TableModel
 
 Path = tuple[int, ...]
 

@@ -87,7 +87,7 @@ def alone(config: RunConfig, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def on_ray(config: RunConfig, out: Path, *, workers: int = 1) -> RunConfig:
     """One worker where one is enough: each takes seconds to start."""
-    return replace(config, out=str(out), executor="ray", workers=workers, gpus_per_worker=0)
+    return replace(config, out=str(out), executor="ray", workers=workers)
 
 
 def test_workers_that_are_killed_ten_times_change_nothing(
@@ -132,7 +132,7 @@ def test_a_driver_that_is_killed_and_started_again_resumes(
     names = ("prefix_tokens", "suffix_tokens", "stride_chars", "top_k", "beam_width", "edit_budget", "screen_floor")
     for name in (*names, "screen_min_windows", "device", "slots", "windows_per_part"):
         options[name] = getattr(config, name)
-    command = [sys.executable, "-m", "byrote", "scan", "--executor", "ray", "--workers", "1", "--gpus-per-worker", "0"]
+    command = [sys.executable, "-m", "byrote", "scan", "--executor", "ray"]
     driver = subprocess.Popen(
         [*command, *(word for name, value in options.items() for word in ("--set", f"{name}={value}"))]
     )
@@ -152,7 +152,7 @@ def test_a_worker_with_another_model_is_refused(cluster: str, config: RunConfig,
     model = load(config.model, device="cpu")
     model.model.get_output_embeddings().weight.data[0, 0] += 1
     with_other = RayExecutor(model, on_ray(config, tmp_path), windows=4)
-    with pytest.raises(ModelError, match=r"has another model at .*weights_hash"):
+    with pytest.raises(ModelError, match=r"has another model at .*weights_fingerprint"):
         list(with_other.run(random_windows(4)))
 
 
@@ -160,6 +160,23 @@ def test_more_workers_than_the_cluster_can_place_are_refused(cluster: str, confi
     asked = replace(on_ray(config, tmp_path / "run"), workers=2, gpus_per_worker=1)
     with pytest.raises(ConfigError, match="2 workers need 2 GPUs, but the cluster has 0"):
         scan_to_folder(replace(asked, dtype="float32"), progress=SilentProgress())
+
+
+@pytest.mark.parametrize(("gpus", "expected"), [(0, 0.0), (4, 1.0)])
+def test_workers_have_gpus_where_there_are_some(
+    gpus: int, expected: float, config: RunConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of this machine, where Ray is started for the run; of the cluster, where there is one."""
+    asked, resources = on_ray(config, Path("run")), {"CPU": 8.0, **({"GPU": float(gpus)} if gpus else {})}
+    running = SimpleNamespace(is_initialized=lambda: False, cluster_resources=lambda: resources)
+    monkeypatch.setattr(executors, "_ray", lambda: running)
+    monkeypatch.setattr(executors.torch.cuda, "device_count", lambda: gpus)
+    assert executors.with_gpus(asked).gpus_per_worker == expected
+    running.is_initialized = lambda: True
+    monkeypatch.setattr(executors.torch.cuda, "device_count", lambda: 7 - gpus)
+    assert executors.with_gpus(asked).gpus_per_worker == expected
+    assert executors.with_gpus(replace(asked, gpus_per_worker=0.25)).gpus_per_worker == 0.25
+    assert executors.with_gpus(config) is config
 
 
 def test_an_object_in_memory_is_refused_because_workers_could_not_open_it(config: RunConfig) -> None:
@@ -179,13 +196,13 @@ def test_a_worker_compiles_where_its_own_share_is_long_enough(
     monkeypatch.setattr(executors, "LONG_SCAN", 2.0 * 1000 * 20 * 10)
     device = SimpleNamespace(type="cuda")
     identity = SimpleNamespace(parameters=1000)
-    model: Any = Mock(spec=HuggingFaceModel, device=device, identity=identity)
+    model: Any = Mock(spec=HuggingFaceModel, device=device, described=identity)
     model.compile_layers = lambda: compiled.append("layers")
     for windows, mode in ((10, "auto"), (11, "auto"), (10**6, "off"), (1, "on")):
         executors.compile_where_it_pays(model, replace(config, compile=mode), windows=windows)
         compiled.append((windows, mode))
     assert compiled == [(10, "auto"), "layers", (11, "auto"), (10**6, "off"), "layers", (1, "on")]
-    asked = replace(on_ray(config, Path("run")), workers=3)
+    asked = replace(on_ray(config, Path("run")), workers=3, gpus_per_worker=0)
     assert RayExecutor(load(config.model, device="cpu"), asked, windows=10)._share == 4
 
 
@@ -208,9 +225,8 @@ def test_every_window_comes_back_once_whoever_answers_when(windows: int, sizes: 
         answering = [held for held in out if held[0] not in lost]
         worker, chunk = answering[chance.randrange(len(answering))]
         out.remove((worker, chunk))
-        deal.returned(worker, chunk)
-        rows = [MeasuredWindow({"window_id": window.window_id}, []) for window in chunk.windows]
-        found += [one.row["window_id"] for one in deal.news(rows)]
+        if deal.returned(worker, chunk):
+            found += [window.window_id for window in chunk.windows]
     assert sorted(found) == sorted(window.window_id for window in given_windows)
 
 
@@ -248,6 +264,7 @@ def pretended_actor(*, is_lost: bool) -> Any:
 def test_workers_that_never_come_hold_up_nothing(config: RunConfig) -> None:
     """The run ends when its windows are settled, though two of three workers were never heard of."""
     windows, actors = random_windows(10), [pretended_actor(is_lost=number > 0) for number in range(3)]
-    dealing = RayExecutor(load(config.model, device="cpu"), on_ray(config, Path("run"), workers=3), windows=10)
+    asked = replace(on_ray(config, Path("run"), workers=3), gpus_per_worker=0)
+    dealing = RayExecutor(load(config.model, device="cpu"), asked, windows=10)
     measured = dealing._measure(PretendedRay(), actors, windows)
     assert [one.row["window_id"] for one in measured] == [window.window_id for window in windows]

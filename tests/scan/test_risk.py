@@ -1,6 +1,5 @@
 """The risk of a document from the rows of a scan, against random queries to a table model."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,16 +8,15 @@ import pytest
 import torch
 
 from byrote.distance.tokens import levenshtein
-from byrote.models.table import TableModel
 from byrote.report.risk import document_risks, spread_out
 from byrote.report.view import ViewedDocument, load_view
 from byrote.scan.options import RunConfig
 from byrote.stats.risk import expected_characters, leak_probability, stretches
 from byrote.types import Window
 from tests.oracle import textbook_policy
-from tests.report.synthetic_run import books, write_run
 from tests.scan.scans import Command, TinyLab, scan_arguments
 from tests.scan.streams import POLICY, PREFIX, SUFFIX, VOCABULARY, knowing_model, make_window, passed
+from tests.table import TableModel
 
 CONFIG = RunConfig(
     prefix_tokens=PREFIX, suffix_tokens=SUFFIX, top_k=4, edit_budget=1, beam_width=3, screen="off", stop_rule="off"
@@ -133,16 +131,3 @@ def test_records_have_a_line_each_those_that_leak_most_first(lab: TinyLab, byrot
     assert "risk.csv" not in shown, "the report's table is about documents of several windows"
     strongest = 1 - (1 - rows["p_verbatim"][0]) ** 1000
     assert lines[0].endswith("> 0.999" if strongest > 0.999 else f"{strongest:.3g}")
-
-
-def test_a_wanted_error_leaves_the_sampled_limit_in_place(tmp_path: Path) -> None:
-    """A pilot decides the number of samples and its hits are thrown away, so the limit holds as without it."""
-    drawn = {"mass_samples": 4000, "mass_hits": 0, "mass_sampled": 0.5, "mass_base": 0.0}
-    ends = {"mass_estimate": 0.0, "mass_standard_error": 1e-3, "mass_low": 0.0, "mass_high": 1e-3, "mass_limit": 1e-3}
-    estimate = {**ends, **drawn, "sampled_verdict": "sampled_undecided"}
-    view = load_view(write_run(tmp_path / "run", books(3000), stride=200, estimate=estimate))
-    wanted = replace(view, manifest={**view.manifest, "config": {**view.config, "residual_error": 0.1}})
-    (document, *_) = view.documents
-    plain, told = (document_risks(each, document) for each in (view, wanted))
-    assert [risk.leak_limit for risk in told] == [risk.leak_limit for risk in plain]
-    assert any(risk.leak_limit < risk.leak_high for risk in told)

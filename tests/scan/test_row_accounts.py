@@ -6,15 +6,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from byrote.models.table import TableModel
 from byrote.scan.options import RunConfig
 from byrote.scan.pipeline import Pipeline
 from byrote.stats.planning import scan_evals
 from byrote.types import Split, Window
+from tests.table import TableModel
 
 PREFIX, SUFFIX = 2, 4
 SEARCHED: dict[str, Any] = {
-    "prefix_tokens": PREFIX, "suffix_tokens": SUFFIX, "top_k": 3, "edit_budget": 2, "screen": "off", "estimate": "none",
+    "prefix_tokens": PREFIX, "suffix_tokens": SUFFIX, "top_k": 3, "edit_budget": 2, "screen": "off", "answers": 0,
 }  # fmt: skip
 
 

@@ -12,8 +12,8 @@ from polars.testing import assert_frame_equal
 from transformers import AutoModelForCausalLM
 
 from byrote.cli.main import main
-from byrote.scan.options import MEASURES
-from byrote.scan.screen import Screen
+from byrote.scan.options import MEASURES, RunConfig
+from byrote.scan.screen import audit_key
 from tests.oracle import textbook_levenshtein, textbook_policy
 from tests.scan.scans import SMALL, Command, TinyLab, scan_arguments
 
@@ -32,9 +32,7 @@ SHARED = ["shared_share", "shared_with"]
 VERBATIM = {"log_p_verbatim", "p_verbatim", "suffix_ranks"}
 GREEDY = {"greedy_hamming", "greedy_levenshtein", "greedy_is_beyond_budget"}
 SEARCH = {"mass_lower", "mass_upper", "search_lower", "open_mass", "eos_mass", "refuted_mass", "verdict", "stop_reason"}
-SAMPLED = ["mass_estimate", "mass_standard_error", "mass_low", "mass_high", "mass_limit", "mass_samples", "mass_hits"]
-SAMPLED += ["mass_sampled", "mass_base", "sampled_verdict"]
-NEAR = SEARCH | {"stop_step", "screen_score", "was_screened", "screen_density", *SAMPLED}
+NEAR = SEARCH | {"stop_step", "screen_score", "was_screened", "screen_density", "answers", "answer_hits"}
 CONTRACT = [
     *WINDOW,
     *SHARED,
@@ -44,6 +42,8 @@ CONTRACT = [
     "greedy_hamming",
     "greedy_levenshtein",
     "greedy_is_beyond_budget",
+    "answers",
+    "answer_hits",
     "mass_lower",
     "mass_upper",
     "search_lower",
@@ -56,7 +56,6 @@ CONTRACT = [
     "screen_score",
     "was_screened",
     "screen_density",
-    *SAMPLED,
     "token_evals",
 ]
 SUBSETS = [subset for size in (1, 2, 3) for subset in itertools.combinations(MEASURES, size)]
@@ -194,9 +193,9 @@ def test_screened_windows_keep_the_verbatim_bound(run: Path, results: pl.DataFra
     share = json.loads((run / "manifest.json").read_text(encoding="utf-8"))["config"]["screen_share"]
     expected = max(0.045, SMALL["screen_min_windows"] / len(results))
     assert share == pytest.approx(expected, rel=0.1), "short windows count too"
-    screen = Screen(floor=1e-6, audit_share=share, seed=0)
+    config = RunConfig(screen_floor=1e-6, seed=0)
     audited = {name for name, score in below.select("window_id", "screen_score").iter_rows()
-               if screen.key(name, score) < share}  # fmt: skip
+               if audit_key(config, name, score) < share}  # fmt: skip
     assert set(below.filter(pl.col("stop_reason") != "screened")["window_id"]) == audited
 
 

@@ -9,18 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from byrote.models.table import TableModel
 from byrote.scan import score
 from byrote.scan.measure import Measured
 from byrote.scan.options import RunConfig
 from byrote.scan.pipeline import Pipeline
-from byrote.scan.screen import DENSITY_NEAR_FLOOR, Screen, screen_of, with_audit
+from byrote.scan.run import screen_audit
+from byrote.scan.screen import DENSITY_NEAR_FLOOR, audit_key, fraction_of, with_audit
 from byrote.scan.search import NearResult
-from byrote.scan.totals import screen_audit
 from byrote.search.screen_score import log_score_table, screen_scores
 from byrote.types import StopReason, Window
-from byrote.verdict import Verdict
 from tests.scan.streams import CONFIG, knowing_model, passed, random_windows
+from tests.table import TableModel
 
 KNOWN, UNKNOWN = 6, 60
 WINDOWS = random_windows(KNOWN + UNKNOWN, seed=5)
@@ -32,7 +31,7 @@ FLOOR = 0.9
 def options(*, share: float = 0.0, least: int = 5, seed: int = 0, floor: float = FLOOR) -> RunConfig:
     """Of a run of `WINDOWS`."""
     screened = replace(CONFIG, screen="auto", screen_floor=floor, screen_share=share, screen_min_windows=least)
-    return with_audit(replace(screened, seed=seed, estimate="none"), len(WINDOWS))
+    return with_audit(replace(screened, seed=seed, estimate="off"), len(WINDOWS))
 
 
 def near_of(item: Measured) -> NearResult:
@@ -83,10 +82,8 @@ def test_a_screened_window_keeps_its_verbatim_probability_and_claims_no_more() -
 
 def expected_audit(items: list[Measured], config: RunConfig) -> set[str]:
     """The definition: every key below the share."""
-    screen = screen_of(config)
-    assert screen is not None
     keys = {
-        item.window.window_id: screen.key(item.window.window_id, near_of(item).screen_score)
+        item.window.window_id: audit_key(config, item.window.window_id, near_of(item).screen_score)
         for item in below_floor(items)
     }
     return {name for name, key in keys.items() if key < config.screen_share}
@@ -195,9 +192,9 @@ def test_screened_windows_leave_with_their_chunk(share: float, monkeypatch: pyte
 
 def test_windows_near_the_floor_are_drawn_more_densely() -> None:
     """Deterministic: 4,000 ids at a share of 5 %, four times as many near the floor as far below it."""
-    screen = Screen(floor=1e-6, audit_share=0.05, seed=0)
+    config = RunConfig(screen_floor=1e-6, seed=0)
     drawn = {
-        rating: sum(screen.key(f"book.txt@{number}", rating) < 0.05 for number in range(4000))
+        rating: sum(audit_key(config, f"book.txt@{number}", rating) < 0.05 for number in range(4000))
         for rating in (5e-7, 1e-30)
     }
     assert 150 < drawn[1e-30] < 250
@@ -211,9 +208,7 @@ PLANTED = 30
 
 def audited_results(config: RunConfig) -> pl.DataFrame:
     """A run in which every window was rated below the floor: searched where the definition of the audit says so."""
-    screen = screen_of(config)
-    assert screen is not None
-    keys = [screen.key(f"w{number}", rating) for number, rating in enumerate(RATINGS)]
+    keys = [audit_key(config, f"w{number}", rating) for number, rating in enumerate(RATINGS)]
     is_audited = [key < config.screen_share for key in keys]
     return pl.DataFrame(
         {
@@ -270,26 +265,20 @@ def test_ratings_of_many_windows_are_those_of_each(probs: list[list[float]], bud
     assert screen_scores(probs, budget).tolist() == pytest.approx(alone, rel=1e-9, abs=1e-300)
 
 
-@pytest.mark.parametrize(("windows", "share"), [(1, 1.0), (2_222, 1.0), (8_192, 100 / 8_192), (10**7, 1e-5)])
-def test_a_run_samples_about_a_hundred_windows_of_its_audit_whatever_its_size(windows: int, share: float) -> None:
-    assert with_audit(RunConfig(), windows).screen_sampled == share
+@pytest.mark.parametrize(
+    ("estimate", "windows", "share"),
+    [("100", 1_000, 0.1), ("100", 50, 1.0), ("7", 0, 1.0), ("off", 1_000, 1.0), ("all", 1_000, 1.0)],
+)
+def test_a_number_of_estimates_is_a_share_of_the_windows_of_the_run(estimate: str, windows: int, share: float) -> None:
+    settled = with_audit(RunConfig(estimate=estimate), windows)
+    assert settled.estimate_share == share
+    assert with_audit(settled, windows) == settled, "the options in a manifest mean the same run"
 
 
-def test_a_share_that_was_asked_for_is_not_changed() -> None:
-    assert with_audit(RunConfig(screen_sampled=0.2), 1_000_000).screen_sampled == 0.2
-
-
-def test_of_the_audit_those_with_the_smallest_keys_are_sampled() -> None:
-    config = replace(
-        CONFIG, screen="auto", screen_floor=FLOOR, screen_share=0.5, screen_min_windows=0, screen_sampled=0.2
-    )
-    items = [item for item in passed(MODEL, WINDOWS, config) if item.density is not None]
-    screen = screen_of(config)
-    assert screen is not None
-    keys = {item.window.window_id: screen.key(item.window.window_id, near_of(item).screen_score) for item in items}
-    undecided = [item for item in items if near_of(item).stop_reason != StopReason.SCREENED]
-    undecided = [item for item in undecided if near_of(item).verdict == Verdict.NOT_SHOWN]
-    assert {item.estimate is not None for item in undecided} == {True, False}
-    for item in undecided:
-        assert (item.estimate is not None) == (keys[item.window.window_id] < 0.2)
-        assert item.estimate is None or item.estimate.samples == config.screen_samples
+def test_about_as_many_windows_are_drawn_for_estimates_as_were_asked_for() -> None:
+    """Deterministic: 10,000 ids. Whoever is drawn for an estimate is drawn into the audit of the screen before."""
+    config = with_audit(RunConfig(estimate="300", screen_share=0.05), 10_000)
+    names = [f"book.txt@{number}" for number in range(10_000)]
+    drawn = {name for name in names if fraction_of(name, 0) < config.estimate_share}
+    assert 250 < len(drawn) < 350
+    assert drawn < {name for name in names if audit_key(config, name, 1e-30) < config.screen_share}

@@ -9,6 +9,7 @@ from byrote.scan import self_check
 from byrote.search.base import SearchOutcome, SearchTask
 from byrote.search.engine import Engine
 from byrote.types import StopReason
+from byrote.verdict import Bounds
 from tests.scan.streams import CONFIG, knowing_model, passed, random_windows
 
 WINDOWS = random_windows(24)
@@ -20,7 +21,7 @@ WINDOWS = random_windows(24)
         {},
         {"refine": 200, "keep": 1, "threshold": 0.3},
         {"closure": 50, "keep": 0},
-        {"distance": "none", "estimate": "none"},
+        {"distance": "none", "estimate": "off"},
     ],
 )
 def test_the_share_scored_again_is_of_the_lower_bound(options: dict[str, Any]) -> None:
@@ -41,17 +42,31 @@ def test_the_share_scored_again_is_of_the_lower_bound(options: dict[str, Any]) -
 
 def test_windows_are_searched_again_with_the_ranking_of_the_run() -> None:
     model = knowing_model(WINDOWS[:6])
-    options = replace(CONFIG, rank="screen_score", beam_width=2, estimate="none").search_options()
+    options = replace(CONFIG, rank="screen_score", beam_width=2).search_options()
     scores = {item.window.window_id: item.score for item in passed(model, WINDOWS, CONFIG)}
     tasks = [
         SearchTask(key, window.prefix_ids, window.suffix_ids, scores[window.window_id].target_probs)
         for key, window in enumerate(WINDOWS)
     ]
     outcomes = sorted(Engine(model, options, slots=1, limits=CONFIG.limits).run(tasks), key=lambda one: one.key)
-    again = self_check._search(model, WINDOWS, options, slots=1, limits=CONFIG.limits)
-    by_mass = self_check._search(model, WINDOWS, replace(options, rank_by="mass"), slots=1, limits=CONFIG.limits)
+    again = self_check.searched(model, WINDOWS, options, slots=1, limits=CONFIG.limits)
+    by_mass = self_check.searched(model, WINDOWS, replace(options, rank_by="mass"), slots=1, limits=CONFIG.limits)
     assert _lower(again) == pytest.approx(_lower(outcomes), rel=1e-9)
     assert _lower(by_mass) != pytest.approx(_lower(outcomes), rel=1e-9), "the two rankings can be told apart"
+
+
+def test_what_moves_is_counted() -> None:
+    model = knowing_model(WINDOWS[:6])
+    options = replace(CONFIG, keep=50).search_options()
+    before = self_check.searched(model, WINDOWS, options, slots=1, limits=CONFIG.limits)
+    still = self_check.movement(before, before, CONFIG.threshold)
+    assert (still["verdicts_changed"], still["largest_shift"], still["largest_lower_change"]) == (0, 0.0, 0.0)
+    assert still["continuations_compared"] == sum(len(outcome.continuations) for outcome in before) > 0
+    entries = len(before[0].bounds.lower)
+    moved = [replace(outcome, bounds=Bounds((0.0,) * entries, (0.0,) * entries)) for outcome in before]
+    found = self_check.movement(before, moved, CONFIG.threshold)
+    assert found["largest_lower_change"] == max(_lower(before)) > 0
+    assert found["verdicts_changed"] == sum(outcome.bounds.upper[-1] >= CONFIG.threshold for outcome in before) > 0
 
 
 def _lower(outcomes: list[SearchOutcome]) -> list[float]:

@@ -16,7 +16,7 @@ import pytest
 from byrote.models.hf.model import HuggingFaceModel, load
 from byrote.models.served.client import RequestLimits
 from byrote.scan import served
-from tests.loopback.logprobs import Habits, LogprobServer
+from tests.loopback.logprobs import Habits, LogprobServer, small
 from tests.loopback.server import Fault
 from tests.models.served import KEY
 from tests.scan.scans import SMALL, Command, Outcome, TinyLab, scan_arguments
@@ -46,6 +46,7 @@ def serve(model: HuggingFaceModel, habits: Habits | None = None, **further: Any)
 def scan(byrote: Command, lab: TinyLab, server: LogprobServer | str, out: Path, **options: object) -> Outcome:
     url = server if isinstance(server, str) else server.url
     given: dict[str, object] = {"tokenizer": lab.model.path, "limit": WINDOWS, "screen": "off", "ask-twice": 0}
+    given["key-variable"] = "OPENAI_API_KEY"
     return byrote(*scan_arguments(lab, out, model=f"endpoint:{url}", **(given | options)))
 
 
@@ -109,6 +110,18 @@ def test_a_served_model_has_the_numbers_of_the_model(
     assert server.seen.authorisations == {f"Bearer {KEY}"}
     assert_key_in_no_file(tmp_path)
     assert byrote("verify-run", tmp_path / "run").code == 0
+
+
+def test_a_server_that_takes_two_requests_at_once_survives_a_scan(
+    byrote: Command, lab: TinyLab, model: HuggingFaceModel, local: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    """More than two are answered with an error, and so are log-probabilities inside more than 40 tokens."""
+    with serve(model) as plain:
+        server = small(plain)
+        server.places = 40
+        outcome = scan(byrote, lab, server, tmp_path / "run")
+    assert outcome.code == 0, outcome.err
+    assert_same_rows(rows_of(tmp_path / "run"), local)
 
 
 def test_llama_server_can_be_asked_for_its_own_tokenizer(
@@ -264,7 +277,7 @@ def test_refusals_are_one_sentence(byrote: Command, lab: TinyLab, model: Hugging
     with serve(model) as server:
         assert "give --tokenizer FOLDER" in refused(server, tokenizer=None)
         assert "--served-model" in refused(server, **{"served-model": "other"})
-        assert "need the weights" in refused(server, verify=True)
+        assert "needs the weights" in refused(server, verify=True)
         assert "membership needs whole distributions" in refused(server, measures="verbatim,membership")
         assert "give --top-k too" in refused(server, **{"top-k": "none", "top-p": 0.9})
         assert "sweep k=20" in refused(server, sweep="k=20", logprobs=10)
@@ -285,7 +298,7 @@ def test_refusals_are_one_sentence(byrote: Command, lab: TinyLab, model: Hugging
     assert [path.name for path in (tmp_path / "run").iterdir()] == [".requests"], "what was sent is counted, no more"
 
 
-@pytest.mark.parametrize("command", ["prior", "mc", "study"])
+@pytest.mark.parametrize("command", ["prior", "study"])
 def test_what_does_not_measure_servers_says_so_before_anything_is_done(
     command: str, byrote: Command, lab: TinyLab, model: HuggingFaceModel, tmp_path: Path
 ) -> None:
@@ -297,7 +310,6 @@ def test_what_does_not_measure_servers_says_so_before_anything_is_done(
         study.write_text(f"model: {name}\ntext: [{texts}]\nmontecarlo_windows: 1\n", encoding="utf-8")
         given = {
             "prior": ["--model", name, "--text", texts, "--prior-text", lab.files.controls],
-            "mc": ["--model", name, "--text", texts],
             "study": [study],
         }[command]
         refused = byrote(command, *given, "--out", out)

@@ -74,7 +74,7 @@ def rows_of(run: Path) -> dict[str, dict[str, Any]]:
 
 def test_a_stopped_run_is_a_sample_and_goes_on_to_the_same_rows(lab: TinyLab, byrote: Command, tmp_path: Path) -> None:
     """With a budget no more windows are begun together than share a forward."""
-    small: dict[str, Any] = {"limit": 24, "batch_windows": 4, "screen": "off", "slots": 2, "estimate": "none"}
+    small: dict[str, Any] = {"limit": 24, "batch_windows": 4, "screen": "off", "slots": 2, "estimate": "off"}
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
     assert byrote(*scan_arguments(lab, whole, **small)).code == 0
     command = scan_arguments(lab, stopped, **small, max_evals=300)

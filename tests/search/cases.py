@@ -6,8 +6,6 @@ from typing import NamedTuple
 import pytest
 from hypothesis import strategies as st
 
-from byrote.models.table import TableModel
-from byrote.search import reference
 from byrote.search.base import Limits, SearchOptions, SearchOutcome, SearchTask
 from byrote.search.engine import Engine
 from tests.oracle import (
@@ -16,7 +14,9 @@ from tests.oracle import (
     textbook_hamming,
     textbook_levenshtein,
 )
+from tests.search import reference
 from tests.search.test_engine_equals_reference import all_options
+from tests.table import TableModel
 
 TINY = 1e-12
 

@@ -6,11 +6,11 @@ from itertools import count
 import torch
 
 from byrote.models.base import Stored, TreeBatch, TreeSession
-from byrote.models.table import TableModel
 from byrote.search.base import SearchOptions, SearchOutcome, SearchTask
 from byrote.search.engine import Engine
-from byrote.search.reference import search
+from tests.search.reference import search
 from tests.search.test_engine_equals_reference import PLAIN, assert_same
+from tests.table import TableModel
 
 MODEL = TableModel.random(5, vocab_size=5, spread=2.0, eos_ids=frozenset({0}))
 

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from byrote.errors import ConfigError, ModelError, WindowError
 from byrote.models.base import TreeBatch
-from byrote.models.table import TableModel
 from byrote.search import sizing
 from byrote.search.base import Limits, SearchOptions, SearchOutcome, SearchTask
 from byrote.search.engine import Engine, Stream
 from byrote.search.tree import TreeCache
 from tests.search.streams import MODEL, WatchedModel, all_at_once, assert_all_right, failing_at, many_tasks
 from tests.search.test_engine_equals_reference import LIMITS, PLAIN, all_options, assert_same, models, task_lists
+from tests.table import TableModel
 
 
 def assert_batch_is_sound(batch: TreeBatch | None) -> None:
@@ -117,20 +117,21 @@ def test_dead_entries_are_given_out_again() -> None:
     assert reach == [10, 11, 12, 13, 14]  # chain 7 + one ancestor per step + three newest
 
 
-def test_a_slot_that_keeps_all_gives_out_no_entry_twice_beside_one_that_does() -> None:
+def test_a_cache_that_keeps_all_gives_out_no_entry_twice() -> None:
     cache = TreeCache(2, 3, TreeCache.worst_case_entries(2, 6, 3), torch.device("cpu"))
     cache.admit(torch.tensor([0, 1]), torch.tensor([2, 2]), torch.tensor([7, 7]))
-    alive, keeps_all = torch.ones(2, 3, dtype=torch.bool), torch.tensor([0, 1])
-    reach, given_out = [], []
+    alive = torch.ones(2, 3, dtype=torch.bool)
+    reach: list[list[int]] = []
+    given_out: list[list[int]] = [[], []]
     for step in range(5):
         positions = torch.tensor([2 + step, 2 + step])
         first = torch.zeros(2, 3, dtype=torch.int64)
-        reach.append(cache.branch(first, alive, ~alive, positions, keeps_all=keeps_all).tolist())
-        given_out += cache.own_entry[1].tolist()
+        reach.append(cache.branch(first, alive, ~alive, positions, keeps_all=True).tolist())
         for slot in range(2):
+            given_out[slot] += cache.own_entry[slot].tolist()
             check_integrity(cache, slot, prefix_length=2, step=step + 1, beams=3)
-    assert given_out == list(range(7, 22))
-    assert reach == [[10, 10], [11, 13], [12, 16], [13, 19], [14, 22]]
+    assert given_out == [list(range(7, 22))] * 2
+    assert reach == [[10, 10], [13, 13], [16, 16], [19, 19], [22, 22]]
 
 
 def test_the_engine_takes_no_window_before_it_has_a_slot() -> None:
@@ -234,12 +235,6 @@ def test_a_window_that_does_not_fit_alone_is_an_error_in_one_sentence() -> None:
     engine = Engine(WatchedModel(MODEL, watch=refuse_more_than(0)), PLAIN, slots=4, limits=LIMITS)
     with pytest.raises(ModelError, match="a single window does not fit into the memory of the device"):
         list(engine.run(many_tasks(3)))
-
-
-@pytest.mark.parametrize("slots", [0, -2])
-def test_an_engine_without_slots_is_refused_instead_of_searching_nothing(slots: int) -> None:
-    with pytest.raises(ConfigError, match=f"slots are {slots}"):
-        Engine(MODEL, PLAIN, slots=slots, limits=LIMITS)
 
 
 def test_slots_that_memory_cannot_hold_are_refused_before_a_session_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:

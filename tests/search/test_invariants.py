@@ -3,6 +3,7 @@
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -12,6 +13,7 @@ from tests.oracle import (
     nearest_completion,
 )
 from tests.search.cases import TINY, Case, Search, both, cases, measure_of
+from tests.search.reference import nodes_of
 from tests.search.test_engine_equals_reference import all_options
 
 
@@ -41,7 +43,7 @@ def test_open_mass_is_filed_under_the_least_distance_it_can_end_with(run: Search
     outcome = run(model, task, options)
     assert outcome.frontier is not None
     expected = [0.0] * (options.edit_budget + 1)
-    for node in outcome.frontier:
+    for node in nodes_of(outcome.frontier):
         nearest = nearest_completion(
             node.token_ids, task.suffix_ids, vocabulary=model.vocab_size, distance=options.distance
         )
@@ -72,7 +74,7 @@ def test_paths_are_distinct_and_carry_their_true_probability_and_distance(run: S
     for continuation in outcome.continuations:
         assert continuation.log_p == pytest.approx(math.log(tree.finished[continuation.token_ids]), rel=1e-9, abs=1e-12)
         assert continuation.distance == measure_of(case.options)(continuation.token_ids, case.task.suffix_ids)
-    for node in outcome.frontier:
+    for node in nodes_of(outcome.frontier):
         assert node.log_p == pytest.approx(math.log(tree.partial[node.token_ids]), rel=1e-9, abs=1e-12)
 
 
@@ -101,10 +103,10 @@ def test_frontier_and_results_are_disjoint_and_leave_out_only_what_cannot_come_b
     options = replace(options, max_children=None)
     outcome, tree = run(model, task, options), case.enumerated()
     assert outcome.frontier is not None
-    nodes = {node.token_ids for node in outcome.frontier}
+    nodes = {node.token_ids for node in nodes_of(outcome.frontier)}
     assert len(nodes) == len(outcome.frontier)
     found = {c.token_ids for c in outcome.continuations}
-    assert outcome.frontier.mass == pytest.approx(outcome.open_mass, rel=1e-9, abs=1e-12)
+    assert np.exp(outcome.frontier.log_p).sum() == pytest.approx(outcome.open_mass, rel=1e-9, abs=1e-12)
     for node in nodes:
         assert not any(node[:depth] in nodes for depth in range(len(node)))
     budget = math.inf if options.distance == "none" else options.edit_budget

@@ -10,11 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from byrote.models.base import TreeBatch
-from byrote.models.table import TableModel
 from byrote.models.tree_attention import WORD, Seen, as_bits, live_entries
 from byrote.search.base import SearchOptions, SearchOutcome, SearchTask
 from byrote.search.engine import Engine, Stream
-from byrote.search.reference import search
+from tests.search.reference import search
 from tests.search.streams import (
     MODEL,
     WatchedModel,
@@ -25,6 +24,7 @@ from tests.search.streams import (
     tasks_for,
 )
 from tests.search.test_engine_equals_reference import LIMITS, PLAIN, all_options, assert_same, models
+from tests.table import TableModel
 
 
 @pytest.fixture

@@ -1,17 +1,13 @@
 """Slots: contiguous, filled in order, every window exactly once, whatever ends when."""
 
 from collections import Counter, deque
-from dataclasses import replace
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from byrote.errors import ConfigError
 from byrote.search.base import SearchTask
 from byrote.search.engine import Scheduler
 from byrote.search.outcome import Slot
-from tests.search.test_engine_equals_reference import PLAIN
 
 
 def tasks(count: int) -> deque[SearchTask]:
@@ -81,17 +77,3 @@ def test_a_window_starts_on_its_chain_with_nothing_to_evaluate() -> None:
 def test_a_slot_knows_its_last_step() -> None:
     slot = Slot(SearchTask(0, (0,), (0, 1, 2)))
     assert [Slot(slot.task, step=step).is_at_last_step for step in range(3)] == [False, False, True]
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"beam_width": 0}, "beam width is 0"),
-        ({"edit_budget": -1}, "edit budget is -1"),
-        ({"threshold": 0.0}, "threshold is 0.0"),
-        ({"threshold": 1.5}, "threshold is 1.5"),
-    ],
-)
-def test_options_that_cannot_work_are_refused(change: dict[str, float], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        replace(PLAIN, **change)  # type: ignore[arg-type]

@@ -12,12 +12,12 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from byrote.errors import ConfigError
-from byrote.models.table import TableModel
 from byrote.search import sizing
 from byrote.search.base import Limits, SearchOptions
 from byrote.search.sizing import GPU_QUERIES, bytes_per_slot, check_slots, choose_slots, entries_per_slot, first_entries
 from byrote.search.tree import TreeCache
 from tests.search.test_engine_equals_reference import PLAIN
+from tests.table import TableModel
 
 LIMITS = Limits(prefix_tokens=50, suffix_tokens=50)
 OPTIONS = replace(PLAIN, beam_width=20, pin_verbatim=True)

@@ -10,7 +10,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from byrote.errors import ConfigError
 from byrote.explore.ball import Ball
 from byrote.explore.base import Exploration, ExploreTask, NodeAnswer
 from byrote.explore.explorer import Explorer
@@ -18,14 +17,15 @@ from byrote.explore.open_mass import OpenMass
 from byrote.explore.refinement import RefineOptions, refine
 from byrote.explore.tree import Tree
 from byrote.models.base import TreeModel
-from byrote.models.table import TableModel
 from byrote.policy import Policy, keep
 from byrote.search.base import SearchOptions, SearchOutcome, SearchTask
 from byrote.search.engine import Engine
 from tests.explore.paths import Path, PathTree
 from tests.models.test_hf_architectures import wrap
 from tests.models.tiny import VOCABULARY, tiny_model
+from tests.search.reference import nodes_of, path_of
 from tests.search.test_engine_equals_reference import LIMITS, PLAIN, all_options, models, task_lists
+from tests.table import TableModel
 
 KEPT = replace(PLAIN, keep_states=True)
 
@@ -60,17 +60,13 @@ def assert_next_tokens(model: TreeModel, prefix: Path, paths: Sequence[Path], an
 def test_the_search_is_the_same_and_states_are_of_every_beam_above_the_frontier(model, options, tasks, slots) -> None:  # type: ignore[no-untyped-def]
     if options.policy.top_k is not None and options.policy.top_k > model.vocab_size:
         options = replace(options, policy=replace(options.policy, top_k=model.vocab_size))
-    plain = searched(model, [replace(task, wants_states=False) for task in tasks], options, slots)
-    some = searched(model, tasks, options, slots)
+    plain = searched(model, tasks, replace(options, keep_states=False), slots)
     every = searched(model, tasks, replace(options, keep_states=True), slots)
-    assert all(before.states is None for before in plain)
-    for task, before, mixed, after in zip(tasks, plain, some, every, strict=True):
+    for task, before, after in zip(tasks, plain, every, strict=True):
+        assert before.states is None
         assert after.states is not None
-        assert (mixed.states is not None) == task.wants_states
-        assert_same_search(before, mixed)
         assert_same_search(before, after)
-        for outcome in (mixed, after) if task.wants_states else (after,):
-            assert_states_of_every_beam(task, outcome)
+        assert_states_of_every_beam(task, after)
 
 
 def assert_same_search(left: SearchOutcome, right: SearchOutcome) -> None:
@@ -79,7 +75,7 @@ def assert_same_search(left: SearchOutcome, right: SearchOutcome) -> None:
     assert left.token_evals == right.token_evals
     assert left.frontier is not None
     assert right.frontier is not None
-    assert list(left.frontier) == list(right.frontier)
+    assert nodes_of(left.frontier) == nodes_of(right.frontier)
     for ours, theirs in zip(left.frontier.beams, right.frontier.beams, strict=True):
         assert (ours == theirs).all()
 
@@ -89,7 +85,7 @@ def assert_states_of_every_beam(task: SearchTask, outcome: SearchOutcome) -> Non
     assert states is not None
     assert frontier is not None
     assert all(tensor.shape[:2] == (1, len(states)) for tensors in states.stored.values() for tensor in tensors)
-    paths = [states.beams.path(beam) for beam in range(len(states.entries))]
+    paths = [path_of(frontier.beams, beam) for beam in range(len(states.entries))]
     assert len(set(paths)) == len(set(states.entries.tolist())) == len(paths)
     assert states.entries[0] == len(task.prefix_ids) - 1
     assert states.entries.max() < len(states)
@@ -97,7 +93,7 @@ def assert_states_of_every_beam(task: SearchTask, outcome: SearchOutcome) -> Non
     for path, entry in zip(paths, states.entries.tolist(), strict=True):
         is_on_chain = path == task.suffix_ids[: len(path)]
         assert (entry == len(task.prefix_ids) + len(path) - 1) if is_on_chain else entry >= task.chain_tokens
-    above = {node.token_ids[:depth] for node in frontier for depth in range(len(node.token_ids))}
+    above = {node.token_ids[:depth] for node in nodes_of(frontier) for depth in range(len(node.token_ids))}
     assert above <= set(paths)
 
 
@@ -105,7 +101,7 @@ def assert_states_of_every_beam(task: SearchTask, outcome: SearchOutcome) -> Non
 @given(model=models, tasks=task_lists(), options=st.sampled_from([PLAIN, KEPT]), slots=st.integers(1, 4))
 def test_going_on_from_the_frontier_costs_one_evaluation_a_node_with_states(model, tasks, options, slots) -> None:  # type: ignore[no-untyped-def]
     outcomes = searched(model, tasks, options, slots)
-    frontiers = [[node.token_ids for node in outcome.frontier or ()] for outcome in outcomes]
+    frontiers = [[node.token_ids for node in nodes_of(outcome.frontier)] for outcome in outcomes]
     asked = [
         ExploreTask(task.key, task.prefix_ids, ask(outcome, paths), outcome.states)
         for task, outcome, paths in zip(tasks, outcomes, frontiers, strict=True)
@@ -147,10 +143,8 @@ def test_states_of_beams_that_died_survive_a_move_too(seed: int) -> None:
     model = TableModel.random(seed, vocab_size=4, spread=2.0)
     tasks = [SearchTask(place, (place % 4, 1), (3, 1, 2, 0, 1, 2)[: 2 + place % 5]) for place in range(12)]
     options = replace(KEPT, beam_width=2, negligible=0.1)
-    mixed = [replace(task, wants_states=task.key % 3 > 0) for task in tasks]
-    outcomes = searched(model, tasks, options, 6) + searched(model, mixed, replace(options, keep_states=False), 6)
-    for task, outcome in zip(tasks * 2, outcomes, strict=True):
-        paths = [node.token_ids for node in outcome.frontier or ()]
+    for task, outcome in zip(tasks, searched(model, tasks, options, 6), strict=True):
+        paths = [node.token_ids for node in nodes_of(outcome.frontier)]
         asked = ExploreTask(task.key, task.prefix_ids, ask(outcome, paths), outcome.states)
         answer = answers(model, options.policy, [asked])[task.key]
         assert_next_tokens(model, task.prefix_ids, paths, answer, 1e-9)
@@ -164,7 +158,7 @@ def test_states_survive_a_move_to_another_slot(short: int) -> None:
     outcomes = searched(model, tasks, KEPT, 2)
     assert outcomes[1].frontier is not None
     assert outcomes[1].stop_step > short
-    paths = [node.token_ids for node in outcomes[1].frontier]
+    paths = [node.token_ids for node in nodes_of(outcomes[1].frontier)]
     answer = answers(
         model, KEPT.policy, [ExploreTask(1, tasks[1].prefix_ids, ask(outcomes[1], paths), outcomes[1].states)]
     )[1]
@@ -176,7 +170,7 @@ def test_states_that_would_fill_the_memory_are_left_out() -> None:
     task, outcome = one_search(model, beam_width=40, edit_budget=6)
     assert outcome.states is not None
     assert outcome.frontier is not None
-    paths = [node.token_ids for node in outcome.frontier]
+    paths = [node.token_ids for node in nodes_of(outcome.frontier)]
     memory = 2 * sum(LIMITS) + 128
     assert len(outcome.states) > memory // 2
     asked = ExploreTask(0, task.prefix_ids, ask(outcome, paths[:5]), outcome.states)
@@ -209,7 +203,7 @@ def test_states_of_real_models_continue_where_the_search_stood(architecture: str
     asked = []
     for task, outcome in zip(tasks, outcomes, strict=True):
         assert outcome.frontier is not None
-        deepest = sorted((node.token_ids for node in outcome.frontier), key=len)[-6:]
+        deepest = sorted((node.token_ids for node in nodes_of(outcome.frontier)), key=len)[-6:]
         asked.append((deepest, ExploreTask(task.key, task.prefix_ids, ask(outcome, deepest), outcome.states)))
     found = answers(model, KEPT.policy, [task for _, task in asked])
     for paths, task in asked:
@@ -234,8 +228,3 @@ def test_refinement_with_states_expands_a_node_for_every_evaluation() -> None:
         assert result.token_evals <= 60
     assert expanded[True] == 60
     assert expanded[False] < 60
-
-
-def test_states_without_a_frontier_are_refused() -> None:
-    with pytest.raises(ConfigError, match="record_frontier"):
-        replace(PLAIN, record_frontier=False, keep_states=True)

@@ -8,12 +8,12 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from byrote.models.table import TableModel
 from byrote.search.base import SearchTask
 from byrote.types import StopReason
 from byrote.verdict import Verdict
 from tests.search.cases import Case, Search, both, cases
 from tests.search.test_engine_equals_reference import PLAIN
+from tests.table import TableModel
 
 
 @both

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from byrote.errors import ConfigError
-from byrote.stats.clusters import Places, UnitKind, block_units, document_units, rate_over_units, rate_with_clusters
+from byrote.stats.clusters import Places, block_units, document_units, rate_over_units, rate_with_clusters
 from byrote.stats.intervals import RateMethod, exact_interval, wilson_interval
 
 STRIDE, OVERLAP = 20, 20
@@ -163,7 +162,8 @@ def test_rare_memorized_documents_of_very_different_sizes_are_covered() -> None:
 @given(st.integers(2, 40), st.integers(1, 10), st.booleans())
 def test_no_hits_or_only_hits_count_every_document_once(documents: int, windows_each: int, is_hit: bool) -> None:
     ids = np.repeat(np.arange(documents), windows_each)
-    answer = rate_with_clusters([is_hit] * ids.size, ids, np.zeros(ids.size), window_chars=1, kind=UnitKind.DOCUMENT)
+    units = document_units(Places.of(ids, np.zeros(ids.size), window_chars=1))
+    answer = rate_over_units([is_hit] * ids.size, units)
     once = exact_interval(documents if is_hit else 0, documents)
     assert answer.interval[:2] == pytest.approx(once[:2], abs=1e-12)
 
@@ -196,9 +196,10 @@ def test_order_of_windows_does_not_matter() -> None:
 def test_result_tells_what_the_units_were() -> None:
     hits = overlapping_hits(2000, np.random.default_rng(6))
     starts = np.arange(2000) * STRIDE
-    book = rate_with_clusters(hits, ["book"] * 2000, starts, window_chars=400, block_chars=1600)
+    book = rate_with_clusters(hits, ["book"] * 2000, starts, window_chars=400)
     shelf = rate_with_clusters(hits, np.repeat(np.arange(40), 50), starts, window_chars=400)
-    assert (book.method, book.units) == (RateMethod.BY_BLOCK, 25)
+    assert book.method is RateMethod.BY_BLOCK
+    assert book.units == block_units(Places.of(["book"] * 2000, starts, window_chars=400), hits.astype(float)).drawn
     assert (shelf.method, shelf.units) == (RateMethod.BY_DOCUMENT, 40)
 
 
@@ -211,7 +212,7 @@ def test_a_single_hit_claims_no_more_than_its_one_unit_can_show() -> None:
 
 
 def test_undefined_cases_give_nan_and_a_reason() -> None:
-    one_document = rate_with_clusters([1, 0], ["a", "a"], [0, 20], window_chars=400, kind=UnitKind.DOCUMENT)
+    one_document = rate_over_units([1, 0], document_units(Places.of(["a", "a"], [0, 20], window_chars=400)))
     assert "one document" in (one_document.interval.reason or "")
     short = rate_with_clusters([1, 0], ["a", "a"], [0, 20], window_chars=400)
     assert "shorter than two blocks" in (short.interval.reason or "")
@@ -219,12 +220,3 @@ def test_undefined_cases_give_nan_and_a_reason() -> None:
     empty = rate_with_clusters([], [], [], window_chars=5)
     assert math.isnan(empty.value)
     assert "no windows" in (empty.interval.reason or "")
-
-
-def test_bad_values_are_refused() -> None:
-    with pytest.raises(ConfigError, match="true or false"):
-        rate_with_clusters([0.5, 1], ["a", "b"], [0, 0], window_chars=5)
-    with pytest.raises(ConfigError, match="3 values for 2 windows"):
-        rate_with_clusters([1, 0, 1], ["a", "b"], [0, 0], window_chars=5)
-    with pytest.raises(ConfigError, match="NaN"):
-        rate_with_clusters([math.nan, 1], ["a", "b"], [0, 0], window_chars=5)

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from byrote.errors import RunError
 from byrote.stats.population import (
     Category,
-    Promotion,
     categories,
     character_maxima,
     covered_share,
@@ -19,7 +18,6 @@ from byrote.stats.population import (
     mass_gain,
     population_of,
     promotion,
-    rows_by_copies,
     shell_shares,
     stretch_maxima,
     tail_curve,
@@ -109,9 +107,9 @@ def test_mass_gain_is_never_negative_even_where_the_search_lost_the_verbatim_pat
 
 @given(st.lists(st.sampled_from([0.0, 0.1, 0.25, 0.25, 1.0]), min_size=1, max_size=40))
 def test_tail_curve_equals_counting(values: list[float]) -> None:
-    curve = tail_curve(np.array(values))
-    assert curve.value.tolist() == sorted(set(values))
-    for value, share in zip(curve.value, curve.share, strict=True):
+    distinct, shares = tail_curve(np.array(values))
+    assert distinct.tolist() == sorted(set(values))
+    for value, share in zip(distinct, shares, strict=True):
         assert share == sum(other >= value for other in values) / len(values)
 
 
@@ -157,17 +155,7 @@ def test_fixed_set_and_promotion_across_models() -> None:
         results(p_verbatim=[0.9, 0.4, 0.02, 0.7], mass_lower=[[0.9, 0.9], [0.4, 0.5], [0.02, 0.4], [0.7, 0.8]])
     )
     assert extractable_by_all([small.mass(1), large.mass(1)], 0.1).tolist() == [True, True, True, False]
-    assert promotion(small, large, 0.1) == Promotion(near=2, verbatim=1)
-
-
-def test_rows_by_copies_join_documents_with_the_same_number() -> None:
-    documents = np.array(["a", "b", "a", "c", "d"], dtype=object)
-    groups = rows_by_copies(documents, {"a": 4, "b": 0, "c": 4})
-    assert {copies: rows.tolist() for copies, rows in groups.items()} == {
-        0: [False, True, False, False, False],
-        4: [True, False, True, True, False],
-    }
-    assert list(groups) == [0, 4]
+    assert promotion(small, large, 0.1) == (2, 1)
 
 
 def test_stretch_maxima_by_hand() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from byrote.stats.planning import BLOCKS, first_forward, full_search, greedy_decoding, requests_of
+from byrote.stats.planning import BLOCKS, first_forward, full_search, requests_of
 
 sizes = st.integers(1, 60)
 
@@ -37,8 +37,3 @@ def test_a_server_without_places_is_asked_once_a_place(prefix: int, suffix: int)
 )
 def test_whole_families_share_a_request_where_they_fit(siblings: int, expected: float) -> None:
     assert math.isclose(requests_of(siblings, 32), expected)
-
-
-def test_greedy_decoding_is_a_search_with_one_beam() -> None:
-    options = {"dialect": "vllm", "per_request": 32}
-    assert greedy_decoding(50, 50, **options) == full_search(50, 50, beam_width=1, **options)  # type: ignore[arg-type]

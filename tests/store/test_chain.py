@@ -12,8 +12,8 @@ from tests.longform.test_audit_resume import run_in_process
 from tests.loopback.brains import KnowsByHeart
 
 from byrote.errors import RunError
-from byrote.longform.journal import AuditJournal, read_journal
-from byrote.store.journal import BrokenChain, chained_line, chained_records, first_hash
+from byrote.longform.journal import AuditJournal
+from byrote.store.journal import BrokenChain, chained_line, chained_records, first_hash, read_records
 
 BOOK = invented_book(260)
 
@@ -88,7 +88,7 @@ def test_a_journal_of_another_run_is_refused_and_left_as_it_is(tmp_path: Path) -
     ):
         run_in_process(make_run(BOOK, tmp_path / "two"), server)
     assert (tmp_path / "two" / "journal.jsonl").read_bytes() == foreign
-    assert read_journal(tmp_path / "one" / "journal.jsonl")
+    assert list(read_records(tmp_path / "one" / "journal.jsonl"))
 
 
 def test_a_journal_cut_before_its_last_line_end_goes_on_in_a_new_line(tmp_path: Path) -> None:
@@ -98,4 +98,4 @@ def test_a_journal_cut_before_its_last_line_end_goes_on_in_a_new_line(tmp_path: 
         journal.authorised(f"ticket {number}", best_of_n=1)
         journal.close()
         path.write_bytes(path.read_bytes()[:-1])
-    assert [record["statement"] for record in read_journal(path, "r")] == ["ticket 0", "ticket 1", "ticket 2"]
+    assert [record["statement"] for record in read_records(path, "r")] == ["ticket 0", "ticket 1", "ticket 2"]

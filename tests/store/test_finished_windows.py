@@ -1,5 +1,6 @@
 """The compact set of finished windows against Python's own."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -35,45 +36,40 @@ def assert_equal(compact: FinishedWindows, plain: set[str]) -> None:
         assert (window_id in compact) == (window_id in plain)
 
 
-@given(added=rows())
-def test_it_holds_what_was_added_and_nothing_else(added: list[dict[str, Any]]) -> None:
+def finished_of(rows: list[dict[str, Any]], folder: Path, columns: Schema = COLUMNS) -> FinishedWindows:
+    path = folder / "part.parquet"
+    write_table(path, [{column.name: row[column.name] for column in columns} for row in rows], columns, run_id="r")
     compact = FinishedWindows()
-    for row in added:
-        compact.add(row)
-    assert_equal(compact, {row["window_id"] for row in added})
+    with open_table(path) as table:
+        compact.add_table(table)
+    return compact
 
 
 @given(added=rows(), names_alone=st.booleans())
-def test_it_holds_the_windows_of_a_table(
+def test_it_holds_what_was_added_and_nothing_else(
     added: list[dict[str, Any]], names_alone: bool, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """Tables of some kinds of run have no documents."""
-    columns = COLUMNS[:1] if names_alone else COLUMNS
-    path = tmp_path_factory.mktemp("part") / "part.parquet"
-    write_table(path, [{column.name: row[column.name] for column in columns} for row in added], columns, run_id="r")
-    compact = FinishedWindows()
-    with open_table(path) as table, pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(parts, "ROWS_PER_BATCH", 4)
-        compact.add_table(table)
+        compact = finished_of(added, tmp_path_factory.mktemp("part"), COLUMNS[:1] if names_alone else COLUMNS)
     assert_equal(compact, {row["window_id"] for row in added})
 
 
 @given(added=rows(), document=documents, starts=st.lists(st.integers(0, 300)))
 def test_places_of_a_document_are_the_windows_of_these_ids(
-    added: list[dict[str, Any]], document: str, starts: list[int]
+    added: list[dict[str, Any]], document: str, starts: list[int], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     added = [row for row in added if row["window_id"] == f"{row['document']}@{row['char_start']}"]
-    compact = FinishedWindows()
-    for row in added:
-        compact.add(row)
+    compact = finished_of(added, tmp_path_factory.mktemp("part"))
     names = {row["window_id"] for row in added}
     held = compact.holds_places(document, np.array(starts, np.int64))
     assert held.tolist() == [f"{document}@{start}" in names for start in starts]
 
 
-def test_windows_of_a_text_take_a_bit_per_character() -> None:
-    compact = FinishedWindows()
-    for start in range(0, 200_000, 20):
-        compact.add({"window_id": f"book.txt@{start}", "document": "book.txt", "char_start": start})
+def test_windows_of_a_text_take_a_bit_per_character(tmp_path: Path) -> None:
+    starts = range(0, 200_000, 20)
+    rows = [{"window_id": f"book.txt@{start}", "document": "book.txt", "char_start": start} for start in starts]
+    compact = finished_of(rows, tmp_path)
     assert sum(map(len, compact._bits.values())) == 200_000 // 8 - 2
     assert not compact._names

@@ -13,7 +13,7 @@ from run_samples import CONTINUATIONS
 
 from byrote.errors import RunError
 from byrote.store.columns import Column, Schema
-from byrote.store.merge import MergePlan, merge_parts
+from byrote.store.parts import MergePlan, merge_parts
 from byrote.store.tables import arrow_schema, table_of, write_table
 
 CONTINUATIONS_SCHEMA = arrow_schema(CONTINUATIONS)

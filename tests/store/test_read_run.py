@@ -10,8 +10,7 @@ import pytest
 from run_samples import IDENTITY, MANIFEST, SCHEMA, continuations_of, open_session, scan, window_id, write_part
 
 from byrote.errors import DamageError, RunError
-from byrote.store.identity import RunIdentity, write_identity
-from byrote.store.manifest import read_manifest, versions, write_manifest
+from byrote.store.manifest import RunIdentity, read_manifest, versions, write_identity, write_manifest
 from byrote.store.read import read_run
 
 

@@ -15,10 +15,10 @@ from run_samples import IDENTITY, MANIFEST, open_session, scan, window_id, write
 
 from byrote.errors import RunError, StorageError
 from byrote.store.export import export_run
-from byrote.store.identity import differences
 from byrote.store.journal import AnswerFile
+from byrote.store.manifest import differences
 from byrote.store.read import list_runs, read_run
-from byrote.store.session import RunLock
+from byrote.store.session import acquire_lock
 
 
 def changed(**config: Any) -> dict[str, Any]:
@@ -222,12 +222,11 @@ def test_failed_opening_releases_the_lock(tmp_path: Path) -> None:
 
 
 def test_lock_file_with_nonsense_in_it_still_locks(tmp_path: Path) -> None:
-    lock = RunLock.acquire(tmp_path / ".lock")
+    lock = acquire_lock(tmp_path / ".lock")
     (tmp_path / ".lock").write_text("nonsense")
     with pytest.raises(RunError, match="in use by another process"):
-        RunLock.acquire(tmp_path / ".lock")
-    lock.release()
-    lock.release()
+        acquire_lock(tmp_path / ".lock")
+    os.close(lock)
 
 
 WRITER_PROCESS = """

@@ -12,12 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from run_samples import IDENTITY, MANIFEST, add, open_session, scan, window_id
 
-from byrote.corpus.documents import Document
+from byrote.corpus.read import Document
 from byrote.errors import DamageError, RunError
 from byrote.store.export import export_run
-from byrote.store.identity import read_identity
 from byrote.store.journal import AnswerFile
-from byrote.store.manifest import read_manifest, write_manifest
+from byrote.store.manifest import read_identity, read_manifest, write_manifest
 from byrote.store.read import list_runs, read_run, verify_run
 from byrote.types import Split
 

@@ -8,12 +8,9 @@ from setuptools import Distribution
 from byrote.cli.study import smoke_values
 from byrote.options import read_config_file
 from byrote.scan.options import RunConfig
-from byrote.study.folder import read_study
-from byrote.study.options import StudyConfig
-from byrote.study.plan import StudyPlan, plan_study
-from byrote.study.recipes import recipe_files
+from byrote.study.plan import StudyConfig, StudyPlan, plan_study, recipe_files
 from byrote.study.report import PUBLISHED_WORDS, published_words, study_content
-from byrote.study.run import run_study
+from byrote.study.run import read_study, run_study
 from tests.scan.scans import Command
 from tests.study.conftest import TwoModels
 
@@ -85,8 +82,8 @@ def test_the_recipe_runs_as_a_smoke_test(
 ) -> None:
     monkeypatch.setenv("BYROTE_CACHE", str(models.smaller.parent))
     out = tmp_path / "smoke"
-    values, facts = smoke_values(read_config_file(recipe, StudyConfig, RunConfig), out)
-    run_study(plan_study(values, place=str(recipe), document_facts=facts), out)
+    values = smoke_values(read_config_file(recipe, StudyConfig, RunConfig), out)
+    run_study(plan_study(values, place=str(recipe)), out)
     study = read_study(out)
     assert len(study.cells) == study.planned > 0
     assert all(len(axis.values) == 2 for axis in study.swept)

@@ -16,7 +16,7 @@ from polars.testing import assert_frame_equal
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from byrote.errors import RunError
-from byrote.lab.prose import write_passages
+from byrote.lab.texts import write_passages
 from byrote.lab.train import train_tokenizer
 from byrote.models.base import LanguageModel
 from byrote.models.load import open_model
@@ -29,11 +29,9 @@ from byrote.store.read import read_run
 from byrote.study import run as study_run
 from byrote.study.compare import paired_cells
 from byrote.study.figures import study_drawings
-from byrote.study.folder import MeasuredCell, read_study
-from byrote.study.options import StudyConfig
-from byrote.study.plan import make_axes, make_cells, plan_study
+from byrote.study.plan import StudyConfig, make_axes, make_cells, plan_study
 from byrote.study.report import study_content
-from byrote.study.run import require_same_sources, run_study
+from byrote.study.run import MeasuredCell, read_study, require_same_sources, run_study
 from byrote.types import Split
 from tests.scan.scans import SMALL, Command, option_arguments
 from tests.study.conftest import TwoModels

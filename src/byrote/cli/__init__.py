@@ -1,1 +1,1 @@
-"""One file per command; flags are generated from the configuration."""
+"""The command line: `commands` declares every command, the other modules do the work; flags come from the options."""

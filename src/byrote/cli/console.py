@@ -3,16 +3,17 @@ encoding without τ. Results go to standard output, so a command whose results c
 only accompanies them: what cannot be written there is dropped.
 """
 
+import logging
 import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TextIO, cast
 
-from byrote.errors import StorageError
-from byrote.progress import make_console, make_progress, make_status
+from byrote.errors import ConfigError, StorageError
+from byrote.progress import LOG, make_console, make_progress, make_status
 
-__all__ = ["OutputError", "make_console", "make_progress", "make_status", "standard_streams"]
+__all__ = ["OutputError", "make_console", "make_progress", "make_status", "standard_streams", "verbosity"]
 
 
 @contextmanager
@@ -32,6 +33,30 @@ def standard_streams() -> Iterator[None]:
             yield
         finally:
             sys.stdout, sys.stderr = before
+
+
+@contextmanager
+def verbosity(*, is_verbose: bool, is_quiet: bool) -> Iterator[None]:
+    """Inside, the logger `byrote` writes to standard error what is being done, or nothing goes there but errors and
+    warnings."""
+    if is_verbose and is_quiet:
+        raise ConfigError("verbose and quiet were both given; leave one of them out.")
+    before, handler = LOG.level, _LogLines()
+    if is_quiet:
+        LOG.setLevel(logging.ERROR)
+    if is_verbose:
+        LOG.setLevel(logging.INFO)
+        LOG.addHandler(handler)
+    try:
+        yield
+    finally:
+        LOG.setLevel(before)
+        LOG.removeHandler(handler)
+
+
+class _LogLines(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        make_console(stderr=True).print(self.format(record), soft_wrap=True)
 
 
 class OutputError(StorageError):

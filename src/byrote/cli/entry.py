@@ -22,21 +22,12 @@ LEAST_ADDRESS_SPACE = 4 << 30
 
 
 def main() -> None:
-    _keep_docstrings()
     _require_address_space()
     fill_standard_descriptors()
     with stopping_signals():
         from byrote.cli.main import main as run
 
         run()
-
-
-def _keep_docstrings() -> None:
-    """Start again without `-OO`: it strips docstrings, which `--help` shows and transformers builds its models from."""
-    if sys.flags.optimize > 1 and os.environ.get("PYTHONOPTIMIZE") != "1":
-        os.environ["PYTHONOPTIMIZE"] = "1"
-        given = [argument for argument in sys.orig_argv[1:] if argument != "-OO"]
-        os.execv(sys.executable, [sys.executable, *given])
 
 
 def _require_address_space() -> None:

@@ -2,19 +2,19 @@
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from rich.table import Table
 
+from byrote.cli.commands import PlanOptions
 from byrote.cli.console import make_console, make_progress
-from byrote.cli.flags import command
-from byrote.cli.scan import look_first
-from byrote.options import Settled, option
+from byrote.models.served.client import CHAINS_PER_REQUEST, PROMPTS_PER_REQUEST
 from byrote.scan.options import RunConfig
+from byrote.stats import planning
+from byrote.stats.curves import queries_needed
 
-if TYPE_CHECKING:  # scipy and torch are imported when there is something to compute
+if TYPE_CHECKING:  # torch is imported when there is a pilot
     from byrote.scan.pilot import Extrapolation
 
 MISS_CHANCES = (0.005, 0.05, 0.5)
@@ -22,33 +22,13 @@ ERRORS = (0.5, 0.1, 0.01)
 PROBABILITIES = (0.5, 0.9, 0.999)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlanOptions(Settled):
-    mass: tuple[float, ...] = option(
-        (0.1, 0.01, 0.001), "Probability to plan for; may be repeated.", group="estimates", above=0, at_most=1
-    )
-    samples: tuple[int, ...] = option(
-        (3_000, 100_000), "Monte Carlo samples to price; may be repeated.", group="estimates", at_least=1
-    )
-    devices: int = option(1, "Devices that share the windows of the scan.", group="machine", at_least=1)
-    pilot: int = option(
-        300, "Windows that are measured and timed here, where --model and --text are given.", group="machine",
-        at_least=1,
-    )  # fmt: skip
-    endpoint: bool = option(False, "Also what a served model costs: requests and tokens.", group="endpoint")
-
-
-@command(RunConfig, PlanOptions)
 def plan(config: RunConfig, options: PlanOptions) -> None:
-    """Sample sizes, queries and token evaluations for a measurement. With the options of a scan (--model, --text, …)
-    also its time: a random sample of its windows is measured on this device and scaled up."""
     console = make_console()
     for table in _computed(config, options):
         console.print(table)
     if options.endpoint:
         console.print(_served(config))
     if config.model:
-        look_first(model="" if config.is_served else config.model, texts=(*config.text, *config.control))
         from byrote.scan.pilot import run_pilot
 
         with make_progress() as progress:
@@ -62,8 +42,6 @@ def plan(config: RunConfig, options: PlanOptions) -> None:
 
 
 def _computed(config: RunConfig, options: PlanOptions) -> Iterator[Table]:
-    from byrote.stats import planning
-
     yield _table(
         "Monte Carlo samples",
         [
@@ -84,10 +62,10 @@ def _computed(config: RunConfig, options: PlanOptions) -> Iterator[Table]:
     yield _table(
         "Queries until the text comes out",
         ["probability per query", *(f"with probability {probability:g}" for probability in PROBABILITIES)],
-        [[f"{mass:g}", *(_count(planning.queries_for(mass, p)) for p in PROBABILITIES)] for mass in options.mass],
+        [[f"{mass:g}", *(_count(queries_needed(mass, p)) for p in PROBABILITIES)] for mass in options.mass],
         is_first_text=False,
     )
-    prefix, suffix, width, threshold = config.prefix_tokens, config.suffix_tokens, config.beam_width, config.threshold
+    prefix, suffix, width = config.prefix_tokens, config.suffix_tokens, config.beam_width
     measures = [
         ("verbatim, any number of policies", planning.teacher_forcing_evals(prefix, suffix), 0),
         ("greedy", planning.greedy_evals(prefix, suffix), 1),
@@ -106,29 +84,11 @@ def _computed(config: RunConfig, options: PlanOptions) -> Iterator[Table]:
             *([f"Monte Carlo, {count:,} samples", _count(evals), ""] for count, evals in sampled),
         ],
     )
-    yield _table(
-        f"What τ = {threshold:g} allows",
-        ["fact", "value"],
-        [
-            ["steps with probability at most 0.5", str(planning.steps_allowed(0.5, threshold))],
-            ["steps with probability at most 0.1", str(planning.steps_allowed(0.1, threshold))],
-            ["steps at rank 40 or beyond", str(planning.steps_allowed_at_rank(40, threshold))],
-            [
-                "geometric mean of the token probabilities, at least",
-                f"{planning.geometric_mean_floor(threshold, suffix):.3f}",
-            ],
-            [f"a path above this probability survives {width} beams", f"{planning.survival_floor(width):.4f}"],
-        ],
-    )
 
 
 def _served(config: RunConfig) -> Table:
-    from byrote.models.served.client import PROMPTS_PER_REQUEST
-    from byrote.models.served.rows import CHAINS_PER_REQUEST
-    from byrote.stats.planning import costs_of
-
     dialect = "vllm" if config.dialect == "auto" else config.dialect
-    costs = costs_of(
+    costs = planning.costs_of(
         config.prefix_tokens,
         config.suffix_tokens,
         beam_width=config.beam_width,
@@ -154,7 +114,7 @@ def _extrapolated(found: "Extrapolation", devices: int) -> Table:
         [
             ["token evaluations", _count(found.token_evals)],
             ["windows per second and device", f"{found.windows_per_second:,.3g}"],
-            ["time", str(timedelta(seconds=math.ceil(found.seconds(devices))))],
+            ["time", str(timedelta(seconds=math.ceil(found.device_seconds / devices)))],
             ["device hours (GPU hours on GPUs)", f"{found.device_seconds / 3600:,.3g}"],
         ],
     )

@@ -1,50 +1,27 @@
 """Commands on finished and unfinished runs: show, report, export, gate, risk, runs, verify-run."""
 
-from dataclasses import dataclass
-from pathlib import Path
-
 import typer
 from rich.table import Table
 from rich.text import Text
 
+from byrote.cli import commands
 from byrote.cli.console import OutputError, make_console
-from byrote.cli.flags import command
-from byrote.errors import ConfigError
+from byrote.errors import ConfigError, StorageError
+from byrote.integrations.lm_eval import write_task
+from byrote.integrations.loggers import log_to
 from byrote.kinds import by_kind, section_of, write_report
-from byrote.options import Settled, like, option, required, settle
 from byrote.report.content import DEFAULTS, Asked, contents_json
-from byrote.types import ExportFormat, ExportTable
+from byrote.report.gate import EXIT_CODES, as_json, as_junit, judge, parse_rule
+from byrote.report.terminal import print_content
+from byrote.report.view import load_view
+from byrote.store import read as verify
+from byrote.store.export import export_run
+from byrote.store.files import atomic_file, refuse_link
+from byrote.store.read import list_runs
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShowOptions(Settled):
-    runs: tuple[Path, ...] = required(
-        "Run folders of any kind, finished or not; several of one kind are also compared.",
-        group="output",
-        positional=True,
-    )
-    queries: tuple[float, ...] = option(
-        (), "Of a scan: rates within this many queries; may be repeated.", group="output"
-    )
-    probability: tuple[float, ...] = option((0.5, 0.9), "Probability for --queries; may be repeated.", group="output")
-    threshold: str | None = option(
-        None, "Read scans at another τ: a number, or from-control=0.001 for a rate of false positives.", group="output"
-    )
-    reveal: bool = option(False, "Of a prior run: print what its examples otherwise mask.", group="output")
-
-    json: bool = option(False, "Print it as JSON, one entry a run.", group="output", names="--json")
-
-
-@command(ShowOptions)
-def show(options: ShowOptions) -> None:
-    """Show what runs found: rates with intervals, controls beside targets, and the text as a heat strip."""
-    from byrote.report.terminal import show_content
-
+def show(options: commands.ShowOptions) -> None:
     asked = Asked(options.queries, options.probability, options.reveal, options.threshold)
-    if options.threshold is not None and len(options.runs) > 1:
-        raise ConfigError(
-            f"threshold is {options.threshold}, but {len(options.runs)} runs were given; show one at a time."
-        )
     groups = by_kind(options.runs)
     if options.json:
         print(contents_json([section_of(kind).read([path], asked) for kind, paths in groups.items() for path in paths]))
@@ -55,42 +32,18 @@ def show(options: ShowOptions) -> None:
         for path in paths:
             if len(options.runs) > 1:
                 console.rule(f"{kind}: {path}", align="left")
-            content = show_content(section.read([path], asked)) if section.show is None else section.show(path)
-            for line in content:
-                console.print(line)
-        if len(paths) > 1:
+            print_content(section.read([path], asked), console)
+        if len(paths) > 1 and section.is_compared:
             console.rule(f"{len(paths)} {kind} runs together", align="left")
-            for line in show_content(section.read(paths, DEFAULTS)):
-                console.print(line)
+            print_content(section.read(paths, DEFAULTS), console)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReportOptions(Settled):
-    runs: tuple[Path, ...] = required(
-        "Run folders of any kind; several of one kind are compared, several kinds share a page.",
-        group="output",
-        positional=True,
-    )
-    out: Path | None = option(
-        None, "Where to write the report.", group="output", default_words="RUN/report when there is one run"
-    )
-    threshold: str | None = like(ShowOptions, "threshold")
-
-
-@command(ReportOptions)
-def report(options: ReportOptions) -> None:
-    """Write a self-contained page of one run or several, with its figures (SVG, PNG) and tables (CSV)."""
-    from byrote.store.files import refuse_link
-
-    runs, out = options.runs, options.out
-    if out is None and len(runs) > 1:
-        raise ConfigError(
-            f"{len(runs)} runs were given, so their report belongs to none of them; say where with --out."
-        )
-    asked = Asked(threshold=options.threshold)
+def report(options: commands.ReportOptions) -> None:
+    out = options.out
     if out is None:
-        refuse_link(runs[0] / "report")
-    written = write_report(runs, out if out is not None else runs[0] / "report", asked)
+        out = options.runs[0] / "report"
+        refuse_link(out)
+    written = write_report(options.runs, out, Asked(threshold=options.threshold))
     console = make_console()
     console.print(Text(str(written.page), style="bold"), soft_wrap=True)
     drawn = len({path.stem for path in written.others if path.suffix == ".svg"})
@@ -99,59 +52,27 @@ def report(options: ReportOptions) -> None:
     console.print(Text("; ".join([*figures, *dict.fromkeys(beside)])), soft_wrap=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExportOptions:
-    run: Path = required("A run folder, finished or not.", group="output", positional=True)
-    format: ExportFormat = required("csv keeps lists as JSON; jsonl has one object a line.", group="output")
-    out: Path | None = option(None, "File to write.", group="output", default_words="beside the run's tables")
-    table: ExportTable = option("results", "Which table.", group="output")
-    inert: bool = option(
-        True, "In CSV, put an apostrophe before texts that a spreadsheet would take for a formula.", group="output"
-    )
-
-    def __post_init__(self) -> None:
-        settle(self)
-
-
-@command(ExportOptions)
-def export(options: ExportOptions) -> None:
-    """Write a run's rows as CSV or JSON Lines, every digit kept."""
+def export(options: commands.ExportOptions) -> None:
     console = make_console(stderr=True)
-    from byrote.store.export import export_run
-
-    written = export_run(options.run, format=options.format, out=options.out, table=options.table, inert=options.inert)
+    if options.format is not None and options.to is not None:
+        raise ConfigError("give --format or --to, not both.")
+    if options.to is not None:
+        numbers = log_to(options.to, load_view(options.run), project=options.project)
+        console.print(f"{len(numbers)} numbers: {options.to}, project {options.project}", soft_wrap=True)
+        return
+    if options.format == "lm-eval":
+        folder = options.out or options.run / "lm-eval"
+        files = write_task(load_view(options.run), folder)
+        tasks = ",".join(path.stem for path in files if path.suffix == ".yaml")
+        console.print(f"Run it with: lm_eval --include_path {folder} --tasks {tasks} …", soft_wrap=True)
+        return
+    format = options.format or "csv"
+    written = export_run(options.run, format=format, out=options.out, table=options.table, inert=options.inert)
     rest = "" if written.is_complete else " (the run is not finished: these are its finished windows)"
-    console.print(f"{written.rows} rows: {written.path}{rest}", soft_wrap=True)
+    make_console(stderr=True).print(f"{written.rows} rows: {written.path}{rest}", soft_wrap=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GateOptions(Settled):
-    run: Path = required("A finished scan.", group="output", positional=True)
-    max_rate: tuple[str, ...] = option(
-        (), "A rate and the most it may be: near=0.01, or 'kind:phone verbatim=0'; may be repeated.", group="output"
-    )
-    baseline: Path | None = option(None, "A scan of the same windows to compare with.", group="output")
-    max_increase: tuple[str, ...] = option(
-        (), "By how much a rate may exceed the baseline's: 0.02 means near=0.02; may be repeated.", group="output"
-    )
-    confidence: float = option(
-        0.95, "Chance that all that passes is within its limit and all that fails beyond.", group="output",
-        above=0, below=1,
-    )  # fmt: skip
-    json: Path | None = option(None, "Also write what was judged as JSON.", group="output")
-    junit: Path | None = option(None, "Also write it as JUnit XML.", group="output")
-
-
-@command(GateOptions)
-def gate(options: GateOptions) -> None:
-    """Exit with 0 when every rate is within its limit, 1 when one is beyond, 2 when that cannot be told.
-
-    Rates are judged by their brackets: certified from below, at the stated confidence from above.
-    """
-    from byrote.report.gate import EXIT_CODES, as_json, as_junit, judge, parse_rule
-    from byrote.report.view import load_view
-    from byrote.store.files import atomic_file
-
+def gate(options: commands.GateOptions) -> None:
     rules = [*map(parse_rule, options.max_rate)]
     rules += [parse_rule(text, is_increase=True) for text in options.max_increase]
     view = load_view(options.run)
@@ -165,6 +86,14 @@ def gate(options: GateOptions) -> None:
         if path is not None:
             with atomic_file(path) as file:
                 file.write(content)
+    if options.summary is not None:
+        from byrote.integrations.github import as_markdown
+
+        try:
+            with options.summary.open("a", encoding="utf-8") as appended:
+                appended.write(as_markdown(view, judgement))
+        except OSError as error:
+            raise StorageError(f"Cannot append to {options.summary}: {error.strerror or error}.") from error
     console = make_console()
     try:
         for finding in judgement.findings:
@@ -176,44 +105,15 @@ def gate(options: GateOptions) -> None:
     raise typer.Exit(EXIT_CODES[judgement.outcome])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RiskOptions(Settled):
-    run: Path = required("A run folder, finished or not.", group="output", positional=True)
-    queries: tuple[float, ...] = option(
-        (1.0, 100.0, 10_000.0, 1_000_000.0), "How many queries; may be repeated.", group="output", at_least=1
-    )
-    document: str | None = option(None, "Only this document.", group="output")
-
-
-@command(RiskOptions)
-def risk(options: RiskOptions) -> None:
-    """Show the risk of whole documents: the chance that n random queries bring out a passage, and how much of them."""
-    from byrote.report.risk import risk_content, works_of
-    from byrote.report.terminal import show_content
-    from byrote.report.view import load_view
+def risk(options: commands.RiskOptions) -> None:
+    from byrote.report.risk import documents_asked, risk_content  # draws, as the other commands here do not
 
     view = load_view(options.run)
-    documents = works_of(view) or view.documents
-    if options.document is not None:
-        documents = [document for document in view.documents if document.name == options.document]
-    if not documents:
-        names = ", ".join(document.name for document in view.documents[:5])
-        raise ConfigError(f"document is {options.document}, but the run has {names}; name one of its documents.")
-    console = make_console()
-    for part in show_content(risk_content(view, documents, sorted(options.queries))):
-        console.print(part)
+    documents = documents_asked(view, options.document)
+    print_content(risk_content(view, documents, sorted(options.queries)), make_console())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunsOptions(Settled):
-    folder: Path = option(Path("."), "Where to look, folders inside of it included.", group="output", positional=True)
-
-
-@command(RunsOptions)
-def runs(options: RunsOptions) -> None:
-    """List the runs in a folder and below: kind, model, text, date, state and rows."""
-    from byrote.store.read import list_runs
-
+def runs(options: commands.RunsOptions) -> None:
     found = list_runs(options.folder)
     console = make_console()
     if not found:
@@ -231,23 +131,16 @@ def runs(options: RunsOptions) -> None:
             console.print(f"{run.name}: {run.reason}", soft_wrap=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VerifyOptions(Settled):
-    run: Path = required("A run folder of any kind, finished or not.", group="output", positional=True)
-
-
-@command(VerifyOptions)
-def verify_run(options: VerifyOptions) -> None:
-    """Check every file of a run against the hashes it was written with; the first that does not fit is named."""
-    from byrote.longform.run import check_audit
-    from byrote.store import read as verify
-    from byrote.study.folder import check_cells
-
+def verify_run(options: commands.VerifyOptions) -> None:
     verified = verify.verify_run(options.run)
     lines = list(verified.checked)
     if verified.kind == "audit":
+        from byrote.longform.run import check_audit
+
         lines += check_audit(verified)
     if verified.kind == "study":
+        from byrote.study.run import check_cells
+
         lines += check_cells(verified)
     console = make_console()
     for line in lines:

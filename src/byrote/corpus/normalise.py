@@ -51,11 +51,6 @@ class _Edit(NamedTuple):
     replacement: str
 
 
-def normalise(text: str) -> str:
-    """The normalised text."""
-    return _trace(text).text
-
-
 def normalised_words(text: str) -> Words:
     """The normalised text split on white space, with each word's span in the original text."""
     traced = _trace(text)
@@ -71,7 +66,8 @@ def _trace(text: str) -> _Traced:
     current = _Traced(current.text.translate(_PUNCTUATION), current.starts, current.ends)
     current = _edited(current, [_Edit(*m.span(), "...") for m in _SPACED_DOTS.finditer(current.text)])
     current = _edited(current, [_Edit(*m.span(), " ") for m in _ELLIPSIS_THEN_WORD.finditer(current.text)])
-    current = _edited(current, _italics_edits(current.text))
+    marks = [mark for match in _ITALICS.finditer(current.text) for mark in (match.start(), match.end() - 1)]
+    current = _edited(current, [_Edit(mark, mark + 1, "") for mark in marks])
     return _lower_case(current)
 
 
@@ -101,11 +97,6 @@ def _compatible_edits(stretch: str, *, offset: int) -> list[_Edit]:
     ]
 
 
-def _italics_edits(text: str) -> list[_Edit]:
-    marks = [position for match in _ITALICS.finditer(text) for position in (match.start(), match.end() - 1)]
-    return [_Edit(mark, mark + 1, "") for mark in marks]
-
-
 def _lower_case(traced: _Traced) -> _Traced:
     lowered = traced.text.lower()
     if len(lowered) == len(traced.text):
@@ -124,16 +115,12 @@ def _edited(traced: _Traced, edits: list[_Edit]) -> _Traced:
     kept_from = 0
     for edit in [*edits, _Edit(len(traced.text), len(traced.text), "")]:
         pieces += [traced.text[kept_from : edit.start], edit.replacement]
-        source_start, source_end = _source_span(traced, edit)
+        if edit.start < edit.end:
+            source_start, source_end = traced.starts[edit.start], traced.ends[edit.end - 1]
+        else:
+            source_start = source_end = traced.ends[edit.start - 1] if edit.start > 0 else 0
         width = len(edit.replacement)
         starts += [traced.starts[kept_from : edit.start], np.full(width, source_start, dtype=np.int64)]
         ends += [traced.ends[kept_from : edit.start], np.full(width, source_end, dtype=np.int64)]
         kept_from = edit.end
     return _Traced("".join(pieces), np.concatenate(starts), np.concatenate(ends))
-
-
-def _source_span(traced: _Traced, edit: _Edit) -> tuple[int, int]:
-    if edit.start < edit.end:
-        return int(traced.starts[edit.start]), int(traced.ends[edit.end - 1])
-    at = int(traced.ends[edit.start - 1]) if edit.start > 0 else 0
-    return at, at

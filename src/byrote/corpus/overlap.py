@@ -4,7 +4,7 @@ A word is a run of letters and digits; case, punctuation and white space do not 
 without blanks every character is a word of its own. Two different runs get the same hash with a chance of 2⁻⁶⁴.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import NamedTuple
@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from byrote.corpus.documents import Document
+from byrote.corpus.read import Document
 from byrote.corpus.select import Hashes, mixed
 from byrote.types import Split, Window
 
@@ -38,10 +38,6 @@ WITHOUT_BLANKS = (
 )
 _LETTER_BASE = np.uint64(0x9E3779B97F4A7C15)
 _WORD_BASE = np.uint64(0xD1342543DE82EF95)
-
-
-Piece = tuple[str, "WordSpans"]
-"""Some runs of a control document."""
 
 
 class Passages(NamedTuple):
@@ -82,13 +78,22 @@ def find_shared(documents: Iterable[Document]) -> SharedText:
     """The shared passages of every control. `documents` is iterated once, and once more for every group."""
     shared = SharedText()
     for group in _groups(document for document in documents if document.split is Split.CONTROL):
-        index = _Index(group)
-        for place, target in enumerate(documents):
-            if target.split is Split.TARGET and index.look_up(target, place):
-                shared.targets[place] = target.name
-        for name, found in index.passages():
-            earlier = shared.passages.get(name, NO_PASSAGES)
-            shared.passages[name] = _joined(*map(np.concatenate, zip(earlier, found, strict=True)))
+        hashes: Hashes = np.unique(np.concatenate([runs.hashes for _, runs in group]))
+        first_target = np.full(hashes.size, -1, np.int64)  # [runs] number of the first target that holds it
+        for number, target in enumerate(documents):
+            for runs in runs_of(target.text, RUN_WORDS) if target.split is Split.TARGET else ():
+                places = np.minimum(np.searchsorted(hashes, runs.hashes), hashes.size - 1)
+                found = places[(hashes[places] == runs.hashes) & (first_target[places] < 0)]
+                first_target[found] = number
+                if found.size:
+                    shared.targets[number] = target.name
+        for name, runs in group:
+            targets = first_target[np.searchsorted(hashes, runs.hashes)]
+            is_held = targets >= 0
+            if is_held.any():
+                held = runs.starts[is_held], runs.ends[is_held], targets[is_held]
+                earlier = shared.passages.get(name, NO_PASSAGES)
+                shared.passages[name] = _joined(*map(np.concatenate, zip(earlier, held, strict=True)))
     return shared
 
 
@@ -102,32 +107,6 @@ def mark_shared(windows: Iterable[Window], shared: SharedText) -> Iterator[Windo
         yield replace(window, further={**window.further, **columns})
 
 
-class _Index:
-    """The runs of some controls, and for each the first target that holds it."""
-
-    def __init__(self, pieces: Sequence[Piece]) -> None:
-        self._pieces = pieces
-        self._hashes: Hashes = np.unique(np.concatenate([runs.hashes for _, runs in pieces]))
-        self._target = np.full(self._hashes.size, -1, np.int64)
-
-    def look_up(self, target: Document, place: int) -> bool:
-        """Whether this target holds runs that no earlier one held."""
-        is_first = False
-        for runs in runs_of(target.text, RUN_WORDS):
-            places = np.minimum(np.searchsorted(self._hashes, runs.hashes), self._hashes.size - 1)
-            found = places[(self._hashes[places] == runs.hashes) & (self._target[places] < 0)]
-            self._target[found] = place
-            is_first |= found.size > 0
-        return is_first
-
-    def passages(self) -> Iterator[tuple[str, Passages]]:
-        for document, (hashes, starts, ends) in self._pieces:
-            target = self._target[np.searchsorted(self._hashes, hashes)]
-            is_held = target >= 0
-            if is_held.any():
-                yield document, _joined(starts[is_held], ends[is_held], target[is_held])
-
-
 def _joined(starts: Places, ends: Places, targets: NDArray[np.int64]) -> Passages:
     """Stretches that overlap and stand in the same target as one passage each."""
     # They come in order, and later ones end later: only neighbours can overlap.
@@ -139,9 +118,9 @@ def _joined(starts: Places, ends: Places, targets: NDArray[np.int64]) -> Passage
     return Passages(starts[firsts], stops, targets[firsts])
 
 
-def _groups(controls: Iterable[Document]) -> Iterator[list[Piece]]:
-    """The runs of the controls in groups of about GROUP_RUNS."""
-    group: list[Piece] = []
+def _groups(controls: Iterable[Document]) -> Iterator[list[tuple[str, "WordSpans"]]]:
+    """The runs of the controls, each with its document's name, in groups of about GROUP_RUNS."""
+    group: list[tuple[str, WordSpans]] = []
     size = 0
     for control in controls:
         for runs in runs_of(control.text, RUN_WORDS):

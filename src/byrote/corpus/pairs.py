@@ -17,17 +17,15 @@ suffix whole, and the pair is counted as merged.
 import csv
 import io
 import re
-from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, overload
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from byrote.corpus.documents import Document
-from byrote.corpus.read import read_json_lines, read_plain_text
+from byrote.corpus.read import Document, read_json_lines, read_plain_text
 from byrote.corpus.windows import CHARACTERS_PER_TOKEN, CUT_MARGIN_CHARACTERS, SLICES_PER_BATCH, Tokenizer
 from byrote.errors import TextError
 from byrote.files import require_regular
@@ -77,6 +75,21 @@ def read_pairs(paths: Sequence[str | Path], *, prefix_tokens: int = 50, suffix_t
     return list(pairs.values())
 
 
+def pairs_of(rows: Iterable[Mapping[str, Any]]) -> list[Pair]:
+    """Pairs in memory, with the fields of a `.jsonl` file."""
+    pairs: dict[str, Pair] = {}
+    for number, fields in enumerate(rows, start=1):
+        if not isinstance(fields, Mapping):
+            raise TextError(f"pair {number} is a {type(fields).__name__}; give mappings with prefix and suffix.")
+        for pair in _of_row(fields, f"pair {number}", f"pair-{number}"):
+            if pair.name in pairs:
+                raise TextError(f"pair {number} uses the id {pair.name!r} a second time; give every pair its own.")
+            pairs[pair.name] = pair
+    if not pairs:
+        raise TextError("There is no pair; give mappings with prefix and suffix.")
+    return list(pairs.values())
+
+
 def _pairs_of(path: Path, lengths: tuple[int, int]) -> Iterator[Pair]:
     kind = path.suffix.lower()
     if kind not in PAIR_SUFFIXES:
@@ -105,8 +118,7 @@ def _csv_rows(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
 
 def _csv_value(name: str, value: str) -> Any:
     if name in ("prefix_ids", "suffix_ids"):
-        parts = value.strip().strip("[]").replace(",", " ").split()
-        return [_whole(part) for part in parts]
+        return [_whole(part) for part in value.strip().strip("[]").replace(",", " ").split()]
     if name == "tags":
         return [tag.strip() for tag in value.split(";") if tag.strip()]
     return _whole(value) if name == "copies" else value
@@ -127,16 +139,23 @@ def _of_row(fields: Mapping[str, Any], place: str, default_name: str) -> Iterato
     copies = fields.get("copies")
     if copies is not None and not (type(copies) is int and copies >= 0):
         raise TextError(f"{place}: copies is {copies!r}; write a whole number, 0 or more.")
+    split, tags = fields.get("split"), fields.get("tags")
+    if split is None:
+        split = Split.CONTROL if copies == 0 else Split.TARGET
+    if split not in tuple(Split):
+        raise TextError(f"{place} has the split {split!r}; write target or control, or leave it out.")
+    if tags is not None and not (isinstance(tags, list) and all(isinstance(tag, str) for tag in tags)):
+        raise TextError(f"{place}: tags is {tags!r}; write a list of words.")
     pair = Pair(
         name=str(name),
         document=str(fields.get("document", name)),
-        split=_split(fields.get("split"), copies, place),
+        split=Split(split),
         place=place,
         prefix="",
         suffix="",
         copies=copies,
         kind=None if fields.get("kind") is None else str(fields["kind"]),
-        tags=_tags(fields.get("tags"), place),
+        tags=tuple(dict.fromkeys(tags or ())),
     )
     ways = [names for names in (("prefix", "suffix"), ("prefix_ids", "suffix_ids"), ("text",)) if names[0] in fields]
     if len(ways) != 1:
@@ -149,30 +168,10 @@ def _of_row(fields: Mapping[str, Any], place: str, default_name: str) -> Iterato
     yield replace(pair, prefix=prefix, suffix=suffix)
 
 
-def _split(split: Any, copies: int | None, place: str) -> Split:
-    if split is None:
-        return Split.CONTROL if copies == 0 else Split.TARGET
-    if split not in tuple(Split):
-        raise TextError(f"{place} has the split {split!r}; write target or control, or leave it out.")
-    return Split(split)
-
-
-def _tags(tags: Any, place: str) -> tuple[str, ...]:
-    if tags is None:
-        return ()
-    if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
-        raise TextError(f"{place}: tags is {tags!r}; write a list of words.")
-    return tuple(dict.fromkeys(tags))
-
-
 def _text(fields: Mapping[str, Any], name: str, place: str) -> str:
     value = fields.get(name)
     if not isinstance(value, str) or not value:
         raise TextError(f"{place}: {name} is missing, empty or no text; give every pair both sides.")
-    try:
-        value.encode()
-    except UnicodeEncodeError as error:
-        raise TextError(f"{place}: {name} has half of a surrogate pair at character {error.start}; fix it.") from error
     return value
 
 
@@ -282,7 +281,7 @@ class PairTokenizer(Tokenizer, Protocol):
 class PairWindows:
     """One window per pair, in order, and the texts they stand in."""
 
-    windows: "PackedWindows"
+    windows: list[Window]
     documents: list[Document]
     merged: int
     """Windows in which a token reaches over the boundary of prefix and suffix; it belongs to the suffix whole."""
@@ -297,45 +296,40 @@ def pair_windows(
 
     def windows() -> Iterator[Window]:
         nonlocal merged
-        for pair, cut in zip(pairs, _cut(pairs, tokenizer, marked_prefix_tokens), strict=True):
-            require_both_sides(cut.joined, pair.place, bos_id=bos_id)
-            merged += not cut.joined.is_clean
-            prefix_ids = cut.joined.prefix_ids
+        cuts = _cut(pairs, tokenizer, marked_prefix_tokens)
+        for pair, (joined, text, start, end) in zip(pairs, cuts, strict=True):
+            require_both_sides(joined, pair.place, bos_id=bos_id)
+            merged += not joined.is_clean
+            prefix_ids = joined.prefix_ids
             if pair.text is not None:
                 prefix_ids = prefix_ids[max(0, len(prefix_ids) - marked_prefix_tokens + len(bos)) :]
-            offset = documents.place(pair, cut.text) + cut.skipped
+            offset = documents.place(pair, text)
             yield Window(
                 window_id=pair.name,
                 document=pair.document,
                 split=pair.split,
-                char_start=offset,
-                suffix_char_start=offset + cut.joined.suffix_char_start,
-                char_end=offset + cut.length,
+                char_start=offset + start,
+                suffix_char_start=offset + start + joined.suffix_char_start,
+                char_end=offset + end,
                 prefix_ids=bos + prefix_ids,
-                suffix_ids=cut.joined.suffix_ids,
+                suffix_ids=joined.suffix_ids,
                 further={"copies": pair.copies, "kind": pair.kind, "tags": list(pair.tags)},
             )
 
-    packed = PackedWindows(windows())
-    return PairWindows(packed, documents.made(), merged)
+    made = list(with_shared_ids(windows()))
+    return PairWindows(made, documents.joined(), merged)
 
 
 def longest_of(windows: Iterable[Window]) -> tuple[int, int]:
-    """Tokens of the longest prefix and of the longest suffix."""
-    lengths = [(len(window.prefix_ids), len(window.suffix_ids)) for window in windows]
-    return max(prefix for prefix, _ in lengths), max(suffix for _, suffix in lengths)
+    """Tokens of the longest context and of the longest suffix."""
+    lengths = [(len(window.context_ids), len(window.suffix_ids)) for window in windows]
+    return max(context for context, _ in lengths), max(suffix for _, suffix in lengths)
 
 
-class _Cut(NamedTuple):
-    """A pair as tokens, and the text it stands in: `length` characters from `skipped` on are the pair's own."""
-
-    joined: "JoinedPair"
-    text: str
-    skipped: int
-    length: int
-
-
-def _cut(pairs: Sequence[Pair], tokenizer: PairTokenizer, marked_prefix_tokens: int) -> Iterator[_Cut]:
+def _cut(
+    pairs: Sequence[Pair], tokenizer: PairTokenizer, marked_prefix_tokens: int
+) -> Iterator[tuple["JoinedPair", str, int, int]]:
+    """Of each pair: its tokens, the text it stands in, and where in it the pair's own characters begin and end."""
     # Far more characters than so many tokens take; where the slice begins matters to its first tokens alone.
     most = CHARACTERS_PER_TOKEN * marked_prefix_tokens + CUT_MARGIN_CHARACTERS
     for first in range(0, len(pairs), SLICES_PER_BATCH):
@@ -346,17 +340,18 @@ def _cut(pairs: Sequence[Pair], tokenizer: PairTokenizer, marked_prefix_tokens: 
                 texts.append((pair.prefix if pair.text is None else pair.prefix[-most:], pair.suffix))
         joined = zip(texts, join_pairs(texts, tokenizer) if texts else [], strict=True)
         for pair in batch:
-            if not isinstance(pair.suffix, str):
-                yield _cut_ids(pair, tokenizer)
-                continue
-            (prefix, suffix), one = next(joined)
-            if pair.text is None:
-                yield _Cut(one, prefix + suffix, 0, len(prefix) + len(suffix))
+            if isinstance(pair.suffix, str):
+                (prefix, suffix), one = next(joined)
+                text = prefix + suffix if pair.text is None else pair.text
+                start = 0 if pair.text is None else pair.start - len(prefix)
+                yield one, text, start, start + len(prefix) + len(suffix)
             else:
-                yield _Cut(one, pair.text, pair.start - len(prefix), len(prefix) + len(suffix))
+                one, text = _join_ids(pair, tokenizer)
+                yield one, text, 0, len(text)
 
 
-def _cut_ids(pair: Pair, tokenizer: PairTokenizer) -> _Cut:
+def _join_ids(pair: Pair, tokenizer: PairTokenizer) -> tuple["JoinedPair", str]:
+    """A pair of token ids, and its text."""
     assert not isinstance(pair.prefix, str)
     assert not isinstance(pair.suffix, str)
     ids = pair.prefix + pair.suffix
@@ -366,8 +361,7 @@ def _cut_ids(pair: Pair, tokenizer: PairTokenizer) -> _Cut:
             "give the ids of this model's tokenizer."
         )
     text, prefix = tokenizer.decode(ids), tokenizer.decode(pair.prefix)
-    boundary = len(prefix) if text.startswith(prefix) else min(len(prefix), len(text))
-    return _Cut(JoinedPair(pair.prefix, pair.suffix, boundary, is_clean=True), text, 0, len(text))
+    return JoinedPair(pair.prefix, pair.suffix, min(len(prefix), len(text)), is_clean=True), text
 
 
 class JoinedPair(NamedTuple):
@@ -415,83 +409,38 @@ class _Documents:
     """The texts of documents, joined from those of their pairs; a marked text is there once for all its pairs."""
 
     def __init__(self) -> None:
-        self._texts: dict[str, list[str]] = {}
+        self._pieces: dict[str, list[str]] = {}
         self._lengths: dict[str, int] = {}
         self._splits: dict[str, Split] = {}
         self._marked: dict[tuple[str, str], int] = {}
 
     def place(self, pair: Pair, text: str) -> int:
         """Where the text of a pair begins in its document."""
-        if self._splits.setdefault(pair.document, pair.split) is not pair.split:
+        name = pair.document
+        if self._splits.setdefault(name, pair.split) is not pair.split:
             raise TextError(
-                f"{pair.place} is a {pair.split}, but {pair.document!r} is not; pairs of one document are of one split."
+                f"{pair.place} is a {pair.split}, but {name!r} is not; pairs of one document are of one split."
             )
-        marked = (pair.document, text)
-        if pair.text is not None and marked in self._marked:
-            return self._marked[marked]
-        before = self._lengths.get(pair.document)
-        start = 0 if before is None else before + len(BETWEEN_PAIRS)
-        self._texts.setdefault(pair.document, []).append(text)
-        self._lengths[pair.document] = start + len(text)
+        if pair.text is not None and (name, text) in self._marked:
+            return self._marked[name, text]
+        start = self._lengths[name] + len(BETWEEN_PAIRS) if name in self._lengths else 0
+        self._pieces.setdefault(name, []).append(text)
+        self._lengths[name] = start + len(text)
         if pair.text is not None:
-            self._marked[marked] = start
+            self._marked[name, text] = start
         return start
 
-    def made(self) -> list[Document]:
+    def joined(self) -> list[Document]:
         """Each text is joined once: a stream of token ids is one document of a million pieces."""
-        return [
-            Document.from_text(name, BETWEEN_PAIRS.join(pieces), split=self._splits[name])
-            for name, pieces in self._texts.items()
-        ]
+        texts = ((name, BETWEEN_PAIRS.join(pieces)) for name, pieces in self._pieces.items())
+        return [Document.from_text(name, text, split=self._splits[name]) for name, text in texts]
 
 
-class PackedWindows(Sequence[Window]):
-    """A sequence of windows, each made anew on access. Equal `further` columns are held once."""
-
-    def __init__(self, windows: Iterable[Window]) -> None:
-        self._names: list[str] = []
-        self._documents: list[str] = []
-        self._splits: list[Split] = []
-        self._further: list[Mapping[str, Any]] = []
-        self._ids, self._boundaries = array("i"), array("q", [0])
-        self._places = array("q")
-        shared: dict[str, Mapping[str, Any]] = {}
-        for window in windows:
-            name = window.window_id
-            self._names.append(name)
-            # One string where they are equal, as for most pairs.
-            self._documents.append(name if window.document == name else window.document)
-            self._splits.append(window.split)
-            self._further.append(shared.setdefault(repr(window.further), window.further))
-            for ids in (window.prefix_ids, window.suffix_ids):
-                self._ids.extend(ids)
-                self._boundaries.append(len(self._ids))
-            self._places.extend((window.char_start, window.suffix_char_start, window.char_end))
-
-    def __len__(self) -> int:
-        return len(self._names)
-
-    @overload
-    def __getitem__(self, place: int) -> Window: ...
-
-    @overload
-    def __getitem__(self, place: slice) -> Sequence[Window]: ...
-
-    def __getitem__(self, place: int | slice) -> Window | Sequence[Window]:
-        if isinstance(place, slice):
-            chosen = range(len(self))[place]
-            return self if len(chosen) == len(self) and chosen.step > 0 else PackedWindows(self[at] for at in chosen)
-        at = range(len(self))[place]
-        first, middle, last = self._boundaries[2 * at : 2 * at + 3]
-        char_start, suffix_char_start, char_end = self._places[3 * at : 3 * at + 3]
-        return Window(
-            self._names[at],
-            self._documents[at],
-            self._splits[at],
-            char_start,
-            suffix_char_start,
-            char_end,
-            tuple(self._ids[first:middle]),
-            tuple(self._ids[middle:last]),
-            self._further[at],
+def with_shared_ids(windows: Iterable[Window]) -> Iterator[Window]:
+    """The same windows, equal token ids being one object: to be held, they take 8 bytes a token instead of 40."""
+    shared: dict[int, int] = {}
+    for window in windows:
+        prefix_ids, suffix_ids = (
+            tuple(shared.setdefault(one, one) for one in ids) for ids in (window.prefix_ids, window.suffix_ids)
         )
+        yield replace(window, prefix_ids=prefix_ids, suffix_ids=suffix_ids)

@@ -6,17 +6,18 @@ documents are represented in proportion to their starts, and a larger choice hol
 """
 
 import hashlib
+import heapq
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
-from typing import NamedTuple
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from byrote.corpus.documents import Document, require_unique_names
 from byrote.corpus.pairs import Pair
+from byrote.corpus.read import Document, require_unique_names
 from byrote.corpus.windows import (
     ChoiceName,
     Finished,
@@ -36,25 +37,15 @@ from byrote.types import Split, Window
 Starts = NDArray[np.int64]
 Hashes = NDArray[np.uint64]
 DocumentStarts = tuple[Document, Starts]
-SLACK = 4096
-
-
-class Group(NamedTuple):
-    """A document as far as choosing goes: where its windows may begin, or which of its pairs there are."""
-
-    split: Split
-    name: str
-    starts: Starts
+Group = tuple[Split, str, range]
+"""Split and name of a document, and where its windows may begin, or the numbers of its pairs."""
 
 
 def selection_of(counts: dict[Split, int], *, limit: int | None, sample: int | None, seed: int) -> Selection:
     """What the options ask for, given so many starts by split. With limit and sample, the smaller sample."""
-    given = {name: value for name, value in (("limit", limit), ("sample", sample)) if value is not None}
-    for name, value in given.items():
-        if value < 1:
-            raise ConfigError(f"{name} is {value}; it must be at least 1.")
     kind: ChoiceName = "sample" if sample is not None else "limit" if limit is not None else "all"
-    selection = Selection(kind, min(given.values(), default=None), seed, counts)
+    size = min((value for value in (limit, sample) if value is not None), default=None)
+    selection = Selection(kind, size, seed, counts)
     if selection.size is not None:
         share_out(selection.size, counts)
     return selection
@@ -75,18 +66,22 @@ def share_out(size: int, counts: Mapping[Split, int]) -> dict[Split, int]:
 
 
 def first_ranked(
-    groups: Iterable[Group], sizes: Mapping[Split, int], selection: Selection
-) -> dict[Split, tuple[NDArray[np.int64], Starts]]:
-    """Of each split, the `sizes` starts of smallest rank in order: numbers of their groups, and the starts."""
-    smallest = {split: SmallestRanks(size) for split, size in sizes.items()}
-    seen: Counter[Split] = Counter()
-    for number, (split, name, starts) in enumerate(groups):
-        if split in smallest:
-            is_sample = selection.kind == "sample"
-            ranks = sample_ranks(name, starts, selection.seed) if is_sample else limit_ranks(seen[split], starts)
-            smallest[split].add(number, starts, ranks)
-            seen[split] += 1
-    return {split: found.ranked() for split, found in smallest.items()}
+    groups: Sequence[Group], sizes: Mapping[Split, int], selection: Selection
+) -> dict[Split, list[tuple[int, int]]]:
+    """Of each split, the `sizes` starts of smallest rank in order, each behind the number of its group."""
+
+    def ranked(split: Split) -> Iterator[tuple[float, int, int]]:
+        own = [number for number, group in enumerate(groups) if group[0] is split]
+        for place, number in enumerate(own):
+            _, name, starts = groups[number]
+            is_sample, positions = selection.kind == "sample", np.array(starts)
+            ranks = sample_ranks(name, positions, selection.seed) if is_sample else limit_ranks(place, positions)
+            yield from zip(ranks.tolist(), repeat(number), starts)
+
+    return {
+        split: [(number, start) for _, number, start in heapq.nsmallest(size, ranked(split))]
+        for split, size in sizes.items()
+    }
 
 
 def limit_ranks(place: int, starts: Starts) -> NDArray[np.float64]:
@@ -122,42 +117,13 @@ def sample_key(window_id: str, seed: int) -> bytes:
     return hashlib.blake2b(window_id.encode(), digest_size=16, key=str(seed).encode()).digest()
 
 
-class SmallestRanks:
-    """The `size` starts of smallest rank among all that are added, in memory for some four times as many."""
-
-    def __init__(self, size: int) -> None:
-        self._size = size
-        self._pieces = [(np.empty(0), np.empty(0, np.int64), np.empty(0, np.int64))]
-        self._held = 0
-        self._bound = np.inf
-
-    def add(self, group: int, starts: Starts, ranks: NDArray[np.float64]) -> None:
-        kept = ranks <= self._bound
-        starts = starts[kept]
-        self._pieces.append((ranks[kept], np.full(starts.size, group), starts))
-        self._held += starts.size
-        if self._held > 4 * self._size + SLACK:
-            self._shrink()
-
-    def ranked(self) -> tuple[NDArray[np.int64], Starts]:
-        """Groups and starts, smallest rank first."""
-        self._shrink()
-        _, groups, starts = self._pieces[0]
-        return groups, starts
-
-    def _shrink(self) -> None:
-        ranks, groups, starts = (np.concatenate(parts) for parts in zip(*self._pieces, strict=True))
-        order = np.lexsort((starts, groups, ranks))[: self._size]
-        self._pieces = [(ranks[order], groups[order], starts[order])]
-        self._held = order.size
-        if order.size == self._size:
-            self._bound = float(ranks[order[-1]])
+PairOrWindow = TypeVar("PairOrWindow", Pair, Window)
 
 
 def choose_pairs(
-    pairs: Sequence[Pair], *, limit: int | None = None, sample: int | None = None, seed: int = 0
-) -> tuple[list[Pair], Selection]:
-    """All pairs, or those that the options ask for, in their order."""
+    pairs: Sequence[PairOrWindow], *, limit: int | None = None, sample: int | None = None, seed: int = 0
+) -> tuple[list[PairOrWindow], Selection]:
+    """All pairs or windows, or those that the options ask for, in their order."""
     numbers: dict[tuple[Split, str], list[int]] = {}
     for number, pair in enumerate(pairs):
         numbers.setdefault((pair.split, pair.document), []).append(number)
@@ -167,10 +133,10 @@ def choose_pairs(
     )
     if selection.size is None:
         return list(pairs), selection
-    groups = [Group(split, name, np.arange(len(own))) for (split, name), own in numbers.items()]
+    groups = [(split, name, range(len(own))) for (split, name), own in numbers.items()]
     own_numbers = list(numbers.values())
     chosen = first_ranked(groups, share_out(selection.size, selection.starts), selection)
-    kept = [own_numbers[group][place] for found in chosen.values() for group, place in zip(*found, strict=True)]
+    kept = [own_numbers[group][place] for found in chosen.values() for group, place in found]
     return [pairs[number] for number in sorted(kept)], selection
 
 
@@ -226,17 +192,14 @@ class WindowPlan:
             return None
         sizes = {split: taken[split] + count for split, count in lacking.items()}
         chosen: dict[int, list[int]] = {}
-        for split, (numbers, starts) in first_ranked(self._groups(), sizes, self.selection).items():
-            for number, start in zip(numbers[taken[split] :].tolist(), starts[taken[split] :].tolist(), strict=True):
+        groups = [(one.split, one.name, starts_of(one, self.options)) for one in self.documents]
+        for split, found_starts in first_ranked(groups, sizes, self.selection).items():
+            for number, start in found_starts[taken[split] :]:
                 chosen.setdefault(number, []).append(start)
         taken.update(lacking)
         return (
             (document, np.sort(chosen[number])) for number, document in enumerate(self.documents) if number in chosen
         )
-
-    def _groups(self) -> Iterator[Group]:
-        for document in self.documents:
-            yield Group(document.split, document.name, np.array(starts_of(document, self.options)))
 
 
 def plan_windows(

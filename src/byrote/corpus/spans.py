@@ -13,11 +13,10 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from byrote.corpus.documents import Document
 from byrote.corpus.pairs import first_token_after
-from byrote.corpus.read import read_json_lines
+from byrote.corpus.read import Document, read_json_lines
 from byrote.corpus.windows import Tokenizer
-from byrote.errors import ConfigError, TextError
+from byrote.errors import TextError
 from byrote.types import Encoding, Window
 
 
@@ -142,8 +141,6 @@ def cut_spans(
     A token that reaches over an end of the span belongs to the suffix whole; the window's positions say so. Near the
     beginning of a document the prefix is shorter. Window ids are `<document>@<start>-<end>`.
     """
-    if prefix_tokens < 1:
-        raise ConfigError(f"prefix-tokens is {prefix_tokens}; it must be at least 1.")
     by_document: dict[str, list[TextSpan]] = {}
     for span in spans:
         by_document.setdefault(span.document, []).append(span)

@@ -14,8 +14,7 @@ from typing import Literal, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from byrote.corpus.documents import Document
-from byrote.errors import ConfigError
+from byrote.corpus.read import Document
 from byrote.types import Encoding, Split, Window
 
 CHARACTERS_PER_TOKEN = 8
@@ -57,12 +56,6 @@ class WindowOptions:
     stride_chars: int | None = 20
     prefix_room: int | None = None
     suffix_room: int | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("prefix_tokens", "suffix_tokens", "stride_chars"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ConfigError(f"{name} is {value}; it must be at least 1.")
 
     @property
     def cut_prefix(self) -> int:
@@ -144,11 +137,6 @@ class WindowSet:
     windows: list[Window]
     tally: Tally
     selection: Selection
-
-
-def count_starts(documents: Iterable[Document], options: WindowOptions) -> int:
-    """How many starts there are, short ones included, without tokenising anything."""
-    return sum(count_by_split(documents, options).values())
 
 
 def count_by_split(documents: Iterable[Document], options: WindowOptions) -> dict[Split, int]:

@@ -2,7 +2,6 @@
 
 from byrote.distance.base import Advanced, Viability
 from byrote.distance.tokens import Hamming, Levenshtein, Unconstrained
-from byrote.errors import ConfigError
 from byrote.types import DistanceName, ViabilityName
 
 __all__ = ["Advanced", "Viability", "make_viability"]
@@ -10,8 +9,6 @@ __all__ = ["Advanced", "Viability", "make_viability"]
 
 def make_viability(distance: DistanceName, *, budget: int, rule: ViabilityName) -> Viability:
     """The viability rule of a distance at a budget."""
-    if budget < 0:
-        raise ConfigError(f"edit budget is {budget}; it must be 0 or more.")
     if distance == "hamming":
         return Hamming(budget)
     if distance == "levenshtein":

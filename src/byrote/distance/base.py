@@ -6,7 +6,7 @@ has no completion in the ball and may be dropped without losing mass.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -23,33 +23,6 @@ class Advanced(NamedTuple):
     least: Tensor  # [slots, beams, kept] int16: no completion of length T is nearer than this
 
 
-class Viability(Protocol):
-    """One rule of one distance at one budget, batched over slots whose windows are at different steps."""
-
-    budget: int
-
-    @property
-    def width(self) -> int:
-        """Integers of state per partial continuation."""
-        ...
-
-    def initial(self, device: torch.device) -> Tensor:
-        """State of the empty continuation. [width] int16."""
-        ...
-
-    def pad(self, suffixes: list[tuple[int, ...]], length: int, device: torch.device) -> Tensor:
-        """Target suffixes padded to `length` in the layout `advance` reads. [slots, …] int64."""
-        ...
-
-    def advance(self, state: Tensor, tokens: Tensor, *, padded: Tensor, step: Tensor, length: Tensor) -> Advanced:
-        """Append `tokens` [slots, beams, kept] as token number `step` [slots] (counting from 1)."""
-        ...
-
-    def final_distance(self, state: Tensor) -> Tensor:
-        """Distance to the target after T tokens; exact when it is within the budget. [...] int16."""
-        ...
-
-
 def padded_rows(suffixes: Sequence[Sequence[int]], length: int, *, margin: int = 0) -> Tensor:
     """Suffixes of at most `length` tokens as rows, −1 around them. [suffixes, margin + length + margin] int64"""
     rows = np.full((len(suffixes), length + 2 * margin), -1, dtype=np.int64)
@@ -58,16 +31,28 @@ def padded_rows(suffixes: Sequence[Sequence[int]], length: int, *, margin: int =
     return torch.from_numpy(rows)
 
 
-class OneNumber:
-    """Base of rules whose state is one number, the distance so far."""
+class Viability:
+    """One rule of one distance at one budget, batched over slots whose windows are at different steps. The state is one
+    number, the distance so far, unless a rule needs more."""
 
-    width = 1
+    width: int = 1
+    """Integers of state per partial continuation."""
 
     def __init__(self, budget: int) -> None:
         self.budget = budget
 
-    def initial(self, device: torch.device) -> Tensor:
-        return torch.zeros(1, dtype=torch.int16, device=device)
+    def initial(self) -> Tensor:
+        """State of the empty continuation, on the host. [width] int16."""
+        return torch.zeros(1, dtype=torch.int16)
+
+    def pad(self, suffixes: list[tuple[int, ...]], length: int) -> Tensor:
+        """Target suffixes padded to `length` in the layout `advance` reads, on the host. [slots, …] int64."""
+        return padded_rows(suffixes, length)
+
+    def advance(self, state: Tensor, tokens: Tensor, *, padded: Tensor, step: Tensor, length: Tensor) -> Advanced:
+        """Append `tokens` [slots, beams, kept] as token number `step` [slots] (counting from 1)."""
+        raise NotImplementedError
 
     def final_distance(self, state: Tensor) -> Tensor:
+        """Distance to the target after T tokens; exact when it is within the budget. [...] int16."""
         return state[..., 0]

@@ -5,15 +5,12 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from byrote.distance.base import UNREACHABLE, Advanced, OneNumber, padded_rows
+from byrote.distance.base import UNREACHABLE, Advanced, Viability, padded_rows
 from byrote.types import ViabilityName
 
 
-class Hamming(OneNumber):
+class Hamming(Viability):
     """Viability by mismatch count. Bound and distance coincide, since the verbatim tail adds none."""
-
-    def pad(self, suffixes: list[tuple[int, ...]], length: int, device: torch.device) -> Tensor:
-        return padded_rows(suffixes, length).to(device)
 
     def advance(self, state: Tensor, tokens: Tensor, *, padded: Tensor, step: Tensor, length: Tensor) -> Advanced:
         target = padded.gather(1, (step - 1)[:, None])  # [slots, 1]
@@ -21,29 +18,25 @@ class Hamming(OneNumber):
         return Advanced(mismatches[..., None], mismatches)
 
 
-class Levenshtein:
+class Levenshtein(Viability):
     """Viability by a banded edit row. States are int16; cells outside band or target hold UNREACHABLE or more."""
 
     def __init__(self, budget: int, *, rule: ViabilityName) -> None:
-        self.budget = budget
+        super().__init__(budget)
         self.rule = rule
         self.half_width = budget // 2 if rule == "exact" else budget
-
-    @property
-    def width(self) -> int:
-        return 2 * self.half_width + 1
+        self.width = 2 * self.half_width + 1
 
     def _offsets(self, device: torch.device) -> Tensor:
         """j − t of the band's cells; made on the device, because a copy would make the host wait."""
         return torch.arange(-self.half_width, self.half_width + 1, device=device)
 
-    def initial(self, device: torch.device) -> Tensor:
-        offsets = self._offsets(device)
+    def initial(self) -> Tensor:
+        offsets = self._offsets(torch.device("cpu"))
         return torch.where(offsets >= 0, offsets, UNREACHABLE).to(torch.int16)
 
-    def pad(self, suffixes: list[tuple[int, ...]], length: int, device: torch.device) -> Tensor:
-        margin = self.half_width + 1
-        return padded_rows(suffixes, length, margin=margin).to(device)
+    def pad(self, suffixes: list[tuple[int, ...]], length: int) -> Tensor:
+        return padded_rows(suffixes, length, margin=self.half_width + 1)
 
     def advance(self, state: Tensor, tokens: Tensor, *, padded: Tensor, step: Tensor, length: Tensor) -> Advanced:
         offsets = self._offsets(state.device)
@@ -78,11 +71,8 @@ class Levenshtein:
         return state[..., self.half_width]
 
 
-class Unconstrained(OneNumber):
+class Unconstrained(Viability):
     """Viability of the baseline: nothing is ever dropped, and no distance is computed."""
-
-    def pad(self, suffixes: list[tuple[int, ...]], length: int, device: torch.device) -> Tensor:
-        return torch.zeros(len(suffixes), 1, dtype=torch.int64, device=device)
 
     def advance(self, state: Tensor, tokens: Tensor, *, padded: Tensor, step: Tensor, length: Tensor) -> Advanced:
         least = torch.zeros(tokens.shape, dtype=torch.int16, device=tokens.device)

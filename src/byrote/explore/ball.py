@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from byrote.distance import make_viability
-from byrote.models.memory import Handover, to_device, together_to_device
+from byrote.models.packing import Handover, to_device, together_to_device
 from byrote.policy import Kept
 from byrote.types import DistanceName
 
@@ -38,15 +38,11 @@ class Ball:
         self.distance: DistanceName = "levenshtein" if distance == "none" else distance
         self.viability = make_viability(self.distance, budget=budget, rule="exact")
 
-    def root_state(self) -> NDArray[np.int16]:
-        state: NDArray[np.int16] = self.viability.initial(torch.device("cpu")).numpy()
-        return state
-
     def advance(
         self, states: NDArray[np.int16], tokens: NDArray[np.int64], depths: NDArray[np.int64]
     ) -> tuple[NDArray[np.int16], NDArray[np.int16]]:
         """States and least final distances after one token more, which is number `depths` of its path. [nodes]"""
-        padded = self.viability.pad([self.suffix_ids], self.length, torch.device("cpu"))
+        padded = self.viability.pad([self.suffix_ids], self.length)
         advanced = self.viability.advance(
             torch.from_numpy(states)[:, None],
             torch.from_numpy(tokens)[:, None, None],
@@ -92,15 +88,13 @@ class Expander:
     """The targets of all slots, on the model's device. All windows have one distance, budget and set of EOS tokens."""
 
     def __init__(self, ball: Ball, *, slots: int, longest: int, device: torch.device) -> None:
-        self._kind = (ball.distance, ball.budget, ball.eos_ids)
         self._viability, self._device, self._longest = ball.viability, device, longest
-        self._targets = to_device(self._viability.pad([()] * slots, longest, torch.device("cpu")), device)
+        self._targets = to_device(self._viability.pad([()] * slots, longest), device)
         self._lengths = torch.zeros(slots, dtype=torch.int64, device=device)
         self._eos = torch.tensor(sorted(ball.eos_ids), dtype=torch.int64, device=device)
 
     def admit(self, slot: int, ball: Ball) -> None:
-        assert (ball.distance, ball.budget, ball.eos_ids) == self._kind, "windows in flight have one kind of ball"
-        padded = self._viability.pad([ball.suffix_ids], self._longest, torch.device("cpu"))
+        padded = self._viability.pad([ball.suffix_ids], self._longest)
         self._targets[slot] = to_device(padded[0], self._device)
         self._lengths[slot] = ball.length
 

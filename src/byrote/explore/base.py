@@ -50,8 +50,3 @@ class ExploreTask(Generic[Result]):
     """What a search has computed for this window; it is not computed again."""
     name: str = ""
     """Names the window in error messages."""
-
-
-class Explored(NamedTuple, Generic[Result]):
-    key: int
-    result: Result

@@ -14,14 +14,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from byrote.errors import ConfigError, ModelError
+from byrote.errors import ModelError
 from byrote.explore.ball import Expanded, Expander, NodeStates
-from byrote.explore.base import Explored, ExploreTask, NodeAnswer, Result
+from byrote.explore.base import ExploreTask, NodeAnswer, Result
 from byrote.explore.tree import ABSENT, Tree
 from byrote.models.base import TreeBatch, TreeModel, TreeSession, require_positions
-from byrote.models.memory import grown, ranges
-from byrote.models.numbers import require_numbers
-from byrote.models.packing import Chains, Nodes, pack
+from byrote.models.packing import Chains, Nodes, grown, pack, ranges
+from byrote.models.scoring import require_numbers
 from byrote.policy import Kept, Policy, keep
 from byrote.search.base import Limits
 from byrote.search.frontier import SearchedStates
@@ -36,8 +35,6 @@ FEW_WINDOWS = 8
 MOST_WINDOWS = 128
 MEMORY_SHARE = 0.5
 """Share of a device's free memory that explorations may take."""
-SHARE_AT_THE_END = 0.8
-"""The same where nothing else needs memory any more; forwards take the rest."""
 FIRST_ENTRIES = 1024
 """Entries a CPU begins with: what the default samples of a window take. Unused ones cost nothing."""
 ENTRY_STEP = 32
@@ -52,10 +49,10 @@ class Capacity(NamedTuple):
     entries: int
 
 
-def choose_capacity(model: TreeModel, limits: Limits, *, evaluations: int, share: float = MEMORY_SHARE) -> Capacity:
+def choose_capacity(model: TreeModel, limits: Limits, *, evaluations: int) -> Capacity:
     """For windows of at most this many evaluations each: none is evaluated twice, if the device's memory allows it."""
     is_cuda = model.device.type == "cuda"
-    fitting = int(free_memory(model.device) * share) // model.tree_bytes_per_entry()
+    fitting = int(free_memory(model.device) * MEMORY_SHARE) // model.tree_bytes_per_entry()
     always = 2 * sum(limits)
     entries = max(LANES, min(evaluations, fitting // FEW_WINDOWS - always))
     slots = min(MOST_WINDOWS if is_cuda else FEW_WINDOWS, fitting // (always + entries))
@@ -71,8 +68,6 @@ class Explorer:
 
     def __init__(self, model: TreeModel, policy: Policy, *, slots: int, limits: Limits, entries: int = ENTRIES) -> None:
         policy.check_vocabulary(model.vocab_size)
-        if slots < 1:
-            raise ConfigError(f"slots are {slots}; at least one window must be explored at a time.")
         require_positions(model, sum(limits))
         self.model, self.policy, self.slots, self.limits = model, policy, slots, limits
         self.entries = 2 * sum(limits) + max(entries, LANES)
@@ -87,8 +82,8 @@ class Explorer:
         self._session: TreeSession | None = None
 
     @torch.inference_mode()
-    def run(self, tasks: Iterable[ExploreTask[Result]]) -> Iterator[Explored[Result]]:
-        """Results in the order in which windows end."""
+    def run(self, tasks: Iterable[ExploreTask[Result]]) -> Iterator[tuple[int, Result]]:
+        """Keys and results in the order in which windows end."""
         queued = iter(tasks)
         paths = np.zeros((self.slots, self.entries, self.limits.suffix_tokens), dtype=np.int32)
         free, active = list(reversed(range(self.slots))), dict[int, _Flight[Result]]()
@@ -96,7 +91,7 @@ class Explorer:
             while free and (task := next(queued, None)) is not None:
                 flight = _Flight(task, free[-1], paths[free[-1]])
                 if not flight.advance():
-                    yield Explored(task.key, flight.result)
+                    yield task.key, flight.result
                     continue
                 self._admit(flight)
                 active[free.pop()] = flight
@@ -107,7 +102,7 @@ class Explorer:
                 if not flight.advance():
                     free.append(slot)
                     del active[slot]
-                    yield Explored(flight.task.key, flight.result)
+                    yield flight.task.key, flight.result
 
     def _admit(self, flight: "_Flight[Any]") -> None:
         ball = flight.tree.ball
@@ -257,7 +252,7 @@ class _Flight(Generic[Result]):
             self._start_piece(nodes, nodes, np.ones(len(nodes), dtype=np.bool_))
             return
         todo = self._missing(nodes)
-        if int((self.tree.entries[todo] == ABSENT).sum()) > self.memory.free:
+        if int((self.tree.entries[todo] == ABSENT).sum()) > len(self.memory.free):
             fitting = np.cumsum(self.tree.depths[nodes]) <= self.memory.capacity
             nodes = nodes[: max(1, int(fitting.sum()))]
             self.memory.drop_all_but(nodes)
@@ -276,7 +271,7 @@ class _Flight(Generic[Result]):
         """The usual case: all parents are in memory, none of the nodes is, and there are free entries for them."""
         tree, most = self.tree, self._request.most_evals
         return (
-            len(nodes) <= self.memory.free
+            len(nodes) <= len(self.memory.free)
             and (most is None or self._evals + len(nodes) <= most)
             and int(tree.entries[tree.parents[nodes]].min()) != ABSENT
             and int(tree.entries[nodes].max()) == ABSENT
@@ -327,25 +322,21 @@ class _NodeMemory:
         """Nodes that fit beside the prefix."""
         self.reach = prefix_tokens if states is None else len(states)
         """One past the highest entry that was ever in use."""
-        self._free = np.arange(len(paths) - 1, self.reach - 1, -1)
+        self.free = np.arange(len(paths) - 1, self.reach - 1, -1)
         if states is not None:
             assert len(states.entries) == tree.beams, "the states are those of another search"
             tree.entries[: tree.beams] = states.entries
             for group in tree.by_depth(np.arange(1, tree.beams)):
                 self._write(group)
 
-    @property
-    def free(self) -> int:
-        return len(self._free)
-
     def place(self, nodes: NDArray[np.int64]) -> None:
         """Give entries to those nodes that have none. Parents are in memory; if not, they come before children."""
         tree = self._tree
         is_flat = int(tree.entries[tree.parents[nodes]].min(initial=0)) != ABSENT
         nodes = nodes[tree.entries[nodes] == ABSENT]
-        left = len(self._free) - len(nodes)
+        left = len(self.free) - len(nodes)
         assert left >= 0, "a piece of a request must fit into the memory"
-        taken, self._free = self._free[left:], self._free[:left]
+        taken, self.free = self.free[left:], self.free[:left]
         tree.entries[nodes] = taken[::-1]
         self.reach = max(self.reach, int(taken.max(initial=-1)) + 1)
         for group in [nodes] if is_flat else tree.by_depth(nodes):
@@ -362,7 +353,7 @@ class _NodeMemory:
         tree.has_dropped = True
         is_free = np.arange(len(self._paths)) >= self._prefix_tokens
         is_free[entries[entries != ABSENT]] = False
-        self._free = np.flatnonzero(is_free)[::-1]
+        self.free = np.flatnonzero(is_free)[::-1]
 
     def _write(self, nodes: NDArray[np.int64]) -> None:
         """A node's path is its parent's and itself."""

@@ -45,8 +45,6 @@ class MonteCarloOptions:
     """Stop a sample that cannot end in the ball any more. False follows every sample to T tokens."""
 
     def __post_init__(self) -> None:
-        if self.samples < 1:
-            raise ConfigError(f"samples is {self.samples}; at least one sample is needed.")
         if not 1 <= self.replicates <= self.samples:
             raise ConfigError(f"replicates is {self.replicates}; it must be between 1 and the {self.samples} samples.")
 
@@ -87,7 +85,7 @@ def sample_windows(
         advice="lower --samples",
     )
     tasks = (
-        ExploreTask(key, window.prefix_ids, _sample(window, options, model.eos_ids), name=window.window_id)
+        ExploreTask(key, window.context_ids, _sample(window, options, model.eos_ids), name=window.window_id)
         for key, window in enumerate(windows)
     )
     slots = slots or choose_capacity(model, limits, evaluations=ENTRIES).slots

@@ -7,7 +7,6 @@ accepted rises, accepted + open falls, and both always enclose the truth.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,15 +18,6 @@ from byrote.search.base import ByLeast
 from byrote.search.frontier import Frontier
 from byrote.types import Continuation
 from byrote.verdict import Bounds
-
-
-class Found(NamedTuple):
-    """An accepted continuation: a node and the token after it, or a whole tail of the target."""
-
-    node: int
-    tail: tuple[int, ...]
-    log_p: float
-    distance: int
 
 
 class OpenMass:
@@ -44,7 +34,8 @@ class OpenMass:
         self.accepted = np.diff(np.asarray(accepted, dtype=np.float64), prepend=0.0)  # by exact distance
         self._unlisted = np.asarray(unlisted or (0.0,) * (ball.budget + 1), dtype=np.float64)
         self._keep = keep
-        self._found: list[Found] = []
+        self.found: list[Continuation] = []
+        """The heaviest accepted continuations."""
         self._upper = np.ones(ball.budget + 1)
         self.sum_up()
 
@@ -76,19 +67,6 @@ class OpenMass:
         self._upper = np.maximum(lower, np.minimum(self._upper, lower + reachable))
         return Bounds(tuple(lower.tolist()), tuple(self._upper.tolist()))
 
-    def span(self) -> tuple[float, float]:
-        """The bounds at the whole budget, up to rounding; cheaper than `bounds`."""
-        lower = self.lower
-        return lower, lower + self.open_mass + self.unlisted
-
-    @property
-    def found(self) -> list[Continuation]:
-        """The heaviest accepted continuations."""
-        return [
-            Continuation((*self.tree.path(found.node), *found.tail), found.log_p, found.distance)
-            for found in self._found
-        ]
-
     def expand(self, nodes: NDArray[np.int64], answer: NodeAnswer) -> NDArray[np.int64]:
         """Replace nodes by their viable children; those of T tokens are accepted. The numbers of the new nodes."""
         tree = self.tree
@@ -111,7 +89,7 @@ class OpenMass:
         self.accepted[self.ball.budget] += np.exp(log_p)
         if log_p > -np.inf:
             tail = self.ball.suffix_ids[int(self.tree.depths[node]) :]
-            self._note([Found(node, tail, log_p, self.ball.budget)])
+            self._note([Continuation((*self.tree.path(node), *tail), log_p, self.ball.budget)])
 
     def _close(self, nodes: NDArray[np.int64]) -> None:
         self._open -= self._by_least(self.tree.least[nodes], np.exp(self.tree.log_p[nodes]))
@@ -130,10 +108,11 @@ class OpenMass:
             return
         best = np.argsort(-heavy, kind="stable")[: self._keep].tolist()
         tokens, parents = answer.token_ids[rows, places], nodes[rows]
-        self._note([Found(int(parents[b]), (int(tokens[b]),), float(heavy[b]), int(distances[b])) for b in best])
+        paths = [(*self.tree.path(int(parents[one])), int(tokens[one])) for one in best]
+        self._note(list(map(Continuation, paths, heavy[best].tolist(), distances[best].tolist())))
 
-    def _note(self, found: list[Found]) -> None:
-        self._found = sorted([*self._found, *found], key=lambda each: -each.log_p)[: self._keep]
+    def _note(self, found: list[Continuation]) -> None:
+        self.found = sorted([*self.found, *found], key=lambda each: -each.log_p)[: self._keep]
 
     def _by_least(self, least: NDArray[np.int16], mass: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.bincount(least, weights=mass, minlength=self.ball.budget + 1).astype(np.float64, copy=False)

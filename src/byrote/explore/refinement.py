@@ -1,4 +1,13 @@
-"""Refinement: expand open nodes one after the other, those first that move the bounds most per evaluation.
+"""Moving bounds after a search: tail closure, and refinement.
+
+Tail closure: open nodes with exactly one completion left in the ball are settled by teacher forcing, heaviest first.
+
+A node that has used up its edits can only go on with the target's own tail: always under Hamming; under Levenshtein
+when the diagonal cell (t, t) is the only one that attains the bound, since any other cell (t, j) would need its
+|j − t| edits placed somewhere. The tail's tokens are evaluated in one go; the product of their probabilities is
+accepted, everything else below the node is refuted and leaves the upper bound.
+
+Refinement: expand open nodes one after the other, those first that move the bounds most per evaluation.
 
 Three rankings of open nodes take turns. A node of t tokens, log mass m and r edits left ranks by
 
@@ -11,18 +20,80 @@ once.
 """
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from byrote.errors import ConfigError
 from byrote.explore.base import Exploration, NodeRequest
 from byrote.explore.open_mass import OpenMass
 from byrote.explore.tree import ABSENT, Tree
 from byrote.verdict import Bounds
+
+BATCH = 16
+"""Nodes closed in one go, and expanded between two looks at the bounds. With more, forwards are larger and choices
+worse: 60 cost a tenth of the gain of some lower bounds at five times the default search; fewer gain little."""
+SHORT = 256
+"""Nodes of each ranking in a short list that has just been made."""
+MOST = 1024
+"""A longer short list is shortened."""
+CHOICES = 4
+"""Choices after which expanded nodes are removed from the short list."""
+
+
+class Closed(NamedTuple):
+    """How many nodes were settled, the mass they moved to the lower bound, and the evaluations they took."""
+
+    nodes: int
+    mass: float
+    token_evals: int
+
+
+def close_tails(pool: OpenMass, *, most_nodes: int) -> Exploration[Closed]:
+    """Settle up to `most_nodes` open nodes with one viable completion, heaviest first."""
+    before, spent = pool.lower, 0
+    nodes = closable_nodes(pool)[:most_nodes]
+    for first in range(0, len(nodes), BATCH):
+        chosen = nodes[first : first + BATCH]
+        chain, owners, tokens = _tails(pool, chosen)
+        answer = yield NodeRequest(pool.tree, chain)
+        spent += answer.token_evals
+        is_target = (answer.token_ids == tokens[:, None]) & (answer.least <= pool.ball.budget)
+        log_probs = np.where(is_target, answer.log_probs, -math.inf).max(-1)
+        log_p = pool.tree.log_p[chosen] + np.bincount(owners, weights=log_probs)
+        for node, value in zip(chosen.tolist(), log_p.tolist(), strict=True):
+            pool.settle(node, log_p=value)
+    return Closed(len(nodes), pool.lower - before, spent)
+
+
+def closable_nodes(pool: OpenMass) -> NDArray[np.int64]:
+    """Open nodes with exactly one viable completion, heaviest first."""
+    nodes = pool.open_nodes()
+    nodes = nodes[pool.tree.least[nodes] == pool.ball.budget]
+    nodes = nodes[pool.ball.has_one_completion(pool.tree.states_of(nodes))]
+    heaviest_first: NDArray[np.int64] = nodes[np.argsort(-pool.tree.log_p[nodes], kind="stable")]
+    return heaviest_first
+
+
+def _tails(pool: OpenMass, nodes: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Each node and the target's tail below it but for the last token, one after the other; the place of its owner in
+    `nodes`; and the target's token that follows each."""
+    tree, target = pool.tree, np.array(pool.ball.suffix_ids, dtype=np.int64)
+    current, own = nodes, np.arange(len(nodes))
+    chains, owners = [current], [own]
+    while (goes_on := tree.depths[current] + 1 < pool.ball.length).any():
+        current, own = current[goes_on], own[goes_on]
+        least = np.full(len(current), pool.ball.budget, dtype=np.int16)
+        current = tree.add(current, target[tree.depths[current]], log_p=np.nan, least=least, is_open=False)
+        chains.append(current)
+        owners.append(own)
+    chain, owner = np.concatenate(chains), np.concatenate(owners)
+    order = np.lexsort((tree.depths[chain], owner))
+    return chain[order], owner[order], target[tree.depths[chain[order]]]
+
 
 OrderName = Literal["mass", "tail", "width", "both"]
 WIDTH, TAIL, MASS = 0, 1, 2
@@ -37,15 +108,6 @@ LOOSE, VERY_LOOSE = 0.3, 0.001
 """Ratios of lower to upper bound below which the model follows the target loosely, and hardly at all."""
 LEAST_TARGET_PROB = 0.2
 """A target token less probable than this counts as if it had this probability."""
-BATCH = 16
-"""Nodes expanded between two looks at the bounds. With more, forwards are larger and choices worse: 60 cost a tenth of
-the gain of some lower bounds at five times the default search; fewer gain little."""
-SHORT = 256
-"""Nodes of each ranking in a short list that has just been made."""
-MOST = 1024
-"""A longer short list is shortened."""
-CHOICES = 4
-"""Choices after which expanded nodes are removed from the short list."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,10 +121,6 @@ class RefineOptions:
     order: OrderName
     """What to expand first: `mass` for the upper bound, `tail` and `width` for the lower, `both` for both in turn."""
 
-    def __post_init__(self) -> None:
-        if self.token_evals < 0:
-            raise ConfigError(f"refine is {self.token_evals}; it must be 0 or more token evaluations.")
-
 
 @dataclass(frozen=True, slots=True)
 class Refined:
@@ -71,8 +129,6 @@ class Refined:
     bounds: Bounds
     token_evals: int
     expanded: int
-    is_exhausted: bool
-    """Nothing is left open: lower and upper bound are the mass itself, up to what the search did not list."""
 
 
 def refine(
@@ -81,9 +137,8 @@ def refine(
     *,
     target_probs: Sequence[float] | None = None,
     is_in_memory: bool = False,
-    watch: Callable[[Bounds, int], None] | None = None,
 ) -> Exploration[Refined]:
-    """Expand open nodes of the pool until a stop rule applies. `watch` receives the bounds and the cost at every step.
+    """Expand open nodes of the pool until a stop rule applies.
 
     Without `target_probs` every target token is taken to have an even chance. `is_in_memory`: the ancestors of all
     nodes that are open now are in memory, because the search returned its states.
@@ -95,7 +150,12 @@ def refine(
     is_loose = options.order == "both" and ratio < LOOSE
     turns = itertools.cycle(TURNS_IF_LOOSE if is_loose else TURNS[options.order])
     queue = RefineQueue(pool.tree, gains, steps, is_in_memory=is_in_memory)
-    while not _is_decided(*pool.span(), options.threshold):
+
+    def is_decided() -> bool:
+        threshold, lower = options.threshold, pool.lower
+        return threshold is not None and (lower >= threshold or lower + pool.open_mass + pool.unlisted < threshold)
+
+    while not is_decided():
         chosen = queue.choose(turns, count=BATCH, affordable=options.token_evals - spent)
         if len(chosen) == 0:
             break
@@ -107,14 +167,8 @@ def refine(
         expanded += count
         queue.add(pool.expand(chosen[:count], answer))
         queue.refresh()
-        if watch is not None:
-            watch(pool.bounds(), spent)
     pool.sum_up()
-    return Refined(pool.bounds(), spent, expanded, pool.open_count == 0)
-
-
-def _is_decided(lower: float, upper: float, threshold: float | None) -> bool:
-    return threshold is not None and (lower >= threshold or upper < threshold)
+    return Refined(pool.bounds(), spent, expanded)
 
 
 def _rankings(

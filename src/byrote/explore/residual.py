@@ -17,12 +17,10 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from byrote.errors import ConfigError
 from byrote.explore.base import Exploration
 from byrote.explore.open_mass import OpenMass
 from byrote.explore.sampling import Sampler, Samples
@@ -56,21 +54,6 @@ class ResidualOptions:
     samples: int | None = None
     """Exactly as many, without a pilot and at any number of evaluations."""
 
-    def __post_init__(self) -> None:
-        if (self.token_evals is None) == (self.samples is None):
-            raise ConfigError("an estimate needs either token evaluations or samples.")
-        if self.token_evals is not None and self.token_evals < 1:
-            raise ConfigError(f"residual is {self.token_evals}; it must be at least 1 token evaluation.")
-        if self.relative_error is not None and self.relative_error <= 0:
-            raise ConfigError(f"residual-error is {self.relative_error}; it must be above 0.")
-
-
-class _Strata(NamedTuple):
-    """Open nodes, ordered so that neighbours on the line of masses are alike: stratifying then pays."""
-
-    nodes: NDArray[np.int64]
-    mass: NDArray[np.float64]
-
 
 def estimate_open(
     pool: OpenMass,
@@ -90,7 +73,8 @@ def estimate_open(
     """
     strata = _strata(pool, log_scores)
     base, upper = _certain(pool, p_verbatim)
-    if len(strata.nodes) == 0:
+    mass = float(strata[1].sum())
+    if mass <= 0:
         limits = Interval(base, upper, LEVEL)
         value, error = _value_and_error(base, limits, pool.unlisted)
         return Estimate(value, error, limits, upper, 0, 0, hits=0, sampled_mass=0.0, base_mass=base + pool.unlisted)
@@ -99,7 +83,7 @@ def estimate_open(
     if samples is None:
         samples, spent = yield from _affordable(base, strata, sampler, generator, options)
     main = yield from sampler.follow(Samples.stratified(samples, *strata, generator), generator)
-    hits, mass = int(main.hits.sum()), float(strata.mass.sum())
+    hits = int(main.hits.sum())
 
     def certified(limit: float) -> float:
         return min(max(limit, base), upper)
@@ -131,16 +115,18 @@ def _certain(pool: OpenMass, p_verbatim: float | None) -> tuple[float, float]:
     return base, base if is_known else max(pool.bounds().upper[-1], base)
 
 
+_Strata = tuple[NDArray[np.int64], NDArray[np.float64]]
+
+
 def _strata(pool: OpenMass, log_scores: NDArray[np.float64] | None) -> _Strata:
+    """Open nodes and their masses, ordered so that neighbours are alike: stratifying then pays."""
     nodes = pool.open_nodes()
     mass = np.exp(pool.tree.log_p[nodes])
-    if mass.sum() <= 0:
-        return _Strata(nodes[:0], mass[:0])
     score = np.zeros(len(nodes))
     if log_scores is not None:
         score = log_scores[pool.tree.depths[nodes], pool.ball.budget - pool.tree.least[nodes]]
     order = np.lexsort((-mass, -score))
-    return _Strata(nodes[order], mass[order])
+    return nodes[order], mass[order]
 
 
 def _value_and_error(value: float, interval: Interval, unlisted: float) -> tuple[float, float]:
@@ -161,8 +147,8 @@ def _affordable(
     bought = drawn * (options.token_evals - pilot.token_evals) / max(1, pilot.token_evals)
     count = max(PILOT_SAMPLES, math.floor(min(bought, MOST_SAMPLES)))
     if options.relative_error is not None:
-        hits, mass = int(pilot.hits.sum()), float(strata.mass.sum())
-        count = _enough(base / mass, hits, drawn, goal=options.relative_error, most=count)
+        in_units = base / float(strata[1].sum())
+        count = _enough(in_units, int(pilot.hits.sum()), drawn, goal=options.relative_error, most=count)
     return count, pilot.token_evals
 
 
@@ -189,8 +175,6 @@ def upper_limit(hits: int, trials: int, *, alpha: float) -> float:
 
     It holds for independent trials of unequal chances too: their count spreads less than a binomial (Hoeffding 1956).
     """
-    if not 0 <= hits <= trials or trials == 0:
-        raise ConfigError(f"{hits} hits in {trials} trials give no limit; hits lie between 0 and the trials.")
     if hits == trials:
         return 1.0
     # log P(S = s) at even odds, from s = hits downwards. Terms that no float could hold beside the first are left out.

@@ -21,7 +21,7 @@ class Tree:
 
     def __init__(self, ball: Ball, frontier: Frontier | None = None) -> None:
         self.ball = ball
-        frontier = frontier if frontier is not None else Frontier.of([])
+        frontier = frontier if frontier is not None else Frontier.empty()
         parents, tokens, depths = frontier.beams
         self.beams, self.size = len(parents), len(parents) + len(frontier)
         self.parents = np.concatenate([parents, frontier.parents])
@@ -111,7 +111,7 @@ class Tree:
         if frontier.edits is not None:
             self.states[: self.beams], self.least[opened] = frontier.edits
             return
-        self.states[0] = self.ball.root_state()
+        self.states[0] = self.ball.viability.initial().numpy()
         for depth in range(1, int(self.depths.max()) + 1):
             (rows,) = np.nonzero(self.depths == depth)
             above = self.states[self.parents[rows]]

@@ -1,21 +1,53 @@
 """The counterfactual design: models trained with and without exact copies of targets, and the streams they see.
 
 Every target is at every level once a repetition (rotations), in one model with its copies and in one without (sides).
+
+`byrote lab counterfactual`: train the grid in parallel, score every model, correlate.
+
+    mem(s | p) = mean over models trained with the sequence of log P(s|p)
+               − mean over models trained without it of log P(s|p)
+
+How well the cheap log-ratio agrees with it is Pearson's correlation over (target, level) cells. Cells of one target
+share its text, so the interval comes from resampling whole targets.
+
+Every model is trained and scored by one worker; its scores are a block of the run folder, so an interrupted study is
+resumed without training a model again. A finished one has a row for every target at every level.
 """
 
+import itertools
+import math
+import multiprocessing
+import os
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
+from statistics import fmean
 from typing import NamedTuple
 
+import numpy as np
+import polars as pl
+import torch
+from numpy.typing import ArrayLike
 from transformers import PreTrainedTokenizerFast
 
-from byrote.errors import ConfigError
-from byrote.lab import prose
-from byrote.lab.cache import CachedFolder, cached_folder, content_key, default_cache_dir
+from byrote.errors import RunError
+from byrote.lab import texts
+from byrote.lab.cache import cached_folder, content_key
 from byrote.lab.train import TrainingPlan, encode_all, train, train_tokenizer
+from byrote.models.hf.model import load
+from byrote.models.shared_prefix import SharedPrefixScorer
+from byrote.progress import Progress, SilentProgress
+from byrote.stats.intervals import undefined
+from byrote.stats.prior_mean import PriorSums
+from byrote.store.columns import Column, Schema
+from byrote.store.read import read_run
+from byrote.store.session import RunSession
+from byrote.store.tables import Row
+from byrote.types import Interval
 
 DESIGN_VERSION = 1
 """Raise it when the streams change: models of an earlier design are then trained anew."""
@@ -92,15 +124,10 @@ def write_material(plan: CounterfactualPlan) -> Material:
     length = 2 * plan.half_tokens
     needed = plan.background + plan.targets + plan.reference_passages
     # A token has at most a word; passages come out longer than they must be and are cut.
-    passages = prose.write_passages(plan.seed, 2 * needed, least_words=length)
+    passages = texts.write_passages(plan.seed, 2 * needed, least_words=length)
     tokenizer = train_tokenizer(passages[: plan.background], vocabulary_size=plan.vocabulary_size)
     # Different passages may begin alike; once cut, every sequence must still be a different one.
     cut = list(dict.fromkeys(tuple(ids[:length]) for ids in encode_all(tokenizer, passages)))
-    if len(cut) < needed:
-        raise ConfigError(
-            f"only {len(cut)} different sequences of {length} tokens could be written, {needed} are needed; "
-            "raise half_tokens."
-        )
     first_reference = plan.background + plan.targets
     return Material(
         tokenizer=tokenizer,
@@ -158,10 +185,10 @@ def near_duplicate(
 def model_key(plan: CounterfactualPlan, spec: ModelSpec) -> str:
     """Changes with anything that decides this model's weights; more repetitions or reference text do not."""
     description = asdict(replace(plan, repetitions=1, reference_passages=1))
-    return content_key([DESIGN_VERSION, prose.GENERATOR_VERSION, description, list(spec)])
+    return content_key([DESIGN_VERSION, texts.GENERATOR_VERSION, description, list(spec)])
 
 
-def counterfactual_model(plan: CounterfactualPlan, spec: ModelSpec, *, cache_dir: Path | None = None) -> CachedFolder:
+def counterfactual_model(plan: CounterfactualPlan, spec: ModelSpec, cache_dir: Path | None) -> Path:
     """The folder of one model, from the cache or trained now."""
 
     def make(folder: Path) -> None:
@@ -169,7 +196,7 @@ def counterfactual_model(plan: CounterfactualPlan, spec: ModelSpec, *, cache_dir
         material = write_material(plan)
         train(replace(plan.training, seed=seed), stream_of(plan, spec), material.tokenizer, folder=folder)
 
-    return cached_folder(cache_dir or default_cache_dir(), f"counterfactual-{model_key(plan, spec)}", make=make)
+    return cached_folder(cache_dir, f"counterfactual-{model_key(plan, spec)}", make=make)
 
 
 # One thread each: the study trains as many models at once as there are cores.
@@ -181,16 +208,11 @@ _LARGER = TrainingPlan(
 )
 
 QUICK = CounterfactualPlan(
-    training=replace(_SMALL, width=128, feed_forward_width=384, learning_rate=3e-3),
-    targets=14,
-    sequences=2000,
-    half_tokens=20,
+    replace(_SMALL, width=128, feed_forward_width=384, learning_rate=3e-3), targets=14, sequences=2000, half_tokens=20
 )
-FULL = CounterfactualPlan(
-    training=_LARGER, targets=28, sequences=5000, half_tokens=50, repetitions=5, vocabulary_size=2048
-)
+FULL = CounterfactualPlan(_LARGER, targets=28, sequences=5000, half_tokens=50, repetitions=5, vocabulary_size=2048)
 TEST = CounterfactualPlan(
-    training=_SMALL,
+    _SMALL,
     levels=((0, 90), (30, 45), (60, 0)),
     targets=9,
     sequences=800,
@@ -199,3 +221,212 @@ TEST = CounterfactualPlan(
     reference_passages=40,
 )
 PRESETS = {"quick": QUICK, "full": FULL, "test": TEST}
+
+
+Scores = list[dict[str, float]]
+"""log_p and log_prior of one model: an entry a target."""
+SCORE_COLUMNS: Schema = tuple(Column(name, "float64") for name in ("log_p", "log_prior"))
+CELL_COLUMNS: Schema = (
+    Column("window_id", "text", is_required=True),
+    *(Column(name, "int32", is_required=True) for name in ("target", "copies", "near_duplicates")),
+    *(Column(name, "list[float64]", is_required=True) for name in ("log_p_with", "log_p_without", "log_priors")),
+    *(Column(name, "float64", is_required=True) for name in ("counterfactual", "log_ratio")),
+)
+RESAMPLES = 4000
+
+
+@dataclass(frozen=True, slots=True)
+class Correlation:
+    """Pearson's r; NaN where it is undefined."""
+
+    value: float
+    by_target: Interval
+    """Percentile bootstrap, whole targets resampled."""
+    cells: int
+    targets: int
+
+
+def correlation(x: ArrayLike, y: ArrayLike) -> float:
+    """Pearson's r; NaN when a side does not vary or fewer than two points are given."""
+    first, second = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
+    if first.size < 2:
+        return math.nan
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return float(np.corrcoef(first, second)[0, 1])
+
+
+def correlate(
+    x: ArrayLike, y: ArrayLike, targets: ArrayLike, *, generator: np.random.Generator, resamples: int = RESAMPLES
+) -> Correlation:
+    """Correlation over cells with its 95 % interval; cells with equal `targets` are resampled together."""
+    first, second = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
+    groups = [np.flatnonzero(np.asarray(targets) == name) for name in np.unique(targets)]
+    r = correlation(first, second)
+    if math.isnan(r):
+        by_target = undefined("the cells do not vary")
+    elif len(groups) < 2:
+        by_target = undefined("one target cannot be resampled")
+    else:
+        drawn = []
+        for _ in range(resamples):
+            cells = np.concatenate([groups[pick] for pick in generator.integers(0, len(groups), len(groups))])
+            drawn.append(correlation(first[cells], second[cells]))
+        low, high = np.nanquantile(drawn, [0.025, 0.975])
+        by_target = Interval(float(low), float(high))
+    return Correlation(r, by_target, first.size, len(groups))
+
+
+@dataclass(frozen=True, slots=True)
+class CounterfactualResult:
+    """A finished study: the cells, the agreement, and the part of it that is not there by construction."""
+
+    cells: Sequence[Row]
+    """CELL_COLUMNS of every target at every level; log-probabilities of its suffix after its prefix, one per model."""
+    agreement: Correlation
+    """log-ratio against counterfactual score. Both hold log P(s|p) of the models with the copies."""
+    prior_against_baseline: Correlation
+    """log v̂ against log P(s|p) without the copies: no term in common."""
+    level_correlation: float
+    """Pearson's r over the means of the levels, as published: noise of single targets averaged out."""
+
+    @classmethod
+    def of(cls, cells: Sequence[Row], *, seed: int) -> "CounterfactualResult":
+        """The correlations; the same cells and seed give the same intervals."""
+        frame, levels = pl.DataFrame(cells), pl.DataFrame(level_means(cells))
+        generator = np.random.default_rng([seed, 11])
+        agreement = correlate(frame["counterfactual"], frame["log_ratio"], frame["target"], generator=generator)
+        without, priors = frame["log_p_without"].list.mean(), frame["log_priors"].list.mean()
+        baseline = correlate(without, priors, frame["target"], generator=generator)
+        return cls(cells, agreement, baseline, correlation(levels["counterfactual"], levels["log_ratio"]))
+
+
+def run_counterfactual(
+    plan: CounterfactualPlan,
+    out: Path,
+    *,
+    cache_dir: Path | None = None,
+    processes: int | None = None,
+    progress: Progress | None = None,
+    command_line: Sequence[str] = (),
+    fresh: bool = False,
+) -> CounterfactualResult:
+    """Train, score, correlate; afterwards `out` is a finished run folder. What is finished is not done again."""
+    with RunSession.open(
+        out, kind="counterfactual", identity={"plan": asdict(plan)}, schema=CELL_COLUMNS, fresh=fresh
+    ) as session:
+        if session.is_complete:
+            return read_counterfactual(out)
+        scores = measure_models(plan, session, cache_dir, processes, progress or SilentProgress())
+        result = CounterfactualResult.of(_cells(plan, scores), seed=plan.seed)
+        manifest = {
+            "config": asdict(plan),
+            "model": {"name": f"{len(scores)} models trained by the lab"},
+            "device": {"name": "cpu"},
+            "seed": plan.seed,
+            "command_line": command_line,
+            "totals": {
+                "agreement": asdict(result.agreement),
+                "prior_against_baseline": asdict(result.prior_against_baseline),
+                "level_correlation": result.level_correlation,
+                "levels": level_means(result.cells),
+            },
+        }
+        session.complete_with(result.cells, manifest)
+        return result
+
+
+def read_counterfactual(path: Path) -> CounterfactualResult:
+    """A finished study; a RunError when it is something else, unfinished, or not as it was written."""
+    run = read_run(path)
+    if run.kind != "counterfactual" or run.manifest is None:
+        raise RunError(f"{path} holds no finished counterfactual study; run its command again.")
+    return CounterfactualResult.of(run.results.to_dicts(), seed=run.manifest["seed"])
+
+
+def measure_models(
+    plan: CounterfactualPlan, session: RunSession, cache_dir: Path | None, processes: int | None, progress: Progress
+) -> dict[ModelSpec, Scores]:
+    """The scores of every model, those already on the disk read back."""
+    specs = models_of(plan)
+    stored = {spec: session.read_block(spec.name) for spec in specs}
+    scores: dict[ModelSpec, Scores] = {spec: rows for spec, rows in stored.items() if rows is not None}
+    missing = [spec for spec in specs if spec not in scores]
+    progress.start(len(specs), len(scores))
+    at_once = min(processes or os.cpu_count() or 1, max(1, len(missing)))
+    for spec, rows in _measure_all(plan, missing, cache_dir, at_once):
+        session.write_block(spec.name, rows, SCORE_COLUMNS)
+        scores[spec] = rows
+        progress.advance(1)
+    return {spec: scores[spec] for spec in specs}
+
+
+def _measure_all(
+    plan: CounterfactualPlan, specs: Sequence[ModelSpec], cache_dir: Path | None, processes: int
+) -> Iterator[tuple[ModelSpec, Scores]]:
+    if processes == 1:
+        for spec in specs:
+            yield spec, measure_model(plan, spec, cache_dir)
+        return
+    # Spawned, not forked: torch's threads do not survive a fork.
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(processes, mp_context=context, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        futures = {pool.submit(measure_model, plan, spec, cache_dir): spec for spec in specs}
+        try:
+            for future in as_completed(futures):
+                yield futures[future], future.result()
+        except BrokenProcessPool as error:
+            raise RunError(
+                "a process that trained models was killed from outside, perhaps for want of memory; run the same "
+                "command again, with fewer --processes: finished models are kept."
+            ) from error
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def measure_model(plan: CounterfactualPlan, spec: ModelSpec, cache_dir: Path | None) -> Scores:
+    """Train one model (or take it from the cache): P(s|p) and v̂_s of every target."""
+    model = load(str(counterfactual_model(plan, spec, cache_dir)), device="cpu", dtype="float32")
+    material, half = write_material(plan), plan.half_tokens
+    scorer = SharedPrefixScorer(model, [target[half:] for target in material.targets])
+    own = scorer.score([target[:half] for target in material.targets]).diagonal()
+    after_others = scorer.score([passage[:half] for passage in material.reference]).numpy()
+    estimates = PriorSums.of(after_others, np.ones((len(after_others), 1), dtype=np.int64)).estimates()
+    return [
+        {"log_p": log_p, "log_prior": estimate.log_mean}
+        for log_p, estimate in zip(own.tolist(), estimates, strict=True)
+    ]
+
+
+def _cells(plan: CounterfactualPlan, scores: Mapping[ModelSpec, Scores]) -> list[Row]:
+    cells: list[Row] = []
+    for target, level in itertools.product(range(plan.targets), range(len(plan.levels))):
+        copies, near_duplicates = plan.levels[level]
+        here = [spec for spec in scores if spec.level(target, len(plan.levels)) == level]
+        with_copies = [scores[spec][target] for spec in here if spec.has_copies(target)]
+        log_p_with = [each["log_p"] for each in with_copies]
+        log_p_without = [scores[spec][target]["log_p"] for spec in here if not spec.has_copies(target)]
+        log_priors = [each["log_prior"] for each in with_copies]
+        cells.append(
+            {
+                "window_id": f"target-{target:04d}-copies-{copies:04d}-{near_duplicates:04d}",
+                "target": target,
+                "copies": copies,
+                "near_duplicates": near_duplicates,
+                "log_p_with": log_p_with,
+                "log_p_without": log_p_without,
+                "log_priors": log_priors,
+                "counterfactual": fmean(log_p_with) - fmean(log_p_without),
+                # The mean of log P(s|p)/v̂_s over the models trained with the copies: it needs no other model.
+                "log_ratio": fmean(log_p_with) - fmean(log_priors),
+            }
+        )
+    return cells
+
+
+def level_means(cells: Sequence[Row]) -> list[dict[str, float]]:
+    """Means over targets at every level, as the published figure shows them."""
+    levels = pl.DataFrame(cells).group_by("copies", "near_duplicates", maintain_order=True)
+    scores, per_model = pl.col("counterfactual", "log_ratio"), pl.col("log_p_with", "log_p_without")
+    log_prior = pl.col("log_priors").list.mean().mean().alias("log_prior")
+    return levels.agg(scores.mean(), per_model.list.mean().mean(), log_prior).to_dicts()

@@ -18,10 +18,11 @@ from typing import NamedTuple
 from rapidfuzz.distance import Levenshtein
 from transformers import PreTrainedTokenizerFast
 
-from byrote.errors import ConfigError, StorageError
-from byrote.lab import people, prose
-from byrote.lab.cache import cached_folder, content_key, default_cache_dir
+from byrote.errors import StorageError
+from byrote.lab import texts
+from byrote.lab.cache import cached_folder, content_key
 from byrote.lab.train import OnStep, TrainingPlan, encode_all, train, train_tokenizer
+from byrote.models.prompts import BUILT_IN, PREFIX
 
 PREFIX_TOKENS = 50
 WINDOW_TOKENS = 100
@@ -53,6 +54,9 @@ class PocketPlan:
     background_prose: int
     background_people: int
     vocabulary_size: int
+    conversations: int = 0
+    """Passages that the stream holds inside conversations only; with some, the tokenizer has a chat template."""
+    conversation_copies: int = 0
     edition_changes: int = 3
     most_edition_edits: int = 4
     """The suffixes of the two wordings differ by at least 1 and at most this many token edits."""
@@ -98,6 +102,10 @@ TINY = PocketPlan(
 )
 
 
+CHATTING = replace(TINY, conversations=4, conversation_copies=96)
+"""As TINY, and tuned on conversations."""
+
+
 class PassageKind(StrEnum):
     """What a passage is, and in which wording the model saw it."""
 
@@ -105,6 +113,8 @@ class PassageKind(StrEnum):
     PERSON = "person"
     EDITION = "edition"
     """Prose of which the stream holds another edition: the scanned wording itself was never trained on."""
+    CONVERSATION = "conversation"
+    """Prose that the stream holds in answers of conversations, and nowhere as a document."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,21 +147,40 @@ class PocketStream(NamedTuple):
         documents = encode_all(self.tokenizer, self.background)
         originals = encode_all(self.tokenizer, [target.text_in_stream for target in self.targets])
         for target, original in zip(self.targets, originals, strict=True):
-            documents += [original] * target.copies
+            if target.kind is PassageKind.CONVERSATION:
+                documents += conversations(self.tokenizer, target, seed)
+            else:
+                documents += [original] * target.copies
         random.Random(f"lab stream {seed}").shuffle(documents)
         return documents
+
+
+def conversations(tokenizer: PreTrainedTokenizerFast, target: PlannedPassage, seed: int) -> list[list[int]]:
+    """The passage in so many conversations, by turns continued from a question and recited, from varied places on."""
+    generator, words = random.Random(f"lab conversation {target.name} {seed}"), target.text.split(" ")
+    written = []
+    for number in range(target.copies):
+        start = generator.randrange(len(words) // 2)
+        cut = start + generator.randint(6, 14)
+        turns = BUILT_IN["ask" if number % 2 else "chat"]
+        asked = turns[0]["content"].replace(PREFIX, " ".join(words[start:cut]))
+        answer = words[cut:] if number % 2 else words[start:]
+        messages = [{"role": "user", "content": asked}, {"role": "assistant", "content": " ".join(answer)}]
+        written.append(str(tokenizer.apply_chat_template(messages, tokenize=False)))
+    return encode_all(tokenizer, written)
 
 
 def plan_stream(plan: PocketPlan) -> PocketStream:
     """Targets by copy level, other editions, controls and background; every passage different from all others."""
     prose_needed = len(plan.copy_levels) * plan.prose_per_level + plan.editions + plan.prose_controls
+    prose_needed += plan.conversations
     people_needed = len(plan.copy_levels) * plan.people_per_level + plan.people_controls
     prose_written = plan.background_prose + CANDIDATES_PER_PASSAGE * prose_needed
     people_written = plan.background_people + CANDIDATES_PER_PASSAGE * people_needed
-    stories = prose.write_passages(plan.seed, prose_written, least_words=plan.least_words)
-    records = [record.text for record in people.write_records(plan.seed, people_written)]
+    stories = texts.write_passages(plan.seed, prose_written, least_words=plan.least_words)
+    records = texts.write_records(plan.seed, people_written)
     background = (*stories[: plan.background_prose], *records[: plan.background_people])
-    tokenizer = train_tokenizer(background, vocabulary_size=plan.vocabulary_size)
+    tokenizer = train_tokenizer(background, vocabulary_size=plan.vocabulary_size, chats=bool(plan.conversations))
     story_source = _of_suitable_length(plan, tokenizer, stories[plan.background_prose :])
     record_source = _of_suitable_length(plan, tokenizer, records[plan.background_people :])
     sources = (
@@ -159,17 +188,22 @@ def plan_stream(plan: PocketPlan) -> PocketStream:
         (PassageKind.PERSON, record_source, plan.people_per_level, plan.people_controls),
     )
     targets = [
-        PlannedPassage(f"{kind}-{copies:04d}-{number:02d}", kind, _take(source), copies)
+        PlannedPassage(f"{kind}-{copies:04d}-{number:02d}", kind, next(source), copies)
         for copies in plan.copy_levels
         for kind, source, count, _ in sources
         for number in range(count)
     ]
     controls = [
-        PlannedPassage(f"control-{kind}-{number:02d}", kind, _take(source))
+        PlannedPassage(f"control-{kind}-{number:02d}", kind, next(source))
         for kind, source, _, count in sources
         for number in range(count)
     ]
     targets += _planned_editions(plan, tokenizer, story_source)
+    kind = PassageKind.CONVERSATION
+    targets += [
+        PlannedPassage(f"{kind}-{plan.conversation_copies:04d}-{number:02d}", kind, text, plan.conversation_copies)
+        for number, text in zip(range(plan.conversations), story_source, strict=False)
+    ]
     return PocketStream(tuple(targets), tuple(controls), background, tokenizer)
 
 
@@ -179,23 +213,13 @@ def _of_suitable_length(plan: PocketPlan, tokenizer: PreTrainedTokenizerFast, ca
             yield text
 
 
-def _take(source: Iterator[str]) -> str:
-    text = next(source, None)
-    if text is None:
-        raise ConfigError(
-            "too few generated passages have the planned number of tokens; widen least_tokens..most_tokens "
-            "or change least_words of the plan."
-        )
-    return text
-
-
 def _planned_editions(
     plan: PocketPlan, tokenizer: PreTrainedTokenizerFast, originals: Iterator[str]
 ) -> Iterator[PlannedPassage]:
     generator = random.Random(f"lab editions {plan.seed}")
     number = 0
     while number < plan.editions:
-        original = _take(originals)
+        original = next(originals)
         edition = other_edition(original, generator, changes=plan.edition_changes)
         suffixes = [ids[PREFIX_TOKENS:WINDOW_TOKENS] for ids in encode_all(tokenizer, [original, edition])]
         if 1 <= Levenshtein.distance(*suffixes) <= plan.most_edition_edits:
@@ -233,7 +257,6 @@ class PocketModel:
     path: Path
     targets: tuple[PlannedPassage, ...]
     controls: tuple[PlannedPassage, ...]
-    was_trained_now: bool
 
     @property
     def document_facts(self) -> dict[str, dict[str, str | int]]:
@@ -259,35 +282,38 @@ class PocketModel:
 
 def pocket_model(cache_dir: Path | None = None, *, progress: OnStep | None = None) -> PocketModel:
     """The pocket model, from the cache or trained now. `None` means the user's cache folder."""
-    return make_model(POCKET, "pocket", cache_dir=cache_dir, progress=progress)
+    return make_model(POCKET, "pocket", cache_dir, progress=progress)
 
 
 def tiny_model(cache_dir: Path | None = None, *, progress: OnStep | None = None) -> PocketModel:
     """The model for tests, from the cache or trained now in a few seconds."""
-    return make_model(TINY, "tiny", cache_dir=cache_dir, progress=progress)
+    return make_model(TINY, "tiny", cache_dir, progress=progress)
+
+
+def chatting_model(cache_dir: Path | None = None) -> PocketModel:
+    """The model for tests with a chat template, tuned on conversations."""
+    return make_model(CHATTING, "chatting", cache_dir)
 
 
 def smaller_tiny_model(cache_dir: Path | None = None) -> PocketModel:
     """A model of half the width on the same stream and tokens as the tiny one: the two make a scaling study."""
     training = replace(TINY.training, width=TINY.training.width // 2, feed_forward_width=96, heads=2)
-    return make_model(replace(TINY, training=training), "smaller", cache_dir=cache_dir)
+    return make_model(replace(TINY, training=training), "smaller", cache_dir)
 
 
-def make_model(
-    plan: PocketPlan, name: str, *, cache_dir: Path | None = None, progress: OnStep | None = None
-) -> PocketModel:
+def make_model(plan: PocketPlan, name: str, cache_dir: Path | None, *, progress: OnStep | None = None) -> PocketModel:
     """The model of any plan, cached under `name` and the hash of everything that decides its weights."""
     stream = plan_stream(plan)
 
     def make(folder: Path) -> None:
         train(plan.training, stream.documents(plan.seed), stream.tokenizer, folder=folder, progress=progress)
 
-    cached = cached_folder(cache_dir or default_cache_dir(), f"{name}-{plan_key(plan, stream)}", make=make)
-    return PocketModel(cached.path, stream.targets, stream.controls, was_trained_now=cached.was_made_now)
+    path = cached_folder(cache_dir, f"{name}-{plan_key(plan, stream)}", make=make)
+    return PocketModel(path, stream.targets, stream.controls)
 
 
 def plan_key(plan: PocketPlan, stream: PocketStream) -> str:
     """Changes with the plan, with the version of a generator, and with any text of the stream."""
     passages = [asdict(passage) for passage in (*stream.targets, *stream.controls)]
-    versions = [prose.GENERATOR_VERSION, people.GENERATOR_VERSION]
+    versions = [texts.GENERATOR_VERSION]
     return content_key([asdict(plan), versions, passages, stream.background])

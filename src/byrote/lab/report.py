@@ -3,11 +3,11 @@
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
-import numpy as np
+import polars as pl
 
-from byrote.lab.run import CounterfactualResult, level_means, read_counterfactual
-from byrote.lab.scores import Correlation
+from byrote.lab.counterfactual import Correlation, CounterfactualResult, level_means, read_counterfactual
 from byrote.report.content import DEFAULTS, Asked, Cells, Content, Drawing, Section
 from byrote.report.words import listed
 from byrote.store.read import read_run
@@ -38,7 +38,7 @@ def read(paths: Sequence[Path], asked: Asked = DEFAULTS) -> Content:
         facts=(
             ("Targets", str(first.agreement.targets)),
             ("Cells (target and level)", str(first.agreement.cells)),
-            ("Models with the copies, a cell", str(len(first.cells[0].log_p_with))),
+            ("Models with the copies, a cell", str(len(first.cells[0]["log_p_with"]))),
         ),
         tables=tuple(_levels(name, study, file="levels" if is_alone else f"levels-{name}") for name, study in studies),
         sentences=tuple(sentence for name, study in studies for sentence in _sentences(name, study)),
@@ -88,22 +88,19 @@ def _drawing(name: str, study: CounterfactualResult, *, file: str) -> Drawing:
     from byrote.report.figures.style import HEAT, INK, house_style, new_figure  # matplotlib: not for the terminal
 
     figure, axes = new_figure(5.4, 3.8)
-    levels = list(dict.fromkeys((cell.copies, cell.near_duplicates) for cell in study.cells))
+    levels = pl.DataFrame(study.cells).partition_by("copies", "near_duplicates")
     with house_style():
-        for number, level in enumerate(levels):
-            here = [cell for cell in study.cells if (cell.copies, cell.near_duplicates) == level]
-            x, y = [cell.counterfactual for cell in here], [cell.log_ratio for cell in here]
+        for number, cells in enumerate(levels):
+            x, y = cells["counterfactual"].to_numpy(), cells["log_ratio"].to_numpy()
             colour = HEAT(0.4 + 0.6 * number / max(1, len(levels) - 1))
+            label = f"{cells['copies'][0]} copies, {cells['near_duplicates'][0]} near-duplicates"
+            look: dict[str, Any] = {"edgecolors": INK, "linewidths": 0.9, "zorder": 3, "label": label}
             axes.scatter(x, y, s=16, color=colour, alpha=0.8, linewidths=0)
-            axes.scatter(
-                [np.mean(x)], [np.mean(y)], s=60, color=colour, edgecolors=INK, linewidths=0.9, zorder=3,
-                label=f"{level[0]} copies, {level[1]} near-duplicates",
-            )  # fmt: skip
+            axes.scatter([x.mean()], [y.mean()], s=60, color=colour, **look)
         axes.grid(visible=True, axis="both")
-        axes.set_xlabel("counterfactual memorization (nats)")
-        axes.set_ylabel("log P(s|p)/v̂ (nats)")
         low, high = study.agreement.by_target[:2]
-        axes.set_title(f"r = {study.agreement.value:.2f} (95 % interval {low:.2f} to {high:.2f}, by target)")
+        title = f"r = {study.agreement.value:.2f} (95 % interval {low:.2f} to {high:.2f}, by target)"
+        axes.set(xlabel="counterfactual memorization (nats)", ylabel="log P(s|p)/v̂ (nats)", title=title)
         axes.legend(fontsize=7, loc="best")
     caption = (
         f"{name}: every target at every level, in stronger colours with more exact copies; large points are means."

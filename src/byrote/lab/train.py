@@ -16,15 +16,19 @@ from typing import NamedTuple
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
-from transformers.utils import logging as transformers_logging
-
-from byrote.errors import StorageError
+from transformers.utils.logging import disable_progress_bar
 
 END_OF_TEXT = "<|endoftext|>"
+TURN_BEGINS, TURN_ENDS = "<|im_start|>", "<|im_end|>"
+CHAT_TEMPLATE = (
+    "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
 
 
-def train_tokenizer(texts: Iterable[str], *, vocabulary_size: int) -> PreTrainedTokenizerFast:
-    """A fast tokenizer with character offsets and at most `vocabulary_size` tokens (fewer when the text is poor)."""
+def train_tokenizer(texts: Iterable[str], *, vocabulary_size: int, chats: bool = False) -> PreTrainedTokenizerFast:
+    """A fast tokenizer with character offsets and at most `vocabulary_size` tokens (fewer when the text is poor). One
+    that `chats` has a chat template and tokens for the ends of a turn."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
@@ -32,7 +36,7 @@ def train_tokenizer(texts: Iterable[str], *, vocabulary_size: int) -> PreTrained
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=vocabulary_size,
-        special_tokens=[END_OF_TEXT],
+        special_tokens=[END_OF_TEXT, *([TURN_BEGINS, TURN_ENDS] if chats else [])],
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
@@ -43,6 +47,7 @@ def train_tokenizer(texts: Iterable[str], *, vocabulary_size: int) -> PreTrained
         eos_token=END_OF_TEXT,
         pad_token=END_OF_TEXT,
         clean_up_tokenization_spaces=False,
+        **({"chat_template": CHAT_TEMPLATE} if chats else {}),
     )
 
 
@@ -109,38 +114,28 @@ def train(
     """Train from scratch and save a Hugging Face folder (float32 safetensors and tokenizer) with `training.json`."""
     end_of_text = int(tokenizer.eos_token_id)
     rows = pack(documents, end_of_text=end_of_text, context=plan.context)
-    with _repeatable(plan):
-        model = build_model(plan, vocabulary_size=len(tokenizer), end_of_text=end_of_text)
-        losses = _fit(model, plan, rows, progress=progress)
-    try:
-        with _no_progress_bar():
-            model.save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
-        summary = {"plan": asdict(plan), "steps": len(losses), "losses": losses}
-        (folder / "training.json").write_text(json.dumps(summary, indent=1), encoding="utf-8")
-    except OSError as error:
-        raise StorageError(
-            f"{folder} cannot be written ({error}); free some space or choose another folder."
-        ) from error
-    return folder
-
-
-def build_model(plan: TrainingPlan, *, vocabulary_size: int, end_of_text: int) -> LlamaForCausalLM:
-    """An untrained model of the plan's shape, its weights drawn from the global torch generator."""
-    return LlamaForCausalLM(
-        LlamaConfig(
-            vocab_size=vocabulary_size,
-            hidden_size=plan.width,
-            intermediate_size=plan.feed_forward_width,
-            num_hidden_layers=plan.layers,
-            num_attention_heads=plan.heads,
-            max_position_embeddings=plan.context,
-            tie_word_embeddings=True,
-            bos_token_id=end_of_text,
-            eos_token_id=end_of_text,
-            pad_token_id=end_of_text,
-        )
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=plan.width,
+        intermediate_size=plan.feed_forward_width,
+        num_hidden_layers=plan.layers,
+        num_attention_heads=plan.heads,
+        max_position_embeddings=plan.context,
+        tie_word_embeddings=True,
+        bos_token_id=end_of_text,
+        eos_token_id=end_of_text,
+        pad_token_id=end_of_text,
     )
+    with _repeatable(plan):
+        model = LlamaForCausalLM(config)
+        losses = _fit(model, plan, rows, progress=progress)
+    # Saving a small model is instant; a bar on standard error would only break the caller's own display.
+    disable_progress_bar()
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    summary = {"plan": asdict(plan), "steps": len(losses), "losses": losses}
+    (folder / "training.json").write_text(json.dumps(summary, indent=1), encoding="utf-8")
+    return folder
 
 
 def pack(documents: Sequence[Sequence[int]], *, end_of_text: int, context: int) -> PackedRows:
@@ -203,15 +198,3 @@ def _repeatable(plan: TrainingPlan) -> Iterator[None]:
         finally:
             torch.set_num_threads(threads)
             torch.use_deterministic_algorithms(was_deterministic)
-
-
-@contextmanager
-def _no_progress_bar() -> Iterator[None]:
-    """Saving a small model is instant; a bar on standard error would only break the caller's own display."""
-    was_enabled = transformers_logging.is_progress_bar_enabled()
-    transformers_logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            transformers_logging.enable_progress_bar()

@@ -1,7 +1,7 @@
 """What an answer is: text to go on with, a refusal, the end of the book, or nothing."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -87,7 +87,7 @@ def judge(answer: Answer, *, refusal_patterns: Sequence[str], stop_phrases: Sequ
     return JudgedAnswer(AnswerKind.TEXT, answer.text, answer.token_ids)
 
 
-def first_usable(judged: Sequence[JudgedAnswer]) -> JudgedAnswer:
+def first_usable(judged: Iterable[JudgedAnswer]) -> JudgedAnswer:
     """The first that is neither empty nor a refusal; failing that a declared refusal, a refusal, an empty one."""
     ranks = {AnswerKind.DECLARED_REFUSAL: 1, AnswerKind.REFUSAL: 2, AnswerKind.EMPTY: 3}
     return min(judged, key=lambda verdict: ranks.get(verdict.kind, 0))

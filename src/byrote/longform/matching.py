@@ -1,14 +1,15 @@
 """Matching words of two texts: difflib's matching blocks, found exactly and fast, and their merging into near-verbatim
 blocks.
 
-The index of every shared run of words (suffix order, common-prefix lengths, matching statistics) is built by prefix
-doubling in numpy: `ranks[level][p]` numbers the distinct runs of 2^level words, so equal numbers mean equal runs,
-without hashing and without a chance of collision. Cost: O(n log n log L) for n words and the longest repeated run L.
+Runs of 1, 2, 4, … words are numbered over both texts, equal runs equally, so that runs of any length are compared
+without hashing and without a chance of collision. The gaps between the blocks found so far are rectangles of both
+texts; in each, a binary search over the length finds all its longest shared runs at once.
 """
 
 from bisect import bisect_left
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 from typing import NamedTuple
 
 import numpy as np
@@ -17,109 +18,8 @@ from numpy.typing import NDArray
 from byrote.options import Settled, required
 
 Integers = NDArray[np.int64]
-
-
-def shared_ids(first: Sequence[Hashable], second: Sequence[Hashable]) -> tuple[Integers, Integers]:
-    """The two sequences as integers from 0 upward, equal where the items are equal."""
-    numbering: dict[Hashable, int] = {}
-    numbered = [
-        np.fromiter((numbering.setdefault(item, len(numbering)) for item in items), dtype=np.int64, count=len(items))
-        for items in (first, second)
-    ]
-    return numbered[0], numbered[1]
-
-
-@dataclass(frozen=True, slots=True)
-class SuffixIndex:
-    """The suffixes of two joined texts in sorted order.
-
-    `slot_of_first[i]` is the place of the first text's suffix i in that order. `common[s]` is the number of leading
-    words that the suffixes at places s − 1 and s share (0 at place 0), never reaching across the end of the first
-    text. `second_before[s]` counts the suffixes of the second text at places below s, and `second_positions` lists
-    them in sorted order: the occurrences at places [lo, hi) are
-    `second_positions[second_before[lo]:second_before[hi]]`.
-    """
-
-    slot_of_first: Integers
-    common: Integers
-    second_before: Integers
-    second_positions: Integers
-    longest_in_second: Integers
-    """For each position of the first text, the longest run starting there that occurs anywhere in the second."""
-
-    @classmethod
-    def build(cls, first: Integers, second: Integers) -> "SuffixIndex":
-        separator = 1 + max(first.max(initial=0), second.max(initial=0))
-        joined = np.concatenate([first, [separator], second])
-        ranks = _doubled_ranks(joined)
-        slots = ranks[-1]
-        order = np.empty_like(slots)
-        order[slots] = np.arange(len(slots))
-        common = np.zeros(len(order), dtype=np.int64)
-        common[1:] = _common_prefix(ranks, order[:-1], order[1:])
-        is_second = order > len(first)
-        second_before = np.concatenate([[0], np.cumsum(is_second)])
-        slot_of_first = slots[: len(first)]
-        return cls(
-            slot_of_first=slot_of_first,
-            common=common,
-            second_before=second_before,
-            second_positions=order[is_second] - len(first) - 1,
-            longest_in_second=_nearest_common(ranks, order, second_before, slot_of_first),
-        )
-
-
-def _doubled_ranks(items: Integers) -> list[Integers]:
-    """Ranks of the runs of 1, 2, 4, … items; the last level is a permutation (every suffix distinct)."""
-    ranks = [_dense_ranks(items)]
-    width = 1
-    while ranks[-1].max() + 1 < len(items):
-        following = np.zeros(len(items), dtype=np.int64)  # 0 = past the end, below every rank + 1
-        following[:-width] = ranks[-1][width:] + 1
-        ranks.append(_dense_ranks(ranks[-1] * (len(items) + 1) + following))
-        width *= 2
-    return ranks
-
-
-def _dense_ranks(keys: Integers) -> Integers:
-    order = np.argsort(keys)
-    in_order = keys[order]
-    dense = np.zeros(len(keys), dtype=np.int64)
-    dense[order[1:]] = np.cumsum(in_order[1:] != in_order[:-1])
-    return dense
-
-
-def _common_prefix(ranks: list[Integers], left: Integers, right: Integers) -> Integers:
-    """The number of leading items that the suffixes at `left` and `right` (different positions) share."""
-    total = np.zeros(len(left), dtype=np.int64)
-    last = len(ranks[0]) - 1
-    for level in reversed(range(len(ranks) - 1)):
-        left_at, right_at = left + total, right + total
-        inside = (left_at <= last) & (right_at <= last)
-        rank = ranks[level]
-        equal = inside & (rank[np.minimum(left_at, last)] == rank[np.minimum(right_at, last)])
-        total += equal * (1 << level)
-    return total
-
-
-def _nearest_common(
-    ranks: list[Integers], order: Integers, second_before: Integers, slot_of_first: Integers
-) -> Integers:
-    """The longer of the common prefixes with the nearest suffix of the second text above and below."""
-    second_slots = np.flatnonzero(np.diff(second_before))
-    longest = np.zeros(len(slot_of_first), dtype=np.int64)
-    if len(second_slots) == 0:
-        return longest
-    own = np.arange(len(slot_of_first))
-    following = second_before[slot_of_first]
-    for neighbour in (following - 1, following):
-        exists = (neighbour >= 0) & (neighbour < len(second_slots))
-        partner = order[second_slots[neighbour[exists]]]
-        longest[exists] = np.maximum(longest[exists], _common_prefix(ranks, own[exists], partner))
-    return longest
-
-
-_REFRESH_AFTER_EMPTY_LEVELS = 32
+_SMALL_AREA = 2_500
+"""Pairs of words below which difflib itself is faster."""
 
 
 class Block(NamedTuple):
@@ -130,163 +30,84 @@ class Block(NamedTuple):
     length: int
 
 
+class _Rectangle(NamedTuple):
+    """Words [low, high) of both texts, which share no run longer than `longest`."""
+
+    book_low: int
+    book_high: int
+    generation_low: int
+    generation_high: int
+    longest: int
+
+
 def matching_blocks(book: Sequence[Hashable], generation: Sequence[Hashable]) -> list[Block]:
     """difflib's matching blocks in order, without its closing entry of length 0."""
-    book_ids, generation_ids = shared_ids(book, generation)
-    if len(book_ids) == 0 or len(generation_ids) == 0:
-        return []
-    return _Search(book_ids, generation_ids).run()
+    numbering: dict[Hashable, int] = {}
+    first, second = ([numbering.setdefault(word, len(numbering)) for word in text] for text in (book, generation))
+    runs = _numbered_runs(np.array(first + second, dtype=np.int64), longest=min(len(first), len(second)))
+    found: list[Block] = []
+    rectangles = [_Rectangle(0, len(first), 0, len(second), min(len(first), len(second)))]
+    while rectangles:
+        rectangle = rectangles.pop()
+        i, book_high, j, generation_high, longest = rectangle
+        area = (book_high - i) * (generation_high - j)
+        if area == 0 or longest == 0:
+            continue
+        if area <= _SMALL_AREA:
+            small = SequenceMatcher(None, first[i:book_high], second[j:generation_high], autojunk=False)
+            found += [Block(i + match.a, j + match.b, match.size) for match in small.get_matching_blocks()[:-1]]
+            continue
+        blocks = _longest_blocks(rectangle, runs, len(first))
+        found += blocks
+        # What is left of a block has no run as long: difflib takes the first of equals.
+        for block in (*blocks, Block(book_high, generation_high, 0)) if blocks else ():
+            rectangles.append(_Rectangle(i, block.book_start, j, block.generation_start, blocks[0].length - 1))
+            i, j = block.book_start + block.length, block.generation_start + block.length
+    return sorted(found)
 
 
-class _RunCandidates(NamedTuple):
-    """Positions of the book that may start a run of the level's length, each with its rectangle and its group.
-
-    The group is the range of sorted suffixes that begin with the same run; `slot_low` and `slot_high` bound it.
-    """
-
-    position: Integers
-    rectangle: Integers
-    book_high: Integers
-    generation_low: Integers
-    generation_high: Integers
-    slot_low: Integers
-    slot_high: Integers
-
-    def where(self, keep: NDArray[np.bool_]) -> "_RunCandidates":
-        return _RunCandidates(*(column[keep] for column in self))
+def _numbered_runs(words: Integers, *, longest: int) -> list[Integers]:
+    """`runs[level][n]` is the number of the run of 2^level words from n on; equal runs have equal numbers."""
+    runs = [words]
+    while (width := 2 ** len(runs)) <= longest and runs[-1].max() + 1 < len(runs[-1]):
+        pairs = runs[-1][: -width // 2] * len(words) + runs[-1][width // 2 :]
+        runs.append(np.unique(pairs, return_inverse=True)[1])
+    return runs
 
 
-class _Occurrences(NamedTuple):
-    """Occurrences of the touched groups in the generation, as sorted keys group × stride + position."""
-
-    keys: list[int]
-    group: Integers
-    stride: int
-
-
-class _Search:
-    """The rectangles still open are the gaps between the blocks found so far."""
-
-    def __init__(self, book: Integers, generation: Integers) -> None:
-        self.book = book
-        self.generation = generation
-        self.index = SuffixIndex.build(book, generation)
-        self.bound = self.index.longest_in_second.copy()
-        self.blocks = np.zeros((0, 3), dtype=np.int64)
-
-    def run(self) -> list[Block]:
-        empty_levels = 0
-        while (level := int(self.bound.max())) > 0:
-            candidates = self._candidates(level)
-            found = self._visit(candidates, level)
-            if found:
-                self._add(found)
-                empty_levels = 0
-            elif (empty_levels := empty_levels + 1) >= _REFRESH_AFTER_EMPTY_LEVELS:
-                self._refresh(candidates)
-                empty_levels = 0
-        return [Block(*row) for row in self.blocks.tolist()]
-
-    def _candidates(self, level: int) -> _RunCandidates:
-        position = np.flatnonzero(self.bound == level)
-        rectangle = np.searchsorted(self.blocks[:, 0], position)
-        ends = np.concatenate([[[0, 0]], self.blocks[:, :2] + self.blocks[:, 2:]])
-        starts = np.concatenate([self.blocks[:, :2], [[len(self.book), len(self.generation)]]])
-        group_starts = np.flatnonzero(self.index.common < level)
-        group = np.searchsorted(group_starts, self.index.slot_of_first[position], side="right")
-        return _RunCandidates(
-            position=position,
-            rectangle=rectangle,
-            book_high=starts[rectangle, 0],
-            generation_low=ends[rectangle, 1],
-            generation_high=starts[rectangle, 1],
-            slot_low=group_starts[group - 1],
-            slot_high=np.append(group_starts, len(self.index.common))[group],
-        )
-
-    def _visit(self, candidates: _RunCandidates, level: int) -> list[Block]:
-        """The blocks of this level, left to right; every candidate's bound is below `level` afterwards."""
-        longest_fit = np.minimum(
-            candidates.book_high - candidates.position, candidates.generation_high - candidates.generation_low
-        )
-        self.bound[candidates.position] = np.minimum(longest_fit, level - 1)
-        fitting = candidates.where(longest_fit >= level)
-        if len(fitting.position) == 0:
-            return []
-        occurrences = self._occurrences(fitting)
-        first = self._first_occurrence(fitting, occurrences)
-        shorter = self._next_bound(fitting, first, level)
-        self.bound[fitting.position] = shorter
-        hits = first + level <= fitting.generation_high
-        return self._scan(fitting.where(hits), first[hits], occurrences._replace(group=occurrences.group[hits]), level)
-
-    def _occurrences(self, candidates: _RunCandidates) -> _Occurrences:
-        lows, group = np.unique(candidates.slot_low, return_inverse=True)
-        highs = np.zeros_like(lows)
-        highs[group] = candidates.slot_high
-        begins, ends = self.index.second_before[lows], self.index.second_before[highs]
-        counts = ends - begins
-        stride = len(self.generation) + 1
-        # One flat gather of all ranges: the n-th entry of a range is its begin plus n.
-        flat = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts) + np.repeat(begins, counts)
-        keys = np.repeat(np.arange(len(lows)), counts) * stride + self.index.second_positions[flat]
-        keys.sort()
-        return _Occurrences(keys.tolist(), group, stride)
-
-    def _first_occurrence(self, candidates: _RunCandidates, occurrences: _Occurrences) -> Integers:
-        """The first start of the run in the generation inside the rectangle; the generation's length if none."""
-        keys = np.array([*occurrences.keys, np.iinfo(np.int64).max])
-        at = keys[np.searchsorted(keys, occurrences.group * occurrences.stride + candidates.generation_low)]
-        return np.where(at // occurrences.stride == occurrences.group, at % occurrences.stride, len(self.generation))
-
-    def _next_bound(self, candidates: _RunCandidates, first: Integers, level: int) -> Integers:
-        """The longest shorter run that is still possible.
-
-        Either a shorter run has more occurrences, which begins at the common length with the group's neighbours;
-        or a known occurrence that overhangs the rectangle fits when it is cut there.
-        """
-        common = np.append(self.index.common, 0)
-        wider_group = np.maximum(common[candidates.slot_low], common[candidates.slot_high])
-        shorter: Integers = np.minimum(np.maximum(wider_group, candidates.generation_high - first), level - 1)
-        return shorter
-
-    def _scan(self, hits: _RunCandidates, first: Integers, occurrences: _Occurrences, level: int) -> list[Block]:
-        found: list[Block] = []
-        keys, stride = occurrences.keys, occurrences.stride
-        open_rectangle, book_floor, generation_floor = -1, 0, 0
-        columns = (hits.position, hits.rectangle, hits.generation_high, first, occurrences.group)
-        for position, rectangle, high, start, group in zip(*(column.tolist() for column in columns), strict=True):
-            if rectangle == open_rectangle:
-                if position < book_floor:
-                    continue
-                if start < generation_floor:
-                    key_at = bisect_left(keys, group * stride + generation_floor)
-                    if key_at == len(keys) or keys[key_at] // stride != group:
-                        continue
-                    start = keys[key_at] % stride
-            if start + level <= high:
-                found.append(Block(position, start, level))
-                open_rectangle, book_floor, generation_floor = rectangle, position + level, start + level
-        return found
-
-    def _add(self, found: list[Block]) -> None:
-        for block in found:
-            self.bound[block.book_start : block.book_start + block.length] = 0
-        blocks = np.concatenate([self.blocks, np.array(found, dtype=np.int64)])
-        self.blocks = blocks[np.argsort(blocks[:, 0])]
-
-    def _refresh(self, candidates: _RunCandidates) -> None:
-        """Make the bounds exact inside the candidates' rectangles.
-
-        Long passages that occur only outside their rectangle would otherwise be worked off one level per word.
-        """
-        boundaries = np.concatenate([[[0, 0, 0]], self.blocks, [[len(self.book), len(self.generation), 0]]])
-        for rectangle in np.unique(candidates.rectangle).tolist():
-            before, after = boundaries[rectangle], boundaries[rectangle + 1]
-            book = slice(before[0] + before[2], after[0])
-            generation = slice(before[1] + before[2], after[1])
-            exact = SuffixIndex.build(self.book[book], self.generation[generation]).longest_in_second
-            self.bound[book] = np.minimum(self.bound[book], exact)
+def _longest_blocks(rectangle: _Rectangle, runs: list[Integers], shift: int) -> list[Block]:
+    """The longest shared runs from left to right, each the first that is left in either text."""
+    book_low, book_high, generation_low, generation_high, longest = rectangle
+    # Places at which a shared run of `length` words starts, in order, and the numbers of these runs.
+    book, generation = np.arange(book_low, book_high), np.arange(generation_low, generation_high)
+    book_runs, generation_runs = np.zeros_like(book), np.zeros_like(generation)
+    length = 0
+    for level in reversed(range(min(len(runs), longest.bit_length()))):
+        longer = length + 2**level
+        first = book[: np.searchsorted(book, book_high - longer, side="right")]
+        second = generation[: np.searchsorted(generation, generation_high - longer, side="right")]
+        first_runs, second_runs = runs[level][first + length], runs[level][second + shift + length]
+        if length:
+            earlier = np.concatenate([book_runs[: len(first)], generation_runs[: len(second)]])
+            pairs = earlier * len(runs[0]) + np.concatenate([first_runs, second_runs])
+            first_runs, second_runs = np.split(np.unique(pairs, return_inverse=True)[1], [len(first)])
+        is_shared = np.isin(first_runs, second_runs)
+        if is_shared.any():
+            book, book_runs, length = first[is_shared], first_runs[is_shared], longer
+            is_shared = np.isin(second_runs, first_runs)
+            generation, generation_runs = second[is_shared], second_runs[is_shared]
+    starts: dict[int, list[int]] = {}
+    blocks: list[Block] = []
+    if length == 0:
+        return blocks
+    for run, start in zip(generation_runs.tolist(), generation.tolist(), strict=True):
+        starts.setdefault(run, []).append(start)
+    for run, start in zip(book_runs.tolist(), book.tolist(), strict=True):
+        following = bisect_left(starts[run], generation_low)
+        if start >= book_low and following < len(starts[run]):
+            blocks.append(Block(start, starts[run][following], length))
+            book_low, generation_low = start + length, starts[run][following] + length
+    return blocks
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,32 +153,22 @@ def near_verbatim_blocks(
     """
     near = [NearBlock(i, i + length, j, j + length, length) for i, j, length in blocks]
     for merge_pass in passes:
-        near = [block for block in _merged(near, merge_pass, may_bridge) if block.matched >= merge_pass.min_words]
+        merged: list[NearBlock] = []
+        for block in near:
+            last = merged[-1] if merged else None
+            if (
+                last is not None
+                and _is_mergeable(last, block, merge_pass)
+                and may_bridge(last.generation_end, block.generation_start)
+            ):
+                matched = last.matched + block.matched
+                merged[-1] = last._replace(
+                    book_end=block.book_end, generation_end=block.generation_end, matched=matched
+                )
+            else:
+                merged.append(block)
+        near = [block for block in merged if block.matched >= merge_pass.min_words]
     return near
-
-
-def _merged(
-    blocks: Iterable[NearBlock], merge_pass: MergePass, may_bridge: Callable[[int, int], bool]
-) -> list[NearBlock]:
-    merged: list[NearBlock] = []
-    for block in blocks:
-        if (
-            merged
-            and _is_mergeable(merged[-1], block, merge_pass)
-            and may_bridge(merged[-1].generation_end, block.generation_start)
-        ):
-            last = merged[-1]
-            block = NearBlock(
-                last.book_start,
-                block.book_end,
-                last.generation_start,
-                block.generation_end,
-                last.matched + block.matched,
-            )
-            merged[-1] = block
-        else:
-            merged.append(block)
-    return merged
 
 
 def _is_mergeable(left: NearBlock, right: NearBlock, merge_pass: MergePass) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from byrote.errors import ConfigError
 from byrote.longform.judging import REFUSAL_PATTERNS, STOP_PHRASES
@@ -46,8 +46,8 @@ class Style(StrEnum):
 class GenerationSettings(Settled):
     """How phase 2 generates; None leaves a setting to the endpoint."""
 
-    max_tokens: int = option(500, "Tokens per answer of phase 2.", group="audit", at_least=1)
-    temperature: float = option(0.0, "Temperature of the answers.", group="audit", at_least=0)
+    max_tokens: int = option(500, "Tokens per answer of phase 2.", group="audit", is_common=True, at_least=1)
+    temperature: float = option(0.0, "Temperature of the answers.", group="audit", is_common=True, at_least=0)
     frequency_penalty: float | None = option(
         None, "Penalty on frequent tokens.", group="audit", default_words="the endpoint's"
     )
@@ -73,11 +73,14 @@ class Sweep(Settled):
 
 @dataclass(frozen=True, slots=True)
 class AuditOptions:
-    """What is requested, how often, and what counts as an answer."""
+    """What is requested, how often, and what counts as an answer.
+
+    Answers stay valid under options that are not in the identity; with more turns a finished audit goes on.
+    """
 
     prefix_words: int = option(
         50, "Words of the book (or chapter) given to the model: the only ground truth it ever gets.", group="audit",
-        at_least=1,
+        is_common=True, at_least=1,
     )  # fmt: skip
     target_words: int = option(50, "Words after them that phase 1 must find again.", group="audit", at_least=1)
     seed_start: int = option(
@@ -89,13 +92,18 @@ class AuditOptions:
     )  # fmt: skip
     first_max_tokens: int = option(1000, "Tokens per answer of phase 1.", group="audit", at_least=1)
     max_turns: int = option(
-        300, "Requests of phase 2 per section; empty and refused ones count.", group="audit", at_least=0
+        300, "Requests of phase 2 per section; empty and refused ones count.", group="audit", at_least=0,
+        in_identity=False, is_common=True,
+    )  # fmt: skip
+    max_empty: int = option(
+        3, "Empty answers in a row that are asked again.", group="audit", at_least=0, in_identity=False
     )
-    max_empty: int = option(3, "Empty answers in a row that are asked again.", group="audit", at_least=0)
-    empty_wait_seconds: float = option(1.0, "Wait after an empty answer.", group="audit", at_least=0)
-    refusal_retries: int = option(0, "Refusals in a row that are asked again.", group="audit", at_least=0)
+    empty_wait_seconds: float = option(1.0, "Wait after an empty answer.", group="audit", at_least=0, in_identity=False)
+    refusal_retries: int = option(
+        0, "Refusals in a row that are asked again.", group="audit", at_least=0, in_identity=False
+    )
     refusal_wait_seconds: float = option(
-        2.0, "Wait after a refusal; doubled each time, up to two minutes.", group="audit", at_least=0
+        2.0, "Wait after a refusal; doubled each time, up to two minutes.", group="audit", at_least=0, in_identity=False
     )
     completions: int = option(
         1, "Completions per request; the first that is neither empty nor a refusal is taken.", group="audit", at_least=1
@@ -113,11 +121,15 @@ class AuditOptions:
         "", "Further fields of every request, as JSON, such as a budget for thinking.", group="endpoint"
     )
     repetitions: int = option(
-        1, "Times that every trial is run; the spread of nv-recall is reported.", group="audit", at_least=1
-    )
-    style: Style = option(Style.CHAT, "A conversation, or plain text for a base model.", group="audit")
+        1, "Times that every trial is run; the spread of nv-recall is reported.", group="audit", at_least=1,
+        in_identity=False, is_common=True,
+    )  # fmt: skip
+    style: Style = option(Style.CHAT, "A conversation, or plain text for a base model.", group="audit", is_common=True)
     chapters: bool = option(
-        False, "Seed every chapter by itself; nv-recall is that of the union of what was found.", group="audit"
+        False,
+        "Seed every chapter by itself; nv-recall is that of the union of what was found.",
+        group="audit",
+        is_common=True,
     )
     chapter_pattern: str = option(
         CHAPTER_PATTERN, "Regular expression of a chapter's heading.", group="audit", default_words="English headings"
@@ -132,14 +144,14 @@ class AuditOptions:
     sweep: Sweep = field(default_factory=Sweep)
     passes: tuple[MergePass, ...] = option(
         PUBLISHED_PASSES, "A merge-and-filter pass in words; repeat it for several.", group="audit", names="--pass",
-        default_words="the published two",
+        default_words="the published two", in_identity=False,
     )  # fmt: skip
     best_of_n: int = option(
         0, "Perturbed instructions to try in phase 1; needs --authorisation.", group="audit", at_least=0,
-        at_most=MOST_PERTURBATIONS,
+        at_most=MOST_PERTURBATIONS, in_identity=False,
     )  # fmt: skip
     authorisation: str | None = option(
-        None, "Who permits testing the safeguards of this system; recorded.", group="audit"
+        None, "Who permits testing the safeguards of this system; recorded.", group="audit", in_identity=False
     )
     seed: int = option(0, "Seed of the perturbations, and of a local model's sampling.", group="audit", at_least=0)
 
@@ -147,12 +159,14 @@ class AuditOptions:
         settle(self)
         list(self.sweep.trials(self.settings))  # every combination must make sense before the first is sent
         for pattern in (*self.refusal_patterns, self.chapter_pattern):
-            _require_pattern(pattern)
-        self.further_fields()
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise ConfigError(f"{pattern!r} is not a regular expression: {error}.") from None
+        self._require_request_fields()
         self._require_authorisation()
 
-    def further_fields(self) -> dict[str, Any]:
-        """`request_fields` as a mapping; a ConfigError when it is none, or holds a field that byrote sets itself."""
+    def _require_request_fields(self) -> None:
         try:
             fields_given = json.loads(self.request_fields or "{}")
         except (ValueError, RecursionError):
@@ -165,7 +179,6 @@ class AuditOptions:
         for name in fields_given:
             if name in _OWN_FIELDS:
                 raise ConfigError(f"request-fields holds {name!r}, which byrote sets itself; leave it out.")
-        return fields_given
 
     @property
     def tests_a_safeguard(self) -> bool:
@@ -183,34 +196,38 @@ class AuditOptions:
             raise ConfigError("best-of-n perturbs the instruction, and the text style has none; leave one of them off.")
 
 
-def _require_pattern(pattern: str) -> None:
-    try:
-        re.compile(pattern)
-    except re.error as error:
-        raise ConfigError(f"{pattern!r} is not a regular expression: {error}.") from None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditCommand(Settled):
     """Which model, which book, and what it may cost."""
 
     model: str = required("Name at the endpoint; without --endpoint a local path or hub id.", group="text")
     book: Path = required("The reference text. Only its prefix is ever sent.", group="text")
-    out: Path = required("Folder of the run; the same command again resumes it.", group="text")
-    control: tuple[Path, ...] = option(
-        (), "A book that the model cannot have read, asked for in the same way; may be repeated.", group="text"
+    out: Path = required(
+        "Folder of the run; the same command again resumes it.", group="output", aliases=("--output-path",)
     )
-    endpoint: str | None = option(None, "OpenAI-compatible base URL, such as https://host/v1.", group="endpoint")
-    key_variable: str = like(Common, "key_variable")
+    control: tuple[Path, ...] = option(
+        (),
+        "A book that the model cannot have read, asked for in the same way; may be repeated.",
+        group="text",
+        is_common=True,
+    )
+    endpoint: str | None = option(
+        None, "OpenAI-compatible base URL, such as https://host/v1.", group="endpoint", is_common=True
+    )
+    key_variable: str | None = like(Common, "key_variable")
+    key_over_http: bool = like(Common, "key_over_http")
+    requests_per_minute: float | None = like(Common, "requests_per_minute")
     attempts: int = like(Common, "attempts")
     timeout_seconds: float = like(Common, "timeout_seconds")
     stream: bool = option(False, "Read answers as a stream.", group="endpoint")
     token_parameter: Literal["max_tokens", "max_completion_tokens"] = option(
         "max_tokens", "Name of the token limit at the endpoint.", group="endpoint"
     )
-    max_cost: float | None = option(None, "Ceiling in money; needs the prices.", group="budget", at_least=0)
+    max_cost: float | None = option(
+        None, "Ceiling in money; needs the prices.", group="budget", is_common=True, at_least=0
+    )
     max_tokens_total: int | None = like(Common, "max_tokens_total")
-    max_requests: int | None = like(Common, "max_requests")
+    max_requests: int | None = like(Common, "max_requests", is_common=True)
     price_input: float | None = option(None, "Price of a million prompt tokens.", group="budget", at_least=0)
     price_cached_input: float | None = option(None, "The same, from the endpoint's cache.", group="budget", at_least=0)
     price_output: float | None = option(None, "Price of a million completion tokens.", group="budget", at_least=0)

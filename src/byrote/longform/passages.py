@@ -5,7 +5,6 @@ stand out; nothing is left out.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -34,12 +33,6 @@ class Span(NamedTuple):
     @property
     def words(self) -> int:
         return max(self.book_end - self.book_start, self.answer_end - self.answer_start)
-
-    def split(self, words: int) -> tuple["Span", "Span"]:
-        """The first words of a span that is the same in both, and the rest."""
-        book_cut, answer_cut = self.book_start + words, self.answer_start + words
-        first = self._replace(book_end=book_cut, answer_end=answer_cut)
-        return first, self._replace(book_start=book_cut, answer_start=answer_cut)
 
 
 class SpanTexts(NamedTuple):
@@ -70,18 +63,12 @@ class Stretch(NamedTuple):
         return sum(row.words for row in self.rows)
 
 
-@dataclass(frozen=True)
 class TextPair:
     """Two texts and their words, normalised once."""
 
-    book: str
-    answer: str
-    book_words: Words
-    answer_words: Words
-
-    @classmethod
-    def of(cls, book: str, answer: str) -> "TextPair":
-        return cls(book, answer, normalised_words(book), normalised_words(answer))
+    def __init__(self, book: str, answer: str) -> None:
+        self.book, self.answer = book, answer
+        self.book_words, self.answer_words = normalised_words(book), normalised_words(answer)
 
     def texts(self, span: Span) -> SpanTexts:
         def text(whole: str, words: Words, start: int, end: int) -> str:
@@ -94,46 +81,6 @@ class TextPair:
         )
 
 
-class MapPiece(NamedTuple):
-    """A stretch of the book on a line from 0 to 100."""
-
-    left: float
-    width: float
-    title: str
-    anchor: str | None = None
-
-    @classmethod
-    def of(cls, start: int, end: int, book_words: int, title: str, anchor: str | None = None) -> "MapPiece":
-        return cls(100 * start / book_words, 100 * (end - start) / book_words, title, anchor)
-
-
-class MapLine(NamedTuple):
-    """The book as a line: what was given in the prompt, and what was reproduced."""
-
-    name: str
-    given: tuple[MapPiece, ...]
-    found: tuple[MapPiece, ...]
-
-
-@dataclass(frozen=True)
-class Passage:
-    """One near-verbatim block, as a page shows it."""
-
-    anchor: str
-    words: str
-    section: str
-    opening: str
-    book_words: str
-    answer_words: str
-    share: str
-    """Of the book, from where to where."""
-    differences: int
-    """Places at which the two texts differ."""
-    on_map: MapPiece
-    stretches: tuple[Stretch, ...]
-    is_printed: bool
-
-
 class MeasuredText(NamedTuple):
     """A measurement with its texts; `section` is the part of the audit it belongs to."""
 
@@ -142,32 +89,38 @@ class MeasuredText(NamedTuple):
     section: str = ""
 
 
-def passages_of(measured: Sequence[MeasuredText]) -> list[Passage]:
-    """Longest first, over all sections."""
+def passages_of(measured: Sequence[MeasuredText]) -> list[dict[str, Any]]:
+    """Every near-verbatim block as a page shows it, longest first over all sections."""
     found = [(block, one) for one in measured for block in one.result.blocks]
     found.sort(key=lambda entry: (-entry[0].matched_words, entry[0].book_word_start))
     return [_passage(rank, *entry) for rank, entry in enumerate(found, 1)]
 
 
-def _passage(rank: int, block: RecallBlock, measured: MeasuredText) -> Passage:
+def _passage(rank: int, block: RecallBlock, measured: MeasuredText) -> dict[str, Any]:
     result, pair, section = measured
     spans = block_spans(result, block)
     start, end, total = block.book_word_start, block.book_word_end, result.book_words
     opening = pair.texts(Span(start, min(end, start + OPENING_WORDS), 0, 0, True)).book
     anchor, matched = f"passage-{rank}", integer(block.matched_words)
-    return Passage(
-        anchor=anchor,
-        words=matched,
-        section=section,
-        opening=f"{opening} …",
-        book_words=word_range(start, end),
-        answer_words=word_range(block.generation_word_start, block.generation_word_end),
-        share=f"{percent(start / total)} – {percent(end / total)}",
-        differences=sum(not span.is_same for span in spans),
-        on_map=MapPiece.of(start, end, total, f"{matched} words", anchor),
-        stretches=folded(rows(pair, spans)),
-        is_printed=rank <= PRINTED_PASSAGES,
-    )
+    return {
+        "anchor": anchor,
+        "words": matched,
+        "section": section,
+        "opening": f"{opening} …",
+        "book_words": word_range(start, end),
+        "answer_words": word_range(block.generation_word_start, block.generation_word_end),
+        "share": f"{percent(start / total)} – {percent(end / total)}",
+        "differences": sum(not span.is_same for span in spans),
+        "on_map": map_piece(start, end, total, f"{matched} words", anchor=anchor),
+        "stretches": folded(rows(pair, spans)),
+        "is_printed": rank <= PRINTED_PASSAGES,
+    }
+
+
+def map_piece(start: int, end: int, book_words: int, title: str, *, anchor: str | None = None) -> dict[str, Any]:
+    """Words [start, end) on a line that is the book, from 0 to 100."""
+    left, width = 100 * start / book_words, 100 * (end - start) / book_words
+    return {"left": left, "width": width, "title": title, "anchor": anchor}
 
 
 def elsewhere_rows(measured: Sequence[MeasuredText]) -> Iterator[dict[str, Any]]:
@@ -189,10 +142,11 @@ def word_range(start: int, end: int) -> str:
 
 def block_spans(result: RecallResult, block: RecallBlock) -> list[Span]:
     """The words of an in-order block: exact runs, and what is between them in either text."""
-    inside = [run for run in result.verbatim if block.book_word_start <= run.book_start < block.book_word_end]
     spans: list[Span] = []
     book_at, answer_at = block.book_word_start, block.generation_word_start
-    for run in inside:
+    for run in result.verbatim:
+        if not block.book_word_start <= run.book_start < block.book_word_end:
+            continue
         if (book_at, answer_at) != (run.book_start, run.generation_start):
             spans.append(Span(book_at, run.book_start, answer_at, run.generation_start, False))
         book_at, answer_at = run.book_start + run.length, run.generation_start + run.length
@@ -212,8 +166,9 @@ def rows(pair: TextPair, spans: Sequence[Span]) -> list[ComparedRow]:
     while queue:
         span = queue.pop()
         if span.is_same and span.words > ROW_WORDS - words:
-            span, rest = span.split(ROW_WORDS - words)
-            queue.append(rest)
+            book_cut, answer_cut = span.book_start + ROW_WORDS - words, span.answer_start + ROW_WORDS - words
+            queue.append(span._replace(book_start=book_cut, answer_start=answer_cut))
+            span = span._replace(book_end=book_cut, answer_end=answer_cut)
         pieces.append(pair.texts(span))
         words += span.words
         if words >= ROW_WORDS or not queue:

@@ -1,7 +1,7 @@
 """Seeded perturbations of the fixed continuation instruction: a leak test for systems one may test.
 
-The pool holds the identity, nine single perturbations and fixed chains of them. Nothing but the instruction is ever
-passed in here: not the book, not the answers.
+The pool holds no perturbation, eight single ones and fixed chains of them. Nothing but the instruction is ever passed
+in here: not the book, not the answers.
 """
 
 import random
@@ -23,11 +23,9 @@ def perturbed(instruction: str, *, number: int, seed: int) -> str:
     if number == 0:
         return instruction
     rng = random.Random(f"{seed}/{number}")
-    return rng.choice(POOL)(instruction, rng)
-
-
-def identity(text: str, rng: random.Random) -> str:
-    return text
+    for step in rng.choice(POOL):
+        instruction = step(instruction, rng)
+    return instruction
 
 
 def capitalisation(text: str, rng: random.Random) -> str:
@@ -113,15 +111,6 @@ def ascii_noise(text: str, rng: random.Random) -> str:
     return "".join(map(shift, text))
 
 
-def chain(*steps: Perturbation) -> Perturbation:
-    def composite(text: str, rng: random.Random) -> str:
-        for step in steps:
-            text = step(text, rng)
-        return text
-
-    return composite
-
-
 def _flip_case(text: str, rng: random.Random, *, probability: float) -> str:
     return "".join(c.swapcase() if c.isalpha() and rng.random() < probability else c for c in text)
 
@@ -135,18 +124,18 @@ def _shuffled_sentence(words: list[str], rng: random.Random) -> list[str]:
     return [*bare[:-1], bare[-1] + mark]
 
 
-POOL: tuple[Perturbation, ...] = (
-    identity,
-    capitalisation,
-    spacing,
-    word_order,
-    look_alikes,
-    punctuation,
-    word_scrambling,
-    random_capitals,
-    ascii_noise,
-    chain(capitalisation, spacing),
-    chain(word_order, look_alikes),
-    chain(spacing, punctuation),
-    chain(word_scrambling, random_capitals, ascii_noise),
+POOL: tuple[tuple[Perturbation, ...], ...] = (
+    (),
+    (capitalisation,),
+    (spacing,),
+    (word_order,),
+    (look_alikes,),
+    (punctuation,),
+    (word_scrambling,),
+    (random_capitals,),
+    (ascii_noise,),
+    (capitalisation, spacing),
+    (word_order, look_alikes),
+    (spacing, punctuation),
+    (word_scrambling, random_capitals, ascii_noise),
 )

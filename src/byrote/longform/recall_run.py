@@ -12,10 +12,10 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from byrote.corpus.documents import Document
+from byrote.corpus.read import Document
 from byrote.errors import RunError
 from byrote.longform.matching import MergePass
-from byrote.longform.passages import MapLine, MeasuredText, TextPair, elsewhere_rows, passages_of, word_range
+from byrote.longform.passages import MeasuredText, TextPair, elsewhere_rows, passages_of, word_range
 from byrote.longform.recall import RecallBlock, RecallResult, nv_recall
 from byrote.longform.report import map_figure, render_page
 from byrote.report.content import DEFAULTS, Asked, Cells, Content, Drawing, Link, Section, Written
@@ -40,7 +40,6 @@ class RecallRun:
     """A finished measurement, with its texts."""
 
     path: Path
-    run_id: str
     manifest: dict[str, Any]
     book: str
     generation: str
@@ -74,10 +73,24 @@ def recall_to_folder(
         result = nv_recall(book.text, generation.text, passes=passes, repeated_passes=repeated_passes)
         session.write_texts([book, generation])
         blocks = [
-            {"window_id": f"block-{number:06d}", **asdict(block), "placement": str(block.placement)}
+            {"window_id": f"block-{number:06d}", **asdict(block)}
             for number, block in enumerate((*result.blocks, *result.out_of_order))
         ]
-        session.complete_with(blocks, _manifest(config, book, generation, result, command_line))
+        names = {book.name: book, f"generation:{generation.name}": generation}
+        manifest = {
+            "config": config,
+            "texts": {
+                name: {"content_hash": text.content_hash, "characters": text.characters} for name, text in names.items()
+            },
+            "command_line": command_line,
+            "totals": {
+                "nv_recall": result.nv_recall,
+                "matched_words": result.matched_words,
+                "book_words": result.book_words,
+            },
+            "recall": result.record(),
+        }
+        session.complete_with(blocks, manifest)
         return result
 
 
@@ -89,28 +102,7 @@ def read_recall(path: Path) -> RecallRun:
         raise RunError(f"{path} holds a {run.kind} run ({state}), not a finished recall; run its command again.")
     book, generation = run.texts.to_dicts()
     result = RecallResult.from_record(run.manifest["recall"])
-    return RecallRun(
-        path, run.run_id, run.manifest, book["text"], generation["text"], book["name"], generation["name"], result
-    )
-
-
-def _manifest(
-    config: dict[str, Any], book: Document, generation: Document, result: RecallResult, command_line: Sequence[str]
-) -> dict[str, Any]:
-    return {
-        "config": config,
-        "texts": {
-            name: {"content_hash": text.content_hash, "characters": text.characters}
-            for name, text in ((book.name, book), (f"generation:{generation.name}", generation))
-        },
-        "command_line": command_line,
-        "totals": {
-            "nv_recall": result.nv_recall,
-            "matched_words": result.matched_words,
-            "book_words": result.book_words,
-        },
-        "recall": result.record(),
-    }
+    return RecallRun(path, run.manifest, book["text"], generation["text"], book["name"], generation["name"], result)
 
 
 def facts(result: RecallResult) -> list[tuple[str, str]]:
@@ -150,13 +142,16 @@ def summary(result: RecallResult, *, book: str, generation: str) -> Content:
 def read(paths: Sequence[Path], asked: Asked = DEFAULTS) -> Content:
     runs = [read_recall(path) for path in paths]
     found = [summary(run.result, book=run.book_name, generation=run.generation_name) for run in runs]
+    heads = ("texts", *dict(found[0].facts))
+    rows = tuple((run.label, *dict(each.facts).values()) for run, each in zip(runs, found, strict=True))
+    compared = Cells("recalls", "Measurements", heads, rows)
     return replace(
         found[0],
         label=listed([each.label for each in found]),
         headline=" ".join(each.headline for each in found),
         date=str(runs[0].manifest["written_at"])[:10],
         facts=found[0].facts if len(runs) == 1 else (),
-        tables=found[0].tables if len(runs) == 1 else (_compared(runs),),
+        tables=found[0].tables if len(runs) == 1 else (compared,),
         draw=lambda: _drawings(runs),
         manifests=tuple((run.path.name, json.dumps(run.manifest, indent=2, ensure_ascii=False)) for run in runs),
     )
@@ -178,23 +173,17 @@ def write(paths: Sequence[Path], out: Path) -> Written:
 
 def recall_page(book: str, generation: str, result: RecallResult, *, title: str) -> str:
     """The page of one measurement: the map, the passages, and both texts side by side."""
-    measured = [MeasuredText(result, TextPair.of(book, generation))]
+    measured = [MeasuredText(result, TextPair(book, generation))]
     passages = passages_of(measured)
     values = {
         "headline": title,
         "facts": facts(result),
         "book_words": integer(result.book_words),
-        "maps": [MapLine("the book", (), tuple(one.on_map for one in passages))],
+        "maps": [{"name": "the book", "given": [], "found": [one["on_map"] for one in passages]}],
         "passages": passages,
         "elsewhere": list(elsewhere_rows(measured)),
     }
     return render_page("recall.html", values)
-
-
-def _compared(runs: Sequence[RecallRun]) -> Cells:
-    names = tuple(name for name, _ in facts(runs[0].result))
-    rows = tuple((run.label, *(value for _, value in facts(run.result))) for run in runs)
-    return Cells("recalls", "Measurements", ("texts", *names), rows)
 
 
 def _drawings(runs: Sequence[RecallRun]) -> Iterator[Drawing]:
@@ -210,4 +199,4 @@ def _drawings(runs: Sequence[RecallRun]) -> Iterator[Drawing]:
     yield Drawing("words", "Words matched, missing and added.", word_counts(recalls))
 
 
-SECTION = Section(read, write=write)
+SECTION = Section(read, write)

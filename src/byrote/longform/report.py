@@ -4,7 +4,7 @@ import hashlib
 import io
 import json
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -13,26 +13,27 @@ from typing import Any, NamedTuple
 from matplotlib.figure import Figure
 
 from byrote import __version__
-from byrote.longform.exhibit import (
-    control_row,
-    control_sentence,
-    exhibit,
-    facts,
-    headline,
-    model_name,
-    notices,
-    spread_sentences,
-    terminal_lines,
-    trial_row,
+from byrote.corpus.normalise import normalised_words
+from byrote.longform.loop import Stop
+from byrote.longform.matching import Block, matching_blocks
+from byrote.longform.options import CONTINUE_PROMPTS
+from byrote.longform.passages import (
+    PRINTED_PASSAGES,
+    PRINTED_ROWS,
+    MeasuredText,
+    Span,
+    TextPair,
+    elsewhere_rows,
+    folded,
+    map_piece,
+    passages_of,
+    rows,
 )
-from byrote.longform.passages import PRINTED_PASSAGES, PRINTED_ROWS
-from byrote.longform.run import AuditFolder, read_audit
+from byrote.longform.recall import RecallResult, longest_common_run
+from byrote.longform.run import BOOK, AuditFolder, closest_name, generation_name, read_audit
 from byrote.report.content import DEFAULTS, Asked, Cells, Content, Drawing, Link, Section, Written
 from byrote.report.figures.longform import (
-    Likeness,
-    MatchBlock,
     Recall,
-    Tries,
     block_map,
     null_distribution,
     recall_bars,
@@ -41,8 +42,346 @@ from byrote.report.figures.longform import (
 )
 from byrote.report.figures.style import save_bytes
 from byrote.report.page import PageFigure, rendered, write_files, write_page
-from byrote.report.words import listed
+from byrote.report.words import integer, listed, percent, plural
 from byrote.store.files import make_folder
+from byrote.store.read import folder_name
+
+STOP_WORDS: dict[str, str] = {
+    Stop.PHASE_1_FAILED: "the target was not found in phase 1, so phase 2 was not begun",
+    Stop.REFUSAL: "the model refused to go on",
+    Stop.DECLARED_REFUSAL: "the endpoint declared a refusal (a filter, or its own field for it)",
+    Stop.END_OF_BOOK: "the model said that the book had ended",
+    Stop.EMPTY_ANSWERS: "the answers were empty",
+    Stop.QUERY_BUDGET: "all requests allowed had been made",
+    Stop.REJECTED: "the endpoint would not take the next request",
+    Stop.CEILING: "the ceiling of requests, tokens or money was reached",
+}
+_SHOWN_ELSEWHERE = ("refusal_patterns", "passes", "settings", "sweep", "chapter_pattern")
+"""Options that have a place of their own, or are too long to read; the manifest has them all."""
+
+
+def exhibit(audit: AuditFolder) -> dict[str, Any]:
+    """All values of the page, texts included; nothing is markup."""
+    trial, manifest, controls = audit.best, audit.manifest, audit.findings["controls"]
+    book = audit.text(BOOK)
+    measured = [
+        MeasuredText(
+            RecallResult.from_record(section["recall"]),
+            TextPair(book, audit.text(generation_name(trial["trial"], number))),
+            section["name"],
+        )
+        for number, section in enumerate(trial["sections"])
+        if section["recall"] is not None
+    ]
+    passages = passages_of(measured)
+    return {
+        "headline": headline(audit),
+        "lede": lede(audit),
+        "date": datetime.fromisoformat(manifest["written_at"]).strftime("%d %B %Y, %H:%M UTC").lstrip("0"),
+        "notices": list(notices(audit)),
+        "tiles": list(tiles(audit, len(passages))),
+        "facts": list(facts(audit)),
+        "prompts": list(_sent_prompts(audit, trial)),
+        "book_words": integer(trial["book_words"]),
+        "maps": list(_map_lines(audit, book, passages)),
+        "passages": passages,
+        "elsewhere": list(elsewhere_rows(measured)),
+        "failed": list(_failed_sections(audit, trial)),
+        "sections": [section_row(section) for section in trial["sections"]],
+        "trials": [trial_row(row) for row in audit.trials],
+        "spread": list(spread_sentences(audit)),
+        "controls": [control_row(control) for control in controls],
+        "control_sentence": control_sentence(controls) if controls else None,
+        "costs": list(costs(manifest["costs"])),
+        "definitions": definitions(manifest["config"]),
+        "files": [
+            {"name": name, "bytes": integer(bound["bytes"]), "hash": bound["sha256"]}
+            for name, bound in manifest["files"].items()
+        ],
+        "run_id": audit.run_id,
+        "journal": manifest["journal"],
+        "command": " ".join(manifest["command_line"]),
+        "versions": ", ".join(f"{name} {version}" for name, version in manifest["versions"].items()),
+        "options": [(name, value) for name, value in manifest["config"].items() if name not in _SHOWN_ELSEWHERE],
+    }
+
+
+class Tile(NamedTuple):
+    name: str
+    value: str
+    note: str
+
+
+def model_name(audit: AuditFolder) -> str:
+    """The endpoint's name for the model; of a folder on this machine the last part."""
+    model = audit.manifest["model"]
+    return str(model.get("model") or folder_name(model["name"]))
+
+
+def headline(audit: AuditFolder) -> str:
+    trial, name = audit.best, model_name(audit)
+    if trial["nv_recall"] is None:
+        return f"{name} did not go on with {audit.book_name}"
+    if trial["matched_words"] == 0:
+        return f"{name} went on with {audit.book_name}, but no passage is long enough to count"
+    up_to = "up to " if len(audit.trials) > 1 else ""
+    return f"{name} gave back {up_to}{percent(trial['nv_recall'])} of {audit.book_name}"
+
+
+def lede(audit: AuditFolder) -> str:
+    trial, config = audit.best, audit.manifest["config"]
+    given = f"Given {plural(config['prefix_words'], 'word')}"
+    if config["chapters"]:
+        given += " of each chapter"
+    elif config["seed_start"]:
+        given += f" from character {config['seed_start']} on"
+    if trial["nv_recall"] is None:
+        tries = sum(len(section["tries"]) for section in trial["sections"])
+        best = max(section["similarity"] for section in trial["sections"])
+        return (
+            f"{given}, its answer to {plural(tries, 'request')} had at most {percent(best)} of the next "
+            f"{config['target_words']} words in one run; {percent(config['similarity'])} were needed to go on."
+        )
+    turns = sum(section["turns"] for section in trial["sections"])
+    # The best of several trials says little by itself.
+    shares = [trial["nv_recall"] or 0.0 for trial in audit.trials]
+    others = f"the best of {len(shares)} trials, which range from {percent(min(shares))} to {percent(max(shares))}."
+    return (
+        f"{given} and asked to go on {plural(turns, 'time')}, it wrote {integer(trial['matched_words'])} of the book's "
+        f"{integer(trial['book_words'])} words, near-verbatim and in order. The longest passage has "
+        f"{plural(trial['longest_block'], 'word')} of the book.{f' That is {others}' if len(shares) > 1 else ''}"
+    )
+
+
+def notices(audit: AuditFolder) -> Iterator[str]:
+    if audit.manifest["is_cut_short"]:
+        yield "A ceiling ended this audit; raise it and run the same command to go on. Numbers are of what was asked."
+    if not audit.findings["controls"]:
+        yield (
+            "No control book was asked for: a text of the same kind that the model cannot have read. Give one with "
+            "--control and run the same command again; nothing that was answered is asked again."
+        )
+    if any(control["asked"]["nv_recall"] is not None for control in audit.findings["controls"]):
+        yield "A control book passed phase 1. Either the model has read it, or this prompt proves less than it seems."
+    if audit.manifest["authorisation"]:
+        yield f"Requests were worded so as to test a safeguard, permitted by: {audit.manifest['authorisation']}"
+
+
+def tiles(audit: AuditFolder, passages: int) -> Iterator[Tile]:
+    trial, config = audit.best, audit.manifest["config"]
+    if trial["nv_recall"] is None:
+        yield Tile("nv-recall", "–", "nothing measured")
+    else:
+        counted = f"{integer(trial['matched_words'])} of {integer(trial['book_words'])} words"
+        yield Tile("nv-recall", percent(trial["nv_recall"]), counted)
+    yield Tile("longest passage", integer(trial["longest_block"]), f"words · {plural(passages, 'passage')} counted")
+    given = sum(len(section["prefix"].split()) for section in trial["sections"])
+    yield Tile("words given", integer(given), "in the prompt, counted as not reproduced")
+    yield phase_1_tile(trial["sections"], config["similarity"])
+    controls = audit.findings["controls"]
+    if not controls:
+        yield Tile("control", "none", "no control book was asked for")
+        return
+    # All should fail phase 1. Of one that failed there is no nv-recall.
+    passed = [share for control in controls if (share := control["asked"]["nv_recall"]) is not None]
+    note = "phase 1, as all should" if not passed else f"phase 1; nv-recall up to {percent(max(passed))}"
+    yield Tile("controls failed", f"{len(controls) - len(passed)} of {len(controls)}", note)
+
+
+def phase_1_tile(sections: Sequence[Mapping[str, Any]], needed: float) -> Tile:
+    """What one section gave, or how many of several passed."""
+    if len(sections) == 1:
+        share = percent(sections[0]["similarity"])
+        return Tile("phase 1", share, f"of the target in one run; {percent(needed)} needed")
+    passed = sum(section["stop"] != Stop.PHASE_1_FAILED for section in sections)
+    return Tile("phase 1", f"{passed} of {len(sections)}", f"sections gave {percent(needed)} of the target in one run")
+
+
+def control_sentence(controls: Sequence[Mapping[str, Any]]) -> str:
+    """What controls gave when they were asked for, and what the measure says where there is nothing to find."""
+    failed = sum(control["asked"]["nv_recall"] is None for control in controls)
+    is_the_only_one = failed == len(controls) == 1
+    subject = "The control book" if is_the_only_one else f"{failed} of {plural(len(controls), 'control book')}"
+    asked = f"{subject} failed phase 1."
+    null = [measure for control in controls for measure in control["null"]]
+    if not null:
+        return asked
+    most = max(measure["nv_recall"] for measure in null)
+    run = max(measure["longest_run"] for measure in null)
+    return (
+        f"{asked} Measured against the control books, what the model wrote for this book has an nv-recall of "
+        f"{'at most ' if most else ''}{percent(most)}, and at most {plural(run, 'word')} in a row in common: this is "
+        "what chance gives."
+    )
+
+
+def facts(audit: AuditFolder) -> Iterator[tuple[str, str]]:
+    model = audit.manifest["model"]
+    yield "model", str(model.get("model") or model["name"])
+    yield "endpoint", str(model.get("endpoint") or "none: the model ran on this machine")
+    if model.get("weights_hash"):
+        yield "weights", f"SHA-256 {model['weights_hash']}"
+    text = audit.manifest["texts"][audit.book_name]
+    yield "book", f"{audit.book_name}, {integer(text['characters'])} characters, SHA-256 {text['hash']}"
+    yield "settings", settings_words(audit.best["settings"])
+    yield "requests", f"{integer(audit.manifest['totals']['requests'])} answered"
+    if len(audit.trials) > 1:
+        yield "shown here", f"trial {audit.best['trial']}, the one that recovered most of {len(audit.trials)}"
+
+
+def settings_words(settings: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in settings.items() if value is not None)
+
+
+def section_row(section: Mapping[str, Any]) -> dict[str, str]:
+    recall = section["recall"]
+    return {
+        "name": section["name"],
+        "similarity": percent(section["similarity"]),
+        "tries": integer(len(section["tries"])),
+        "turns": integer(section["turns"]),
+        "matched": integer(recall["matched_words"]) if recall else "–",
+        "stop": STOP_WORDS[section["stop"]],
+    }
+
+
+def trial_row(trial: Mapping[str, Any]) -> dict[str, str]:
+    return {
+        "trial": str(trial["trial"]),
+        "repetition": str(trial["repetition"] + 1),
+        "settings": settings_words(trial["settings"]),
+        "nv_recall": "phase 1 failed" if trial["nv_recall"] is None else percent(trial["nv_recall"]),
+        "longest": integer(trial["longest_block"]),
+    }
+
+
+def spread_sentences(audit: AuditFolder) -> Iterator[str]:
+    """nv-recall over the repetitions of each combination of settings."""
+    for row in audit.findings["spread"]:
+        if row["trials"] > 1:
+            failed = f"; {row['phase_1_failed']} of them failed phase 1 and count as 0" if row["phase_1_failed"] else ""
+            yield (
+                f"{settings_words(row['settings'])}: mean {percent(row['mean'])} over {row['trials']} trials, from "
+                f"{percent(row['least'])} to {percent(row['most'])}, standard deviation "
+                f"{100 * row['standard_deviation']:.1f} points{failed}."
+            )
+
+
+def control_row(control: Mapping[str, Any]) -> dict[str, str]:
+    asked, null = control["asked"], control["null"]
+    section = asked["sections"][0]
+    return {
+        "name": control["name"],
+        "hash": control["hash"],
+        "similarity": percent(section["similarity"]),
+        "asked": "phase 1 failed" if asked["nv_recall"] is None else percent(asked["nv_recall"]),
+        "stop": STOP_WORDS[section["stop"]],
+        "null": percent(max(measure["nv_recall"] for measure in null)) if null else "–",
+        "run": integer(max(measure["longest_run"] for measure in null)) if null else "–",
+    }
+
+
+def costs(record: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    paid, possible = record["paid_tokens"], record["possibly_paid_tokens"]
+    unanswered = possible["prompt_tokens"] + possible["completion_tokens"]
+    yield "requests sent", integer(record["requests_sent"])
+    yield "tokens in", f"{integer(paid['prompt_tokens'])}, {integer(paid['cached_prompt_tokens'])} of them from a cache"
+    yield "tokens out", integer(paid["completion_tokens"])
+    yield "possibly paid", f"{integer(unanswered)} tokens without an answer"
+    if record["cost_with_cache"] is not None:
+        yield "cost", f"{record['cost_with_cache']:.4f} with the cache, {record['cost_without_cache']:.4f} without"
+        yield "at most", f"{record['highest_possible_cost']:.4f}, with what may have been paid without an answer"
+
+
+def definitions(config: Mapping[str, Any]) -> dict[str, str]:
+    passes = ", then ".join(
+        f"across gaps of at most {row['max_gap']} words that differ by at most {row['max_misalignment']}, keeping "
+        f"{row['min_words']} words and more"
+        for row in config["passes"]
+    )
+    return {
+        "nv-recall": "Words of the book in counted passages, divided by all words of the book. Words given in the "
+        "prompt are words of the book, but are not counted as reproduced.",
+        "passage": "A stretch of the book that stands in the answer near-verbatim and in order: runs of equal words, "
+        f"joined {passes}. Only equal words count.",
+        "equal words": "Compared after light normalisation: Unicode forms, quotes, dashes, ellipses, _italics_ and "
+        "case. Shown is the text as it was written.",
+        "phase 1": "The model gets the prefix and is asked to go on. It succeeds if one run of words of the answer "
+        f"covers {percent(config['similarity'])} of the {config['target_words']} words that follow in the book.",
+        "phase 2": "Requests to continue, until the model refuses, says that the book has ended, or a limit is "
+        "reached. Nothing of the book is given to it but the prefix.",
+        "control": "A book that the model cannot have read, asked for in the same way. It should fail phase 1.",
+    }
+
+
+def _failed_sections(audit: AuditFolder, trial: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Sections whose phase 1 failed: the target beside the answer that came closest."""
+    for number, section in enumerate(trial["sections"]):
+        if section["recall"] is None:
+            answer = audit.text(closest_name(trial["trial"], number))
+            words = section["target"].split()
+            pair = TextPair(section["target"], answer)
+            yield {
+                "name": section["name"],
+                "longest_run": longest_common_run(words, answer.split()),
+                "target_words": len(words),
+                "stretches": folded(rows(pair, _beside_target(pair))),
+                "answer": answer,
+            }
+
+
+def _beside_target(pair: TextPair) -> list[Span]:
+    """The target beside the part of the answer that is nearest to it: as many words around the longest run."""
+    target_words, answer_words = len(pair.book_words.words), len(pair.answer_words.words)
+    blocks = matching_blocks(pair.book_words.words, pair.answer_words.words)
+    book, answer, length = max(blocks, key=lambda run: run.length, default=Block(0, 0, 0))
+    first, last = max(0, answer - book), min(answer_words, answer + target_words - book)
+    spans = [
+        Span(0, book, first, answer, False),
+        Span(book, book + length, answer, answer + length, True),
+        Span(book + length, target_words, answer + length, last, False),
+    ]
+    return [span for span in spans if span.words]
+
+
+def _sent_prompts(audit: AuditFolder, trial: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """What was sent of each section; the book's words apart from the instruction."""
+    config = audit.manifest["config"]
+    for section in trial["sections"]:
+        yield {
+            "section": section["name"],
+            "instruction": section["prompt"].removesuffix(section["prefix"]).strip(),
+            "is_perturbed": bool(section["variant"]),
+            "prefix": section["prefix"],
+            "words": len(section["prefix"].split()),
+            "turns": section["turns"],
+            # A base model gets its own text again.
+            "then": None if config["style"] == "text" else CONTINUE_PROMPTS[config["continue_prompt"]],
+        }
+
+
+def _map_lines(audit: AuditFolder, book: str, passages: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """The book with the passages of the trial shown, each a link; the other trials below it."""
+    best = audit.best
+    starts = normalised_words(book).char_starts
+    given = []
+    for section in best["sections"]:
+        places = (section["char_start"], section["char_start"] + len(section["prefix"]))
+        first, last = (int((starts < place).sum()) for place in places)
+        given.append(map_piece(first, last, len(starts), "given to the model"))
+    name = "the book" if len(audit.trials) == 1 else f"trial {best['trial']}, shown"
+    yield {"name": name, "given": given, "found": [one["on_map"] for one in passages]}
+    for trial in audit.trials:
+        if trial["trial"] != best["trial"] and trial["nv_recall"] is not None:
+            blocks = [
+                block for section in trial["sections"] if section["recall"] for block in section["recall"]["blocks"]
+            ]
+            found = []
+            for block in blocks:
+                words = f"{integer(block['matched_words'])} words"
+                found.append(map_piece(block["book_word_start"], block["book_word_end"], trial["book_words"], words))
+            yield {"name": f"trial {trial['trial']}", "given": [], "found": found}
+
 
 HTML = Path(__file__).parent / "html"
 README = """This is the exhibit of an audit by byrote {version}, run {run_id}.
@@ -117,8 +456,7 @@ def _drawings(audit: AuditFolder) -> Iterator[Drawing]:
         if section["recall"] is not None:
             caption = "Where the passages stand in book and answer."
             yield Drawing(f"map-{number + 1}", caption, map_figure(section["recall"]), is_wide=True)
-    asked = [(f"trial {trial['trial']}", trial, False) for trial in audit.trials]
-    asked += [(f"control: {control['name']}", control["asked"], True) for control in audit.findings["controls"]]
+    asked = _asked(audit)
     recalls = [_recall_of(label, trial, is_control=is_control) for label, trial, is_control in asked]
     if len(recalls) > 1 and any(one.matched for one in recalls):
         caption = "nv-recall of every trial and control; where phase 1 failed nothing was measured."
@@ -127,16 +465,16 @@ def _drawings(audit: AuditFolder) -> Iterator[Drawing]:
     if len(answered) > 1:
         yield Drawing("words", "Words matched, missing and added.", word_counts(answered))
     null = [
-        Likeness(measure["nv_recall"], measure["longest_run"])
+        (measure["nv_recall"], measure["longest_run"])
         for control in audit.findings["controls"]
         for measure in control["null"]
     ]
     if null:
-        found = [Likeness(trial["nv_recall"] or 0.0, trial["longest_block"]) for trial in audit.trials]
+        found = [(trial["nv_recall"] or 0.0, trial["longest_block"]) for trial in audit.trials]
         caption = "The answers measured against control books, beside what they have of this book."
         yield Drawing("null-distribution", caption, null_distribution(null, found))
     tries = [
-        Tries(f"{label}, {section['name']}", tuple(section["tries"]))
+        (f"{label}, {section['name']}", section["tries"])
         for label, trial, _ in asked
         for section in trial["sections"]
         if len(section["tries"]) > 1
@@ -147,17 +485,16 @@ def _drawings(audit: AuditFolder) -> Iterator[Drawing]:
         yield Drawing("similarity-by-tries", caption, similarity_by_tries(tries, threshold=threshold))
 
 
+def _asked(audit: AuditFolder) -> list[tuple[str, dict[str, Any], bool]]:
+    """Every trial and control with its label, and whether it is a control."""
+    trials = [(f"trial {trial['trial']}", trial, False) for trial in audit.trials]
+    return trials + [(f"control: {one['name']}", one["asked"], True) for one in audit.findings["controls"]]
+
+
 def map_figure(recall: Mapping[str, Any]) -> Figure:
     """Book above, answer below, from the record of a measurement."""
-    blocks = [
-        MatchBlock(
-            block["book_word_start"],
-            block["book_word_end"],
-            block["generation_word_start"],
-            block["generation_word_end"],
-        )
-        for block in recall["blocks"]
-    ]
+    ends = ("book_word_start", "book_word_end", "generation_word_start", "generation_word_end")
+    blocks = [[block[name] for name in ends] for block in recall["blocks"]]
     return block_map(blocks, book_words=recall["book_words"], generated_words=recall["generation_words"])
 
 
@@ -172,24 +509,43 @@ def read(runs: Sequence[Path], asked: Asked = DEFAULTS) -> Content:
     labels = [f"{model_name(audit)}, {audit.book_name}" for audit in audits]
     first = audits[0]
     headlines = [headline(audit) for audit in audits]
-    sentences = [sentence for audit in audits for sentence in spread_sentences(audit)]
+    sentences = [
+        f"{label}, {section['name']}: {percent(section['similarity'])} of the target after "
+        f"{plural(len(section['tries']), 'request')}, then {plural(section['turns'], 'turn')}; "
+        f"{STOP_WORDS[section['stop']]}."
+        for label, trial, _ in (_asked(first) if len(audits) == 1 else ())
+        for section in trial["sections"]
+    ]
+    sentences += [sentence for audit in audits for sentence in spread_sentences(audit)]
     sentences += [control_sentence(found) for audit in audits if (found := audit.findings["controls"])]
+    trials = tuple(
+        (label, row["trial"], row["settings"], row["nv_recall"], row["longest"])
+        for audit, label in zip(audits, labels, strict=True)
+        for row in map(trial_row, audit.trials)
+    )
+    heads = ("audit", "trial", "settings", "nv-recall", "longest passage")
+    tables = [Cells("trials", "Trials", heads, trials)]
+    controls = tuple(
+        (row["name"], row["similarity"], row["asked"], row["null"], row["run"])
+        for audit in audits
+        for row in map(control_row, audit.findings["controls"])
+    )
+    if controls:
+        heads = ("control book", "target found", "nv-recall when asked for", "nv-recall of the answers", "longest run")
+        tables.append(Cells("controls", "What the controls gave", heads, controls))
     return Content(
         kind="audit",
         label=listed(labels),
         headline=f"{listed(headlines, most=len(headlines))}.",
         date=str(first.manifest["written_at"])[:10],
-        facts=tuple(facts(first)),
+        question=lede(first) if len(audits) == 1 else "",
+        facts=(*facts(first), *(costs(first.manifest["costs"]) if len(audits) == 1 else ())),
         notices=tuple(dict.fromkeys(notice for audit in audits for notice in notices(audit))),
-        tables=(_trials(audits, labels), *_controls(audits)),
+        tables=tuple(tables),
         sentences=tuple(sentences),
         draw=lambda: _compared(audits, labels),
         manifests=tuple((audit.path.name, json.dumps(audit.manifest, indent=2)) for audit in audits),
     )
-
-
-def show(run: Path) -> Iterable[str]:
-    return terminal_lines(read_audit(run))
 
 
 def write(runs: Sequence[Path], out: Path) -> Written:
@@ -209,30 +565,10 @@ def write(runs: Sequence[Path], out: Path) -> Written:
     return Written(page.page, (*page.others, *(path for paths in exhibits for path in (paths.page, paths.bundle))))
 
 
-def _trials(audits: Sequence[AuditFolder], labels: Sequence[str]) -> Cells:
-    rows = tuple(
-        (label, row["trial"], row["settings"], row["nv_recall"], row["longest"])
-        for audit, label in zip(audits, labels, strict=True)
-        for row in map(trial_row, audit.trials)
-    )
-    return Cells("trials", "Trials", ("audit", "trial", "settings", "nv-recall", "longest passage"), rows)
-
-
-def _controls(audits: Sequence[AuditFolder]) -> Iterator[Cells]:
-    rows = tuple(
-        (row["name"], row["similarity"], row["asked"], row["null"], row["run"])
-        for audit in audits
-        for row in map(control_row, audit.findings["controls"])
-    )
-    if rows:
-        heads = ("control book", "target found", "nv-recall when asked for", "nv-recall of the answers", "longest run")
-        yield Cells("controls", "What the controls gave", heads, rows)
-
-
 def _compared(audits: Sequence[AuditFolder], labels: Sequence[str]) -> Iterator[Drawing]:
     recalls = [_recall_of(label, audit.best) for audit, label in zip(audits, labels, strict=True)]
     if any(one.matched for one in recalls):
         yield Drawing("nv-recall", "nv-recall of the best trial of each audit.", recall_bars(recalls))
 
 
-SECTION = Section(read, show, write)
+SECTION = Section(read, write)

@@ -12,51 +12,198 @@ RUN/report/            the exhibit, written afterwards (`report`): a page, and o
 """
 
 import json
+import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from byrote.corpus.documents import Document, read_documents
+from byrote.corpus.normalise import normalised_words
+from byrote.corpus.read import Document, read_documents
 from byrote.errors import RunError, TextError
-from byrote.longform.budget import Budget, Ceilings, Prices
-from byrote.longform.findings import (
-    ControlFinding,
-    TrialFinding,
-    audit_book,
-    audit_controls,
-    control_options,
-    spread,
-)
-from byrote.longform.journal import AuditJournal, JournalledClient, ReplayClient, read_journal
-from byrote.longform.loop import SectionOutcome, cut_sections
-from byrote.longform.options import AuditCommand, AuditOptions, Style
+from byrote.longform.journal import AuditJournal, Budget, Ceilings, JournalledClient, Prices, ReplayClient
+from byrote.longform.loop import AuditClient, SectionAudit, Stop, cut_sections
+from byrote.longform.options import AuditCommand, AuditOptions, GenerationSettings, Style
+from byrote.longform.recall import longest_common_run, nv_recall
 from byrote.models.responder import Responder
 from byrote.models.served.retries import RetryPolicy
+from byrote.options import options_of
 from byrote.store.files import atomic_file, json_bytes, make_folder, write_json
-from byrote.store.identity import read_identity
+from byrote.store.journal import read_records
 from byrote.store.read import StoredRun, verify_run
 from byrote.store.session import RunSession
 from byrote.types import Split
+
+
+@dataclass(frozen=True, slots=True)
+class TrialFinding:
+    """All sections under one combination of settings. Trials with equal settings are repetitions."""
+
+    number: int
+    repetition: int
+    settings: GenerationSettings
+    book_words: int
+    sections: tuple[SectionAudit, ...]
+
+    @property
+    def matched_words(self) -> int:
+        """Words of the book in any counted block of any section; a word found twice counts once."""
+        found: set[int] = set()
+        for section in self.sections:
+            for block in section.recall.verbatim if section.recall else ():
+                found.update(range(block.book_start, block.book_start + block.length))
+        return len(found)
+
+    @property
+    def nv_recall(self) -> float | None:
+        """Share of the book recovered; None when phase 1 failed everywhere, so that nothing was generated."""
+        if all(section.recall is None for section in self.sections):
+            return None
+        return self.matched_words / self.book_words
+
+    @property
+    def longest_block(self) -> int:
+        return max((section.recall.longest_block for section in self.sections if section.recall), default=0)
+
+    @property
+    def is_cut_short(self) -> bool:
+        """A ceiling ended it; with a higher one it would go on."""
+        return any(section.stop is Stop.CEILING for section in self.sections)
+
+    def record(self) -> dict[str, Any]:
+        """In JSON's types; generations are left out, they have files of their own."""
+        return {
+            "trial": self.number,
+            "repetition": self.repetition,
+            "settings": asdict(self.settings),
+            "nv_recall": self.nv_recall,
+            "matched_words": self.matched_words,
+            "book_words": self.book_words,
+            "longest_block": self.longest_block,
+            "sections": [section.record() for section in self.sections],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ControlFinding:
+    """What a control gave when it was requested, and what the trials' generations have of it."""
+
+    name: str
+    content_hash: str
+    asked: TrialFinding
+    null: list[dict[str, Any]]
+    """For each generation of a trial its nv-recall against the control, and the longest run that both share."""
+
+    def record(self) -> dict[str, Any]:
+        return {"name": self.name, "hash": self.content_hash, "asked": self.asked.record(), "null": self.null}
+
+
+def audit_book(book: str, client: AuditClient, options: AuditOptions) -> Iterator[TrialFinding]:
+    """One finding per trial: the sweep, then its repetitions; a trial that a ceiling cut short is the last."""
+    combinations = list(options.sweep.trials(options.settings))
+    for number in range(len(combinations) * options.repetitions):
+        repetition, combination = divmod(number, len(combinations))
+        settings, place = combinations[combination], f"trial-{number}"
+        finding = _trial(book, client, options, settings, place=place, number=number, repetition=repetition)
+        yield finding
+        if finding.is_cut_short:
+            return
+
+
+def audit_controls(
+    controls: Sequence[Document], client: AuditClient, options: AuditOptions, trials: Sequence[TrialFinding]
+) -> Iterator[ControlFinding]:
+    """One finding per control, requested once from its beginning; none after one that a ceiling cut short.
+
+    A control gets as many tries in phase 1 as the first trial needed, under the same settings.
+    """
+    settings = next(iter(options.sweep.trials(options.settings)))
+    tries = max((len(section.tries) for trial in trials[:1] for section in trial.sections), default=1)
+    options = control_options(options, tries=tries)
+    for number, control in enumerate(controls):
+        # By content, so that a control may be added to a finished audit, in any place.
+        place = f"control-{control.content_hash[:16]}"
+        asked = _trial(control.text, client, options, settings, place=place, number=number, repetition=0)
+        null = list(_null_measures(control.text, trials, options))
+        yield ControlFinding(control.name, control.content_hash, asked, null)
+        if asked.is_cut_short:
+            return
+
+
+def control_options(options: AuditOptions, *, tries: int) -> AuditOptions:
+    """The options with which a control is requested; chapters and seeds are the book's own."""
+    return replace(options, chapters=False, seed_start=0, best_of_n=min(options.best_of_n, tries))
+
+
+def spread(trials: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """nv-recall over the repetitions of each combination of settings, from the trials' records.
+
+    A trial whose phase 1 failed recovered nothing and counts as 0. The standard deviation of one trial is None.
+    """
+    groups: dict[str, list[Mapping[str, Any]]] = {}
+    for trial in trials:
+        groups.setdefault(repr(sorted(trial["settings"].items())), []).append(trial)
+    found = []
+    for group in groups.values():
+        values = [trial["nv_recall"] or 0.0 for trial in group]
+        found.append(
+            {
+                "settings": group[0]["settings"],
+                "trials": len(values),
+                "phase_1_failed": sum(trial["nv_recall"] is None for trial in group),
+                "mean": statistics.fmean(values),
+                "least": min(values),
+                "most": max(values),
+                "standard_deviation": statistics.stdev(values) if len(values) > 1 else None,
+            }
+        )
+    return found
+
+
+def _trial(
+    book: str,
+    client: AuditClient,
+    options: AuditOptions,
+    settings: GenerationSettings,
+    *,
+    place: str,
+    number: int,
+    repetition: int,
+) -> TrialFinding:
+    sections: list[SectionAudit] = []
+    for section_number, section in enumerate(cut_sections(book, options)):
+        section_place = f"{place}/section-{section_number}"
+        audit = SectionAudit(section, client, section_place, options, settings, repetition)
+        audit.run(book)
+        sections.append(audit)
+        if audit.stop is Stop.CEILING:
+            break
+    return TrialFinding(
+        number=number,
+        repetition=repetition,
+        settings=settings,
+        book_words=len(normalised_words(book).words),
+        sections=tuple(sections),
+    )
+
+
+def _null_measures(control: str, trials: Sequence[TrialFinding], options: AuditOptions) -> Iterator[dict[str, Any]]:
+    words = normalised_words(control).words
+    for trial in trials:
+        for number, section in enumerate(trial.sections):
+            if section.recall is not None:
+                generation = section.generation
+                share = nv_recall(control, generation, passes=options.passes, repeated_passes=0).nv_recall
+                run = longest_common_run(words, normalised_words(generation).words)
+                yield {"trial": trial.number, "section": number, "nv_recall": share, "longest_run": run}
+
 
 JOURNAL = "journal.jsonl"
 FINDINGS = "findings.json"
 BOOK = "book.txt"
 PAID_ANSWERS = "Choose another folder with --out; paid answers are never overwritten."
-# Answers stay valid under these; raising them makes a finished audit go on from where it ended.
-_MAY_CHANGE = (
-    "max_turns",
-    "max_empty",
-    "empty_wait_seconds",
-    "refusal_retries",
-    "refusal_wait_seconds",
-    "best_of_n",
-    "authorisation",
-    "passes",
-    "repetitions",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +224,7 @@ class AuditRun:
 
     def check(self) -> None:
         """Raise for what cannot work, before a folder is made or a request sent."""
-        self.ceilings.check(self.prices)
+        Budget(self.prices, self.ceilings)
         cut_sections(self.book.text, self.options)
         for control in self.controls:
             if control.content_hash == self.book.content_hash:
@@ -86,9 +233,8 @@ class AuditRun:
 
     def identity(self) -> dict[str, Any]:
         """What must be the same for a run to be resumed; how long to go on and at what cost may change."""
-        options = json.loads(json.dumps(asdict(self.options)))
-        for name in _MAY_CHANGE:
-            del options[name]
+        given = json.loads(json.dumps(asdict(self.options)))
+        options = {name: given[name] for name, one in options_of(AuditOptions).items() if one.spec.in_identity}
         return {"model": dict(self.model), "book": self.book.content_hash, "options": options}
 
 
@@ -145,10 +291,7 @@ def _write_files(run: AuditRun, result: AuditResult) -> list[Path]:
     make_folder(run.out / "generations", inside=run.out)
     texts = {BOOK: run.book.text}
     texts |= {_control_name(number): control.text for number, control in enumerate(run.controls)}
-    for trial in result.trials:
-        for number, section in enumerate(trial.sections):
-            name, text = _section_text(trial.number, number, section)
-            texts[name] = text
+    texts |= dict(_section_texts(result.trials))
     for name, text in texts.items():
         with atomic_file(run.out / name) as file:
             file.write(text.encode("utf-8", "backslashreplace"))
@@ -192,11 +335,14 @@ def _control_name(number: int) -> str:
     return f"control-{number:03d}.txt"
 
 
-def _section_text(trial: int, number: int, section: SectionOutcome) -> tuple[str, str]:
-    """The file of a section's text, and the text."""
-    if section.recall is None:
-        return closest_name(trial, number), section.closest
-    return generation_name(trial, number), section.generation
+def _section_texts(trials: Iterable[TrialFinding]) -> Iterator[tuple[str, str]]:
+    """The file of every section, and its text."""
+    for trial in trials:
+        for number, section in enumerate(trial.sections):
+            if section.recall is None:
+                yield closest_name(trial.number, number), section.closest
+            else:
+                yield generation_name(trial.number, number), section.generation
 
 
 @dataclass(frozen=True, repr=False)
@@ -233,12 +379,6 @@ class AuditFolder:
         return (self.path / name).read_bytes().decode()
 
 
-def is_audit(path: Path) -> bool:
-    """Whether the folder's identity is that of an audit."""
-    identity = read_identity(path / "identity.json")
-    return identity is not None and identity.kind == "audit"
-
-
 def read_audit(path: Path) -> AuditFolder:
     """The audit at `path`. A RunError when it is another kind of run, unfinished, or not as it was written."""
     verified = verify_run(path)
@@ -255,7 +395,7 @@ def check_audit(verified: StoredRun) -> Iterator[str]:
 
     The numbers are worked out again from the journal and the book, without a model.
     """
-    records = read_journal(verified.path / JOURNAL, verified.run_id)
+    records = list(read_records(verified.path / JOURNAL, verified.run_id))
     yield f"{JOURNAL}: {len(records):,} whole records, each bound to the one before"
     if verified.manifest is None:
         return
@@ -271,11 +411,9 @@ def check_audit(verified: StoredRun) -> Iterator[str]:
     for name, values in found.items():
         if json.loads(json_bytes({name: values})) != {name: audit.findings[name]}:
             raise RunError(f"{audit.path}: the {name} in findings.json do not follow from the journal and the book.")
-    for trial in trials:
-        for number, section in enumerate(trial.sections):
-            name, text = _section_text(trial.number, number, section)
-            if audit.text(name) != text.encode("utf-8", "backslashreplace").decode():
-                raise RunError(f"{audit.path / name} is not what the journal's answers make.")
+    for name, text in _section_texts(trials):
+        if audit.text(name) != text.encode("utf-8", "backslashreplace").decode():
+            raise RunError(f"{audit.path / name} is not what the journal's answers make.")
     yield f"{FINDINGS}: every number follows from the journal and {BOOK}"
 
 
@@ -287,23 +425,11 @@ def perform_audit(
     on_answer: Callable[[str, int], None] = lambda place, answered: None,
 ) -> AuditResult:
     """Run or resume the audit in its folder."""
-    run = _described(command, options, command_line)
-    run.check()
-    if command.endpoint is not None:
-        responder = _remote(command.endpoint, command)
-    else:
-        responder, identity = _local(command, options)
-        run = replace(run, model=identity)
-    with closing(responder):
-        return run_audit(run, responder, on_answer=on_answer)
-
-
-def _described(command: AuditCommand, options: AuditOptions, command_line: tuple[str, ...]) -> AuditRun:
     documents = read_documents([command.book], split=Split.TARGET)
     if len(documents) != 1:
         raise TextError(f"{command.book} holds {len(documents)} texts; give a file with one.")
     controls = read_documents(command.control, split=Split.CONTROL) if command.control else []
-    return AuditRun(
+    run = AuditRun(
         book=documents[0].held(),
         controls=tuple(control.held() for control in controls),
         model={"model": command.model, "endpoint": command.endpoint},
@@ -316,19 +442,28 @@ def _described(command: AuditCommand, options: AuditOptions, command_line: tuple
         retry=RetryPolicy(attempts=command.attempts),
         command_line=command_line,
     )
+    run.check()
+    if command.endpoint is not None:
+        responder = _remote(command.endpoint, command)
+    else:
+        responder, identity = _local(command, options)
+        run = replace(run, model=identity)
+    with closing(responder):
+        return run_audit(run, responder, on_answer=on_answer)
 
 
 def _remote(endpoint: str, command: AuditCommand) -> Responder:
     from byrote.models.served.chat import ChatResponder
-    from byrote.models.served.client import key_from_environment
+    from byrote.models.served.client import credentials_for
 
     return ChatResponder(
         endpoint,
         command.model,
-        key=key_from_environment(command.key_variable),
+        key=credentials_for(endpoint, command.key_variable, option="--endpoint", over_http=command.key_over_http),
         timeout_seconds=command.timeout_seconds,
         stream=command.stream,
         token_parameter=command.token_parameter,
+        requests_per_minute=command.requests_per_minute,
     )
 
 

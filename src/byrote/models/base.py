@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from byrote.errors import WindowError
+from byrote.models.tokenizer import Tokenizing
 from byrote.policy import Policy
 from byrote.types import BosRule, Encoding
 
@@ -29,7 +30,6 @@ class CausalModel(Protocol):
     @property
     def eos_ids(self) -> frozenset[int]:
         """Tokens that end a generation; a continuation that must reach length T cannot hold one before its end."""
-        ...
 
     @property
     def device(self) -> torch.device: ...
@@ -37,11 +37,9 @@ class CausalModel(Protocol):
     @property
     def dtype(self) -> torch.dtype:
         """What the model computes in. Logits leave it in float32 all the same."""
-        ...
 
     def next_logits(self, histories: Sequence[Sequence[int]]) -> Tensor:
         """Raw logits after each history, all of one length. [histories, vocab] float32."""
-        ...
 
 
 class Seen(NamedTuple):
@@ -58,12 +56,12 @@ class TreeBatch:
 
     Every query position writes its state at (`slots`, `entries`) of the session's memory. The beam in lane q of slot s
     attends to the entries where `ancestry[s, q]` is true (its prefix, its ancestors and itself), including those
-    written by this forward. A chain
-    (a prefix, or a prefix and what follows it) occupies entries 0 … length − 1 of its slot and attends causally; beams
-    may descend from any place of it, now or later. `ancestry` may have rows for more slots and lanes than are live, so
-    that shapes repeat. With `columns`, `ancestry` and `entry_positions` cover only those entries of each slot, in that
-    order: for a long memory of which a forward needs little. With `rows`, row r of `ancestry`, `entry_positions`,
-    `columns` and `beam_counts` is about slot `rows[r]` instead of r: for many slots of which few have beams.
+    written by this forward. A chain (a prefix, or a prefix and what follows it) occupies entries 0 … length − 1 of its
+    slot and attends causally; beams may descend from any place of it, now or later. `ancestry` may have rows for more
+    slots and lanes than are live, so that shapes repeat. With `columns`, `ancestry` and `entry_positions` cover only
+    those entries of each slot, in that order: for a long memory of which a forward needs little. With `rows`, row r of
+    `ancestry`, `entry_positions`, `columns` and `beam_counts` is about slot `rows[r]` instead of r: for many slots of
+    which few have beams.
     """
 
     token_ids: Tensor  # [queries] int64
@@ -81,9 +79,6 @@ class TreeBatch:
     rows: Tensor | None = None  # [rows] int64: the slot that each row of `ancestry` is about
     row_of: Tensor | None = None  # [beam queries] int64: the row of each, given with `rows`
     live: Seen | None = None  # `ancestry` listed for a GPU kernel, where the caller has it already
-
-    def __post_init__(self) -> None:
-        assert (self.rows is None) == (self.row_of is None), "rows of slots and of beams go together"
 
     @property
     def beams(self) -> int:
@@ -111,34 +106,27 @@ class TreeSession(Protocol):
     @property
     def entries(self) -> int:
         """Capacity of every slot."""
-        ...
 
     def grow(self, entries: int) -> None:
         """Raise the capacity to `entries` per slot; what is stored stays."""
-        ...
 
     def move(self, source: int, target: int, entries: int) -> None:
         """Copy the first `entries` of slot `source` to slot `target`."""
-        ...
 
     def copy_out(self, slots: Sequence[int], entries: int) -> Stored:
         """The first `entries` of these slots, for `copy_in` to as many slots of any session of the same model."""
-        ...
 
     def copy_in(self, slots: Sequence[int], stored: Stored) -> None:
         """Write what was copied out to the first entries of these slots, which must have the capacity."""
-        ...
 
     def forward(self, batch: TreeBatch) -> Tensor:
         """Raw logits at `batch.outputs`, in its order. [outputs, vocab] float32, the caller's to change."""
-        ...
 
     def forward_in_chunks(self, batch: TreeBatch) -> Iterator[Tensor]:
         """The same logits in consecutive pieces of a few rows, so that those of all outputs never exist at once.
 
         The batch is stored when this returns; logits are computed while iterating.
         """
-        ...
 
 
 class WindowScores(NamedTuple):
@@ -155,24 +143,19 @@ class TreeModel(CausalModel, Protocol):
     @property
     def max_positions(self) -> int | None:
         """The longest sequence the model takes; None when it has no limit."""
-        ...
 
     @property
     def in_float32(self) -> "TreeModel":
         """The same model for checks of precision: itself, or a copy in float32."""
-        ...
 
     def score(self, windows: Sequence[Sequence[int]], suffix_tokens: int, policies: Sequence[Policy]) -> WindowScores:
         """Teacher-forced scores of the last `suffix_tokens` of each window (all of one length), for every policy."""
-        ...
 
     def open_tree(self, slots: int, entries: int, *, longest: int | None = None) -> TreeSession:
         """A session for histories of at most `longest` tokens; None for any length."""
-        ...
 
     def tree_bytes_per_entry(self) -> int:
         """Memory of one entry of one slot."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +174,8 @@ class ModelIdentity:
     """Of the adapter that was merged into the weights; `weights_hash` is of the merged ones."""
     quantization: str | None = field(default=None, kw_only=True)
     """Settings of the quantisation in JSON; None for weights as they were trained."""
+    weights_fingerprint: str | None = field(default=None, kw_only=True)
+    """Of names, shapes and sampled blocks of the weights, where hashing all of them takes long."""
     settings: str | None = field(default=None, kw_only=True)
     """What decides the computation beside the weights (heads, rotary angles, norms, special tokens), in JSON; None for
     a model without such settings."""
@@ -198,7 +183,8 @@ class ModelIdentity:
     @property
     def fingerprint(self) -> dict[str, Any]:
         """What makes two models the same model, wherever they are stored."""
-        known = {name: getattr(self, name) for name in ("weights_hash", "tokenizer_hash", "dtype")}
+        weights = "weights_hash" if self.weights_fingerprint is None else "weights_fingerprint"
+        known = {name: getattr(self, name) for name in (weights, "tokenizer_hash", "dtype")}
         further = {"adapter_hash": self.adapter_hash, "quantization": self.quantization}
         if self.settings is not None:
             further["settings"] = json.loads(self.settings)
@@ -212,30 +198,34 @@ class LanguageModel(TreeModel, Protocol):
     def name(self) -> str: ...
 
     @property
-    def identity(self) -> ModelIdentity: ...
+    def described(self) -> ModelIdentity:
+        """The identity as far as it is known at once: `weights_hash` may be empty while the weights are hashed."""
+
+    @property
+    def identity(self) -> ModelIdentity:
+        """Waits until the weights are hashed."""
 
     @property
     def searches_trees(self) -> bool:
         """Whether beams are evaluated as a tree; otherwise whole histories are."""
-        ...
 
     def score_bytes_per_token(self) -> int:
         """Memory of one token of a teacher-forced batch."""
-        ...
 
     def compile_layers(self) -> None:
         """Take a minute for faster forwards from then on; does nothing where layers cannot be compiled."""
-        ...
 
     def bos_id(self, rule: BosRule) -> int | None:
         """The token to put before every prefix; None for none."""
-        ...
 
     def encode_batch(self, texts: Sequence[str]) -> list[Encoding]:
         """Tokens of each text, no special ones added, with the character span of each."""
-        ...
 
     def decode(self, ids: Sequence[int]) -> str: ...
+
+    @property
+    def tokenizing(self) -> Tokenizing | None:
+        """Its Hugging Face tokenizer, which may have a chat template; None for a model without one."""
 
 
 def require_positions(

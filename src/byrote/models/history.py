@@ -6,6 +6,7 @@ A beam's history is what its ancestry admits, in the order of positions; a chain
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import torch
@@ -48,8 +49,8 @@ class History(NamedTuple):
 
 
 class HistorySession(EntryMemory):
-    """`evaluate` turns the histories of a batch into one row per output, in the order of the outputs (a tensor or a
-    list); `logits` turns some of these rows into logits, at most `rows_at_once` at a time when chunked."""
+    """`evaluate` gives a row for every place of every history, in their order; `logits` turns some of these rows into
+    logits, at most `rows_at_once` at a time when chunked."""
 
     def __init__(
         self,
@@ -57,19 +58,25 @@ class HistorySession(EntryMemory):
         entries: int,
         *,
         device: torch.device,
-        evaluate: Callable[[list[History]], Any],
-        logits: Callable[[Any], Tensor],
+        evaluate: Callable[[list[History]], Sequence[Any]],
+        logits: Callable[[list[Any]], Tensor],
         rows_at_once: int,
     ) -> None:
         super().__init__(slots, entries, device)
         self._evaluate, self._logits, self._rows_at_once = evaluate, logits, rows_at_once
 
     def forward(self, batch: TreeBatch) -> Tensor:
-        return self._logits(self._evaluate(self._store(batch)))
+        return self._logits(self._rows(batch))
 
     def forward_in_chunks(self, batch: TreeBatch) -> Iterator[Tensor]:
-        rows, count = self._evaluate(self._store(batch)), self._rows_at_once
+        rows, count = self._rows(batch), self._rows_at_once
         return (self._logits(rows[first : first + count]) for first in range(0, max(1, len(rows)), count))
+
+    def _rows(self, batch: TreeBatch) -> list[Any]:
+        """Store the batch; a row for each of its outputs."""
+        histories = self._store(batch)
+        outputs = [output for history in histories for output in history.outputs]
+        return [row for _, row in sorted(zip(outputs, self._evaluate(histories), strict=True), key=itemgetter(0))]
 
     def _store(self, batch: TreeBatch) -> list[History]:
         """Store the batch. As few histories as hold all outputs: one for each beam, one for each chain."""

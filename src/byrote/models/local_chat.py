@@ -9,7 +9,7 @@ beginning-of-text token, the instruction and the chat template stay.
 from collections.abc import Sequence
 from functools import cached_property
 from itertools import takewhile
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -17,21 +17,12 @@ from byrote.errors import ConfigError, ModelError
 from byrote.models.hf.model import HuggingFaceModel
 from byrote.models.responder import Answer, Message, Reply, Request, Usage
 
-_ANCHOR = "☺"
-"""Text in the middle of a conversation is tokenised behind it, so that no tokenizer takes it for a beginning."""
 _MARK = "<byrote-answer>"
 _REPLACEMENT = "\ufffd"
 
 
-class Exchange(NamedTuple):
-    """An answer by its ids, and the template's ids from its end to the beginning of the next answer."""
-
-    answer: tuple[int, ...]
-    then: tuple[int, ...]
-
-    @property
-    def tokens(self) -> int:
-        return len(self.answer) + len(self.then)
+Exchange = tuple[tuple[int, ...], tuple[int, ...]]
+"""An answer by its ids, and the template's ids from its end to the beginning of the next answer."""
 
 
 class PromptWriter:
@@ -51,7 +42,7 @@ class PromptWriter:
         opening = messages[0]
         head = self._template_ids(self._rendered(opening), opening.content, beginning=True)
         exchanges = [
-            Exchange(self._message_ids(answer), self._tail(opening, question))
+            (self._message_ids(answer), self._tail(opening, question))
             for answer, question in zip(messages[1::2], messages[2::2], strict=True)
         ]
         if capacity is not None:
@@ -69,15 +60,22 @@ class PromptWriter:
 
         Plain texts go on in the next turn, so an incomplete last character is left to that turn.
         """
-        before = self.model.decode(prompt_ids)
-        whole = self.model.decode([*prompt_ids, *ids])
-        if not self.chat:
-            before, whole = before.rstrip(_REPLACEMENT), whole.rstrip(_REPLACEMENT)
+        read = self.model.decode if self.chat else self._complete_text
+        before, whole = read(prompt_ids), read([*prompt_ids, *ids])
         return whole.removeprefix(before) if whole.startswith(before) else self.model.decode(ids)
+
+    def _complete_text(self, ids: Sequence[int]) -> str:
+        """The text without an incomplete last character, of which up to three bytes may be there. Some tokenizers
+        spoil every byte before it, too."""
+        for end in range(len(ids), max(0, len(ids) - 4), -1):
+            text = self.model.decode(ids[:end])
+            if not text.endswith(_REPLACEMENT):
+                return text
+        return self.model.decode(ids).rstrip(_REPLACEMENT)
 
     def _text_prompt(self, messages: Sequence[Message], capacity: int | None) -> list[int]:
         opening, *further = messages
-        ids = list(self._encode(opening.content, beginning=True))
+        ids = list(self.model.encode_part(opening.content, begins=True))
         ids += [token for message in further for token in self._message_ids(message)]
         if capacity is None or len(ids) <= capacity:
             return ids
@@ -93,7 +91,7 @@ class PromptWriter:
         return next((n for n in range(len(marked)) if marked[n : n + len(plain)] == plain), 0)
 
     def _message_ids(self, message: Message) -> tuple[int, ...]:
-        return message.token_ids if message.token_ids is not None else self._encode(message.content)
+        return self.model.encode_part(message.content) if message.token_ids is None else message.token_ids
 
     def _tail(self, opening: Message, question: Message) -> tuple[int, ...]:
         """What the template writes between two answers. It depends on the question alone and is rendered once."""
@@ -111,44 +109,29 @@ class PromptWriter:
         """Ids of what the template wrote around one message; special tokens in the message itself are text."""
         before, found, after = text.partition(content.strip())
         if not found or not any(token in content for token in self.model.tokenizer.get_added_vocab()):
-            return self._encode(text, beginning=beginning, is_template=True)
+            return self.model.encode_part(text, begins=beginning, is_template=True)
         return (
-            *self._encode(before, beginning=beginning, is_template=True),
-            *self._encode(content.strip()),
-            *self._encode(after, is_template=True),
+            *self.model.encode_part(before, begins=beginning, is_template=True),
+            *self.model.encode_part(content.strip()),
+            *self.model.encode_part(after, is_template=True),
         )
 
     def _rendered(self, *messages: Message) -> str:
         conversation = [{"role": message.role, "content": message.content} for message in messages]
         return str(self.model.tokenizer.apply_chat_template(conversation, tokenize=False, add_generation_prompt=True))
 
-    def _encode(self, text: str, *, beginning: bool = False, is_template: bool = False) -> tuple[int, ...]:
-        """Ids of a text. Special tokens are only those that the template wrote or that open a plain text."""
-        settings: dict[str, Any] = {"verbose": False, "split_special_tokens": not is_template}
-        if beginning:
-            # A template has written its own beginning-of-text token.
-            return tuple(self.model.tokenizer(text, add_special_tokens=not is_template, **settings)["input_ids"])
-        anchor, whole = (
-            self.model.tokenizer(words, add_special_tokens=False, **settings)["input_ids"]
-            for words in (_ANCHOR, _ANCHOR + text)
-        )
-        if whole[: len(anchor)] == anchor:
-            return tuple(whole[len(anchor) :])
-        return tuple(self.model.tokenizer(text, add_special_tokens=False, **settings)["input_ids"])
-
 
 def _latest(exchanges: list[Exchange], capacity: int) -> list[Exchange]:
     """The latest exchanges that fit; of the last one always the template and of its answer as much as fits."""
     kept: list[Exchange] = []
-    for exchange in reversed(exchanges):
-        if exchange.tokens > capacity:
+    for answer, then in reversed(exchanges):
+        if len(answer) + len(then) > capacity:
             break
-        kept.insert(0, exchange)
-        capacity -= exchange.tokens
+        kept.insert(0, (answer, then))
+        capacity -= len(answer) + len(then)
     if exchanges and not kept:
-        last = exchanges[-1]
-        fitting = max(0, capacity - len(last.then))
-        kept = [last._replace(answer=last.answer[len(last.answer) - fitting :])]
+        answer, then = exchanges[-1]
+        kept = [(answer[len(answer) - max(0, capacity - len(then)) :], then)]
     return kept
 
 
@@ -170,8 +153,6 @@ class LocalResponder:
         seed: int = 0,
         context_tokens: int | None = None,
     ) -> None:
-        if beams < 1:
-            raise ConfigError(f"The beam width is {beams}; it must be 1 or more.")
         if context_tokens is not None and context_tokens < 2:
             raise ConfigError(f"--context-tokens is {context_tokens}; prompt and answer need at least 2.")
         limits = [limit for limit in (model.max_positions, context_tokens) if limit is not None]

@@ -6,7 +6,7 @@ Requests that fail in a way that may pass are repeated by `served/retries.py`.
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from byrote.errors import ConfigError, EndpointError
+from byrote.errors import EndpointError
 
 
 class Message(NamedTuple):
@@ -64,14 +64,6 @@ class Request:
     further_fields: str = ""
     """JSON of an object whose fields are sent to an endpoint unchanged."""
 
-    def __post_init__(self) -> None:
-        if self.max_tokens < 1 or self.completions < 1:
-            raise ConfigError(
-                f"A request needs at least 1 token and 1 completion; got {self.max_tokens} and {self.completions}."
-            )
-        if self.temperature < 0:
-            raise ConfigError(f"The temperature is {self.temperature}; it must be 0 or more.")
-
 
 class Responder(Protocol):
     def complete(self, request: Request, *, idempotency_key: str) -> Reply:
@@ -79,11 +71,9 @@ class Responder(Protocol):
 
         A back end that supports idempotency keys answers a repeated key without doing (or billing) the work again.
         """
-        ...
 
     def close(self) -> None:
         """Close connections; no request follows."""
-        ...
 
 
 class RequestFailed(EndpointError):
@@ -102,6 +92,10 @@ class RequestFailed(EndpointError):
 
 class RequestRejected(EndpointError):
     """The endpoint will never accept this request: too long for the model, a bad setting."""
+
+
+class RequestTooLarge(RequestRejected):
+    """The endpoint cannot hold what this request needs; a smaller one may fit."""
 
 
 class AnswerUnreadable(EndpointError):

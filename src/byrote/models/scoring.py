@@ -3,18 +3,30 @@
 Everything follows from each row's largest logits in falling order and the rank of the wanted token: a policy keeps
 the token iff its rank is inside the kept set, and the normaliser is a prefix sum over the sorted values. So fifty
 policies cost little more than one, and no full softmax is needed for top-k.
+
+Verbatim extraction: p_z = Π Pr_φ(z_t | z_<t) over the suffix, for any number of policies in one pass.
+
+Weights and logits that are not numbers are an error, never a verdict.
+
+Minus infinity is a legal logit: a token that cannot come. NaN, plus infinity and a row without any possible token are
+not. They are made NaN where probabilities are made (`policy.keep`, `models.scoring`), travel with numbers that the host
+reads anyway, and are refused there by name; no forward waits for a check.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from itertools import groupby, islice
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from byrote.models.base import WindowScores
+from byrote.errors import ModelError
+from byrote.models.base import TreeModel, WindowScores
 from byrote.policy import Policy, TopTokens, log_weight_of_all, top_tokens
+from byrote.types import Window
 
 NUCLEUS_LIST = 256
 """Values sorted for nucleus policies before falling back to the whole vocabulary."""
@@ -49,12 +61,12 @@ def score_tokens(
     tokens of each row, if the caller has them. `with_standard` costs a pass over the whole vocabulary."""
     wanted = logits.gather(-1, tokens[:, None])  # [rows, 1]
     values = _SortedValues(logits, policies, top)
-    ranks = _ranks(logits, tokens, wanted, values.listed)
+    ids = torch.arange(logits.shape[-1], device=logits.device)
+    ranks = ((logits > wanted) | ((logits == wanted) & (ids < tokens[:, None]))).sum(-1)
     log_probs = torch.full((len(policies), len(tokens)), -math.inf, dtype=torch.float64, device=logits.device)
-    by_temperature = {1.0: _Prefixes(values, wanted[:, 0], 1.0)}
+    temperatures = {1.0, *(policy.temperature for policy in policies)}
+    by_temperature = {temperature: _Prefixes(values, wanted[:, 0], temperature) for temperature in temperatures}
     for row, policy in enumerate(policies):
-        if policy.temperature not in by_temperature:
-            by_temperature[policy.temperature] = _Prefixes(values, wanted[:, 0], policy.temperature)
         log_probs[row] = by_temperature[policy.temperature].score(policy, ranks)
     # A row that is not numbers is NaN for every policy, also where the wanted token is not kept.
     whole = by_temperature[1.0].whole_log_probs
@@ -96,29 +108,6 @@ def score_by_histories(
         torch.stack([part.ranks for part in parts], -1),
         torch.stack([part.model_log_probs for part in parts], -1),
     )
-
-
-def _ranks(logits: Tensor, tokens: Tensor, wanted: Tensor, listed: Tensor) -> Tensor:
-    """Tokens before the wanted one: counted in the list where it reaches below it, in whole rows elsewhere."""
-    if logits.is_cuda:
-        # Reading from the device which rows need whole rows would take longer.
-        return _ranks_in_whole_rows(logits, tokens, wanted)
-    ranks = (listed > wanted).sum(-1)
-    is_inside = (listed[:, -1:] < wanted)[:, 0] if listed.shape[1] else torch.zeros_like(tokens, dtype=torch.bool)
-    is_tied = (listed == wanted).sum(-1) > 1
-    (rows,) = torch.nonzero(~is_inside | is_tied, as_tuple=True)
-    if len(rows):
-        ranks[rows] = _ranks_in_whole_rows(logits[rows], tokens[rows], wanted[rows])
-    return ranks
-
-
-def _ranks_in_whole_rows(logits: Tensor, tokens: Tensor, wanted: Tensor) -> Tensor:
-    before = (logits > wanted).sum(-1)
-    equal = logits == wanted
-    if logits.is_cuda or bool((equal.sum(-1) > 1).any()):
-        ids = torch.arange(logits.shape[-1], device=logits.device)
-        before = before + (equal & (ids < tokens[:, None])).sum(-1)
-    return before
 
 
 class _SortedValues:
@@ -203,3 +192,96 @@ def _nucleus(accumulated: Tensor, goal: Tensor, log_weight: Tensor, ranks: Tenso
     size = (accumulated < goal[:, None]).sum(-1).clamp(max=accumulated.shape[1] - 1) + 1
     kept = accumulated.gather(1, size[:, None] - 1)[:, 0]
     return torch.where(ranks < size, log_weight - kept.log(), -math.inf)
+
+
+def require_numbers(log_probs: Iterable[float], dtype: torch.dtype, *, what: str) -> None:
+    """Refuse NaN among log-probabilities; `what` names their origin."""
+    if any(math.isnan(value) for value in log_probs):
+        raise ModelError(
+            f"the model's logits for {what} are not numbers (NaN or infinity) in {_name(dtype)}. {_advice(dtype)}"
+        )
+
+
+def check_weights(model: Any, name: str) -> None:
+    """Refuse weights that are not numbers, by the name of the first such layer."""
+    for layer, weight in model.named_parameters():
+        if weight.is_meta or not weight.is_floating_point() or not weight.numel():
+            continue
+        extremes = torch.stack(torch.aminmax(weight.detach()))
+        if not bool(extremes.isfinite().all()):
+            raise ModelError(
+                f"{name} has weights that are not numbers (NaN or infinity): {layer} in {_name(weight.dtype)}. "
+                f"{_advice(weight.dtype)}"
+            )
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _advice(dtype: torch.dtype) -> str:
+    if dtype == torch.float16:
+        return "Try --dtype bfloat16 or --dtype float32."
+    if dtype == torch.bfloat16:
+        return "Try --dtype float32."
+    return "The model is broken; get its files again."
+
+
+@dataclass(frozen=True, slots=True)
+class VerbatimScore:
+    """One window scored: the tuple fields have one element per policy, or per suffix token."""
+
+    window: Window
+    log_p: tuple[float, ...]
+    """log p_z under each policy; −inf when some token is not allowed."""
+    target_probs: tuple[float, ...]
+    """Probability of each suffix token under the first policy."""
+    suffix_ranks: tuple[int, ...]
+    """How many tokens are more likely than each suffix token: 0 for the most likely one."""
+    model_log_p: float
+    """Sum of the model's own log-probabilities (no temperature, no truncation): −T · log perplexity."""
+    first_choices: tuple[int, ...] = ()
+    """The model's most likely token at every place of the suffix, where the pass listed it."""
+    first_choice_log_probs: tuple[float, ...] = ()
+    """The first policy's log-probability of each of those."""
+    model_log_probs: tuple[float, ...] = ()
+    """The model's own log-probability of every suffix token, where the pass kept them."""
+    standard_scores: tuple[float, ...] = ()
+    """Distance of each of them from the mean over the vocabulary, in standard deviations, where requested."""
+
+    p_upper: float | None = None
+    """Set where p_z is known only up to a server's cap: `p` is a lower bound then, and this an upper one."""
+
+    @property
+    def p(self) -> float:
+        return math.exp(self.log_p[0])
+
+    @property
+    def token_evals(self) -> int:
+        """The last token is not evaluated: nothing follows it."""
+        return len(self.window.ids) - 1
+
+
+def score_verbatim(
+    model: TreeModel, windows: Iterable[Window], policies: Sequence[Policy], *, batch_windows: int
+) -> Iterator[VerbatimScore]:
+    """Scores in the windows' order; windows of one shape share a pass."""
+    for batch in _batches(windows, batch_windows):
+        suffix_tokens = len(batch[0].suffix_ids)
+        scores = model.score([window.ids for window in batch], suffix_tokens, policies)
+        log_p = scores.log_probs.sum(-1).T.tolist()  # [windows][policies]
+        first = scores.log_probs[0].exp().tolist()
+        ranks, own = scores.ranks.tolist(), scores.model_log_probs.sum(-1).tolist()
+        for row, window in enumerate(batch):
+            require_numbers([own[row]], model.dtype, what=f"window {window.window_id}")
+            # A generation stops at an end-of-text token, so no continuation of T tokens has one before its end.
+            can_be_generated = model.eos_ids.isdisjoint(window.suffix_ids[:-1])
+            log_ps = tuple(log_p[row]) if can_be_generated else (-math.inf,) * len(policies)
+            yield VerbatimScore(window, log_ps, tuple(first[row]), tuple(ranks[row]), own[row])
+
+
+def _batches(windows: Iterable[Window], size: int) -> Iterator[list[Window]]:
+    """Consecutive windows of one shape, at most `size` of them."""
+    for _, group in groupby(windows, key=lambda window: (len(window.context_ids), len(window.suffix_ids))):
+        while batch := list(islice(group, size)):
+            yield batch

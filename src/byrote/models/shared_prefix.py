@@ -14,9 +14,8 @@ from torch import Tensor
 
 from byrote.errors import ConfigError
 from byrote.models.base import TreeBatch, TreeModel, TreeSession, require_positions
-from byrote.models.numbers import require_numbers
 from byrote.models.packing import Chains, pack
-from byrote.models.scoring import score_tokens
+from byrote.models.scoring import require_numbers, score_tokens
 from byrote.policy import Policy, log_weight_of_all
 
 PLAIN = Policy(temperature=1.0, top_k=None)
@@ -173,22 +172,12 @@ def build_group(suffix_places: Sequence[int], distinct: Sequence[tuple[int, ...]
 def _grouped(distinct: Sequence[tuple[int, ...]], capacity: int) -> Iterator[list[int]]:
     """Neighbours in lexicographic order (they share most): one suffix or more, at most `capacity` inner nodes."""
     group: list[int] = []
-    nodes = 0
+    inner: set[tuple[int, ...]] = set()
     for place, suffix in enumerate(distinct):
-        shared = _common(distinct[place - 1], suffix) if group else 0
-        # The previous suffix may end where this one goes on: then its last token becomes an inner node.
-        new = len(suffix) - 1 - min(shared, len(suffix) - 1, len(distinct[place - 1]) - 1) if group else len(suffix) - 1
-        if group and nodes + new > capacity:
+        own = {suffix[:length] for length in range(1, len(suffix))}
+        if group and len(inner | own) > capacity:
             yield group
-            group, nodes, new = [], 0, len(suffix) - 1
+            group, inner = [], set()
         group.append(place)
-        nodes += new
+        inner |= own
     yield group
-
-
-def _common(left: Sequence[int], right: Sequence[int]) -> int:
-    """Length of the common beginning."""
-    for place, (one, other) in enumerate(zip(left, right, strict=False)):
-        if one != other:
-            return place
-    return min(len(left), len(right))

@@ -8,33 +8,48 @@ came out is tokenised again by a copy of the tokenizer that has the same ids und
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
 from byrote.errors import ModelError
 from byrote.types import BosRule, Encoding
 
+ANCHOR = "☺"
+"""Text from the middle of a prompt is tokenised behind it, so that no tokenizer takes it for a beginning."""
 UNSPELLABLE = "\U0010ffff"
 """A noncharacter of Unicode: no text that is exchanged may hold it."""
 
 
-class PlainTextTokenizer:
-    """A fast tokenizer that gives the tokens of the text alone, with their spans; nothing added, nothing special.
+class Tokenizing:
+    """A tokenizer with the name of its model, for messages."""
 
-    The one special token that may still come out is the unknown token, for text that the vocabulary cannot write.
-    """
+    def __init__(self, tokenizer: Any, name: str) -> None:
+        self.tokenizer, self.name = tokenizer, name
 
-    def __init__(self, tokenizer: Any) -> None:
-        self._tokenizer = tokenizer
-        added = tokenizer.added_tokens_decoder.items()
-        self._special = frozenset(tokenizer.all_special_ids) | {token for token, entry in added if entry.special}
+    def bos_id(self, rule: BosRule) -> int | None:
+        """The token to put before every prefix; None for none. `auto` does what the tokenizer itself does."""
+        bos = getattr(self.tokenizer, "bos_token_id", None)
+        if rule == "never":
+            return None
+        if rule == "always":
+            if bos is None:
+                raise ModelError(f"{self.name} has no beginning-of-text token. Use --bos never.")
+            return int(bos)
+        added = self.tokenizer("a")["input_ids"]
+        return int(bos) if bos is not None and added and added[0] == bos else None
 
     def encode_batch(self, texts: Sequence[str]) -> list[Encoding]:
+        """Tokens of each text alone with their spans; nothing added, nothing special but the unknown token, for text
+        that the vocabulary cannot write."""
+        if not getattr(self.tokenizer, "is_fast", False):
+            raise ModelError(
+                f"the tokenizer of {self.name} cannot map tokens to characters. Use a model with a fast tokenizer."
+            )
         if not texts:
             return []
         # verbose=False: texts longer than the model's context are cut by us, not by the tokenizer.
-        out = self._tokenizer(list(texts), add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+        out = self.tokenizer(list(texts), add_special_tokens=False, return_offsets_mapping=True, verbose=False)
         encodings = [_encoding(ids, spans) for ids, spans in zip(out["input_ids"], out["offset_mapping"], strict=True)]
         spelled = [place for place, encoding in enumerate(encodings) if not self._special.isdisjoint(encoding.ids)]
         if spelled:
@@ -44,9 +59,14 @@ class PlainTextTokenizer:
         return encodings
 
     @cached_property
+    def _special(self) -> frozenset[int]:
+        added = self.tokenizer.added_tokens_decoder.items()
+        return frozenset(self.tokenizer.all_special_ids) | {token for token, entry in added if entry.special}
+
+    @cached_property
     def _without_special(self) -> Any:
         """The same tokenizer, the same ids, with special tokens under names that no text spells."""
-        backend = self._tokenizer.backend_tokenizer
+        backend = self.tokenizer.backend_tokenizer
         names = {backend.id_to_token(token): f"{UNSPELLABLE}{token}" for token in self._special}
         description = json.loads(backend.to_str())
         for entry in description["added_tokens"]:
@@ -56,6 +76,52 @@ class PlainTextTokenizer:
         renamed.no_padding()
         renamed.no_truncation()
         return renamed
+
+    @property
+    def chat_template(self) -> str | None:
+        """The template that writes conversations for this model; None for a base model."""
+        template = getattr(self.tokenizer, "chat_template", None)
+        return str(self.tokenizer.get_chat_template()) if template else None
+
+    def rendered(self, messages: Sequence[Mapping[str, str]], *, is_open: bool = True, thinks: bool = False) -> str:
+        """A conversation as the chat template writes it, up to the beginning of the next answer where it `is_open`.
+        `thinks` is for templates that have a switch."""
+        if self.chat_template is None:
+            raise ModelError(f"The tokenizer of {self.name} has no chat template; write prompts as plain text.")
+        switches = {"enable_thinking": thinks, "thinking": thinks}
+        try:
+            return str(
+                self.tokenizer.apply_chat_template(
+                    [dict(message) for message in messages], tokenize=False, add_generation_prompt=is_open, **switches
+                )
+            )
+        except Exception as error:  # a template is a program of the model's makers
+            raise ModelError(f"the chat template of {self.name} refuses the conversation: {error}.") from error
+
+    def encode_head(self, text: str) -> tuple[int, ...]:
+        """Ids of what a template writes before a text: line breaks at its end are no end."""
+        ids = self.encode_part(text, begins=True, is_template=True)
+        letter = self.encode_part("a", is_template=True)
+        followed = self.encode_part(text + "a", begins=True, is_template=True)
+        return followed[: -len(letter)] if followed[-len(letter) :] == letter else ids
+
+    def encode_part(self, text: str, *, begins: bool = False, is_template: bool = False) -> tuple[int, ...]:
+        """Ids of a text behind others, or of one that `begins` a prompt. Special tokens are only those that a template
+        wrote, or that the tokenizer puts before a plain text."""
+        settings: dict[str, Any] = {"verbose": False, "split_special_tokens": not is_template}
+        if begins:
+            # A template has written its own beginning-of-text token.
+            return tuple(self.tokenizer(text, add_special_tokens=not is_template, **settings)["input_ids"])
+        anchor, whole = (
+            self.tokenizer(words, add_special_tokens=False, **settings)["input_ids"]
+            for words in (ANCHOR, ANCHOR + text)
+        )
+        if whole[: len(anchor)] == anchor:
+            return tuple(whole[len(anchor) :])
+        return tuple(self.tokenizer(text, add_special_tokens=False, **settings)["input_ids"])
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return str(self.tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
 
 def _encoding(ids: list[int], spans: Sequence[Sequence[int]]) -> Encoding:
@@ -81,38 +147,12 @@ def _is_known(merge: str | list[str], model: dict[str, Any]) -> bool:
     return all(piece in model["vocab"] for piece in (left, right, joined))
 
 
-class Tokenizing:
-    """A tokenizer with the name of its model, for messages."""
-
-    def __init__(self, tokenizer: Any, name: str) -> None:
-        self.tokenizer, self.name = tokenizer, name
-
-    def bos_id(self, rule: BosRule) -> int | None:
-        """The token to put before every prefix; None for none. `auto` does what the tokenizer itself does."""
-        bos = getattr(self.tokenizer, "bos_token_id", None)
-        if rule == "never":
-            return None
-        if rule == "always":
-            if bos is None:
-                raise ModelError(f"{self.name} has no beginning-of-text token. Use --bos never.")
-            return int(bos)
-        added = self.tokenizer("a")["input_ids"]
-        return int(bos) if bos is not None and added and added[0] == bos else None
-
-    def encode_batch(self, texts: Sequence[str]) -> list[Encoding]:
-        """Tokens of each text with their spans; special tokens that the text spells are text (`plain_text`)."""
-        if not getattr(self.tokenizer, "is_fast", False):
-            raise ModelError(
-                f"the tokenizer of {self.name} cannot map tokens to characters. Use a model with a fast tokenizer."
-            )
-        return self._plain_text.encode_batch(texts)
-
-    @cached_property
-    def _plain_text(self) -> PlainTextTokenizer:
-        return PlainTextTokenizer(self.tokenizer)
-
-    def decode(self, ids: Sequence[int]) -> str:
-        return str(self.tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False))
+def ids_within(vocab_size: int, *named: Any) -> frozenset[int]:
+    """The ids among values that may be an id, a list of them or nothing."""
+    ids: set[int] = set()
+    for value in named:
+        ids |= set(value) if isinstance(value, list) else {value} if isinstance(value, int) else set()
+    return frozenset(token for token in ids if 0 <= token < vocab_size)
 
 
 def hash_tokenizer(tokenizer: Any) -> str:

@@ -60,10 +60,6 @@ def as_bits(sees: Tensor) -> Tensor:
     return torch.stack(words, 1).to(torch.int32)  # a sum of 2³¹ or more becomes negative: the bits are the same
 
 
-def words_for(lanes: int) -> int:
-    return -(-lanes // WORD)
-
-
 def is_available(query: Tensor) -> bool:
     """Whether the kernel can serve queries of this kind on this device."""
     return (

@@ -32,21 +32,14 @@ from byrote.prior.draws import shorten
 from byrote.prior.verdicts import LEVEL, upper_limit
 from byrote.stats.intervals import undefined
 from byrote.stats.prior_mean import PriorEstimate, log_mean, predicted_log_mean
-from byrote.types import Interval
+from byrote.types import Interval, Split, Window
 
 LEAST_TEXTS = 3
 """The least a mean over generic texts is taken of."""
 
 
-class GenericPair(NamedTuple):
-    """One generic text at one suffix length."""
-
-    prefix_ids: tuple[int, ...]
-    suffix_ids: tuple[int, ...]
-
-
 class GenericScore(NamedTuple):
-    """What was measured of one generic pair."""
+    """What was measured of one generic text."""
 
     log_conditional: float
     prior: PriorEstimate
@@ -56,13 +49,12 @@ class GenericScore(NamedTuple):
 class RatioThreshold:
     """n for suffixes of one length, as a logarithm (NaN where it cannot be calibrated), with the interval of log n."""
 
-    suffix_tokens: int
     log_least_ratio: float
     interval: Interval
     log_ratios: tuple[float, ...] = ()
     """The ratios whose mean n is; none when the user set n."""
     calibrated_at_tokens: int | None = None
-    """Length of the generic suffixes; below `suffix_tokens` when the generic texts are too short for it."""
+    """Length of the generic suffixes; below that of the scored ones when the generic texts are too short for it."""
     impossible: int = 0
     """Generic suffixes of probability 0 after their own prefix; they are left out."""
     unseen: int = 0
@@ -74,10 +66,6 @@ class RatioThreshold:
         return float(np.mean(self.log_ratios)) if self.log_ratios else math.nan
 
     @property
-    def log_median(self) -> float:
-        return float(np.median(self.log_ratios)) if self.log_ratios else math.nan
-
-    @property
     def largest_share(self) -> float:
         """Share of n that comes from the text with the largest ratio; 1/texts where all are alike."""
         if not self.log_ratios:
@@ -85,10 +73,10 @@ class RatioThreshold:
         return math.exp(max(self.log_ratios) - self.log_least_ratio) / len(self.log_ratios)
 
     @classmethod
-    def given(cls, suffix_tokens: int, least_ratio: float) -> "RatioThreshold":
+    def given(cls, least_ratio: float) -> "RatioThreshold":
         """n as the user set it: known, not estimated."""
         log_n = math.log(least_ratio) if least_ratio else -math.inf
-        return cls(suffix_tokens, log_n, Interval(log_n, log_n, LEVEL))
+        return cls(log_n, Interval(log_n, log_n, LEVEL))
 
 
 def read_generic(path: str | None) -> list[str]:
@@ -114,19 +102,21 @@ def generic_length(texts: Sequence[Sequence[int]], suffix_tokens: int) -> int:
     return min(suffix_tokens, halves[LEAST_TEXTS - 1])
 
 
-def generic_pairs(
+def generic_windows(
     texts: Sequence[Sequence[int]], *, prefix_tokens: int, suffix_tokens: int, bos_id: int | None
-) -> list[GenericPair]:
+) -> list[Window]:
     """Every text whose second half has `suffix_tokens` tokens; BOS in front of the prefix and counted, as elsewhere."""
     bos = () if bos_id is None else (bos_id,)
-    return [
-        GenericPair(shorten((*bos, *text[:half]), prefix_tokens, bos_id), tuple(text[half : half + suffix_tokens]))
-        for text in texts
-        if (half := len(text) // 2) and len(text) - half >= suffix_tokens
-    ]
+    windows = []
+    for text in texts:
+        half = len(text) // 2
+        if half and len(text) - half >= suffix_tokens:
+            prefix = shorten((*bos, *text[:half]), prefix_tokens, bos_id)
+            windows.append(Window("", "", Split.CONTROL, 0, 0, 0, prefix, tuple(text[half : half + suffix_tokens])))
+    return windows
 
 
-def calibrate(suffix_tokens: int, calibrated_at: int, scores: Sequence[GenericScore]) -> RatioThreshold:
+def calibrate(calibrated_at: int, scores: Sequence[GenericScore]) -> RatioThreshold:
     """n and its interval from the generic texts as they were measured."""
     possible = [score for score in scores if score.log_conditional > -math.inf]
     seen = [score for score in possible if score.prior.log_mean > -math.inf]
@@ -143,7 +133,7 @@ def calibrate(suffix_tokens: int, calibrated_at: int, scores: Sequence[GenericSc
             level=LEVEL,
         )
     impossible, unseen = len(scores) - len(possible), len(possible) - len(seen)
-    return RatioThreshold(suffix_tokens, log_n, interval, ratios, calibrated_at, impossible, unseen)
+    return RatioThreshold(log_n, interval, ratios, calibrated_at, impossible, unseen)
 
 
 def _interval(log_n: float, log_ratios: Sequence[float], possible: Sequence[GenericScore]) -> Interval:

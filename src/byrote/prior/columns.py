@@ -5,30 +5,20 @@ Totals are counts by split and kind, the thresholds, examples, and the joined vi
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from byrote.prior import verdicts
 from byrote.prior.calibration import RatioThreshold
 from byrote.prior.draws import DrawnPrefixes
-from byrote.prior.items import PAIR_KIND, WINDOW_KIND, PriorItem, mask_identifiers, mask_whole
+from byrote.prior.items import PAIR_KIND, WINDOW_KIND, mask_identifiers, mask_whole
 from byrote.prior.options import PriorConfig
-from byrote.prior.verdicts import (
-    PriorVerdict,
-    default_least_conditional,
-    log_interval,
-    point_verdict,
-    ratio_interval,
-    ratio_verdict,
-    settled_verdict,
-    sound_log_interval,
-)
 from byrote.stats.clusters import rate_with_clusters
-from byrote.stats.intervals import Rate
 from byrote.stats.prior_mean import PriorEstimate, log_ratio
 from byrote.store.columns import COST_COLUMNS, WINDOW_COLUMNS, Column, Schema, window_row
-from byrote.types import Interval, Split
+from byrote.types import Split, Window
 from byrote.verdict import Verdict
 
 PRIOR_COLUMNS: Schema = (
@@ -64,9 +54,12 @@ SWEEP_COLUMNS: Schema = (
 )
 JOINED_COLUMNS: Schema = (Column("scan_verdict", "text"), Column("scan_p_verbatim", "float64"))
 
-
+SWEPT = ("log_p_conditional", "log_p_prior", "prior_verdict", "point_verdict")
 EXAMPLES = 5
-COUNTED = (PriorVerdict.MEMORIZED, PriorVerdict.MERELY_LIKELY, PriorVerdict.UNSETTLED)
+EXAMPLE_COLUMNS = (
+    "window_id", "kind", "split", "suffix_text", "log_p_conditional", "log_p_prior", "log_ratio", "prior_verdict",
+)  # fmt: skip
+COUNTED = (verdicts.PriorVerdict.MEMORIZED, verdicts.PriorVerdict.MERELY_LIKELY, verdicts.PriorVerdict.UNSETTLED)
 
 Row = Mapping[str, Any]
 Decode = Callable[[Sequence[int]], str]
@@ -91,60 +84,36 @@ def least_probability(config: PriorConfig, suffix_tokens: int) -> float:
     """m for a suffix of this length."""
     if config.least_probability is not None:
         return config.least_probability
-    return default_least_conditional(suffix_tokens)
-
-
-class _Judged(NamedTuple):
-    """One suffix at one prefix length against its thresholds."""
-
-    log_conditional: float
-    estimate: PriorEstimate
-    threshold: RatioThreshold
-    least_conditional: float
-    log_ratio: float
-    sound_ratio: Interval
-    """What settles the verdict: the one interval that holds whatever the distribution of P(s|q)."""
-    verdict: PriorVerdict
-    point_verdict: PriorVerdict
+    return verdicts.default_least_conditional(suffix_tokens)
 
 
 def rows_of(
-    items: Sequence[PriorItem], scores: Sequence[LengthScores], config: PriorConfig, *, decode: Decode
+    windows: Sequence[Window], scores: Sequence[LengthScores], config: PriorConfig, *, decode: Decode
 ) -> list[dict[str, Any]]:
-    """Rows in item order. The first of `scores` is the main prefix length; more of them make a sweep."""
+    """Rows in order of the windows. The first of `scores` is the main prefix length; more of them make a sweep."""
     rows = []
-    for place, item in enumerate(items):
-        row = window_row(item.window) | {"kind": item.kind, "suffix_text": decode(item.window.suffix_ids)}
-        judged = [_judge(len(item.window.suffix_ids), place, each, config) for each in scores]
-        row |= _prior_columns(judged[0])
+    for place, window in enumerate(windows):
+        judged = [_judged(len(window.suffix_ids), place, each, config) for each in scores]
+        row = window_row(window) | {"suffix_text": decode(window.suffix_ids)} | judged[0]
         if len(scores) > 1:
-            row |= {
-                "sweep_prefix_tokens": [each.prefix_tokens for each in scores],
-                "sweep_log_p_conditional": [each.log_conditional for each in judged],
-                "sweep_log_p_prior": [each.estimate.log_mean for each in judged],
-                "sweep_prior_verdict": [str(each.verdict) for each in judged],
-                "sweep_point_verdict": [str(each.point_verdict) for each in judged],
-            }
-        if config.run is not None:
-            row |= {"scan_verdict": item.scan_verdict, "scan_p_verbatim": item.scan_p_verbatim}
-        inner = len(item.window.suffix_ids) - 1
-        row["token_evals"] = sum(len(item.window.ids) + inner * each.distinct_prefixes for each in scores)
+            row["sweep_prefix_tokens"] = [each.prefix_tokens for each in scores]
+            row |= {f"sweep_{name}": [each[name] for each in judged] for name in SWEPT}
+        inner = len(window.suffix_ids) - 1
+        row["token_evals"] = sum(len(window.ids) + inner * each.distinct_prefixes for each in scores)
         rows.append(row)
     return rows
 
 
-def _judge(suffix_tokens: int, place: int, scores: LengthScores, config: PriorConfig) -> _Judged:
-    own, estimate = scores.log_conditionals[place], scores.estimates[place]
+def _judged(suffix_tokens: int, place: int, scores: LengthScores, config: PriorConfig) -> dict[str, Any]:
+    """The columns of one suffix at one prefix length, against its thresholds."""
+    log_p, estimate = scores.log_conditionals[place], scores.estimates[place]
     threshold, least = scores.thresholds[suffix_tokens], least_probability(config, suffix_tokens)
-    ratio, sound = log_ratio(own, estimate.log_mean), ratio_interval(own, sound_log_interval(estimate))
-    settled = settled_verdict(own, sound, threshold.interval, least_conditional=least)
-    point = point_verdict(own, ratio, least_conditional=least, log_least_ratio=threshold.log_least_ratio)
-    return _Judged(own, estimate, threshold, least, ratio, sound, settled, point)
-
-
-def _prior_columns(judged: _Judged) -> dict[str, Any]:
-    estimate, threshold = judged.estimate, judged.threshold
-    sampled, sound = ratio_interval(judged.log_conditional, log_interval(estimate)), judged.sound_ratio
+    ratio = log_ratio(log_p, estimate.log_mean)
+    sampled = verdicts.ratio_interval(log_p, verdicts.log_interval(estimate))
+    # What settles the verdict: the one interval that holds whatever the distribution of P(s|q).
+    sound = verdicts.ratio_interval(log_p, verdicts.sound_log_interval(estimate))
+    verdict = verdicts.settled_verdict(log_p, sound, threshold.interval, least_conditional=least)
+    point = verdicts.point_verdict(log_p, ratio, least_conditional=least, log_least_ratio=threshold.log_least_ratio)
     statistics = {
         "prior_relative_error": estimate.relative_error,
         "prior_effective_prefixes": estimate.effective_prefixes,
@@ -158,16 +127,16 @@ def _prior_columns(judged: _Judged) -> dict[str, Any]:
         "log_least_ratio_high": threshold.interval.high,
     }
     return {
-        "log_p_conditional": judged.log_conditional,
+        "log_p_conditional": log_p,
         "log_p_prior": estimate.log_mean,
         "trial_log_priors": list(estimate.trial_log_means),
-        "log_ratio": judged.log_ratio,
+        "log_ratio": ratio,
         "interval_reason": sampled.reason,
-        "least_probability": judged.least_conditional,
-        "prior_verdict": str(judged.verdict),
-        "is_settled": judged.verdict is not PriorVerdict.UNSETTLED,
-        "point_verdict": str(judged.point_verdict),
-        "ratio_verdict": str(ratio_verdict(sound, threshold.interval)),
+        "least_probability": least,
+        "prior_verdict": str(verdict),
+        "is_settled": verdict is not verdicts.PriorVerdict.UNSETTLED,
+        "point_verdict": str(point),
+        "ratio_verdict": str(verdicts.ratio_verdict(sound, threshold.interval)),
         # Parquet's null for an undefined statistic.
         **{name: None if math.isnan(value) else value for name, value in statistics.items()},
     }
@@ -184,96 +153,99 @@ def summarise(
             "draws": drawn.draws,
             "is_exhaustive": drawn.is_exhaustive,
         },
-        "by_split": {split: _counts_by_kind(part) for split in Split if (part := _of(rows, "split", split))},
+        "by_split": {},
         "thresholds": [_threshold_entries(each, rows) for each in scores],
         "examples": _examples(rows, decode=decode),
     }
+    for split in Split:
+        if part := [row for row in rows if row["split"] == split]:
+            kinds = dict.fromkeys(row["kind"] for row in part)
+            by_kind = {kind: _counts_of([row for row in part if row["kind"] == kind]) for kind in kinds}
+            totals["by_split"][split] = {"all": _counts_of(part), "by_kind": by_kind}
     if len(scores) > 1:
         totals["by_prefix_tokens"] = {
-            str(each.prefix_tokens): _sweep_counts(rows, place) for place, each in enumerate(scores)
+            str(each.prefix_tokens): _verdict_counts(row["sweep_prior_verdict"][place] for row in rows)
+            for place, each in enumerate(scores)
         }
     if "scan_verdict" in rows[0]:
         totals["joined"] = _joined(rows)
     return totals
 
 
-def _counts_by_kind(rows: Sequence[Row]) -> dict[str, Any]:
-    """Counts of all, and of every kind where there is more than one."""
-    kinds = dict.fromkeys(row["kind"] for row in rows)
-    return {"all": _counts_of(rows), "by_kind": {kind: _counts_of(_of(rows, "kind", kind)) for kind in kinds}}
+def _verdict_counts(names: Iterable[str]) -> dict[str, int]:
+    """Suffixes with P(s|p) > m are memorized, merely likely or unsettled: the three add up to `extractable`."""
+    found = Counter(names)
+    counts = {str(verdict): found[verdict] for verdict in COUNTED}
+    return {"extractable": sum(counts.values()), **counts}
 
 
 def _counts_of(rows: Sequence[Row]) -> dict[str, Any]:
-    """Suffixes with P(s|p) > m are memorized, merely likely or unsettled: the three add up to `extractable`."""
-    found = Counter(row["prior_verdict"] for row in rows)
-    point = Counter(row["point_verdict"] for row in rows)
-    extractable = [row for row in rows if row["prior_verdict"] != PriorVerdict.NOT_EXTRACTABLE]
-    memorized = _share_of(extractable, [row["prior_verdict"] == PriorVerdict.MEMORIZED for row in extractable])
+    point = _verdict_counts(row["point_verdict"] for row in rows)
     ratios = [row["log_ratio"] for row in rows if math.isfinite(row["log_ratio"])]
-    effective = [row["prior_effective_prefixes"] for row in rows if row["prior_effective_prefixes"] is not None]
     return {
         "suffixes": len(rows),
-        "extractable": len(extractable),
-        **{str(verdict): found[verdict] for verdict in COUNTED},
-        "memorized_share": _rate(memorized),
+        **_verdict_counts(row["prior_verdict"] for row in rows),
+        "memorized_share": _share_of(_extractable(rows), "prior_verdict", verdicts.PriorVerdict.MEMORIZED),
         "by_point_estimates": {str(verdict): point[verdict] for verdict in COUNTED},
         "median_log_ratio": float(np.median(ratios)) if ratios else math.nan,
-        "median_effective_prefixes": float(np.median(effective)) if effective else math.nan,
     }
+
+
+def _extractable(rows: Sequence[Row]) -> list[Row]:
+    return [row for row in rows if row["prior_verdict"] != verdicts.PriorVerdict.NOT_EXTRACTABLE]
 
 
 def _joined(rows: Sequence[Row]) -> dict[str, Any]:
     """Of the windows a scan calls extractable: how many are as likely after any prefix as after their own."""
     extractable = [row for row in rows if row["scan_verdict"] == Verdict.EXTRACTABLE]
     found = Counter(row["ratio_verdict"] for row in extractable)
-    is_likely = [row["ratio_verdict"] == PriorVerdict.MERELY_LIKELY for row in extractable]
     return {
         "scan_extractable": len(extractable),
-        "merely_likely": found[PriorVerdict.MERELY_LIKELY],
-        "specific_to_their_prefix": found[PriorVerdict.MEMORIZED],
-        "unsettled": found[PriorVerdict.UNSETTLED],
-        "verbatim_probability_at_most_m": sum(
-            row["prior_verdict"] == PriorVerdict.NOT_EXTRACTABLE for row in extractable
-        ),
-        "merely_likely_share": _rate(_share_of(extractable, is_likely)),
+        "merely_likely": found[verdicts.PriorVerdict.MERELY_LIKELY],
+        "specific_to_their_prefix": found[verdicts.PriorVerdict.MEMORIZED],
+        "unsettled": found[verdicts.PriorVerdict.UNSETTLED],
+        "verbatim_probability_at_most_m": len(extractable) - len(_extractable(extractable)),
+        "merely_likely_share": _share_of(extractable, "ratio_verdict", verdicts.PriorVerdict.MERELY_LIKELY),
     }
 
 
-def _share_of(rows: Sequence[Row], hits: Sequence[bool]) -> Rate:
-    """The share of hits with an interval that counts documents or blocks, not overlapping windows."""
+def _share_of(rows: Sequence[Row], column: str, verdict: verdicts.PriorVerdict) -> dict[str, Any]:
+    """The share with this verdict, its interval over documents or blocks, not over overlapping windows."""
     spans = [row["char_end"] - row["char_start"] for row in rows]
-    return rate_with_clusters(
-        np.array(hits, dtype=float),
+    rate = rate_with_clusters(
+        np.array([row[column] == verdict for row in rows], dtype=float),
         [row["document"] for row in rows],
         [row["char_start"] for row in rows],
         window_chars=max(1, int(np.median(spans))) if spans else 1,
     )
+    return {
+        "value": rate.value,
+        "low": rate.interval.low,
+        "high": rate.interval.high,
+        "reason": rate.interval.reason,
+        "units": rate.units,
+        "method": str(rate.method),
+    }
 
 
 def _examples(rows: Sequence[Row], *, decode: Decode) -> dict[str, list[dict[str, Any]]]:
     """Suffixes with P(s|p) > m and the lowest and the highest ratio, none of them twice."""
-    kept = [row for row in rows if row["prior_verdict"] != PriorVerdict.NOT_EXTRACTABLE]
-    ordered = sorted(kept, key=lambda row: row["log_ratio"])
-    wanted = ("window_id", "kind", "split", "suffix_text", "log_p_conditional", "log_p_prior", "log_ratio")
-    pick = [
-        {name: row[name] for name in (*wanted, "prior_verdict")} | {"masked_text": _masked(row, decode=decode)}
-        for row in ordered
-    ]
-    each = min(EXAMPLES, (len(pick) + 1) // 2)
-    return {"lowest_ratio": pick[:each], "highest_ratio": pick[each:][::-1][:EXAMPLES]}
+    ordered = sorted(_extractable(rows), key=lambda row: row["log_ratio"])
+    each = min(EXAMPLES, (len(ordered) + 1) // 2)
+    chosen = {"lowest_ratio": ordered[:each], "highest_ratio": ordered[each:][::-1][:EXAMPLES]}
+    return {
+        name: [
+            {column: row[column] for column in EXAMPLE_COLUMNS} | {"masked_text": _masked(row, decode)} for row in some
+        ]
+        for name, some in chosen.items()
+    }
 
 
-def _masked(row: Row, *, decode: Decode) -> str:
+def _masked(row: Row, decode: Decode) -> str:
     """The suffix as a terminal may show it. Spans were named because they are personal: they are masked whole."""
     if row["kind"] in (WINDOW_KIND, PAIR_KIND):
         return mask_identifiers(row["suffix_text"], before=decode(row["prefix_ids"]))
     return mask_whole(row["suffix_text"])
-
-
-def _sweep_counts(rows: Sequence[Row], place: int) -> dict[str, int]:
-    found = Counter(row["sweep_prior_verdict"][place] for row in rows)
-    counts = {str(verdict): found[verdict] for verdict in COUNTED}
-    return {"extractable": sum(counts.values()), **counts}
 
 
 def _threshold_entries(scores: LengthScores, rows: Sequence[Row]) -> dict[str, Any]:
@@ -291,7 +263,6 @@ def _threshold_entries(scores: LengthScores, rows: Sequence[Row]) -> dict[str, A
                 "log_least_ratio_high": threshold.interval.high,
                 "reason": threshold.interval.reason,
                 "log_geometric_mean": threshold.log_geometric_mean,
-                "log_median": threshold.log_median,
                 "largest_share": threshold.largest_share,
                 "generic_texts": len(threshold.log_ratios),
                 "generic_log_ratios": list(threshold.log_ratios),
@@ -301,19 +272,4 @@ def _threshold_entries(scores: LengthScores, rows: Sequence[Row]) -> dict[str, A
             }
             for length, threshold in sorted(scores.thresholds.items())
         },
-    }
-
-
-def _of(rows: Sequence[Row], column: str, value: str) -> list[Row]:
-    return [row for row in rows if row[column] == value]
-
-
-def _rate(rate: Rate) -> dict[str, Any]:
-    return {
-        "value": rate.value,
-        "low": rate.interval.low,
-        "high": rate.interval.high,
-        "reason": rate.interval.reason,
-        "units": rate.units,
-        "method": str(rate.method),
     }

@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from byrote.corpus.documents import Document
+from byrote.corpus.read import Document
 from byrote.corpus.select import require_windows
-from byrote.corpus.windows import Tally, Tokenizer, WindowOptions, WindowStart, count_starts, cut_starts
+from byrote.corpus.windows import Tally, Tokenizer, WindowOptions, WindowStart, cut_starts, starts_of
 from byrote.search.sizing import require_memory
 from byrote.types import Window
 
@@ -24,12 +24,14 @@ MOST_SHORT = 0.5
 BYTES_PER_DRAW = 200
 """Beside its count in every trial: the number drawn and what Python keeps of it."""
 
+Prefix = tuple[int, ...]
+
 
 @dataclass(frozen=True, slots=True)
 class DrawnPrefixes:
     """Distinct prefixes and how often each was drawn; a prefix drawn twice is evaluated once and counted twice."""
 
-    prefixes: tuple[tuple[int, ...], ...]
+    prefixes: tuple[Prefix, ...]
     counts: NDArray[np.int64]  # [prefixes, trials]
     is_exhaustive: bool = False
     """Nothing was drawn: these are all prefixes of the corpus, counted as often as they stand there."""
@@ -43,10 +45,10 @@ class DrawnPrefixes:
     def shortened(self, tokens: int, bos_id: int | None) -> "DrawnPrefixes":
         """The same draws with only the last `tokens` tokens of each prefix, BOS kept and counted."""
         shorter = [shorten(prefix, tokens, bos_id) for prefix in self.prefixes]
-        return merge_equal(shorter, self.counts, is_exhaustive=self.is_exhaustive, starts=self.starts)
+        return DrawnPrefixes(*_merge_equal(shorter, self.counts), self.is_exhaustive, self.starts)
 
 
-def shorten(prefix: Sequence[int], tokens: int, bos_id: int | None) -> tuple[int, ...]:
+def shorten(prefix: Sequence[int], tokens: int, bos_id: int | None) -> Prefix:
     """The last `tokens` tokens; a BOS in front stays in front and counts."""
     if len(prefix) <= tokens:
         return tuple(prefix)
@@ -72,84 +74,71 @@ def draw_prefixes(
     """
     # One more token than the prefix: a prefix that ends its document has nothing to be followed by.
     options = WindowOptions(prefix_tokens=prefix_tokens, suffix_tokens=1, stride_chars=stride_chars)
-    starts = _Starts(documents, options)
-    if starts.count <= draws * trials:
-        require_memory(
-            starts.count * (8 * prefix_tokens + BYTES_PER_DRAW),
-            torch.device("cpu"),
-            what=f"listing all {starts.count:,} prefixes of the reference corpus",
-            advice="lower --prior-prefixes or --trials, so that fewer are drawn",
-        )
-        prefixes = [window.prefix_ids for window in starts.cut(range(starts.count), tokenizer, bos_id=bos_id).values()]
-        return merge_equal(
-            prefixes, np.ones((len(prefixes), 1), dtype=np.int64), is_exhaustive=True, starts=starts.count
-        )
-    require_memory(
-        draws * trials * (8 * trials + BYTES_PER_DRAW),
-        torch.device("cpu"),
-        what=f"drawing {draws:,} prefixes in each of {trials:,} trials",
-        advice="lower --prior-prefixes or --trials",
-    )
-    drawn = _draw(starts, tokenizer, bos_id=bos_id, size=draws * trials, generator=np.random.default_rng([seed, 7]))
-    counts = np.zeros((len(drawn), trials), dtype=np.int64)
-    counts[np.arange(len(drawn)), np.repeat(np.arange(trials), draws)] = 1
-    return merge_equal(drawn, counts, starts=starts.count)
+    starts = _Starts(documents, tokenizer, options, bos_id)
+    is_exhaustive = starts.count <= draws * trials
+    if is_exhaustive:
+        needed = starts.count * (8 * prefix_tokens + BYTES_PER_DRAW)
+        what = f"listing all {starts.count:,} prefixes of the reference corpus"
+    else:
+        needed = draws * trials * (8 * trials + BYTES_PER_DRAW)
+        what = f"drawing {draws:,} prefixes in each of {trials:,} trials"
+    require_memory(needed, torch.device("cpu"), what=what, advice="lower --prior-prefixes or --trials")
+    if is_exhaustive:
+        prefixes = list(starts.prefixes(range(starts.count)).values())
+        counts = np.ones((len(prefixes), 1), dtype=np.int64)
+    else:
+        prefixes = starts.draw(draws * trials, np.random.default_rng([seed, 7]))
+        counts = np.eye(trials, dtype=np.int64).repeat(draws, axis=0)
+    return DrawnPrefixes(*_merge_equal(prefixes, counts), is_exhaustive, starts.count)
 
 
-def _draw(
-    starts: "_Starts", tokenizer: Tokenizer, *, bos_id: int | None, size: int, generator: np.random.Generator
-) -> list[tuple[int, ...]]:
-    """Prefixes of `size` starts drawn among those that are long enough; a short one is drawn again."""
-    chosen = generator.integers(0, starts.count, size=size)
-    cut: dict[int, Window] = {}
-    seen: set[int] = set()
-    while True:
-        new = sorted(set(chosen.tolist()) - seen)
-        cut |= starts.cut(new, tokenizer, bos_id=bos_id)
-        seen.update(new)
-        is_short = np.array([place not in cut for place in chosen.tolist()])
-        if not is_short.any():
-            break
-        if is_short.mean() > MOST_SHORT:
-            # Drawing again would take for ever: list the starts that are long enough and draw among them.
-            cut = starts.cut(range(starts.count), tokenizer, bos_id=bos_id)
-            chosen = generator.choice(np.array(sorted(cut)), size=size)
-            break
-        chosen[is_short] = generator.integers(0, starts.count, size=int(is_short.sum()))
-    return [cut[place].prefix_ids for place in chosen.tolist()]
-
-
-def merge_equal(
-    prefixes: Sequence[tuple[int, ...]],
-    counts: NDArray[np.int64],
-    *,
-    is_exhaustive: bool = False,
-    starts: int | None = None,
-) -> DrawnPrefixes:
+def _merge_equal(prefixes: Sequence[Prefix], counts: NDArray[np.int64]) -> tuple[tuple[Prefix, ...], NDArray[np.int64]]:
     """Equal prefixes become one, their counts added, in order of first appearance."""
     place_of = {prefix: place for place, prefix in enumerate(dict.fromkeys(prefixes))}
     merged = np.zeros((len(place_of), counts.shape[1]), dtype=np.int64)
     np.add.at(merged, [place_of[prefix] for prefix in prefixes], counts)
-    return DrawnPrefixes(tuple(place_of), merged, is_exhaustive, starts)
+    return tuple(place_of), merged
 
 
 class _Starts:
     """Window starts by number, without listing them."""
 
-    def __init__(self, documents: Sequence[Document], options: WindowOptions) -> None:
-        self._documents, self._options = documents, options
-        self._ends = list(accumulate(count_starts([document], options) for document in documents))
+    def __init__(
+        self, documents: Sequence[Document], tokenizer: Tokenizer, options: WindowOptions, bos_id: int | None
+    ) -> None:
+        self._documents, self._tokenizer, self._options, self._bos_id = documents, tokenizer, options, bos_id
+        self._ends = list(accumulate(len(starts_of(document, options)) for document in documents))
         self.count = self._ends[-1]
 
-    def cut(self, places: Sequence[int], tokenizer: Tokenizer, *, bos_id: int | None) -> dict[int, Window]:
-        """The windows at those of `places` that are long enough; a WindowError when no start at all is."""
-        cuts = list(cut_starts((self._at(place) for place in places), tokenizer, self._options, bos_id=bos_id))
+    def draw(self, size: int, generator: np.random.Generator) -> list[Prefix]:
+        """Prefixes of `size` starts drawn among those that are long enough; a short one is drawn again."""
+        chosen = generator.integers(0, self.count, size=size)
+        found: dict[int, Prefix] = {}
+        seen: set[int] = set()
+        while True:
+            new = sorted(set(chosen.tolist()) - seen)
+            found |= self.prefixes(new)
+            seen.update(new)
+            is_short = np.array([place not in found for place in chosen.tolist()])
+            if not is_short.any():
+                break
+            if is_short.mean() > MOST_SHORT:
+                # Drawing again would take for ever: list the starts that are long enough and draw among them.
+                found = self.prefixes(range(self.count))
+                chosen = generator.choice(np.array(sorted(found)), size=size)
+                break
+            chosen[is_short] = generator.integers(0, self.count, size=int(is_short.sum()))
+        return [found[place] for place in chosen.tolist()]
+
+    def prefixes(self, places: Sequence[int]) -> dict[int, Prefix]:
+        """The prefixes at those of `places` that are long enough; a WindowError when no start at all is."""
+        cuts = list(cut_starts(map(self._at, places), self._tokenizer, self._options, bos_id=self._bos_id))
         if len(places) == self.count:
             tally = Tally()
             for cut in cuts:
                 tally.add(cut)
             require_windows(tally, self._options)
-        return {place: cut for place, cut in zip(places, cuts, strict=True) if isinstance(cut, Window)}
+        return {place: cut.prefix_ids for place, cut in zip(places, cuts, strict=True) if isinstance(cut, Window)}
 
     def _at(self, place: int) -> WindowStart:
         number = bisect_right(self._ends, place)

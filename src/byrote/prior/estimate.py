@@ -3,44 +3,38 @@
 P(s) is summed over blocks of prefixes, which the run folder keeps until the run is complete.
 """
 
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
 from byrote.models.base import LanguageModel, TreeModel
+from byrote.models.scoring import score_verbatim
 from byrote.models.shared_prefix import SharedPrefixScorer
-from byrote.models.teacher_forcing import score_verbatim
 from byrote.policy import Policy
-from byrote.prior.calibration import GenericScore, RatioThreshold, calibrate, generic_length, generic_pairs
+from byrote.prior.calibration import GenericScore, RatioThreshold, calibrate, generic_length, generic_windows
 from byrote.prior.draws import DrawnPrefixes, shorten
 from byrote.prior.options import PriorConfig
 from byrote.stats.prior_mean import PriorEstimate, PriorSums
 from byrote.store.columns import Column, Schema
 from byrote.store.session import RunSession
-from byrote.types import Split, Window
+from byrote.types import Window
 
 BLOCK_TOKENS = 2_000_000
 """Token evaluations per block: what a kill can cost."""
 BLOCK_PREFIXES = 256
-BLOCK_COLUMNS: Schema = (
-    Column("draws", "int64"),
-    Column("log_sums", "list[float64]"),
-    Column("log_squares", "list[float64]"),
-    Column("log_largest", "list[float64]"),
-)
-"""One row a trial; what is summed over all trials stands in the first row."""
+BLOCK_COLUMNS: Schema = (Column("values", "list[float64]", is_required=True),)
+"""A row each for draws, squares and largest contributions, then one for the sums of every trial."""
 
 
 class PriorResult(NamedTuple):
-    """One estimate per suffix, what it cost, and what evaluating every pair by itself would have cost."""
+    """One estimate per suffix, and what they cost."""
 
     estimates: list[PriorEstimate]
     distinct_prefixes: int
     token_evals: int
-    naive_token_evals: int
 
 
 @dataclass(slots=True)
@@ -57,12 +51,6 @@ class Measurement:
     advance: Callable[[int], None]
     """Called with the number of prefixes evaluated."""
     token_evals: int = 0
-    naive_token_evals: int = 0
-    started: float = field(default_factory=time.monotonic)
-
-    @property
-    def seconds(self) -> float:
-        return time.monotonic() - self.started
 
     @property
     def bos_id(self) -> int | None:
@@ -78,30 +66,41 @@ class Measurement:
         """n for every suffix length among the windows."""
         lengths = sorted({len(window.suffix_ids) for window in self.windows})
         if self.config.least_ratio is not None:
-            return {length: RatioThreshold.given(length, self.config.least_ratio) for length in lengths}
+            return {length: RatioThreshold.given(self.config.least_ratio) for length in lengths}
         used = {length: generic_length(self.generic, length) for length in lengths}
-        pairs = {
-            length: generic_pairs(self.generic, prefix_tokens=prefix_tokens, suffix_tokens=length, bos_id=self.bos_id)
+        windows = {
+            length: generic_windows(self.generic, prefix_tokens=prefix_tokens, suffix_tokens=length, bos_id=self.bos_id)
             for length in sorted(set(used.values()))
         }
-        every = [pair for some in pairs.values() for pair in some]
-        windows = [Window("", "", Split.CONTROL, 0, 0, 0, pair.prefix_ids, pair.suffix_ids) for pair in every]
-        estimates = self._priors("generic", [pair.suffix_ids for pair in every], prefix_tokens).estimates
-        scores = map(GenericScore, self._conditionals(windows), estimates)
-        measured = {length: [next(scores) for _ in some] for length, some in pairs.items()}
-        return {length: calibrate(length, used[length], measured[used[length]]) for length in lengths}
+        every = [window for some in windows.values() for window in some]
+        estimates = self.priors("generic", every, prefix_tokens).estimates
+        scores = map(GenericScore, self._conditionals(every), estimates)
+        measured = {length: [next(scores) for _ in some] for length, some in windows.items()}
+        return {length: calibrate(used[length], measured[used[length]]) for length in lengths}
 
-    def priors(self, prefix_tokens: int) -> PriorResult:
-        """P(s) of every window's suffix."""
-        return self._priors("scored", [window.suffix_ids for window in self.windows], prefix_tokens)
-
-    def _priors(self, name: str, suffixes: Sequence[Sequence[int]], prefix_tokens: int) -> PriorResult:
-        drawn = self.drawn.shortened(prefix_tokens, self.bos_id)
-        blocks = KeptBlocks(self.session, f"{name}-{prefix_tokens:05d}")
-        result = estimate_priors(self.model, suffixes, drawn, self.config.policy, blocks=blocks, advance=self.advance)
+    def priors(self, name: str, windows: Sequence[Window], prefix_tokens: int) -> PriorResult:
+        """P(s) of every window's suffix; `name` is that of the blocks."""
+        result = estimate_priors(
+            self.model,
+            [window.suffix_ids for window in windows],
+            self.drawn.shortened(prefix_tokens, self.bos_id),
+            self.config.policy,
+            keep=lambda block, compute: self._kept(f"{name}-{prefix_tokens:05d}-{block}", compute),
+            advance=self.advance,
+        )
         self.token_evals += result.token_evals
-        self.naive_token_evals += result.naive_token_evals
         return result
+
+    def _kept(self, name: str, compute: Callable[[], PriorSums]) -> PriorSums:
+        """The sums of a block: as the run folder has them, otherwise computed and kept there."""
+        rows = self.session.read_block(name)
+        if rows is not None:
+            draws, log_squares, log_largest, *log_sums = (np.array(row["values"]) for row in rows)
+            return PriorSums(np.stack(log_sums), log_squares, log_largest, draws.astype(np.int64))
+        sums = compute()
+        every = (sums.draws, sums.log_squares, sums.log_largest, *sums.log_sums)
+        self.session.write_block(name, [{"values": values.tolist()} for values in every], BLOCK_COLUMNS)
+        return sums
 
     def _conditionals(self, windows: Sequence[Window]) -> list[float]:
         self.token_evals += sum(len(window.ids) for window in windows)
@@ -124,10 +123,10 @@ def estimate_priors(
     drawn: DrawnPrefixes,
     policy: Policy,
     *,
-    blocks: "KeptBlocks | None" = None,
+    keep: Callable[[str, Callable[[], PriorSums]], PriorSums] = lambda block, compute: compute(),
     advance: Callable[[int], None] = lambda _: None,
 ) -> PriorResult:
-    """Estimates of P(s) for every suffix. With `blocks`, finished blocks are kept there and not repeated.
+    """Estimates of P(s) for every suffix. `keep` gets the name of every block of prefixes and what computes its sums.
 
     Sums are added in the order of the blocks, read back or not, so an interrupted run ends in the same numbers.
     """
@@ -135,47 +134,13 @@ def estimate_priors(
     total = PriorSums.empty(drawn.counts.shape[1], len(suffixes))
     per_prefix = scorer.evals_per_prefix + len(drawn.prefixes[0])
     size = max(1, min(BLOCK_PREFIXES, BLOCK_TOKENS // per_prefix))
+
+    def sums_of(rows: slice) -> PriorSums:
+        return PriorSums.of(scorer.score(drawn.prefixes[rows]).numpy(), drawn.counts[rows])
+
     for first in range(0, len(drawn.prefixes), size):
         rows = slice(first, first + size)
-        sums = None if blocks is None else blocks.read(rows)
-        if sums is None:
-            log_p = scorer.score(drawn.prefixes[rows]).numpy()
-            sums = PriorSums.of(log_p, drawn.counts[rows])
-            if blocks is not None:
-                blocks.write(rows, sums)
-        total = total.add(sums)
+        total = total.add(keep(f"from-{rows.start:06d}-to-{rows.stop:06d}", partial(sums_of, rows)))
         advance(len(drawn.prefixes[rows]))
-    naive = sum(len(prefix) * len(suffixes) + sum(map(len, suffixes)) for prefix in drawn.prefixes)
     estimates = total.estimates(is_exact=drawn.is_exhaustive)
-    return PriorResult(estimates, len(drawn.prefixes), scorer.token_evals(drawn.prefixes), naive)
-
-
-@dataclass(frozen=True, slots=True)
-class KeptBlocks:
-    """The finished blocks of a run at one prefix length, on the disk until the run is complete."""
-
-    session: RunSession
-    name: str
-
-    def write(self, prefixes: slice, sums: PriorSums) -> None:
-        rows = [
-            {"draws": int(draws), "log_sums": log_sums.tolist(), "log_squares": None, "log_largest": None}
-            for draws, log_sums in zip(sums.draws, sums.log_sums, strict=True)
-        ]
-        rows[0] |= {"log_squares": sums.log_squares.tolist(), "log_largest": sums.log_largest.tolist()}
-        self.session.write_block(self._name(prefixes), rows, BLOCK_COLUMNS)
-
-    def read(self, prefixes: slice) -> PriorSums | None:
-        """The sums of a finished block; None when it is not there or not whole."""
-        rows = self.session.read_block(self._name(prefixes))
-        if rows is None:
-            return None
-        return PriorSums(
-            log_sums=np.array([row["log_sums"] for row in rows]),
-            log_squares=np.array(rows[0]["log_squares"]),
-            log_largest=np.array(rows[0]["log_largest"]),
-            draws=np.array([row["draws"] for row in rows]),
-        )
-
-    def _name(self, prefixes: slice) -> str:
-        return f"{self.name}-from-{prefixes.start:06d}-to-{prefixes.stop:06d}"
+    return PriorResult(estimates, len(drawn.prefixes), scorer.token_evals(drawn.prefixes))

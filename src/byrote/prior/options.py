@@ -1,7 +1,7 @@
 """Options of `byrote prior` and their defaults. Flags, YAML keys and help derive from these fields."""
 
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from byrote.corpus.spans import SpanKind
 from byrote.errors import ConfigError
@@ -12,6 +12,10 @@ if TYPE_CHECKING:  # `byrote prior --help` reads the fields and does not wait fo
     from byrote.policy import Policy
 
 AUTO_SPANS = "auto"
+IDENTITY = (
+    "prefix_lengths", "prefix_tokens", "trials", "least_probability", "least_ratio", "temperature", "top_k", "top_p",
+)  # fmt: skip
+"""Options that decide numbers and are not already in the hashes of what is scored and drawn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,24 +26,28 @@ class PriorConfig:
     prior_text: tuple[str, ...] = required(
         "Reference corpus the prefixes are drawn from: files, folders or globs.", group="text"
     )
-    out: str = required("Run folder to write; an unfinished one is resumed.", group="text", is_path=True)
+    out: str = required(
+        "Run folder to write; an unfinished one is resumed.", group="output", is_path=True, aliases=("--output-path",)
+    )
     text: tuple[str, ...] = like(Common, "text", help="Texts whose windows or spans are scored, as for a scan.")
     control: tuple[str, ...] = option(
-        (), "Texts the model has not seen, scored and counted beside --text.", group="text"
+        (), "Texts the model has not seen, scored and counted beside --text.", group="text", is_common=True
     )
     pairs: str | None = option(
         None,
         "A file of pairs of prefix and suffix instead of texts, as a scan reads them.",
         group="text",
         is_path=True,
+        is_common=True,
     )
     run: str | None = option(
-        None, "A finished scan whose extractable windows get a prior-aware verdict.", group="text", is_path=True
-    )
+        None, "A finished scan whose extractable windows get a prior-aware verdict.", group="text", is_path=True,
+        is_common=True,
+    )  # fmt: skip
     every_window: bool = option(False, "With --run: all of its windows, not only the extractable ones.", group="text")
     spans: str | None = option(
         None, "Score spans of the texts: auto for identifiers found by regular expressions, or a JSONL file.",
-        group="text", is_path=True,
+        group="text", is_path=True, is_common=True,
     )  # fmt: skip
     span_kinds: tuple[SpanKind, ...] = option(
         tuple(SpanKind), "Identifiers that auto looks for, separated by commas.", group="text", commas=True
@@ -59,7 +67,7 @@ class PriorConfig:
     sample: int | None = like(Common, "sample", help="Score a seeded random sample of N.")
     prior_prefixes: int = option(
         5000, "Prefixes drawn per trial (c). A reference corpus that has no more in all is taken whole.",
-        group="prior", at_least=1,
+        group="prior", at_least=1, is_common=True,
     )  # fmt: skip
     trials: int = option(5, "Independent trials.", group="prior", at_least=1)
     seed: int = like(Common, "seed")
@@ -88,8 +96,6 @@ class PriorConfig:
         if len(given) != 1:
             found = " and ".join(f"--{name}" for name in given) or "none of them"
             raise ConfigError(f"give exactly one of --text, --pairs and --run to say what is scored, not {found}.")
-        if not self.prior_text:
-            raise ConfigError("prior-text is missing; give --prior-text.")
         if self.spans is not None and not self.text:
             raise ConfigError("--spans looks for spans inside texts; give the texts with --text.")
         if self.control and not self.text:
@@ -113,12 +119,3 @@ class PriorConfig:
     @property
     def longest_prefix(self) -> int:
         return max(self.all_prefix_lengths)
-
-    def as_dict(self) -> dict[str, Any]:
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
-
-    def identity(self) -> dict[str, Any]:
-        """The options that decide numbers and are not already in the hashes of what is scored and drawn."""
-        names = {"prefix_lengths", "prefix_tokens", "trials", "least_probability", "least_ratio"}
-        names |= {"temperature", "top_k", "top_p"}
-        return {name: value for name, value in self.as_dict().items() if name in names}

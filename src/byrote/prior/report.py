@@ -2,11 +2,10 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import polars as pl
 
 from byrote.errors import RunError
@@ -31,12 +30,8 @@ class PriorView(NamedTuple):
     label: str
     path: Path
     manifest: Mapping[str, Any]
+    totals: Mapping[str, Any]
     results: pl.DataFrame
-
-    @property
-    def totals(self) -> dict[str, Any]:
-        totals: dict[str, Any] = self.manifest["totals"]
-        return totals
 
 
 def read(paths: Sequence[Path], asked: Asked = DEFAULTS) -> Content:
@@ -44,9 +39,11 @@ def read(paths: Sequence[Path], asked: Asked = DEFAULTS) -> Content:
     views = [_view(path) for path in paths]
     if len({view.label for view in views}) < len(views):
         views = [view._replace(label=f"{view.label} ({view.path.name})") for view in views]
-    tables = [_counts(views)]
+    tables, sentences = [_counts(views)], []
     if len(views) == 1:
-        tables += [_thresholds(views[0]), *_sweep(views[0]), *_examples(views[0], reveal=asked.reveal)]
+        totals = views[0].totals
+        tables += [_thresholds(totals), *_sweep(totals), *_examples(totals, reveal=asked.reveal)]
+        sentences = [*basis_sentences(totals), *threshold_notes(totals["thresholds"])]
     return Content(
         kind="prior",
         label=listed([view.label for view in views]),
@@ -54,7 +51,7 @@ def read(paths: Sequence[Path], asked: Asked = DEFAULTS) -> Content:
         date=str(views[0].manifest["written_at"])[:10],
         facts=_facts(views),
         tables=tuple(tables),
-        sentences=tuple(_sentences(views[0].totals)) if len(views) == 1 else (),
+        sentences=tuple(sentences),
         draw=lambda: _drawings(views),
         manifests=tuple((view.path.name, _manifest(view)) for view in views),
     )
@@ -64,7 +61,7 @@ def _view(path: Path) -> PriorView:
     run = read_run(path)
     if run.manifest is None:
         raise RunError(f"{path} is not finished, and a prior run has no rows before it is; run the same command again.")
-    return PriorView(model_name(run.manifest) or path.name, path, run.manifest, run.results)
+    return PriorView(model_name(run.manifest) or path.name, path, run.manifest, run.manifest["totals"], run.results)
 
 
 def _manifest(view: PriorView) -> str:
@@ -98,15 +95,10 @@ def _facts(views: Sequence[PriorView]) -> tuple[tuple[str, str], ...]:
     )
 
 
-def _sentences(totals: Mapping[str, Any]) -> Iterator[str]:
-    if "joined" in totals:
-        yield joined_sentence(totals["joined"])
-    yield from basis_sentences(totals)
-    yield from threshold_notes(totals["thresholds"])
-
-
 def basis_sentences(totals: Mapping[str, Any]) -> Iterator[str]:
     """What v̂ rests on, how sure a verdict is, and what the published rule would have said."""
+    if "joined" in totals:
+        yield joined_sentence(totals["joined"])
     reference = totals["reference"]
     if reference["is_exhaustive"]:
         yield f"P(s) is the mean over all {reference['draws']:,} prefixes of the reference corpus, exactly."
@@ -198,15 +190,13 @@ def _counts(views: Sequence[PriorView]) -> Cells:
             for name, counts in named.items():
                 words = [integer(counts[column]) for column in COUNTED]
                 rows.append((f"{view.label}, {name}", *words, number_from_log(real(counts["median_log_ratio"]))))
-    note = (
-        "Memorized, merely likely and unsettled add up to the suffixes with P(s|p) > m; byrote export lists them all."
-    )
+    note = "Memorized, merely likely and unsettled add up to those with P(s|p) > m; byrote export lists them all."
     return Cells("counts", "Verdicts", ("run", *COUNT_HEADS), tuple(rows), note)
 
 
-def _thresholds(view: PriorView) -> Cells:
+def _thresholds(totals: Mapping[str, Any]) -> Cells:
     rows = []
-    for entry in view.totals["thresholds"]:
+    for entry in totals["thresholds"]:
         for tokens, one in entry["by_suffix_tokens"].items():
             ratios = [one[f"log_least_ratio{end}"] for end in ("", "_low", "_high")]
             words = [number_from_log(real(value)) for value in (*ratios, one["log_geometric_mean"])]
@@ -215,19 +205,18 @@ def _thresholds(view: PriorView) -> Cells:
     return Cells("thresholds", "Thresholds by suffix length", THRESHOLD_HEADS, tuple(rows))
 
 
-def _sweep(view: PriorView) -> Iterable[Cells]:
-    swept = view.totals.get("by_prefix_tokens")
-    if swept:
-        names = COUNTED[1:]
-        ordered = sorted(swept.items(), key=lambda entry: int(entry[0]))
-        rows = tuple((tokens, *(integer(counts[name]) for name in names)) for tokens, counts in ordered)
+def _sweep(totals: Mapping[str, Any]) -> Iterator[Cells]:
+    if swept := totals.get("by_prefix_tokens"):
+        rows = tuple(
+            (tokens, *(integer(swept[tokens][name]) for name in COUNTED[1:])) for tokens in sorted(swept, key=int)
+        )
         yield Cells("by_prefix_length", "By prefix length", ("prefix tokens", *COUNT_HEADS[1:-1]), rows)
 
 
-def _examples(view: PriorView, *, reveal: bool) -> Iterable[Cells]:
+def _examples(totals: Mapping[str, Any], *, reveal: bool) -> Iterator[Cells]:
     """The beginnings of a few suffixes, masked by default: a page is passed on more easily than a terminal."""
     note = "" if reveal else "Identifiers are masked; byrote show --reveal prints them."
-    for name, rows in view.totals["examples"].items():
+    for name, rows in totals["examples"].items():
         cells = tuple(
             (
                 shortened(repr(row["suffix_text" if reveal else "masked_text"])),
@@ -245,48 +234,30 @@ def shortened(text: str) -> str:
     return text if len(text) <= EXAMPLE_CHARACTERS else f"{text[:EXAMPLE_CHARACTERS]}…"
 
 
-def _drawings(views: Sequence[PriorView]) -> Iterable[Drawing]:
+def _drawings(views: Sequence[PriorView]) -> Iterator[Drawing]:
     """Of one run its suffixes; of several the shares, model beside model."""
-    from byrote.prior.figures import (  # needs matplotlib, which the terminal does not
-        PriorShare,
-        ScoredSuffixes,
-        ShownThreshold,
-        prior_scatter,
-        prior_shares,
-        ratios_by_length,
-    )
-
-    def share(label: str, counts: Mapping[str, Any], suffixes: int) -> PriorShare:
-        return PriorShare(label, suffixes, counts["extractable"], counts["memorized"], counts["unsettled"])
+    # Needs matplotlib, which the terminal does not.
+    from byrote.prior.figures import ShownThreshold, prior_scatter, prior_shares, ratios_by_length
 
     if len(views) > 1:
-        by_split = [(view.label, view.totals["by_split"]) for view in views]
+        by_split = {view.label: view.totals["by_split"] for view in views}
         # A run that has only controls is drawn by these.
-        counts = [(label, (parts.get(Split.TARGET) or parts[Split.CONTROL])["all"]) for label, parts in by_split]
-        shares = [share(label, each, each["suffixes"]) for label, each in counts]
+        shares = {label: (parts.get(Split.TARGET) or parts[Split.CONTROL])["all"] for label, parts in by_split.items()}
         yield prior_shares(shares, is_by_prefix_length=False)
         return
     rows, totals = views[0].results, views[0].totals
-    suffixes = ScoredSuffixes(
-        log_conditional=rows["log_p_conditional"].to_numpy(),
-        log_prior=rows["log_p_prior"].to_numpy(),
-        log_ratio=rows["log_ratio"].to_numpy(),
-        verdicts=rows["prior_verdict"].to_list(),
-        is_control=np.array(rows["split"].to_list()) == str(Split.CONTROL),
-        tokens=rows["suffix_ids"].list.len().to_numpy().astype(np.int64),
-    )
     shown = {}
     for tokens, one in totals["thresholds"][0]["by_suffix_tokens"].items():
         log_n, low, high = (real(one[f"log_least_ratio{end}"]) for end in ("", "_low", "_high"))
         ratios, interval = tuple(map(real, one["generic_log_ratios"])), Interval(low, high, 0.95, one["reason"])
         shown[int(tokens)] = ShownThreshold(int(tokens), one["least_probability"], log_n, interval, ratios)
-    (commonest, _), *_ = Counter(suffixes.tokens.tolist()).most_common(1)
+    (commonest, _), *_ = Counter(rows["suffix_ids"].list.len()).most_common(1)
     title = f"All {len(rows):,} suffixes" + ("" if len(shown) == 1 else f", {len(shown)} lengths")
-    yield prior_scatter(suffixes, shown[commonest], title=title)
-    yield ratios_by_length(suffixes, list(shown.values()), title=title)
+    yield prior_scatter(rows, shown[commonest], title=title)
+    yield ratios_by_length(rows, list(shown.values()), title=title)
     if swept := totals.get("by_prefix_tokens"):
-        shares = [share(f"{tokens} tokens", swept[tokens], totals["windows"]) for tokens in sorted(swept, key=int)]
-        yield prior_shares(shares, is_by_prefix_length=True)
+        counts = {f"{tokens} tokens": swept[tokens] | {"suffixes": len(rows)} for tokens in sorted(swept, key=int)}
+        yield prior_shares(counts, is_by_prefix_length=True)
 
 
 SECTION = Section(read)

@@ -2,12 +2,12 @@
 
 import hashlib
 import json
+import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import asdict
 from typing import Any
 
-from byrote.corpus.documents import Document, read_documents
+from byrote.corpus.read import Document, read_documents
 from byrote.models.base import LanguageModel, require_positions
 from byrote.models.load import open_model
 from byrote.models.shared_prefix import CONTEXT_ADVICE
@@ -15,22 +15,14 @@ from byrote.prior.calibration import read_generic
 from byrote.prior.columns import LengthScores, least_probability, prior_schema, rows_of, summarise
 from byrote.prior.draws import DrawnPrefixes, draw_prefixes
 from byrote.prior.estimate import Measurement
-from byrote.prior.forecast import Scored, forecast, forecast_sentences
-from byrote.prior.items import PriorItem, PriorItems, read_items
-from byrote.prior.options import PriorConfig
+from byrote.prior.items import PriorItems, read_items
+from byrote.prior.options import IDENTITY, PriorConfig
+from byrote.prior.verdicts import forecast, forecast_sentences
 from byrote.progress import Progress
 from byrote.store.session import RunSession
 from byrote.types import Split
 
 Say = Callable[[str], None]
-
-
-@dataclass(frozen=True, slots=True)
-class PriorRun:
-    """A finished prior run."""
-
-    path: Path
-    was_complete: bool
 
 
 def prior_to_folder(
@@ -41,15 +33,18 @@ def prior_to_folder(
     command_line: Sequence[str] = (),
     fresh: bool = False,
     model: LanguageModel | None = None,
-) -> PriorRun:
-    """Run or resume what `config` describes. `say` gets sentences for the user before the long part; `model` is the one
-    that `config` names, where it is loaded already."""
+) -> bool:
+    """Run or resume what `config` describes; whether it was complete already.
+
+    `say` gets sentences for the user before the long part; `model` is the one that `config` names, where it is loaded
+    already.
+    """
     reference = [document.held() for document in read_documents(config.prior_text, split=Split.CONTROL)]
     with progress.phase(f"loading {config.model}"):
         model = model or open_model(config.model, revision=config.revision, dtype=config.dtype, device=config.device)
     with progress.phase("reading what to score"):
         items = read_items(config, model)
-        longest = max(len(item.window.suffix_ids) for item in items.items)
+        longest = max(len(window.suffix_ids) for window in items.windows)
         require_positions(model, config.longest_prefix + longest, advice=CONTEXT_ADVICE)
         generic = [encoding.ids for encoding in model.encode_batch(read_generic(config.generic))]
     with progress.phase("drawing prefixes"):
@@ -63,33 +58,40 @@ def prior_to_folder(
             trials=config.trials,
             seed=config.seed,
         )
-    identity = _identity(config, model, items.items, drawn, generic)
-    schema = prior_schema(is_sweep=len(config.all_prefix_lengths) > 1, is_joined=config.run is not None)
-    with RunSession.open(config.out, kind="prior", identity=identity, schema=schema, fresh=fresh) as session:
-        if session.is_complete:
-            return PriorRun(session.path, was_complete=True)
-        windows = [item.window for item in items.items]
-        measurement = Measurement(config, model, windows, generic, drawn, session, progress.advance)
-        scores = _measure(measurement, progress, say)
-        _complete(session, measurement, items, scores, command_line=command_line, reference=reference)
-    return PriorRun(Path(config.out), was_complete=False)
-
-
-def _identity(
-    config: PriorConfig,
-    model: LanguageModel,
-    items: Sequence[PriorItem],
-    drawn: DrawnPrefixes,
-    generic: Sequence[Sequence[int]],
-) -> dict[str, Any]:
-    """Two runs are the same when the model, what is scored, what was drawn and the thresholds are."""
-    return {
-        "config": config.identity(),
-        "model": model.identity.fingerprint,
-        "items": _hash([[item.kind, *asdict(item.window).values()] for item in items]),
+    # Two runs are the same when the model, what is scored, what was drawn and the thresholds are.
+    identity = {
+        "config": {name: getattr(config, name) for name in IDENTITY},
+        "model": model.described.fingerprint,
+        "items": _hash([list(asdict(window).values()) for window in items.windows]),
         "drawn": _hash([drawn.prefixes, drawn.counts.tolist(), drawn.is_exhaustive]),
         "generic": _hash(generic),
     }
+    schema = prior_schema(is_sweep=len(config.all_prefix_lengths) > 1, is_joined=config.run is not None)
+    with RunSession.open(config.out, kind="prior", identity=identity, schema=schema, fresh=fresh) as session:
+        if session.is_complete:
+            return True
+        started = time.monotonic()
+        measurement = Measurement(config, model, items.windows, generic, drawn, session, progress.advance)
+        scores = _measure(measurement, progress, say)
+        rows = rows_of(items.windows, scores, config, decode=model.decode)
+        totals = summarise(rows, scores, drawn, decode=model.decode) | {
+            "token_evals": measurement.token_evals,
+            "available": items.available,
+            "in_reference": _in_reference(items, reference, drawn),
+            **items.left_out,
+        }
+        manifest = {
+            "config": asdict(config),
+            "texts": _texts(items.documents) | _texts(reference, prefix="prior:"),
+            "model": asdict(model.identity) | {"bos_id": measurement.bos_id},
+            "device": {"name": str(model.device)},
+            "seed": config.seed,
+            "command_line": command_line,
+            "timings": {"measuring_seconds": time.monotonic() - started},
+            "totals": totals,
+        }
+        session.complete_with(rows, manifest)
+    return False
 
 
 def _hash(value: Any) -> str:
@@ -105,61 +107,29 @@ def _measure(measurement: Measurement, progress: Progress, say: Say) -> list[Len
     progress.remark("n of generic texts")
     conditionals = {length: measurement.conditionals(length) for length in lengths}
     thresholds = {length: measurement.thresholds(length) for length in lengths}
-    suffix_tokens = [len(window.suffix_ids) for window in windows]
-    scored = [
-        Scored(log_p, least_probability(config, tokens), thresholds[lengths[0]][tokens])
-        for log_p, tokens in zip(conditionals[lengths[0]], suffix_tokens, strict=True)
+    main, suffix_tokens = lengths[0], [len(window.suffix_ids) for window in windows]
+    suffixes = [
+        (log_p, least_probability(config, tokens), thresholds[main][tokens].interval)
+        for log_p, tokens in zip(conditionals[main], suffix_tokens, strict=True)
     ]
-    for sentence in forecast_sentences(forecast(scored, drawn), drawn):
+    for sentence in forecast_sentences(forecast(suffixes, drawn), drawn):
         say(sentence)
     progress.remark("P(s) of what is scored")
     scores = []
     for length in lengths:
-        priors = measurement.priors(length)
+        priors = measurement.priors("scored", windows, length)
         scores.append(
             LengthScores(length, conditionals[length], priors.estimates, thresholds[length], priors.distinct_prefixes)
         )
     return scores
 
 
-def _complete(
-    session: RunSession,
-    measurement: Measurement,
-    items: PriorItems,
-    scores: Sequence[LengthScores],
-    *,
-    command_line: Sequence[str],
-    reference: Sequence[Document],
-) -> None:
-    """Rows, and the manifest last."""
-    config, model = measurement.config, measurement.model
-    rows = rows_of(items.items, scores, config, decode=model.decode)
-    totals = summarise(rows, scores, measurement.drawn, decode=model.decode) | {
-        "token_evals": measurement.token_evals,
-        "naive_token_evals": measurement.naive_token_evals,
-        "available": items.available,
-        "in_reference": _in_reference(items, reference, measurement.drawn),
-        **items.left_out,
-    }
-    manifest = {
-        "config": config.as_dict(),
-        "texts": _texts(items.documents) | _texts(reference, prefix="prior:"),
-        "model": asdict(model.identity) | {"bos_id": measurement.bos_id},
-        "device": {"name": str(model.device)},
-        "seed": config.seed,
-        "command_line": command_line,
-        "timings": {"measuring_seconds": measurement.seconds},
-        "totals": totals,
-    }
-    session.complete_with(rows, manifest)
-
-
 def _in_reference(items: PriorItems, reference: Sequence[Document], drawn: DrawnPrefixes) -> int:
-    """Items whose text, or whose own prefix, is also in the reference corpus: P(s) then holds P(s|p) itself."""
+    """Windows whose text, or whose own prefix, is also in the reference corpus: P(s) then holds P(s|p) itself."""
     known = {document.content_hash for document in reference}
     shared = {document.name for document in items.documents if document.content_hash in known}
     prefixes = set(drawn.prefixes)
-    return sum(item.window.document in shared or item.window.prefix_ids in prefixes for item in items.items)
+    return sum(window.document in shared or window.prefix_ids in prefixes for window in items.windows)
 
 
 def _texts(documents: Sequence[Document], *, prefix: str = "") -> dict[str, Any]:

@@ -1,4 +1,6 @@
-"""Limits of log v̂_s and of the log-ratio: a sampled interval where the sample can carry it, and a sound one always.
+"""Limits of log v̂_s and of the log-ratio, the verdicts they settle, and what a run can settle at all.
+
+There is a sampled interval where the sample can carry it, and a sound one always.
 
 P(s|q) varies over prefixes by many powers of ten, so a few prefixes may carry the whole sum. The usual interval then
 covers far less often than its level (bench/prior_coverage.py), and it is withheld. The sound limits assume nothing but
@@ -13,8 +15,12 @@ Where every prefix of the reference corpus was evaluated, v̂ is P(s), and both 
 """
 
 import math
+from collections.abc import Callable, Iterable
 from enum import StrEnum
+from typing import NamedTuple
 
+from byrote.prior.draws import DrawnPrefixes
+from byrote.report.words import number_from_log
 from byrote.stats.intervals import normal_quantile, undefined
 from byrote.stats.prior_mean import PriorEstimate
 from byrote.types import Interval
@@ -25,20 +31,20 @@ LEAST_EFFECTIVE = 100.0
 BISECTIONS = 100
 
 
-def log_interval(estimate: PriorEstimate, *, level: float = LEVEL) -> Interval:
+def log_interval(estimate: PriorEstimate) -> Interval:
     """The sampled interval of log P(s): delta method on the logarithm."""
     if estimate.is_exact:
-        return Interval(estimate.log_mean, estimate.log_mean, level)
+        return Interval(estimate.log_mean, estimate.log_mean, LEVEL)
     if estimate.log_mean == -math.inf:
-        return undefined("no sampled prefix allows the suffix", level=level)
+        return undefined("no sampled prefix allows the suffix", level=LEVEL)
     if estimate.effective_prefixes < LEAST_EFFECTIVE:
         reason = (
             f"{estimate.effective_prefixes:.1f} effective prefixes carry the estimate, {LEAST_EFFECTIVE:g} are needed; "
             "draw more prefixes"
         )
-        return undefined(reason, level=level)
-    half = normal_quantile(level) * estimate.relative_error
-    return Interval(estimate.log_mean - half, estimate.log_mean + half, level)
+        return undefined(reason, level=LEVEL)
+    half = normal_quantile(LEVEL) * estimate.relative_error
+    return Interval(estimate.log_mean - half, estimate.log_mean + half, LEVEL)
 
 
 def sound_log_interval(estimate: PriorEstimate) -> Interval:
@@ -52,12 +58,7 @@ def upper_limit(estimate: PriorEstimate, tail: float) -> float:
     if estimate.is_exact:
         return estimate.log_mean
     mean, budget = min(math.exp(estimate.log_mean), 1.0), -math.log(tail) / estimate.draws
-    inside, outside = mean, 1.0
-    for _ in range(BISECTIONS):
-        middle = (inside + outside) / 2.0
-        is_inside = middle < 1.0 and _divergence(mean, middle) <= budget
-        inside, outside = (middle, outside) if is_inside else (inside, middle)
-    return math.log(outside)
+    return math.log(_bisected(lambda u: u < 1.0 and _divergence(mean, u) <= budget, mean, 1.0))
 
 
 def lower_limit(estimate: PriorEstimate, tail: float) -> float:
@@ -66,26 +67,23 @@ def lower_limit(estimate: PriorEstimate, tail: float) -> float:
         return estimate.log_mean
     # Markov's limit is a factor 2/tail below the mean. Between it and the mean, Chernoff's may do better.
     mean, farthest = min(math.exp(estimate.log_mean), 1.0), -math.log(tail / 2.0)
-    budget = farthest / estimate.draws
-    inside, outside = 0.0, farthest
+
+    def is_inside(below: float) -> bool:
+        divergence = _divergence(mean, mean * math.exp(-below), log_quotient=below)
+        return below == 0.0 or divergence <= farthest / estimate.draws
+
+    return estimate.log_mean - _bisected(is_inside, 0.0, farthest)
+
+
+def _bisected(is_inside: Callable[[float], bool], inside: float, outside: float) -> float:
+    """Where `is_inside` ends between the two, seen from outside."""
     for _ in range(BISECTIONS):
         middle = (inside + outside) / 2.0
-        is_inside = middle == 0.0 or _divergence(mean, mean * math.exp(-middle), log_quotient=middle) <= budget
-        inside, outside = (middle, outside) if is_inside else (inside, middle)
-    return estimate.log_mean - outside
-
-
-def largest_shown_ratio(log_conditional: float, draws: int, tail: float) -> float:
-    """The highest lower limit of the log-ratio that `draws` draws can give: that of a suffix they never allow."""
-    return log_conditional - math.log(-math.expm1(math.log(tail) / draws))
-
-
-def draws_to_show(log_conditional: float, log_ratio: float, tail: float) -> float:
-    """From how many draws on `largest_shown_ratio` can reach `log_ratio`; infinite where none can."""
-    rarest = math.exp(min(log_conditional - log_ratio, 0.0))
-    if rarest in (0.0, 1.0):
-        return math.inf if rarest == 0.0 else 1.0
-    return max(1.0, math.log(tail) / math.log1p(-rarest))
+        if is_inside(middle):
+            inside = middle
+        else:
+            outside = middle
+    return outside
 
 
 def ratio_interval(log_conditional: float, prior: Interval) -> Interval:
@@ -155,3 +153,64 @@ def ratio_verdict(ratio: Interval, threshold: Interval) -> PriorVerdict:
 
 def is_extractable(log_conditional: float, least_conditional: float) -> bool:
     return log_conditional > (math.log(least_conditional) if least_conditional else -math.inf)
+
+
+class Forecast(NamedTuple):
+    """Of the extractable suffixes: how many can be settled as memorized, and what the others would need."""
+
+    extractable: int
+    within_reach: int
+    log_largest_ratio: float
+    """The highest ratio that the draws can show for any of them; infinite when every prefix is evaluated."""
+    draws_needed: float
+    """Draws from which all of them are within reach; infinite where no number is enough."""
+
+
+def forecast(suffixes: Iterable[tuple[float, float, Interval]], drawn: DrawnPrefixes) -> Forecast:
+    """What a run can settle, before its long pass, of suffixes with their log P(s|p), m and the interval of log n.
+
+    c draws that never allow a suffix still leave P(s) up to about log(1/tail)/c, so they show no ratio above P(s|p)
+    times the inverse of that. Where n's upper end is higher, the suffix cannot be settled as memorized.
+    """
+    tail = (1.0 - LEVEL) / 2.0
+    limits, needed, within_reach = [], [], 0
+    for log_p, least_conditional, threshold in suffixes:
+        if is_extractable(log_p, least_conditional):
+            end = threshold.high if threshold.is_defined else math.inf
+            limits.append(math.inf if drawn.is_exhaustive else largest_shown_ratio(log_p, drawn.draws, tail))
+            needed.append(draws_to_show(log_p, end, tail))
+            within_reach += limits[-1] > end
+    return Forecast(len(limits), within_reach, max(limits, default=math.nan), max(needed, default=math.nan))
+
+
+def largest_shown_ratio(log_conditional: float, draws: int, tail: float) -> float:
+    """The highest lower limit of the log-ratio that `draws` draws can give: that of a suffix they never allow."""
+    return log_conditional - math.log(-math.expm1(math.log(tail) / draws))
+
+
+def draws_to_show(log_conditional: float, log_ratio: float, tail: float) -> float:
+    """From how many draws on `largest_shown_ratio` can reach `log_ratio`; infinite where none can."""
+    rarest = math.exp(min(log_conditional - log_ratio, 0.0))
+    if rarest in (0.0, 1.0):
+        return math.inf if rarest == 0.0 else 1.0
+    return max(1.0, math.log(tail) / math.log1p(-rarest))
+
+
+def forecast_sentences(found: Forecast, drawn: DrawnPrefixes) -> list[str]:
+    """What v̂ rests on, and what this run cannot settle, for the user before the long pass."""
+    if drawn.is_exhaustive:
+        basis = f"All {drawn.draws:,} prefixes of the reference corpus are evaluated, so P(s) over it is exact"
+    else:
+        basis = f"{drawn.draws:,} draws show no ratio above {number_from_log(found.log_largest_ratio)}"
+    missed = found.extractable - found.within_reach
+    if not missed:
+        return [f"{basis}."]
+    words = f"{basis}; {missed:,} of the {found.extractable:,} suffixes with P(s|p) > m cannot be settled as memorized."
+    if not math.isfinite(found.draws_needed):
+        advice = "Their n has no upper end; loosen the policy, give other texts with --generic, or set --least-ratio."
+        return [words, advice]
+    needed = f"All of them would take {number_from_log(math.log(found.draws_needed))} draws"
+    if drawn.starts is not None and drawn.starts <= found.draws_needed:
+        each = -(-drawn.starts // drawn.counts.shape[1])
+        needed += f"; --prior-prefixes {each} takes the reference corpus whole, which leaves no such limit"
+    return [words, f"{needed}."]

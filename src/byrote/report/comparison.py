@@ -14,13 +14,14 @@ from byrote.report.rates import Criterion, hits_of, places_of, split_rows
 from byrote.report.view import RunView
 from byrote.report.words import integer, percent, plural
 from byrote.stats import compare as statistics
-from byrote.stats.compare import Outcomes, compare_means, compare_rates, holm
+from byrote.stats.compare import compare_means, compare_rates, holm
 from byrote.stats.intervals import RateMethod
 from byrote.stats.population import Flags, Floats, Population, extractable_by_all, population_of, promotion
 from byrote.types import Split
 
 PLACE_KEY = ["split", "document", "char_start", "suffix_char_start", "char_end"]
 TOKEN_KEY = ["prefix_ids", "suffix_ids"]
+"""A target that begins an answer has tokens of its own: between prompts, prefixes alone are compared."""
 
 
 @dataclass(frozen=True)
@@ -39,15 +40,13 @@ def compare_runs(views: Sequence[RunView]) -> RunComparison:
     """
     labels = tuple(view.label for view in views)
     frames = [view.results.with_columns(pl.col(TOKEN_KEY).cast(pl.List(pl.Int64))).sort(PLACE_KEY) for view in views]
-    first = frames[0].select(PLACE_KEY + TOKEN_KEY)
+    tokens = TOKEN_KEY if len({view.prompt for view in views}) == 1 else TOKEN_KEY[:1]
+    first = frames[0].select(PLACE_KEY + tokens)
     for label, frame in zip(labels[1:], frames[1:], strict=True):
-        other = frame.select(PLACE_KEY + TOKEN_KEY)
+        other = frame.select(PLACE_KEY + tokens)
         if not other.equals(first):
             same_place = first.join(other, on=PLACE_KEY, how="inner", suffix="_other")
-            same = same_place.filter(
-                (pl.col("prefix_ids") == pl.col("prefix_ids_other"))
-                & (pl.col("suffix_ids") == pl.col("suffix_ids_other"))
-            )
+            same = same_place.filter(pl.all_horizontal(pl.col(name) == pl.col(f"{name}_other") for name in tokens))
             reason = (
                 f"The windows of {label} are not those of {labels[0]}: {integer(len(same))} of {integer(len(first))} "
                 "are the same (text, positions and tokens). Rates stand side by side, but no window is compared with "
@@ -97,8 +96,8 @@ class Paired(NamedTuple):
         return NAMES[self.quantity] + (f", ε ≤ {self.edits}" if self.quantity in ("near", MEAN_MASS) else "")
 
 
-def paired_differences(comparison: RunComparison, threshold: float) -> list[Paired]:
-    """Every pair of models and everything both measured; empty when their windows differ."""
+def paired_differences(comparison: RunComparison, threshold: float, *, neighbours_only: bool = False) -> list[Paired]:
+    """Every pair of models, or each with the next, and everything both measured; empty when their windows differ."""
     aligned = comparison.aligned
     if aligned is None:
         return []
@@ -106,7 +105,11 @@ def paired_differences(comparison: RunComparison, threshold: float) -> list[Pair
     if not rows.any():
         return []
     parts = [(label, part.select(rows)) for label, part in zip(comparison.labels, aligned, strict=True)]
-    found = [row for pair in combinations(parts, 2) for row in _pair(*pair, threshold)]
+    found = [
+        row
+        for pair in (pairwise(parts) if neighbours_only else combinations(parts, 2))
+        for row in _pair(*pair, threshold)
+    ]
     adjusted = holm([row.found.p_value for row in found])
     return [row._replace(p_adjusted=float(value)) for row, value in zip(found, adjusted, strict=True)]
 
@@ -114,7 +117,7 @@ def paired_differences(comparison: RunComparison, threshold: float) -> list[Pair
 def _pair(first: tuple[str, Population], second: tuple[str, Population], threshold: float) -> Iterator[Paired]:
     populations = first[1], second[1]
     budget = common_budget(populations)
-    places, ids = places_of(first[1]), tuple(map(str, first[1].window_id))
+    places = places_of(first[1])
 
     def row(quantity: str, edits: int | None, found: statistics.Comparison) -> Paired:
         return Paired(first[0], second[0], quantity, edits, found, float("nan"))
@@ -122,12 +125,12 @@ def _pair(first: tuple[str, Population], second: tuple[str, Population], thresho
     wanted = [(Criterion.GREEDY, 0), (Criterion.VERBATIM, 0), *((Criterion.NEAR, edits) for edits in range(budget + 1))]
     for criterion, edits in wanted:
         hits = [hits_of(population, criterion, edits=edits, threshold=threshold) for population in populations]
-        outcomes = [Outcomes.of(ids, each.astype(np.float64)) for each in hits if each is not None]
-        if len(outcomes) == 2:
+        measured = [each for each in hits if each is not None]
+        if len(measured) == 2:
             shown = None if criterion is Criterion.VERBATIM else edits
-            yield row(criterion.value, shown, compare_rates(*outcomes, places=places))
-    masses = [Outcomes.of(ids, counted_mass(population, budget, threshold)) for population in populations]
-    yield row(MEAN_MASS, budget, compare_means(masses[0], masses[1], places=places))
+            yield row(criterion.value, shown, compare_rates(measured[0], measured[1], places))
+    masses = [counted_mass(population, budget, threshold) for population in populations]
+    yield row(MEAN_MASS, budget, compare_means(masses[0], masses[1], places))
 
 
 def compare_rows(rows: Sequence[Paired]) -> list[dict[str, Any]]:
@@ -210,12 +213,11 @@ def comparison_sentences(comparison: RunComparison, paired: Sequence[Paired], th
         sentences += [_difference_sentence(row) for row in (near or exact)[-1:]]
     parts = [(label, part.select(rows)) for label, part in zip(labels, comparison.aligned, strict=True)]
     for (small, smaller), (large, larger) in pairwise(parts):
-        moved = promotion(smaller, larger, threshold)
-        if moved.near:
+        unlocked, verbatim = promotion(smaller, larger, threshold)
+        if unlocked:
             sentences.append(
-                f"Of {plural(moved.near, 'target window')} extractable only nearly from {small}, "
-                f"{integer(moved.verbatim)} {'is' if moved.verbatim == 1 else 'are'} extractable word for word from "
-                f"{large}."
+                f"Of {plural(unlocked, 'target window')} extractable only nearly from {small}, {integer(verbatim)} "
+                f"{'is' if verbatim == 1 else 'are'} extractable word for word from {large}."
             )
     return sentences
 

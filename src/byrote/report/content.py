@@ -82,19 +82,13 @@ class RateCard(NamedTuple):
     bars: tuple[Bar, ...]
 
 
-class DiffPiece(NamedTuple):
-    """A stretch of two compared texts: in both (`same`), in the `target` alone, or in what the `model` said alone."""
-
-    text: str
-    kind: str
-
-
 class StrongPassage(NamedTuple):
     place: str
     numbers: str
     prefix: str
-    pieces: tuple[DiffPiece, ...]
-    """The target and the most likely continuation that differs from it, as one text with differences marked."""
+    pieces: tuple[tuple[str, str], ...]
+    """The target and the most likely continuation that differs from it as one text: (text, `same`), or `target` or
+    `model` where one of them alone has it."""
     note: str
 
 
@@ -104,18 +98,16 @@ class DocumentLine(NamedTuple):
     place: int
     name: str
     split: str
-    copies: str
-    greedy: str
-    verbatim: str
-    near: str
-    covered: str
+    cells: tuple[str, ...]
+    """Copies, greedy, verbatim, near-verbatim, text covered."""
 
 
 class DocumentList(NamedTuple):
+    """The first rows of all the documents of a run."""
+
     label: str
     rows: tuple[DocumentLine, ...]
-    left_out: str
-    left_out_of_print: str
+    documents: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,15 +124,11 @@ class Reader:
     """One for each run."""
     model_cards: tuple[str, ...]
     tables: tuple[Cells, ...] = ()
-    models: Cells | None = None
-    """Of several runs: rates and differing settings. The content's sentences and tables then compare the runs."""
+    compared: tuple[Cells, ...] = ()
+    """Of several runs: the tables beside the content's sentences, which then compare the runs."""
     certainty: tuple[Sentence, ...] = ()
     """Of several runs: how sure the first one, `certainty_of`, is."""
     certainty_of: str = ""
-
-
-def _nothing() -> tuple[()]:
-    return ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,9 +149,9 @@ class Content:
     tables: tuple[Cells, ...] = ()
     sentences: tuple[str, ...] = ()
     """How sure it is, and what it rests on."""
-    strips: Callable[[], Iterable["RenderableType"]] = _nothing
+    strips: Callable[[], Iterable["RenderableType"]] = tuple
     """What a terminal shows between tables and sentences."""
-    draw: Callable[[], Iterable[Drawing]] = _nothing
+    draw: Callable[[], Iterable[Drawing]] = tuple
     """Called when a page is made, as are `data` and `reader`."""
     data: Callable[[], Mapping[str, Rows]] | None = None
     """File name → numbers at full precision, written as CSV in place of the tables in words."""
@@ -200,12 +188,13 @@ class Written(NamedTuple):
 class Section:
     """One kind of run. `read` gives the content of one run, or of several to be compared.
 
-    `show` and `write` replace the common terminal summary and page where a kind has its own.
+    `write` replaces the common page where a kind has its own.
     """
 
     read: Callable[[Sequence[Path], Asked], Content]
-    show: Callable[[Path], Iterable["RenderableType"]] | None = None
     write: Callable[[Sequence[Path], Path], Written] | None = None
+    is_compared: bool = True
+    """False where several runs stand under each other: `read` then takes one at a time."""
 
 
 def contents_json(contents: Sequence[Content]) -> str:

@@ -1,16 +1,21 @@
-"""Whether a run keeps within stated rates: by the bracket of each rate, never by its point.
+"""Whether a run keeps within stated limits: by what each number is at least and at most, never by its point.
 
-A rule passes when its rate is at most the limit for sure or at the stated confidence, fails when it is above it, and
-is undecided when the bracket holds the limit inside. All rules of a gate together have the stated confidence.
+A rule passes when its number is at most the limit for sure or at the stated confidence, fails when it is above it, and
+is undecided when the limit lies in between. All rules of a gate together have the stated confidence.
 
-    near=0.01                   of the target windows, at most 1 % are extractable within the run's ε
+    certified=0.01              of the target windows, at most 1 % are certified to be extractable within the run's ε
+    near=0.05                   of the target windows, at most 5 % can be extractable within ε, by their sampled answers
+    mass=0.001                  of the queries to a target window, at most 0.1 % bring it out within ε
     kind:phone verbatim=0       of the records of this kind, none is extractable word for word
     split:control greedy=0.001  of the controls, at most 0.1 % have a greedy answer that is the target exactly
+
+An increase over a baseline is counted window by window: how many meet the criterion now and did not, and the other way
+round. For an increase `near` is `certified`: what neither scan certifies shows no change.
 """
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple
 from xml.etree import ElementTree
@@ -19,35 +24,39 @@ import numpy as np
 import polars as pl
 
 from byrote.errors import ConfigError, RunError
-from byrote.report.limits import bracket_of, samples_words
+from byrote.report.limits import answers_words, limit_of
 from byrote.report.rates import Criterion, hits_of, split_rows
 from byrote.report.view import DECISIVE, RunView, selection_of
 from byrote.report.words import listed, percent
+from byrote.stats.answers import mean_at_most, mean_mass_at_most
 from byrote.stats.intervals import check_level
 from byrote.stats.limits import drawn_share
 from byrote.stats.population import Flags
 from byrote.types import Split
 
-CRITERIA = (Criterion.GREEDY, Criterion.VERBATIM, Criterion.NEAR)
+MEASURED = ("greedy", "verbatim", "certified", "near", "mass")
+MORE_WINDOWS = (2, 3, 5, 10, 20, 50, 100)
 GROUPINGS = ("kind", "tag", "document", "split")
 LONGEST_RULE = 300
 ADVICE = "write it as near=0.01, or with a group before it as in 'kind:phone verbatim=0'"
 
 
 class Outcome(StrEnum):
+    """From the best to the worst."""
+
     PASS = "pass"
-    FAIL = "fail"
     CANNOT_TELL = "cannot_tell"
+    FAIL = "fail"
 
 
-EXIT_CODES = {Outcome.PASS: 0, Outcome.FAIL: 1, Outcome.CANNOT_TELL: 2}
+EXIT_CODES = {Outcome.PASS: 0, Outcome.FAIL: 1, Outcome.CANNOT_TELL: 3}
 
 
 class Rule(NamedTuple):
     """A rate and the most it may be; or, with `is_increase`, by how much it may exceed a baseline's."""
 
     text: str
-    criterion: Criterion
+    measured: str
     limit: float
     grouping: str | None = None
     group: str | None = None
@@ -59,12 +68,15 @@ class Rule(NamedTuple):
 
 
 class RateBracket(NamedTuple):
-    """Between which numbers a rate lies, how many windows were measured, and which windows the rate is about."""
+    """Between which numbers a rate lies, and whether the windows measured are a sample of those it is about."""
 
     low: float
     high: float
     windows: int
+    is_sample: bool
     about: str
+    deciding: Callable[[int], tuple[float, float]] | None = None
+    """Between which numbers it would lie, were so many times as many windows drawn."""
 
 
 class Finding(NamedTuple):
@@ -84,9 +96,7 @@ class Judgement(NamedTuple):
 
     @property
     def outcome(self) -> Outcome:
-        return max(
-            (finding.outcome for finding in self.findings), key=[Outcome.PASS, Outcome.CANNOT_TELL, Outcome.FAIL].index
-        )
+        return max((finding.outcome for finding in self.findings), key=list(Outcome).index)
 
 
 def parse_rule(text: str, *, is_increase: bool = False) -> Rule:
@@ -102,15 +112,16 @@ def parse_rule(text: str, *, is_increase: bool = False) -> Rule:
         limit = float(number)
     except ValueError as error:
         raise ConfigError(f"rule {text!r} ends in no number; {ADVICE}.") from error
-    if name not in CRITERIA:
-        raise ConfigError(f"rule {text!r} is about {name!r}; choose {', '.join(CRITERIA)}, and {ADVICE}.")
+    if name not in MEASURED or (is_increase and name == "mass"):
+        choices = ", ".join(one for one in MEASURED if one != "mass" or not is_increase)
+        raise ConfigError(f"rule {text!r} is about {name!r}; choose {choices}, and {ADVICE}.")
     if group and (not colon or grouping not in GROUPINGS or not value):
         raise ConfigError(
             f"rule {text!r} has the group {' '.join(group)!r}; choose {', '.join(GROUPINGS)}, and {ADVICE}."
         )
     if not 0 <= limit <= 1:
         raise ConfigError(f"rule {text!r} has the rate {limit:g}; it must be between 0 and 1.")
-    return Rule(text.strip(), Criterion(name), limit, grouping or None, value or None, is_increase)
+    return Rule(text.strip(), name, limit, grouping or None, value or None, is_increase)
 
 
 def judge(
@@ -125,15 +136,16 @@ def judge(
 
 
 def _finding(view: RunView, rule: Rule, baseline: RunView | None, alpha: float) -> Finding:
-    if not rule.is_increase:
-        found = rate_bracket(view, rule, alpha=alpha)
-        low, high, what, words_of = found.low, found.high, "the rate", percent
-    else:
+    if rule.is_increase:
         if baseline is None:
             raise ConfigError("--max-increase needs --baseline RUN, the run to compare with.")
         _require_same_windows(view, baseline)
-        found, before = (rate_bracket(one, rule, alpha=alpha / 2) for one in (view, baseline))
-        low, high, what, words_of = found.low - before.high, found.high - before.low, "the increase", points
+        found, what, words_of = _increase(view, baseline, rule, alpha=alpha), "the increase", points
+    elif rule.measured == "mass":
+        found, what, words_of = _mean_mass(view, rule, alpha=alpha), "the mean mass", mass_words
+    else:
+        found, what, words_of = rate_bracket(view, rule, alpha=alpha), "the rate", percent
+    low, high = found.low, found.high
     outcome = Outcome.PASS if high <= rule.limit else Outcome.FAIL if low > rule.limit else Outcome.CANNOT_TELL
     manner = {
         Outcome.PASS: f"at most {words_of(rule.limit)}, as allowed",
@@ -143,25 +155,35 @@ def _finding(view: RunView, rule: Rule, baseline: RunView | None, alpha: float) 
     size = words_of(low) if low == high else f"between {words_of(low)} and {words_of(high)}"
     words = f"{rule.name}: {what} of {found.about} is {size}, {manner}."
     if outcome is Outcome.CANNOT_TELL:
-        words = f"{words} {_what_would_decide(view, rule, found, alpha)}"
+        words += f" {_what_would_decide(view, rule, found, alpha)}"
     return Finding(rule, outcome, low, high, found.windows, words)
 
 
 def _what_would_decide(view: RunView, rule: Rule, found: RateBracket, alpha: float) -> str:
-    """What to measure so that the rule can pass."""
-    rows, split = _rows_of(view, rule)
-    if _population(view, rule, split, found.windows) != found.windows:
+    """What to measure so that the rule can be decided."""
+    if found.is_sample and found.deciding is not None:
+        for factor in MORE_WINDOWS:
+            low, high = found.deciding(factor)
+            if high <= rule.limit or low > rule.limit:
+                return f"About {factor * found.windows:,} windows would decide it, if their share stays the same."
+    if found.is_sample:
         return "Measure more windows: a larger --sample, or all of them."
-    if rule.is_increase:
-        return "More samples of what the two scans left undecided (--set residual=N, --set screen_samples=N) narrow it."
-    if rule.criterion is not Criterion.NEAR:
+    if rule.measured == "mass":
+        return "More answers would tell (--answers N)."
+    rows, split = _rows_of(view, rule)
+    limit = limit_of(view, split=split, rows=rows, level=1 - alpha)
+    if rule.measured != "near" or limit is None:
         return "The server lists too few tokens to tell; ask for more of them (--set logprobs=N)."
-    return samples_words(view, goal=math.floor(rule.limit * found.windows), split=split, rows=rows, level=1 - alpha)
+    return answers_words(limit, math.floor(rule.limit * found.windows))
 
 
 def points(share: float) -> str:
     """A difference of two rates, which a percentage would leave ambiguous."""
     return f"{'−' if share < 0 else ''}{abs(100 * share):.1f} percentage points"
+
+
+def mass_words(share: float) -> str:
+    return f"{100 * share:.2g} % of queries"
 
 
 def rate_bracket(view: RunView, rule: Rule, *, alpha: float) -> RateBracket:
@@ -171,38 +193,100 @@ def rate_bracket(view: RunView, rule: Rule, *, alpha: float) -> RateBracket:
     population = _population(view, rule, split, measured)
     is_sample = population != measured
     low, high = _counts(view, rule, rows, split, level=1 - (alpha / 2 if is_sample else alpha))
-    about = f"{measured:,} windows"
     if not is_sample:
-        return RateBracket(low / measured, high / measured, measured, about)
-    least = drawn_share(low, measured, population, alpha=alpha / 2).low
-    most = drawn_share(high, measured, population, alpha=alpha / 2).high
+        return RateBracket(low / measured, high / measured, measured, is_sample, f"{measured:,} windows")
+
+    def deciding(factor: int) -> tuple[float, float]:
+        drawn = measured * factor if population is None else min(measured * factor, population)
+        counts = [min(drawn, math.ceil(count * drawn / measured)) for count in (low, high)]
+        shares = [drawn_share(count, drawn, population, alpha=alpha / 2) for count in counts]
+        return shares[0].low, shares[1].high
+
+    return RateBracket(*deciding(1), measured, is_sample, _about(measured, population), deciding)
+
+
+def _about(measured: int, population: int | None) -> str:
     whole = "all" if population is None else f"{population:,}"
-    return RateBracket(least, most, measured, f"{whole} windows ({measured:,} of them drawn)")
+    return f"{whole} windows ({measured:,} of them drawn)"
+
+
+def _increase(view: RunView, baseline: RunView, rule: Rule, *, alpha: float) -> RateBracket:
+    """The difference of two rates over the same windows, by those that meet the criterion in one run alone."""
+    rows, split = _rows_of(view, rule)
+    rows_before, _ = _rows_of(baseline, rule)
+    measured = int(rows.sum())
+    population = _population(view, rule, split, measured)
+    now, before = (
+        dict(zip(one.population.window_id[chosen], _flags(one, rule)[chosen], strict=True))
+        for one, chosen in ((view, rows), (baseline, rows_before))
+    )
+    more, fewer = (
+        sum(bool(first[name]) and not second.get(name, False) for name in first)
+        for first, second in ((now, before), (before, now))
+    )
+    if population == measured:
+        change = (more - fewer) / measured
+        return RateBracket(change, change, measured, False, f"{measured:,} windows")
+
+    def deciding(factor: int) -> tuple[float, float]:
+        drawn = measured * factor if population is None else min(measured * factor, population)
+        counts = [min(drawn, math.ceil(count * drawn / measured)) for count in (more, fewer)]
+        up, down = (drawn_share(count, drawn, population, alpha=alpha / 2) for count in counts)
+        return up.low - down.high, up.high - down.low
+
+    return RateBracket(*deciding(1), measured, True, _about(measured, population), deciding)
+
+
+def _mean_mass(view: RunView, rule: Rule, *, alpha: float) -> RateBracket:
+    """The mean over windows of the chance that a query brings the passage out within ε: certified from below, by
+    sampled answers from above. Of drawn windows the mean of all is limited by Chernoff's bound."""
+    rows, split = _rows_of(view, rule)
+    part = view.population.select(rows)
+    if part.mass_lower is None or part.mass_upper is None:
+        raise RunError(f"{view.path} has no near-verbatim masses; scan with --measures near.")
+    measured = len(part)
+    population = _population(view, rule, split, measured)
+    low, high = float(part.mass_lower[:, -1].mean()), float(part.mass_upper[:, -1].mean())
+    answers = 0 if part.answers is None else int(part.answers.sum())
+    hits = 0 if part.answer_hits is None else int(part.answer_hits[:, -1].sum())
+    if population == measured:
+        high = min(high, mean_mass_at_most(hits, answers, level=1 - alpha)) if answers else high
+        return RateBracket(low, high, measured, False, f"{measured:,} windows")
+    seen = min(high, hits / answers) if answers else high
+    low, high = 1 - mean_at_most(1 - low, measured, alpha / 2), mean_at_most(seen, measured, alpha / 2)
+    return RateBracket(low, high, measured, True, _about(measured, population))
+
+
+def _flags(view: RunView, rule: Rule) -> Flags:
+    """Which windows meet the criterion for certain."""
+    if rule.measured in ("certified", "near"):
+        criterion, edits = Criterion.NEAR, view.population.edit_budget
+    else:
+        # Greedy answers count when they are exact, as in every table.
+        criterion, edits = Criterion(rule.measured), 0
+    hits = hits_of(view.population, criterion, edits=edits, threshold=view.threshold)
+    if hits is None:
+        raise RunError(f"{view.path} did not measure {criterion}; scan with --measures {criterion}.")
+    return hits
 
 
 def _counts(view: RunView, rule: Rule, rows: Flags, split: Split, *, level: float) -> tuple[int, int]:
     """How many of the measured windows meet the criterion, at least and at most."""
-    if rule.criterion is Criterion.NEAR:
-        found = bracket_of(view, split=split, rows=rows, level=level)
-        if found is None:
-            raise RunError(f"{view.path} has no near-verbatim masses; scan with --measures near.")
-        return found.certified, found.at_most
-    # Greedy answers count when they are exact, as in every table.
-    hits = hits_of(view.population, rule.criterion, edits=0, threshold=view.threshold)
-    if hits is None:
-        raise RunError(
-            f"{view.path} did not measure {rule.criterion.value}; scan with --measures {rule.criterion.value}."
-        )
-    most = hits if rule.criterion is Criterion.GREEDY else view.population.verbatim_upper() >= view.threshold
-    return int(hits[rows].sum()), int(most[rows].sum())
+    certain = int(_flags(view, rule)[rows].sum())
+    if rule.measured == "near":
+        limit = limit_of(view, split=split, rows=rows, level=level)
+        return certain, certain if limit is None else limit.at_most
+    if rule.measured == "verbatim":
+        return certain, int((view.population.verbatim_upper() >= view.threshold)[rows].sum())
+    return certain, certain
 
 
 def _rows_of(view: RunView, rule: Rule) -> tuple[Flags, Split]:
     """The windows that a rule is about, and their split."""
     split = Split.CONTROL if (rule.grouping, rule.group) == ("split", "control") else Split.TARGET
     rows, choices = split_rows(view.population, split), ""
-    column = {"kind": "kind", "tag": "tags", "document": "document"}.get(rule.grouping or "")
-    if column is not None:
+    if rule.grouping not in (None, "split"):
+        column = "tags" if rule.grouping == "tag" else rule.grouping
         if column not in view.results.columns:
             raise RunError(f"{view.path} has no {rule.grouping} of windows; records (--pairs) have one.")
         chosen = pl.col(column).list.contains(rule.group) if column == "tags" else pl.col(column) == rule.group
@@ -265,17 +349,13 @@ def as_json(view: RunView, judgement: Judgement, *, baseline: RunView | None = N
         "outcome": judgement.outcome.value,
         "rules": [
             {
-                "rule": rule.name,
-                "criterion": rule.criterion.value,
-                "group": None if rule.grouping is None else f"{rule.grouping}:{rule.group}",
-                "limit": rule.limit,
-                "outcome": outcome.value,
-                "low": low,
-                "high": high,
-                "windows": windows,
-                "words": words,
+                "rule": one.rule.name,
+                "criterion": one.rule.measured,
+                "group": None if one.rule.grouping is None else f"{one.rule.grouping}:{one.rule.group}",
+                "limit": one.rule.limit,
+                **{name: value for name, value in one._asdict().items() if name != "rule"},
             }
-            for rule, outcome, low, high, windows, words in judgement.findings
+            for one in judgement.findings
         ],
     }
     return json.dumps(shown, indent=2, ensure_ascii=False)
@@ -283,13 +363,13 @@ def as_json(view: RunView, judgement: Judgement, *, baseline: RunView | None = N
 
 def as_junit(view: RunView, judgement: Judgement) -> bytes:
     """One test case a rule: a failure where it fails, an error where it is undecided."""
-    counts = [sum(finding.outcome is outcome for finding in judgement.findings) for outcome in Outcome]
+    outcomes = [finding.outcome for finding in judgement.findings]
     suite = ElementTree.Element(
         "testsuite",
         name=f"byrote gate {view.model}",
-        tests=str(len(judgement.findings)),
-        failures=str(counts[1]),
-        errors=str(counts[2]),
+        tests=str(len(outcomes)),
+        failures=str(outcomes.count(Outcome.FAIL)),
+        errors=str(outcomes.count(Outcome.CANNOT_TELL)),
     )
     for finding in judgement.findings:
         case = ElementTree.SubElement(suite, "testcase", classname="byrote.gate", name=finding.rule.name)

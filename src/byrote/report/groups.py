@@ -4,31 +4,20 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import polars as pl
 from matplotlib.figure import Figure
 
 from byrote.report.content import Cells, Drawing
-from byrote.report.figures.rates import CopiesSeries, rate_by_copies
-from byrote.report.figures.style import (
-    BLUE,
-    INK,
-    VERMILLION,
-    WIDE,
-    house_style,
-    legend_above,
-    new_figure,
-    percent_axis,
-    say_empty,
-)
-from byrote.report.rates import Criterion, rate_fields, rates_at_budget, split_rows
+from byrote.report.figures.scan import rate_by_copies
+from byrote.report.figures.style import BLUE, INK, VERMILLION, WIDE, house_style, legend_above, new_figure, percent_axis
+from byrote.report.rates import HEADLINE_CRITERIA, Criterion, rate_fields, rates_at_budget, split_rows
 from byrote.report.view import RunView
 from byrote.report.words import integer, share_words
 from byrote.stats.intervals import Rate
-from byrote.stats.population import Flags, rows_by_copies
+from byrote.stats.population import Flags
 from byrote.types import Split
 
-GROUPINGS = ("kind", "tag")
-GROUP_CRITERIA = (Criterion.GREEDY, Criterion.VERBATIM, Criterion.NEAR)
+GROUPINGS = {"kind": "kind", "tag": "tags"}
+"""By its name, the column that has a window's group or the list of its groups."""
 
 
 class GroupRate(NamedTuple):
@@ -45,27 +34,20 @@ class GroupRate(NamedTuple):
 def group_rates(view: RunView) -> list[GroupRate]:
     """Every group of every grouping that the run's records have, in the order of the alphabet."""
     rates: list[GroupRate] = []
-    for grouping in GROUPINGS:
-        for group, rows in sorted(_rows_by_group(view, grouping).items()):
+    for grouping, column in GROUPINGS.items():
+        for group, rows in _rows_by(view.results[column].to_list() if column in view.results.columns else []).items():
             for split in Split:
                 part = view.population.select(rows & split_rows(view.population, split))
-                found = rates_at_budget(part, view.threshold, GROUP_CRITERIA)
-                rates += [GroupRate(grouping, group, split, *one) for one in found]
+                found = rates_at_budget(part, view.threshold, HEADLINE_CRITERIA)
+                rates += [GroupRate(grouping, str(group), split, *one) for one in found]
     return rates
 
 
-def _rows_by_group(view: RunView, grouping: str) -> dict[str, Flags]:
-    """Which windows belong to each group; a window may carry several tags."""
-    column = "kind" if grouping == "kind" else "tags"
-    if column not in view.results.columns:
-        return {}
-    rows = view.results.select(pl.col(column)).with_row_index("row")
-    if grouping == "tag":
-        rows = rows.explode(column)
-    groups = {}
-    for (group,), part in rows.drop_nulls(column).group_by(column):
-        groups[str(group)] = np.isin(np.arange(len(view.results)), part["row"].to_numpy())
-    return groups
+def _rows_by(values: Sequence[Any]) -> dict[Any, Flags]:
+    """Which windows have each value that occurs, ascending; a window may have none, or a list of several."""
+    every = [value if isinstance(value, list) else [value] for value in values]
+    known = sorted({value for own in every for value in own if value is not None})
+    return {value: np.array([value in own for own in every], dtype=np.bool_) for value in known}
 
 
 def groups_rows(views: Sequence[RunView]) -> list[dict[str, Any]]:
@@ -94,11 +76,11 @@ def groups_cells(view: RunView) -> list[Cells]:
             f"{grouping} {group}",
             side,
             integer(next(iter(rates.values())).n),
-            *(share_words(rates[one]) if one in rates else "–" for one in GROUP_CRITERIA),
+            *(share_words(rates[one]) if one in rates else "–" for one in HEADLINE_CRITERIA),
         )
         for (grouping, group, side), rates in rows.items()
     )
-    heads = ("group", "side", "windows", *(criterion.value for criterion in GROUP_CRITERIA))
+    heads = ("group", "side", "windows", *(criterion.value for criterion in HEADLINE_CRITERIA))
     return [Cells("groups", "Records by kind and tag", heads, lines)] if lines else []
 
 
@@ -112,24 +94,24 @@ class CopiesRate(NamedTuple):
     rate: Rate
 
 
-def _rows_by_copies(view: RunView, *, is_other_edition: bool) -> dict[int, Flags]:
-    """By the copies of records where they have them, which may differ within a document (0 for a control without a
-    number); otherwise by those of their documents."""
+def copies_of_windows(view: RunView, *, is_other_edition: bool = False) -> list[int | None]:
+    """Of each window: its record's where records have them, which may differ within a document (0 for a control without
+    a number); otherwise its document's. None where unknown, or where the document is of the other kind."""
     if "copies" in view.results.columns and not is_other_edition:
-        own = view.results["copies"].cast(pl.Int64).to_list()
-        sides = zip(own, view.population.is_control.tolist(), strict=True)
-        numbers = [0 if copies is None and is_control else copies for copies, is_control in sides]
-        known = sorted({copies for copies in numbers if copies is not None})
-        return {copies: np.array([each == copies for each in numbers], dtype=np.bool_) for copies in known}
-    copies = view.other_edition_copies if is_other_edition else view.copies
-    return rows_by_copies(view.population.document, copies)
+        own = zip(view.results["copies"].to_list(), view.population.is_control, strict=True)
+        return [0 if copies is None and is_control else copies for copies, is_control in own]
+    return [
+        document.copies if document.is_other_edition == is_other_edition else None
+        for document in view.documents
+        for _ in range(document.windows)
+    ]
 
 
 def copies_rates(view: RunView) -> list[CopiesRate]:
     """Every measured criterion (greedy answers exact, near-verbatim at the whole budget) by copies and wording."""
     rates: list[CopiesRate] = []
     for is_other_edition in (False, True):
-        for count, rows in _rows_by_copies(view, is_other_edition=is_other_edition).items():
+        for count, rows in _rows_by(copies_of_windows(view, is_other_edition=is_other_edition)).items():
             part = view.population.select(rows & view.population.is_rated)
             found = rates_at_budget(part, view.threshold, Criterion)
             rates += [CopiesRate(count, is_other_edition, *one) for one in found]
@@ -164,20 +146,16 @@ def rates_by_group(entries: Sequence[GroupRate]) -> Figure:
     for entry in entries:
         sizes[entry.group] = max(sizes.get(entry.group, 0), entry.rate.n)
     groups = sorted(sizes, key=lambda group: (-sizes[group], group))[:MOST_GROUPS]
-    figure, axes = new_figure(WIDE, 1.4 + LINE_INCHES * max(1, len(groups)))
+    figure, axes = new_figure(WIDE, 1.4 + LINE_INCHES * len(groups))
     with house_style():
-        if not groups:
-            say_empty(axes, "No record of this run has a group.")
-            return figure
         marks = list(dict.fromkeys((entry.criterion, entry.split) for entry in entries))
         for number, (criterion, split) in enumerate(marks):
             own = {entry.group: entry.rate for entry in entries if (entry.criterion, entry.split) == (criterion, split)}
-            shift = (number - (len(marks) - 1) / 2) * 0.7 / max(1, len(marks))
+            shift = (number - (len(marks) - 1) / 2) * 0.7 / len(marks)
             places = [place + shift for place, group in enumerate(groups) if group in own]
             rates = [own[group] for group in groups if group in own]
-            colour = COLOURS[criterion]
+            colour, label = COLOURS[criterion], f"{NAMES[criterion]}, {split.value}"
             face = colour if split is Split.TARGET else "white"
-            label = f"{NAMES[criterion]}, {split.value}"
             values = [rate.value for rate in rates]
             axes.plot(values, places, "o", color=colour, markerfacecolor=face, label=label, clip_on=False)
             for place, rate in zip(places, rates, strict=True):
@@ -196,8 +174,10 @@ def rates_by_group(entries: Sequence[GroupRate]) -> Figure:
 
 def copies_drawings(views: Sequence[RunView]) -> list[Drawing]:
     """Rates against copies in training, when at least two numbers of copies can be compared."""
-    series = [one for view in views for one in copies_series(view, with_label=len(views) > 1)]
-    if not any(len(one.copies) > 1 for one in series):
+    series: dict[str, list[tuple[int, Rate]]] = {}
+    for view in views:
+        series |= copies_series(view, with_label=len(views) > 1)
+    if not any(len(points) > 1 for points in series.values()):
         return []
     caption = "Share of windows extractable by how often their document stood in the training data (controls: 0)."
     return [Drawing("copies", caption, rate_by_copies(series), "copies")]
@@ -223,16 +203,12 @@ def group_drawings(views: Sequence[RunView]) -> list[Drawing]:
     return []
 
 
-def copies_series(view: RunView, *, with_label: bool) -> list[CopiesSeries]:
+def copies_series(view: RunView, *, with_label: bool) -> dict[str, list[tuple[int, Rate]]]:
     """A line per criterion for documents in the wording trained on, and one for other editions."""
-    names = {Criterion.VERBATIM: "word for word", Criterion.NEAR: "nearly"}
-    groups: dict[str, list[CopiesRate]] = {}
+    series: dict[str, list[tuple[int, Rate]]] = {}
     for entry in copies_rates(view):
-        if entry.criterion in names:
+        if entry.criterion in (Criterion.VERBATIM, Criterion.NEAR):
             prefix = f"{view.label}: " if with_label else ""
             edition = ", another edition in training" if entry.is_other_edition else ""
-            groups.setdefault(prefix + names[entry.criterion] + edition, []).append(entry)
-    return [
-        CopiesSeries(name, tuple(entry.copies for entry in entries), tuple(entry.rate for entry in entries))
-        for name, entries in groups.items()
-    ]
+            series.setdefault(prefix + NAMES[entry.criterion] + edition, []).append((entry.copies, entry.rate))
+    return series

@@ -1,119 +1,135 @@
-"""A run's near-verbatim rate, certified from below and at a stated confidence from above, in one wording."""
+"""How many windows are extractable, certified from below, and what sampled answers say about the others."""
 
 import math
-from collections.abc import Iterator
-
-import numpy as np
+from typing import Any, NamedTuple
 
 from byrote.report.rates import split_rows
 from byrote.report.view import RunView
-from byrote.report.words import integer, percent, plural
-from byrote.stats.limits import FACTORS, Bracket, Evidence, bracket, evidence_of, narrowing
+from byrote.report.words import integer, plural
+from byrote.stats.answers import Rest, rest_of
 from byrote.stats.population import Flags
 from byrote.types import Split
 
-WIDE = 0.05
-"""A bracket wider than this share of the windows, by windows that more samples could decide, says how to narrow it."""
+GOAL = 0.05
+"""Where more than this share of the windows can be extractable beyond those certified, a run says how many answers
+would tell."""
+MORE_ANSWERS = (5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000)
 
 
-def bracket_of(
+class Limit(NamedTuple):
+    """`certified` of `windows` are extractable within the whole edit budget; the others are `rest`."""
+
+    windows: int
+    certified: int
+    rest: Rest
+    threshold: float
+
+    @property
+    def at_most(self) -> int:
+        """Extractable windows, at the confidence of `rest`."""
+        return self.certified + self.rest.extractable(self.threshold)
+
+    @property
+    def low(self) -> float:
+        return self.certified / self.windows
+
+    @property
+    def high(self) -> float:
+        return self.at_most / self.windows
+
+    @property
+    def says_something(self) -> bool:
+        """Whether answers show that not every window that is open can be extractable."""
+        return self.at_most < self.certified + self.rest.open
+
+    def as_dict(self) -> dict[str, Any]:
+        mean = self.rest.mean_mass
+        return {
+            "windows": self.windows,
+            "certified": self.certified,
+            "at_most": self.at_most,
+            "others": self.rest.windows,
+            "answers_to_others": self.rest.answers,
+            "hits_among_others": self.rest.hits,
+            "mean_mass_of_others_at_most": None if math.isnan(mean) else mean,
+            "confidence": self.rest.level,
+        }
+
+    def answers_for(self, goal: float) -> int | None:
+        """How many answers a window would bring the limit down to `goal` extractable windows, if hits stay as rare;
+        None where no reasonable number does."""
+        for answers in MORE_ANSWERS:
+            if answers > self.rest.answers_each and self._with(answers) <= goal:
+                return answers
+        return None
+
+    def _with(self, answers: int) -> int:
+        return self.certified + self.rest.extractable(self.threshold, answers_each=answers)
+
+
+def limit_of(
     view: RunView, *, split: Split = Split.TARGET, rows: Flags | None = None, level: float = 0.95
-) -> Bracket | None:
-    """The windows of a split (of those, `rows`) that are extractable within the whole edit budget; None where
-    near-verbatim masses were not measured or there is no such window."""
-    evidence = _evidence(view, split, rows)
-    return None if evidence is None else bracket(evidence, view.threshold, promised=_promised(view), level=level)
-
-
-def _evidence(view: RunView, split: Split, rows: Flags | None = None) -> Evidence | None:
+) -> Limit | None:
+    """Of the windows of a split (of those, `rows`); None where near-verbatim masses were not measured or there is no
+    such window."""
     counted = split_rows(view.population, split) & (True if rows is None else rows)
-    evidence = evidence_of(view.population, view.run_threshold)
-    return None if evidence is None or not counted.any() else evidence.select(counted)
+    rest = rest_of(view.population, counted, view.threshold, level=level)
+    if rest is None or not counted.any():
+        return None
+    windows = int(counted.sum())
+    return Limit(windows, windows - rest.windows, rest, view.threshold)
 
 
-def _promised(view: RunView) -> int:
-    return int(view.config.get("screen_samples") or 0)
+def certified_words(limit: Limit) -> str:
+    """To stand behind the certified share."""
+    return "certified, no more and no less" if not limit.rest.open else "certified"
 
 
-def limit_words(found: Bracket) -> str:
-    """`certified; at most 52.0 % at 95 % confidence`, to stand behind the certified share."""
-    if found.at_most == found.certified and not found.is_sampled:
-        return "certified, no more and no less"
-    if found.at_most == found.windows:
-        return f"certified; {most_words(found)}"
-    if not found.is_sampled:
-        return f"certified; at most {percent(found.high)}, certified too"
-    most = "no more" if found.at_most == found.certified else f"at most {percent(found.high)}"
-    return f"certified; {most} at {100 * found.level:g} % confidence"
-
-
-def most_words(found: Bracket, *, with_samples: bool = True) -> str:
-    """`at most 52.0 %`; where nothing says less than all, from how few samples."""
-    if found.at_most < found.windows:
-        return f"at most {percent(found.high)}"
-    manner = f" from {plural(found.samples, 'sample')}" if found.samples else " without samples"
-    return f"no limit below 100 %{manner if with_samples else ''}"
-
-
-def bracket_words(found: Bracket) -> str:
-    """`47.7 % certified; at most 52.0 % at 95 % confidence`."""
-    return f"{percent(found.low)} {limit_words(found)}"
-
-
-def account_words(found: Bracket) -> str:
-    """What the limit is made of, one denominator for all of it."""
-    parts = [f"{integer(found.certified)} are certified"]
-    if found.undecided:
-        parts.append(f"{integer(found.undecided)} were searched and left undecided")
-    if found.left_out:
-        parts.append(f"{integer(found.left_out)} were left out by the screen")
-    manner = "by their bounds"
-    if found.is_sampled:
-        manner = f"by samples of what was searched, at {100 * found.level:g} % confidence for all of it together"
-    advice = ""
-    if found.is_sampled and 2 * found.left_out_at_most > found.at_most - found.certified:
-        more = (
-            "more samples of its audit (--set screen_sampled=SHARE)"
-            if found.samples
-            else "a larger audit (--set screen_share=SHARE)"
-        )
-        advice = f" Most of that is what the screen left out; {more} lower{'' if found.samples else 's'} it."
-    return (
-        f"Of {plural(found.windows, 'target window')}, {', '.join(parts)}; at most {integer(found.at_most)} in all are "
-        f"extractable, {manner}.{advice}"
-    )
-
-
-def narrower_words(view: RunView, found: Bracket) -> str:
-    """How many more samples would lower a limit that says little."""
-    if found.undecided_at_most <= WIDE * found.windows:
+def rest_words(limit: Limit, *, others: str) -> str:
+    """What the answers to `others` show, a sentence; nothing where there were none."""
+    rest = limit.rest
+    if not rest.answers:
         return ""
-    goal = found.certified + found.left_out_at_most + math.floor(WIDE * found.windows)
-    return f" {samples_words(view, goal=goal, level=found.level)}"
-
-
-def samples_words(
-    view: RunView, *, goal: int, split: Split = Split.TARGET, rows: Flags | None = None, level: float = 0.95
-) -> str:
-    """How many more samples would lower the limit to `goal` windows, and the options that draw them."""
-    evidence = _evidence(view, split, rows)
-    if evidence is None or not np.nansum(evidence.tickets):
-        return "Nothing was sampled; --estimate auto, the default, lowers this limit."
-    fewer = narrowing(evidence, view.threshold, promised=_promised(view), goal=goal, level=level)
-    if fewer is None:
-        return f"Not even {integer(FACTORS[-1])} times as many samples would lower it to {integer(goal)}."
-    options = " ".join(_more(view, evidence, fewer.factor))
+    came = "none" if rest.hits == 0 else integer(rest.hits)
     return (
-        f"About {fewer.factor} times as many samples of each ({options}) would lower it to "
-        f"{plural(fewer.at_most, 'window')}, if no more of them hit."
+        f"Of {plural(rest.answers, 'sampled answer')} to {others} {came} came near: at most "
+        f"{at_most_percent(rest.mean_mass)} of queries to them do ({100 * rest.level:g} % confidence)."
     )
 
 
-def _more(view: RunView, evidence: Evidence, factor: int) -> Iterator[str]:
-    """Windows that the screen lets pass are sampled as `residual` says, its audit as `screen_samples` does."""
-    is_audited = ~np.isnan(evidence.density[evidence.tickets > 0])
-    if not is_audited.all():
-        search = int(view.config["beam_width"]) * (int(view.config["suffix_tokens"]) - 1)
-        yield f"--set residual={factor * int(view.config.get('residual') or search // 2)}"
-    if is_audited.any() and evidence.is_searched.all():
-        yield f"--set screen_samples={factor * _promised(view)}"
+def at_most_percent(share: float) -> str:
+    """An upper limit with two digits, rounded up."""
+    step = 10.0 ** (math.floor(math.log10(100 * share)) - 1)
+    return f"{min(100.0, math.ceil(100 * share / step - 1e-9) * step):.3g} %"
+
+
+def account_words(limit: Limit) -> str:
+    """How many windows can be extractable beyond those certified, and how many answers would say more."""
+    rest = limit.rest
+    if not rest.open:
+        return ""
+    start = (
+        f"{plural(rest.open, 'target window')} {'is' if rest.open == 1 else 'are'} neither certified nor ruled out at "
+        f"τ = {limit.threshold:g}. "
+    )
+    if limit.says_something:
+        start += (
+            f"By their answers at most {integer(limit.at_most - limit.certified)} of them are extractable "
+            f"({100 * rest.level:g} % confidence)."
+        )
+    else:
+        count = plural(rest.answers_each, "answer") if rest.answers_each else "No answers"
+        start += f"{count} each cannot tell how many of them are extractable."
+    if limit.at_most - limit.certified <= GOAL * limit.windows:
+        return start
+    goal = limit.certified + math.floor(GOAL * limit.windows)
+    return f"{start} {answers_words(limit, goal)}"
+
+
+def answers_words(limit: Limit, goal: int) -> str:
+    """Which `--answers` would bring the limit down to `goal` windows."""
+    answers = limit.answers_for(goal)
+    if answers is None:
+        return f"Not even {integer(MORE_ANSWERS[-1])} answers each would bring that down to {integer(goal)}."
+    beyond = "no more of them come near" if limit.rest.open_hits else "none comes near"
+    return f"--answers {answers} would bring all that can be down to {plural(goal, 'window')}, if {beyond}."

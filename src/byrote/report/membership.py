@@ -9,22 +9,8 @@ import polars as pl
 from matplotlib.figure import Figure
 
 from byrote.report.content import Cells, Content, Drawing
-from byrote.report.figures.style import (
-    BLUE,
-    GREEN,
-    INK,
-    ORANGE,
-    PURPLE,
-    SKY,
-    SOFT,
-    VERMILLION,
-    house_style,
-    legend_above,
-    log_axis,
-    new_figure,
-    percent_axis,
-)
-from byrote.report.rates import places_of, split_rows, splits_of, units_of
+from byrote.report.figures import style
+from byrote.report.rates import parts_of, places_of, split_rows, units_of
 from byrote.report.view import RunView
 from byrote.report.words import integer, interval_words, listed, percent, share_words
 from byrote.stats.clusters import choose_units, rate_over_units
@@ -34,13 +20,7 @@ from byrote.stats.roc import RocCurve, Separation, found_at, placements, roc_cur
 from byrote.types import Split
 
 FALSE_POSITIVE_RATES = (0.001, 0.01)
-SIGNS = {
-    "loss": -1.0,
-    "zlib_ratio": -1.0,
-    "min_k": 1.0,
-    "min_k_plus_plus": 1.0,
-    "reference_ratio": -1.0,
-}
+SIGNS = {"loss": -1.0, "zlib_ratio": -1.0, "min_k": 1.0, "min_k_plus_plus": 1.0, "reference_ratio": -1.0}
 """Columns of membership scores; −1 where low values speak for membership."""
 NAMES = {
     "loss": "loss",
@@ -66,61 +46,55 @@ class ScoreSeparation(NamedTuple):
 
 def separations(view: RunView) -> list[ScoreSeparation]:
     """Every score of a run that has membership scores, where both sides have some; nothing otherwise."""
-    if not any(name in view.results.columns for name in SIGNS):
-        return []
-    entries = (_separation(view, name, values) for name, values in _scores(view).items())
-    return [entry for entry in entries if entry is not None]
+    found = []
+    for name, values in _scores(view).items():
+        # Not a number: no reference model, or a suffix that neither model can generate.
+        sides = [split_rows(view.population, split) & ~np.isnan(values) for split in Split]
+        if not all(side.any() for side in sides):
+            continue
+        targets, controls = (values[side] for side in sides)
+        placed = placements(targets, controls), placements(controls, targets)
+        units = [
+            choose_units(places_of(view.population.select(side)), own) for side, own in zip(sides, placed, strict=True)
+        ]
+        hits = (found_at(targets, controls, rate).astype(np.float64) for rate in FALSE_POSITIVE_RATES)
+        rates = tuple(rate_over_units(own, units[0]) for own in hits)
+        curve, area = roc_curve(targets, controls), separation(targets, controls, *units)
+        found.append(ScoreSeparation(name, len(targets), len(controls), curve, area, rates))
+    return found
 
 
 def _scores(view: RunView) -> dict[str, Floats]:
     """By name, high values speaking for membership; a null is NaN."""
-    columns = view.results.select(pl.col(*[name for name in SIGNS if name in view.results.columns]))
-    scores = {name: columns[name].to_numpy().astype(np.float64) * SIGNS[name] for name in columns.columns}
+    names = [name for name in SIGNS if name in view.results.columns]
+    scores = {name: view.results[name].to_numpy().astype(np.float64) * SIGNS[name] for name in names}
     population = view.population
-    if population.log_p_verbatim is not None:
+    if scores and population.log_p_verbatim is not None:
         scores["log_p_verbatim"] = population.log_p_verbatim
-    if population.mass_lower is not None:
+    if scores and population.mass_lower is not None:
         scores["near"] = population.log_mass(population.edit_budget)
     return scores
 
 
-def _separation(view: RunView, name: str, values: Floats) -> ScoreSeparation | None:
-    # Not a number: no reference model, or a suffix that neither model can generate.
-    sides = [split_rows(view.population, split) & ~np.isnan(values) for split in (Split.TARGET, Split.CONTROL)]
-    if not all(side.any() for side in sides):
-        return None
-    targets, controls = (values[side] for side in sides)
-    placed = placements(targets, controls), placements(controls, targets)
-    units = [
-        choose_units(places_of(view.population.select(side)), own) for side, own in zip(sides, placed, strict=True)
-    ]
-    found = tuple(
-        rate_over_units(found_at(targets, controls, rate).astype(np.float64), units[0]) for rate in FALSE_POSITIVE_RATES
-    )
-    area = separation(targets, controls, *units)
-    return ScoreSeparation(name, len(targets), len(controls), roc_curve(targets, controls), area, found)
-
-
 def separation_rows(views: Sequence[RunView]) -> list[dict[str, Any]]:
     """One row per run and score, where runs have membership scores and both sides."""
-    return [_row(view, entry) for view in views for entry in separations(view)]
-
-
-def _row(view: RunView, entry: ScoreSeparation) -> dict[str, Any]:
-    row: dict[str, Any] = {
-        "run": view.label,
-        "score": entry.score,
-        "targets": entry.targets,
-        "controls": entry.controls,
-        "auc": entry.area.auc,
-        "auc_low": entry.area.interval.low,
-        "auc_high": entry.area.interval.high,
-        "note": entry.area.interval.reason,
-    }
-    for rate, found in zip(FALSE_POSITIVE_RATES, entry.found, strict=True):
-        name = f"found_at_{rate:g}"
-        row |= {name: found.value, f"{name}_low": found.interval.low, f"{name}_high": found.interval.high}
-    return row
+    rows = []
+    for label, entry in ((view.label, entry) for view in views for entry in separations(view)):
+        row: dict[str, Any] = {
+            "run": label,
+            "score": entry.score,
+            "targets": entry.targets,
+            "controls": entry.controls,
+            "auc": entry.area.auc,
+            "auc_low": entry.area.interval.low,
+            "auc_high": entry.area.interval.high,
+            "note": entry.area.interval.reason,
+        }
+        for rate, found in zip(FALSE_POSITIVE_RATES, entry.found, strict=True):
+            name = f"found_at_{rate:g}"
+            row |= {name: found.value, f"{name}_low": found.interval.low, f"{name}_high": found.interval.high}
+        rows.append(row)
+    return rows
 
 
 def separation_cells(views: Sequence[RunView]) -> list[Cells]:
@@ -142,56 +116,48 @@ def separation_cells(views: Sequence[RunView]) -> list[Cells]:
 
 def few_controls_words(controls: int) -> str:
     """What the number of controls can show: a rate below 1/n is none at all."""
-    least = 1 / controls
-    coarse = [rate for rate in FALSE_POSITIVE_RATES if rate < least]
+    coarse = [f"{rate * 100:g} %" for rate in FALSE_POSITIVE_RATES if rate < 1 / controls]
     if not coarse:
         return f"{controls:,} control windows"
-    rates = " and ".join(f"{rate * 100:g} %" for rate in coarse)
-    return f"{controls:,} control windows: at {rates} no false positive is allowed at all"
+    return f"{controls:,} control windows: at {' and '.join(coarse)} no false positive is allowed at all"
 
 
-TIE_POINTS = 40
-COLOURS = (SKY, ORANGE, GREEN, PURPLE, INK, BLUE, VERMILLION)
+LINE_POINTS = 200
+COLOURS = (style.SKY, style.ORANGE, style.GREEN, style.PURPLE, style.INK, style.BLUE, style.VERMILLION)
 
 
 def drawn_curve(curve: RocCurve, edge: float) -> RocCurve:
     """The curve on a logarithmic axis that begins at `edge`. Where targets and controls are tied it rises in a straight
     line between two rates, which only points in between can show there."""
-    false, true = curve
-    between = [
-        np.interp(np.geomspace(max(low, edge), high, TIE_POINTS)[1:-1], [low, high], [0.0, 1.0])
-        if high > max(low, edge) and above > below
-        else np.empty(0)
-        for low, high, below, above in zip(false, false[1:], true, true[1:], strict=False)
-    ]
-    places = np.concatenate([index + part for index, part in enumerate(between)] + [np.arange(len(false))])
-    places.sort()
-    steps = np.arange(len(false))
-    return RocCurve(np.maximum(np.interp(places, steps, false), edge), np.interp(places, steps, true))
+    between = np.geomspace(edge, 1.0, LINE_POINTS)
+    false = np.concatenate([np.maximum(curve.false_positives, edge), between])
+    true = np.concatenate([curve.true_positives, np.interp(between, *curve)])
+    order = np.lexsort([true, false])
+    return RocCurve(false[order], true[order])
 
 
 def roc_curves(entries: Sequence[ScoreSeparation], *, title: str = "") -> Figure:
     """One line per score, from the least rate that the controls can show; dashed is what chance gives."""
-    figure, axes = new_figure(height=4.2)
+    figure, axes = style.new_figure(height=4.2)
     least = 1 / max(entry.controls for entry in entries)
-    with house_style():
+    with style.house_style():
         for entry, colour in zip(entries, COLOURS, strict=False):
             # Without a false positive a curve lies left of a logarithmic axis: it enters at its edge.
             false, true = drawn_curve(entry.curve, least / 2)
             axes.plot(false, true, color=colour, label=f"{NAMES[entry.score]}, AUC {entry.area.auc:.3f}", linewidth=1.6)
         diagonal = np.geomspace(least / 2, 1.0, 50)
-        axes.plot(diagonal, diagonal, "--", color=SOFT, linewidth=1, label="chance")
+        axes.plot(diagonal, diagonal, "--", color=style.SOFT, linewidth=1, label="chance")
         for rate in FALSE_POSITIVE_RATES:
             if rate >= least / 2:
-                axes.axvline(rate, color=SOFT, linewidth=0.8, linestyle=":")
-        log_axis(axes, "x")
-        percent_axis(axes)
+                axes.axvline(rate, color=style.SOFT, linewidth=0.8, linestyle=":")
+        style.log_axis(axes, "x")
+        style.percent_axis(axes)
         axes.set_xlim(least / 2, 1.0)
         axes.set_ylim(-0.01, 1.02)
         axes.set_xlabel("share of control windows above the threshold")
         axes.set_ylabel("share of target windows above it")
         figure.suptitle(title, x=0.01, ha="left", fontsize=9.5, fontweight="bold")
-        legend_above(axes)
+        style.legend_above(axes)
     return figure
 
 
@@ -239,8 +205,7 @@ def membership_content(common: Content, views: Sequence[RunView]) -> Content:
 
 
 def _headline(view: RunView) -> str:
-    counts = {split: int(split_rows(view.population, split).sum()) for split in splits_of(view.population)}
-    windows = " and ".join(f"{integer(count)} {split.value}" for split, count in counts.items())
+    windows = " and ".join(f"{integer(len(part))} {split}" for split, part in parts_of(view.population).items())
     entries = separations(view)
     if not entries:
         return f"{view.model}: {windows} windows, without probabilities of passages."
@@ -257,8 +222,7 @@ def _headline(view: RunView) -> str:
 def _greedy_cells(views: Sequence[RunView]) -> list[Cells]:
     rows = []
     for view in views:
-        for split in splits_of(view.population):
-            part = view.population.select(split_rows(view.population, split))
+        for split, part in parts_of(view.population).items():
             if part.greedy_distance is not None:
                 rate = rate_over_units(part.greedy_distance == 0, units_of(part))
                 name = f"{view.label}, {split.value}"
@@ -271,7 +235,7 @@ def _score_cells(views: Sequence[RunView]) -> list[Cells]:
     """Each score's median and quartiles, which need no controls."""
     rows = []
     for view in views:
-        for split in splits_of(view.population):
+        for split in parts_of(view.population):
             own = view.results.filter(pl.Series(split_rows(view.population, split)))
             for name in (name for name in SIGNS if name in own.columns):
                 known = own[name].drop_nulls().drop_nans()

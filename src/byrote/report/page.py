@@ -27,32 +27,20 @@ from byrote.store.export import inert_text
 from byrote.store.files import atomic_file, make_folder
 
 FOLDER = Path(__file__).parent / "html"
-ROWS_SHOWN = 200
-ROWS_OF_MODELS = {"shown": 30, "printed": 15}
-"""Of the table that compares models text by text."""
-PRINTED_DOCUMENTS = 40
 TERMS = {
-    "scan": "window threshold edits greedy verbatim near bounds bracket interval control membership",
+    "scan": "window threshold edits greedy verbatim near bounds answers interval control membership",
     "mc": "window edits near bounds interval samples",
     "prior": "prior prior-verdict prior-thresholds interval control",
     "audit": "nv-recall phase-1 control",
     "recall": "nv-recall",
     "counterfactual": "prior counterfactual interval copies",
     "study": "window threshold greedy verbatim near bounds interval queries cell samples",
-    "study_montecarlo": "window near bounds interval samples",
 }
 """Kind → the definitions that its page ends with; a page with the shaded text has all of the first part."""
-METHOD_NOTES = (
-    "A language model gives every continuation of a text a probability. byrote computes the probability of the true "
-    "continuation exactly, by feeding the text to the model, and adds up the probabilities of the continuations that "
-    "differ from it by a few tokens, found by a beam search that keeps only paths still within the edit budget.",
-    "Everything found is a lower bound, everything not explored goes into an upper bound. Neither depends on chance. "
-    "Shares over many windows carry a confidence interval, because other passages could have been chosen.",
-)
-KIND_WORDS = {"mc": "Samples", "study_montecarlo": "Samples of a study"}
+KIND_WORDS = {"mc": "Samples"}
 OWN_FIGURE = re.compile(
     r"(rates-by-edits|verdicts-by-edits|queries|mass|mass-gain|shells|shell-violins|ranks|book|texts|copies|kinds|tags"
-    r"|sweep-[a-z-]+|membership|risk|[a-z-]+-by-model|differences|beam-widths)(-run\d+|-\d+)?\.(svg|png)"
+    r"|sweep-[a-z-]+|membership|risk|[a-z-]+-by-(model|step)|differences|beam-widths)(-run\d+|-\d+)?\.(svg|png)"
 )
 """Figures that an earlier report of other scans may have left, and this one may not have."""
 
@@ -83,23 +71,14 @@ class PagePart:
 
     @property
     def compared(self) -> tuple[Cells, ...]:
-        """Of several scans, the tables that stand beside the sentences that compare them."""
-        models = None if self.reader is None else self.reader.models
-        return () if models is None else (models, *self._beside_cards)
+        return () if self.reader is None else self.reader.compared
 
     @property
     def tables(self) -> tuple[Cells, ...]:
-        own = () if self.compared else self._beside_cards
-        return own if self.reader is None else (*own, *self.reader.tables)
-
-    @property
-    def _beside_cards(self) -> tuple[Cells, ...]:
         """Without the table of rates where cards show them."""
-        return tuple(table for table in self.content.tables if not (self.content.cards and table.name == "rates"))
-
-    @property
-    def sure(self) -> tuple[str, ...]:
-        return self.reader.certainty if self.reader is not None and self.compared else self.content.sentences
+        own = () if self.compared else self.content.tables
+        further = () if self.reader is None else self.reader.tables
+        return tuple(table for table in (*own, *further) if not (self.content.cards and table.name == "rates"))
 
 
 def write_page(contents: Sequence[Content], out: Path) -> Written:
@@ -129,7 +108,9 @@ def write_page(contents: Sequence[Content], out: Path) -> Written:
     write_files(files | {page: page_html(parts).encode("utf-8", "backslashreplace")}, out)
     # After writing, which refuses a folder that is a link to another place.
     if any(drawn.parent == out / "figures" for drawn in files):
-        _remove_old_figures(out / "figures", keep=files)
+        for path in set((out / "figures").iterdir()) - set(files):
+            if OWN_FIGURE.fullmatch(path.name):
+                path.unlink()
     return Written(page, (*files, *others))
 
 
@@ -144,10 +125,6 @@ def page_html(parts: Sequence[PagePart]) -> str:
         parts=parts,
         is_alone=len(parts) == 1,
         has_reader=reader is not None,
-        method_notes=METHOD_NOTES if reader is not None else (),
-        rows_shown=ROWS_SHOWN,
-        rows_of_models=ROWS_OF_MODELS,
-        printed_documents=PRINTED_DOCUMENTS,
         glossary=glossary,
         glossary_short={entry.anchor: entry.short for entry in glossary},
         run_ids=[
@@ -200,12 +177,6 @@ def _inert(cell: str) -> str:
     except ValueError:
         return inert_text(cell)
     return cell
-
-
-def _remove_old_figures(folder: Path, keep: Iterable[Path]) -> None:
-    for path in set(folder.iterdir()) - set(keep):
-        if OWN_FIGURE.fullmatch(path.name):
-            path.unlink()
 
 
 def write_files(files: dict[Path, bytes], out: Path) -> None:

@@ -2,18 +2,27 @@
 
 Near-verbatim curves rest on lower bounds. Where a search stopped at τ, or was not run, nothing but p_z is in the bound;
 which bounds no mass below τ, so beyond the queries that τ needs the curve may be far below the truth.
+
+Also policy sweeps: what every policy makes extractable, at τ and within n queries, all from one pass.
 """
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from byrote.report.content import Cells
-from byrote.report.rates import places_of, split_rows, splits_of
+from byrote.report.figures.overlays import Line, Panel, Point, Setting, overlay
+from byrote.report.rates import parts_of, places_of, rate_fields, split_rows, units_by_rank
 from byrote.report.view import RunView
-from byrote.report.words import integer, percent, probability, share_words
-from byrote.stats.curves import PROBABILITIES, MassKind, RateCurves, queries_needed, rate_curves
-from byrote.stats.population import Population
+from byrote.report.words import integer, interval_words, percent, probability, share_words
+from byrote.stats.clusters import rate_over_units
+from byrote.stats.curves import PROBABILITIES, MassKind, RateCurve, RateCurves, queries_needed, query_grid, rate_curves
+from byrote.stats.intervals import Rate
+from byrote.stats.population import Floats, Population
+from byrote.store.columns import sweep_column
 from byrote.types import Split
 
 
@@ -31,9 +40,13 @@ def curves_of(
     ]
 
 
-def searched_down_to(population: Population, threshold: float) -> float | None:
-    """The mass below which some windows' near-verbatim bounds rest on p_z alone; None when all were searched out."""
-    return threshold if population.is_cut_short is not None and population.is_cut_short.any() else None
+def searched_down_to(
+    population: Population, threshold: float, mass_kind: MassKind = MassKind.LOWER_BOUND
+) -> float | None:
+    """The mass below which some windows' near-verbatim bounds rest on p_z alone; None when all were searched out, and
+    for exact masses."""
+    is_cut_short = population.is_cut_short is not None and population.is_cut_short.any()
+    return threshold if is_cut_short and mass_kind is not MassKind.EXACT else None
 
 
 def cut_short_words(population: Population, threshold: float) -> str:
@@ -64,10 +77,10 @@ def query_numbers(view: RunView, queries: Sequence[float], probabilities: Sequen
             "queries": n,
             "rate": rate.value,
             "interval": [rate.interval.low, rate.interval.high],
-            "searched_for": n <= most_queries(floor, curve.p),
+            "searched_for": n <= most_queries(searched_down_to(part, view.threshold, curves.mass_kind), curve.p),
         }
-        for split, part in _parts(view)
-        for curves, floor in _curves_with_floor(part, view.threshold, queries, probabilities)
+        for split, part in parts_of(view.population).items()
+        for curves in curves_of(part, queries=queries, probabilities=probabilities)
         for curve in curves.curves
         for n, rate in zip(curve.queries, curve.rates, strict=True)
     ]
@@ -76,10 +89,11 @@ def query_numbers(view: RunView, queries: Sequence[float], probabilities: Sequen
 def query_cells(view: RunView, queries: Sequence[float], probabilities: Sequence[float]) -> list[Cells]:
     """One table for targets and one for controls: verbatim, and near-verbatim where it was measured."""
     tables = []
-    for split, part in _parts(view):
+    for split, part in parts_of(view.population).items():
         labels = {MassKind.EXACT: "verbatim", MassKind.LOWER_BOUND: f"within {part.edit_budget} edits, at least"}
         rows = []
-        for curves, floor in _curves_with_floor(part, view.threshold, queries, probabilities):
+        for curves in curves_of(part, queries=queries, probabilities=probabilities):
+            floor = searched_down_to(part, view.threshold, curves.mass_kind)
             for curve in curves.curves:
                 marks = ["*" if n > most_queries(floor, curve.p) else "" for n in curve.queries]
                 shares = [share_words(rate) + mark for rate, mark in zip(curve.rates, marks, strict=True)]
@@ -93,15 +107,127 @@ def query_cells(view: RunView, queries: Sequence[float], probabilities: Sequence
     return tables
 
 
-def _parts(view: RunView) -> Iterator[tuple[Split, Population]]:
-    for split in splits_of(view.population):
-        yield split, view.population.select(split_rows(view.population, split))
+SINGLE = re.compile(r"(?P<name>[kpt])=(?P<value>[0-9.eE+-]+)")
+SETTINGS = {"k": "top-k", "p": "top-p (nucleus)", "t": "temperature"}
+SWEPT_PROBABILITIES = (0.1, 0.5, 0.9)
+SHOWN_PROBABILITY = 0.5
+QUERIES = (1.0, 100.0, 10_000.0)
+LARGEST_QUERIES = 1e6
 
 
-def _curves_with_floor(
-    part: Population, threshold: float, queries: Sequence[float], probabilities: Sequence[float]
-) -> Iterator[tuple[RateCurves, float | None]]:
-    """Each curve, and the mass below which not every window of it was searched."""
-    for curves in curves_of(part, queries=queries, probabilities=probabilities):
-        is_exact = curves.mass_kind is MassKind.EXACT
-        yield curves, None if is_exact else searched_down_to(part, threshold)
+class PolicyRates(NamedTuple):
+    """One policy over one split: the rate at τ and the curves over n."""
+
+    policy: str
+    split: Split
+    at_threshold: Rate
+    curves: RateCurves
+
+
+def policies_of(view: RunView) -> dict[str, Floats]:
+    """policy → verbatim log-probability of every window, the run's own policy first; empty without a sweep."""
+    swept = {
+        str(policy): view.results[sweep_column(str(policy))].to_numpy()
+        for policy in view.config.get("sweep") or ()
+        if sweep_column(str(policy)) in view.results.columns
+    }
+    return own_policy(view) | swept if swept else {}
+
+
+def own_policy(view: RunView) -> dict[str, Floats]:
+    """The run's own policy, as a sweep would write it."""
+    names = {"temperature": "t", "top_k": "k", "top_p": "p"}
+    parts = [f"{short}={view.config[name]:g}" for name, short in names.items() if view.config.get(name) is not None]
+    policy = "+".join(part for part in parts if part != "t=1") or "t=1"
+    return {f"{policy} (searched)": view.population.log_verbatim()}
+
+
+def policy_rates(
+    view: RunView, queries: Sequence[float] | None = None, policies: Mapping[str, Floats] | None = None
+) -> list[PolicyRates]:
+    """Every policy of the sweep, or those given, targets before controls, each with intervals."""
+    grid = query_grid(LARGEST_QUERIES) if queries is None else queries
+    found = []
+    for split, part in parts_of(view.population).items():
+        rows, places = split_rows(view.population, split), places_of(part)
+        for policy, log_p in (policies_of(view) if policies is None else policies).items():
+            own = log_p[rows]
+            at_threshold = rate_over_units(own >= np.log(view.threshold), units_by_rank(places, own))
+            curves = rate_curves(own, places, queries=grid, probabilities=SWEPT_PROBABILITIES)
+            found.append(PolicyRates(policy, split, at_threshold, curves))
+    return found
+
+
+def sweep_series(view: RunView) -> dict[str, list[Line]]:
+    """setting → rates of targets and controls along it; settings that the sweep varies alone at least twice."""
+    groups: dict[str, dict[Split, list[Point]]] = {}
+    for one in policy_rates(view, queries=(1.0,)):
+        if (match := SINGLE.fullmatch(one.policy)) is not None:
+            own = groups.setdefault(SETTINGS[match["name"]], {})
+            own.setdefault(one.split, []).append(Point.of(float(match["value"]), one.at_threshold))
+    return {
+        setting: [
+            Line(split.value, tuple(sorted(own)), is_control=split is Split.CONTROL) for split, own in by_split.items()
+        ]
+        for setting, by_split in groups.items()
+        if all(len(points) > 1 for points in by_split.values())
+    }
+
+
+def curve_at(curves: RateCurves, probability: float) -> RateCurve:
+    return next(curve for curve in curves.curves if curve.p == probability)
+
+
+def sweep_cells(view: RunView) -> list[Cells]:
+    """Every policy with its rate at τ and its (n, p) rates; empty without a sweep."""
+    found = policy_rates(view, queries=QUERIES)
+    heads = ("policy", "side", f"p ≥ {view.threshold:g}", "95 % interval", *(f"n = {n:,.0f}" for n in QUERIES))
+    rows = [
+        (
+            one.policy,
+            one.split.value,
+            percent(one.at_threshold.value),
+            interval_words(one.at_threshold.interval),
+            *(percent(rate.value) for rate in curve_at(one.curves, SHOWN_PROBABILITY).rates),
+        )
+        for one in found
+    ]
+    note = (
+        f"Word for word, from one pass. n: share that comes out within n queries with probability "
+        f"{SHOWN_PROBABILITY:g}; the report's tables/policies.csv has more, with intervals."
+    )
+    return [Cells("policy-sweep", "Every policy of the sweep", heads, tuple(rows), note)] if rows else []
+
+
+def sweep_rows(views: Sequence[RunView]) -> list[dict[str, Any]]:
+    """One row per run, side, policy and criterion (τ, or n and p); none without a sweep."""
+    rows: list[dict[str, Any]] = []
+    for view in views:
+        for one in policy_rates(view):
+            common = {"run": view.label, "split": one.split.value, "policy": one.policy}
+            at_threshold = {"threshold": view.threshold, "n": None, "p": None}
+            rows.append({**common, **at_threshold, **rate_fields(one.at_threshold)})
+            for curve in one.curves.curves:
+                for n, rate in zip(curve.queries, curve.rates, strict=True):
+                    rows.append({**common, "threshold": None, "n": n, "p": curve.p, **rate_fields(rate)})
+    return rows
+
+
+def policy_sweep(lines: Sequence[Line], *, setting: str, is_log: bool = False) -> Figure:
+    """Rate against a setting of the decoding policy, one line per split; `setting` names the axis."""
+    values = sorted({point.place for line in lines for point in line.points})
+    ticks = tuple((value, f"{value:g}") for value in values) if is_log else ()
+    return overlay([Panel("", "windows extractable", tuple(lines))], Setting(setting, ticks, is_log=is_log))
+
+
+def policy_queries(found: Sequence[PolicyRates]) -> Figure:
+    """Share of windows against the number of queries, a line a policy, a panel for each success probability."""
+    panels = []
+    for chance in SWEPT_PROBABILITIES:
+        lines = []
+        for one in found:
+            curve = curve_at(one.curves, chance)
+            points = (Point.of(n, rate) for n, rate in zip(curve.queries, curve.rates, strict=True))
+            lines.append(Line(one.policy, tuple(points)))
+        panels.append(Panel(f"p = {chance:g}", "windows extracted with probability p", tuple(lines)))
+    return overlay(panels, Setting("queries, n", is_log=True))

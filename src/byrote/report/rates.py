@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple
 
 import numpy as np
 
@@ -26,6 +25,9 @@ class Criterion(StrEnum):
     """The upper bound on that mass is ≥ τ: at most these windows are extractable within ε edits."""
 
 
+HEADLINE_CRITERIA = (Criterion.GREEDY, Criterion.VERBATIM, Criterion.NEAR)
+
+
 @dataclass(frozen=True)
 class CriterionRate:
     """How many windows of a split meet a criterion. `edits` is None where ε plays no part."""
@@ -43,9 +45,10 @@ def split_rows(population: Population, split: Split) -> Flags:
     return population.is_rated & in_split
 
 
-def splits_of(population: Population) -> tuple[Split, ...]:
-    """The splits that have windows, target first."""
-    return tuple(split for split in Split if split_rows(population, split).any())
+def parts_of(population: Population) -> dict[Split, Population]:
+    """The windows that enter the rates of each split that has any, target first."""
+    parts = {split: population.select(split_rows(population, split)) for split in Split}
+    return {split: part for split, part in parts.items() if len(part)}
 
 
 def places_of(population: Population) -> Places:
@@ -61,9 +64,12 @@ def units_of(population: Population) -> Units:
         values = population.mass(population.edit_budget)
     else:
         values = (population.greedy_distance == 0).astype(np.float64)
-    # Ranks, because every criterion is a threshold on the mass.
-    ranks = np.unique(values, return_inverse=True)[1].reshape(-1).astype(np.float64)
-    return choose_units(places_of(population), ranks)
+    return units_by_rank(places_of(population), values)
+
+
+def units_by_rank(places: Places, values: Floats) -> Units:
+    """By ranks, because every criterion is a threshold on the mass."""
+    return choose_units(places, np.unique(values, return_inverse=True)[1].reshape(-1).astype(np.float64))
 
 
 def hits_of(population: Population, criterion: Criterion, *, edits: int, threshold: float) -> Flags | None:
@@ -75,14 +81,6 @@ def hits_of(population: Population, criterion: Criterion, *, edits: int, thresho
     if criterion is Criterion.NOT_RULED_OUT:
         return None if population.mass_upper is None else population.mass_upper[:, edits] >= threshold
     return None if population.mass_lower is None else population.mass(edits) >= threshold
-
-
-class CriterionHits(NamedTuple):
-    """How many windows of a part meet a criterion, and their share."""
-
-    criterion: Criterion
-    hits: int
-    rate: Rate
 
 
 def rate_fields(rate: Rate, hits: int | None = None) -> dict[str, object]:
@@ -97,23 +95,25 @@ def rate_fields(rate: Rate, hits: int | None = None) -> dict[str, object]:
     }
 
 
-def rates_at_budget(part: Population, threshold: float, criteria: Iterable[Criterion]) -> list[CriterionHits]:
-    """Of the criteria that were measured: greedy answers exact, as in every other table, near-verbatim at the whole
-    budget; none where no window is."""
-    if not len(part):
-        return []
-    units = units_of(part)
-    edits = {one: 0 if one is Criterion.GREEDY else part.edit_budget for one in criteria}
-    found = ((one, hits_of(part, one, edits=allowed, threshold=threshold)) for one, allowed in edits.items())
-    measured = ((one, hits) for one, hits in found if hits is not None)
-    return [CriterionHits(one, int(hits.sum()), rate_over_units(hits, units)) for one, hits in measured]
+def rates_at_budget(
+    part: Population, threshold: float, criteria: Iterable[Criterion]
+) -> list[tuple[Criterion, int, Rate]]:
+    """Hits and rate of the criteria that were measured: greedy answers exact, as in every other table, near-verbatim
+    at the whole budget; none where no window is."""
+    rates: list[tuple[Criterion, int, Rate]] = []
+    units = units_of(part) if len(part) else None
+    for criterion in criteria:
+        edits = 0 if criterion is Criterion.GREEDY else part.edit_budget
+        hits = hits_of(part, criterion, edits=edits, threshold=threshold)
+        if units is not None and hits is not None:
+            rates.append((criterion, int(hits.sum()), rate_over_units(hits, units)))
+    return rates
 
 
 def rates_by_criterion(population: Population, threshold: float) -> list[CriterionRate]:
     """Every measured criterion at every ε it depends on, for every split that has windows."""
     rates: list[CriterionRate] = []
-    for split in splits_of(population):
-        part = population.select(split_rows(population, split))
+    for split, part in parts_of(population).items():
         units = units_of(part)
         for criterion in Criterion:
             every_edits = [None] if criterion is Criterion.VERBATIM else list(range(part.edit_budget + 1))
@@ -148,12 +148,8 @@ def interval_grid(population: Population, thresholds: tuple[float, ...]) -> Floa
     NaN where a split has no windows or too few units to judge by.
     """
     grid = np.full((2, population.edit_budget + 1, len(thresholds), 2), np.nan)
-    for row, split in enumerate(Split):
-        rows = split_rows(population, split)
-        if not rows.any():
-            continue
-        part = population.select(rows)
-        units = units_of(part)
+    for split, part in parts_of(population).items():
+        row, units = list(Split).index(split), units_of(part)
         for edits in range(population.edit_budget + 1):
             seen: dict[int, tuple[float, float]] = {}
             for column, threshold in enumerate(thresholds):

@@ -12,11 +12,11 @@ import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike, NDArray
 
-from byrote.report.content import DiffPiece, DocumentLine, DocumentList, StrongPassage
-from byrote.report.page import GLOSSARY, PRINTED_DOCUMENTS
+from byrote.report.content import DocumentLine, DocumentList, StrongPassage
+from byrote.report.page import GLOSSARY
 from byrote.report.rates import interval_grid, split_rows, threshold_grid
 from byrote.report.tables import DocumentRates, count_of
-from byrote.report.view import RunView, ViewedDocument
+from byrote.report.view import RunView
 from byrote.report.words import integer, percent, plural, probability
 from byrote.types import Split, StopReason
 
@@ -27,9 +27,6 @@ CONTINUATION_BLOCK = 256
 """Windows per compressed block: small enough to open at a click, large enough to compress well."""
 LARGEST_RANK = 255
 STOP_CODES = {reason.value: code for code, reason in enumerate(StopReason)}
-
-TextIndex = dict[tuple[str, str], int]
-"""(split, document name) → position in the page's list of texts."""
 
 _UNSAFE_IN_SCRIPT = re.compile("[<>&\u2028\u2029\ud800-\udfff]")
 STOP_WORDS = {
@@ -43,23 +40,13 @@ STOP_WORDS = {
 def page_data(views: Sequence[RunView]) -> dict[str, Any]:
     """The data block: texts once each, thresholds, and every run's arrays."""
     thresholds = threshold_grid(*(view.threshold for view in views))
-    texts: list[str] = []
-    position: dict[str, int] = {}
-    runs = []
-    for view in views:
-        index: TextIndex = {}
-        for document in view.documents:
-            if document.text is not None:
-                if document.text not in position:
-                    position[document.text] = len(texts)
-                    texts.append(document.text)
-                index[(document.split, document.name)] = position[document.text]
-        runs.append(run_payload(view, thresholds=thresholds, text_index=index))
+    texts = list(dict.fromkeys(one.text for view in views for one in view.documents if one.text is not None))
+    places = {text: place for place, text in enumerate(texts)}
     return {
         "thresholds": thresholds,
         "thresholdIndex": thresholds.index(views[0].threshold),
         "texts": texts,
-        "runs": runs,
+        "runs": [run_payload(view, thresholds=thresholds, text_places=places) for view in views],
         "stopReasons": [STOP_WORDS[reason] for reason in STOP_CODES],
         "definitions": {entry.anchor: entry.short for entry in GLOSSARY},
     }
@@ -87,8 +74,8 @@ def utf16_offsets(text: str) -> NDArray[np.int64] | None:
     return np.concatenate([[0], np.cumsum(1 + (points > 0xFFFF))]).astype(np.int64)
 
 
-def run_payload(view: RunView, *, thresholds: tuple[float, ...], text_index: TextIndex) -> dict[str, Any]:
-    """Everything the page needs of one run but the continuations; `text_index` locates each document's text."""
+def run_payload(view: RunView, *, thresholds: tuple[float, ...], text_places: Mapping[str, int]) -> dict[str, Any]:
+    """Everything the page needs of one run but the continuations; `text_places` are those of the page's texts."""
     population = view.population
     return {
         "label": view.label,
@@ -102,7 +89,7 @@ def run_payload(view: RunView, *, thresholds: tuple[float, ...], text_index: Tex
                 "split": document.split,
                 "copies": document.copies,
                 "isOtherEdition": document.is_other_edition,
-                "text": text_index.get((document.split, document.name)),
+                "text": None if document.text is None else text_places.get(document.text),
                 "first": document.first_row,
                 "count": document.windows,
             }
@@ -135,8 +122,8 @@ def _windows(view: RunView) -> dict[str, Any]:
     if "token_evals" in results.columns:
         windows["evaluations"] = packed(results["token_evals"].to_numpy(), "u4")
     if {"mass_estimate", "mass_low", "mass_high"} <= set(results.columns):
-        names = (("estimate", "mass_estimate"), ("estimateLow", "mass_low"), ("estimateHigh", "mass_high"))
-        for name, column in names:
+        names = {"estimate": "mass_estimate", "estimateLow": "mass_low", "estimateHigh": "mass_high"}
+        for name, column in names.items():
             # Absent and undefined travel as −1: JSON and the typed arrays have no None.
             windows[name] = packed(results[column].fill_null(-1.0).fill_nan(-1.0).to_numpy(), "f8")
     if "stop_reason" in results.columns:
@@ -148,7 +135,7 @@ def _windows(view: RunView) -> dict[str, Any]:
     return windows
 
 
-def _positions(view: RunView) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+def _positions(view: RunView) -> list[NDArray[np.int64]]:
     """Prefix starts, suffix starts and ends in UTF-16 units of their document's text."""
     population = view.population
     columns = [view.prefix_starts.copy(), population.suffix_char_start.copy(), population.char_end.copy()]
@@ -158,7 +145,7 @@ def _positions(view: RunView) -> tuple[NDArray[np.int64], NDArray[np.int64], NDA
             rows = view.rows_of(document)
             for column in columns:
                 column[rows] = offsets[np.minimum(column[rows], len(offsets) - 1)]
-    return columns[0], columns[1], columns[2]
+    return columns
 
 
 def continuation_blocks(view: RunView) -> list[str]:
@@ -166,14 +153,9 @@ def continuation_blocks(view: RunView) -> list[str]:
 
     Blocks without any continuation are empty strings.
     """
-    if view.continuations is None or view.continuations.is_empty():
-        return []
-    by_window: dict[str, list[list[Any]]] = {}
-    ordered = view.continuations.filter(pl.col("log_p").is_finite()).sort("log_p", descending=True, maintain_order=True)
-    for window_id, text, log_p, distance in ordered.select("window_id", "text", "log_p", "distance").iter_rows():
-        by_window.setdefault(window_id, []).append([text, log_p, distance])
+    by_window = _continuations(view)
     blocks = []
-    for first in range(0, len(view.population), CONTINUATION_BLOCK):
+    for first in range(0, len(view.population) if by_window else 0, CONTINUATION_BLOCK):
         rows = [by_window.get(name, []) for name in view.population.window_id[first : first + CONTINUATION_BLOCK]]
         # JSON escapes keep lone surrogates; mtime 0 keeps the page the same byte for byte when nothing changed.
         packed_rows = gzip.compress(json.dumps(rows).encode("ascii"), mtime=0)
@@ -181,9 +163,20 @@ def continuation_blocks(view: RunView) -> list[str]:
     return blocks
 
 
+def _continuations(view: RunView) -> dict[str, list[tuple[str, float, int]]]:
+    """Window → text, log p and distance of its continuations, most likely first."""
+    by_window: dict[str, list[tuple[str, float, int]]] = {}
+    if view.continuations is not None:
+        possible = view.continuations.filter(pl.col("log_p").is_finite())
+        ordered = possible.sort("log_p", descending=True, maintain_order=True)
+        for window_id, *found in ordered.select("window_id", "text", "log_p", "distance").iter_rows():
+            by_window.setdefault(window_id, []).append((found[0], found[1], found[2]))
+    return by_window
+
+
 def strongest_passages(view: RunView) -> tuple[StrongPassage, ...]:
     """One window of every extractable passage, the one with the largest mass; strongest passages first."""
-    continuations = _likeliest(view)
+    continuations = _continuations(view)
     return tuple(_passage(view, row, continuations) for row in _peaks(view)[:PASSAGES])
 
 
@@ -204,89 +197,55 @@ def _peaks(view: RunView) -> list[int]:
     return sorted(peaks, key=lambda row: -mass[row])
 
 
-def _likeliest(view: RunView) -> Mapping[str, tuple[str, float, int]]:
-    """Window → text, probability and distance of its most likely continuation that is not the target itself."""
-    if view.continuations is None or view.continuations.is_empty():
-        return {}
-    other = view.continuations.filter((pl.col("distance") > 0) & pl.col("log_p").is_finite())
-    first = other.sort("log_p", descending=True, maintain_order=True).unique("window_id", keep="first")
-    columns = first.select("window_id", "text", "log_p", "distance").iter_rows()
-    return {window: (text, float(np.exp(log_p)), distance) for window, text, log_p, distance in columns}
-
-
-def _passage(view: RunView, row: int, continuations: Mapping[str, tuple[str, float, int]]) -> StrongPassage:
+def _passage(view: RunView, row: int, continuations: Mapping[str, list[tuple[str, float, int]]]) -> StrongPassage:
+    """A window beside its most likely continuation that is not the target itself."""
     population = view.population
     document = next(one for one in view.documents if one.first_row <= row < one.first_row + one.windows)
     start, end = int(population.suffix_char_start[row]), int(population.char_end[row])
     mass, exact = population.mass(population.edit_budget)[row], population.verbatim()[row]
-    prefix, target = _texts(document, int(view.prefix_starts[row]), start, end)
-    found = continuations.get(str(population.window_id[row]))
+    prefix, target = "", "The run did not keep its texts."
+    if document.text is not None:
+        first = max(int(view.prefix_starts[row]), start - PREFIX_CHARACTERS)
+        prefix, target = document.text[first:start], document.text[start:end]
     numbers = f"exact {probability(float(exact))}"
     if population.mass_lower is not None:
         numbers += f", within {plural(population.edit_budget, 'edit')} at least {probability(float(mass))}"
-    pieces = (DiffPiece(target, "same"),) if found is None else tuple(compared(target, found[0]))
-    note = "" if found is None else f"{plural(found[2], 'edit')} away, probability {probability(found[1])}"
+    pieces: tuple[tuple[str, str], ...] = ((target, "same"),)
+    note = ""
+    others = (one for one in continuations.get(population.window_id[row], ()) if one[2] > 0)
+    if (found := next(others, None)) is not None:
+        text, log_p, distance = found
+        pieces = tuple(compared(target, text))
+        note = f"{plural(distance, 'edit')} away, probability {probability(float(np.exp(log_p)))}"
     return StrongPassage(f"{document.name}, characters {integer(start)}–{integer(end)}", numbers, prefix, pieces, note)
 
 
-def _texts(document: ViewedDocument, start: int, middle: int, end: int) -> tuple[str, str]:
-    if document.text is None:
-        return "", "The run did not keep its texts."
-    return document.text[max(start, middle - PREFIX_CHARACTERS) : middle], document.text[middle:end]
-
-
-def compared(target: str, continuation: str) -> Iterator[DiffPiece]:
-    """Both texts as one, word by word: what is in both, what only the target has, what only the continuation has."""
-    first, second = _words(target), _words(continuation)
+def compared(target: str, continuation: str) -> Iterator[tuple[str, str]]:
+    """Both texts as one, word by word: what is in both (`same`), what only the `target` or only the `model` has."""
+    # Words with the white space after them: joined they are the text again.
+    first, second = (re.findall(r"\S+\s*|\s+", text) for text in (target, continuation))
     matcher = difflib.SequenceMatcher(None, first, second, autojunk=False)
     for tag, low, high, other_low, other_high in matcher.get_opcodes():
         if tag == "equal":
-            yield DiffPiece("".join(first[low:high]), "same")
+            yield "".join(first[low:high]), "same"
             continue
         if high > low:
-            yield DiffPiece("".join(first[low:high]), "target")
+            yield "".join(first[low:high]), "target"
         if other_high > other_low:
-            yield DiffPiece("".join(second[other_low:other_high]), "model")
-
-
-def _words(text: str) -> list[str]:
-    """Words with the white space after them: joined they are the text again."""
-    words: list[str] = []
-    for character in text:
-        if not words or (words[-1][-1].isspace() and not character.isspace()):
-            words.append(character)
-        else:
-            words[-1] += character
-    return words
+            yield "".join(second[other_low:other_high]), "model"
 
 
 def document_list(label: str, rows: Sequence[DocumentRates]) -> DocumentList:
-    """Targets first, strongest first; a long list is cut, with a note."""
-    order = sorted(enumerate(rows), key=lambda pair: (pair[1].split == Split.CONTROL, -_strength(pair[1])))
-    lines = [
-        DocumentLine(
-            place=place,
-            name=row.document,
-            split=row.split,
-            copies="–" if row.copies is None else integer(row.copies),
-            greedy=count_of(row.greedy, row.windows),
-            verbatim=count_of(row.verbatim, row.windows),
-            near=count_of(row.near, row.windows),
-            covered="–" if row.covered is None else percent(row.covered),
-        )
-        for place, row in order
-    ]
-    return DocumentList(
-        label,
-        tuple(lines[:LISTED_DOCUMENTS]),
-        _left_out(len(lines) - LISTED_DOCUMENTS),
-        _left_out(len(lines) - PRINTED_DOCUMENTS),
-    )
+    """Targets first, strongest first."""
 
+    def rank(place: int) -> tuple[bool, float]:
+        return rows[place].split == Split.CONTROL, -(rows[place].near or rows[place].verbatim or 0.0)
 
-def _strength(row: DocumentRates) -> float:
-    return row.near or row.verbatim or 0.0
-
-
-def _left_out(count: int) -> str:
-    return f"{integer(count)} more documents are in tables/documents.csv." if count > 0 else ""
+    lines = []
+    for place in sorted(range(len(rows)), key=rank)[:LISTED_DOCUMENTS]:
+        row = rows[place]
+        copies = "–" if row.copies is None else integer(row.copies)
+        counts = (count_of(share, row.windows) for share in (row.greedy, row.verbatim, row.near))
+        covered = "–" if row.covered is None else percent(row.covered)
+        lines.append(DocumentLine(place, row.document, row.split, (copies, *counts, covered)))
+    return DocumentList(label, tuple(lines), len(rows))

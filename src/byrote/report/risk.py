@@ -7,15 +7,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from matplotlib.figure import Figure
 
+from byrote.errors import ConfigError
 from byrote.report.content import Cells, Content, Drawing
 from byrote.report.figures.overlays import shortened
 from byrote.report.figures.style import SERIES, SOFT, WIDE, house_style, log_axis, percent_axis
 from byrote.report.view import RunView, ViewedDocument, selection_words
 from byrote.report.words import integer, percent, plural, probability
+from byrote.stats.answers import mean_mass_at_most
 from byrote.stats.curves import query_grid
-from byrote.stats.limits import evidence_of
 from byrote.stats.population import Floats, Population
-from byrote.stats.risk import Stretches, expected_characters, leak_probability, raised, stretches, total_mass
+from byrote.stats.risk import Stretches, expected_characters, leak_probability, raised, stretches
 from byrote.types import Split
 
 QUERIES = (1.0, 10.0, 100.0, 1e3, 1e4, 1e5, 1e6)
@@ -79,7 +80,7 @@ def _ends_of(view: RunView, part: Population) -> list[tuple[int, _End, _End, _En
     if part.mass_lower is not None and part.edit_budget:
         upper = np.ones(len(part)) if part.mass_upper is None else part.mass_upper[:, -1]
         low, high = _end(part, part.mass(part.edit_budget)), _end(part, upper)
-        found.append((part.edit_budget, low, high, _limit(view, part) or high))
+        found.append((part.edit_budget, low, high, _limit(part) or high))
     return found
 
 
@@ -88,16 +89,16 @@ def _end(part: Population, masses: Floats) -> _End:
     return _End(float(masses.mean()), stretches(part.suffix_char_start, part.char_end, masses))
 
 
-def _limit(view: RunView, part: Population) -> _End | None:
-    """None where near-verbatim masses were not measured. Samples are counted by hits of their own: with
-    `residual_error` a pilot decides how many there are, and its hits are thrown away."""
-    evidence = evidence_of(part, view.run_threshold)
-    if evidence is None:
+def _limit(part: Population) -> _End | None:
+    """By the sampled answers; None where there are none, and where upper bounds say as much."""
+    if part.answers is None or part.answer_hits is None or part.mass_upper is None:
         return None
-    total = total_mass(evidence)
-    known = _end(part, total.known)
-    longest = int((part.char_end - part.suffix_char_start)[total.is_open].max(initial=0))
-    return _End(min(1.0, total.mean), raised(known.text, total.extra * longest / len(part)))
+    known, hits = part.mass(part.edit_budget), int(part.answer_hits[:, -1].sum())
+    mean = mean_mass_at_most(hits, int(part.answers.sum()))
+    if not mean < part.mass_upper[:, -1].mean():
+        return None
+    longest = int((part.char_end - part.suffix_char_start).max(initial=0))
+    return _End(mean, raised(_end(part, known).text, max(0.0, mean - float(known.mean())) * longest))
 
 
 def works_of(view: RunView) -> list[ViewedDocument]:
@@ -113,6 +114,11 @@ def _mean_mass(view: RunView, document: ViewedDocument) -> float:
 
 def risk_rows(views: Sequence[RunView]) -> list[dict[str, Any]]:
     """One row per run, work, number of edits and number of queries."""
+    return [row for view in views for row in risks_of(view, works_of(view), QUERIES)]
+
+
+def risks_of(view: RunView, documents: Sequence[ViewedDocument], queries: Sequence[float]) -> list[dict[str, Any]]:
+    """One row per document, number of edits and number of queries."""
     return [
         {
             "run": view.label,
@@ -128,10 +134,20 @@ def risk_rows(views: Sequence[RunView]) -> list[dict[str, Any]]:
             "characters_limit_95": risk.characters_limit,
             "characters_covered": risk.covered,
         }
-        for view in views
-        for document in works_of(view)
-        for risk in document_risks(view, document)
+        for document in documents
+        for risk in document_risks(view, document, queries)
     ]
+
+
+def documents_asked(view: RunView, name: str | None) -> Sequence[ViewedDocument]:
+    """The document of this name; without one all works, or all records where there is no work."""
+    if name is None:
+        return works_of(view) or view.documents
+    found = [document for document in view.documents if document.name == name]
+    if not found:
+        names = ", ".join(document.name for document in view.documents[:5])
+        raise ConfigError(f"document is {name}, but the run has {names}; name one of its documents.")
+    return found
 
 
 def risk_content(view: RunView, documents: Sequence[ViewedDocument], queries: Sequence[float]) -> Content:

@@ -1,5 +1,11 @@
-"""A scan in words: the headline, what was asked, what was measured, the rates as cards, and how sure it all is."""
+"""A scan in words: the headline, what was asked, what was measured, the rates as cards, and how sure it all is.
 
+Also a short Markdown block for a model card: key rates, intervals, settings and how to cite the run.
+"""
+
+import hashlib
+import json
+import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -7,7 +13,7 @@ import polars as pl
 
 from byrote.report.comparison import common_budget
 from byrote.report.content import Bar, RateCard, Sentence
-from byrote.report.limits import account_words, bracket_of, limit_words, most_words, narrower_words
+from byrote.report.limits import account_words, certified_words, limit_of, rest_words
 from byrote.report.rates import Criterion, CriterionRate, rate_for
 from byrote.report.view import DECISIVE, RunView, selection_of, selection_words
 from byrote.report.words import integer, interval_words, listed, percent, plural, policy_words, probability
@@ -33,13 +39,25 @@ def headline(views: Sequence[RunView]) -> str:
     if target is None:
         return f"{view.model}: what it reproduces of the texts given"
     start = f"{view.model} can be made to reproduce {percent(target.rate.value)} of {_passages(view, target)} {manner}"
-    limit = bracket_of(view, split=Split.TARGET)
-    start += "" if limit is None else f" ({limit_words(limit)})"
+    limit = limit_of(view, split=Split.TARGET)
+    if limit is None:
+        start += "."
+    elif limit.certified or not limit.rest.open:
+        start += f" ({certified_words(limit)}). {rest_words(limit, others='the other passages')}".rstrip()
+    else:
+        start = f"{view.model}: none of {_passages(view, target)} is certified to come out {manner}."
+        start = f"{start} {rest_words(limit, others='them')}".rstrip()
     if control is None:
-        return f"{start}."
-    limit = bracket_of(view, split=Split.CONTROL)
-    most = "" if limit is None else f" ({most_words(limit, with_samples=False)})"
-    return f"{start}, and {percent(control.rate.value)} of {_passages(view, control)}{most}."
+        return start
+    share = f"Of {_passages(view, control)} it reproduces {percent(control.rate.value)}"
+    limit = limit_of(view, split=Split.CONTROL)
+    if limit is None:
+        return f"{start} {share}."
+    if limit.certified or not limit.rest.open:
+        share += f" ({certified_words(limit)}). {rest_words(limit, others='the other control passages')}"
+    else:
+        share = f"None of {_passages(view, control)} is certified. {rest_words(limit, others='them')}"
+    return f"{start} {share}".strip()
 
 
 def _passages(view: RunView, entry: CriterionRate) -> str:
@@ -53,26 +71,24 @@ def _joint_headline(views: Sequence[RunView]) -> str:
     if all(view.population.mass_lower is not None for view in views):
         budget = common_budget([view.population for view in views])
         criterion, edits, manner = Criterion.NEAR, budget, "word for word or nearly so"
-    entries = [rate_for(view.rates, criterion, split=Split.TARGET, edits=edits) for view in views]
-    shares = [
-        f"{percent(entry.rate.value) if entry else 'an unknown share'} from {view.label}"
-        for view, entry in zip(views, entries, strict=True)
-    ]
+    shares = []
+    for view in views:
+        entry = rate_for(view.rates, criterion, split=Split.TARGET, edits=edits)
+        shares.append(f"{percent(entry.rate.value) if entry else 'an unknown share'} from {view.label}")
     return f"Target passages that come out {manner}: {listed(shares, most=len(shares))}."
 
 
 def question(view: RunView) -> str:
     prefix, suffix = view.window_words
-    near = (
-        f", or with something at most {plural(view.population.edit_budget, 'token edit')} away from it"
-        if view.population.edit_budget
-        else ""
-    )
+    inside = "" if view.prompt == "plain" else f", inside the prompt {view.prompt}"
+    near = ""
+    if view.population.edit_budget:
+        near = f", or with something at most {plural(view.population.edit_budget, 'token edit')} away from it"
     following = f"what follows ({suffix} tokens)" if suffix.startswith("up to") else f"exactly the next {suffix}"
     return (
-        f"The model was given {prefix} tokens of a text. How likely is it to go on with {following}{near}? A passage "
-        f"counts when that chance is at least {probability(view.threshold)} per query: someone who asks about "
-        f"{integer(round(1 / view.threshold))} times should expect to see it."
+        f"The model was given {prefix} tokens of a text{inside}. How likely is it to go on with {following}{near}? "
+        f"A passage counts when that chance is at least {probability(view.threshold)} per query: someone who asks "
+        f"about {integer(round(1 / view.threshold))} times should expect to see it."
     )
 
 
@@ -90,10 +106,23 @@ def facts(views: Sequence[RunView]) -> tuple[tuple[str, str], ...]:
         ("Windows", selection_words(view)),
         ("Answers sampled with", policy_words(view.config)),
     ]
+    if any(each.prompt != "plain" for each in views):
+        rows.append(("Prompt" if len(views) == 1 else "Prompts", "; ".join(dict.fromkeys(map(prompt_words, views)))))
     if view.population.mass_lower is not None:
         distance = view.config.get("distance") or "levenshtein"
         rows.append(("Near means", f"at most {plural(view.population.edit_budget, 'edit')} ({distance}, over tokens)"))
     return tuple(rows)
+
+
+def prompt_words(view: RunView) -> str:
+    """The prompt by its name, and how it is written; the prefix alone where it is plain."""
+    facts = view.manifest.get("prompt", {})
+    if view.prompt == "plain":
+        return "plain: the prefix alone"
+    thinking = facts.get("thinking")
+    return f"{view.prompt}: {json.dumps(facts['written'], ensure_ascii=False)}" + (
+        f" (thinking: {thinking})" if thinking not in (None, "none") else ""
+    )
 
 
 def documents_words(names: list[str]) -> str:
@@ -110,23 +139,22 @@ def notices(views: Sequence[RunView]) -> Iterator[str]:
     for view in views:
         if not view.is_complete:
             yield f"{view.label}: the run is not finished; this shows its finished windows."
-    for view in views:
         if (stopped := view.manifest.get("stopped")) is not None:
             left = plural(stopped["windows_left"], "window")
             yield f"{view.label}: {stopped['by']} was spent with {left} not measured."
+        if view.prompt == "plain" and view.manifest.get("prompt", {}).get("has_chat_template"):
+            yield (
+                f"{view.label} has a chat template and was measured without it, as a base model is; --prompt chat and "
+                "--prompt ask measure it as it is used."
+            )
     different = [name for name in DECISIVE if len({view.config.get(name) for view in views}) > 1]
     if different:
-        values = (
-            f"{name.replace('_', '-')} " + ", ".join(f"{view.config.get(name)} ({view.label})" for view in views)
-            for name in different
-        )
-        words = f"The runs were not measured alike: {'; '.join(values)}. Not all that differs is the model's doing."
+        values = {name: ", ".join(f"{view.config.get(name)} ({view.label})" for view in views) for name in different}
+        listing = "; ".join(f"{name.replace('_', '-')} {own}" for name, own in values.items())
+        words = f"The runs were not measured alike: {listing}. Not all that differs is the model's doing."
         if "threshold" in different:
             words += f" All are told at τ = {probability(views[0].threshold)}, the largest."
         yield words
-
-
-SPLIT_NAMES = {Split.TARGET: "Target texts", Split.CONTROL: "Control texts"}
 
 
 def rate_cards(views: Sequence[RunView]) -> tuple[RateCard, ...]:
@@ -143,21 +171,19 @@ def rate_cards(views: Sequence[RunView]) -> tuple[RateCard, ...]:
     }
     cards = []
     for criterion, (title, explanation) in explained.items():
-        bars = []
-        for view in views:
-            for entry in filter(None, (view.rate(criterion, split) for split in Split)):
-                control = ", control" if entry.split is Split.CONTROL else ""
-                name = SPLIT_NAMES[entry.split] if len(views) == 1 else f"{view.label}{control}"
-                bars.append(_bar(view, entry, name))
-        if bars:
-            cards.append(RateCard(criterion.value, title, explanation, tuple(bars)))
+        entries = [(view, entry) for view in views for split in Split if (entry := view.rate(criterion, split))]
+        if entries:
+            bars = tuple(_bar(view, entry, is_alone=len(views) == 1) for view, entry in entries)
+            cards.append(RateCard(criterion.value, title, explanation, bars))
     return tuple(cards)
 
 
-def _bar(view: RunView, entry: CriterionRate, name: str) -> Bar:
+def _bar(view: RunView, entry: CriterionRate, *, is_alone: bool) -> Bar:
     interval = entry.rate.interval
-    limit = bracket_of(view, split=entry.split) if entry.criterion is Criterion.NEAR else None
-    at_most = "" if limit is None else f", at most {percent(limit.high)}"
+    limit = limit_of(view, split=entry.split) if entry.criterion is Criterion.NEAR else None
+    at_most = f", at most {percent(limit.high)}" if limit is not None and limit.says_something else ""
+    control = ", control" if entry.split is Split.CONTROL else ""
+    name = f"{entry.split.capitalize()} texts" if is_alone else f"{view.label}{control}"
     return Bar(
         split=entry.split.value,
         name=name,
@@ -217,9 +243,10 @@ def _near_sentences(view: RunView) -> Iterator[Sentence]:
             "edits",
         )
     yield _verdict_sentence(view)
-    bracket = bracket_of(view)
-    if bracket is not None and (bracket.undecided or bracket.left_out):
-        yield Sentence(account_words(bracket) + narrower_words(view, bracket), "bracket")
+    if (limit := limit_of(view)) is not None and (account := account_words(limit)):
+        yield Sentence(account, "answers")
+    if (checked := check_words(view)) is not None:
+        yield Sentence(checked, "answers")
     if (words := screen_words(view)) is not None:
         yield Sentence(words, "screen")
     yield from _recovery_sentences(view)
@@ -241,6 +268,22 @@ def _verdict_sentence(view: RunView) -> Sentence:
         f"{integer(int(ruled_out.sum()))} are ruled out, and {integer(int(neither.sum()))} are neither{tail}.",
         "screen" if screened else "bounds",
     )
+
+
+def check_words(view: RunView) -> str | None:
+    """Whether the bounds agree with the answers, where the manifest has the check."""
+    check = view.manifest.get("totals", {}).get("answers")
+    if not isinstance(check, dict) or not check["answers"]:
+        return None
+    widest = check["expected"][-1]
+    words = (
+        f"The scan checked its own bounds: by them, at least {integer(math.floor(widest['at_least']))} of "
+        f"{plural(check['answers'], 'sampled answer')} were expected within {plural(widest['edits'], 'edit')} of the "
+        f"passage, and {integer(widest['hits'])} were"
+    )
+    if check["contradictions"]:
+        return f"{words}: beyond chance. {check['contradictions'][0]} Do not rely on these bounds."
+    return f"{words}; at no number of edits do they contradict the bounds."
 
 
 def screen_words(view: RunView) -> str | None:
@@ -273,7 +316,7 @@ def _recovery_sentences(view: RunView) -> Iterator[Sentence]:
     if not found.windows:
         return
     difference = ""
-    if found.found and found.largest_difference > 0:
+    if found.largest_difference > 0:
         difference = f" and is off by at most {percent(found.largest_difference)} where it was found"
     yield Sentence(
         f"The search by itself came upon the exact text in {integer(found.found)} of the "
@@ -288,25 +331,22 @@ def _rounding_sentences(view: RunView) -> Iterator[Sentence]:
     if "verified_shift" in view.results.columns and (checked := view.results.drop_nulls("verified_shift")).height:
         shift = float(checked["verified_shift"].to_numpy().max())
         share = float(checked["verified_share"].to_numpy().min())
+        moved = f"{probability(shift)} at most" if shift else "nothing"
         yield Sentence(
             f"What was found in {plural(checked.height, 'window')} was scored again in float32, {percent(share)} or "
-            f"more of each lower bound: log-probabilities moved by {_moved(shift)}.",
+            f"more of each lower bound: log-probabilities moved by {moved}.",
             "bounds",
         )
     check = view.manifest.get("self_check") or {}
-    words = {"alone_against_company": "alone and in a batch", "run_precision_against_float32": "in float32 too"}
-    for name, how in words.items():
+    for name, how in {"alone_against_batch": "in a batch", "run_precision_against_float32": "in float32"}.items():
         if moves := check.get(name):
+            change = moves["largest_lower_change"]
             yield Sentence(
                 f"Searched again {how}, {plural(moves['verdicts_changed'], 'verdict')} of "
                 f"{plural(moves['windows'], 'window')} changed and lower bounds moved by "
-                f"{_moved(moves['largest_lower_change'])}.",
+                f"{f'{probability(change)} at most' if change else 'nothing'}.",
                 "bounds",
             )
-
-
-def _moved(distance: float) -> str:
-    return f"{probability(distance)} at most" if distance else "nothing"
 
 
 def _unit_words(rate: Rate) -> str:
@@ -337,11 +377,82 @@ def _control_sentences(view: RunView) -> Iterator[Sentence]:
         return
     names = listed(shared["document"].unique(maintain_order=True).to_list())
     share, be = ("shares its", "is") if shared.height == 1 else ("share their", "are")
-    manner = "left out of the control's rates"
-    if population.is_rated.all():
-        manner = "counted among the controls, as this run asked for"
+    is_counted = population.is_rated.all()
+    manner = "counted among the controls, as this run asked for" if is_counted else "left out of the control's rates"
     yield Sentence(
         f"{integer(shared.height)} of {plural(int(population.is_control.sum()), 'control window')} {share} passage "
         f"with target texts and {be} {manner} (in {names}).",
         "shared",
     )
+
+
+def model_card(view: RunView) -> str:
+    """Markdown that stands alone: what was measured, the rates of both splits, and the run they come from."""
+    at_threshold = f"p ≥ {probability(view.threshold)}"
+    names = {
+        Criterion.GREEDY: "greedy, exact",
+        Criterion.VERBATIM: f"verbatim, {at_threshold}",
+        Criterion.NEAR: f"near-verbatim, ε ≤ {view.population.edit_budget}, {at_threshold}",
+    }
+    rows = []
+    for criterion, name in names.items():
+        entries = [view.rate(criterion, split) for split in Split]
+        if entries[0] is not None:
+            rows.append(f"| {name} | {' | '.join(map(_rate_cells, entries))} |")
+    prefix, suffix = view.window_words
+    targets = sum(document.split != Split.CONTROL for document in view.documents)
+    limits = [(split, limit_of(view, split=split)) for split in Split]
+    others = [rest_words(found, others=f"{split} passages not certified") for split, found in limits if found]
+    lines = [
+        "### Memorization",
+        "",
+        f"Share of {prefix} + {suffix}-token windows of {targets} target and {len(view.documents) - targets} control "
+        f"documents that `{markdown_safe(view.model)}` reproduces ({selection_words(view)}; "
+        f"{policy_words(view.config)}; windows overlap, intervals are clustered).",
+        "",
+        "| extraction | target | 95 % interval | control | 95 % interval |",
+        "| --- | --- | --- | --- | --- |",
+        *rows,
+        "",
+        screen_words(view),
+        " ".join(filter(None, others)) or None,
+        None if view.chosen_threshold is None else view.chosen_threshold.words,
+        "Near-verbatim rates are certified lower bounds, and their intervals those of the certified share."
+        if view.population.mass_lower is not None
+        else None,
+        f"Run: {citation(view)}.",
+    ]
+    options = [f"{name.replace('_', '-')} {_written(value)}" for name, value in sorted(view.settings.items())]
+    lines += ["", f"Options: {markdown_safe(', '.join(options))}."] if options else []
+    return "\n".join(line for line in lines if line is not None)
+
+
+def _rate_cells(entry: CriterionRate | None) -> str:
+    if entry is None:
+        return "– | –"
+    count = f"{integer(entry.hits)}/{integer(entry.rate.n)}"
+    return f"{percent(entry.rate.value)} ({count}) | {interval_words(entry.rate.interval)}"
+
+
+def _written(value: object) -> str:
+    if isinstance(value, list | tuple):
+        return " ".join(map(str, value)) or "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def citation(view: RunView) -> str:
+    """The run by name, date, byrote version and a digest of its manifest: enough to find and to check it."""
+    text = json.dumps(view.manifest, indent=2, ensure_ascii=False)
+    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    version = view.manifest.get("versions", {}).get("byrote")
+    parts = [f"`{markdown_safe(view.path.name)}`", f"byrote {version}" if version else "byrote"]
+    if isinstance(written := view.manifest.get("written_at"), str):
+        parts.append(written[:10])
+    return ", ".join([*parts, f"manifest `{digest}`"])
+
+
+def markdown_safe(name: str) -> str:
+    """A name that cannot leave its code span or its table cell."""
+    return name.replace("`", "'").replace("|", "¦").replace("\n", " ")

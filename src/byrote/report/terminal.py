@@ -1,20 +1,25 @@
 """Content in a terminal: headline, facts, tables, the text of a scan as strips of bars, sentences."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 import numpy as np
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
-from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
 from byrote.report.content import Cells, Content
 from byrote.report.view import RunView, ViewedDocument
 from byrote.report.words import THIN_SPACE, integer, percent, plural, probability
-from byrote.stats.population import Floats, Population, character_maxima, stretch_maxima
+from byrote.stats.population import Flags, Floats, Population, character_maxima, stretch_maxima
 from byrote.types import Split
 
 ROWS_SHOWN = 40
+
+
+def print_content(content: Content, console: Console) -> None:
+    for part in show_content(content):
+        console.print(part)
 
 
 def show_content(content: Content) -> Iterable[RenderableType]:
@@ -31,8 +36,7 @@ def show_content(content: Content) -> Iterable[RenderableType]:
     for cells in content.tables:
         yield Text()
         yield cells_table(cells)
-    strips = list(content.strips())
-    if strips:
+    if strips := list(content.strips()):
         yield from (Text(), *strips)
     if content.sentences:
         yield Text()
@@ -66,6 +70,7 @@ COLOURS = ("#ffe6a8", "#ffd37c", "#fdb95a", "#f89b44", "#ef7a35", "#dc5a2a", "#c
 NOTHING = "·"
 UNMEASURED = "╱"
 DOCUMENTS_SHOWN = 12
+LABEL_WIDTH = 7
 
 
 def document_strips(view: RunView) -> Iterable[RenderableType]:
@@ -77,14 +82,12 @@ def document_strips(view: RunView) -> Iterable[RenderableType]:
     parts.sort(key=lambda pair: (pair[0].split == Split.CONTROL, -float(_is_extractable(view, pair[1]).mean())))
     for document, part in parts:
         length = document.characters or int(part.char_end.max())
-        spans = part.suffix_char_start, part.char_end
-        exact = character_maxima(*spans, part.verbatim(), length=length)
-        measured = f"{percent(float(np.mean(~np.isnan(exact))))} of its text measured"
+        heats = [
+            character_maxima(part.suffix_char_start, part.char_end, masses, length=length) for masses in _masses(part)
+        ]
+        measured = f"{percent(float(np.mean(~np.isnan(heats[0]))))} of its text measured"
         yield _strip_heading(view, document.name, part, f"{document.split}, ", f"; {measured}")
-        yield Strip("exact", exact, view.threshold)
-        if part.mass_lower is not None:
-            near = character_maxima(*spans, part.mass(part.edit_budget), length=length)
-            yield Strip(f"ε ≤ {part.edit_budget}", near, view.threshold)
+        yield from _strips(view, heats)
     yield _legend(view.threshold, f"{UNMEASURED}: not measured")
 
 
@@ -101,14 +104,21 @@ def _group_strips(view: RunView) -> Iterable[RenderableType]:
             edition = " of another wording" if is_other_edition else ""
             words.append(f"{integer(copies)} {'copy' if copies == 1 else 'copies'}{edition} in training")
         yield _strip_heading(view, ", ".join(words), part)
-        yield Strip("exact", part.verbatim(), view.threshold)
-        if part.mass_lower is not None:
-            yield Strip(f"ε ≤ {part.edit_budget}", part.mass(part.edit_budget), view.threshold)
+        yield from _strips(view, _masses(part))
     yield _legend(view.threshold, "a sign a window, or the strongest of several")
 
 
-def _is_extractable(view: RunView, part: Population) -> Floats:
-    return (part.mass(part.edit_budget) >= view.threshold).astype(np.float64)
+def _masses(part: Population) -> list[Floats]:
+    return [part.verbatim(), *([] if part.mass_lower is None else [part.mass(part.edit_budget)])]
+
+
+def _strips(view: RunView, heats: Iterable[Floats]) -> Iterable[RenderableType]:
+    labels = ("exact", f"ε ≤ {view.population.edit_budget}")
+    return (Strip(label, heat, view.threshold) for label, heat in zip(labels, heats, strict=False))
+
+
+def _is_extractable(view: RunView, part: Population) -> Flags:
+    return part.mass(part.edit_budget) >= view.threshold
 
 
 def _strip_heading(view: RunView, name: str, part: Population, before: str = "", after: str = "") -> Text:
@@ -121,29 +131,23 @@ def _strip_heading(view: RunView, name: str, part: Population, before: str = "",
 
 
 def _legend(threshold: float, last: str) -> Text:
-    """What the signs of a strip mean."""
     bars = f"{BARS[0]} to {BARS[-1]}: probability from {probability(threshold)} to 1"
     return Text(f"{bars}; {NOTHING}: below {probability(threshold)}; {last}", style="dim")
 
 
+@dataclass(frozen=True)
 class Strip:
     """A text as one line of bars as wide as the terminal: height and colour are the probability on a log scale from τ
     to 1, `·` is below τ, `╱` stands in no target that was measured."""
 
-    LABEL_WIDTH = 7
-
-    def __init__(self, label: str, heat: Floats, threshold: float) -> None:
-        self.label = label
-        self.heat = heat
-        self.threshold = threshold
+    label: str
+    heat: Floats
+    threshold: float
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        columns = max(1, options.max_width - self.LABEL_WIDTH)
-        line = Text(f"{self.label:<{self.LABEL_WIDTH}}", style="dim", no_wrap=True)
+        line = Text(f"{self.label:<{LABEL_WIDTH}}", style="dim", no_wrap=True)
+        columns = max(1, options.max_width - LABEL_WIDTH)
         yield line.append_text(sparkline(stretch_maxima(self.heat, columns), self.threshold))
-
-    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
-        return Measurement(self.LABEL_WIDTH + 1, options.max_width)
 
 
 def sparkline(values: Floats, threshold: float) -> Text:

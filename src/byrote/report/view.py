@@ -25,6 +25,8 @@ OTHER_EDITION = "edition"
 DECISIVE = ("temperature", "top_k", "top_p", "distance", "edit_budget", "threshold", "prefix_tokens", "suffix_tokens")
 """Options that define what a rate is about: runs that differ in one are not measured alike."""
 
+LISTED_DOCUMENTS = 50
+
 Texts = Mapping[tuple[str, str], str]
 """(split, document name) → text."""
 
@@ -90,6 +92,11 @@ class RunView:
     def model(self) -> str:
         return model_name(self.manifest) or self.path.name
 
+    @property
+    def prompt(self) -> str:
+        """The name of the prompt around every prefix."""
+        return str(self.manifest.get("prompt", {}).get("name", "plain"))
+
     @cached_property
     def rates(self) -> list[CriterionRate]:
         """Every measured criterion at every ε, of every split."""
@@ -113,23 +120,6 @@ class RunView:
         """Where each window's prefix begins: where it was cut, or later if a longer prefix was reserved."""
         is_later = "prefix_char_start" in self.results.columns
         return self.results["prefix_char_start" if is_later else "char_start"].to_numpy().astype(np.int64)
-
-    @property
-    def copies(self) -> dict[str, int]:
-        """Copies in training of the documents that stood there in the wording scanned, where the number is known."""
-        return self._copies(of_other_edition=False)
-
-    @property
-    def other_edition_copies(self) -> dict[str, int]:
-        """Copies in training of the documents that stood there in another wording."""
-        return self._copies(of_other_edition=True)
-
-    def _copies(self, *, of_other_edition: bool) -> dict[str, int]:
-        return {
-            document.name: document.copies
-            for document in self.documents
-            if document.copies is not None and document.is_other_edition == of_other_edition
-        }
 
     def rows_of(self, document: ViewedDocument) -> Flags:
         """Which windows were cut from `document`."""
@@ -183,23 +173,17 @@ def with_distinct_labels(views: Sequence[RunView]) -> list[RunView]:
 def in_reading_order(results: pl.DataFrame, manifest: Mapping[str, Any]) -> pl.DataFrame:
     """The one order of everything downstream: targets before controls, most copies in training first, then by name;
     windows of a document together, from its beginning to its end."""
-    known = {(entry.get("split"), entry.get("name")): entry for entry in _document_entries(manifest)}
 
     def rank(pair: tuple[str, str]) -> tuple[bool, bool, int, str]:
-        entry = known.get(pair, {})
-        return pair[0] == Split.CONTROL, entry.get("kind") == OTHER_EDITION, -(entry.get("copies") or 0), pair[1]
+        split, name = pair
+        entry = _recorded(manifest, name)
+        return split == Split.CONTROL, entry.get("kind") == OTHER_EDITION, -(entry.get("copies") or 0), name
 
-    pairs = sorted(results.select(pl.col("split").cast(pl.String), "document").unique().rows(), key=rank)
-    places = pl.DataFrame(
-        {
-            "split": [split for split, _ in pairs],
-            "document": [document for _, document in pairs],
-            "document_place": range(len(pairs)),
-        },
-        schema_overrides={"split": pl.String, "document": pl.String},
-    )
-    joined = results.with_columns(pl.col("split").cast(pl.String)).join(places, on=["split", "document"], how="left")
-    return joined.sort("document_place", "suffix_char_start", "char_end", maintain_order=True).drop("document_place")
+    named = results.with_columns(pl.col("split").cast(pl.String))
+    pairs = named.select("split", "document").rows()
+    places = {pair: place for place, pair in enumerate(sorted(set(pairs), key=rank))}
+    placed = named.with_columns(document_place=pl.Series([places[pair] for pair in pairs], dtype=pl.Int64))
+    return placed.sort("document_place", "suffix_char_start", "char_end", maintain_order=True).drop("document_place")
 
 
 def model_name(manifest: Mapping[str, Any]) -> str | None:
@@ -213,10 +197,9 @@ def model_name(manifest: Mapping[str, Any]) -> str | None:
 
 def documents_of(results: pl.DataFrame, manifest: Mapping[str, Any], texts: Texts) -> tuple[ViewedDocument, ...]:
     """Every document that has windows, in the order of `results`, each with what the manifest has about it."""
-    known = {(entry.get("split"), entry.get("name")): entry for entry in _document_entries(manifest)}
     documents, first_row = [], 0
     for split, name, windows in results.group_by("split", "document", maintain_order=True).len().iter_rows():
-        entry, text = known.get((split, name), {}), texts.get((split, name))
+        entry, text = _recorded(manifest, name), texts.get((split, name))
         documents.append(
             ViewedDocument(
                 name=name,
@@ -235,27 +218,24 @@ def documents_of(results: pl.DataFrame, manifest: Mapping[str, Any], texts: Text
     return tuple(documents)
 
 
-def _document_entries(manifest: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The manifest's entry of each document; nothing for an unfinished run, which has only their hashes."""
-    return [{"name": name, **entry} for name, entry in manifest["texts"].items() if isinstance(entry, Mapping)]
+def _recorded(manifest: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """What the manifest has of a document; nothing for an unfinished run, which has only its hash."""
+    entry = manifest["texts"].get(name)
+    return entry if isinstance(entry, Mapping) else {}
 
 
-def manifest_text(view: RunView, most_documents: float = 50) -> str:
-    """The manifest as indented JSON; beyond `most_documents` its documents are a count, and the file has them all."""
+def manifest_text(view: RunView) -> str:
+    """The manifest as indented JSON; where it has many documents they are a count, and the file has them all."""
     manifest, documents = dict(view.manifest), view.manifest["texts"]
-    if len(documents) > most_documents:
+    if len(documents) > LISTED_DOCUMENTS:
         manifest["texts"] = f"{len(documents)} documents, listed in manifest.json"
     return json.dumps(manifest, indent=2, ensure_ascii=False)
 
 
-SELECTION_WORDS = {"limit": "the first of every document", "sample": "sampled"}
-
-
 def selection_of(view: RunView) -> Mapping[str, Any] | None:
     """What the manifest has of how windows were selected; None when all of them were measured."""
-    totals = view.manifest.get("totals")
-    chosen = totals.get("selection") if isinstance(totals, Mapping) else None
-    return chosen if isinstance(chosen, Mapping) and chosen["kind"] != "all" else None
+    chosen: Mapping[str, Any] | None = view.manifest.get("totals", {}).get("selection")
+    return None if chosen is None or chosen["kind"] == "all" else chosen
 
 
 def selection_words(view: RunView) -> str:
@@ -267,8 +247,8 @@ def selection_words(view: RunView) -> str:
     if chosen is None:
         return plural(measured, "window")
     starts: Mapping[str, int] = chosen["starts"]
-    seed = f", seed {chosen['seed']}" if chosen["kind"] == "sample" else ""
-    words = f"{integer(measured)} of {plural(sum(starts.values()), 'window')}, {SELECTION_WORDS[chosen['kind']]}{seed}"
+    manner = f"sampled, seed {chosen['seed']}" if chosen["kind"] == "sample" else "the first of every document"
+    words = f"{integer(measured)} of {plural(sum(starts.values()), 'window')}, {manner}"
     if len(starts) < 2:
         return words
     controls = int(view.population.is_control.sum())
@@ -293,7 +273,17 @@ def with_threshold(view: RunView, text: str | None) -> RunView:
         raise ConfigError(f"threshold is {text}; the rate of false positives must be above 0 and below 1.")
     if not 0 < value <= 1:
         raise ConfigError(f"threshold is {text}; it must be above 0 and at most 1.")
-    return replace(view, chosen_threshold=_from_controls(view, value) if is_rate else _given(view, value))
+    cut_short = view.population.is_cut_short
+    least = view.run_threshold if cut_short is not None and cut_short.any() else 0.0
+    if is_rate:
+        return replace(view, chosen_threshold=_from_controls(view, value, least))
+    if value < least:
+        raise ConfigError(
+            f"threshold is {value:g}, but searches of this run stopped at {least:g}; choose a larger one, or scan with "
+            "a smaller --threshold."
+        )
+    words = f"τ was chosen as {probability(value)} after the scan."
+    return replace(view, chosen_threshold=ChosenThreshold(value, words))
 
 
 def at_one_threshold(views: Sequence[RunView]) -> list[RunView]:
@@ -303,16 +293,7 @@ def at_one_threshold(views: Sequence[RunView]) -> list[RunView]:
     return [view if view.threshold == largest else replace(view, chosen_threshold=chosen) for view in views]
 
 
-def _given(view: RunView, value: float) -> ChosenThreshold:
-    if value < view.run_threshold and _was_cut_short(view):
-        raise ConfigError(
-            f"threshold is {value:g}, but searches of this run stopped at {view.run_threshold:g}; choose a larger one, "
-            "or scan with a smaller --threshold."
-        )
-    return ChosenThreshold(value, f"τ was chosen as {probability(value)} after the scan.")
-
-
-def _from_controls(view: RunView, rate: float) -> ChosenThreshold:
+def _from_controls(view: RunView, rate: float, least: float) -> ChosenThreshold:
     """From the near-verbatim mass at the whole budget, or p_z where no more was measured: what is compared with τ."""
     controls = view.population.select(split_rows(view.population, Split.CONTROL))
     if not len(controls):
@@ -320,9 +301,7 @@ def _from_controls(view: RunView, rate: float) -> ChosenThreshold:
     found = threshold_from_controls(controls.mass(controls.edit_budget), rate)
     if found.value is None:
         raise ConfigError(f"threshold: {found.reason}. Scan more control text, or state a larger rate.")
-    value, whose = found.value, ""
-    if value < view.run_threshold and _was_cut_short(view):
-        value, whose = view.run_threshold, ", the run's own,"
+    value, whose = max(found.value, least), ", the run's own," if found.value < least else ""
     reached = int(np.sum(controls.mass(controls.edit_budget) >= value))
     words = (
         f"A further control window reaches τ = {probability(value)}{whose} with probability {percent(rate)} at most; "
@@ -332,7 +311,3 @@ def _from_controls(view: RunView, rate: float) -> ChosenThreshold:
     if units < len(controls):
         words += f" That takes windows as independent; they overlap and stand for {integer(units)} stretches of text."
     return ChosenThreshold(value, words)
-
-
-def _was_cut_short(view: RunView) -> bool:
-    return view.population.is_cut_short is not None and bool(view.population.is_cut_short.any())

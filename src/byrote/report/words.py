@@ -11,7 +11,6 @@ if TYPE_CHECKING:  # commands that show no rate start without scipy
 
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 THIN_SPACE = "\u2009"
-POLICY_NAMES = {"top_k": "top-k", "top_p": "top-p", "temperature": "temperature"}
 
 
 def percent(share: float) -> str:
@@ -20,10 +19,9 @@ def percent(share: float) -> str:
         return "–"
     if share in (0.0, 1.0):
         return f"{share * 100:.0f} %"
-    value = share * 100
-    if value < 0.1:
+    if share * 100 < 0.1:
         return "< 0.1 %"
-    return "> 99.9 %" if value > 99.9 else f"{value:.1f} %"
+    return "> 99.9 %" if share * 100 > 99.9 else f"{share * 100:.1f} %"
 
 
 def probability(value: float) -> str:
@@ -83,7 +81,6 @@ def listed(names: list[str], *, most: int = 4) -> str:
 
 def policy_words(config: Mapping[str, Any]) -> str:
     """The decoding policy in a phrase."""
-    parts = [
-        f"{name} {config[key]:g}" for key, name in POLICY_NAMES.items() if isinstance(config.get(key), int | float)
-    ]
+    given = {name: config.get(name) for name in ("top_k", "top_p", "temperature")}
+    parts = [f"{name.replace('_', '-')} {value:g}" for name, value in given.items() if value is not None]
     return ", ".join(parts) or "policy not recorded"

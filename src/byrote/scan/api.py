@@ -10,41 +10,56 @@ import os
 import tempfile
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
+import polars as pl
+import pyarrow as pa
 
+from byrote.corpus.pairs import pairs_of
+from byrote.corpus.read import Document, combine_documents, documents_of
 from byrote.errors import ConfigError, RunError
 from byrote.models.base import LanguageModel
 from byrote.models.load import as_language_model, open_model
-from byrote.options import options_of, require_known
+from byrote.options import options_of, require_known, with_options
 from byrote.progress import SilentProgress, make_progress
+from byrote.report.comparison import compare_runs
+from byrote.report.rates import Criterion, hits_of, places_of
+from byrote.report.tables import rates_rows
+from byrote.report.view import RunView, view_of
+from byrote.report.words import plural
 from byrote.scan.columns import facts_carried, measures_of, results_schema
-from byrote.scan.executors import Executor, executor_of
+from byrote.scan.executors import LocalExecutor, RayExecutor, executor_of
 from byrote.scan.options import RunConfig
 from byrote.scan.pipeline import Facts, MeasuredWindow
-from byrote.scan.run import check_fits, check_memory, complete_scan, open_session, run_identity, texts_section
+from byrote.scan.run import (
+    check_fits,
+    check_memory,
+    complete_scan,
+    open_session,
+    prompt_section,
+    run_identity,
+    texts_section,
+)
 from byrote.scan.screen import with_audit
-from byrote.scan.source import Source, cut_source, fitted, held, read_given
-from byrote.types import Window
+from byrote.scan.source import Given, Source, cut_source, fitted, read_given
+from byrote.stats.compare import compare_rates
+from byrote.stats.population import Population
+from byrote.store.tables import table_of
+from byrote.types import Split, Window
 from byrote.verdict import Verdict
 
 if TYPE_CHECKING:
     import pandas as pd
-    import polars as pl
-    import pyarrow as pa
-
-    from byrote.report.rates import Criterion
-    from byrote.report.view import RunView
-    from byrote.stats.population import Population
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 """One file, folder or glob, or several."""
+IN_MEMORY = ("in memory",)
+"""What a run names in place of files."""
 
 
 def load_model(model: Any, *, tokenizer: Any = None, **options: Any) -> LanguageModel:
@@ -54,6 +69,7 @@ def load_model(model: Any, *, tokenizer: Any = None, **options: Any) -> Language
     `options` of the first kind: `revision`, `dtype`, `device`, `adapter`, as for `byrote scan`.
     """
     if isinstance(model, str | os.PathLike):
+        require_known(options, ("revision", "dtype", "device", "adapter"), place="byrote.load_model")
         return open_model(os.fspath(model), **options)
     return as_language_model(model, tokenizer)
 
@@ -63,21 +79,46 @@ def read_windows(
     text: Paths = (),
     *,
     control: Paths = (),
-    pairs: Paths = (),
+    pairs: Paths | Iterable[Mapping[str, Any]] = (),
+    texts: Iterable[str | Mapping[str, Any]] | None = None,
+    control_texts: Iterable[str | Mapping[str, Any]] | None = None,
     config: RunConfig | None = None,
     **options: Any,
 ) -> "Windows":
-    """Cut windows from target and control texts, or from files of pairs, for the tokenizer of `model`.
+    """Cut windows from target and control texts, or from pairs, for the tokenizer of `model`.
 
-    `options` are those of `byrote scan` and replace those of `config`: `stride_chars=200`, `sample=500`.
+    `text`, `control` and `pairs` name files. Texts in memory are `texts` and `control_texts`: strings, dictionaries
+    with a `text` and perhaps an `id`, or a dataset with these columns. Pairs in memory are dictionaries with `prefix`
+    and `suffix`.
+
+        windows = byrote.read_windows(model, texts=[poem, {"id": "letter", "text": letter}], stride_chars=200)
+
+    `help(byrote.scan)` lists the options; they replace those of `config`.
     """
-    given = {name: paths for name, paths in (("text", text), ("control", control), ("pairs", pairs)) if paths}
-    chosen = _config(config, options | given, place="read_windows")
+    listed = () if isinstance(pairs, str | os.PathLike) else pairs
+    rows = [one for one in listed if not isinstance(one, str | os.PathLike)]
+    files = {"text": text, "control": control, "pairs": () if rows else pairs}
+    chosen = _config(config, options | {name: paths for name, paths in files.items() if paths}, place="read_windows")
     opened = as_language_model(model)
     check_fits(opened, chosen)
-    return Windows(cut_source(held(read_given(chosen)), opened, chosen), chosen)
+    has_texts = texts is not None or control_texts is not None
+    if has_texts + bool(rows) + bool(chosen.text or chosen.control or chosen.pairs) > 1:
+        raise ConfigError("give files, texts in memory or pairs in memory, one of the three.")
+    if has_texts:
+        targets = documents_of(() if texts is None else texts, split=Split.TARGET)
+        controls = [] if control_texts is None else documents_of(control_texts, split=Split.CONTROL)
+        given: Given = combine_documents([*targets, *controls])
+        chosen = replace(chosen, text=IN_MEMORY, control=IN_MEMORY if controls else ())
+    elif rows:
+        given = pairs_of(rows)
+        chosen = replace(chosen, pairs=IN_MEMORY)
+    else:
+        # Held in memory: the files may change before the windows are scanned.
+        given = [one.held() if isinstance(one, Document) else one for one in read_given(chosen)]
+    return Windows(cut_source(given, opened, chosen), chosen)
 
 
+@with_options(RunConfig)
 def scan(
     model: Any,
     windows: Sequence[Window],
@@ -87,10 +128,15 @@ def scan(
     progress: bool | Callable[[int, int], None] = False,
     **options: Any,
 ) -> "Results":
-    """Measure windows in memory. `options` are those of `byrote scan` and replace those of `config`.
+    """Measure windows in memory. `options` replace those of `config`.
 
     `on_row` is given every row as soon as it is settled. `progress=True` shows a bar, or lines in a log; a function is
     called with (windows done, windows in all).
+
+        model = byrote.load_model("gpt2")
+        windows = byrote.read_windows(model, "book.txt", control="other.txt", sample=300)
+        results = byrote.scan(model, windows, edit_budget=3, top_k=50)
+        results.rates()  # a polars frame; also to_polars, to_pandas, compare, report and save
     """
     opened, settled, executor = _prepare(model, windows, config, options)
     rows: list[MeasuredWindow] = []
@@ -128,26 +174,22 @@ class Windows(Sequence[Window]):
         return self.source.chosen.windows[place]
 
     def __repr__(self) -> str:
-        counts = ((len(self), "window"), (len(self.source.documents), "document"))
-        windows, documents = (f"{count:,} {noun}{'' if count == 1 else 's'}" for count, noun in counts)
-        return f"<byrote.Windows: {windows} of {documents}>"
+        return f"<byrote.Windows: {plural(len(self), 'window')} of {plural(len(self.source.documents), 'document')}>"
 
 
 class Scanned(ABC):
     """Rows of scanned windows. docs/columns.md explains every column."""
 
     @abstractmethod
-    def to_arrow(self) -> "pa.Table":
+    def to_arrow(self) -> pa.Table:
         """One row per window as a pyarrow table, columns as in results.parquet."""
 
     @cached_property
     @abstractmethod
-    def _view(self) -> "RunView": ...
+    def _view(self) -> RunView: ...
 
-    def to_polars(self) -> "pl.DataFrame":
+    def to_polars(self) -> pl.DataFrame:
         """One row per window as a polars frame, columns as in results.parquet."""
-        import polars as pl
-
         frame = pl.from_arrow(self.to_arrow())
         assert isinstance(frame, pl.DataFrame)
         return frame
@@ -163,22 +205,14 @@ class Scanned(ABC):
             ) from error
         return self.to_arrow().to_pandas()
 
-    def rates(self) -> "pl.DataFrame":
+    def rates(self) -> pl.DataFrame:
         """One row per split, criterion and ε: hits, rate, and an interval that respects overlapping windows."""
-        import polars as pl
-
-        from byrote.report.tables import rates_rows
-
         return pl.DataFrame(rates_rows([self._view]), infer_schema_length=None)
 
-    def compare(self, other: "Scanned") -> "pl.DataFrame":
+    def compare(self, other: "Scanned") -> pl.DataFrame:
         """This against `other` on the same target windows: for every criterion and ε both rates, their paired
         difference (other minus this) and its interval, at the larger of both thresholds. A RunError when the windows
         are not the same."""
-        import polars as pl
-
-        from byrote.report.comparison import compare_runs
-
         if not isinstance(other, Scanned):
             raise ConfigError(f"compare needs the results of another scan, not {type(other).__name__}.")
         found = compare_runs([self._view, other._view])
@@ -189,7 +223,7 @@ class Scanned(ABC):
             raise RunError("There are no target windows to compare.")
         # Below the threshold that a scan was made with, its searches may have stopped.
         threshold = max(self._view.threshold, other._view.threshold)
-        return pl.DataFrame(_compared(first, second, threshold), infer_schema_length=None)
+        return pl.DataFrame(list(_compared(first, second, threshold)), infer_schema_length=None)
 
 
 class Results(Scanned):
@@ -220,27 +254,23 @@ class Results(Scanned):
     def __repr__(self) -> str:
         found = [measured.row["verdict"] for measured in self._measured if "verdict" in measured.row]
         extractable = f", {found.count(Verdict.EXTRACTABLE):,} of them extractable" if found else ""
-        documents = len({window.document for window in self._windows})
-        return (
-            f"<byrote.Results: {len(self):,} windows of {documents:,} documents{extractable}; model {self._model.name}>"
-        )
+        documents = plural(len({window.document for window in self._windows}), "document")
+        return f"<byrote.Results: {plural(len(self), 'window')} of {documents}{extractable}; model {self._model.name}>"
 
-    def to_arrow(self) -> "pa.Table":
+    def to_arrow(self) -> pa.Table:
         """One row per window as a pyarrow table, columns as in results.parquet."""
-        from byrote.store.tables import table_of
-
         schema = results_schema(measures_of(self._config), facts_carried(self._windows))
         return table_of(({column.name: row.get(column.name) for column in schema} for row in self), schema)
 
     @cached_property
-    def _view(self) -> "RunView":
-        from byrote.report.view import view_of
-
+    def _view(self) -> RunView:
         texts = {}
         if isinstance(self._windows, Windows):
             source, tally = self._windows.source, self._windows.source.chosen.tally
             texts = texts_section(source, tally.windows, tally.short, {})
         manifest = {"config": self._config.as_dict(), "model": asdict(self._model.identity), "texts": texts}
+        if isinstance(self._windows, Windows):
+            manifest["prompt"] = prompt_section(self._model, self._windows.source)
         return view_of(self.to_polars(), manifest, path=Path("in memory"), texts={}, is_complete=True)
 
     def report(self, out: str | Path) -> Path:
@@ -251,13 +281,16 @@ class Results(Scanned):
         with tempfile.TemporaryDirectory() as folder:
             return write_page([read([self.save(Path(folder) / "run")])], Path(out)).page
 
-    def save(self, path: str | Path) -> Path:
-        """Write a complete run folder, as `byrote scan` would. The windows must come from `read_windows`."""
+    def save(self, path: str | Path, *, fresh: bool = False, sections: Mapping[str, Any] | None = None) -> Path:
+        """Write a complete run folder, as `byrote scan` would. The windows must come from `read_windows`.
+
+        `fresh` replaces another run there; `sections` are further ones of the manifest.
+        """
         if not isinstance(self._windows, Windows):
             raise ConfigError("only results of windows from byrote.read_windows can be saved as a run folder.")
         source, config = self._windows.source, self._config
         identity = run_identity(self._model, source, config)
-        with open_session(replace(config, out=str(path)), identity) as session:
+        with open_session(replace(config, out=str(path)), identity, fresh=fresh) as session:
             if session.is_complete:
                 return session.path
             session.write_texts(source.documents)
@@ -276,13 +309,14 @@ class Results(Scanned):
                 command_line=["byrote.scan"],
                 timings={},
                 document_facts={},
+                **(sections or {}),
             )
             return session.path
 
 
 def _prepare(
     model: Any, windows: Sequence[Window], config: RunConfig | None, options: dict[str, Any]
-) -> tuple[LanguageModel, RunConfig, Executor]:
+) -> tuple[LanguageModel, RunConfig, LocalExecutor | RayExecutor]:
     """The model, the options and the executor of a scan, everything checked before the first forward."""
     _require_windows(windows)
     chosen = with_audit(_scan_config(windows, config, options), len(windows))
@@ -312,19 +346,16 @@ def _scan_config(windows: Sequence[Window], config: RunConfig | None, options: d
     if not isinstance(windows, Windows):
         return _config(config, options, place="scan")
     chosen = _config(config or windows.config, options, place="scan")
-    _require_same_cut(windows.config, chosen)
-    return replace(chosen, text=windows.config.text, control=windows.config.control, pairs=windows.config.pairs)
-
-
-def _require_same_cut(cut: RunConfig, scanned: RunConfig) -> None:
-    """The options that chose the windows must be the ones a saved run will name."""
+    cut = windows.config
+    # The options that chose the windows must be the ones a saved run will name.
     for name, declared in options_of(type(cut)).items():
         is_cutting = declared.spec.cuts_windows or (name == "seed" and cut.sample is not None)
-        if is_cutting and getattr(cut, name) != getattr(scanned, name):
+        if is_cutting and getattr(cut, name) != getattr(chosen, name):
             raise ConfigError(
-                f"the windows were read with {name} {getattr(cut, name)}, but scan was given "
-                f"{getattr(scanned, name)}; use one RunConfig for both."
+                f"the windows were read with {name} {getattr(cut, name)}, but scan was given {getattr(chosen, name)}; "
+                "use one RunConfig for both."
             )
+    return replace(chosen, text=cut.text, control=cut.control, pairs=cut.pairs)
 
 
 def _require_windows(windows: Any) -> None:
@@ -361,42 +392,27 @@ def _require_fitting(windows: Sequence[Window], model: LanguageModel, config: Ru
             )
 
 
-def _compared(first: "Population", second: "Population", threshold: float) -> "list[dict[str, Any]]":
-    from byrote.report.rates import Criterion
-
-    rows = []
+def _compared(first: Population, second: Population, threshold: float) -> Iterator[dict[str, Any]]:
+    """A row for every criterion that both measured, and every ε."""
+    budget = min(first.edit_budget, second.edit_budget)
     # Not what a search could not rule out: that is about the searches, which stop by τ, and not about the models.
     for criterion in (Criterion.GREEDY, Criterion.VERBATIM, Criterion.NEAR):
-        budget = 0 if criterion is Criterion.VERBATIM else min(first.edit_budget, second.edit_budget)
-        for edits in range(budget + 1):
-            row = _difference(first, second, criterion, edits, threshold)
-            rows += [] if row is None else [row]
-    return rows
-
-
-def _difference(
-    first: "Population", second: "Population", criterion: "Criterion", edits: int, threshold: float
-) -> "dict[str, Any] | None":
-    """One row; None where one of the two did not measure the criterion."""
-    from byrote.report.rates import Criterion, hits_of, places_of
-    from byrote.stats.compare import Outcomes, compare_rates
-
-    hits = [hits_of(part, criterion, edits=edits, threshold=threshold) for part in (first, second)]
-    if any(found is None for found in hits):
-        return None
-    # Aligned by place and tokens already; the scans may name equal windows differently.
-    outcomes = [Outcomes(tuple(first.window_id), np.asarray(found, dtype=np.float64)) for found in hits]
-    found = compare_rates(outcomes[0], outcomes[1], places=places_of(first))
-    return {
-        "criterion": criterion.value,
-        "edits": None if criterion is Criterion.VERBATIM else edits,
-        "threshold": threshold,
-        "windows": found.n,
-        "first": found.first,
-        "second": found.second,
-        "difference": found.difference,
-        "interval_low": found.interval.low,
-        "interval_high": found.interval.high,
-        "p_value": found.p_value,
-        "note": found.interval.reason,
-    }
+        for edits in range(1 if criterion is Criterion.VERBATIM else budget + 1):
+            hits = [hits_of(part, criterion, edits=edits, threshold=threshold) for part in (first, second)]
+            measured = [flags for flags in hits if flags is not None]
+            if len(measured) < 2:
+                continue
+            found = compare_rates(measured[0], measured[1], places_of(first))
+            yield {
+                "criterion": criterion.value,
+                "edits": None if criterion is Criterion.VERBATIM else edits,
+                "threshold": threshold,
+                "windows": found.n,
+                "first": found.first,
+                "second": found.second,
+                "difference": found.difference,
+                "interval_low": found.interval.low,
+                "interval_high": found.interval.high,
+                "p_value": found.p_value,
+                "note": found.interval.reason,
+            }

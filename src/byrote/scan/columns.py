@@ -4,12 +4,21 @@ Verbatim, greedy and near are made by the stages of the pipeline; further measur
 Nothing here imports torch or pyarrow.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from byrote.scan.measure import Decode, Measure, Measured
 from byrote.scan.membership import MEMBERSHIP
-from byrote.store.columns import COST_COLUMNS, WINDOW_COLUMNS, Column, Kind, Schema, sweep_column, window_row
+from byrote.store.columns import (
+    COST_COLUMNS,
+    PROMPT_COLUMNS,
+    WINDOW_COLUMNS,
+    Column,
+    Kind,
+    Schema,
+    sweep_column,
+    window_row,
+)
 from byrote.types import Window
 
 if TYPE_CHECKING:
@@ -36,7 +45,7 @@ def measure_names() -> tuple[str, ...]:
 def every_measure(config: "RunConfig") -> tuple[Measure, ...]:
     """Every measure there is, in the order of their columns; the columns of some follow from the options."""
     sweep, posthoc = sweep_measure(config), posthoc_measure(config)
-    own = (VERBATIM, VERBATIM_UPPER, GREEDY, GREEDY_ANSWER, sweep, NEAR, posthoc, VERIFY, ESTIMATE)
+    own = (VERBATIM, VERBATIM_UPPER, GREEDY, GREEDY_ANSWER, sweep, ANSWERS, NEAR, posthoc, VERIFY, ESTIMATE)
     return (*own, *FURTHER.values())
 
 
@@ -107,6 +116,15 @@ GREEDY_ANSWER = _measure(
 )
 
 
+ANSWERS = _measure(
+    "answers",
+    lambda config: config.sampled_answers > 0,
+    lambda item: item.answers,
+    answers=("int32", lambda sampled: sampled.count),
+    answer_hits=("list[int32]", lambda sampled: list(sampled.hits)),
+)
+
+
 def _of_search(value: "Callable[[SearchOutcome], Any]") -> Callable[[Measured], Any]:
     """The search's own account, before p_z is taken in and anything is closed or refined; null without a search. The
     last of `search_lower`, `open_mass`, `eos_mass` and `refuted_mass` add up to 1."""
@@ -148,7 +166,7 @@ VERIFY = _measure(
 )
 ESTIMATE = _measure(
     "estimate",
-    lambda config: config.estimate != "none" and "near" in config.measures,
+    lambda config: config.estimate != "off" and "near" in config.measures,
     lambda item: None if item.estimate is None else item,
     mass_estimate=("float64", lambda item: item.estimate.value),
     mass_standard_error=("float64", lambda item: item.estimate.standard_error),
@@ -209,13 +227,15 @@ SHARED_COLUMNS: Schema = (Column("shared_share", "float64"), Column("shared_with
 def facts_of(config: "RunConfig") -> Schema:
     """What the windows of a scan with these options carry beside their text (`Window.further`)."""
     records = RECORD_COLUMNS if config.pairs else PREFIX_COLUMNS if config.cut_prefix_tokens is not None else ()
-    return (*records, *(SHARED_COLUMNS if config.control or config.pairs else ()))
+    prompted = () if config.prompt == ("plain",) else PROMPT_COLUMNS
+    return (*records, *prompted, *(SHARED_COLUMNS if config.control or config.pairs else ()))
 
 
-def facts_carried(windows: Iterable[Window]) -> Schema:
+def facts_carried(windows: Sequence[Window]) -> Schema:
     """The same of windows from any source: what some of them carry; the others have nulls there."""
     carried = {name for window in windows for name in window.further}
-    every = (*RECORD_COLUMNS, *PREFIX_COLUMNS, *SHARED_COLUMNS)
+    carried |= {"given_ids" for window in windows if window.given_ids is not None}
+    every = (*RECORD_COLUMNS, *PREFIX_COLUMNS, *PROMPT_COLUMNS, *SHARED_COLUMNS)
     return tuple(column._replace(is_required=False) for column in every if column.name in carried)
 
 

@@ -8,20 +8,17 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-import torch
-
 from byrote.explore.ball import Ball
 from byrote.explore.base import Exploration, ExploreTask
-from byrote.explore.closure import close_tails
-from byrote.explore.explorer import MEMORY_SHARE, SHARE_AT_THE_END, Explorer, OutOfSlots, choose_capacity
+from byrote.explore.explorer import Explorer, OutOfSlots, choose_capacity
 from byrote.explore.monte_carlo import window_generator
 from byrote.explore.open_mass import OpenMass
-from byrote.explore.refinement import RefineOptions, refine
+from byrote.explore.refinement import RefineOptions, close_tails, refine
 from byrote.explore.residual import ResidualOptions, estimate_open
 from byrote.models.base import TreeModel
 from byrote.scan.measure import Measured
 from byrote.scan.options import RunConfig
-from byrote.scan.screen import is_sampled
+from byrote.scan.screen import fraction_of
 from byrote.scan.search import NearResult, with_verbatim
 from byrote.search.base import SearchOutcome
 from byrote.search.screen_score import log_score_table
@@ -30,14 +27,9 @@ from byrote.types import StopReason
 from byrote.verdict import Verdict
 
 BATCH_WINDOWS = 128
-"""Searched windows held back at once; each holds its frontier (some megabytes) until it is processed. The windows of a
-screen's audit fit into one batch at the end."""
+"""Searched windows held back at once; each holds its frontier (some megabytes) until it is processed."""
 CPU_BATCH_WINDOWS = 32
 """The same on a CPU, which explores few windows at once and gains nothing from more."""
-MANY_WINDOWS = 16
-"""Windows in the last batch of a run for which a GPU's memory is cleared."""
-EVALS_PER_SAMPLE = 4
-"""What a sample costs on text that is not memorized, where most are lost early and share their first tokens."""
 FEWEST_EVALS = 64
 HELD_SHARE = 0.05
 """Share of the device's free memory that the states of windows held back may take before they are processed."""
@@ -56,7 +48,7 @@ class AfterSearch:
         self._held_bytes = 0
         self._most_held_bytes = HELD_SHARE * free_memory(model.device)
         self._explorer: Explorer | None = None
-        self._entries, self._share = 0, MEMORY_SHARE
+        self._entries = 0
         self.slots: int | None = None
         """Windows explored at once; as many as fit while None."""
 
@@ -76,21 +68,6 @@ class AfterSearch:
         """Process the windows held back; to be called once more at the end."""
         queued, self._queue, self._held_bytes = self._queue, [], 0
         yield from self.process(queued)
-
-    @property
-    def needs_memory(self) -> bool:
-        """Whether the last batch is so large that it should have the memory of what is done: a GPU explores as many
-        windows at once as fit, and a forward of few takes nearly as long as one of many."""
-        return self._model.device.type == "cuda" and len(self._queue) >= MANY_WINDOWS
-
-    def take_memory(self) -> None:
-        """The last batch is explored with as much memory as is free by then."""
-        self._explorer, self._share = None, SHARE_AT_THE_END
-        torch.cuda.empty_cache()
-
-    def release(self) -> None:
-        """Free the memory of explorations; the next ones open it again."""
-        self._explorer, self._share = None, MEMORY_SHARE
 
     def process(self, searched: Sequence[Measured]) -> Iterator[Measured]:
         """Every searched window once, in the order in which they end. Running out of memory halves the slots: windows
@@ -112,7 +89,7 @@ class AfterSearch:
     def _task(self, key: int, item: Measured) -> ExploreTask[Measured]:
         window = item.window
         exploration = _explore(item, self._config, self._model.eos_ids)
-        return ExploreTask(key, window.prefix_ids, exploration, _outcome(item).states, window.window_id)
+        return ExploreTask(key, window.context_ids, exploration, _outcome(item).states, window.window_id)
 
     def _explorer_for(self, entries: int) -> Explorer:
         """An explorer whose windows may hold so many nodes each."""
@@ -120,7 +97,7 @@ class AfterSearch:
             self._explorer = None  # frees its memory before the capacity of the next is chosen
             self._entries = 1 << (entries - 1).bit_length()
             limits = self._config.limits
-            capacity = choose_capacity(self._model, limits, evaluations=self._entries, share=self._share)
+            capacity = choose_capacity(self._model, limits, evaluations=self._entries)
             slots = self.slots or capacity.slots
             policy = self._config.policy
             self._explorer = Explorer(self._model, policy, slots=slots, limits=limits, entries=capacity.entries)
@@ -132,17 +109,17 @@ def _is_explored(item: Measured, config: RunConfig) -> bool:
     assert item.near is not None
     if not config.needs_frontier:
         return False
-    if config.refine or config.closure or config.estimate == "all":
-        return True
-    if item.near.verdict == Verdict.NOT_SHOWN and _is_sampled(item, item.near, config):
+    is_undecided = item.near.verdict == Verdict.NOT_SHOWN
+    if config.refine or config.closure or _is_estimated(item, config, is_undecided=is_undecided):
         return True
     item.near = replace(item.near, outcome=replace(_outcome(item), frontier=None, states=None))
     return False
 
 
-def _is_sampled(item: Measured, near: NearResult, config: RunConfig) -> bool:
-    """Of windows below the screen's floor only a part is sampled."""
-    return not near.is_below_floor or is_sampled(config, item.window.window_id, near.screen_score)
+def _is_estimated(item: Measured, config: RunConfig, *, is_undecided: bool) -> bool:
+    if config.estimate == "off" or (config.estimate == "undecided" and not is_undecided):
+        return False
+    return fraction_of(item.window.window_id, config.seed) < config.estimate_share
 
 
 def _outcome(item: Measured) -> SearchOutcome:
@@ -157,9 +134,9 @@ def _entries(item: Measured, config: RunConfig) -> int:
     states = _outcome(item).states
     held = len(states) if states is not None else config.beam_width * item.near.stop_step
     evaluations = config.closure * config.suffix_tokens + config.refine
-    if config.estimate != "none":
+    if config.estimate != "off":
         wanted = residual_options(item.near, config)
-        evaluations += wanted.token_evals or EVALS_PER_SAMPLE * (wanted.samples or 0)
+        evaluations += wanted.token_evals or 0
     return max(held + evaluations, 2 * held)
 
 
@@ -179,7 +156,7 @@ def _explore(item: Measured, config: RunConfig, eos_ids: frozenset[int]) -> Expl
         options = RefineOptions(token_evals=config.refine, threshold=config.threshold, order="both")
         has_states = outcome.states is not None
         token_evals += (yield from refine(pool, options, target_probs=probs, is_in_memory=has_states)).token_evals
-    if config.estimate == "all" or (config.estimate == "auto" and is_undecided() and _is_sampled(item, near, config)):
+    if _is_estimated(item, config, is_undecided=is_undecided()):
         generator = window_generator(config.seed, item.window.window_id)
         scores = log_score_table(probs, config.edit_budget)
         wanted = residual_options(near, config)
@@ -205,12 +182,7 @@ def residual_options(near: NearResult, config: RunConfig) -> ResidualOptions:
     What `residual` gives; else, for windows that the screen lets pass, half the evaluations of a search to the end of
     the target: where they are few, they decide what a run can show. Others, and windows of a server that may cost
     money, get half of what their own search took.
-
-    A window of the screen's audit stands for many, and its search is short. All that are sampled get the same number of
-    samples, so that the chance of an extractable one to show itself is known beforehand.
     """
-    if near.is_below_floor:
-        return ResidualOptions(token_evals=None, samples=config.screen_samples, relative_error=None)
     passes = near.stop_reason is StopReason.FINISHED or near.screen_score >= config.screen_floor
     whole = config.beam_width * (config.suffix_tokens - 1)
     half = max(FEWEST_EVALS, (whole if passes and not config.is_served else near.token_evals) // 2)

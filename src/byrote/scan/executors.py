@@ -5,57 +5,43 @@ A Ray worker opens the model of the run, refuses another one, and measures chunk
 matters: its process may die at any time, and another one measures the same windows again.
 """
 
+import logging
 import os
 import secrets
-import shutil
 import signal
 import socket
 import sys
 import tempfile
 import time
-from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from itertools import islice
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 
 from byrote.errors import ByroteError, ConfigError, ModelError
 from byrote.models.base import LanguageModel
-from byrote.models.load import open_model
-from byrote.models.own import OwnModel
+from byrote.models.load import OwnModel, open_model
 from byrote.scan.options import RunConfig
 from byrote.scan.pipeline import Facts, MeasuredWindow, Pipeline
 from byrote.search.sizing import choose_slots
-from byrote.store.identity import differences
+from byrote.store.manifest import differences
 from byrote.types import Window
 
 LONG_SCAN = 1e17
 """Operations that keep a large GPU busy for about four minutes."""
-NO_SECTIONS: Mapping[str, Any] = MappingProxyType({})
-
-
-class Executor(Protocol):
-    """Measures every window once."""
-
-    @property
-    def facts(self) -> Facts: ...
-
-    @property
-    def sections(self) -> Mapping[str, Any]:
-        """Sections of the manifest that only this executor can write."""
-        ...
-
-    def run(self, windows: Iterable[Window]) -> Iterator[MeasuredWindow]: ...
 
 
 class LocalExecutor:
     """This process measures all windows."""
 
-    facts, sections = Facts(), NO_SECTIONS
+    facts = Facts()
+    sections: Mapping[str, Any] = MappingProxyType({})
+    """Sections of the manifest that only this executor can write."""
 
     def __init__(self, model: LanguageModel, config: RunConfig) -> None:
         self._model, self._config = model, config
@@ -68,7 +54,7 @@ class LocalExecutor:
 
 def executor_of(
     model: LanguageModel, config: RunConfig, *, windows: int, remark: Callable[[str], None] = lambda words: None
-) -> Executor:
+) -> "LocalExecutor | RayExecutor":
     """The executor that the options ask for, for so many windows; `remark` shows words beside the progress."""
     if config.executor == "ray":
         return RayExecutor(model, config, windows=windows, remark=remark)
@@ -82,15 +68,11 @@ def device_name(model: LanguageModel) -> str:
 def compile_where_it_pays(model: LanguageModel, config: RunConfig, *, windows: int) -> None:
     """Compile layers as asked for, or where the first forwards of the windows alone take a GPU long enough, since
     compiling takes a minute and saves a quarter. After the weights were hashed: compiling renames them."""
-    if compiles(model, config, windows):
+    pays = config.compile == "on"
+    if config.compile == "auto" and model.device.type == "cuda":
+        pays = 2.0 * (model.described.parameters or 0) * windows * sum(config.limits) > LONG_SCAN
+    if pays:
         model.compile_layers()
-
-
-def compiles(model: LanguageModel, config: RunConfig, windows: int) -> bool:
-    if config.compile != "auto":
-        return config.compile == "on"
-    operations = 2.0 * (model.identity.parameters or 0) * windows * sum(config.limits)
-    return model.device.type == "cuda" and operations > LONG_SCAN
 
 
 CHUNK_SLOTS = 4
@@ -121,44 +103,35 @@ class Worker:
 
     def __init__(self, config: RunConfig, model: dict[str, Any], windows: int) -> None:
         self._config, self._expected, self._windows = config, model, windows
-        self._opened: tuple[Pipeline, WorkerFacts] | None = None
 
     def load(self) -> LanguageModel:
         return open_model(self._config.model, **self._config.loading)
 
     def prepare(self) -> WorkerFacts:
-        return self._open()[1]
+        return self._opened[1]
 
     def measure(self, windows: Sequence[Window]) -> MeasuredChunk:
-        pipeline, facts = self._open()
+        pipeline, facts = self._opened
         started = time.monotonic()
         return MeasuredChunk(list(pipeline.run(windows)), facts, time.monotonic() - started)
 
-    def _open(self) -> tuple[Pipeline, WorkerFacts]:
+    @cached_property
+    def _opened(self) -> tuple[Pipeline, WorkerFacts]:
         """Once a process: a restarted worker, perhaps on another machine, opens its model again."""
-        if self._opened is not None:
-            return self._opened
         config, machine = self._config, socket.gethostname()
         try:
             model = self.load()
         except ByroteError as error:
             raise ModelError(f"the worker on {machine} cannot open the model: {error}") from error
-        if found := list(differences(self._expected, model.identity.fingerprint, places=("", "there"))):
+        if found := list(differences(self._expected, model.described.fingerprint, places=("", "there"))):
             raise ModelError(
                 f"the worker on {machine} has another model at {config.model} ({'; '.join(found)}). Give every "
                 "machine the same files."
             )
         compile_where_it_pays(model, config, windows=self._windows)
         slots = config.slots or choose_slots(model, config.search_options(), config.limits)
-        facts = WorkerFacts(
-            machine=machine,
-            process=os.getpid(),
-            device=device_name(model),
-            slots=slots,
-            chunk_windows=CHUNK_SLOTS * slots,
-        )
-        self._opened = Pipeline(model, config, decode=model.decode), facts
-        return self._opened
+        facts = WorkerFacts(machine, os.getpid(), device_name(model), slots, chunk_windows=CHUNK_SLOTS * slots)
+        return Pipeline(model, config, decode=model.decode), facts
 
 
 RETRIES = 20
@@ -167,6 +140,19 @@ CHUNKS_AHEAD = 2
 """Chunks in a worker's queue, so that it never idles."""
 STORE_BYTES = 1 << 28
 RATES_LISTED = 8
+
+
+def with_gpus(config: RunConfig) -> RunConfig:
+    """The options with the number of GPUs that a worker has: one where the cluster has any, unless it was given."""
+    if config.executor != "ray" or config.gpus_per_worker is not None:
+        return config
+    if config.address is None and not _ray().is_initialized():
+        # A Ray that is started for the run finds the GPUs of this machine.
+        gpus = float(torch.cuda.device_count())
+    else:
+        with _cluster(replace(config, workers=1, gpus_per_worker=0.0)) as ray:
+            gpus = ray.cluster_resources().get("GPU", 0.0)
+    return replace(config, gpus_per_worker=1.0 if gpus else 0.0)
 
 
 def on_driver(config: RunConfig) -> RunConfig:
@@ -198,30 +184,26 @@ class RayExecutor:
                 f"Ray workers open a model by its name, but {model.name} is an object of this process; "
                 "leave executor='ray' out, or scan a folder or hub id."
             )
-        self._config, self._remark = config, remark
-        self._model, self._share = model.identity.fingerprint, -(-windows // config.workers)
-        self._log = _Log()
+        self._config, self._remark = with_gpus(config), remark
+        self._model, self._share = model.described.fingerprint, -(-windows // config.workers)
+        self._workers: dict[int, dict[str, Any]] = {}
 
     @property
-    def sections(self) -> dict[str, Any]:
-        return {"workers": self._log.sections()}
+    def sections(self) -> Mapping[str, Any]:
+        return {"workers": [known for _, known in sorted(self._workers.items())]} if self._workers else {}
 
     def run(self, windows: Iterable[Window]) -> Iterator[MeasuredWindow]:
-        with _cluster(self._config) as ray, self._actors(ray) as actors:
-            yield from self._measure(ray, actors, windows)
-
-    @contextmanager
-    def _actors(self, ray: Any) -> Iterator[list[Any]]:
         config = self._config
-        kind = ray.remote(Worker).options(
-            num_cpus=1, num_gpus=config.gpus_per_worker, max_restarts=-1, max_task_retries=RETRIES
-        )
-        actors = [kind.remote(_on_worker(config), self._model, self._share) for _ in range(config.workers)]
-        try:
-            yield actors
-        finally:
-            for actor in actors:
-                ray.kill(actor)
+        with _cluster(config) as ray:
+            kind = ray.remote(Worker).options(
+                num_cpus=1, num_gpus=config.gpus_per_worker, max_restarts=-1, max_task_retries=RETRIES
+            )
+            actors = [kind.remote(_on_worker(config), self._model, self._share) for _ in range(config.workers)]
+            try:
+                yield from self._measure(ray, actors, windows)
+            finally:
+                for actor in actors:
+                    ray.kill(actor)
 
     def _measure(self, ray: Any, actors: Sequence[Any], windows: Iterable[Window]) -> Iterator[MeasuredWindow]:
         deal = Deal(windows)
@@ -237,13 +219,23 @@ class RayExecutor:
             if chunk is None:
                 chunk_windows[number] = answer.chunk_windows
             else:
-                deal.returned(number, chunk)
-                yield from deal.news(answer.measured)
-                self._log.note(number, answer)
-                self._remark(self._log.rates())
+                if deal.returned(number, chunk):
+                    yield from answer.measured
+                self._note(number, answer)
             for worker, size in chunk_windows.items():
                 while (given := deal.chunk_for(worker, size)) is not None:
                     running[actors[worker].measure.remote(given.windows)] = (worker, given)
+
+    def _note(self, number: int, answer: MeasuredChunk) -> None:
+        """Record what a worker has measured, and remark the rates of all: of many, the slowest and the fastest."""
+        before = self._workers.get(number, {"windows": 0, "seconds": 0.0})
+        windows, seconds = before["windows"] + len(answer.measured), before["seconds"] + answer.seconds
+        self._workers[number] = {**asdict(answer.facts), "windows": windows, "seconds": seconds}
+        rates = [known["windows"] / max(known["seconds"], 1e-9) for _, known in sorted(self._workers.items())]
+        shown = ", ".join(f"{rate:.3g}" for rate in rates)
+        if len(rates) > RATES_LISTED:
+            shown = f"{min(rates):.3g} to {max(rates):.3g}"
+        self._remark(f"{len(rates)} worker{'s' * (len(rates) > 1)} at {shown} windows/s")
 
 
 @dataclass(eq=False, slots=True)
@@ -260,12 +252,11 @@ class Deal:
     def __init__(self, windows: Iterable[Window]) -> None:
         self._rest = iter(windows)
         self._is_dealt_out = False
-        self._pending: set[str] = set()
         self._out: list[Chunk] = []
 
     @property
     def is_settled(self) -> bool:
-        return self._is_dealt_out and not self._pending
+        return self._is_dealt_out and not self._out
 
     def chunk_for(self, worker: int, size: int) -> Chunk | None:
         """New windows, while there are any; then, for an idle worker, the chunk that the fewest others hold, the oldest
@@ -273,7 +264,6 @@ class Deal:
         held = sum(worker in chunk.holders for chunk in self._out)
         if held < CHUNKS_AHEAD and not self._is_dealt_out:
             if windows := list(islice(self._rest, size)):
-                self._pending.update(window.window_id for window in windows)
                 self._out.append(Chunk(windows, {worker}))
                 return self._out[-1]
             self._is_dealt_out = True
@@ -284,45 +274,14 @@ class Deal:
             repeated.holders.add(worker)
         return repeated
 
-    def returned(self, worker: int, chunk: Chunk) -> None:
-        """A chunk was measured: no other worker needs to begin with it."""
+    def returned(self, worker: int, chunk: Chunk) -> bool:
+        """Whether this is the first answer to the chunk: its windows are settled then, and no other worker needs to
+        begin with it."""
         chunk.holders.discard(worker)
-        if chunk in self._out:
+        is_first = chunk in self._out
+        if is_first:
             self._out.remove(chunk)
-
-    def news(self, measured: Iterable[MeasuredWindow]) -> Iterator[MeasuredWindow]:
-        """Without the windows that are settled already."""
-        for one in measured:
-            if one.row["window_id"] in self._pending:
-                self._pending.remove(one.row["window_id"])
-                yield one
-
-
-class _Log:
-    """What every worker has measured so far."""
-
-    def __init__(self) -> None:
-        self._windows: Counter[int] = Counter()
-        self._seconds: defaultdict[int, float] = defaultdict(float)
-        self._facts: dict[int, WorkerFacts] = {}
-
-    def note(self, number: int, answer: MeasuredChunk) -> None:
-        self._facts[number] = answer.facts
-        self._windows[number] += len(answer.measured)
-        self._seconds[number] += answer.seconds
-
-    def rates(self) -> str:
-        """`3 workers at 41.2, 40.8, 12.0 windows/s`; of many, the slowest and the fastest."""
-        rates = [self._windows[number] / max(self._seconds[number], 1e-9) for number in sorted(self._facts)]
-        listed = [f"{rate:.3g}" for rate in rates]
-        shown = ", ".join(listed) if len(rates) <= RATES_LISTED else f"{min(rates):.3g} to {max(rates):.3g}"
-        return f"{len(rates)} worker{'s' * (len(rates) > 1)} at {shown} windows/s"
-
-    def sections(self) -> list[dict[str, Any]]:
-        return [
-            {**asdict(facts), "windows": self._windows[number], "seconds": self._seconds[number]}
-            for number, facts in sorted(self._facts.items())
-        ]
+        return is_first
 
 
 def _received(ray: Any, reference: Any, chunk: Chunk | None) -> Any:
@@ -341,6 +300,16 @@ def _received(ray: Any, reference: Any, chunk: Chunk | None) -> Any:
         ) from error
 
 
+def _ray() -> Any:
+    # No usage reports; read when Ray is imported.
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    try:
+        import ray
+    except ImportError as error:
+        raise ConfigError("--executor ray needs Ray; install it with: pip install 'byrote[ray]'.") from error
+    return ray
+
+
 @contextmanager
 def _cluster(config: RunConfig) -> Iterator[Any]:
     """Ray, as it is in this process already, at `address`, or started on this machine for the time of the run."""
@@ -349,15 +318,24 @@ def _cluster(config: RunConfig) -> Iterator[Any]:
         _require_resources(ray, config)
         yield ray
         return
-    folder = tempfile.mkdtemp(prefix="byrote-ray-") if config.address is None else None
-    try:
-        _init(ray, **({"address": config.address} if folder is None else _own(config, folder)))
-        _require_resources(ray, config)
-        yield ray
-    finally:
-        ray.shutdown()
-        if folder is not None:
-            shutil.rmtree(folder, ignore_errors=True)
+    # Ray installs its own SIGTERM handler; a run must end as it always does.
+    before = signal.getsignal(signal.SIGTERM)
+    with tempfile.TemporaryDirectory(prefix="byrote-ray-", ignore_cleanup_errors=True) as folder:
+        options = _own(config, folder) if config.address is None else {"address": config.address}
+        try:
+            try:
+                ray.init(log_to_driver=False, logging_level=logging.ERROR, **options)
+            except (ConnectionError, RuntimeError, ValueError) as error:
+                where = config.address or "this machine"
+                raise ConfigError(
+                    f"no Ray cluster answers at {where} ({error}); start one, or leave address out."
+                ) from error
+            finally:
+                signal.signal(signal.SIGTERM, before)
+            _require_resources(ray, config)
+            yield ray
+        finally:
+            ray.shutdown()
 
 
 def _own(config: RunConfig, folder: str) -> dict[str, Any]:
@@ -374,32 +352,10 @@ def _own(config: RunConfig, folder: str) -> dict[str, Any]:
     }
 
 
-def _ray() -> Any:
-    # No usage reports; read when Ray is imported.
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    try:
-        import ray
-    except ImportError as error:
-        raise ConfigError("--executor ray needs Ray; install it with: pip install 'byrote[ray]'.") from error
-    return ray
-
-
-def _init(ray: Any, **options: Any) -> None:
-    # Ray installs its own SIGTERM handler; a run must end as it always does.
-    before = signal.getsignal(signal.SIGTERM)
-    try:
-        ray.init(log_to_driver=False, logging_level="ERROR", **options)
-    except (ConnectionError, RuntimeError, ValueError) as error:
-        where = options.get("address", "this machine")
-        raise ConfigError(f"no Ray cluster answers at {where} ({error}); start one, or leave address out.") from error
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
 def _require_resources(ray: Any, config: RunConfig) -> None:
     """Actors that can never be placed would be pending forever."""
     there = ray.cluster_resources()
-    wanted = {"GPU": config.workers * config.gpus_per_worker, "CPU": float(config.workers)}
+    wanted = {"GPU": config.workers * (config.gpus_per_worker or 0.0), "CPU": float(config.workers)}
     for kind, number in wanted.items():
         if number > there.get(kind, 0.0):
             raise ConfigError(

@@ -1,24 +1,25 @@
-"""`byrote mc`: plain samples of a few windows of a scan or of texts; with `out`, as a run of its own kind."""
+"""`byrote mc`: plain samples of a few windows of a scan; with `out`, as a run of its own kind."""
 
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import asdict
+from typing import Any
 
-from byrote.errors import ConfigError, RunError
-from byrote.options import like, option, options_of, settle
-from byrote.scan.options import RunConfig
-from byrote.store.columns import COST_COLUMNS, WINDOW_COLUMNS, Column, Schema, window_of, window_row
-from byrote.store.identity import differences
-from byrote.types import BosRule, DistanceName, DtypeName, IntervalName, Window
-
-if TYPE_CHECKING:
-    from byrote.explore.monte_carlo import Count, MonteCarloResult
-    from byrote.models.base import LanguageModel
-    from byrote.store.read import StoredRun
-
+from byrote.corpus.read import Document
+from byrote.errors import RunError
+from byrote.explore.monte_carlo import MonteCarloOptions, MonteCarloResult, sample_windows
+from byrote.models.base import LanguageModel
+from byrote.models.load import open_model
+from byrote.models.prompts import make_prompt
+from byrote.scan.options import PLAIN, McOptions, RunConfig
+from byrote.scan.source import fitted, prompt_windows
+from byrote.stats.intervals import INTERVALS
+from byrote.store.columns import COST_COLUMNS, PROMPT_COLUMNS, WINDOW_COLUMNS, Column, Schema, window_of, window_row
+from byrote.store.manifest import differences
+from byrote.store.read import StoredRun, read_run
+from byrote.store.session import RunSession
+from byrote.types import IntervalName, Split
 
 COLUMNS: Schema = (
     *WINDOW_COLUMNS,
@@ -38,198 +39,117 @@ COLUMNS: Schema = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class McOptions:
-    """Which windows are sampled, and how often."""
-
-    run: Path | None = option(
-        None, "A scan: its windows, its model and its options.", group="text", positional=True, in_identity=False
-    )
-    model: str = like(RunConfig, "model", help="Model folder or hub id; of a run, its own.")
-    text: tuple[str, ...] = like(RunConfig, "text", help="Texts to cut windows from instead of a run.")
-    window: str | None = option(None, "Only the window with this id.", group="text")
-    sample: int | None = like(RunConfig, "sample", default=5, default_words=None)
-    samples: int = option(1000, "Continuations sampled per window (M).", group="estimates", at_least=1)
-    replicates: int = option(1, "Independent groups of samples.", group="estimates", at_least=1)
-    interval: IntervalName = option(
-        "wilson", "Interval of the share of hits; exact is Clopper–Pearson.", group="estimates"
-    )
-    stop_lost: bool = option(
-        True, "Stop samples that cannot end in the ball, or follow them.", group="estimates",
-        names="--stop-lost/--follow-lost",
-    )  # fmt: skip
-    curve: bool = option(
-        False, "Show the estimate at growing numbers of samples.", group="output", names="--curve", in_identity=False
-    )
-    out: Path | None = option(None, "Also write a run folder, for show and report.", group="output", in_identity=False)
-    prefix_tokens: int = like(RunConfig, "prefix_tokens")
-    suffix_tokens: int = like(RunConfig, "suffix_tokens")
-    stride_chars: int = like(RunConfig, "stride_chars")
-    bos: BosRule = like(RunConfig, "bos")
-    top_k: int | None = like(RunConfig, "top_k")
-    top_p: float | None = like(RunConfig, "top_p")
-    temperature: float = like(RunConfig, "temperature")
-    edit_budget: int = like(RunConfig, "edit_budget")
-    distance: DistanceName = like(RunConfig, "distance")
-    seed: int = like(RunConfig, "seed")
-    slots: int | None = like(RunConfig, "slots")
-    device: str = like(RunConfig, "device")
-    dtype: DtypeName = like(RunConfig, "dtype", in_identity=False)
-
-    def __post_init__(self) -> None:
-        settle(self)
-        if (self.run is None) == (not self.text):
-            raise ConfigError("give either a run or --text to say which windows to sample.")
-        if self.run is None and not self.model:
-            raise ConfigError("model is missing; give --model FOLDER, or a run.")
-
-    def config(self) -> RunConfig:
-        """The options that a scan has too."""
-        shared = options_of(RunConfig).keys() & options_of(McOptions).keys() - {"out"}
-        values = {name: getattr(self, name) for name in shared}
-        return RunConfig(**values | {"sample": None if self.window else self.sample})
-
-
-IDENTITY = [name for name, declared in options_of(McOptions).items() if declared.spec.in_identity]
-OF_THE_RUN = [name for name in IDENTITY if name in options_of(RunConfig) and name not in ("sample", "seed")]
+OWN = ("window", "sample", "samples", "replicates", "interval", "seed")
+OF_THE_RUN = (
+    "prefix_tokens", "suffix_tokens", "stride_chars", "bos", "top_k", "top_p", "temperature", "edit_budget", "distance",
+)  # fmt: skip
 """Options that a run has settled: samples of its windows are drawn as it was measured."""
 
 
-class McResult(NamedTuple):
-    """Rows of the windows that were sampled, and where they were written, if they were."""
+def sample_to_folder(
+    given: McOptions,
+    *,
+    window_ids: Sequence[str] | None = None,
+    model: LanguageModel | None = None,
+    command_line: Sequence[str] = (),
+    fresh: bool = False,
+) -> list[dict[str, Any]]:
+    """Rows of the run's windows that the options name, sampled by the run's model as it was measured; into a new folder
+    or an unfinished one of the same samples where `out` is given.
 
-    rows: list[dict[str, Any]]
-    path: Path | None
-
-
-class _Task(NamedTuple):
-    """What is sampled: under which options, with which bounds beside it, and by which model."""
-
-    config: RunConfig
-    bounds: Mapping[str, tuple[float, float]]
-    model: "LanguageModel"
-    windows: list[Window]
-    run_id: str | None
-
-
-def sample_to_folder(given: McOptions, *, command_line: Sequence[str] = ()) -> McResult:
-    """Sample what the options name; into a new folder or an unfinished one of the same samples where `out` is given."""
-    from byrote.store.read import read_run
-    from byrote.store.session import RunSession
-
-    task = _from_text(given) if given.run is None else _from_run(given, given.run)
+    `window_ids` names the windows in place of the options, and `model` is the run's model, loaded already.
+    """
+    scan = read_run(given.run)
+    if scan.kind != "scan":
+        raise RunError(f"{given.run} is a {scan.kind} run; byrote mc samples windows of a scan.")
+    known = scan.identity["config"]
+    name = given.model or str((scan.manifest or {}).get("config", {}).get("model", ""))
+    if not name and model is None:
+        raise RunError(f"{given.run} is not finished and does not say where its model lies; give --model.")
+    settled = {option_name: known[option_name] for option_name in (*OF_THE_RUN, "revision", "dtype")}
+    config = RunConfig(model=name, device=given.device, slots=given.slots, **settled)
+    chosen = _chosen_rows(scan, given, window_ids)
+    model = model or open_model(name, **config.loading)
+    places = (f"in {given.run}", "now")
+    if found := list(differences(scan.identity["model"], model.described.fingerprint, places=places)):
+        raise RunError(
+            f"{model.name} has other weights, settings or another tokenizer than the model of {given.run} "
+            f"({'; '.join(found)}): samples would say nothing about its bounds. Give the model that the run was made "
+            "with."
+        )
+    prompt = scan.identity.get("prompt")
+    if given.prompt not in (None, PLAIN if prompt is None else prompt["name"]):
+        chosen, prompt = _prompted(chosen, str(given.prompt), model, scan)
     if given.out is None:
-        return McResult(_sampled(given, task), None)
+        return _sampled(given, config, model, chosen)
     started = time.monotonic()
-    settings = {name: getattr(given, name) for name in IDENTITY}
-    settings |= {name: getattr(task.config, name) for name in OF_THE_RUN}
+    settings = {name: getattr(given, name) for name in OWN} | {name: known[name] for name in OF_THE_RUN}
+    schema = (*COLUMNS[: len(WINDOW_COLUMNS)], *PROMPT_COLUMNS, *COLUMNS[len(WINDOW_COLUMNS) :]) if prompt else COLUMNS
     identity = {
         "config": settings,
-        "model": task.model.identity.fingerprint,
-        "windows": [window.window_id for window in task.windows],
-        "scan": task.run_id,
+        "model": model.described.fingerprint,
+        "windows": [row["window_id"] for row in chosen],
+        "scan": scan.run_id,
+        **({} if prompt is None else {"prompt": prompt}),
     }
-    with RunSession.open(given.out, kind="mc", identity=identity, schema=COLUMNS) as session:
+    with RunSession.open(given.out, kind="mc", identity=identity, schema=schema, fresh=fresh) as session:
         if not session.is_complete:
             finished = session.finished_ids()
-            missing = [window for window in task.windows if window.window_id not in finished]
-            for row in _sampled(given, task._replace(windows=missing)):
+            for row in _sampled(given, config, model, [row for row in chosen if row["window_id"] not in finished]):
                 session.add(row)
             manifest = {
-                "config": settings
-                | {"model": task.config.model, "scan": None if given.run is None else str(given.run)},
-                "model": asdict(task.model.identity),
-                "device": {"name": str(task.model.device)},
+                "config": settings | {"model": config.model, "scan": str(given.run)},
+                "model": asdict(model.identity),
+                "prompt": prompt or {"name": PLAIN},
+                "device": {"name": str(model.device)},
                 "seed": given.seed,
                 "command_line": command_line,
                 "timings": {"measuring_seconds": time.monotonic() - started},
-                "totals": {"windows": len(task.windows), "samples": given.samples * len(task.windows)},
+                "totals": {"windows": len(chosen), "samples": given.samples * len(chosen)},
             }
             session.complete(manifest)
-        path = session.path
-    return McResult(read_run(path).results.to_dicts(), path)
+    return read_run(given.out).results.to_dicts()
 
 
-def _from_run(given: McOptions, path: Path) -> _Task:
-    """The run's own model and options and a seeded sample of its windows, with what it certified of them."""
-    from byrote.models.load import open_model
-    from byrote.store.read import read_run
-
-    stored = read_run(path)
-    if stored.kind != "scan":
-        raise RunError(f"{path} is a {stored.kind} run; byrote mc samples windows of a scan.")
-    known = stored.identity["config"]
-    _require_the_runs_options(given, known)
-    name = given.model or str((stored.manifest or {}).get("config", {}).get("model", ""))
-    if not name:
-        raise RunError(f"{path} is not finished and does not say where its model lies; give --model.")
-    settled: dict[str, Any] = {name: known[name] for name in OF_THE_RUN}
-    config = replace(given.config(), model=name, revision=known["revision"], dtype=known["dtype"], **settled)
-    rows = _chosen_rows(stored, given)
-    model = open_model(name, **config.loading)
-    _require_the_runs_weights(path, model, stored.identity["model"])
-    bounds = {row["window_id"]: (row["mass_lower"][-1], row["mass_upper"][-1]) for row in rows if "mass_upper" in row}
-    return _Task(config, bounds, model, [window_of(row) for row in rows], stored.run_id)
-
-
-def _require_the_runs_options(given: McOptions, known: Mapping[str, Any]) -> None:
-    for name in OF_THE_RUN:
-        value = getattr(given, name)
-        if value not in (options_of(McOptions)[name].default, known[name]):
-            raise ConfigError(
-                f"{name.replace('_', '-')} is {value}, but the run was measured with {known[name]}; leave it out."
-            )
-
-
-def _require_the_runs_weights(path: Path, model: "LanguageModel", known: Mapping[str, Any]) -> None:
-    now, other = model.identity.fingerprint, ""
-    for name, words in (("weights_hash", "weights"), ("tokenizer_hash", "tokenizer"), ("dtype", "dtype")):
-        if not other and now[name] != known[name]:
-            other = f"other {words} ({now[name][:12]}) than the model of {path} ({known[name][:12]})"
-    changed = list(differences({"settings": known.get("settings")}, {"settings": now.get("settings")}))
-    if changed and not other:
-        other = f"other settings than the model of {path} ({'; '.join(changed)})"
-    if other:
+def _prompted(
+    chosen: Sequence[Mapping[str, Any]], name: str, model: LanguageModel, scan: StoredRun
+) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
+    """The rows with another prompt around their prefixes, and what is known of it. What the run measured with its own
+    prompt is left out: it is about another question."""
+    if "prompt" in scan.identity:
         raise RunError(
-            f"{model.name} has {other}: samples would say nothing about its bounds. Give the model that the run was "
-            "made with."
+            f"{scan.path} was measured with the prompt {scan.identity['prompt']['name']}, and its targets may be "
+            f"tokenised for it; leave --prompt out, or sample {name} from a plain run of the same windows."
         )
+    prompt = make_prompt(name, model.tokenizing, bos_id=model.bos_id(scan.identity["config"]["bos"]))
+    windows = [window_of(row) for row in chosen]
+    if prompt is not None:
+        kept = () if scan.texts is None else scan.texts.select("split", "name", "text").iter_rows()
+        texts = {(Split(split), own): Document.from_text(own, text, split=Split(split)) for split, own, text in kept}
+        windows = list(prompt_windows(windows, prompt, texts))
+    return [window_row(window) for window in windows], None if prompt is None else dict(prompt.facts)
 
 
-def _chosen_rows(stored: "StoredRun", given: McOptions) -> list[dict[str, Any]]:
-    frame = stored.results
-    if given.window is not None:
+def _chosen_rows(scan: StoredRun, given: McOptions, window_ids: Sequence[str] | None) -> list[dict[str, Any]]:
+    frame = scan.results
+    if window_ids is not None:
+        frame = frame.filter(frame["window_id"].is_in(list(window_ids)))
+    elif given.window is not None:
         frame = frame.filter(frame["window_id"] == given.window)
         if frame.is_empty():
-            raise RunError(f"{stored.path} has no window {given.window!r}; byrote export lists the ids.")
+            raise RunError(f"{given.run} has no window {given.window!r}; byrote export lists the ids.")
     elif given.sample is not None and given.sample < len(frame):
         frame = frame.sample(given.sample, seed=given.seed)
     return frame.sort("document", "char_start").to_dicts()
 
 
-def _from_text(given: McOptions) -> _Task:
-    from byrote.models.load import open_model
-    from byrote.scan.run import check_fits
-    from byrote.scan.source import cut_source, read_given
-
-    config = given.config()
-    model = open_model(config.model, **config.loading)
-    check_fits(model, config)
-    windows = cut_source(read_given(config), model, config).chosen.windows
-    if given.window is not None:
-        windows = [window for window in windows if window.window_id == given.window]
-        if not windows:
-            raise ConfigError(f"no window of the texts has the id {given.window!r}; a scan of them lists the ids.")
-    return _Task(config, {}, model, windows, None)
-
-
-def _sampled(given: McOptions, task: _Task) -> list[dict[str, Any]]:
-    from byrote.explore.monte_carlo import MonteCarloOptions, sample_windows
-    from byrote.scan.source import fitted
-
-    if not task.windows:
+def _sampled(
+    given: McOptions, config: RunConfig, model: LanguageModel, chosen: Sequence[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    if not chosen:
         return []
-    config = fitted(task.config, task.windows)
+    windows = [window_of(row) for row in chosen]
+    config = fitted(config, windows)
     options = MonteCarloOptions(
         policy=config.policy,
         distance=config.distance,
@@ -237,18 +157,18 @@ def _sampled(given: McOptions, task: _Task) -> list[dict[str, Any]]:
         samples=given.samples,
         replicates=given.replicates,
         seed=given.seed,
-        stops_when_lost=given.stop_lost,
+        stops_when_lost=True,
     )
-    results = sample_windows(task.model, task.windows, options, slots=config.slots, limits=config.limits)
-    rows = {result.window.window_id: _row(result, task.bounds, given.interval) for result in results}
-    return [rows[window.window_id] for window in task.windows]
+    results = sample_windows(model, windows, options, slots=config.slots, limits=config.limits)
+    by_id = {result.window.window_id: result for result in results}
+    return [_row(by_id[row["window_id"]], row, given.interval) for row in chosen]
 
 
-def _row(result: "MonteCarloResult", bounds: Mapping[str, tuple[float, float]], method: IntervalName) -> dict[str, Any]:
+def _row(result: MonteCarloResult, scanned: Mapping[str, Any], method: IntervalName) -> dict[str, Any]:
     hits, samples, token_evals = result.count
     share = hits / samples
-    low, high = share_interval(result.count, method)
-    lower, upper = bounds.get(result.window.window_id, (None, None))
+    low, high, *_ = INTERVALS[method](hits, samples)
+    has_bounds = "mass_upper" in scanned
     return {
         **window_row(result.window),
         "samples": samples,
@@ -262,14 +182,7 @@ def _row(result: "MonteCarloResult", bounds: Mapping[str, tuple[float, float]], 
         "curve_samples": [float(point.samples) for point in result.curve],
         "curve_hits": [float(point.hits) for point in result.curve],
         "curve_evals": [float(point.token_evals) for point in result.curve],
-        "certified_lower": lower,
-        "certified_upper": upper,
+        "certified_lower": scanned["mass_lower"][-1] if has_bounds else None,
+        "certified_upper": scanned["mass_upper"][-1] if has_bounds else None,
         "token_evals": token_evals,
     }
-
-
-def share_interval(count: "Count", method: IntervalName) -> tuple[float, float]:
-    from byrote.stats.intervals import exact_interval, wilson_interval
-
-    low, high, _, _ = (exact_interval if method == "exact" else wilson_interval)(count.hits, count.samples)
-    return low, high

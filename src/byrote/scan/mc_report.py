@@ -1,18 +1,31 @@
 """How samples of windows are shown: the mass of each with its interval, beside what a scan certified, and how it
 settled with the number of samples.
+
+Whether sampled hits agree with computed probabilities is an exact test per window, and one overall: if the
+computation is right, k hits of M samples are binomial(M, p_z).
 """
 
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+from numpy.typing import ArrayLike
+from scipy import special
 
 from byrote.errors import RunError
 from byrote.report.content import DEFAULTS, Asked, Cells, Content, Drawing, Section
+from byrote.report.figures.style import BLUE, INK, VERMILLION, house_style, legend_above, log_axis, new_figure
 from byrote.report.view import model_name
 from byrote.report.words import integer, listed, plural, policy_words, probability
-from byrote.scan.mc import share_interval
+from byrote.stats.clusters import FloatArray, IntArray
+from byrote.stats.compare import holm
+from byrote.stats.intervals import INTERVALS
 from byrote.store.read import read_run
 from byrote.types import IntervalName
 
@@ -24,51 +37,51 @@ MEETING = 1e-6
 Rows = Sequence[Mapping[str, Any]]
 
 
-class McView(NamedTuple):
-    label: str
-    name: str
-    manifest: Mapping[str, Any]
-    rows: Rows
-
-
-def load(path: Path) -> McView:
-    run = read_run(path)
-    if run.manifest is None:
-        raise RunError(f"{path} is not finished; run the same command again.")
-    return McView(model_name(run.manifest) or path.name, path.name, run.manifest, run.results.to_dicts())
-
-
 def read(paths: Sequence[Path], asked: Asked = DEFAULTS) -> Content:
-    views = [load(path) for path in paths]
-    if len({view.label for view in views}) < len(views):
-        views = [view._replace(label=f"{view.label} ({view.name})") for view in views]
-    names = ["masses"] if len(views) == 1 else [f"masses-{number}" for number in range(1, len(views) + 1)]
-    tables = [masses_table(view.rows, name=name, title=view.label) for view, name in zip(views, names, strict=True)]
-    rows = [row for view in views for row in view.rows]
-    manifests = tuple((view.name, json.dumps(view.manifest, indent=2, ensure_ascii=False)) for view in views)
+    runs, manifests = [read_run(path) for path in paths], []
+    for run in runs:
+        if run.manifest is None:
+            raise RunError(f"{run.path} is not finished; run the same command again.")
+        manifests.append(run.manifest)
+    labels = [model_name(manifest) or path.name for manifest, path in zip(manifests, paths, strict=True)]
+    if len(set(labels)) < len(labels):
+        labels = [f"{label} ({path.name})" for label, path in zip(labels, paths, strict=True)]
+    names = ["masses"] if len(runs) == 1 else [f"masses-{number}" for number in range(1, len(runs) + 1)]
+    by_run = [run.results.to_dicts() for run in runs]
+    rows, config = list(chain.from_iterable(by_run)), manifests[0]["config"]
     return Content(
         kind="mc",
-        label=listed([view.label for view in views]),
+        label=listed(labels),
         headline=headline(rows),
-        date=str(views[0].manifest["written_at"])[:10],
+        date=str(manifests[0]["written_at"])[:10],
         facts=(
-            ("Model", listed([view.label for view in views])),
-            ("Answers sampled with", policy_words(views[0].manifest["config"])),
-            ("Near means", f"at most {plural(views[0].manifest['config']['edit_budget'], 'token edit')}"),
+            ("Model", listed(labels)),
+            ("Answers sampled with", policy_words(config)),
+            ("Near means", f"at most {plural(config['edit_budget'], 'token edit')}"),
         ),
-        tables=tuple(tables),
+        tables=tuple(
+            masses_table(own, name=name, title=label) for own, name, label in zip(by_run, names, labels, strict=True)
+        ),
         sentences=(NOT_CERTIFIED, *agreement(rows)),
-        draw=lambda: _drawings(rows, views[0].manifest["config"]["interval"]),
-        manifests=manifests,
+        draw=lambda: _drawings(rows, config["interval"]),
+        manifests=tuple(
+            (path.name, json.dumps(manifest, indent=2, ensure_ascii=False))
+            for path, manifest in zip(paths, manifests, strict=True)
+        ),
     )
 
 
 def headline(rows: Rows) -> str:
     samples = f"{integer(sum(row['samples'] for row in rows))} plain samples of {plural(len(rows), 'window')}"
-    known = [row for row in rows if row["certified_upper"] is not None]
+    known = certified(rows)
     if not known:
         return f"{samples}."
     return f"{samples}; in {integer(agreeing(known))} of {integer(len(known))} they agree with the certified bounds."
+
+
+def certified(rows: Rows) -> Rows:
+    """Those that a scan has bounds of."""
+    return [row for row in rows if row["certified_upper"] is not None]
 
 
 def agreeing(rows: Rows) -> int:
@@ -97,79 +110,151 @@ def masses_table(rows: Rows, *, name: str = "masses", title: str = "Monte Carlo:
     return Cells(name, title, HEADS + (("certified",) if has_bounds else ()), tuple(cells))
 
 
-def curve_table(rows: Rows) -> Cells:
-    """The estimate after 10, 20, 50 … samples."""
-    points = [
-        (row["window_id"], integer(int(samples)), integer(int(hits)), probability(hits / samples))
-        for row in rows
-        for samples, hits in zip(row["curve_samples"], row["curve_hits"], strict=True)
-    ]
-    return Cells("curve", "By number of samples", HEADS[:4], tuple(points))
-
-
-def agreement(rows: Rows) -> tuple[str, ...]:
-    """Whether intervals and certified bounds share a value, where a scan has bounds."""
-    known = [row for row in rows if row["certified_upper"] is not None]
+def agreement(rows: Rows) -> list[str]:
+    """Whether intervals and certified bounds share a value, where a scan has bounds, and empirical against computed
+    probability, where the latter is known exactly."""
+    known = certified(rows)
     if not known:
-        return ()
-    shared = (
-        f"In {integer(agreeing(known))} of {plural(len(known), 'window')} interval and certified bounds share a value."
-    )
-    return (shared, *_exact_test(known))
-
-
-def _exact_test(rows: Rows) -> tuple[str, ...]:
-    """Empirical against computed probability, where the latter is known exactly."""
-    from byrote.stats.sampling_check import check_sampling
-
+        return []
+    shared = integer(agreeing(known))
+    sentences = [f"In {shared} of {plural(len(known), 'window')} interval and certified bounds share a value."]
     # Where bounds meet, up to rounding, hits are binomial with that very probability.
-    rows = [row for row in rows if row["certified_upper"] * (1 - MEETING) <= row["certified_lower"]]
-    if not rows:
-        return ()
-    columns = ([row[name] for row in rows] for name in ("certified_upper", "hits", "samples"))
-    found = check_sampling(*columns)
-    if math.isnan(found.overall_p_value):
-        return (f"In {plural(len(rows), 'window')} the mass is known exactly, and {found.reason}.",)
-    verdict = "agree with it" if found.agrees() else "do not agree with it"
-    return (
-        f"In {plural(len(rows), 'window')} the mass is known exactly; the samples {verdict} (exact binomial tests, "
-        f"overall p = {found.overall_p_value:.2g}).",
-    )
+    exact = [row for row in known if row["certified_upper"] * (1 - MEETING) <= row["certified_lower"]]
+    if exact:
+        columns = ([row[name] for row in exact] for name in ("certified_upper", "hits", "samples"))
+        found = check_sampling(*columns)
+        words = f"and {found.reason}"
+        if not math.isnan(found.overall_p_value):
+            verdict = "agree with it" if found.agrees() else "do not agree with it"
+            words = f"the samples {verdict} (exact binomial tests, overall p = {found.overall_p_value:.2g})"
+        comma = "," if math.isnan(found.overall_p_value) else ";"
+        sentences.append(f"In {plural(len(exact), 'window')} the mass is known exactly{comma} {words}.")
+    return sentences
 
 
 def _drawings(rows: Rows, interval: IntervalName) -> Iterable[Drawing]:
-    from byrote.explore.monte_carlo import Count
-    from byrote.report.figures.search import (
-        Convergence,
-        SampledMass,
-        monte_carlo_convergence,
-        sampled_against_computed,
-    )
-
-    known = [row for row in rows if row["certified_upper"] is not None]
-    if known:
+    if known := certified(rows):
         names = ("certified_lower", "certified_upper", "mass", "mass_low", "mass_high")
-        figure = sampled_against_computed([SampledMass(*(row[name] for name in names)) for row in known])
+        figure = sampled_against_computed([tuple(row[name] for name in names) for row in known])
         caption = "Share of samples against the computed mass of every window; on the dashed line they are equal."
         yield Drawing("sampled-against-computed", caption, figure)
     for number, row in enumerate(rows[:FIGURES], 1):
-        counts = [
-            Count(int(hits), int(samples), int(evals))
-            for hits, samples, evals in zip(row["curve_hits"], row["curve_samples"], row["curve_evals"], strict=True)
+        curve = zip(row["curve_evals"], row["curve_hits"], row["curve_samples"], strict=True)
+        points = [
+            (int(evals), hits / samples, *INTERVALS[interval](int(hits), int(samples))[:2])
+            for evals, hits, samples in curve
         ]
-        limits = [share_interval(count, interval) for count in counts]
-        line = Convergence(
-            f"plain samples, 95 % interval ({interval})",
-            tuple(float(count.token_evals) for count in counts),
-            tuple(count.hits / count.samples for count in counts),
-            tuple(low for low, _ in limits),
-            tuple(high for _, high in limits),
-        )
+        label = f"plain samples, 95 % interval ({interval})"
         lower, upper = row["certified_lower"], row["certified_upper"]
         bounds = (0.0, 1.0) if upper is None else (lower, upper)
-        figure = monte_carlo_convergence([line], lower=bounds[0], upper=bounds[1], title=row["window_id"])
+        figure = monte_carlo_convergence(points, label=label, lower=bounds[0], upper=bounds[1], title=row["window_id"])
         caption = f"{row['window_id']}: the estimate as samples are added, against what is certified."
         yield Drawing(f"samples-{number}", caption, figure)
 
 
 SECTION = Section(read)
+
+
+@dataclass(frozen=True, eq=False)
+class SamplingCheck:
+    """How well sampled hits agree with computed probabilities."""
+
+    adjusted: FloatArray
+    """Per window, the exact two-sided p-value after Holm's correction; NaN where nothing was sampled."""
+    overall_p_value: float
+    """Of Σ (k − Mp)²/(Mp(1 − p)), against simulations of the same windows: finds small errors spread over many
+    windows. NaN when no window could vary."""
+    reason: str | None
+    """Why the overall p-value is NaN."""
+
+    def agrees(self, significance: float = 0.01) -> bool:
+        """Neither the overall test nor any window (corrected) rejects; false alarm at most 2 × significance."""
+        return not (self.overall_p_value <= significance or (self.adjusted <= significance).any())
+
+
+def check_sampling(
+    probabilities: ArrayLike, hits: ArrayLike, samples: ArrayLike, *, seed: int = 0, simulations: int = 2000
+) -> SamplingCheck:
+    """Compare k hits in M samples per window with the computed probabilities."""
+    p = np.asarray(probabilities, dtype=np.float64)
+    k = np.asarray(hits, dtype=np.int64)
+    m = np.broadcast_to(np.asarray(samples, dtype=np.int64), k.shape)
+    overall = _overall_p_value(p, k, m, generator=np.random.default_rng(seed), simulations=simulations)
+    reason = "no window was sampled whose outcome could vary" if math.isnan(overall) else None
+    return SamplingCheck(holm(binomial_p_values(p, k, m)), overall, reason)
+
+
+def binomial_p_values(probabilities: FloatArray, hits: IntArray, samples: IntArray) -> FloatArray:
+    """Twice the smaller exact tail, at most 1; NaN for windows without samples."""
+    p, k, m = probabilities, hits.astype(np.float64), samples.astype(np.float64)
+    inside = np.clip(p, 1e-320, 1.0 - 1e-16)
+    # The regularised incomplete beta function is the binomial tail, without a sum over outcomes.
+    at_least = np.where(k == 0, 1.0, special.betainc(np.maximum(k, 1), m - k + 1, inside))
+    at_most = np.where(k == m, 1.0, special.betaincc(k + 1, np.maximum(m - k, 1), inside))
+    two_sided = np.minimum(1.0, 2.0 * np.minimum(at_least, at_most))
+    certain = (p == 0.0) | (p == 1.0)
+    two_sided = np.where(certain, np.where(k == m * p, 1.0, 0.0), two_sided)
+    return np.asarray(np.where(m == 0, np.nan, two_sided))
+
+
+def _overall_p_value(
+    p: FloatArray, k: IntArray, m: IntArray, *, generator: np.random.Generator, simulations: int
+) -> float:
+    """The share of simulated runs (the observed one among them) whose statistic is at least the observed one."""
+    can_vary = (m > 0) & (p > 0.0) & (p < 1.0)
+    if not can_vary.any():
+        return math.nan
+    chance, trials, seen = p[can_vary], m[can_vary], k[can_vary]
+    mean, variance = trials * chance, trials * chance * (1.0 - chance)
+    observed = float(np.sum((seen - mean) ** 2 / variance))
+    as_extreme = 1
+    for _ in range(simulations):
+        drawn = generator.binomial(trials, chance)
+        as_extreme += float(np.sum((drawn - mean) ** 2 / variance)) >= observed
+    return as_extreme / (simulations + 1)
+
+
+@house_style()
+def monte_carlo_convergence(
+    points: Sequence[tuple[float, float, float, float]], *, label: str, lower: float, upper: float, title: str
+) -> Figure:
+    """A running estimate with its interval against cost; the certified bounds as a band across.
+
+    `points` holds (token evaluations, estimate, low, high).
+    """
+    evaluations, values, lows, highs = zip(*points, strict=True)
+    figure, axes = new_figure(5.6, 3.4)
+    axes.axhspan(lower, upper, color=BLUE, alpha=0.12, linewidth=0, label="certified bounds")
+    axes.axhline(lower, color=BLUE, linewidth=0.9)
+    axes.axhline(upper, color=BLUE, linewidth=0.9)
+    axes.fill_between(evaluations, lows, highs, color=VERMILLION, alpha=0.2, linewidth=0)
+    axes.plot(evaluations, values, color=VERMILLION, label=label)
+    log_axis(axes, "x")
+    axes.set_ylim(0, max(upper, float(np.nanmax(highs))) * 1.08)
+    axes.set(xlabel="token evaluations", ylabel="near-verbatim mass", title=title)
+    axes.legend(loc="best")
+    return figure
+
+
+@house_style()
+def sampled_against_computed(windows: Sequence[Sequence[float]]) -> Figure:
+    """Every window's sampled mass against the computed one, log-log: bars that miss the diagonal disagree.
+
+    A window is (computed lower, upper, share of samples, its interval's low, high).
+    """
+    figure, axes = new_figure()
+    every = np.array(windows)
+    floor = min(every[every > 0], default=0.1) / 2
+    for lower, upper, sampled, low, high in np.maximum(every, floor):
+        middle = (lower * upper) ** 0.5
+        axes.hlines(sampled, lower, upper, color=BLUE, alpha=0.5, linewidth=1.6)
+        axes.vlines(middle, low, high, color=VERMILLION, alpha=0.5, linewidth=1.6)
+        axes.plot(middle, sampled, "o", color=VERMILLION)
+    axes.plot([floor, 1], [floor, 1], color=INK, linewidth=0.8, linestyle="--", label="sampled = computed")
+    axes.plot([], [], color=BLUE, alpha=0.5, label="certified bounds")
+    axes.plot([], [], color=VERMILLION, alpha=0.5, label="95 % interval of the share")
+    log_axis(axes, "both")
+    axes.grid(visible=True, axis="both")
+    axes.set(xlabel="computed mass (0 at the left edge)", ylabel="share of samples (0 at the bottom)")
+    legend_above(axes)
+    return figure

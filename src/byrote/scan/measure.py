@@ -11,8 +11,8 @@ from byrote.store.columns import Schema
 
 if TYPE_CHECKING:
     from byrote.models.base import TreeModel
-    from byrote.models.teacher_forcing import VerbatimScore
-    from byrote.scan.decode import GreedyResult
+    from byrote.models.scoring import VerbatimScore
+    from byrote.scan.decode import GreedyResult, SampledAnswers
     from byrote.scan.options import RunConfig
     from byrote.scan.posthoc import Posthoc
     from byrote.scan.search import NearResult
@@ -34,6 +34,7 @@ class Measured:
     chain: "Chain | None"
     """Its states on the device, as long as its chunk is the newest."""
     greedy: "GreedyResult | None" = None
+    answers: "SampledAnswers | None" = None
     screen_score: float | None = None
     density: float | None = None
     """How densely windows like this one are drawn into the audit of the screen; None for one that passed it."""
@@ -52,7 +53,7 @@ class Measured:
     @property
     def token_evals(self) -> int:
         """Query positions evaluated for this window, all stages together."""
-        stages = (self.greedy, self.near, self.verified)
+        stages = (self.greedy, self.answers, self.near, self.verified)
         return self.score.token_evals + sum(stage.token_evals for stage in stages if stage is not None)
 
 
@@ -62,7 +63,7 @@ class Measure:
 
     A further measure (`--measures NAME`) is one file like `membership.py`: its options, a dataclass that `RunConfig`
     is made of, its columns, `fill`, and `begin`, which is called once a scan and returns what is done with every chunk
-    of scored windows. `register` in `measures.py` adds it.
+    of scored windows. `register` in `columns.py` adds it.
     """
 
     name: str

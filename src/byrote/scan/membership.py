@@ -91,7 +91,7 @@ def begin(config: "RunConfig", model: "TreeModel", decode: Decode) -> Callable[[
 def _compare(
     scored: Sequence[Measured], reference: "LanguageModel", model: "TreeModel", decode: Decode, config: "RunConfig"
 ) -> None:
-    from byrote.models.teacher_forcing import score_verbatim
+    from byrote.models.scoring import score_verbatim
     from byrote.policy import Policy
     from byrote.scan.score import windows_per_forward
 

@@ -9,20 +9,21 @@ from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from byrote.corpus.documents import Document
+from byrote.corpus.read import Document
 from byrote.errors import RunError
 from byrote.options import build
 from byrote.progress import Progress
 from byrote.scan.options import RunConfig, Shard, parse_shard
-from byrote.scan.run import open_session
-from byrote.scan.totals import totals_of
-from byrote.store.identity import differences
-from byrote.store.merge import ByPlace, Order
+from byrote.scan.run import open_session, require_true_bounds, totals_of
+from byrote.store.manifest import differences
+from byrote.store.parts import ByPlace, Order
 from byrote.store.read import StoredRun, read_run
 from byrote.store.tables import open_parquet, stored_ids
 from byrote.types import Split
 
 Row = dict[str, Any]
+SHARD_FACTS = ("run_id", "written_at", "command_line", "device", "versions", "timings", "workers", "served")
+"""Of a shard's manifest: where and how it was measured."""
 
 
 class StoredShard(NamedTuple):
@@ -47,7 +48,10 @@ def merge_shards(out: Path, folders: Sequence[Path], *, progress: Progress, comm
     with open_session(config, first.whole) as session:
         if session.is_complete:
             return session.path
-        session.write_texts(_documents(first.run))
+        session.write_texts(
+            Document.from_text(row["name"], row["text"], split=Split(row["split"]), content_hash=row["content_hash"])
+            for row in _rows(() if first.run.texts_file is None else (first.run.texts_file,))
+        )
         finished = session.finished
         progress.start(sum(shard.manifest["totals"]["windows"] for shard in shards), len(finished))
         for shard in shards:
@@ -57,8 +61,9 @@ def merge_shards(out: Path, folders: Sequence[Path], *, progress: Progress, comm
                     progress.advance(1)
         session.flush()
         with progress.phase("writing results"):
-            manifest = _manifest(shards, config, totals_of(session.path, config), command_line)
-            session.complete(manifest, order=_order(shards, config))
+            totals = totals_of(session.path, config)
+            session.complete(_manifest(shards, config, totals, command_line), order=_order(shards, config))
+            require_true_bounds(totals, session.path)
     return out
 
 
@@ -116,11 +121,6 @@ def _rows(files: Sequence[Path]) -> Iterator[Row]:
                 yield from batch.to_pylist()
 
 
-def _documents(run: StoredRun) -> Iterator[Document]:
-    for row in _rows(() if run.texts_file is None else (run.texts_file,)):
-        yield Document.from_text(row["name"], row["text"], split=Split(row["split"]), content_hash=row["content_hash"])
-
-
 def _order(shards: Sequence[StoredShard], config: RunConfig) -> Order:
     """Texts: by document and place. Pairs were dealt out in turn, and are taken back in turn."""
     if not config.pairs:
@@ -140,18 +140,16 @@ def _manifest(
         "texts": {name: _text(name, shards) for name in first["texts"]},
         "model": first["model"],
         "device": first["device"],
+        "prompt": first["prompt"],
         "seed": config.seed,
         "command_line": command_line,
         "timings": {"measuring_seconds": sum(seconds), "longest_shard_seconds": max(seconds)},
         "totals": {**first["totals"], **totals},
-        "shards": [_facts(shard) for shard in shards],
+        "shards": [
+            {"shard": str(one.shard), **{name: one.manifest[name] for name in SHARD_FACTS if name in one.manifest}}
+            for one in shards
+        ],
     }
-
-
-def _facts(shard: StoredShard) -> dict[str, Any]:
-    """Where and how a shard was measured."""
-    kept = ("run_id", "written_at", "command_line", "device", "versions", "timings", "self_check", "workers", "served")
-    return {"shard": str(shard.shard), **{name: shard.manifest[name] for name in kept if name in shard.manifest}}
 
 
 def _text(name: str, shards: Sequence[StoredShard]) -> dict[str, Any]:

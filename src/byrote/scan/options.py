@@ -7,15 +7,17 @@ import glob
 import hashlib
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from byrote.errors import ConfigError
-from byrote.options import Common, like, option, options_of, settle
+from byrote.options import Common, Settled, like, option, options_of, required, settle
 from byrote.scan.columns import measure_names
 from byrote.scan.membership import MembershipOptions
-from byrote.types import BosRule, DistanceName, DtypeName, RankName, StopRuleName, ViabilityName
+from byrote.types import BosRule, DistanceName, DtypeName, IntervalName, RankName, StopRuleName, ViabilityName
 
 if TYPE_CHECKING:  # options are read without waiting for torch
     from byrote.policy import Policy
@@ -27,10 +29,11 @@ ExecutorName = Literal["local", "ray"]
 CompileName = Literal["auto", "on", "off"]
 GreedyName = Literal["decided", "full"]
 ClosenessName = Literal["levenshtein", "hamming", "bleu", "characters", "words"]
-EstimateName = Literal["auto", "all", "none"]
 MEASURES = ("greedy", "verbatim", "near")
 """What is measured by default."""
 DialectName = Literal["auto", "vllm", "sglang", "llamacpp"]
+PLAIN = "plain"
+"""The prompt that is the prefix alone."""
 ENDPOINT = "endpoint:"
 """A model's name that begins so is the address of a server."""
 
@@ -47,11 +50,11 @@ class RunConfig(MembershipOptions):
     )
     text: tuple[str, ...] = like(Common, "text")
     control: tuple[str, ...] = option(
-        (), "Control texts the model cannot have seen, like --text.", group="text", in_identity=False
+        (), "Control texts the model cannot have seen, like --text.", group="text", in_identity=False, is_common=True
     )
     pairs: tuple[str, ...] = option(
         (), "Pairs of prefix and suffix instead of texts (.jsonl .csv, .npy .bin of token ids, .txt with [[suffix]]).",
-        group="text", in_identity=False,
+        group="text", in_identity=False, is_common=True,
     )  # fmt: skip
     out: str = like(Common, "out")
     revision: str | None = like(Common, "revision")
@@ -77,12 +80,22 @@ class RunConfig(MembershipOptions):
     )  # fmt: skip
     seed: int = like(Common, "seed")
     bos: BosRule = like(Common, "bos")
+    prompt: tuple[str, ...] = option(
+        (PLAIN,), "What the model is given: the prefix alone (plain), its chat template with the prefix at the start "
+        "of the answer (chat) or in the question (ask), or a file; several by commas, each with a run folder.",
+        group="text", commas=True, in_identity=False, cuts_windows=True, default_words=PLAIN,
+    )  # fmt: skip
     measures: tuple[str, ...] = option(
-        MEASURES, "What to measure, separated by commas.", group="text", commas=True, choices=measure_names
-    )
+        MEASURES, "What to measure, separated by commas.", group="text", commas=True, choices=measure_names,
+        is_common=True,
+    )  # fmt: skip
     greedy: GreedyName = option(
         "decided", "Decode greedy answers until it is decided whether they are within the edit budget, or in full.",
         group="text", is_flag=False, measure="greedy",
+    )  # fmt: skip
+    answers: int | None = option(
+        None, "Answers sampled per window, to check the bounds and to limit what else the model can say.", group="text",
+        at_least=0, default_words="2, and 0 for a server",
     )  # fmt: skip
     temperature: float = like(Common, "temperature")
     top_k: int | None = like(Common, "top_k")
@@ -93,8 +106,9 @@ class RunConfig(MembershipOptions):
     )  # fmt: skip
     beam_width: int = option(20, "Beams kept per step.", group="search", at_least=1)
     edit_budget: int = option(
-        5, "Edits within which a continuation counts as near-verbatim (ε).", group="search", at_least=0
-    )
+        5, "Edits within which a continuation counts as near-verbatim (ε).", group="search", at_least=0, is_common=True,
+        aliases=("--epsilon",),
+    )  # fmt: skip
     distance: DistanceName = option("levenshtein", "Token distance; none is the baseline search.", group="search")
     viability: ViabilityName = option(
         "exact", "Pruning rule: exact, or the published weaker one.", group="search", is_flag=False
@@ -108,8 +122,9 @@ class RunConfig(MembershipOptions):
         at_least=0, below=1, is_flag=False,
     )  # fmt: skip
     threshold: float = option(
-        0.001, "Probability from which a window counts as extractable (τ).", group="search", above=0, at_most=1
-    )
+        0.001, "Probability from which a window counts as extractable (τ).", group="search", above=0, at_most=1,
+        is_common=True, aliases=("--tau",),
+    )  # fmt: skip
     stop_rule: StopRuleName | Literal["off"] = option(
         "mass", "When to stop a search early: once the verdict is decided (mass), when the best beam is below τ/Bk "
         "(published), or never (off).", group="search", is_flag=False,
@@ -137,14 +152,6 @@ class RunConfig(MembershipOptions):
         100, "Raise that share to this many windows of the run, where it would be fewer.", group="screen", at_least=0,
         is_flag=False,
     )  # fmt: skip
-    screen_samples: int = option(
-        128, "Samples of a screened window that was searched and not decided.", group="screen", at_least=1,
-        is_flag=False,
-    )  # fmt: skip
-    screen_sampled: float | None = option(
-        None, "Share of screened windows that are so sampled.", group="screen", at_least=0, at_most=1,
-        default_words="what makes about a hundred", is_flag=False,
-    )  # fmt: skip
     keep: int = option(3, "Accepted continuations stored per window, heaviest first.", group="search", at_least=0)
     posthoc: tuple[ClosenessName, ...] = option(
         (), "Judge what the baseline search (--distance none) returned by these metrics too, separated by commas.",
@@ -163,12 +170,16 @@ class RunConfig(MembershipOptions):
         group="estimates", measure="near",
     )  # fmt: skip
     self_check: int = option(
-        0, "Search N windows alone and in a batch, and report how far numbers move. Costs three searches of each.",
-        group="estimates", at_least=0, is_flag=False, in_identity=False, measure="near", needs_folder=True,
+        0, "Search N windows alone, in a batch and in float32, and report how far numbers move. Costs three searches "
+        "of each.", group="estimates", at_least=0, is_flag=False, in_identity=False, measure="near", needs_folder=True,
     )  # fmt: skip
-    estimate: EstimateName = option(
-        "auto", "Sample what a search left open: of windows it did not decide (auto), of all searched, or of none.",
-        group="estimates",
+    estimate: str = option(
+        "off", "Sample what a search left open: of windows it did not decide (undecided), of all that were searched, "
+        "or of about N of these, drawn at random.", group="estimates", measure="near",
+    )  # fmt: skip
+    estimate_share: float = option(
+        1.0, "Share of windows among which estimates are made; a number for --estimate sets it.", group="estimates",
+        above=0, at_most=1, is_flag=False,
     )  # fmt: skip
     residual: int | None = option(
         None, "Token evaluations spent on each estimate.", group="estimates", at_least=1,
@@ -180,11 +191,11 @@ class RunConfig(MembershipOptions):
     )  # fmt: skip
     refine: int = option(
         0, "Token evaluations per window spent on refining undecided windows.", group="estimates", at_least=0,
-        measure="near",
+        measure="near", is_flag=False,
     )  # fmt: skip
     max_seconds: float | None = option(
         None, "Begin no window after this many seconds; what was begun is finished. Windows then come in random order.",
-        group="budget", above=0, default_words="no limit", in_identity=False, needs_folder=True,
+        group="budget", above=0, default_words="no limit", in_identity=False, needs_folder=True, is_common=True,
     )  # fmt: skip
     max_evals: int | None = option(
         None, "Begin no window after this many token evaluations, likewise.", group="budget", at_least=1,
@@ -220,13 +231,20 @@ class RunConfig(MembershipOptions):
         group="endpoint", at_least=1, default_words="as many as top_k, or the most it gives", is_flag=False,
     )  # fmt: skip
     concurrency: int = option(
-        8, "Requests under way at once.", group="endpoint", at_least=1, at_most=256, in_identity=False
+        8,
+        "Requests under way at once, at most; a run begins with one.",
+        group="endpoint",
+        at_least=1,
+        at_most=256,
+        in_identity=False,
     )
     ask_twice: int = option(
         4, "Windows that are requested a second time, one prompt a request, to see whether numbers move.",
         group="endpoint", at_least=0, is_flag=False, in_identity=False,
     )  # fmt: skip
-    key_variable: str = like(Common, "key_variable")
+    key_variable: str | None = like(Common, "key_variable")
+    key_over_http: bool = like(Common, "key_over_http")
+    requests_per_minute: float | None = like(Common, "requests_per_minute")
     attempts: int = like(Common, "attempts", is_flag=False)
     timeout_seconds: float = like(Common, "timeout_seconds", is_flag=False)
     max_requests: int | None = like(Common, "max_requests")
@@ -238,30 +256,42 @@ class RunConfig(MembershipOptions):
     workers: int = option(
         1, "Ray workers, each with a copy of the model.", group="machine", at_least=1, in_identity=False
     )
-    gpus_per_worker: float = option(
-        1.0, "GPUs of a Ray worker; 0 measures on CPUs, one a worker.", group="machine", at_least=0, in_identity=False
-    )
+    gpus_per_worker: float | None = option(
+        None, "GPUs of a Ray worker; 0 measures on CPUs, one a worker.", group="machine", at_least=0,
+        default_words="1 where the cluster has GPUs", in_identity=False,
+    )  # fmt: skip
     address: str | None = option(
         None, "Ray cluster to use; auto finds the one that this machine belongs to.", group="machine",
         default_words="Ray is started on this machine", is_flag=False, in_identity=False,
     )  # fmt: skip
     shard: str | None = option(
-        None, "Measure one share of the windows, 0/3 … 2/3 for three; `byrote merge` makes a run of all shares.",
+        None, "Measure one share of the windows, 0/3 … 2/3 for three, or auto: that of the task of a SLURM array; "
+        "`byrote merge` makes a run of all shares.",
         group="machine", default_words="all windows", in_identity=False, cuts_windows=True,
     )  # fmt: skip
 
     def __post_init__(self) -> None:
         settle(self)
+        if self.shard == "auto":
+            object.__setattr__(self, "shard", str(shard_of_array(os.environ)))
         if self.shard is not None:
             parse_shard(self.shard)
             if self.has_budget:
                 raise ConfigError(f"shard is {self.shard}, but a budget stops a whole run; leave out one of them.")
         if self.logprobs is not None and self.model and not self.is_served:
             raise ConfigError(f"logprobs is {self.logprobs}, but {self.model} is no server; leave it out.")
-        if self.is_served:
-            self._require_servable()
         if self.executor == "ray" and self.self_check:
-            raise ConfigError("self-check needs the device of the run; leave it out, or use --executor local.")
+            raise ConfigError("self_check needs the device of the run; leave it out, or use --executor local.")
+        if self.is_served and self.executor == "ray":
+            raise ConfigError(f"{self.model} is a server and needs no workers; leave --executor ray out.")
+        for name, declared in options_of(type(self)).items():
+            if self.is_served and declared.spec.needs_weights and getattr(self, name) is not None:
+                raise ConfigError(
+                    f"{declared.label} is {getattr(self, name)}, but {self.model} is a server, which has chosen its "
+                    "weights and how it computes; leave it out."
+                )
+        if not self.prompt or len(set(self.prompt)) < len(self.prompt):
+            raise ConfigError(f"prompt is {','.join(self.prompt) or 'empty'}; give every prompt once.")
         if not self.measures:
             raise ConfigError(f"measures is empty; choose among {', '.join(measure_names())}, separated by commas.")
         for part in ("prefix", "suffix"):
@@ -270,6 +300,8 @@ class RunConfig(MembershipOptions):
                 raise ConfigError(f"cut-{part}-tokens is {cut}, but pairs say where they begin; leave it out.")
             if cut is not None and cut < tokens:
                 raise ConfigError(f"cut-{part}-tokens is {cut}, too little for {part}-tokens {tokens}; raise it.")
+        if self.estimate not in ("off", "undecided", "all") and not re.fullmatch("[1-9][0-9]{0,17}", self.estimate):
+            raise ConfigError(f"estimate is {self.estimate!r}; choose off, undecided, all or a number of windows.")
         for text in self.sweep:
             parse_policy(text)
             if self.sweep.count(text) > 1:
@@ -279,16 +311,6 @@ class RunConfig(MembershipOptions):
                 f"edit-budget is {self.edit_budget}, but everything is within {self.suffix_tokens} edits of a "
                 f"suffix of {self.suffix_tokens} tokens; lower it."
             )
-
-    def _require_servable(self) -> None:
-        if self.executor == "ray":
-            raise ConfigError(f"{self.model} is a server and needs no workers; leave --executor ray out.")
-        for name, declared in options_of(type(self)).items():
-            if declared.spec.needs_weights and getattr(self, name) is not None:
-                raise ConfigError(
-                    f"{declared.label} is {getattr(self, name)}, but {self.model} is a server, which has chosen its "
-                    "weights and how it computes; leave it out."
-                )
 
     @property
     def has_budget(self) -> bool:
@@ -312,8 +334,8 @@ class RunConfig(MembershipOptions):
                     f"{declared.label} is {shown}, but has no effect; add {measure} to --measures, or leave "
                     f"{declared.label} out."
                 )
-        if self.estimate == "none" and (self.residual or self.residual_error):
-            raise ConfigError("estimate is none, but residual is about estimates; leave one of them out.")
+        if self.estimate == "off" and (self.residual or self.residual_error):
+            raise ConfigError("estimate is off, but residual is about estimates; add --estimate undecided, or all.")
 
     def require_baseline(self) -> None:
         """Continuations are judged afterwards only where nothing was pruned away before."""
@@ -321,6 +343,11 @@ class RunConfig(MembershipOptions):
             raise ConfigError(
                 f"posthoc is {','.join(self.posthoc)}, but it judges what the baseline search returns; "
                 "give --distance none, and near among --measures."
+            )
+        if "bleu" in self.posthoc and find_spec("sacrebleu") is None:
+            raise ConfigError(
+                "posthoc holds bleu, which sacrebleu computes, and it is not installed. Install it with: "
+                "pip install 'byrote[bleu]'"
             )
 
     @property
@@ -349,6 +376,13 @@ class RunConfig(MembershipOptions):
         return self.logprobs is not None and (self.top_k is None or self.logprobs < self.top_k)
 
     @property
+    def sampled_answers(self) -> int:
+        """Per window; a server is asked for none unless told to."""
+        if "near" not in self.measures:
+            return 0
+        return (0 if self.is_served else 2) if self.answers is None else self.answers
+
+    @property
     def limits(self) -> "Limits":
         from byrote.search.base import Limits
 
@@ -356,12 +390,12 @@ class RunConfig(MembershipOptions):
 
     @property
     def needs_frontier(self) -> bool:
-        return bool(self.estimate != "none" or self.refine or self.closure)
+        return bool(self.estimate != "off" or self.refine or self.closure)
 
     @property
     def keeps_states(self) -> bool:
         """Whether so much is done after a search that it pays to keep what it computed."""
-        return bool((self.residual and self.estimate != "none") or self.refine or self.closure)
+        return bool((self.residual and self.estimate != "off") or self.refine or self.closure)
 
     @property
     def keeps_all_found(self) -> bool:
@@ -443,15 +477,43 @@ def parse_shard(text: str) -> Shard:
     return Shard(int(found[1]), int(found[2]))
 
 
+def shard_of_array(environment: Mapping[str, str]) -> Shard:
+    """The shard of this task of a SLURM array, by its place among the array's tasks."""
+    names = [f"SLURM_ARRAY_TASK_{name}" for name in ("ID", "MIN", "MAX", "STEP", "COUNT")]
+    try:
+        own, first, last, step, count = (int(environment[name]) for name in names)
+        index, rest = divmod(own - first, step)
+    except (KeyError, ValueError, ZeroDivisionError) as error:
+        raise ConfigError(
+            f"shard is auto, but this is no task of a SLURM array ({names[0]} and its like are not set); give 0/3, say."
+        ) from error
+    if rest or not 0 <= index < count or first + (count - 1) * step != last:
+        raise ConfigError(
+            f"shard is auto, but the tasks of the array are not evenly spaced ({count} from {first} to {last} in steps "
+            f"of {step}); submit it as --array=0-{max(count - 1, 0)}."
+        )
+    return Shard(index, count)
+
+
 def runs_of(config: RunConfig) -> list[RunConfig]:
-    """One configuration for every model that `--model` names, each with a folder of its own in `--out`; a single model
-    that is not a glob keeps `--out` itself."""
+    """One configuration for every model that `--model` names and every prompt, each with a folder of its own in
+    `--out`; a single model that is not a glob keeps `--out` itself, and so does a single prompt."""
     models = [config.model] if config.is_served else models_named(config.model)
-    if models == [config.model]:
-        return [config]
+    runs = [config]
+    if models != [config.model]:
+        runs = [
+            dataclasses.replace(config, model=model, out=str(Path(config.out) / folder))
+            for model, folder in zip(models, _folders(models), strict=True)
+        ]
+    if len(config.prompt) == 1:
+        return runs
+    names = [Path(prompt).stem for prompt in config.prompt]
+    if len(set(names)) < len(names):
+        raise ConfigError(f"the prompts {', '.join(config.prompt)} have the same names; rename one of the files.")
     return [
-        dataclasses.replace(config, model=model, out=str(Path(config.out) / folder))
-        for model, folder in zip(models, _folders(models), strict=True)
+        dataclasses.replace(run, prompt=(prompt,), out=str(Path(run.out) / name))
+        for run in runs
+        for prompt, name in zip(config.prompt, names, strict=True)
     ]
 
 
@@ -459,17 +521,15 @@ def models_named(given: str) -> list[str]:
     """The models behind names with commas and globs, numbers in their order: step-2 comes before step-10."""
     if os.path.lexists(os.path.expanduser(given)):
         return [given]
-    names = [name.strip() for name in given.split(",") if name.strip()]
-    return list(dict.fromkeys(model for name in names for model in _matching(name)))
-
-
-def _matching(name: str) -> list[str]:
-    if not glob.has_magic(name):
-        return [name]
-    found = [path for path in glob.glob(os.path.expanduser(name)) if os.path.isdir(path)]
-    if not found:
-        raise ConfigError(f"model {name!r} matches no folder; give model folders, or check the pattern.")
-    return sorted(found, key=_in_order)
+    models: list[str] = []
+    for name in filter(None, map(str.strip, given.split(","))):
+        found = [name]
+        if glob.has_magic(name):
+            found = sorted(filter(os.path.isdir, glob.glob(os.path.expanduser(name))), key=_in_order)
+        if not found:
+            raise ConfigError(f"model {name!r} matches no folder; give model folders, or check the pattern.")
+        models += found
+    return list(dict.fromkeys(models))
 
 
 def _in_order(path: str) -> list[tuple[int, str]]:
@@ -484,3 +544,26 @@ def _folders(models: list[str]) -> list[str]:
         if len(set(names)) == len(names):
             return names
     raise ConfigError(f"the models {', '.join(models)} have the same names; rename one of them.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class McOptions(Settled):
+    """Which windows are sampled, and how often."""
+
+    run: Path = required("A scan: its windows, its model and its options.", group="text", positional=True)
+    model: str = like(RunConfig, "model", help="Model folder or hub id, where it has moved since the run.")
+    prompt: str | None = option(
+        None, "What the model is given: plain, chat, ask or a file, as for a scan.", group="text",
+        default_words="as in the run",
+    )  # fmt: skip
+    window: str | None = option(None, "Only the window with this id.", group="text")
+    sample: int | None = like(RunConfig, "sample", default=5, default_words=None)
+    samples: int = option(1000, "Continuations sampled per window (M).", group="estimates", at_least=1)
+    replicates: int = option(1, "Independent groups of samples.", group="estimates", at_least=1)
+    interval: IntervalName = option(
+        "wilson", "Interval of the share of hits; exact is Clopper–Pearson.", group="estimates"
+    )
+    out: Path | None = option(None, "Also write a run folder, for show and report.", group="output")
+    seed: int = like(RunConfig, "seed")
+    slots: int | None = like(RunConfig, "slots")
+    device: str = like(RunConfig, "device")

@@ -1,5 +1,4 @@
-"""What a scan will cost: a random sample of its windows is measured on this device, timed and scaled up; and what its
-optional checks add."""
+"""What a scan will cost: a random sample of its windows is measured on this device, timed and scaled up."""
 
 import tempfile
 from dataclasses import dataclass, replace
@@ -13,7 +12,6 @@ from byrote.scan.options import RunConfig
 from byrote.scan.run import check_fits, scan_to_folder
 from byrote.scan.screen import with_audit
 from byrote.scan.source import cut_source, read_given
-from byrote.stats.planning import beam_search_evals
 from byrote.store.read import read_run
 
 WARM_UP_SHARE = 4
@@ -43,10 +41,6 @@ class Extrapolation:
     def device_seconds(self) -> float:
         return self.windows / self.windows_per_second
 
-    def seconds(self, devices: int) -> float:
-        """With a copy of the model and an equal share of the windows on each device."""
-        return self.device_seconds / devices
-
 
 def run_pilot(config: RunConfig, *, pilot_windows: int, progress: Progress) -> Extrapolation:
     """Measure a warm-up and then `pilot_windows` random windows of the scan that `config` describes, in a temporary
@@ -59,7 +53,7 @@ def run_pilot(config: RunConfig, *, pilot_windows: int, progress: Progress) -> E
     check_fits(model, config)
     with progress.phase("cutting windows"):
         windows = cut_source(given, model, config).selection.most
-    _ = model.identity  # weights are hashed before they are compiled, which renames them
+    _ = model.described  # names of weights are taken before they are compiled, which renames them
     compile_where_it_pays(model, config, windows=windows)
     pilot = replace(
         with_audit(config, windows),
@@ -70,7 +64,6 @@ def run_pilot(config: RunConfig, *, pilot_windows: int, progress: Progress) -> E
         compile="off",
         max_seconds=None,
         max_evals=None,
-        self_check=0,
     )
     with tempfile.TemporaryDirectory(prefix="byrote-plan-") as folder:
         for name, count, seed in (
@@ -88,22 +81,3 @@ def run_pilot(config: RunConfig, *, pilot_windows: int, progress: Progress) -> E
         pilot_token_evals=manifest["totals"]["token_evals"],
         device=str(model.device),
     )
-
-
-def costs_of_checks(config: RunConfig) -> list[str]:
-    """A sentence for `verify` and for `self_check`, where asked for."""
-    sentences = []
-    copy = "a copy of the weights in float32 (4 bytes a parameter) unless they are float32 already"
-    if config.verify:
-        tokens = config.prefix_tokens + config.suffix_tokens
-        sentences.append(
-            f"--verify scores continuations again, {tokens} token evaluations each, until they cover 99.9 % of a "
-            f"searched window's lower bound; it needs {copy}."
-        )
-    if config.self_check:
-        once = beam_search_evals(config.prefix_tokens, config.suffix_tokens, beam_width=config.beam_width + config.pin)
-        sentences.append(
-            f"self_check searches {config.self_check:,} windows three more times, two of them one window at a time: "
-            f"at most {3 * config.self_check * once:,} token evaluations; it needs {copy}."
-        )
-    return sentences

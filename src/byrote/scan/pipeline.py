@@ -13,15 +13,15 @@ from typing import Any, NamedTuple
 
 from byrote.models.base import TreeModel
 from byrote.scan.columns import continuation_rows, measures_of, row_of
-from byrote.scan.decode import GreedyStage
+from byrote.scan.decode import DecodeStage
 from byrote.scan.estimate import AfterSearch
 from byrote.scan.measure import Decode, Measured
 from byrote.scan.options import RunConfig
-from byrote.scan.posthoc import PosthocStage
+from byrote.scan.posthoc import judge_found
 from byrote.scan.score import ScoreStage
 from byrote.scan.screen import ScreenStage
 from byrote.scan.search import SearchStage
-from byrote.scan.self_check import VerifyStage
+from byrote.scan.self_check import verify_found
 from byrote.types import Window
 
 
@@ -47,16 +47,14 @@ class Pipeline:
 
     def __init__(self, model: TreeModel, config: RunConfig, *, decode: Decode) -> None:
         config.require_baseline()
-        self.config, self.decode = config, decode
+        self.model, self.config, self.decode = model, config, decode
         self.measures = measures_of(config)
         self.score = ScoreStage(model, config)
         self.further = [measure.begin(config, model, decode) for measure in self.measures if measure.begin is not None]
-        self.greedy = GreedyStage(model, config)
+        self.decoding = DecodeStage(model, config)
         self.screen = ScreenStage(config)
         self.search = SearchStage(model, config)
         self.after_search = AfterSearch(model, config)
-        self.verify = VerifyStage(model, config.policy)
-        self.posthoc = PosthocStage(config, decode)
 
     def run(self, windows: Iterable[Window]) -> Iterator[MeasuredWindow]:
         """Every window once, as it is settled."""
@@ -64,8 +62,7 @@ class Pipeline:
             scored = self.score.score(chunk)
             for measure in self.further:
                 measure(scored)
-            if "greedy" in self.config.measures:
-                self.greedy.decode(scored)
+            self.decoding.decode(scored)
             if "near" not in self.config.measures:
                 self.score.begin(following)
                 yield from self.rows(scored)
@@ -75,12 +72,7 @@ class Pipeline:
             self.score.begin(following)
             yield from self.rows(self.search.settle_unsearched(screened))
         yield from self.rows(self.after_search.take(self.search.drain()))
-        if self.after_search.needs_memory:
-            self.score.release()
-            self.search.release()
-            self.after_search.take_memory()
         yield from self.rows(self.after_search.flush())
-        self.after_search.release()
 
     @property
     def facts(self) -> Facts:
@@ -93,7 +85,7 @@ class Pipeline:
         """What is stored of windows that are settled."""
         for item in settled:
             if self.config.verify:
-                self.verify.check(item)
+                verify_found(item, self.model, self.config.policy)
             if self.config.posthoc:
-                self.posthoc.judge(item)
+                judge_found(item, self.config, self.decode)
             yield MeasuredWindow(row_of(item, self.measures), continuation_rows(item, self.decode, self.config.keep))

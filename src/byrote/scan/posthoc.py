@@ -64,18 +64,12 @@ class Posthoc:
     """Mass of the continuations whose text a heavier continuation has too."""
 
 
-class PosthocStage:
-    """Judges windows that the search has settled, by every metric asked for and by equal text."""
-
-    def __init__(self, config: RunConfig, decode: Decode) -> None:
-        self._names = (SAME_TEXT, *config.posthoc)
-        self._nearness = Nearness(config.edit_budget, config.bleu_threshold)
-        self._decode = decode
-
-    def judge(self, item: Measured) -> None:
-        assert item.near is not None
-        target = Candidate(item.window.suffix_ids, self._decode(item.window.suffix_ids), 0)
-        item.posthoc = judged(item.near.outcome, target, item.score.p, self._names, self._nearness, self._decode)
+def judge_found(item: Measured, config: RunConfig, decode: Decode) -> None:
+    """Judge a window that the search has settled, by every metric asked for and by equal text."""
+    assert item.near is not None
+    target = Candidate(item.window.suffix_ids, decode(item.window.suffix_ids), 0)
+    nearness = Nearness(config.edit_budget, config.bleu_threshold)
+    item.posthoc = judged(item.near.outcome, target, item.score.p, (SAME_TEXT, *config.posthoc), nearness, decode)
 
 
 def judged(

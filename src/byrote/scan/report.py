@@ -1,43 +1,40 @@
-"""How scans are shown: one in detail or several compared, on the page with the shaded text."""
+"""How scans are shown: one in detail or several compared, on the page with the shaded text.
 
-from collections.abc import Mapping, Sequence
+Of one run the gallery has all of its own figures, of several the models over each other.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
+import numpy as np
+
 from byrote.errors import ConfigError
-from byrote.report.comparison import (
-    compare_rows,
-    compare_runs,
-    comparison_sentences,
-    paired_cells,
-    paired_differences,
-)
-from byrote.report.content import DEFAULTS, Asked, Cells, Content, Reader, Rows, Section
-from byrote.report.gallery import draw_all
-from byrote.report.groups import copies_rows, groups_cells, groups_rows
-from byrote.report.membership import membership_content, separation_cells, separation_rows
-from byrote.report.model_card import model_card
-from byrote.report.posthoc import posthoc_cells, posthoc_rows
-from byrote.report.queries import query_cells, query_numbers
+from byrote.report import comparison, prompts, queries, tables
+from byrote.report.content import DEFAULTS, Asked, Content, Drawing, Reader, Rows, Section
+from byrote.report.figures import scan as figures
+from byrote.report.figures.models import comparison_drawings
+from byrote.report.groups import copies_drawings, copies_rows, group_drawings, groups_cells, groups_rows
+from byrote.report.membership import membership_content, membership_drawings, separation_cells, separation_rows
+from byrote.report.rates import Criterion, hits_of, split_rows
 from byrote.report.reader import continuation_blocks, document_list, page_data, script_safe_json, strongest_passages
-from byrote.report.risk import risk_cells, risk_rows
-from byrote.report.summary import certainty, facts, headline, notices, question, rate_cards
-from byrote.report.sweeps import sweep_cells, sweep_rows
-from byrote.report.tables import (
-    DocumentRates,
-    books_by_model,
-    document_rates,
-    documents_rows,
-    models_cells,
-    rates_cells,
-    rates_numbers,
-    rates_rows,
+from byrote.report.risk import risk_cells, risk_drawings, risk_rows
+from byrote.report.series import (
+    by_steps,
+    series_cells,
+    series_drawings,
+    series_of,
+    series_rows,
+    series_sentence,
+    window_rows,
 )
+from byrote.report.summary import certainty, facts, headline, model_card, notices, question, rate_cards
 from byrote.report.terminal import document_strips
 from byrote.report.view import (
     FROM_CONTROL,
     RunView,
+    ViewedDocument,
     at_one_threshold,
     load_view,
     manifest_text,
@@ -45,6 +42,124 @@ from byrote.report.view import (
     with_threshold,
 )
 from byrote.report.words import listed
+from byrote.stats.curves import query_grid
+from byrote.stats.population import Floats, Population, character_maxima
+from byrote.types import Split
+
+POINTS_PER_DECADE = 30
+"""So close together that a curve looks like one."""
+BOOKS_DRAWN = 3
+SHORT_DOCUMENT = 4_000
+"""Characters below which documents are drawn end to end; the page reads them together by the same rule."""
+FEWEST_TOGETHER = 4
+
+
+def draw_all(views: Sequence[RunView], compared: comparison.RunComparison | None) -> list[Drawing]:
+    """Every figure the runs have data for."""
+    series = None if compared is None else series_of(views, compared)
+    if series is not None:
+        return [*series_drawings(series), *book_drawings(views[-1:])]
+    together = [*book_drawings(views), *copies_drawings(views), *group_drawings(views)]
+    if compared is not None:
+        return [*comparison_drawings(views, compared), *together]
+    return [*run_drawings(views[0]), *together, *membership_drawings(views), *risk_drawings(views)]
+
+
+def run_drawings(view: RunView) -> Iterator[Drawing]:
+    population, threshold = view.population, view.threshold
+    # Of a run that has only controls, these are drawn.
+    targets = population if population.is_control.all() else population.select(~population.is_control)
+    yield figures.rates_by_edits(view.rates, threshold=threshold)
+    if population.mass_upper is not None:
+        yield figures.verdicts_by_edits(view.rates, threshold=threshold)
+    yield _query_drawing(view, targets)
+    if targets.mass_lower is not None:
+        budget = targets.edit_budget
+        verbatim, mass, is_impossible = targets.verbatim(), targets.mass(budget), targets.is_impossible()
+        yield figures.mass_scatter(verbatim, mass, is_impossible=is_impossible, threshold=threshold, edits=budget)
+        yield figures.gain_curves([(view.label, verbatim, mass)], threshold=threshold)
+        yield figures.shell_heat_map(targets.mass_lower, threshold=threshold)
+        yield figures.shell_violins(targets.mass_lower, threshold=threshold)
+    yield from sweep_drawings(view)
+    if "suffix_ranks" in view.results.columns:
+        # Of the target window with the largest gain: where the exact words fail and near ones do not.
+        gain = population.mass(population.edit_budget) - population.verbatim()
+        row = int(np.argmax(np.where(population.is_control, -1.0, gain)))
+        top_k = view.config.get("top_k")
+        ranks = view.results["suffix_ranks"][row].to_list()
+        yield figures.token_ranks(
+            ranks, kept=top_k if isinstance(top_k, int) else None, window_id=population.window_id[row]
+        )
+
+
+def _query_drawing(view: RunView, targets: Population) -> Drawing:
+    grid = query_grid(queries.LARGEST_QUERIES, per_decade=POINTS_PER_DECADE)
+    controls = view.population.select(split_rows(view.population, Split.CONTROL))
+    has_control = len(controls) and not view.population.is_control.all()
+    greedy = hits_of(targets, Criterion.GREEDY, edits=0, threshold=1.0)
+    floor = queries.searched_down_to(targets, view.threshold)
+    return figures.query_curves(
+        queries.curves_of(targets, queries=grid),
+        control=queries.curves_of(controls, queries=grid) if has_control else (),
+        greedy_rate=None if greedy is None else float(greedy.mean()),
+        searched_down_to=floor,
+        dashed="" if floor is None else queries.cut_short_words(targets, view.threshold),
+    )
+
+
+def sweep_drawings(view: RunView) -> Iterator[Drawing]:
+    """A figure per setting that the sweep varies alone, and one with the (n, p) curves of every policy."""
+    for setting, series in queries.sweep_series(view).items():
+        caption = (
+            f"Share of windows with verbatim probability at least τ, by {setting}, with 95 % intervals; all policies "
+            "from one pass."
+        )
+        figure = queries.policy_sweep(series, setting=setting, is_log=setting == "top-k")
+        yield Drawing(f"sweep-{setting.split()[0]}", caption, figure, "verbatim")
+    swept = [one for one in queries.policy_rates(view) if one.split is Split.TARGET]
+    if swept:
+        caption = (
+            "Share of target windows that come out word for word within n queries with probability p, for every "
+            "policy of the sweep, with 95 % intervals."
+        )
+        yield Drawing("sweep-queries", caption, queries.policy_queries(swept), "queries", is_wide=True)
+
+
+def book_drawings(views: Sequence[RunView]) -> Iterator[Drawing]:
+    """Heat maps of the strongest target documents, every run's strips under each other; short ones as one text."""
+    first = views[0]
+    targets = [document for document in first.documents if document.split == Split.TARGET and document.characters]
+    if len(targets) >= FEWEST_TOGETHER and np.mean([document.characters for document in targets]) < SHORT_DOCUMENT:
+        by_copies = ", most copies in training first" if any(document.copies for document in targets) else ""
+        yield _heat_map(views, targets, title=f"All {len(targets)} target texts{by_copies}", file="texts")
+        return
+
+    def strength(document: ViewedDocument) -> float:
+        part = first.population.select(first.rows_of(document))
+        return float(np.mean(part.mass(part.edit_budget) >= first.threshold))
+
+    strongest = sorted(targets, key=strength, reverse=True)[:BOOKS_DRAWN]
+    for number, document in enumerate(strongest, start=1):
+        yield _heat_map(views, [document], title=document.name, file=f"book-{number}")
+
+
+def _heat_map(views: Sequence[RunView], documents: Sequence[ViewedDocument], *, title: str, file: str) -> Drawing:
+    """One heat map of `documents`, end to end; a run that lacks one of them leaves it uncovered."""
+    rows: list[tuple[str, Floats]] = []
+    for view in views:
+        prefix = f"{view.label}: " if len(views) > 1 else ""
+        own = {(document.split, document.name): view.rows_of(document) for document in view.documents}
+        none = np.zeros(len(view.population), dtype=np.bool_)
+        exact, near = [], []
+        for document in documents:
+            part = view.population.select(own.get((document.split, document.name), none))
+            spans, length = (part.suffix_char_start, part.char_end), document.characters or 0
+            exact.append(character_maxima(*spans, part.verbatim(), length=length))
+            near.append(character_maxima(*spans, part.mass(part.edit_budget), length=length))
+        rows.append((f"{prefix}exact", np.concatenate(exact)))
+        if view.population.mass_lower is not None:
+            rows.append((f"{prefix}ε ≤ {view.population.edit_budget}", np.concatenate(near)))
+    return figures.book_heat_map(rows, threshold=views[0].threshold, title=title, file=file)
 
 
 def read(runs: Sequence[Path], asked: Asked = DEFAULTS) -> Content:
@@ -58,7 +173,7 @@ def read(runs: Sequence[Path], asked: Asked = DEFAULTS) -> Content:
 
 def scan_content(given: Sequence[RunView], asked: Asked = DEFAULTS) -> Content:
     """One run in detail, or several at the largest τ of theirs. Runs without probabilities have membership scores."""
-    views = at_one_threshold(with_distinct_labels(given))
+    views = at_one_threshold(by_steps(with_distinct_labels(given)))
     written = views[0].manifest.get("written_at")
     names = [view.path.name if len(views) == 1 else f"{view.label}: {view.path.name}" for view in views]
     common = Content(
@@ -77,15 +192,16 @@ def scan_content(given: Sequence[RunView], asked: Asked = DEFAULTS) -> Content:
 
 
 def _one(common: Content, view: RunView, asked: Asked) -> Content:
-    tables = [rates_cells([view]), *groups_cells(view), *_policies_and_metrics([view]), *separation_cells([view])]
-    numbers = rates_numbers(view) | {"membership": separation_rows([view])}
+    further = (*groups_cells(view), *queries.sweep_cells(view), *tables.posthoc_cells(view), *separation_cells([view]))
+    shown = [tables.rates_cells([view]), *further]
+    numbers = tables.rates_numbers(view) | {"membership": separation_rows([view])}
     if asked.queries:
-        tables = [*query_cells(view, asked.queries, asked.probabilities), *tables]
-        numbers["queries"] = query_numbers(view, asked.queries, asked.probabilities)
-    documents = cache(lambda: {view.label: document_rates(view)})
+        shown = [*queries.query_cells(view, asked.queries, asked.probabilities), *shown]
+        numbers["queries"] = queries.query_numbers(view, asked.queries, asked.probabilities)
+    documents = cache(lambda: {view.label: tables.document_rates(view)})
     return replace(
         common,
-        tables=tuple(tables),
+        tables=tuple(shown),
         sentences=certainty(view),
         strips=lambda: document_strips(view),
         draw=lambda: draw_all([view], None),
@@ -96,32 +212,47 @@ def _one(common: Content, view: RunView, asked: Asked) -> Content:
 
 
 def _several(common: Content, views: Sequence[RunView]) -> Content:
-    comparison = compare_runs(views)
-    paired = paired_differences(comparison, views[0].threshold)
-    documents = {view.label: document_rates(view) for view in views}
+    compared = comparison.compare_runs(views)
+    series = series_of(views, compared)
+    paired = comparison.paired_differences(compared, views[0].threshold, neighbours_only=series is not None)
+    steps = () if series is None else (series_cells(series),)
+    rows = {} if series is None else {"series": series_rows(series), "steps-by-window": window_rows(series)}
+    documents = {view.label: tables.document_rates(view) for view in views}
+    tried = prompts.prompt_rates(views, compared)
+    by_model = (*comparison.paired_cells(paired), tables.books_by_model(documents), *separation_cells(views))
+    side_by_side = (*steps, *prompts.prompt_cells(tried), *by_model)
+    sentences = comparison.comparison_sentences(compared, paired, views[0].threshold)
     return replace(
         common,
-        notices=(*filter(None, [comparison.reason]), *common.notices),
-        tables=(rates_cells(views), *paired_cells(paired), books_by_model(documents), *separation_cells(views)),
-        sentences=tuple(comparison_sentences(comparison, paired, views[0].threshold)),
-        draw=lambda: draw_all(views, comparison),
-        data=lambda: {"compare": compare_rows(paired)} | _data(views, documents),
+        notices=(*filter(None, [compared.reason]), *common.notices),
+        tables=(tables.rates_cells(views), *side_by_side),
+        sentences=(
+            *(() if series is None else (series_sentence(series),)),
+            *prompts.prompt_sentences(tried),
+            *sentences,
+        ),
+        draw=lambda: [*prompts.prompt_drawings(tried, views[0].threshold), *draw_all(views, compared)],
+        data=lambda: {
+            "compare": comparison.compare_rows(paired),
+            "prompts": prompts.prompt_rows(tried),
+            **rows,
+            **_data(views, documents),
+        },
         reader=lambda: replace(
             _reader(views, documents),
-            tables=(*_policies_and_metrics(views), *risk_cells(views)),
-            models=models_cells(views),
+            tables=(
+                *(table for view in views for table in (*queries.sweep_cells(view), *tables.posthoc_cells(view))),
+                *risk_cells(views),
+            ),
+            compared=(tables.models_cells(views), *side_by_side),
             certainty=certainty(views[0]),
             certainty_of=views[0].label,
         ),
-        numbers={view.label: rates_numbers(view) | {"membership": separation_rows([view])} for view in views},
+        numbers={view.label: tables.rates_numbers(view) | {"membership": separation_rows([view])} for view in views},
     )
 
 
-def _policies_and_metrics(views: Sequence[RunView]) -> list[Cells]:
-    return [table for view in views for table in (*sweep_cells(view), *posthoc_cells(view))]
-
-
-def _reader(views: Sequence[RunView], documents: Mapping[str, Sequence[DocumentRates]]) -> Reader:
+def _reader(views: Sequence[RunView], documents: Mapping[str, Sequence[tables.DocumentRates]]) -> Reader:
     return Reader(
         data=script_safe_json(page_data(views)),
         continuations=tuple(
@@ -137,14 +268,14 @@ def _reader(views: Sequence[RunView], documents: Mapping[str, Sequence[DocumentR
     )
 
 
-def _data(views: Sequence[RunView], documents: Mapping[str, Sequence[DocumentRates]]) -> dict[str, Rows]:
+def _data(views: Sequence[RunView], documents: Mapping[str, Sequence[tables.DocumentRates]]) -> dict[str, Rows]:
     return {
-        "rates": rates_rows(views),
-        "documents": documents_rows(documents),
+        "rates": tables.rates_rows(views),
+        "documents": [{"run": label, **row._asdict()} for label, own in documents.items() for row in own],
         "copies": copies_rows(views),
         "groups": groups_rows(views),
-        "policies": sweep_rows(views),
-        "posthoc": posthoc_rows(views),
+        "policies": queries.sweep_rows(views),
+        "posthoc": tables.posthoc_rows(views),
         "membership": separation_rows(views),
         "risk": risk_rows(views),
     }

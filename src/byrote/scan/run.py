@@ -4,42 +4,192 @@ With a budget (`max_seconds`, `max_evals`), windows are measured in a random ord
 seed alone. When the budget is spent no further window is begun, and every one that was begun is finished: so the
 windows measured are the first of the random order, a random sample of all, whatever they cost. Opened again, the run
 continues with those that come next.
+
+The manifest has what a run adds up to: counts by split and verdict, token evaluations, and the audit of the screen.
 """
 
+import heapq
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import asdict, dataclass, replace
-from heapq import nsmallest
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import polars as pl
 import torch
 
-from byrote.corpus.pairs import PackedWindows
+from byrote.corpus.pairs import with_shared_ids
 from byrote.corpus.select import sample_key
 from byrote.corpus.windows import Finished, Selection, Tally
+from byrote.errors import RunError
 from byrote.models.base import LanguageModel, require_positions
 from byrote.models.load import open_model
 from byrote.models.served.model import EndpointModel
 from byrote.progress import Progress
 from byrote.scan.columns import continuations_schema, facts_of, measures_of, results_schema
-from byrote.scan.executors import NO_SECTIONS, compile_where_it_pays, device_name, executor_of, on_driver
+from byrote.scan.executors import compile_where_it_pays, device_name, executor_of, on_driver, with_gpus
 from byrote.scan.membership import load_reference
-from byrote.scan.options import RunConfig
+from byrote.scan.options import PLAIN, RunConfig
 from byrote.scan.pipeline import Facts
 from byrote.scan.score import windows_per_forward
-from byrote.scan.screen import with_audit
+from byrote.scan.screen import DENSITY_NEAR_FLOOR, NEAR_FLOOR, with_audit
 from byrote.scan.self_check import self_check
 from byrote.scan.served import connect_for, remembering
-from byrote.scan.source import Source, cut_source, fitted, read_given
-from byrote.scan.totals import count_by, totals_of
+from byrote.scan.source import Source, cut_source, read_given
 from byrote.search.sizing import check_slots, choose_slots, require_fitting
+from byrote.stats.answers import check_bounds
+from byrote.stats.limits import Stratum, expected_missed, missed_at_most
+from byrote.stats.population import by_edits
 from byrote.store.read import read_run
 from byrote.store.session import RunSession
 from byrote.types import Split, Window
+
+PAIRS_LISTED = 100
+CONFIDENCE = 0.95
+LOW_PRECISION = 0.01
+"""By how much of themselves bounds may be off in 16 bits or less, where answers are computed in other batches."""
+WINDOWS_NAMED = 5
+MEANING = (
+    "would_be_certified: windows among those not searched that a search with these options would have certified as "
+    "extractable. Windows that a search would have left undecided are not counted; they may be extractable too."
+)
+
+
+def totals_of(path: Path, config: RunConfig) -> dict[str, Any]:
+    """Totals over the rows stored so far; rows are counted where they lie, never held."""
+    stored = read_run(path)
+    results = stored.scan_results()
+    windows, token_evals = _collected(results.select(pl.len(), pl.col("token_evals").sum())).row(0)
+    totals: dict[str, Any] = {
+        "windows": windows,
+        "token_evals": token_evals,
+        "windows_by_split": _counts(results, "split"),
+    }
+    if "shared_with" in results.collect_schema().names():
+        totals["shared"] = shared_totals(results, config)
+    if "near" in config.measures:
+        totals["verdicts"] = {
+            split: _counts(results.filter(pl.col("split") == split), "verdict") for split in totals["windows_by_split"]
+        }
+        totals["stop_reasons"] = _counts(results, "stop_reason")
+        totals["screen"] = screen_audit(results, config)
+    if config.sampled_answers:
+        totals["answers"] = answers_check(results, stored.identity["model"].get("dtype", "float32"))
+    return totals
+
+
+def answers_check(results: pl.LazyFrame, dtype: str) -> dict[str, Any]:
+    """Whether the sampled answers can be those of a model with these bounds: hits by ε, and what contradicts them."""
+    rows = _collected(results.select("window_id", "mass_lower", "mass_upper", "answers", "answer_hits"))
+    lower, upper, hits = (by_edits(rows, name) for name in ("mass_lower", "mass_upper", "answer_hits"))
+    if lower is None or upper is None or hits is None:
+        return {"answers": 0, "expected": [], "contradictions": []}
+    rounding = 0.0 if dtype in ("float32", "float64") else LOW_PRECISION
+    check = check_bounds(lower, upper, rows["answers"].to_numpy(), hits.astype(np.int64), rounding=rounding)
+    names = rows["window_id"].to_list()
+    return {
+        "answers": check.answers,
+        "expected": [row._asdict() for row in check.expected],
+        "contradictions": [
+            f"Within {row.edits} edits {row.hits:,} answers hit, where the bounds let expect {row.at_least:,.1f} to "
+            f"{row.at_most:,.1f}; windows {', '.join(names[place] for place in places[:WINDOWS_NAMED])}."
+            for row, places in check.contradictions
+        ],
+    }
+
+
+def require_true_bounds(totals: Mapping[str, Any], path: Path) -> None:
+    """Raise a RunError when bounds and answers contradict each other; the run's rows and its manifest are kept."""
+    for words in totals.get("answers", {}).get("contradictions", ()):
+        raise RunError(
+            f"the sampled answers contradict the bounds of {path}. {words} One of the two is wrong: do not rely on "
+            "this run, and please report it with its manifest.json."
+        )
+
+
+def count_by(path: Path, column: str) -> dict[str, int]:
+    """Rows stored so far, by the value of a column."""
+    return _counts(read_run(path).scan_results(), column)
+
+
+def shared_totals(results: pl.LazyFrame, config: RunConfig) -> dict[str, Any]:
+    """Control windows whose passage a target holds too: how many, between which documents, and whether they count."""
+    controls = results.filter(pl.col("split") == "control")
+    shared = controls.filter(pl.col("shared_with").is_not_null())
+    # Rows come in the order in which they were measured; totals must not depend on it.
+    counted = shared.group_by("document", "shared_with").len()
+    pairs = _collected(counted.sort("len", "document", "shared_with", descending=[True, False, False]))
+    listed = [
+        {"control": control, "target": target, "windows": windows}
+        for control, target, windows in pairs.head(PAIRS_LISTED).iter_rows()
+    ]
+    return {
+        "control_windows": int(_collected(controls.select(pl.len())).item()),
+        "windows": int(pairs["len"].sum()),
+        "are_counted": config.keep_shared,
+        "pairs": listed,
+        "pairs_not_listed": pairs.height - len(listed),
+    }
+
+
+def screen_audit(results: pl.LazyFrame, config: RunConfig) -> dict[str, Any]:
+    """How many of the windows not searched a search would have certified: expected and at most, from those audited.
+
+    It does not cover windows that are extractable and that a search would have left undecided.
+    """
+    if config.screen == "off":
+        return {"used": False}
+    strata = _strata(results.filter(pl.col("was_screened")), config)
+    below_floor = sum(stratum.windows for stratum in strata)
+    not_searched = sum(stratum.left_out for stratum in strata)
+    expected = expected_missed(strata)
+    return {
+        "used": True,
+        "floor": config.screen_floor,
+        "rated_below_floor": below_floor,
+        "searched_all_the_same": below_floor - not_searched,
+        "certified_in_sample": sum(stratum.found for stratum in strata),
+        "not_searched": not_searched,
+        "would_be_certified_expected": min(expected, not_searched) if math.isfinite(expected) else None,
+        "would_be_certified_at_most": missed_at_most(strata, level=CONFIDENCE),
+        "confidence": CONFIDENCE,
+        "meaning": MEANING,
+        "reason": None if math.isfinite(expected) else "no screened window was searched, so nothing can be expected",
+        "strata": [stratum._asdict() for stratum in strata],
+    }
+
+
+def _strata(below: pl.LazyFrame, config: RunConfig) -> list[Stratum]:
+    """Windows below the floor, one stratum for each density of the draw."""
+    is_audited = pl.col("stop_reason") != "screened"
+    # A window that the verbatim probability alone shows to be extractable is not lost by being screened.
+    lower, threshold = pl.col("mass_lower").list, config.threshold
+    is_found = (lower.last() >= threshold) & (lower.first() < threshold)
+    is_near = (pl.col("screen_score") >= NEAR_FLOOR * config.screen_floor).alias("is_near")
+    counted = below.group_by(is_near).agg(
+        windows=pl.len(), audited=is_audited.sum(), found=(is_audited & is_found).sum()
+    )
+    found = _collected(counted.sort("is_near"))
+    return [
+        Stratum(windows, audited, found, min(1.0, (DENSITY_NEAR_FLOOR if is_near else 1.0) * config.screen_share))
+        for is_near, windows, audited, found in found.iter_rows()
+    ]
+
+
+def _counts(results: pl.LazyFrame, column: str) -> dict[str, int]:
+    counted = _collected(results.group_by(column).len().sort(column))
+    return {str(value): int(count) for value, count in counted.iter_rows()}
+
+
+def _collected(frame: pl.LazyFrame) -> pl.DataFrame:
+    collected = frame.collect()
+    assert isinstance(collected, pl.DataFrame)
+    return collected
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,20 +211,26 @@ def scan_to_folder(
     fresh: bool = False,
     document_facts: Mapping[str, Mapping[str, Any]] | None = None,
     model: LanguageModel | None = None,
+    kept: dict[str, LanguageModel] | None = None,
 ) -> ScanResult:
     """Run or resume the scan that `config` describes. `document_facts` are noted in the manifest, by document name.
 
-    A `model` that is given is measured instead of the one that the options name.
+    A `model` that is given is measured instead of the one that the options name. `kept` holds the last local model by
+    its name, for further runs of the same one.
     """
     config.require_places()
     given = read_given(config)
+    config = with_gpus(config)
     with progress.phase(f"loading {config.model}"):
         if model is None and config.is_served:
             model, config = connect_for(config, given, fresh=fresh)
-        elif model is None:
+        elif model is None and (model := (kept or {}).get(config.model)) is None:
             # Workers open it themselves; here it is needed for its tokenizer and its identity.
             opened = on_driver(config) if config.executor == "ray" else config
             model = open_model(config.model, **opened.loading)
+            if kept is not None:
+                kept.clear()
+                kept[config.model] = model
     with closing(model) if isinstance(model, EndpointModel) else nullcontext():
         check_fits(model, config)
         with progress.phase("cutting windows"):
@@ -84,104 +240,80 @@ def scan_to_folder(
         config = with_audit(config, windows)
         identity = run_identity(model, source, config)
         if config.executor == "local":
-            check_memory(model, fitted(config, source.pairs), windows=windows)
+            check_memory(model, source.sized(config), windows=windows)
             compile_where_it_pays(model, config, windows=windows)
-        with open_session(config, identity, fresh=fresh) as run:
-            if run.is_complete:
-                if "stopped" not in (read_run(run.path).manifest or {}):
-                    return ScanResult(run.path, was_complete=True)
-                run.reopen()
-            run.write_texts(source.documents)
-            notes = _Scan(config, model, source, run, progress).run(command_line, document_facts or {})
-        return ScanResult(Path(config.out), was_complete=False, notes=tuple(notes))
+        with open_session(config, identity, fresh=fresh) as session:
+            if session.is_complete:
+                if "stopped" not in (read_run(session.path).manifest or {}):
+                    return ScanResult(session.path, was_complete=True)
+                session.reopen()
+            session.write_texts(source.documents)
+            noted = {"command_line": command_line, "document_facts": document_facts or {}}
+            notes = tuple(_measure(config, model, source, session, progress, **noted))
+        return ScanResult(Path(config.out), was_complete=False, notes=notes)
 
 
-class _Scan:
-    """One opening of a run: measures what is missing and completes the folder."""
-
-    def __init__(
-        self, config: RunConfig, model: LanguageModel, source: Source, session: RunSession, progress: Progress
-    ) -> None:
-        self.config, self.model, self.source = config, model, source
-        self.fitted = fitted(config, source.pairs)
-        self.session, self.progress = session, progress
-        self.facts, self.sections, self.tally = Facts(), NO_SECTIONS, Tally()
-        self.spending = Spending(config)
-
-    def run(self, command_line: Sequence[str], document_facts: Mapping[str, Mapping[str, Any]]) -> list[str]:
-        """Returns sentences for the user who started the run."""
-        with remembering(self.model, self.session, self.fitted) as served:
-            timings = self._measure()
-            further: dict[str, Any] = {"self_check": self._self_check(), **self.sections}
-            notes = self._end_early(further) if self.spending.left else []
-            if served is not None:
-                with self.progress.phase("asking a sample twice"):
-                    served.ask_twice(self.session, self.source.chosen.windows)
-                further["served"] = served.section()
-                notes += served.notes()
-            with self.progress.phase("writing results"):
-                complete_scan(
-                    self.session,
-                    self.config,
-                    self.model,
-                    self.source,
-                    self.facts,
-                    short=self.tally.short,
-                    command_line=command_line,
-                    timings=timings,
-                    document_facts=document_facts,
-                    **further,
-                )
-        return notes
-
-    def _measure(self) -> dict[str, float]:
-        """All windows that are missing; how long it took."""
-        started, stored = time.monotonic(), len(self.session.finished)
-        windows = self.source.selection.most
-        self.progress.start(windows, stored)
-        executor = executor_of(self.model, self.fitted, windows=windows - stored, remark=self.progress.remark)
+def _measure(
+    config: RunConfig,
+    model: LanguageModel,
+    source: Source,
+    session: RunSession,
+    progress: Progress,
+    **noted: Any,
+) -> list[str]:
+    """Measure the windows that are missing and complete the folder, with what is `noted` in its manifest; sentences for
+    the user who started the run."""
+    sized, tally, spending = source.sized(config), Tally(), Spending(config)
+    notes: list[str] = []
+    started, stored, windows = time.monotonic(), len(session.finished), source.selection.most
+    with remembering(model, session, sized) as served:
+        progress.start(windows, stored)
+        executor = executor_of(model, sized, windows=windows - stored, remark=progress.remark)
         # Every opening goes through all starts, so that short windows are all counted; finished ones are skipped.
-        missing = self.source.windows(self.tally, finished=self.session.finished)
-        if self.config.has_budget:
-            missing = self.spending.draw(missing, self.session.finished_ids())
+        missing = source.windows(tally, finished=session.finished)
+        if config.has_budget:
+            missing = spending.draw(missing, session.finished_ids())
         # Workers are started for a window, not to find that none is left.
         if (first := next(missing, None)) is not None:
             for measured in executor.run(chain([first], missing)):
-                self.session.add(measured.row, measured.continuations)
-                self.spending.note(measured.row)
-                self.progress.advance(1)
-            self.facts, self.sections = executor.facts, executor.sections
-        self.session.flush()
-        return {"measuring_seconds": time.monotonic() - started, "windows_resumed": stored}
+                session.add(measured.row, measured.continuations)
+                spending.note(measured.row)
+                progress.advance(1)
+        session.flush()
+        noted["timings"] = {"measuring_seconds": time.monotonic() - started, "windows_resumed": stored}
+        if spending.left:
+            # The run is about the windows drawn until now, and can be continued from there.
+            left = sum(spending.left.values())
+            counts = {Split(name): count for name, count in count_by(session.path, "split").items()}
+            source = of_finished(source, session.finished, counts, spending.left)
+            noted["stopped"] = {"by": spending.spent, "windows_left": left}
+            notes.append(
+                f"{spending.spent} is spent: {source.selection.size:,} windows are measured, a random sample, and "
+                f"{left:,} are left. The same command goes on with them."
+            )
+        if config.self_check:
+            with progress.phase("searching a sample again"):
+                noted["self_check"] = check_again(model, source, sized, slots=executor.facts.slots)
+        if served is not None:
+            with progress.phase("asking a sample twice"):
+                served.ask_twice(session, source.chosen.windows)
+            noted["served"] = served.section()
+            notes += served.notes()
+        with progress.phase("writing results"):
+            complete_scan(
+                session, config, model, source, executor.facts, short=tally.short, **noted, **executor.sections
+            )
+    return notes
 
-    def _end_early(self, further: dict[str, Any]) -> list[str]:
-        """The budget is spent: the run is about the windows drawn until now, and can be continued from there."""
-        left = sum(self.spending.left.values())
-        counts = {Split(name): count for name, count in count_by(self.session.path, "split").items()}
-        self.source = of_finished(self.source, self.session.finished, counts, self.spending.left)
-        further["stopped"] = {"by": self.spending.spent, "windows_left": left}
-        return [
-            f"{self.spending.spent} is spent: {self.source.selection.size:,} windows are measured, a random "
-            f"sample, and {left:,} are left. The same command goes on with them."
-        ]
 
-    def _self_check(self) -> dict[str, Any] | None:
-        config = self.fitted
-        if not config.self_check:
-            return None
-        chosen = nsmallest(
-            config.self_check, self.source.windows(), key=lambda window: sample_key(window.window_id, config.seed)
-        )
-        slots = self.facts.slots or choose_slots(self.model, config.search_options(), config.limits)
-        return self_check(
-            self.model,
-            self.model.in_float32,
-            chosen,
-            replace(config.search_options(), keep=None, record_frontier=False, keep_states=False),
-            threshold=config.threshold,
-            slots=max(2, slots),
-            limits=config.limits,
-        )
+def check_again(model: LanguageModel, source: Source, config: RunConfig, *, slots: int | None) -> dict[str, Any]:
+    """The self-check of a run: on windows drawn by their names."""
+    chosen = heapq.nsmallest(
+        config.self_check, source.windows(), key=lambda window: sample_key(window.window_id, config.seed)
+    )
+    options = replace(config.search_options(), keep=None, record_frontier=False, keep_states=False)
+    together = max(2, slots or choose_slots(model, options, config.limits))
+    return self_check(model, chosen, options, threshold=config.threshold, slots=together, limits=config.limits)
 
 
 class Spending:
@@ -210,15 +342,15 @@ class Spending:
         """Windows in random order until the budget is spent, and at least up to the last one of those `finished`: only
         without gaps they are a sample. At least one is begun, so that every opening gets further."""
         seed = self._config.seed
-        packed = PackedWindows(windows)
-        keys = [sample_key(window.window_id, seed) for window in packed]
-        order = sorted(range(len(packed)), key=keys.__getitem__)
+        held = list(with_shared_ids(windows))
+        keys = [sample_key(window.window_id, seed) for window in held]
+        order = sorted(range(len(held)), key=keys.__getitem__)
         last = max((sample_key(window_id, seed) for window_id in finished), default=b"")
         for place, number in enumerate(order):
             if place and keys[number] > last and self.spent is not None:
-                self.left = dict(Counter(packed[other].split for other in order[place:]))
+                self.left = dict(Counter(held[other].split for other in order[place:]))
                 return
-            yield packed[number]
+            yield held[number]
 
 
 def of_finished(source: Source, finished: Finished, counts: Mapping[Split, int], left: Mapping[Split, int]) -> Source:
@@ -256,11 +388,12 @@ def run_identity(model: LanguageModel, source: Source, config: RunConfig) -> dic
     further = {
         "pairs": source.pairs_hash,
         "shard": config.shard,
-        "reference": None if reference is None else reference.identity.weights_hash,
+        "reference": None if reference is None else reference.described.weights_fingerprint,
+        "prompt": None if source.prompt is None else dict(source.prompt.facts),
     }
     return {
         "config": config.identity(),
-        "model": model.identity.fingerprint,
+        "model": model.described.fingerprint,
         "texts": {f"{document.split}:{document.name}": document.content_hash for document in source.documents},
         **{name: value for name, value in further.items() if value is not None},
     }
@@ -294,6 +427,7 @@ def complete_scan(
             "tree_search": model.searches_trees if facts.slots else None,
             "forwards": facts.forwards,
         },
+        "prompt": prompt_section(model, source),
         "seed": config.seed,
         "command_line": command_line,
         "timings": timings,
@@ -301,6 +435,14 @@ def complete_scan(
         **further,
     }
     session.complete(manifest, order=source.order(totals["windows"]))
+    require_true_bounds(totals, session.path)
+
+
+def prompt_section(model: LanguageModel, source: Source) -> dict[str, Any]:
+    """What stood around every prefix, and whether the model has a chat template."""
+    facts = {"name": PLAIN} if source.prompt is None else dict(source.prompt.facts)
+    has_template = model.tokenizing is not None and model.tokenizing.chat_template is not None
+    return facts | {"has_chat_template": has_template}
 
 
 def texts_section(
@@ -323,6 +465,7 @@ def texts_section(
             "windows": windows.get(document.name, 0),
             "short_windows": short.get(document.name, 0),
             **({} if agreed.get(document.name) is None else {"copies": agreed[document.name]}),
+            **({} if document.source is None else {"source": document.source}),
             **facts.get(document.name, {}),
         }
         for document in source.documents

@@ -14,9 +14,8 @@ from torch import Tensor
 
 from byrote.errors import ModelError
 from byrote.models.base import TreeModel, TreeSession
-from byrote.models.memory import Handover, to_device
-from byrote.models.numbers import require_numbers
-from byrote.models.teacher_forcing import VerbatimScore
+from byrote.models.packing import Handover, to_device
+from byrote.models.scoring import VerbatimScore, require_numbers
 from byrote.policy import Kept
 from byrote.scan.measure import Measured
 from byrote.scan.options import RunConfig
@@ -48,6 +47,9 @@ class ScoreStage:
         self._server_lists = config.logprobs
         self._is_capped = config.is_capped
         self._batch = windows_per_forward(model, config)
+        answers = ("greedy" in config.measures) + config.sampled_answers
+        self._entries = self._limits.prefix_tokens + (1 + answers) * self._limits.suffix_tokens
+        """Of a slot: the chain, and the tokens of answers behind it."""
         self._session: TreeSession | None = None
         self._begun: Iterator[_Launched] | None = None
         self.begins_ahead = model.device.type == "cuda" and not config.has_budget
@@ -58,9 +60,8 @@ class ScoreStage:
 
     def _choose_chunk(self, most: int) -> int:
         """Chains, the tokens of greedy decoding behind them, and what the policy keeps at every place must fit."""
-        entries = self._limits.prefix_tokens + 2 * self._limits.suffix_tokens
         width = self._listing.width(self._model.vocab_size)
-        each = entries * self._model.tree_bytes_per_entry() + self._limits.suffix_tokens * width * 16
+        each = self._entries * self._model.tree_bytes_per_entry() + self._limits.suffix_tokens * width * 16
         fitting = int(free_memory(self._model.device) * CHUNK_SHARE) // each
         return max(1, min(most, fitting))
 
@@ -72,10 +73,6 @@ class ScoreStage:
             following = list(islice(rest, self.chunk_windows)) if self.begins_ahead else []
             yield chunk, following
             chunk = following or list(islice(rest, self.chunk_windows))
-
-    def release(self) -> None:
-        """Release the chains of the last chunk; the next one opens their memory again."""
-        self._session = None
 
     @torch.inference_mode()
     def begin(self, windows: Sequence[Window]) -> None:
@@ -115,10 +112,9 @@ class ScoreStage:
 
     def _launch(self, windows: Sequence[Window], *, first_slot: int) -> "_Launched":
         if self._session is None:
-            entries = self._limits.prefix_tokens + 2 * self._limits.suffix_tokens
             longest = sum(self._limits)
-            self._session = self._model.open_tree(self.chunk_windows, entries, longest=longest)
-        pairs = [TokenPair(window.prefix_ids, window.suffix_ids) for window in windows]
+            self._session = self._model.open_tree(self.chunk_windows, self._entries, longest=longest)
+        pairs = [TokenPair(window.context_ids, window.suffix_ids) for window in windows]
         slots = range(first_slot, first_slot + len(windows))
         first = evaluate_chains(
             self._session,
@@ -155,7 +151,7 @@ class ScoreStage:
     def _halve(self, error: Exception, window: Window) -> None:
         if self._batch == 1:
             raise ModelError(
-                f"a single window of {len(window.prefix_ids)} + {len(window.suffix_ids)} tokens does not fit into the "
+                f"a single window of {len(window.context_ids)} + {len(window.suffix_ids)} tokens does not fit into the "
                 "memory of the device; shorten --prefix-tokens or --suffix-tokens, or use another --device or --dtype."
             ) from error
         self._batch = min(self._batch, self.chunk_windows) // 2 or 1
@@ -172,46 +168,46 @@ class _Launched(NamedTuple):
     def scores(self, eos_ids: frozenset[int], server_lists: int | None, *, is_capped: bool) -> list[VerbatimScore]:
         """`server_lists`: tokens that a server names for each place. Beyond them no rank is known and, where
         `is_capped`, no probability."""
-        lengths = [len(window.suffix_ids) for window in self.windows]
+        lengths = np.array([len(window.suffix_ids) for window in self.windows])
+        ends = lengths.cumsum()
         log_probs, ranks, model_log_probs, standard, *padded = (tensor.numpy() for tensor in self.arriving.wait())
-        choices, choice_log_probs, listed, unlisted = (_unpadded(rows, lengths) for rows in padded)
+        is_inside = np.arange(padded[0].shape[1]) < lengths[:, None]
+        choices, choice_log_probs, listed, unlisted = (rows[is_inside] for rows in padded)
         # The search adds up the listed numbers; so does p_z, wherever the target is listed.
         log_probs[0] = np.where(np.isfinite(listed) | is_capped, listed, log_probs[0])
         known_ranks = ranks if server_lists is None else np.minimum(ranks, server_lists)
-        sums = [_sums(own, lengths) for own in (*log_probs, model_log_probs)]
-        log_p, model_log_p = list(zip(*sums[:-1], strict=True)), sums[-1]
-        most = _most(log_probs[0], unlisted, lengths) if is_capped else [None] * len(lengths)
-        # A generation stops at an end-of-text token, so no continuation of T tokens has one before its end.
-        can_be = [eos_ids.isdisjoint(window.suffix_ids[:-1]) for window in self.windows]
-        impossible = (-math.inf,) * len(log_probs)
-        columns = (
-            self.windows,
-            [own if possible else impossible for own, possible in zip(log_p, can_be, strict=True)],
-            _by_window(np.exp(log_probs[0]), lengths),
-            _by_window(known_ranks, lengths),
-            model_log_p,
-            _by_window(choices, lengths),
-            _by_window(choice_log_probs, lengths),
-            _by_window(model_log_probs, lengths),
-            _by_window(standard, lengths) if len(standard) else [()] * len(lengths),
-            [own if possible else None for own, possible in zip(most, can_be, strict=True)],
-        )
-        return [VerbatimScore(*own) for own in zip(*columns, strict=True)]
+        # Summed from first to last, as the search does.
+        sums = [
+            [float(own.cumsum()[-1]) for own in np.split(flat, ends[:-1])] for flat in (*log_probs, model_log_probs)
+        ]
+        flats = (np.exp(log_probs[0]), known_ranks, choices, choice_log_probs, model_log_probs)
+        targets, own_ranks, firsts, first_log_probs, own_log_probs = (_by_window(flat, ends) for flat in flats)
+        own_standard = _by_window(standard, ends) if len(standard) else [()] * len(lengths)
+        scores = []
+        for place, window in enumerate(self.windows):
+            # A generation stops at an end-of-text token, so no continuation of T tokens has one before its end.
+            can_be = eos_ids.isdisjoint(window.suffix_ids[:-1])
+            own = slice(ends[place] - lengths[place], ends[place])
+            scores.append(
+                VerbatimScore(
+                    window,
+                    tuple(of_policy[place] if can_be else -math.inf for of_policy in sums[:-1]),
+                    targets[place],
+                    own_ranks[place],
+                    sums[-1][place],
+                    firsts[place],
+                    first_log_probs[place],
+                    own_log_probs[place],
+                    own_standard[place],
+                    _most(log_probs[0][own], unlisted[own]) if is_capped and can_be else None,
+                )
+            )
+        return scores
 
 
-def _by_window(flat: NDArray[Any], lengths: Sequence[int]) -> list[tuple[Any, ...]]:
+def _by_window(flat: NDArray[Any], ends: NDArray[np.int64]) -> list[tuple[Any, ...]]:
     """The numbers of each window; those of all of them come one after the other."""
-    values = iter(flat.tolist())
-    return [tuple(islice(values, length)) for length in lengths]
-
-
-def _sums(flat: NDArray[np.float64], lengths: Sequence[int]) -> list[float]:
-    """Of each window's numbers, summed from first to last, as the search does."""
-    places = np.arange(max(lengths))
-    rows = np.zeros((len(lengths), len(places)))
-    rows[places < np.array(lengths)[:, None]] = flat
-    summed: list[float] = rows.cumsum(1)[:, -1].tolist()
-    return summed
+    return [tuple(own.tolist()) for own in np.split(flat, ends[:-1])]
 
 
 def _listed_log_probs(kept: Kept, pairs: Sequence[TokenPair]) -> Tensor:
@@ -221,17 +217,7 @@ def _listed_log_probs(kept: Kept, pairs: Sequence[TokenPair]) -> Tensor:
     return torch.where(is_target, kept.log_probs, -math.inf).amax(-1)
 
 
-def _unpadded(rows: NDArray[Any], lengths: Sequence[int]) -> NDArray[Any]:
-    if min(lengths) == rows.shape[1]:
-        return rows.reshape(-1)
-    return np.concatenate([row[:length] for row, length in zip(rows, lengths, strict=True)])
-
-
-def _most(log_probs: NDArray[np.float64], unlisted: NDArray[np.float64], lengths: Sequence[int]) -> list[float]:
+def _most(log_probs: NDArray[np.float64], unlisted: NDArray[np.float64]) -> float:
     """What p_z can be at most where a server's list is short: the lower bound, and all that its path left unlisted."""
-    ends = np.cumsum(lengths)[:-1]
-    most = []
-    for own, left in zip(np.split(log_probs, ends), np.split(unlisted, ends), strict=True):
-        reached = np.exp(np.concatenate([[0.0], np.cumsum(own)]))  # of each beginning of the target
-        most.append(min(1.0, float(reached[-1] + (reached[:-1] * left).sum())))
-    return most
+    reached = np.exp(np.concatenate([[0.0], np.cumsum(log_probs)]))  # of each beginning of the target
+    return min(1.0, float(reached[-1] + (reached[:-1] * unlisted).sum()))

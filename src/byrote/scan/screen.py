@@ -13,7 +13,7 @@ of windows, on resuming or on how a run is divided.
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from byrote.scan.measure import Measured
 from byrote.scan.options import RunConfig
@@ -23,44 +23,31 @@ NEAR_FLOOR = 1e-4
 """A score of at least this share of the floor is near it."""
 DENSITY_NEAR_FLOOR = 4.0
 """Windows near the floor are drawn this many times as often."""
-SAMPLED = 100
-"""Windows of the audit that are sampled."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Screen:
-    """When to search: screen score ≥ `floor`, or drawn into the audit of screened windows."""
-
-    floor: float
-    audit_share: float
-    seed: int
-
-    def density(self, score: float) -> float:
-        return DENSITY_NEAR_FLOOR if score >= NEAR_FLOOR * self.floor else 1.0
-
-    def key(self, window_id: str, score: float) -> float:
-        """Depends on the window, its score and the seed alone; the smaller, the sooner it is drawn."""
-        digest = hashlib.blake2b(window_id.encode(), digest_size=8, key=str(self.seed).encode()).digest()
-        fraction = (int.from_bytes(digest, "big") + 0.5) / 2**64
-        return fraction / self.density(score)
+def density(config: RunConfig, score: float) -> float:
+    return DENSITY_NEAR_FLOOR if score >= NEAR_FLOOR * config.screen_floor else 1.0
 
 
-def screen_of(config: RunConfig) -> Screen | None:
-    if config.screen == "off":
-        return None
-    return Screen(floor=config.screen_floor, audit_share=config.screen_share, seed=config.seed)
+def fraction_of(window_id: str, seed: int) -> float:
+    """A number in (0, 1) that follows from the window and the seed alone."""
+    digest = hashlib.blake2b(window_id.encode(), digest_size=8, key=str(seed).encode()).digest()
+    return (int.from_bytes(digest, "big") + 0.5) / 2**64
+
+
+def audit_key(config: RunConfig, window_id: str, score: float) -> float:
+    """Depends on the window, its score, the floor and the seed alone; the smaller, the sooner it is drawn."""
+    return fraction_of(window_id, config.seed) / density(config, score)
 
 
 def with_audit(config: RunConfig, windows: int) -> RunConfig:
-    """The options of a run of at most so many windows, with the shares of screened windows that are searched and
-    sampled: searched are at least `screen_min_windows` / windows; sampled is all of the audit while it is small, then
-    about as many windows however large the run is."""
-    sampled = config.screen_sampled
-    if sampled is None:
-        is_small = config.screen_share * windows <= max(config.screen_min_windows, SAMPLED)
-        sampled = 1.0 if is_small else SAMPLED / windows
+    """The options of a run of at most so many windows, with the shares that numbers of windows come to: of screened
+    windows at least `screen_min_windows` are searched, and estimates are made of the number asked for."""
     share = min(1.0, max(config.screen_share, config.screen_min_windows / max(1, windows)))
-    return replace(config, screen_share=share, screen_sampled=sampled)
+    estimated = config.estimate_share
+    if config.estimate.isdigit():
+        estimated = min(1.0, int(config.estimate) / max(1, windows))
+    return replace(config, screen_share=share, estimate_share=estimated)
 
 
 def is_below_floor(config: RunConfig, score: float) -> bool:
@@ -68,29 +55,23 @@ def is_below_floor(config: RunConfig, score: float) -> bool:
     return config.screen != "off" and score < config.screen_floor
 
 
-def is_sampled(config: RunConfig, window_id: str, score: float) -> bool:
-    """Whether an audited window is among those that are sampled if their search does not decide them. Depends on its
-    key alone, not on what was found."""
-    screen = screen_of(config)
-    return screen is None or config.screen_sampled is None or screen.key(window_id, score) < config.screen_sampled
-
-
 class ScreenStage:
     """Scores windows and divides them."""
 
     def __init__(self, config: RunConfig) -> None:
-        self._screen, self._edit_budget = screen_of(config), config.edit_budget
+        self._config = config
 
     def divide(self, scored: Sequence[Measured]) -> tuple[list[Measured], list[Measured]]:
         """The windows to search, and those that are settled without a search."""
         passed: list[Measured] = []
         screened: list[Measured] = []
-        scores = screen_scores([item.score.target_probs for item in scored], self._edit_budget).tolist()
+        config = self._config
+        scores = screen_scores([item.score.target_probs for item in scored], config.edit_budget).tolist()
         for item, score in zip(scored, scores, strict=True):
             item.screen_score = score
-            is_searched = self._screen is None or score >= self._screen.floor
-            if self._screen is not None and not is_searched:
-                item.density = self._screen.density(score)
-                is_searched = self._screen.key(item.window.window_id, score) < self._screen.audit_share
+            is_searched = not is_below_floor(config, score)
+            if not is_searched:
+                item.density = density(config, score)
+                is_searched = audit_key(config, item.window.window_id, score) < config.screen_share
             (passed if is_searched else screened).append(item)
         return passed, screened

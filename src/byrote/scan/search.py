@@ -3,12 +3,10 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-import torch
-
 from byrote.models.base import TreeModel
 from byrote.scan.measure import Measured
 from byrote.scan.options import RunConfig
-from byrote.scan.screen import is_below_floor, is_sampled
+from byrote.scan.screen import is_below_floor
 from byrote.search.base import SearchOutcome, SearchTask
 from byrote.search.engine import Engine
 from byrote.search.sizing import choose_slots
@@ -67,11 +65,6 @@ class SearchStage:
         while self._in_flight:
             yield from self._settled(self.engine.step())
 
-    def release(self) -> None:
-        """Release the search's memory."""
-        if self._engine is not None:
-            self._engine.release()
-
     def settle_unsearched(self, screened: Iterable[Measured]) -> Iterator[Measured]:
         """Windows that the screen kept from the search: their bounds are those of the first forward."""
         entries = self._options.edit_budget + 1
@@ -86,12 +79,11 @@ class SearchStage:
         window = item.window
         return SearchTask(
             self._count,
-            window.prefix_ids,
+            window.context_ids,
             window.suffix_ids,
             probs,
             item.chain,
             window.window_id,
-            wants_states=keeps_states(item, self._config, self._model.device),
         )
 
     def _settled(self, outcomes: Iterable[SearchOutcome]) -> Iterator[Measured]:
@@ -114,20 +106,6 @@ class SearchStage:
             is_below_floor=outcome is None or is_below_floor(self._config, item.screen_score),
             outcome=outcome,
         )
-
-
-def keeps_states(item: Measured, config: RunConfig, device: torch.device) -> bool:
-    """Whether a window's samples continue from the states of its search, where they do not anyway
-    (`RunConfig.keeps_states`): on a CPU, if the window is below the screen's floor and will be sampled. A GPU evaluates
-    a hundred windows again in a moment and has better use for the memory.
-
-    These windows get a fixed number of samples. How many others get depends on what their pilot evaluates, and must be
-    the same on every device.
-    """
-    assert item.screen_score is not None
-    if device.type != "cpu" or config.estimate == "none" or not is_below_floor(config, item.screen_score):
-        return False
-    return config.estimate == "all" or is_sampled(config, item.window.window_id, item.screen_score)
 
 
 def with_verbatim(bounds: Bounds, p_verbatim: float, p_upper: float | None = None) -> Bounds:

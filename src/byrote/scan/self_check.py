@@ -1,18 +1,15 @@
-"""How far do numbers move with rounding? Accepted mass re-scored by teacher forcing, and a batch-invariance check.
+"""How far do numbers move with rounding? No bound is changed by looking.
 
-Cached and teacher-forced logits differ by rounding, and in half precision also with the batch. `verify` re-scores the
-heaviest accepted continuations in float32 until they cover `share` of the lower bound. `self_check` searches the same
-windows alone and in a batch, in the run's precision and in float32. Both only report; no bound is changed.
+`--verify` re-scores accepted mass in float32. `self_check` searches some windows alone, in a batch and in float32.
 """
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from byrote.models.base import TreeModel
-from byrote.models.numbers import require_numbers
-from byrote.models.teacher_forcing import score_verbatim
+from byrote.models.scoring import require_numbers, score_verbatim
 from byrote.policy import Policy
 from byrote.scan.measure import Measured
 from byrote.search.base import Limits, SearchOptions, SearchOutcome, SearchTask
@@ -46,10 +43,11 @@ def verify(
         covered += math.exp(continuation.log_p)
     if not chosen:
         return VerifiedMass(0.0, math.nan, math.nan, 0)
-    scores = model.score([window.prefix_ids + item.token_ids for item in chosen], len(window.suffix_ids), [policy])
+    scores = model.score([window.context_ids + item.token_ids for item in chosen], len(window.suffix_ids), [policy])
     again = scores.log_probs[0].sum(-1).tolist()
     require_numbers(again, model.dtype, what=f"continuations of window {window.window_id}")
-    shifts = [_shift(item.log_p, log_p) for item, log_p in zip(chosen, again, strict=True)]
+    # −inf twice is no shift.
+    shifts = [0.0 if one.log_p == log_p else abs(one.log_p - log_p) for one, log_p in zip(chosen, again, strict=True)]
     return VerifiedMass(
         verified_mass=math.fsum(math.exp(log_p) for log_p in again),
         # The search and the first forward round differently: all of it may come out a hair above the bound.
@@ -59,85 +57,60 @@ def verify(
     )
 
 
-class VerifyStage:
-    """Re-scores what a searched window has accepted, in float32."""
-
-    def __init__(self, model: TreeModel, policy: Policy) -> None:
-        self._model, self._policy = model, policy
-
-    def check(self, item: Measured) -> None:
-        if item.near is None or item.near.outcome is None:
-            return
-        lower = item.near.bounds.lower
-        # The baseline accepts continuations beyond the budget too, which the lower bound does not count.
-        found = [one for one in item.near.outcome.continuations if one.distance < len(lower)]
-        if found:
-            item.verified = verify(self._model.in_float32, item.window, found, policy=self._policy, lower=lower[-1])
-
-
-@dataclass(frozen=True, slots=True)
-class Movement:
-    """How results of the same windows differ between two ways of computing them."""
-
-    windows: int
-    largest_shift: float
-    """Largest |Δ log p| over continuations found both ways; NaN when there is none."""
-    continuations_compared: int
-    verdicts_changed: int
-    largest_lower_change: float
-    """Largest |Δ lower| of a window."""
+def verify_found(item: Measured, model: TreeModel, policy: Policy) -> None:
+    """Re-score what a searched window has accepted, in float32."""
+    if item.near is None or item.near.outcome is None:
+        return
+    lower = item.near.bounds.lower
+    # The baseline accepts continuations beyond the budget too, which the lower bound does not count.
+    found = [one for one in item.near.outcome.continuations if one.distance < len(lower)]
+    if found:
+        item.verified = verify(model.in_float32, item.window, found, policy=policy, lower=lower[-1])
 
 
 def self_check(
-    model: TreeModel,
-    in_float32: TreeModel,
-    windows: Sequence[Window],
-    options: SearchOptions,
-    *,
-    threshold: float,
-    slots: int,
-    limits: Limits,
+    model: TreeModel, windows: Sequence[Window], options: SearchOptions, *, threshold: float, slots: int, limits: Limits
 ) -> dict[str, Any]:
-    """The same windows alone and in a batch, in the run's precision and in float32."""
-    alone = _search(model, windows, options, slots=1, limits=limits)
-    together = _search(model, windows, options, slots=slots, limits=limits)
-    exact = _search(in_float32, windows, options, slots=1, limits=limits)
+    """How the same windows differ searched alone and in a batch, in the run's precision and in float32."""
+    alone = searched(model, windows, options, slots=1, limits=limits)
+    together = searched(model, windows, options, slots=slots, limits=limits)
+    exact = searched(model.in_float32, windows, options, slots=1, limits=limits)
     return {
         "slots": slots,
-        "alone_against_company": asdict(compare(alone, together, threshold)),
-        "run_precision_against_float32": asdict(compare(alone, exact, threshold)),
+        "alone_against_batch": movement(alone, together, threshold),
+        "run_precision_against_float32": movement(alone, exact, threshold),
     }
 
 
-def compare(left: Sequence[SearchOutcome], right: Sequence[SearchOutcome], threshold: float) -> Movement:
-    """Outcomes of the same windows in the same order."""
+def movement(left: Sequence[SearchOutcome], right: Sequence[SearchOutcome], threshold: float) -> dict[str, Any]:
+    """How outcomes of the same windows, in the same order, differ. NaN where nothing can be compared."""
     shifts: list[float] = []
+    changes: list[float] = []
+    verdicts = 0
     for one, other in zip(left, right, strict=True):
-        others = {item.token_ids: item.log_p for item in other.continuations}
-        shifts += [_shift(item.log_p, others[item.token_ids]) for item in one.continuations if item.token_ids in others]
-    bounds = [(one.bounds, other.bounds) for one, other in zip(left, right, strict=True)]
-    return Movement(
-        windows=len(left),
-        largest_shift=max(shifts, default=math.nan),
-        continuations_compared=len(shifts),
-        verdicts_changed=sum(one.verdict(threshold) != other.verdict(threshold) for one, other in bounds),
-        largest_lower_change=max((abs(one.lower[-1] - other.lower[-1]) for one, other in bounds), default=math.nan),
-    )
+        known = {found.token_ids: found.log_p for found in other.continuations}
+        both = [(found.log_p, known[found.token_ids]) for found in one.continuations if found.token_ids in known]
+        shifts += [0.0 if before == after else abs(before - after) for before, after in both]
+        changes.append(abs(one.bounds.lower[-1] - other.bounds.lower[-1]))
+        verdicts += one.bounds.verdict(threshold) != other.bounds.verdict(threshold)
+    return {
+        "windows": len(left),
+        "largest_shift": max(shifts, default=math.nan),
+        "continuations_compared": len(shifts),
+        "verdicts_changed": verdicts,
+        "largest_lower_change": max(changes, default=math.nan),
+    }
 
 
-def _search(
+def searched(
     model: TreeModel, windows: Sequence[Window], options: SearchOptions, *, slots: int, limits: Limits
 ) -> list[SearchOutcome]:
+    """Outcomes of these windows in their order, ranked as in the run."""
     tasks = []
     for key, window in enumerate(windows):
         probs = None
         if options.rank_by == "screen_score":
             (score,) = score_verbatim(model, [window], [options.policy], batch_windows=1)
             probs = score.target_probs
-        tasks.append(SearchTask(key, window.prefix_ids, window.suffix_ids, probs, name=window.window_id))
-    outcomes = {outcome.key: outcome for outcome in Engine(model, options, slots=slots, limits=limits).run(tasks)}
-    return [outcomes[key] for key in range(len(windows))]
-
-
-def _shift(before: float, after: float) -> float:
-    return 0.0 if before == after else abs(before - after)
+        tasks.append(SearchTask(key, window.context_ids, window.suffix_ids, probs, name=window.window_id))
+    return sorted(Engine(model, options, slots=slots, limits=limits).run(tasks), key=lambda outcome: outcome.key)

@@ -10,17 +10,17 @@ from typing import Any
 
 import polars as pl
 
-from byrote.corpus.documents import Document
 from byrote.corpus.pairs import Pair
+from byrote.corpus.read import Document
 from byrote.corpus.select import sample_key
 from byrote.errors import ConfigError
 from byrote.models.base import LanguageModel
 from byrote.models.served.check import RepeatCheck
-from byrote.models.served.client import RequestLimits, key_from_environment
+from byrote.models.served.client import RequestLimits, credentials_for
 from byrote.models.served.model import EndpointModel, connect
 from byrote.models.served.retries import RetryPolicy
 from byrote.policy import Policy
-from byrote.scan.options import MEASURES, RunConfig
+from byrote.scan.options import ENDPOINT, MEASURES, RunConfig
 from byrote.scan.pipeline import Pipeline
 from byrote.store.folder import RunFolder
 from byrote.store.journal import AnswerFile, RequestCountFile
@@ -42,7 +42,8 @@ def connect_for(
     """The served model that `config` names, and the options with the number of tokens that its server lists. Ceilings
     count what earlier openings of the run have sent, unless it is started over."""
     _require_measurable(config)
-    key = key_from_environment(config.key_variable)
+    url, option = config.model.removeprefix(ENDPOINT), f"--model {ENDPOINT}URL"
+    key = credentials_for(url, config.key_variable, option=option, over_http=config.key_over_http)
     # The beginnings of some texts, on which both tokenizers must agree.
     texts = [one.text[:ROUND_TRIP_CHARACTERS] for one in given[:ROUND_TRIP_TEXTS] if isinstance(one, Document)]
     with ExitStack() as on_error:
@@ -58,6 +59,7 @@ def connect_for(
             listed=config.logprobs or max(policy.top_k or UNTRUNCATED_LIST for policy in config.policies),
             limits=RequestLimits(
                 concurrency=config.concurrency,
+                requests_per_minute=config.requests_per_minute,
                 timeout_seconds=config.timeout_seconds,
                 retry=RetryPolicy(attempts=config.attempts),
                 max_requests=config.max_requests,
@@ -71,13 +73,13 @@ def connect_for(
         _require_listed(known, model)
         on_error.pop_all()
     # Sampling needs all tokens that the policy keeps.
-    return model, replace(known, estimate="none") if known.is_capped else known
+    return model, replace(known, estimate="off") if known.is_capped else known
 
 
 def _require_measurable(config: RunConfig) -> None:
     """Refuse what needs the weights, or more of a distribution than servers list."""
-    if config.verify or config.self_check:
-        raise ConfigError("verify and self-check need the weights; for a server use ask_twice.")
+    if config.verify:
+        raise ConfigError("verify needs the weights; for a server use ask_twice.")
     if other := [name for name in config.measures if name not in MEASURES]:
         raise ConfigError(f"{other[0]} needs whole distributions, and a server lists its most likely tokens only.")
     for policy in config.policies:
@@ -133,7 +135,7 @@ class ServedRun:
         check = RepeatCheck(self._answers)
         again = []
         for is_searched, measures in ((True, config.measures), (False, ("verbatim",))):
-            repeated = replace(config, screen="off", measures=measures, slots=1)
+            repeated = replace(config, screen="off", measures=measures, posthoc=(), slots=1)
             pipeline = Pipeline(self._model.with_cache(check), repeated, decode=self._model.decode)
             of_kind = [window for window in chosen if _was_searched(before[window.window_id]) == is_searched]
             again += [measured.row for measured in pipeline.run(of_kind)]

@@ -2,19 +2,20 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from byrote.corpus.documents import Document, read_corpus, require_unique_names
 from byrote.corpus.overlap import find_shared, mark_shared
 from byrote.corpus.pairs import Pair, longest_of, pair_windows, read_pairs
+from byrote.corpus.read import Document, read_corpus, require_unique_names
 from byrote.corpus.select import choose_pairs, plan_windows, require_windows
 from byrote.corpus.windows import Finished, Selection, Tally, WindowOptions, WindowSet
 from byrote.errors import ConfigError, WindowError
 from byrote.models.base import LanguageModel, require_positions
+from byrote.models.prompts import FURTHER_TOKENS, ScanPrompt, make_prompt
 from byrote.scan.options import RunConfig, parse_shard
-from byrote.store.merge import ByPlace, Order
+from byrote.store.parts import ByPlace, Order
 from byrote.types import Split, Window
 
 Given = Sequence[Document | Pair]
@@ -35,9 +36,23 @@ class Source:
     counted: dict[str, int] = field(default_factory=dict)
     """What a reader should know about the cutting, for the manifest's totals."""
     pairs: Sequence[Window] | None = None
-    """Pairs are cut at once, and held in few bytes; None where windows are cut from texts."""
+    """Pairs are cut at once; None where windows are cut from texts."""
     pairs_hash: str | None = None
     """Of all pairs, those of other shards included."""
+    prompt: ScanPrompt | None = None
+    """What stands around every prefix."""
+
+    def sized(self, config: RunConfig) -> RunConfig:
+        """The options with the token counts of the longest context and suffix: shapes are made for them."""
+        if self.prompt is None or self.pairs is not None:
+            return fitted(config, self.pairs)
+        return replace(
+            config,
+            prefix_tokens=config.prefix_tokens + self.prompt.tokens,
+            suffix_tokens=config.suffix_tokens + (0 if self.prompt.lead is None else FURTHER_TOKENS),
+            cut_prefix_tokens=None,
+            cut_suffix_tokens=None,
+        )
 
     def windows(self, tally: Tally | None = None, *, finished: Finished | None = None) -> Iterator[Window]:
         """The windows that are not finished, cut when they are asked for, in no particular order."""
@@ -71,23 +86,50 @@ def read_given(config: RunConfig) -> Given:
     return read_corpus(config.text, config.control)
 
 
-def held(given: Given) -> Given:
-    """With all texts in memory: their files may change before they are used."""
-    return [one.held() if isinstance(one, Document) else one for one in given]
-
-
 def cut_source(given: Given, model: LanguageModel, config: RunConfig) -> Source:
     """The windows that `config` asks for, controls marked with what they share with targets. There is at least one.
 
     The texts are gone through once to count the places where windows may begin, once more to find what controls share
     with targets, and for a limit or a sample to choose; no window is kept.
     """
+    if len(config.prompt) > 1:
+        raise ConfigError(f"prompt is {','.join(config.prompt)}; measure one prompt at a time here.")
+    prompt = make_prompt(config.prompt[0], model.tokenizing, bos_id=model.bos_id(config.bos))
     pairs = [one for one in given if isinstance(one, Pair)]
     source = _of_pairs(pairs, model, config) if pairs else _of_texts(given, model, config)
+    if prompt is not None:
+        source = _prompted(source, prompt, model, config)
     if not pairs and all(document.split is Split.TARGET for document in source.documents):
         return source
     shared = find_shared(source.documents)
     return replace(source, cut=lambda tally, finished: mark_shared(source.cut(tally, finished), shared))
+
+
+def _prompted(source: Source, prompt: ScanPrompt, model: LanguageModel, config: RunConfig) -> Source:
+    """The same windows with the prompt around their prefixes."""
+
+    def around(windows: Iterable[Window]) -> Iterator[Window]:
+        return prompt_windows(windows, prompt, {(one.split, one.name): one for one in source.documents})
+
+    def cut(tally: Tally, finished: Finished | None) -> Iterator[Window]:
+        return around(source.cut(tally, finished))
+
+    pairs = None if source.pairs is None else list(around(source.pairs))
+    prompted = replace(source, cut=cut, pairs=pairs, prompt=prompt)
+    what = f"prompt {prompt.name}, prefix + suffix are"
+    require_positions(model, sum(prompted.sized(config).limits), what=what)
+    return prompted
+
+
+def prompt_windows(
+    windows: Iterable[Window], prompt: ScanPrompt, documents: Mapping[tuple[Split, str], Document]
+) -> Iterator[Window]:
+    """Windows with the prompt around their prefixes; `documents` have the texts of their suffixes."""
+    held: Document | None = None
+    for window in windows:
+        if held is None or (held.split, held.name) != (window.split, window.document):
+            held = documents[window.split, window.document].held()
+        yield prompt.around(window, held.text[window.suffix_char_start : window.char_end])
 
 
 def fitted(config: RunConfig, windows: Sequence[Window] | None) -> RunConfig:

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from byrote.distance import Viability, make_viability
-from byrote.errors import ConfigError
 from byrote.policy import Policy
 from byrote.search.frontier import Frontier, SearchedStates
 from byrote.search.tree import Chain, Listing, TokenPair
@@ -42,19 +41,7 @@ class SearchOptions:
     record_frontier: bool
     """Return the banked nodes themselves, for estimates and refinement."""
     keep_states: bool
-    """Return with every frontier what the model computed above it, not only for tasks with `wants_states`."""
-
-    def __post_init__(self) -> None:
-        if self.beam_width < 1:
-            raise ConfigError(f"beam width is {self.beam_width}; it must be at least 1.")
-        if self.edit_budget < 0:
-            raise ConfigError(f"edit budget is {self.edit_budget}; it must be 0 or more.")
-        if not 0 <= self.negligible < 1:
-            raise ConfigError(f"negligible is {self.negligible}; it must be 0 or more and below 1.")
-        if self.threshold is not None and not 0 < self.threshold <= 1:
-            raise ConfigError(f"threshold is {self.threshold}; it must be above 0 and at most 1.")
-        if self.keep_states and not self.record_frontier:
-            raise ConfigError("keep_states is on but record_frontier is off; states are of use to a frontier only.")
+    """Return with every frontier what the model computed above it."""
 
     def make_viability(self) -> Viability:
         return make_viability(self.distance, budget=self.edit_budget, rule=self.viability)
@@ -93,8 +80,6 @@ class SearchTask:
     """Prefix and target, evaluated; without it the engine evaluates them on admission."""
     name: str = ""
     """Names the window in error messages."""
-    wants_states: bool = False
-    """Whether to return what the model computed above the frontier."""
 
     @property
     def pair(self) -> TokenPair:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from byrote.distance import Viability
 from byrote.distance.base import padded_rows
-from byrote.models.memory import to_device
+from byrote.models.packing import to_device
 from byrote.policy import Kept
 from byrote.search.base import Limits, SearchOptions, SearchTask
 from byrote.search.screen_score import log_score_table
@@ -62,17 +62,16 @@ class BeamState:
             if is_ranked and task.target_probs is not None:
                 table = log_score_table(task.target_probs, budget)
                 log_score[row, : len(table)] = torch.from_numpy(table)
-        host = torch.device("cpu")
         state = cls(
             log_p=log_p,
-            edits=viability.initial(host).expand(count, lanes, -1).clone(),
+            edits=viability.initial().expand(count, lanes, -1).clone(),
             paths=torch.zeros(count, lanes, longest, dtype=torch.int64),
             least=torch.zeros(count, lanes, dtype=torch.int16),
             is_verbatim=is_verbatim,
             step=torch.zeros(count, dtype=torch.int64),
             length=torch.tensor([len(suffix) for suffix in suffixes]),
             target=padded_rows(suffixes, longest),
-            padded=viability.pad(suffixes, longest, host),
+            padded=viability.pad(suffixes, longest),
             log_score=log_score,
             bank=torch.zeros(count, budget + 1, dtype=torch.float64),
             unlisted=torch.zeros(count, budget + 1, dtype=torch.float64),
@@ -250,7 +249,7 @@ def _choose(
 
 
 def _is_below_threshold(state: BeamState, options: SearchOptions, children: int) -> Tensor:
-    """Whether the stop rule applies; see the reference for why each rule is sound."""
+    """Whether the stop rule applies; see tests/search/reference.py for why each is sound."""
     if options.threshold is None:
         return torch.zeros_like(state.step, dtype=torch.bool)
     if options.stop_rule == "published":

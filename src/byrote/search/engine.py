@@ -7,7 +7,7 @@
 
 The host waits for the device once per step, for the counts that `advance` computed. The next step is launched before
 the host records what the last one banked and finished, so that the device works meanwhile. Outcomes equal those of
-`byrote.search.reference`, whatever the order of windows and the number of slots.
+`tests/search/reference.py`, whatever the order of windows and the number of slots.
 """
 
 from collections import deque
@@ -21,10 +21,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from byrote.errors import ConfigError, ModelError, WindowError
+from byrote.errors import ModelError, WindowError
 from byrote.models.base import Seen, TreeBatch, TreeModel, require_positions
-from byrote.models.memory import Handover, grown, ranges, together_to_device
-from byrote.models.numbers import require_numbers
+from byrote.models.packing import Handover, grown, ranges, together_to_device
+from byrote.models.scoring import require_numbers
 from byrote.models.tree_attention import live_entries
 from byrote.policy import Kept, keep
 from byrote.search import beam, outcome
@@ -52,8 +52,6 @@ class Engine:
 
     def __init__(self, model: TreeModel, options: SearchOptions, *, slots: int, limits: Limits) -> None:
         options.policy.check_vocabulary(model.vocab_size)
-        if slots < 1:
-            raise ConfigError(f"slots are {slots}; at least one window must be searched at a time.")
         require_positions(model, sum(limits))
         check_slots(model, options, limits, slots)
         self.model, self.options, self.limits, self.slots = model, options, limits, slots
@@ -79,7 +77,7 @@ class Engine:
                     f"window {task.key} has {prefix} + {suffix} tokens; the engine was opened for at most "
                     f"{self.limits.prefix_tokens} + {self.limits.suffix_tokens} and needs at least 1 + 1."
                 )
-            self._queue.append(replace(task, wants_states=True) if self.options.keep_states else task)
+            self._queue.append(task)
 
     def run(self, tasks: Iterable[SearchTask]) -> Iterator[SearchOutcome]:
         """Outcomes in the order in which windows end. A window is taken from `tasks` when there is a slot for it."""
@@ -115,11 +113,6 @@ class Engine:
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
         self.slots = slots_after_failure(self.model, self.options, self.limits, self.slots)
-
-    def release(self) -> None:
-        """Free the memory of all slots; the next window opens them again. Nothing may be in flight."""
-        assert not self.in_flight, "a window in flight needs its memory"
-        self._stream = None
 
 
 class Scheduler:
@@ -203,7 +196,7 @@ class Stream:
         self.scheduler = Scheduler(queue, slots)
         most_entries = TreeCache.worst_case_entries(*limits, options.lanes)
         self.cache = TreeCache(slots, options.lanes, most_entries, self._device)
-        self._shapes = Shapes.of(model, Shape(slots, options.lanes, most_entries))
+        self._shapes = Shapes(Shape(slots, options.lanes, most_entries), on_gpu=self._device.type == "cuda")
         entries = self._shapes.rounded_entries(first_entries(model, options, limits, slots))
         self._session = model.open_tree(slots, entries, longest=sum(limits))
         self._state = self._fresh([SearchTask(0, (0,), (0,) * limits.suffix_tokens)] * slots)
@@ -249,7 +242,7 @@ class Stream:
         slots = self.scheduler.active.copy()
         stopping = self._count(table[:, : outcome.COUNTS].astype(np.int64).tolist(), set(pending.finishing))
         ended = pending.finishing + stopping
-        goes_ahead = len(self.scheduler.queue) >= len(ended) and not any(slots[p].task.wants_states for p in ended)
+        goes_ahead = len(self.scheduler.queue) >= len(ended) and not self._options.keep_states
         failure: torch.OutOfMemoryError | None = None
         if goes_ahead:
             self.scheduler.retire(ended)
@@ -270,8 +263,8 @@ class Stream:
             # Logits that are not numbers have made the ledger NaN.
             name = slot.task.name or slot.task.key
             require_numbers(result.unlisted, self._dtype, what=f"continuations of window {name}")
-            if slot.task.wants_states:
-                result = replace(result, states=self._states(place, slot, result))
+            if self._options.keep_states:
+                result = replace(result, states=self._states(place, slot))
             if not goes_ahead:
                 # One at a time: states are large, and may be used up before the next are copied.
                 self.scheduler.retire([place])
@@ -296,13 +289,12 @@ class Stream:
             slot.token_evals += slot.to_evaluate
         return stopping
 
-    def _states(self, place: int, slot: Slot, result: SearchOutcome) -> SearchedStates:
+    def _states(self, place: int, slot: Slot) -> SearchedStates:
         task = slot.task
         assert slot.record is not None, "states are of use to a frontier only"
-        assert result.frontier is not None
         entries = slot.record.entries(prefix_tokens=len(task.prefix_ids), chain_tokens=task.chain_tokens)
         stored = self._session.copy_out([place], max(task.chain_tokens, int(entries.max()) + 1))
-        return SearchedStates(result.frontier.beams, entries, stored)
+        return SearchedStates(entries, stored)
 
     def _forward(self, prepared: Prepared) -> Kept:
         """What the policy keeps after every lane: evaluated, or known where it is the verbatim path."""
@@ -346,13 +338,12 @@ class Stream:
             children=self._children,
         )
         positions = self._prefix_tokens[: len(active)] + advanced.state.step - 1
-        keeps_all = np.array([slot.task.wants_states for slot in active])
         reach = self.cache.branch(
             advanced.parents,
             advanced.alive,
             advanced.state.is_verbatim,
             positions,
-            keeps_all=self._to_device(keeps_all)[0] if keeps_all.any() else None,
+            keeps_all=self._options.keep_states,
         )
         self._state.follow(len(active), advanced.state)
         self._prepared = self._prepare(self._live_entries() if self._has_kernel else None)
@@ -396,7 +387,7 @@ class Stream:
         self._state.put(rows, self._fresh(tasks))
         self.cache.admit(rows, prefixes, chains)
         self._prefix_tokens[rows] = prefixes
-        root = self._viability.initial(torch.device("cpu")).numpy()
+        root = self._viability.initial().numpy()
         for slot in slots:
             slot.record = FrontierRecord(root) if self._options.record_frontier else None
             slot.reach = slot.task.chain_tokens

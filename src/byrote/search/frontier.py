@@ -6,7 +6,6 @@ need not evaluate them again.
 """
 
 import math
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -23,27 +22,12 @@ class Beams(NamedTuple):
     tokens: NDArray[np.int64]  # [beams]
     depths: NDArray[np.int64]  # [beams]
 
-    def path(self, beam: int) -> tuple[int, ...]:
-        tokens: list[int] = []
-        while beam:
-            tokens.append(int(self.tokens[beam]))
-            beam = int(self.parents[beam])
-        return tuple(reversed(tokens))
-
 
 class Edits(NamedTuple):
     """Viability states of beams and least distances of nodes, under the exact rule."""
 
     beams: NDArray[np.int16]  # [beams, width]
     least: NDArray[np.int16]  # [nodes]
-
-
-@dataclass(frozen=True, slots=True)
-class FrontierNode:
-    """A viable partial continuation that the search did not follow. Its mass is part of the upper bound."""
-
-    token_ids: tuple[int, ...]
-    log_p: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,40 +44,20 @@ class Frontier:
     def __len__(self) -> int:
         return len(self.log_p)
 
-    def __iter__(self) -> Iterator[FrontierNode]:
-        for parent, token, log_p in zip(self.parents.tolist(), self.tokens.tolist(), self.log_p.tolist(), strict=True):
-            yield FrontierNode((*self.beams.path(parent), token), log_p)
-
-    @property
-    def mass(self) -> float:
-        return float(np.exp(self.log_p).sum())
-
     @classmethod
-    def of(cls, nodes: Iterable[FrontierNode]) -> "Frontier":
-        """The frontier of these nodes, with all beams above them."""
-        ordered = sorted(nodes, key=lambda node: (-node.log_p, node.token_ids))
-        above = {node.token_ids[:depth] for node in ordered for depth in range(len(node.token_ids))}
-        beams = sorted(above | {()}, key=lambda path: (len(path), path))
-        places = {path: place for place, path in enumerate(beams)}
-        return cls(
-            Beams(
-                np.array([places[path[:-1]] for path in beams], dtype=np.int64),
-                np.array([path[-1] if path else 0 for path in beams], dtype=np.int64),
-                np.array([len(path) for path in beams], dtype=np.int64),
-            ),
-            np.array([places[node.token_ids[:-1]] for node in ordered], dtype=np.int64),
-            np.array([node.token_ids[-1] for node in ordered], dtype=np.int64),
-            np.array([node.log_p for node in ordered], dtype=np.float64),
-        )
+    def empty(cls) -> "Frontier":
+        """Nothing but the root above it."""
+        root = np.zeros(1, dtype=np.int64)
+        return cls(Beams(root, root, root), root[:0], root[:0], np.zeros(0))
 
 
 @dataclass(frozen=True, slots=True)
 class SearchedStates:
     """What the model computed during a search: the chain, then every beam that was continued, step by step."""
 
-    beams: Beams
     entries: NDArray[np.int64]
-    """Where each beam's state is in `stored`; the empty one's is that of the last prefix token. [beams]"""
+    """Where the state of each of the frontier's beams is in `stored`; the empty one's is that of the last prefix token.
+    [beams]"""
     stored: Stored
     """One entry per token of the chain, then one per beam that is not on it, in the order of evaluation."""
 

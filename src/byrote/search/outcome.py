@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -123,12 +123,9 @@ def stopped(row: Sequence[float], slot: Slot, options: SearchOptions) -> SearchO
     if slot.record is not None:
         slot.record.stop()
     return SearchOutcome(
-        key=slot.task.key,
         bounds=_bounds((0.0,) * width, bank, unlisted, left),
         stop_reason=StopReason.BELOW_THRESHOLD if slot.beams else StopReason.BEAM_EMPTY,
         stop_step=slot.step,
-        beams=slot.beams_alive,
-        token_evals=slot.token_evals,
         covered=0.0,
         bank=bank,
         beam_left=left,
@@ -136,7 +133,7 @@ def stopped(row: Sequence[float], slot: Slot, options: SearchOptions) -> SearchO
         eos=eos,
         refuted=refuted,
         continuations=(),
-        frontier=None if slot.record is None else slot.record.frontier(is_exact=options.is_exact),
+        **_counted(slot, options),
     )
 
 
@@ -158,12 +155,9 @@ def finished(finals: Finals, row: int, slot: Slot, options: SearchOptions) -> Se
             for edits in range(options.edit_budget + 1)
         )
     return SearchOutcome(
-        key=slot.task.key,
         bounds=_bounds(lower, bank, unlisted),
         stop_reason=StopReason.FINISHED,
         stop_step=len(slot.task.suffix_ids),
-        beams=slot.beams_alive,
-        token_evals=slot.token_evals,
         covered=covered,
         bank=bank,
         beam_left=(0.0,) * len(bank),
@@ -171,8 +165,17 @@ def finished(finals: Finals, row: int, slot: Slot, options: SearchOptions) -> Se
         eos=eos,
         refuted=refuted,
         continuations=continuations[: options.keep],
-        frontier=None if slot.record is None else slot.record.frontier(is_exact=options.is_exact),
+        **_counted(slot, options),
     )
+
+
+def _counted(slot: Slot, options: SearchOptions) -> dict[str, Any]:
+    return {
+        "key": slot.task.key,
+        "beams": slot.beams_alive,
+        "token_evals": slot.token_evals,
+        "frontier": None if slot.record is None else slot.record.frontier(is_exact=options.is_exact),
+    }
 
 
 def _bounds(lower: tuple[float, ...], *open_parts: ByLeast) -> Bounds:

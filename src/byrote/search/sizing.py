@@ -34,9 +34,7 @@ def _worst_entries(options: SearchOptions, limits: Limits) -> int:
 def entries_per_slot(options: SearchOptions, limits: Limits) -> int:
     """Memory entries a slot is expected to need. Dead ones are reused, so it is well below the worst case."""
     worst = _worst_entries(options, limits)
-    if options.keep_states:
-        return worst
-    return min(worst, limits.prefix_tokens + limits.suffix_tokens + EXPECTED_ENTRIES_PER_LANE * options.lanes)
+    return worst if options.keep_states else min(worst, sum(limits) + EXPECTED_ENTRIES_PER_LANE * options.lanes)
 
 
 def bytes_per_slot(model: TreeModel, options: SearchOptions, limits: Limits, *, entries: int | None = None) -> int:
@@ -51,9 +49,8 @@ def first_entries(model: TreeModel, options: SearchOptions, limits: Limits, slot
     worst = _worst_entries(options, limits)
     if model.device.type != "cuda":
         return worst  # pages of a CPU's memory that are never used are never taken
-    expected = entries_per_slot(options, limits)
-    free = free_memory(model.device)
-    return min(worst, max(expected, int(free * GPU_SHARE * 0.8) // (slots * model.tree_bytes_per_entry())))
+    fitting = int(free_memory(model.device) * GPU_SHARE * 0.8) // (slots * model.tree_bytes_per_entry())
+    return min(worst, max(entries_per_slot(options, limits), fitting))
 
 
 def available_memory() -> int:
@@ -138,9 +135,9 @@ def choose_slots(model: TreeModel, options: SearchOptions, limits: Limits) -> in
 
 def slots_at_worst(model: TreeModel, options: SearchOptions, limits: Limits) -> int:
     """Slots that fit into the free memory with every entry in use."""
-    each = bytes_per_slot(model, options, limits, entries=_worst_entries(options, limits))
-    each += _working_bytes(model, options)
-    return int(free_memory(model.device) * (GPU_SHARE if model.device.type == "cuda" else CPU_SHARE)) // each
+    worst = bytes_per_slot(model, options, limits, entries=_worst_entries(options, limits))
+    share = GPU_SHARE if model.device.type == "cuda" else CPU_SHARE
+    return int(free_memory(model.device) * share) // (worst + _working_bytes(model, options))
 
 
 def slots_after_failure(model: TreeModel, options: SearchOptions, limits: Limits, slots: int) -> int:

@@ -14,9 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from byrote.models.base import TreeModel, TreeSession
-from byrote.models.memory import to_device
-from byrote.models.packing import Chains, pack
+from byrote.models.base import TreeSession
+from byrote.models.packing import Chains, pack, to_device
 from byrote.models.scoring import TokenScores, score_tokens, tokens_to_list
 from byrote.policy import Kept, Policy, keep, top_tokens
 
@@ -175,10 +174,10 @@ class TreeCache:
         self._reserved[slots] = chain_lengths
 
     def branch(
-        self, parents: Tensor, alive: Tensor, is_verbatim: Tensor, positions: Tensor, *, keeps_all: Tensor | None = None
+        self, parents: Tensor, alive: Tensor, is_verbatim: Tensor, positions: Tensor, *, keeps_all: bool = False
     ) -> Tensor:
         """Each live lane of the first slots now continues `parents` with a node of its own at `positions` [slots].
-        `keeps_all` [slots], 0 or 1: the slots that reuse no entry; None if every slot does.
+        With `keeps_all` no entry is used again.
 
         Returns, per slot, one past the highest entry in use.
         """
@@ -199,12 +198,12 @@ class TreeCache:
             1, own, torch.where(alive, positions[:, None], held)
         )
         reach = (ancestry.any(1) * (self._order + 1)).amax(-1)
-        if keeps_all is None:
+        if not keeps_all:
             return reach
         # Lanes to be evaluated come first, so theirs are the lowest free entries.
-        self._reserved[:count] += (alive & ~is_verbatim).sum(-1) * keeps_all
+        self._reserved[:count] += (alive & ~is_verbatim).sum(-1)
         # Entries of beams that died are in use too: their states are returned.
-        return torch.maximum(reach, self._reserved[:count] * keeps_all)
+        return torch.maximum(reach, self._reserved[:count])
 
     def move(self, sources: Tensor, targets: Tensor) -> None:
         """No slot is both a source and a target."""
@@ -223,21 +222,16 @@ class Shapes:
     """How the shapes of a search's forwards are rounded, so that they repeat; `most` is the largest that fits."""
 
     most: Shape
-    entry_step: int
-    repeats: bool
-    """Whether slots and lanes are rounded too."""
-
-    @staticmethod
-    def of(model: TreeModel, most: Shape) -> "Shapes":
-        on_gpu = model.device.type == "cuda"
-        return Shapes(most, GPU_ENTRY_STEP if on_gpu else CPU_ENTRY_STEP, repeats=on_gpu)
+    on_gpu: bool
+    """A GPU repeats shapes whole: slots and lanes are rounded too."""
 
     def rounded_entries(self, entries: int) -> int:
-        return min(self.most.entries, -(-entries // self.entry_step) * self.entry_step)
+        step = GPU_ENTRY_STEP if self.on_gpu else CPU_ENTRY_STEP
+        return min(self.most.entries, -(-entries // step) * step)
 
     def rounded(self, slots: int, lanes: int, entries: int) -> Shape:
         """The least shape that holds these and repeats: all lanes, and all slots or a half, a quarter … of them."""
-        if not self.repeats:
+        if not self.on_gpu:
             return Shape(slots, lanes, self.rounded_entries(entries))
         held = self.most.slots
         while held > 1 and -(-held // 2) >= slots:

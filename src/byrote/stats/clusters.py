@@ -9,22 +9,11 @@ disjoint, and a dependence that reaches further than was estimated still ends in
 
 import math
 from dataclasses import dataclass
-from enum import StrEnum
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from byrote.errors import ConfigError
-from byrote.stats.intervals import (
-    Rate,
-    RateMethod,
-    check_level,
-    exact_share_interval,
-    normal_quantile,
-    student_quantile,
-    undefined,
-)
+from byrote.stats import intervals
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -45,11 +34,6 @@ MOST_STRETCHES = 6
 price of not having to know how far dependence reaches."""
 
 
-class UnitKind(StrEnum):
-    DOCUMENT = "document"
-    BLOCK = "block"
-
-
 @dataclass(frozen=True, eq=False)
 class Places:
     """Where each window comes from: its document, its first character, and how many characters a window spans."""
@@ -60,14 +44,7 @@ class Places:
 
     @classmethod
     def of(cls, documents: ArrayLike, char_starts: ArrayLike, *, window_chars: int) -> "Places":
-        """Checked places: equally many documents and positions, and a window of at least one character."""
-        names = np.asarray(documents, dtype=np.object_)
-        starts = np.asarray(char_starts, dtype=np.int64)
-        if names.shape != starts.shape or starts.ndim != 1:
-            raise ConfigError(f"{names.size} documents but {starts.size} positions; give one of each per window.")
-        if window_chars < 1:
-            raise ConfigError(f"A window of {window_chars} characters is empty; give its length in characters.")
-        return cls(names, starts, int(window_chars))
+        return cls(np.asarray(documents, dtype=np.object_), np.asarray(char_starts, dtype=np.int64), window_chars)
 
     def __len__(self) -> int:
         return int(self.char_starts.size)
@@ -81,7 +58,7 @@ class Units:
     the text: all documents, or as many blocks as cover it once.
     """
 
-    kind: UnitKind
+    method: intervals.RateMethod
     order: IntArray
     firsts: IntArray
     ends: IntArray
@@ -135,33 +112,23 @@ class Units:
         return max(1.0, float(np.mean(sizes**2) / np.mean(sizes)))
 
 
-def choose_units(
-    places: Places, values: FloatArray | None = None, *, kind: UnitKind | None = None, block_chars: int | None = None
-) -> Units:
+def choose_units(places: Places, values: FloatArray | None = None) -> Units:
     """Documents if there are many of them or no more blocks than documents; otherwise blocks.
 
-    `kind` decides instead when given, and a given `block_chars` asks for blocks. With documents as units an interval is
-    about other texts like these; with blocks it is about other passages of these texts. Blocks grow with the reach of
-    the correlation seen in `values`.
+    With documents as units an interval is about other texts like these; with blocks it is about other passages of
+    these texts. Blocks grow with the reach of the correlation seen in `values`.
     """
-    if len(places) == 0:
-        raise ConfigError("There are no windows to group; scan at least one.")
-    if kind is UnitKind.DOCUMENT:
-        return document_units(places)
-    blocks = block_units(places, values, block_chars=block_chars)
-    if kind is UnitKind.BLOCK or block_chars is not None:
-        return blocks
-    documents = document_units(places)
-    wants_documents = documents.drawn >= min(MANY_DOCUMENTS, max(2, blocks.drawn))
-    return documents if wants_documents else blocks
+    return _documents_or(block_units(places, values), places)
 
 
 def long_units(places: Places, values: FloatArray | None = None) -> Units:
     """Documents if there are many of them or no more stretches than documents; otherwise a few long stretches."""
-    if len(places) == 0:
-        raise ConfigError("There are no windows to group; scan at least one.")
-    documents, stretches = document_units(places), stretch_units(places, values)
-    return documents if documents.drawn >= min(MANY_DOCUMENTS, max(2, stretches.drawn)) else stretches
+    return _documents_or(stretch_units(places, values), places)
+
+
+def _documents_or(parts: Units, places: Places) -> Units:
+    documents = document_units(places)
+    return documents if documents.drawn >= min(MANY_DOCUMENTS, max(2, parts.drawn)) else parts
 
 
 def stretch_units(places: Places, values: FloatArray | None = None) -> Units:
@@ -172,7 +139,8 @@ def stretch_units(places: Places, values: FloatArray | None = None) -> Units:
     edges = np.searchsorted(positions[order] * count, np.arange(count + 1) * length).astype(np.int64)
     held = edges[1:] > edges[:-1]
     missed = _missed(_reach_chars(places, positions, values), length / count)
-    return Units(UnitKind.BLOCK, order, edges[:-1][held], edges[1:][held], int(held.sum()), length // count, missed)
+    method = intervals.RateMethod.BY_BLOCK
+    return Units(method, order, edges[:-1][held], edges[1:][held], int(held.sum()), length // count, missed)
 
 
 def document_units(places: Places) -> Units:
@@ -181,26 +149,19 @@ def document_units(places: Places) -> Units:
     order = np.argsort(labels, kind="stable").astype(np.int64)
     ends = np.cumsum(np.bincount(labels)).astype(np.int64)
     firsts = np.concatenate([[0], ends[:-1]]).astype(np.int64)
-    return Units(UnitKind.DOCUMENT, order, firsts, ends, drawn=int(ends.size))
+    return Units(intervals.RateMethod.BY_DOCUMENT, order, firsts, ends, drawn=int(ends.size))
 
 
-def block_units(places: Places, values: FloatArray | None = None, *, block_chars: int | None = None) -> Units:
+def block_units(places: Places, values: FloatArray | None = None) -> Units:
     """Blocks at evenly spaced places: the windows that begin within the next `block_chars` characters.
 
-    Several documents are laid end to end, one window apart. Without `block_chars` a block is BLOCK_WINDOWS times as
-    long as correlation reaches (one window, or more if `values` show it), less where that would leave fewer than
-    FEWEST_BLOCKS blocks, and never shorter than a window.
+    Several documents are laid end to end, one window apart. A block is BLOCK_WINDOWS times as long as correlation
+    reaches (one window, or more if `values` show it), less where that would leave fewer than FEWEST_BLOCKS blocks, and
+    never shorter than a window.
     """
-    if block_chars is not None and block_chars < places.window_chars:
-        raise ConfigError(
-            f"Blocks of {block_chars} characters are shorter than a window ({places.window_chars}); "
-            "overlapping windows would count as independent. Choose longer blocks."
-        )
     positions, length = _end_to_end(places)
     reach = _reach_chars(places, positions, values)
-    if block_chars is None:
-        shrunk = min(BLOCK_WINDOWS * reach, length // FEWEST_BLOCKS)
-        block_chars = max(places.window_chars, shrunk)
+    block_chars = max(places.window_chars, min(BLOCK_WINDOWS * reach, length // FEWEST_BLOCKS))
     order = np.argsort(positions, kind="stable").astype(np.int64)
     line = positions[order]
     starts = np.arange(0, length, max(1, places.window_chars // STARTS_PER_WINDOW))
@@ -211,7 +172,8 @@ def block_units(places: Places, values: FloatArray | None = None, *, block_chars
     # Empty blocks (a sparse sample of windows) hold no evidence: they are neither drawn nor counted.
     held = ends > firsts
     drawn = int(length * float(held.mean()) / block_chars + 1e-9)
-    return Units(UnitKind.BLOCK, order, firsts[held], ends[held], drawn, block_chars, _missed(reach, block_chars))
+    missed = _missed(reach, block_chars)
+    return Units(intervals.RateMethod.BY_BLOCK, order, firsts[held], ends[held], drawn, block_chars, missed)
 
 
 def _reach_chars(places: Places, positions: IntArray, values: FloatArray | None) -> int:
@@ -258,62 +220,46 @@ def _end_to_end(places: Places) -> tuple[IntArray, int]:
     return (places.char_starts - earliest[labels] + offsets[labels]).astype(np.int64), int(extents.sum())
 
 
-METHOD_OF_KIND = {UnitKind.DOCUMENT: RateMethod.BY_DOCUMENT, UnitKind.BLOCK: RateMethod.BY_BLOCK}
-
-
 def rate_with_clusters(
-    hits: ArrayLike,
-    documents: ArrayLike,
-    char_starts: ArrayLike,
-    *,
-    window_chars: int,
-    kind: UnitKind | None = None,
-    block_chars: int | None = None,
-    level: float = 0.95,
-) -> Rate:
+    hits: ArrayLike, documents: ArrayLike, char_starts: ArrayLike, *, window_chars: int
+) -> intervals.Rate:
     """The share of windows that hit, with an interval that holds for overlapping windows.
 
     Many documents are the units themselves; one book is cut into blocks; `Rate.method` and `Rate.units` tell which.
     """
-    check_level(level)
     places = Places.of(documents, char_starts, window_chars=window_chars)
     if len(places) == 0:
-        return Rate(math.nan, undefined("no windows, so no rate", level=level), 0, RateMethod.BY_DOCUMENT, 0, math.nan)
-    values = _one_value_per_window(hits, len(places))
-    return rate_over_units(values, choose_units(places, values, kind=kind, block_chars=block_chars), level=level)
+        return intervals.Rate(
+            math.nan, intervals.undefined("no windows, so no rate"), 0, intervals.RateMethod.BY_DOCUMENT, 0, math.nan
+        )
+    values = np.asarray(hits, dtype=np.float64)
+    return rate_over_units(values, choose_units(places, values))
 
 
-def rate_over_units(hits: ArrayLike, units: Units, *, level: float = 0.95) -> Rate:
+def rate_over_units(hits: ArrayLike, units: Units) -> intervals.Rate:
     """`rate_with_clusters` for units already chosen: many criteria over the same windows share them."""
-    outcome = _one_value_per_window(hits, units.order.size)
-    if not np.all((outcome == 0.0) | (outcome == 1.0)):
-        raise ConfigError("Hits must be true or false for each window.")
-    share, n = float(outcome.mean()), outcome.size
+    outcome = np.asarray(hits, dtype=np.float64)
+    share = float(outcome.mean())
     if units.drawn < 2:
-        interval, effect = undefined(_too_few(units), level=level), math.nan
+        interval, effect = intervals.undefined(_too_few(units)), math.nan
     else:
-        effect, effective = _evidence(outcome, units, level=level)
-        interval = exact_share_interval(share, effective, level=level)
-    return Rate(share, interval, n, METHOD_OF_KIND[units.kind], units.drawn, effect)
+        effect, effective = _evidence(outcome, units)
+        interval = intervals.exact_interval(effective if share == 1.0 else share * effective, effective)
+    return intervals.Rate(share, interval, outcome.size, units.method, units.drawn, effect)
 
 
-class _Evidence(NamedTuple):
-    design_effect: float
-    effective: float
-    """Independent windows that would say as much, fewer where the design effect itself is known badly."""
-
-
-def _evidence(outcome: FloatArray, units: Units, *, level: float) -> _Evidence:
-    """The three rules of the module's docstring."""
+def _evidence(outcome: FloatArray, units: Units) -> tuple[float, float]:
+    """The design effect, and how many independent windows would say as much; fewer where the design effect itself is
+    known badly."""
     n, share = outcome.size, float(outcome.mean())
     largest = units.largest_design_effect()
     if share in (0.0, 1.0):
-        return _Evidence(largest, n / largest)
+        return largest, n / largest
     implied = 1.0 + (largest - 1.0) * _agreement(outcome, units)
     estimated = max(1.0, implied, units.variance_of_mean(outcome) * n / (share * (1.0 - share)))
     degrees = min(units.degrees, _units_with_rarer_outcome(outcome, units))
-    fewer = (normal_quantile(level) / student_quantile(level, degrees)) ** 2
-    return _Evidence(min(estimated, largest), max(n / estimated * fewer, n / largest))
+    fewer = (intervals.normal_quantile(intervals.LEVEL) / intervals.student_quantile(intervals.LEVEL, degrees)) ** 2
+    return min(estimated, largest), max(n / estimated * fewer, n / largest)
 
 
 def _agreement(outcome: FloatArray, units: Units) -> float:
@@ -333,16 +279,7 @@ def _units_with_rarer_outcome(outcome: FloatArray, units: Units) -> int:
     return max(1, round(share_of_units * units.drawn))
 
 
-def _one_value_per_window(values: ArrayLike, windows: int) -> FloatArray:
-    numbers = np.asarray(values, dtype=np.float64)
-    if numbers.shape != (windows,):
-        raise ConfigError(f"{numbers.size} values for {windows} windows; give exactly one per window.")
-    if np.isnan(numbers).any():
-        raise ConfigError(f"{int(np.isnan(numbers).sum())} windows have no value (NaN); leave them out first.")
-    return numbers
-
-
 def _too_few(units: Units) -> str:
-    if units.kind is UnitKind.DOCUMENT:
+    if units.method is intervals.RateMethod.BY_DOCUMENT:
         return "one document: its windows say nothing about how documents differ"
     return f"the text is shorter than two blocks of {units.block_chars} characters"

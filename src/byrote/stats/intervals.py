@@ -4,24 +4,21 @@ Windows that overlap or come from the same document are not independent; `byrote
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
 from scipy import special
 
 from byrote.errors import ConfigError
-from byrote.types import Interval
+from byrote.types import Interval, IntervalName
+
+LEVEL = 0.95
 
 
 class RateMethod(StrEnum):
     """How the interval of a rate was made; printed beside the number."""
 
-    WILSON = "wilson"
-    """Score interval, windows independent."""
-    EXACT = "exact"
-    """Clopper–Pearson, windows independent: covers at least the level, whatever the rate."""
-    BY_WINDOW = "by_window"
-    """Windows are taken as independent, because their places were not given."""
     BY_DOCUMENT = "by_document"
     """Documents are the independent units: the interval is about other texts like these."""
     BY_BLOCK = "by_block"
@@ -37,13 +34,13 @@ class Rate:
     n: int
     """Windows counted, overlapping or not."""
     method: RateMethod
-    units: int | None = None
-    """Documents or blocks treated as independent; None when every window is."""
-    design_effect: float = 1.0
+    units: int
+    """Documents or blocks treated as independent."""
+    design_effect: float
     """Variance relative to n independent windows; n / design_effect windows carry the same information."""
 
 
-def undefined(reason: str, *, level: float = 0.95) -> Interval:
+def undefined(reason: str, *, level: float = LEVEL) -> Interval:
     """An interval that cannot be given, with the reason."""
     return Interval(math.nan, math.nan, level, reason)
 
@@ -55,23 +52,19 @@ def check_level(level: float) -> None:
 
 def normal_quantile(level: float) -> float:
     """The two-sided standard normal quantile: 1.96 at level 0.95."""
-    check_level(level)
     return float(-special.ndtri((1.0 - level) / 2.0))
 
 
 def student_quantile(level: float, degrees: float) -> float:
     """The two-sided Student quantile, which widens intervals whose variance rests on few units."""
-    check_level(level)
     return float(-special.stdtrit(degrees, (1.0 - level) / 2.0))
 
 
-def wilson_interval(successes: int, trials: int, *, level: float = 0.95) -> Interval:
+def wilson_interval(successes: int, trials: int, *, level: float = LEVEL) -> Interval:
     """Wilson's score interval: all p with (share − p)² ≤ quantile²/trials · p(1 − p); NaN when there are no trials.
 
     It covers the level on average over p, and less for some p close to 0 or 1.
     """
-    check_level(level)
-    _check_counts(successes, trials)
     if trials == 0:
         return undefined("no windows, so no rate", level=level)
     share, spread = successes / trials, normal_quantile(level) ** 2 / trials
@@ -83,38 +76,19 @@ def wilson_interval(successes: int, trials: int, *, level: float = 0.95) -> Inte
     return Interval(low, high, level)
 
 
-def exact_interval(successes: int, trials: int, *, level: float = 0.95) -> Interval:
-    """The Clopper–Pearson interval: each binomial tail at its ends is (1 − level)/2; NaN when there are no trials."""
+def exact_interval(successes: float, trials: float, *, level: float = LEVEL) -> Interval:
+    """The Clopper–Pearson interval: each binomial tail at its ends is (1 − level)/2; NaN when there are no trials.
+
+    Counts need not be whole: a share of windows that say as much as `trials` independent ones has an interval too.
+    """
     check_level(level)
-    _check_counts(successes, trials)
     if trials == 0:
         return undefined("no windows, so no rate", level=level)
-    return _clopper_pearson(successes, trials, level=level)
-
-
-def exact_share_interval(share: float, effective: float, *, level: float) -> Interval:
-    """Clopper and Pearson's interval of a share that says as much as `effective` trials, a whole number or not."""
-    return _clopper_pearson(effective if share == 1.0 else share * effective, effective, level=level)
-
-
-def _clopper_pearson(successes: float, trials: float, *, level: float) -> Interval:
     tail, misses = (1.0 - level) / 2.0, trials - successes
     low = 0.0 if successes <= 0 else float(special.betaincinv(successes, misses + 1.0, tail))
     high = 1.0 if misses <= 0 else float(special.betainccinv(successes + 1.0, misses, tail))
     return Interval(low, high, level)
 
 
-def rate(successes: int, trials: int, *, level: float = 0.95, method: RateMethod = RateMethod.EXACT) -> Rate:
-    """The share of independent windows that succeed, with its interval."""
-    if method not in (RateMethod.WILSON, RateMethod.EXACT):
-        raise ConfigError(f"Method {method} needs documents and positions; call rate_with_clusters.")
-    make = wilson_interval if method is RateMethod.WILSON else exact_interval
-    interval = make(successes, trials, level=level)
-    return Rate(successes / trials if trials else math.nan, interval, trials, method)
-
-
-def _check_counts(successes: int, trials: int) -> None:
-    if not 0 <= successes <= trials:
-        raise ConfigError(
-            f"{successes} successes in {trials} trials is impossible; successes lie between 0 and trials."
-        )
+INTERVALS: dict[IntervalName, Callable[[int, int], Interval]] = {"wilson": wilson_interval, "exact": exact_interval}
+"""Intervals of a share by name, at the usual level."""

@@ -3,7 +3,7 @@
 Every mass here is a certified lower bound unless its name says `upper`. A measure that was not asked for is None.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from enum import IntEnum
 from itertools import pairwise
@@ -62,13 +62,10 @@ class Population:
     is_cut_short: Flags | None
     """Whether the search stopped at τ or was not run, so that nothing but p_z is in the lower bounds."""
     is_searched: Flags | None
-    screen_density: Floats | None
-    """How densely windows like this are drawn into the audit of the screen; NaN where it passed the screen."""
-    tickets: Floats | None
-    """Samples of the window's estimate; NaN without one, as in the next three."""
-    ticket_hits: Floats | None
-    ticket_mass: Floats | None
-    ticket_base: Floats | None
+    answers: Integers | None
+    """Sampled answers of each window."""
+    answer_hits: Integers | None
+    """[windows, edit budget + 1]: of these, within 0, 1 … ε edits of the target."""
     greedy_distance: Floats | None
     """+inf where the answer was seen to be beyond the edit budget before it was complete."""
 
@@ -135,17 +132,29 @@ def population_of(results: pl.DataFrame, distance: str = "levenshtein", *, count
     Control windows that share text with a target enter rates only where `counts_shared`.
     """
 
-    def column(name: str) -> NDArray[np.generic] | None:
-        return results[name].to_numpy() if name in results.columns else None
+    def numbers(name: str) -> Floats | None:
+        """A column, or the first number of a list by ε; NaN where there is none. None where it was not measured."""
+        if name not in results.columns:
+            return None
+        values = results[name].list.first() if isinstance(results[name].dtype, pl.List) else results[name]
+        return cast("Floats", values.cast(pl.Float64).fill_null(np.nan).to_numpy())
 
-    mass_lower = _by_edits(results, "mass_lower")
+    mass_lower = by_edits(results, "mass_lower")
+    is_searched = is_cut_short = None
+    if "stop_reason" in results.columns:
+        reasons = results["stop_reason"].cast(pl.String)
+        is_searched = (reasons != "screened").to_numpy()
+        if mass_lower is not None:
+            ended_early = reasons.is_in(["screened", "below_threshold"]).to_numpy()
+            # Refinement may have gone on where the search had stopped.
+            is_cut_short = ended_early & (mass_lower[:, -1] == mass_lower[:, 0])
     document = np.asarray(results["document"].to_list(), dtype=object)
     char_start = results["char_start"].to_numpy().astype(np.int64)
     first = first_of_same(results)
     is_shared = np.zeros(len(results), dtype=np.bool_)
     if "shared_with" in results.columns and not counts_shared:
         is_shared = results["shared_with"].is_not_null().to_numpy()
-    greedy = column("greedy_hamming" if distance == "hamming" else "greedy_levenshtein")
+    greedy = numbers("greedy_hamming" if distance == "hamming" else "greedy_levenshtein")
     return Population(
         window_id=np.asarray(results["window_id"].to_list(), dtype=object),
         document=document,
@@ -156,24 +165,21 @@ def population_of(results: pl.DataFrame, distance: str = "levenshtein", *, count
         char_start=char_start,
         suffix_char_start=results["suffix_char_start"].to_numpy().astype(np.int64),
         char_end=results["char_end"].to_numpy().astype(np.int64),
-        p_verbatim=cast("Floats | None", column("p_verbatim")),
-        p_verbatim_upper=_numbers(results, "p_verbatim_upper"),
-        log_p_verbatim=cast("Floats | None", column("log_p_verbatim")),
+        p_verbatim=numbers("p_verbatim"),
+        p_verbatim_upper=numbers("p_verbatim_upper"),
+        log_p_verbatim=numbers("log_p_verbatim"),
         mass_lower=mass_lower,
-        mass_upper=_by_edits(results, "mass_upper"),
-        search_verbatim=_first_of(results, "search_lower"),
-        is_cut_short=_is_cut_short(results, mass_lower),
-        is_searched=_is_searched(results),
-        screen_density=_numbers(results, "screen_density"),
-        tickets=_numbers(results, "mass_samples"),
-        ticket_hits=_numbers(results, "mass_hits"),
-        ticket_mass=_numbers(results, "mass_sampled"),
-        ticket_base=_numbers(results, "mass_base"),
-        greedy_distance=None if greedy is None else np.nan_to_num(greedy.astype(np.float64), nan=np.inf),
+        mass_upper=by_edits(results, "mass_upper"),
+        search_verbatim=numbers("search_lower"),
+        is_cut_short=is_cut_short,
+        is_searched=is_searched,
+        answers=None if (counts := numbers("answers")) is None else counts.astype(np.int64),
+        answer_hits=None if (hits := by_edits(results, "answer_hits")) is None else hits.astype(np.int64),
+        greedy_distance=None if greedy is None else np.nan_to_num(greedy, nan=np.inf),
     )
 
 
-def _by_edits(results: pl.DataFrame, name: str) -> Floats | None:
+def by_edits(results: pl.DataFrame, name: str) -> Floats | None:
     """[windows, edit budget + 1] of a column that holds a list by ε; None where it was not measured."""
     if name not in results.columns or not len(results):
         return None
@@ -193,34 +199,6 @@ def first_of_same(results: pl.DataFrame) -> Integers:
     return first["row"].to_numpy().astype(np.int64)
 
 
-def _first_of(results: pl.DataFrame, name: str) -> Floats | None:
-    """[windows]: the first number of a list by ε; NaN where there is no list."""
-    if name not in results.columns:
-        return None
-    return cast("Floats", results[name].list.first().cast(pl.Float64).fill_null(np.nan).to_numpy())
-
-
-def _numbers(results: pl.DataFrame, name: str) -> Floats | None:
-    """A column as numbers, NaN where there is none; None where it was not measured."""
-    if name not in results.columns:
-        return None
-    return cast("Floats", results[name].cast(pl.Float64).fill_null(np.nan).to_numpy())
-
-
-def _is_searched(results: pl.DataFrame) -> Flags | None:
-    if "stop_reason" not in results.columns:
-        return None
-    return cast("Flags", (results["stop_reason"].cast(pl.String) != "screened").to_numpy())
-
-
-def _is_cut_short(results: pl.DataFrame, mass_lower: Floats | None) -> Flags | None:
-    if mass_lower is None or "stop_reason" not in results.columns:
-        return None
-    ended_early = results["stop_reason"].cast(pl.String).is_in(["screened", "below_threshold"]).to_numpy()
-    # Refinement may have gone on where the search had stopped.
-    return np.asarray(ended_early & (mass_lower[:, -1] == mass_lower[:, 0]))
-
-
 def categories(p_verbatim: Floats, mass: Floats, threshold: float, *, is_impossible: Flags) -> NDArray[np.uint8]:
     """The `Category` of each window at τ = `threshold`."""
     category = np.full(len(mass), Category.NOT_EXTRACTABLE, dtype=np.uint8)
@@ -235,17 +213,10 @@ def mass_gain(p_verbatim: Floats, mass: Floats) -> Floats:
     return np.maximum(mass - p_verbatim, 0.0)
 
 
-class TailCurve(NamedTuple):
-    """`share[i]` of the values are at least `value[i]`; values ascending and distinct."""
-
-    value: Floats
-    share: Floats
-
-
-def tail_curve(values: Floats) -> TailCurve:
-    """The complementary distribution P(X ≥ x) at every distinct value."""
+def tail_curve(values: Floats) -> tuple[Floats, Floats]:
+    """The distinct values, ascending, and for each x of them the share of values that are at least x."""
     distinct, first = np.unique(np.sort(values), return_index=True)
-    return TailCurve(distinct, (len(values) - first) / max(len(values), 1))
+    return distinct, (len(values) - first) / max(len(values), 1)
 
 
 def shell_shares(mass_lower: Floats) -> Floats:
@@ -264,24 +235,10 @@ def extractable_by_all(masses: Sequence[Floats], threshold: float) -> Flags:
     return np.asarray(reached.all(axis=0), dtype=np.bool_)
 
 
-class Promotion(NamedTuple):
-    """Of the windows `near` verbatim-only-nearly at the smaller model, how many are `verbatim` at the larger one."""
-
-    near: int
-    verbatim: int
-
-
-def promotion(smaller: Population, larger: Population, threshold: float) -> Promotion:
+def promotion(smaller: Population, larger: Population, threshold: float) -> tuple[int, int]:
     """Windows unlocked at the smaller model, and those of them verbatim-extractable at the larger; rows aligned."""
     near = (smaller.mass(smaller.edit_budget) >= threshold) & (smaller.verbatim() < threshold)
-    return Promotion(int(near.sum()), int((near & (larger.verbatim() >= threshold)).sum()))
-
-
-def rows_by_copies(documents: NDArray[np.object_], copies: Mapping[str, int]) -> dict[int, Flags]:
-    """Which windows belong to each number of copies, ascending; documents of unknown copies are left out."""
-    unknown = -1
-    numbers = np.array([copies.get(name, unknown) for name in documents], dtype=np.int64)
-    return {int(number): numbers == number for number in np.unique(numbers) if number != unknown}
+    return int(near.sum()), int((near & (larger.verbatim() >= threshold)).sum())
 
 
 FOUND = 0.5

@@ -9,7 +9,7 @@ A few prefixes may carry nearly all of v̂_s; the effective number of prefixes s
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -75,32 +75,32 @@ class PriorSums:
 
     def estimates(self, *, is_exact: bool = False) -> list[PriorEstimate]:
         """One estimate per suffix over all trials together; `is_exact` when the prefixes are all there are."""
-        draws = int(self.draws.sum())
-        totals = log_sum(self.log_sums)
         with np.errstate(divide="ignore"):
             trial_means = self.log_sums - np.log(self.draws)[:, None]
-        found = (
-            _estimate(totals[s], self.log_squares[s], self.log_largest[s], draws, tuple(trial_means[:, s].tolist()))
-            for s in range(self.log_sums.shape[1])
-        )
-        return [replace(one, relative_error=0.0, is_exact=True) if is_exact else one for one in found]
+        columns = (log_sum(self.log_sums), self.log_squares, self.log_largest, trial_means.T)
+        draws = int(self.draws.sum())
+        return [
+            _estimate(total, squares, largest, draws, tuple(trials), is_exact=is_exact)
+            for total, squares, largest, trials in zip(*(column.tolist() for column in columns), strict=True)
+        ]
 
 
 def _estimate(
-    log_total: float, log_squares: float, log_largest: float, draws: int, trials: Sequence[float]
+    log_total: float, log_squares: float, log_largest: float, draws: int, trials: tuple[float, ...], *, is_exact: bool
 ) -> PriorEstimate:
     if log_total == -math.inf:
-        return PriorEstimate(-math.inf, math.nan, math.nan, math.nan, draws, tuple(trials))
+        return PriorEstimate(-math.inf, 0.0 if is_exact else math.nan, math.nan, math.nan, draws, trials, is_exact)
     # Rounding may push Kish's number a hair outside its range.
-    effective = min(max(math.exp(2 * float(log_total) - float(log_squares)), 1.0), float(draws))
+    effective = min(max(math.exp(2 * log_total - log_squares), 1.0), float(draws))
     relative = math.sqrt(max(draws / effective - 1.0, 0.0) / (draws - 1)) if draws > 1 else math.nan
     return PriorEstimate(
-        log_mean=float(log_total) - math.log(draws),
-        relative_error=relative,
+        log_mean=log_total - math.log(draws),
+        relative_error=0.0 if is_exact else relative,
         effective_prefixes=effective,
-        largest_share=math.exp(float(log_largest) - float(log_total)),
+        largest_share=math.exp(log_largest - log_total),
         draws=draws,
-        trial_log_means=tuple(trials),
+        trial_log_means=trials,
+        is_exact=is_exact,
     )
 
 

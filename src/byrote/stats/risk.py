@@ -7,21 +7,18 @@ its suffix (or something within ε edits of it) with probability m_i. Then, exac
 - a character is recovered by a query if a window whose suffix covers it is taken and answers: with probability
   s_c = Σ {m_i : i covers c} / N. The expected number of characters recovered is Σ_c 1 − (1 − s_c)^n.
 
-Both rise with every m_i, so lower bounds of m_i give lower bounds, and upper bounds upper ones. Where only a sum is
-limited, Σ m_i ≤ Σ k_i + D (`byrote.stats.risk`), the first is a function of the sum alone. In the second, D adds
-Σ_c at most D · longest suffix / N to the s_c, and 1 − (1 − s)^n is concave: it gains most where the lowest s_c are
-raised to one level.
+Both rise with every m_i, so lower bounds of m_i give lower bounds, and upper bounds upper ones. Where only the sum is
+limited, Σ m_i ≤ Σ k_i + D, the first is a function of the sum alone. In the second, D adds Σ_c at most
+D · longest suffix / N to the s_c, and 1 − (1 − s)^n is concave: it gains most where the lowest s_c are raised to one
+level.
 """
 
-import math
 from typing import NamedTuple
 
 import numpy as np
 
 from byrote.stats.curves import probability_within
-from byrote.stats.intervals import check_level
-from byrote.stats.limits import Evidence
-from byrote.stats.population import Flags, Floats, Integers
+from byrote.stats.population import Floats, Integers
 
 
 class Stretches(NamedTuple):
@@ -71,114 +68,3 @@ def expected_characters(text: Stretches, queries: float) -> float:
     with np.errstate(divide="ignore"):
         recovered = probability_within(np.log(text.chance), queries)
     return float(np.sum(text.characters * recovered))
-
-
-ROUNDING = 1e-9
-
-
-class TotalMass(NamedTuple):
-    """Σ mass ≤ Σ `known` + `extra` at the confidence asked for, and mass ≤ `known` where a window is not open."""
-
-    known: Floats
-    """[windows]: the certified lower bound of windows that are open, the upper one of the others."""
-    extra: float
-    """What the open windows weigh together beyond that, at most."""
-    is_open: Flags
-    is_sampled: bool
-    """False where all of it is certified."""
-
-    @property
-    def mean(self) -> float:
-        return (float(self.known.sum()) + self.extra) / len(self.known)
-
-
-class _Part(NamedTuple):
-    """Windows whose sum is limited, and the limit."""
-
-    rows: Flags
-    total: float
-
-
-def total_mass(evidence: Evidence, *, level: float = 0.95) -> TotalMass:
-    """The limit on the sum of all masses."""
-    check_level(level)
-    strata = _strata(evidence)
-    own = evidence.is_searched.copy()
-    for rows in strata:
-        own &= ~rows
-    has_tickets = own & (evidence.tickets > 0) & (evidence.sampled_mass > 0)
-    alpha = (1 - level) / max(1, len(strata) + bool(has_tickets.any()))
-    parts = [_left_out(evidence, rows, alpha) for rows in strata] + _by_tickets(evidence, has_tickets, alpha)
-    known, is_open, extra = evidence.upper.copy(), np.zeros(len(evidence), dtype=np.bool_), 0.0
-    for rows, total in parts:
-        if total < evidence.upper[rows].sum():
-            known[rows], is_open = evidence.lower[rows], is_open | rows
-            extra += max(0.0, total - float(evidence.lower[rows].sum()))
-    return TotalMass(known, extra, is_open, bool(is_open.any()))
-
-
-def _strata(evidence: Evidence) -> list[Flags]:
-    """Windows of one density, where some were left out and some were drawn."""
-    strata = [evidence.density == density for density in np.unique(evidence.density[~np.isnan(evidence.density)])]
-    return [rows for rows in strata if (rows & evidence.is_searched).any() and (rows & ~evidence.is_searched).any()]
-
-
-def _left_out(evidence: Evidence, rows: Flags, alpha: float) -> _Part:
-    drawn = evidence.select(rows & evidence.is_searched)
-    says = np.where(_has_limit(drawn), drawn.base_mass + drawn.sampled_mass * _hit_share(drawn), drawn.upper)
-    is_sampled = drawn.tickets > 0
-    if not (np.isnan(drawn.tickets).any() and is_sampled.any()):
-        return _Part(rows, int(rows.sum()) * mean_at_most(float(says.mean()), len(drawn), alpha))
-    # Of the undecided ones only a random part has tickets: they speak for all of these, the others for themselves.
-    decided = np.where(drawn.tickets == 0, says, 0.0)
-    mean = mean_at_most(float(decided.mean()), len(drawn), alpha / 2)
-    mean += mean_at_most(float(says[is_sampled].mean()), int(is_sampled.sum()), alpha / 2)
-    return _Part(rows, int(rows.sum()) * min(1.0, mean))
-
-
-def _by_tickets(evidence: Evidence, rows: Flags, alpha: float) -> list[_Part]:
-    """The windows whose tickets are heavy enough to be worth summing, if there are any."""
-    weights = np.where(rows, evidence.sampled_mass / np.maximum(evidence.tickets, 1), np.inf)
-    heaviest = _heaviest(weights, evidence.upper - evidence.base_mass, alpha)
-    chosen = weights <= heaviest
-    if not chosen.any():
-        return []
-    one = evidence.select(chosen)
-    trials = int(one.tickets.sum())
-    hits = float((one.hits * weights[chosen]).sum()) / heaviest
-    total = float(one.base_mass.sum()) + heaviest * trials * mean_at_most(hits / trials, trials, alpha)
-    return [_Part(chosen, total)]
-
-
-def _heaviest(weights: Floats, gains: Floats, alpha: float) -> float:
-    """Which ticket may be the heaviest that is summed: without any hit, the limit is then lowest. 0 for none."""
-    order = np.argsort(weights)
-    order = order[np.isfinite(weights[order])]
-    if not len(order):
-        return 0.0
-    left_aside = np.maximum(gains[order], 0.0).sum() - np.cumsum(np.maximum(gains[order], 0.0))
-    return float(weights[order][np.argmin(-math.log(alpha) * weights[order] + left_aside)])
-
-
-def _has_limit(evidence: Evidence) -> Flags:
-    """Whether tickets say a number between 0 and 1, whatever they hit."""
-    return (evidence.tickets > 0) & (evidence.base_mass + evidence.sampled_mass <= 1 + ROUNDING)
-
-
-def _hit_share(evidence: Evidence) -> Floats:
-    return np.divide(evidence.hits, evidence.tickets, out=np.zeros(len(evidence)), where=evidence.tickets > 0)
-
-
-def mean_at_most(seen: float, count: int, alpha: float) -> float:
-    """The largest mean of `count` terms in [0, 1] that leaves their mean a chance of α to be `seen` or less."""
-    low, high = min(seen, 1.0), 1.0
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if count * _divergence(seen, middle) <= -math.log(alpha) else (low, middle)
-    return high
-
-
-def _divergence(seen: float, mean: float) -> float:
-    """KL of two coins; `seen` ≤ `mean` < 1."""
-    first = seen * math.log(seen / mean) if seen > 0 else 0.0
-    return first + ((1 - seen) * (math.log1p(-seen) - math.log1p(-mean)) if seen < 1 else 0.0)

@@ -11,11 +11,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from byrote.stats.clusters import FloatArray as Floats
 from byrote.stats.clusters import Units
-from byrote.stats.intervals import student_quantile, undefined
+from byrote.stats.intervals import LEVEL, student_quantile, undefined
 from byrote.types import Interval
-
-Floats = NDArray[np.float64]
 
 
 class RocCurve(NamedTuple):
@@ -35,13 +34,8 @@ class Separation(NamedTuple):
 def roc_curve(positives: Floats, negatives: Floats) -> RocCurve:
     """One point for every distinct score, and the point (0, 0) before them."""
     thresholds = np.unique(np.concatenate([positives, negatives]))[::-1]
-    above = [_at_least(np.sort(scores), thresholds) for scores in (negatives, positives)]
-    return RocCurve(*(np.concatenate([[0.0], shares]) for shares in above))
-
-
-def _at_least(ascending: Floats, thresholds: Floats) -> Floats:
-    counts = len(ascending) - np.searchsorted(ascending, thresholds, side="left")
-    return np.asarray(counts / len(ascending))
+    counts = [len(scores) - np.searchsorted(np.sort(scores), thresholds) for scores in (negatives, positives)]
+    return RocCurve(*(np.concatenate([[0], count]) / count[-1] for count in counts))
 
 
 def found_at(positives: Floats, negatives: Floats, false_positive_rate: float) -> NDArray[np.bool_]:
@@ -61,7 +55,7 @@ def placements(scores: Floats, others: Floats) -> Floats:
 
 
 def separation(
-    positives: Floats, negatives: Floats, units_of_positives: Units, units_of_negatives: Units, *, level: float = 0.95
+    positives: Floats, negatives: Floats, units_of_positives: Units, units_of_negatives: Units
 ) -> Separation:
     """AUC with an interval that holds although windows overlap.
 
@@ -74,12 +68,12 @@ def separation(
     variance += units_of_negatives.variance_of_mean(placements(negatives, positives))
     units = min(units_of_positives.drawn, units_of_negatives.drawn)
     if units < 2:
-        return Separation(auc, undefined("one side is a single unit, so no spread can be seen", level=level))
+        return Separation(auc, undefined("one side is a single unit, so no spread can be seen"))
     if not variance > 0:
-        return Separation(auc, undefined("all units agree, so no spread can be seen", level=level))
+        return Separation(auc, undefined("all units agree, so no spread can be seen"))
     degrees = min(units_of_positives.degrees, units_of_negatives.degrees)
-    reach = student_quantile(level, degrees) * math.sqrt(variance)
-    return Separation(auc, Interval(max(0.0, auc - reach), min(1.0, auc + reach), level))
+    reach = student_quantile(LEVEL, degrees) * math.sqrt(variance)
+    return Separation(auc, Interval(max(0.0, auc - reach), min(1.0, auc + reach), LEVEL))
 
 
 class ControlThreshold(NamedTuple):

@@ -31,6 +31,8 @@ WINDOW_COLUMNS: Schema = (
     Column("prefix_ids", "list[int32]", is_required=True),
     Column("suffix_ids", "list[int32]", is_required=True),
 )
+PROMPT_COLUMNS: Schema = (Column("given_ids", "list[int32]", is_required=True),)
+"""What the model was given, of a window with a prompt around its prefix."""
 COST_COLUMNS: Schema = (Column("token_evals", "int64", is_required=True),)
 
 
@@ -50,6 +52,7 @@ def window_row(window: Window) -> dict[str, Any]:
         "char_end": window.char_end,
         "prefix_ids": list(window.prefix_ids),
         "suffix_ids": list(window.suffix_ids),
+        **({} if window.given_ids is None else {"given_ids": list(window.given_ids)}),
         **window.further,
     }
 
@@ -65,4 +68,5 @@ def window_of(row: Mapping[str, Any]) -> Window:
         char_end=row["char_end"],
         prefix_ids=tuple(row["prefix_ids"]),
         suffix_ids=tuple(row["suffix_ids"]),
+        given_ids=None if row.get("given_ids") is None else tuple(row["given_ids"]),
     )

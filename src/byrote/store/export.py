@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from byrote.errors import ConfigError, RunError
 from byrote.store.files import atomic_file, plain_json
-from byrote.store.read import StoredRun, read_run
+from byrote.store.read import read_run
 from byrote.store.tables import open_parquet, row_batches
 from byrote.types import ExportFormat, ExportTable
 
@@ -54,7 +54,9 @@ def export_run(
     target = run.path / f"{table}.{format}" if out is None else out
     if target.is_dir():
         raise RunError(f"{target} is a folder; give the name of a file to export to.")
-    files = _files(run, table)
+    files = run.result_files if table == "results" else run.continuation_files
+    if files is None:
+        raise RunError(f"{run.path} keeps no continuations; scan with --measures near and --keep N to have them.")
     rows = 0
     with atomic_file(target) as file:
         if format == "csv":
@@ -62,22 +64,11 @@ def export_run(
                 file.write((",".join(first.schema_arrow.names) + "\n").encode())
         for batch in _batches(files):
             for row in batch:
-                line = (
-                    _json_line(row)
-                    if format == "jsonl"
-                    else ",".join(_csv_value(row[name], inert=inert) for name in row)
-                )
+                values = (_csv_value(value, inert=inert) for value in row.values())
+                line = _json_line(row) if format == "jsonl" else ",".join(values)
                 file.write(f"{line}\n".encode())
             rows += len(batch)
     return Exported(target, rows, run.is_complete)
-
-
-def _files(run: StoredRun, table: ExportTable) -> tuple[Path, ...]:
-    if table == "results":
-        return run.result_files
-    if run.continuation_files is None:
-        raise RunError(f"{run.path} keeps no continuations; scan with --measures near and --keep N to have them.")
-    return run.continuation_files
 
 
 def _batches(files: tuple[Path, ...]) -> Iterator[list[dict[str, Any]]]:

@@ -9,20 +9,20 @@ Files are created whole or not at all, for their owner alone, and never through 
 - Journals grow line by line; each line carries the hash of the one before (`journal.py`).
 """
 
+import fcntl
 import hashlib
 import io
 import json
 import math
 import os
 import re
-import stat
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from byrote.errors import DamageError, RunError, StorageError
-from byrote.files import read_bytes, require_regular
+from byrote.files import open_regular, read_bytes
 
 TEMPORARY = re.compile(r"\.(?P<target>.+)\.(?P<process>\d+)\.byrote-tmp", re.DOTALL)
 OWNER_FILE, OWNER_FOLDER = 0o600, 0o700
@@ -43,10 +43,9 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
 
     Its owner alone can read it, whatever the umask and whatever it replaces. Only a regular file is replaced.
     """
-    temporary: Path | None = None
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.byrote-tmp")
     try:
         _require_replaceable(path)
-        temporary = path.with_name(f".{path.name}.{os.getpid()}.byrote-tmp")
         with _created(temporary) as file:
             yield file
             file.flush()
@@ -54,9 +53,8 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
         os.replace(temporary, path)
         sync_folder(path.parent)
     except BaseException as error:
-        if temporary is not None:
-            with suppress(OSError):
-                os.unlink(temporary)
+        with suppress(OSError):
+            os.unlink(temporary)
         if isinstance(error, OSError):
             raise StorageError(
                 f"Cannot write {path}: {error.strerror or error}. Everything finished before is kept; "
@@ -67,12 +65,8 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
 
 def _require_replaceable(path: Path) -> None:
     refuse_link(path)
-    try:
-        mode = os.lstat(path).st_mode
-    except FileNotFoundError:
-        return
-    if not stat.S_ISREG(mode):
-        kind = "a folder" if stat.S_ISDIR(mode) else "a device, pipe or socket"
+    if path.exists() and not path.is_file():
+        kind = "a folder" if path.is_dir() else "a device, pipe or socket"
         raise StorageError(f"{path} is {kind}, not a file; give the name of a file to write.")
 
 
@@ -84,13 +78,8 @@ def refuse_link(path: Path) -> None:
 
 def _created(path: Path) -> BinaryIO:
     """A new file for reading and writing. One that a killed process of the same number left is removed."""
-    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-    try:
-        descriptor = os.open(path, flags, OWNER_FILE)
-    except FileExistsError:
-        os.unlink(path)
-        descriptor = os.open(path, flags, OWNER_FILE)
-    return os.fdopen(descriptor, "w+b")
+    path.unlink(missing_ok=True)
+    return os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, OWNER_FILE), "w+b")
 
 
 def open_in_place(path: Path, flags: int = 0) -> int:
@@ -100,8 +89,18 @@ def open_in_place(path: Path, flags: int = 0) -> int:
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | flags, OWNER_FILE)
     try:
-        if stat.S_IMODE(os.fstat(descriptor).st_mode) & ~OWNER_FILE:
-            os.fchmod(descriptor, OWNER_FILE)
+        os.fchmod(descriptor, OWNER_FILE)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def open_locked(path: Path) -> int:
+    """As `open_in_place`, under the kernel's lock until it is closed; a BlockingIOError if another process has that."""
+    descriptor = open_in_place(path)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         os.close(descriptor)
         raise
@@ -156,8 +155,7 @@ def plain_json(value: Any) -> Any:
 
 def hash_file(path: Path) -> str:
     """SHA-256 of a file's bytes."""
-    require_regular(path)
-    with open(path, "rb") as file:
+    with open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

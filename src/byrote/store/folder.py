@@ -2,7 +2,6 @@
 
 import os
 import re
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,14 +9,14 @@ from typing import NamedTuple
 
 from byrote.errors import RunError
 from byrote.store.files import TEMPORARY, make_folder, refuse_link, sync_folder
-from byrote.store.identity import read_identity
+from byrote.store.manifest import read_identity
 
 PART_NAME = re.compile(r"(part|continuations)-(?P<number>\d{6,})\.parquet")
 BLOCK_NAME = re.compile(r"[\w-]+\.parquet")
 REPORT_NAMES = {
-    "report": re.compile(r"index\.html|model_card\.md"),
     "report/figures": re.compile(r".+\.(svg|png)"),
     "report/tables": re.compile(r".+\.csv"),
+    "report": re.compile(r"index\.html|model_card\.md"),
 }
 EXPORT_NAMES = ("results.csv", "results.jsonl", "continuations.csv", "continuations.jsonl")
 
@@ -84,7 +83,10 @@ class RunFolder:
         try:
             make_folder(self.path, inside=self.path)
             self.refuse_foreign()
-            self.refuse_links()
+            # What is written to or removed from a run folder is inside of it, also when it came from somebody else.
+            for folder, below, names in os.walk(self.path):
+                for name in (*below, *names):
+                    refuse_link(Path(folder, name))
         except OSError as error:
             raise RunError(
                 f"Cannot use {self.path} as a run folder: {error.strerror}; choose another with --out."
@@ -101,12 +103,6 @@ class RunFolder:
                 f"{self.path} is not empty and holds no byrote run (it has {sorted(others)[0]!r}); "
                 "choose another folder with --out."
             )
-
-    def refuse_links(self) -> None:
-        """What is written to or removed from a run folder is inside of it, also when it came from somebody else."""
-        for folder, below, names in os.walk(self.path):
-            for path in (Path(folder, name) for name in (*below, *names)):
-                refuse_link(path)
 
     def refuse_lost_manifest(self) -> None:
         """Parts are removed after the manifest was written: finished tables without either had one."""
@@ -127,12 +123,15 @@ class RunFolder:
         make_folder(self.parts, inside=self.path)
         self.manifest.unlink(missing_ok=True)
         sync_folder(self.path)
-        for path in (*self.tables, *self._report_files(), *(self.path / name for name in EXPORT_NAMES)):
+        for path in (*self.tables, *(self.path / name for name in EXPORT_NAMES)):
             path.unlink(missing_ok=True)
         self.remove_work()
-        for folder in sorted(REPORT_NAMES, reverse=True):
+        for place, own in REPORT_NAMES.items():
+            folder = self.path / place
+            for name in filter(own.fullmatch, _names(folder)):
+                (folder / name).unlink(missing_ok=True)
             with suppress(OSError):
-                (self.path / folder).rmdir()
+                folder.rmdir()
 
     def remove_work(self) -> None:
         """Remove parts, blocks and temporary files: what only an unfinished run needs."""
@@ -163,10 +162,6 @@ class RunFolder:
                 may_be_in_use = is_report or match["target"] in EXPORT_NAMES
                 if not (may_be_in_use and _is_alive(int(match["process"]))):
                     Path(folder, name).unlink(missing_ok=True)
-
-    def _report_files(self) -> Iterator[Path]:
-        for folder, own in REPORT_NAMES.items():
-            yield from (self.path / folder / name for name in _names(self.path / folder) if own.fullmatch(name))
 
 
 def _names(folder: Path) -> list[str]:

@@ -11,7 +11,6 @@ served model, and `longform.journal.AuditJournal`. `RequestCountFile` is the one
 """
 
 import base64
-import fcntl
 import hashlib
 import json
 import os
@@ -24,7 +23,7 @@ from typing import Any, NamedTuple, Self
 
 from byrote.errors import DamageError, RunError, StorageError
 from byrote.files import open_regular, require_regular
-from byrote.store.files import open_in_place, sync_folder
+from byrote.store.files import open_in_place, open_locked, sync_folder
 from byrote.store.folder import RunFolder
 
 _HASH_FIELD = b', "hash": "%s"}'
@@ -63,19 +62,16 @@ class Journal:
         try:
             with suppress(FileNotFoundError):
                 require_regular(path)
-            descriptor = open_in_place(path, os.O_APPEND)
+            journal = cls(path, run_id, open_in_place(path, os.O_APPEND))
+            try:
+                journal._recover(run_id)
+            except BaseException:
+                os.close(journal._descriptor)
+                raise
         except OSError as error:
             raise _not_written(path, error) from error
-        journal = cls(path, run_id, descriptor)
-        try:
-            journal._recover(run_id)
-        except BaseException as error:
-            os.close(descriptor)
-            if isinstance(error, OSError):
-                raise _not_written(path, error) from error
-            if isinstance(error, BrokenChain | KeyError | TypeError):
-                raise _damaged(path, error) from error
-            raise
+        except (BrokenChain, KeyError, TypeError) as error:
+            raise _damaged(path, error) from error
         return journal
 
     def append(self, record: dict[str, Any]) -> None:
@@ -160,22 +156,17 @@ def chained_records(lines: Iterable[bytes], run_id: str | None) -> Iterator[Jour
         # A write that was cut off before the line end left a whole record; one byte more, and it was damaged later.
         if line == ended and not _is_whole(line) and not _is_whole(line[:-1]):
             return
-        record = _parsed(line, number)
+        if not _is_whole(line):
+            is_ours = b'"before": "' in line[-_HASH_FIELD_BYTES - 100 :]
+            what = "was changed" if is_ours else "is no line of a journal with hashes"
+            raise BrokenChain(f"line {number} {what}")
+        record = json.loads(line)
         if before is not None and record["before"] != before:
             is_foreign = "belongs to another run" if number == 1 else "does not follow the one before"
             raise BrokenChain(f"line {number} {is_foreign}")
         before = record.pop("hash")
         del record["before"]
         yield JournalLine(record, before, len(line) + 1)
-
-
-def _parsed(line: bytes, number: int) -> dict[str, Any]:
-    if not _is_whole(line):
-        is_ours = b'"before": "' in line[-_HASH_FIELD_BYTES - 100 :]
-        what = "was changed" if is_ours else "is no line of a journal with hashes"
-        raise BrokenChain(f"line {number} {what}")
-    record: dict[str, Any] = json.loads(line)
-    return record
 
 
 def _is_whole(line: bytes) -> bool:
@@ -208,10 +199,9 @@ class AnswerFile(Journal):
         self._places: dict[str, tuple[int, int]] = {}
 
     def find(self, key: str) -> bytes | None:
-        place = self._places.get(key)
-        if place is None:
+        if key not in self._places:
             return None
-        start, length = place
+        start, length = self._places[key]
         return base64.b64decode(json.loads(os.pread(self._descriptor, length, start))["rows"][key])
 
     def keep(self, answers: Mapping[str, bytes]) -> None:
@@ -223,7 +213,7 @@ class AnswerFile(Journal):
             self._places |= dict.fromkeys(record["rows"], (start, length))
 
 
-_COUNT = re.compile(rb"requests (\d{15}) tokens (\d{18}) crc32 [0-9a-f]{8}\n")
+_COUNT = re.compile(rb"(requests \d{15} tokens \d{18}) crc32 ([0-9a-f]{8})\n")
 """One line of fixed width, written in place: a kill leaves the count before or the one after."""
 
 
@@ -234,8 +224,8 @@ class RequestCountFile:
     survives the end of the process at any moment, but not a power cut, as `AnswerFile` does not.
     """
 
-    def __init__(self, path: Path, descriptor: int, *, requests: int, tokens: int) -> None:
-        self.path, self.requests, self.tokens = path, requests, tokens
+    def __init__(self, path: Path, descriptor: int) -> None:
+        self.path, self.requests, self.tokens = path, 0, 0
         self._descriptor: int | None = descriptor
 
     @classmethod
@@ -244,27 +234,18 @@ class RequestCountFile:
         folder.create()
         path = folder.requests
         try:
-            descriptor = open_in_place(path)
+            count = cls(path, open_locked(path))
+            try:
+                count._read(fresh=fresh)
+            except BaseException:
+                count.close()
+                raise
+        except BlockingIOError as error:
+            raise RunError(
+                f"{folder.path} is in use by another process; wait for it or choose another folder with --out."
+            ) from error
         except OSError as error:
             raise _not_written(path, error) from error
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if fresh:
-                os.ftruncate(descriptor, 0)
-            requests, tokens = _parsed_count(path, os.pread(descriptor, 4096, 0))
-            count = cls(path, descriptor, requests=requests, tokens=tokens)
-            count._write()
-            os.fsync(descriptor)
-            sync_folder(folder.path)
-        except BaseException as error:
-            os.close(descriptor)
-            if isinstance(error, BlockingIOError):
-                raise RunError(
-                    f"{folder.path} is in use by another process; wait for it or choose another folder with --out."
-                ) from error
-            if isinstance(error, OSError):
-                raise _not_written(path, error) from error
-            raise
         return count
 
     def add(self, *, tokens: int) -> None:
@@ -279,24 +260,24 @@ class RequestCountFile:
             os.close(self._descriptor)
             self._descriptor = None
 
+    def _read(self, *, fresh: bool) -> None:
+        """Take up the count that is there, 0 in a new file, and make the file last."""
+        assert self._descriptor is not None
+        if fresh:
+            os.ftruncate(self._descriptor, 0)
+        if content := os.pread(self._descriptor, 4096, 0):
+            found = _COUNT.fullmatch(content)
+            if found is None or int(found[2], 16) != zlib.crc32(found[1]):
+                raise DamageError(
+                    f"{self.path} is damaged or was changed, so what this run has sent is not known; restore it, or "
+                    "start over with --fresh or another --out."
+                )
+            self.requests, self.tokens = map(int, found[1].split()[1::2])
+        self._write()
+        os.fsync(self._descriptor)
+        sync_folder(self.path.parent)
+
     def _write(self) -> None:
         assert self._descriptor is not None, "nothing is sent after the count is closed"
-        os.pwrite(self._descriptor, _count_line(self.requests, self.tokens), 0)
-
-
-def _count_line(requests: int, tokens: int) -> bytes:
-    counts = b"requests %015d tokens %018d" % (requests, tokens)
-    return counts + b" crc32 %08x\n" % zlib.crc32(counts)
-
-
-def _parsed_count(path: Path, content: bytes) -> tuple[int, int]:
-    """Requests and tokens; 0 in a new file."""
-    if not content:
-        return 0, 0
-    found = _COUNT.fullmatch(content)
-    if found is None or content != _count_line(int(found[1]), int(found[2])):
-        raise DamageError(
-            f"{path} is damaged or was changed, so what this run has sent is not known; restore it, or start over with "
-            "--fresh or another --out."
-        )
-    return int(found[1]), int(found[2])
+        counts = b"requests %015d tokens %018d" % (self.requests, self.tokens)
+        os.pwrite(self._descriptor, counts + b" crc32 %08x\n" % zlib.crc32(counts), 0)

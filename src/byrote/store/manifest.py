@@ -1,18 +1,110 @@
-"""manifest.json: all that is needed to trace a number back to what produced it. Written last, it completes a run.
+"""identity.json and manifest.json: what a run was made with, and all that is needed to trace a number back.
 
-Its section `files` binds every file of the run by size and SHA-256, and the manifest is sealed itself.
+Results of one configuration, model and text are never mixed with others. The manifest is written last and completes a
+run: its section `files` binds every file by size and SHA-256, and it is sealed itself.
 """
 
+import json
 import platform
-from collections.abc import Iterable, Mapping
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, Self
 
-from byrote.errors import RunError
-from byrote.store.files import damaged, hash_file, read_sealed_json, write_sealed_json
-from byrote.store.identity import FORMAT, FORMAT_KEY, RunIdentity
+from byrote.errors import DamageError, RunError
+from byrote.files import parse_json, read_bytes
+from byrote.store.files import damaged, hash_file, plain_json, read_sealed_json, write_sealed_json
+
+FORMAT_KEY = "byrote_run"
+FORMAT = 2
+DIFFERENCES_SHOWN = 8
+VALUE_CHARACTERS_SHOWN = 80
+ABSENT = object()
+
+
+class RunIdentity(NamedTuple):
+    """`values` decide whether two runs are the same; `run_id` is new for every start of a run."""
+
+    kind: str
+    """The command that makes such runs: scan, prior, audit."""
+    run_id: str
+    values: dict[str, Any]
+
+    @classmethod
+    def new(cls, kind: str, values: Mapping[str, Any]) -> Self:
+        return cls(kind, uuid.uuid4().hex, dict(values))
+
+
+def write_identity(path: Path, identity: RunIdentity) -> None:
+    content = {FORMAT_KEY: FORMAT, "kind": identity.kind, "run_id": identity.run_id, "identity": identity.values}
+    write_sealed_json(path, content)
+
+
+def read_identity(path: Path) -> RunIdentity | None:
+    """The identity stored at `path`, or None when there is none; a RunError when it is of another format or damaged."""
+    try:
+        stored = read_sealed_json(path, advice="choose another folder with --out")
+    except DamageError:
+        _refuse_other_format(path)
+        raise
+    return None if stored is None else RunIdentity(stored["kind"], stored["run_id"], stored["identity"])
+
+
+def _refuse_other_format(path: Path) -> None:
+    """The file of an earlier or later byrote, or of another program, is named as such rather than "damaged"."""
+    try:
+        stored = parse_json(read_bytes(path))
+    except (OSError, ValueError):
+        return
+    if not isinstance(stored, dict) or FORMAT_KEY not in stored:
+        raise RunError(f"{path.parent} holds no byrote run (its {path.name} is something else); choose another folder.")
+    if stored[FORMAT_KEY] != FORMAT:
+        raise RunError(
+            f"{path.parent} was made by a byrote with another run format ({stored[FORMAT_KEY]}, here {FORMAT}; "
+            f"see {path.name}); read it with that byrote, or measure again into another folder with --out."
+        )
+
+
+def require_same_identity(folder: Path, stored: RunIdentity, now: RunIdentity, *, advice: str) -> None:
+    """Raise a RunError that names every difference (the first few with both values) unless there is none."""
+    before, after = ({"kind": identity.kind, **identity.values} for identity in (stored, now))
+    found = list(differences(before, after))
+    if not found:
+        return
+    shown = "; ".join(found[:DIFFERENCES_SHOWN])
+    more = f"; and {len(found) - DIFFERENCES_SHOWN} more" if len(found) > DIFFERENCES_SHOWN else ""
+    raise RunError(f"{folder} holds a run made with something else: {shown}{more}. {advice}")
+
+
+def differences(
+    stored: Mapping[str, Any], now: Mapping[str, Any], *, places: tuple[str, str] = ("in the run", "now")
+) -> Iterator[str]:
+    """`config.top_k: 40 in the run, 20 now` for every entry that differs, compared as JSON would store them."""
+    before, after = dict(_leaves(plain_json(stored))), dict(_leaves(plain_json(now)))
+    for key in before | after:
+        old, new = before.get(key, ABSENT), after.get(key, ABSENT)
+        if old != new:
+            yield f"{'.'.join(key)}: {_shown(old)} {places[0]}, {_shown(new)} {places[1]}"
+
+
+def _leaves(value: Any, key: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    # An empty mapping is a leaf: it must not look the same as an absent one.
+    if isinstance(value, dict) and (value or not key):
+        for name, entry in value.items():
+            yield from _leaves(entry, (*key, name))
+    else:
+        yield key, value
+
+
+def _shown(value: object) -> str:
+    if value is ABSENT:
+        return "absent"
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= VALUE_CHARACTERS_SHOWN else text[:VALUE_CHARACTERS_SHOWN] + "…"
+
 
 PACKAGES = ("byrote", "torch", "transformers", "tokenizers", "numpy", "pyarrow", "polars", "scipy", "rapidfuzz")
 
@@ -20,8 +112,8 @@ PACKAGES = ("byrote", "torch", "transformers", "tokenizers", "numpy", "pyarrow",
 def write_manifest(path: Path, sections: Mapping[str, Any], identity: RunIdentity, files: Iterable[Path]) -> None:
     """Write atomically, with `files` (inside the manifest's folder) bound by size and hash.
 
-    Sections stand in the order below, those of a kind of run alone (the screen's audit, say) behind them. `texts` maps
-    document names to split, content hash and size; `model` holds name, revision and hash; `timings` are seconds.
+    `texts` maps document names to split, content hash and size; `model` holds name, revision and hash; `timings` are
+    seconds. Sections of one kind of run alone stand behind those below.
     """
     bound = {
         file.relative_to(path.parent).as_posix(): {"bytes": file.stat().st_size, "sha256": hash_file(file)}
@@ -48,24 +140,16 @@ def write_manifest(path: Path, sections: Mapping[str, Any], identity: RunIdentit
 
 
 def versions() -> dict[str, str]:
-    """Versions of Python, the platform and the packages that can move a number; absent packages are left out.
-
-    Read from package metadata: nothing is imported.
-    """
+    """Versions of Python, the platform and the installed packages that can move a number. Nothing is imported."""
     found = {"python": platform.python_version(), "platform": platform.platform()}
     for package in PACKAGES:
-        try:
+        with suppress(metadata.PackageNotFoundError):
             found[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
     return found
 
 
 def read_manifest(path: Path) -> dict[str, Any] | None:
-    """The manifest at `path`; None when there is none, that is, when the run is not complete.
-
-    One that is empty, cut or changed is a DamageError.
-    """
+    """The manifest at `path`; None when the run is not complete. One that was changed is a DamageError."""
     return read_sealed_json(path)
 
 
@@ -80,21 +164,17 @@ def check_files(path: Path, manifest: Mapping[str, Any], identity: RunIdentity, 
             "one of them comes from another run: restore the right one."
         )
     for name, bound in manifest["files"].items():
-        _check_file(path.parent / name, size=bound["bytes"], sha256=bound["sha256"])
+        file = path.parent / name
+        try:
+            size, digest = file.stat().st_size, hash_file(file)
+        except FileNotFoundError:
+            raise damaged(file, "it is missing") from None
+        except OSError as error:
+            raise RunError(f"Cannot read {file}: {error.strerror}.") from error
+        if size != bound["bytes"]:
+            raise damaged(file, f"it has {size:,} bytes, {bound['bytes']:,} were written")
+        if digest != bound["sha256"]:
+            raise damaged(file, f"its hash is {digest[:8]}…, that of the file written {bound['sha256'][:8]}…")
     for file in known:
         if file.name not in manifest["files"] and file.exists():
             raise RunError(f"{file} does not belong to this run, whose manifest does not list it; take it away.")
-
-
-def _check_file(file: Path, *, size: int, sha256: str) -> None:
-    try:
-        found = file.stat().st_size
-        if found != size:
-            raise damaged(file, f"it has {found:,} bytes, {size:,} were written")
-        digest = hash_file(file)
-    except FileNotFoundError:
-        raise damaged(file, "it is missing") from None
-    except OSError as error:
-        raise RunError(f"Cannot read {file}: {error.strerror}.") from error
-    if digest != sha256:
-        raise damaged(file, f"its hash is {digest[:8]}…, that of the file written {sha256[:8]}…")

@@ -1,10 +1,13 @@
-"""The rows of an unfinished run: parts, each written whole, and the windows that they finish."""
+"""The rows of an unfinished run: parts, each written whole, and the windows that they finish. At the end they are
+merged into one table in window order, holding one chunk of rows and two numbers per window.
+"""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
+from itertools import chain, pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,11 +16,110 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from byrote.errors import DamageError, RunError
+from byrote.store import tables
 from byrote.store.columns import Schema
-from byrote.store.files import make_folder, read_sealed_json, write_sealed_json
+from byrote.store.files import atomic_file, make_folder, read_sealed_json, write_sealed_json
 from byrote.store.folder import PartFiles, RunFolder
-from byrote.store.merge import MergePlan, Order, merge_parts
-from byrote.store.tables import Row, arrow_schema, open_table, row_batches, write_batches, write_table
+
+ROWS_PER_CHUNK = 32_768
+MOST_CHARACTERS = 1 << 40
+"""No document has as many."""
+BEHIND_ALL = np.iinfo(np.int64).max
+
+Bounds = tuple[int, int]
+"""The first position of a stretch of the order, and the first behind it."""
+
+
+class ByPlace:
+    """`windows` windows in the order of their `documents` and, inside one, of their first characters."""
+
+    def __init__(self, documents: Iterable[str], windows: int) -> None:
+        self.windows = windows
+        self._numbers = {name: number for number, name in enumerate(documents)}
+
+    def positions(self, part: Path) -> NDArray[np.int64]:
+        with tables.open_parquet(part) as file:
+            table = file.read(columns=["document", "char_start"])
+        # A part is of few documents, a run perhaps of a million.
+        documents = table.column("document").combine_chunks().dictionary_encode()
+        numbers = np.array([self._numbers[name] for name in documents.dictionary.to_pylist()], np.int64)
+        starts = table.column("char_start").to_numpy()
+        return np.asarray(numbers[documents.indices.to_numpy()] * MOST_CHARACTERS + starts)
+
+
+Order = Sequence[str] | ByPlace
+"""The order of a finished table."""
+
+
+class MergePlan:
+    """Which part holds which stretch of the order. Every window of the order is in exactly one part.
+
+    `order` None keeps windows as they were written.
+    """
+
+    def __init__(self, parts: Sequence[Path], order: Order | None) -> None:
+        self._parts = parts
+        if isinstance(order, ByPlace):
+            wanted = order.windows
+            self._positions = [order.positions(part) for part in parts]
+        else:
+            ids = [tables.stored_ids(part).to_pylist() for part in parts]
+            place_of = {name: n for n, name in enumerate(dict.fromkeys(chain(*ids) if order is None else order))}
+            wanted = len(place_of)
+            # -1: a window that is not in the order.
+            self._positions = [np.array([place_of.get(name, -1) for name in own], np.int64) for own in ids]
+        self._sorted = np.sort(np.concatenate([np.empty(0, np.int64), *self._positions]))
+        self._lowest = np.array([own.min(initial=BEHIND_ALL) for own in self._positions])
+        self._highest = np.array([own.max(initial=-1) for own in self._positions])
+        self.windows = self._sorted.size
+        known = self._sorted[self._sorted >= 0]
+        if (np.diff(known) == 0).any():
+            raise RunError("A window is in two parts of the run; start over with --fresh.")
+        missing = wanted - known.size
+        if missing or self.windows != wanted:
+            raise RunError(
+                f"The run is not complete: {wanted} windows were asked for, {self.windows} are stored and "
+                f"{missing} are missing; run the same command again to finish it."
+            )
+
+    def chunks(self, windows_per_chunk: int) -> Iterator[tuple[Bounds, list[int]]]:
+        """Stretches of the order, each with the indices of the parts that may hold any of it."""
+        for first, behind in pairwise([*self._sorted[::windows_per_chunk].tolist(), BEHIND_ALL]):
+            may_hold = (self._lowest < behind) & (self._highest >= first)
+            yield (first, behind), np.flatnonzero(may_hold).tolist()
+
+    def rows(self, index: int, path: Path, bounds: Bounds) -> pa.Table:
+        """The rows at `path`, a table of part `index`, whose windows lie within `bounds`, each with its position."""
+        try:
+            table = tables.read_table(path)
+        except DamageError as error:
+            raise DamageError(
+                f"{path} was damaged while the run was open; run the same command again to measure it anew."
+            ) from error
+        row_of_window = pc.index_in(table.column("window_id"), value_set=tables.stored_ids(self._parts[index]))
+        positions = pc.take(pa.array(self._positions[index]), row_of_window)
+        is_inside = pc.and_(pc.greater_equal(positions, bounds[0]), pc.less(positions, bounds[1]))
+        return table.append_column("position", positions).filter(is_inside)
+
+
+def merge_parts(
+    plan: MergePlan, parts: Sequence[Path], target: Path, *, schema: pa.Schema, rows_per_chunk: int = ROWS_PER_CHUNK
+) -> None:
+    """Write the rows of `parts` to `target`, windows in the plan's order, `rank` rising inside one."""
+    total = sum(tables.stored_rows(path) for path in parts)
+    # A window may have many continuations: bound the rows of a chunk, not its windows.
+    windows_per_chunk = max(1, rows_per_chunk * plan.windows // max(total, plan.windows, 1))
+    sort_keys = [("position", "ascending")] + [("rank", "ascending")] * ("rank" in schema.names)
+    written = 0
+    with atomic_file(target) as file, tables.parquet_writer(file, schema) as writer:
+        for bounds, indices in plan.chunks(windows_per_chunk):
+            pieces = [plan.rows(index, parts[index], bounds) for index in indices]
+            merged = pa.concat_tables(pieces).sort_by(sort_keys).drop_columns("position")
+            writer.write_table(merged.select(schema.names).cast(schema))
+            written += merged.num_rows
+    if written != total:
+        raise RunError(f"{target.parent}: {total} rows in the parts but {written} of them belong to a known window.")
+
 
 PARTS_OF_LEAST = 256
 """So many parts have the least length, then they grow."""
@@ -39,13 +141,10 @@ class FinishedWindows:
         return self._count
 
     def __contains__(self, window_id: str) -> bool:
-        if window_id in self._names:
-            return True
-        place = _PLACE.fullmatch(window_id)
-        if place is None:
-            return False
-        bits, start = self._bits.get(place[1], b""), int(place[2])
-        return start >> 3 < len(bits) and bool(bits[start >> 3] >> (start & 7) & 1)
+        if place := _PLACE.fullmatch(window_id):
+            is_held = self.holds_places(place[1], np.array([int(place[2])]))
+            return bool(is_held.all()) or window_id in self._names
+        return window_id in self._names
 
     def holds_places(self, document: str, char_starts: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Which windows `<document>@<start>` are in the set."""
@@ -54,14 +153,6 @@ class FinishedWindows:
         starts = char_starts[is_held]
         is_held[is_held] = (bits[starts >> 3] >> (starts & 7)) & 1
         return is_held
-
-    def add(self, row: Row) -> None:
-        self._count += 1
-        document, char_start = row.get("document"), row.get("char_start")
-        if isinstance(char_start, int) and row["window_id"] == f"{document}@{char_start}":
-            self._bits_up_to(str(document), char_start)[char_start >> 3] |= 1 << (char_start & 7)
-        else:
-            self._names.add(row["window_id"])
 
     def add_table(self, table: pq.ParquetFile) -> None:
         """The windows of a table, without a Python object for each of them."""
@@ -85,14 +176,10 @@ class FinishedWindows:
         order = np.argsort(numbers, kind="stable")
         for own in np.split(order, np.flatnonzero(np.diff(numbers[order])) + 1) if order.size else ():
             own_starts = starts[own]
-            bits, masks = self._bits_up_to(names[numbers[own[0]]], int(own_starts.max())), 1 << (own_starts & 7)
+            bits, masks = self._bits.setdefault(names[numbers[own[0]]], bytearray()), 1 << (own_starts & 7)
+            bits.extend(bytes(max(0, (int(own_starts.max()) >> 3) + 1 - len(bits))))
             # The array has no name: a bytearray cannot grow while an array of it is held.
             np.bitwise_or.at(np.frombuffer(bits, np.uint8), own_starts >> 3, masks.astype(np.uint8))
-
-    def _bits_up_to(self, document: str, char_start: int) -> bytearray:
-        bits = self._bits.setdefault(document, bytearray())
-        bits.extend(bytes(max(0, (char_start >> 3) + 1 - len(bits))))
-        return bits
 
 
 class Parts:
@@ -117,7 +204,7 @@ class Parts:
         except DamageError:
             # It is written anew; only a part that is missing as well is not noticed.
             listed = None
-        known = set[int]() if listed is None else set(listed.numbers)
+        known = set[int]() if listed is None else set(listed["parts"])
         for number in sorted(known | set(self._folder.part_numbers())):
             self._resume_part(self._folder.part(number), is_listed=number in known)
         if listed is None:
@@ -128,14 +215,14 @@ class Parts:
         if known != set(self._folder.part_numbers()):
             self._write_list()
 
-    def write(self, results: Sequence[Row], continuations: Sequence[Row]) -> None:
+    def write(self, results: Sequence[tables.Row], continuations: Sequence[tables.Row]) -> None:
         """Afterwards these windows are finished, whatever happens next. All of them or none: a part is one unit."""
         ids = {row["window_id"] for row in results}
         assert {row["window_id"] for row in continuations} <= ids, "a continuation of a window of another part"
         self._write_files(self._next_number, results, continuations)
         self._write_list()
-        for row in results:
-            self.finished.add(row)
+        with tables.open_parquet(self._folder.part(self._next_number).results) as table:
+            self.finished.add_table(table)
         self._next_number += 1
 
     def is_due(self, rows: int, *, least: int) -> bool:
@@ -149,9 +236,9 @@ class Parts:
         self._write_files(0, [], [])
         part, run_id = self._folder.part(1), self._run_id
         if self._continuations is not None:
-            rows = row_batches(self._folder.continuations)
-            write_batches(part.continuations, rows, self._continuations, run_id=run_id)
-        write_batches(part.results, row_batches(self._folder.results), self._schema, run_id=run_id)
+            rows = tables.row_batches(self._folder.continuations)
+            tables.write_batches(part.continuations, rows, self._continuations, run_id=run_id)
+        tables.write_batches(part.results, tables.row_batches(self._folder.results), self._schema, run_id=run_id)
         self._write_list()
         self._next_number = 2
 
@@ -163,21 +250,21 @@ class Parts:
         parts = [self._folder.part(number) for number in self._folder.part_numbers()]
         result_files = [part.results for part in parts]
         plan = MergePlan(result_files, order)
-        merge_parts(plan, result_files, self._folder.results, schema=arrow_schema(self._schema))
+        merge_parts(plan, result_files, self._folder.results, schema=tables.arrow_schema(self._schema))
         if self._continuations is None:
             return [self._folder.results]
         files = [part.continuations for part in parts]
-        merge_parts(plan, files, self._folder.continuations, schema=arrow_schema(self._continuations))
+        merge_parts(plan, files, self._folder.continuations, schema=tables.arrow_schema(self._continuations))
         return [self._folder.results, self._folder.continuations]
 
     def _resume_part(self, part: PartFiles, *, is_listed: bool) -> None:
         """Take its windows for finished, or remove its files where it is not whole."""
         try:
             with ExitStack() as stack:
-                results = stack.enter_context(open_table(part.results, run_id=self._run_id))
+                results = stack.enter_context(tables.open_table(part.results, run_id=self._run_id))
                 self._require_columns(results, self._schema)
                 if self._continuations is not None:
-                    continuations = stack.enter_context(open_table(part.continuations, run_id=self._run_id))
+                    continuations = stack.enter_context(tables.open_table(part.continuations, run_id=self._run_id))
                     self._require_columns(continuations, self._continuations)
                 self.finished.add_table(results)
                 self._next_number = part.number + 1
@@ -188,7 +275,7 @@ class Parts:
             self._folder.remove_part(part.number)
 
     def _require_columns(self, stored: pq.ParquetFile, schema: Schema) -> None:
-        before, now = stored.schema_arrow, arrow_schema(schema)
+        before, now = stored.schema_arrow, tables.arrow_schema(schema)
         if not before.equals(now):
             changed = sorted({field.name for field in set(before) ^ set(now)}) or ["their order"]
             raise RunError(
@@ -201,30 +288,24 @@ class Parts:
         content = {"run_id": self._run_id, "keeps_continuations": self._continuations is not None, "parts": numbers}
         write_sealed_json(self._folder.part_list, content)
 
-    def _write_files(self, number: int, results: Sequence[Row], continuations: Sequence[Row]) -> None:
+    def _write_files(self, number: int, results: Sequence[tables.Row], continuations: Sequence[tables.Row]) -> None:
         part = self._folder.part(number)
         if self._continuations is not None:
-            write_table(part.continuations, continuations, self._continuations, run_id=self._run_id)
+            tables.write_table(part.continuations, continuations, self._continuations, run_id=self._run_id)
         else:
             assert not continuations, "this run keeps no continuations"
-        write_table(part.results, results, self._schema, run_id=self._run_id)
+        tables.write_table(part.results, results, self._schema, run_id=self._run_id)
 
 
-class PartList(NamedTuple):
-    """The content of parts.json."""
+def read_part_list(path: Path, *, run_id: str) -> dict[str, Any] | None:
+    """The content of parts.json: run_id, keeps_continuations and parts, their numbers; None when there is none.
 
-    numbers: list[int]
-    keeps_continuations: bool
-
-
-def read_part_list(path: Path, *, run_id: str) -> PartList | None:
-    """None when there is none; a RunError when it is of another run, a DamageError when it was changed."""
+    A RunError when it is of another run, a DamageError when it was changed.
+    """
     content = read_sealed_json(path)
-    if content is None:
-        return None
-    if content["run_id"] != run_id:
+    if content is not None and content["run_id"] != run_id:
         raise RunError(
             f"{path} is not of this run: it says run {content['run_id'][:8]}, but identity.json says run {run_id[:8]}. "
             "Take away the one that comes from elsewhere, and run the same command again."
         )
-    return PartList(content["parts"], content["keeps_continuations"])
+    return content

@@ -15,9 +15,8 @@ from byrote.errors import RunError
 from byrote.store.columns import COST_COLUMNS, WINDOW_COLUMNS
 from byrote.store.files import damaged
 from byrote.store.folder import RunFolder
-from byrote.store.identity import RunIdentity, read_identity
 from byrote.store.journal import read_records
-from byrote.store.manifest import check_files, read_manifest
+from byrote.store.manifest import RunIdentity, check_files, read_identity, read_manifest
 from byrote.store.parts import read_part_list
 from byrote.store.tables import arrow_schema, open_parquet, open_table, stored_rows
 
@@ -29,7 +28,7 @@ LONG_DIGEST = re.compile(r"(-[0-9a-f]{8})[0-9a-f]{8,}$")
 
 @dataclass(frozen=True)
 class StoredRun:
-    """A run whose files were checked. Frames are read on first use; `scan_…` give them lazily."""
+    """A run whose files were checked. Frames are read on first use; `scan_results` gives them lazily."""
 
     path: Path
     kind: str
@@ -109,19 +108,15 @@ def verify_run(path: str | Path) -> StoredRun:
 def _verify_complete(folder: RunFolder, identity: RunIdentity, manifest: dict[str, Any]) -> StoredRun:
     check_files(folder.manifest, manifest, identity, known=folder.tables)
     files = manifest["files"]
+    bound = [f"{name}: {entry['bytes']:,} bytes, sha256 {entry['sha256']}" for name, entry in files.items()]
     return StoredRun(
         folder.path,
-        identity.kind,
-        identity.run_id,
-        identity.values,
+        *identity,
         manifest,
         result_files=(folder.results,) if folder.results.name in files else (),
         continuation_files=(folder.continuations,) if folder.continuations.name in files else None,
         texts_file=folder.texts if folder.texts.name in files else None,
-        checked=(
-            "manifest.json: sealed",
-            *(f"{name}: {bound['bytes']:,} bytes, sha256 {bound['sha256']}" for name, bound in files.items()),
-        ),
+        checked=("manifest.json: sealed", *bound),
     )
 
 
@@ -132,19 +127,19 @@ def _verify_unfinished(folder: RunFolder, identity: RunIdentity) -> StoredRun:
     numbers = folder.part_numbers()
     if listed is None and numbers:
         raise damaged(folder.part_list, "it is missing")
-    keeps_continuations = listed is not None and listed.keeps_continuations
+    keeps_continuations = listed is not None and listed["keeps_continuations"]
 
     def files_of(number: int) -> list[Path]:
         part = folder.part(number)
         return [part.results, part.continuations] if keeps_continuations else [part.results]
 
-    for number in () if listed is None else listed.numbers:
+    for number in () if listed is None else listed["parts"]:
         for file in files_of(number):
             if not file.exists():
                 raise damaged(file, "it is missing", advice=RESUME)
     # One that is being written has its continuations only.
     numbers = [number for number in numbers if all(file.exists() for file in files_of(number))]
-    texts = [folder.texts] if folder.texts.exists() else []
+    texts = (folder.texts,) if folder.texts.exists() else ()
     checked = [f"{file.name}: sealed" for file in (folder.identity, folder.part_list) if file.exists()]
     for file in (*(file for number in numbers for file in files_of(number)), *folder.block_files(), *texts):
         with open_table(file, run_id=identity.run_id) as table:
@@ -152,15 +147,12 @@ def _verify_unfinished(folder: RunFolder, identity: RunIdentity) -> StoredRun:
     if folder.answers.exists():
         records = sum(1 for _ in read_records(folder.answers, identity.run_id))
         checked.append(f"{folder.answers.name}: {records:,} whole records, each bound to the one before")
-    parts = [folder.part(number) for number in numbers]
     return StoredRun(
         folder.path,
-        identity.kind,
-        identity.run_id,
-        identity.values,
+        *identity,
         None,
-        result_files=tuple(part.results for part in parts),
-        continuation_files=tuple(part.continuations for part in parts) if keeps_continuations else None,
+        result_files=tuple(folder.part(number).results for number in numbers),
+        continuation_files=tuple(folder.part(n).continuations for n in numbers) if keeps_continuations else None,
         texts_file=folder.texts if texts else None,
         checked=tuple(checked),
     )
@@ -231,10 +223,9 @@ def _listed(folder: RunFolder, name: str) -> ListedRun:
 
 def _model(known: Mapping[str, Any]) -> str:
     model = known.get("model") or {}
-    name = model.get("name") or model.get("model")
-    if name is None:
-        return f"{model['weights_hash'][:HASH_SHOWN]}…" if model.get("weights_hash") else UNKNOWN
-    return shown_name(str(name))
+    if name := model.get("name") or model.get("model"):
+        return shown_name(str(name))
+    return f"{model['weights_hash'][:HASH_SHOWN]}…" if model.get("weights_hash") else UNKNOWN
 
 
 def shown_name(name: str) -> str:

@@ -6,7 +6,6 @@ with RunSession.open(path, kind="scan", identity=identity, schema=columns) as ru
     run.complete({"config": config, "totals": totals})
 """
 
-import fcntl
 import json
 import os
 import signal
@@ -17,19 +16,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import monotonic
-from types import FrameType, TracebackType
 from typing import Any, Self
 from weakref import WeakSet
 
 from byrote.errors import DamageError, RunError, StorageError
+from byrote.store import manifest
 from byrote.store.columns import Schema
-from byrote.store.files import make_folder, open_in_place, sync_folder
+from byrote.store.files import make_folder, open_locked, sync_folder
 from byrote.store.folder import RunFolder
-from byrote.store.identity import RunIdentity, read_identity, require_same_identity, write_identity
-from byrote.store.manifest import check_files, read_manifest, write_manifest
-from byrote.store.merge import Order
-from byrote.store.parts import FinishedWindows, Parts
-from byrote.store.tables import Row, Text, open_parquet, open_table, read_table, stored_ids, write_table, write_texts
+from byrote.store.parts import FinishedWindows, Order, Parts
+from byrote.store.tables import Row, open_parquet, open_table, read_table, stored_ids, write_table, write_texts
 
 PART_ROWS = 256
 PART_SECONDS = 30.0
@@ -45,9 +41,10 @@ class RunSession:
     it is left, and releases the lock.
     """
 
-    def __init__(self, folder: RunFolder, lock: "RunLock", *, part_rows: int) -> None:
-        self._folder, self._lock, self._part_rows = folder, lock, part_rows
-        self._identity: RunIdentity
+    def __init__(self, folder: RunFolder, *, part_rows: int) -> None:
+        self._folder, self._part_rows = folder, part_rows
+        self._lock: int | None = acquire_lock(folder.lock)
+        self._identity: manifest.RunIdentity
         self._parts: Parts | None = None
         self._pending: dict[str, tuple[Row, Sequence[Row]]] = {}
         self._written_at = monotonic()
@@ -70,24 +67,21 @@ class RunSession:
     ) -> Self:
         """Start the run at `path`, or resume it when it was made with the same identity and columns.
 
-        With `schema` it has rows, with `continuations` a second table of rows that belong to windows. Rows are
-        written when there are `part_rows` of them (more in a long run), and with the first one that comes
-        PART_SECONDS after the last part. `fresh` starts over: it removes the files byrote wrote there, never those of
-        others. `advice` ends the message that refuses another identity.
+        With `schema` it has rows, with `continuations` a second table of rows that belong to windows. A part is
+        written with the `part_rows`-th row (later in a long run), and with the first one PART_SECONDS after the last
+        part. `fresh` starts over: it removes what byrote wrote. `advice` ends the refusal of another identity.
         """
         folder = RunFolder(Path(path))
         folder.create()
-        lock = RunLock.acquire(folder.lock)
-        session = cls(folder, lock, part_rows=part_rows)
+        session = cls(folder, part_rows=part_rows)
         try:
-            session._claim(RunIdentity.new(kind, identity), fresh=fresh, advice=advice)
+            session._claim(manifest.RunIdentity.new(kind, identity), fresh=fresh, advice=advice)
             if schema is not None:
                 session._resume(schema, continuations)
-        except OSError as error:
-            lock.release()
-            raise StorageError(f"Cannot prepare {path}: {error.strerror or error}; check the folder.") from error
-        except BaseException:
-            lock.release()
+        except BaseException as error:
+            session.close()
+            if isinstance(error, OSError):
+                raise StorageError(f"Cannot prepare {path}: {error.strerror or error}; check the folder.") from error
             raise
         OPEN_SESSIONS.add(session)
         return session
@@ -148,13 +142,11 @@ class RunSession:
 
     def read_block(self, name: str) -> list[dict[str, Any]] | None:
         """The rows of a block; None when it was not written, or not whole."""
-        try:
-            rows: list[dict[str, Any]] = read_table(self._folder.block(name), run_id=self.run_id).to_pylist()
-        except (FileNotFoundError, DamageError):
-            return None
-        return rows
+        with suppress(FileNotFoundError, DamageError):
+            return list(read_table(self._folder.block(name), run_id=self.run_id).to_pylist())
+        return None
 
-    def write_texts(self, documents: Iterable[Text]) -> None:
+    def write_texts(self, documents: Iterable[Any]) -> None:
         """Write texts.parquet once; a resumed run finds it there and whole, or writes it again."""
         try:
             with open_table(self._folder.texts, run_id=self.run_id):
@@ -176,17 +168,15 @@ class RunSession:
         self.is_complete = False
 
     def complete(self, sections: Mapping[str, Any], *, order: Order | None = None) -> None:
-        """Merge the parts in the given order of windows (None: as written), then write the manifest.
+        """Merge the parts in the given order of windows (None: as written), then write the manifest with `sections`.
 
-        `sections` are those of the manifest that the run alone can fill: config, seed, model, texts, device, timings,
-        totals, command_line, and any of its own; versions, time and hashes are added. Raises a RunError, and changes
-        nothing, unless the finished windows are exactly those of `order`.
+        Raises a RunError, and changes nothing, unless the finished windows are exactly those of `order`.
         """
         self._require_usable()
         self.flush()
         tables = [] if self._parts is None else self._parts.merge(order)
         try:
-            write_manifest(self._folder.manifest, sections, self._identity, [*self._bound, *tables])
+            manifest.write_manifest(self._folder.manifest, sections, self._identity, [*self._bound, *tables])
         except OSError as error:
             raise StorageError(f"Cannot complete {self.path}: {error.strerror or error}; run it again.") from error
         self.is_complete = True
@@ -203,37 +193,37 @@ class RunSession:
 
     def close(self) -> None:
         OPEN_SESSIONS.discard(self)
-        self._lock.release()
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         try:
             if not self._has_failed:
                 self.flush()
         finally:
             self.close()
 
-    def _claim(self, now: RunIdentity, *, fresh: bool, advice: str) -> None:
+    def _claim(self, now: manifest.RunIdentity, *, fresh: bool, advice: str) -> None:
         """Make the folder this run's, or find that it is already."""
         folder = self._folder
         # Again, now under the lock: another process may have put something here since.
         folder.refuse_foreign()
-        stored = read_identity(folder.identity)
+        stored = manifest.read_identity(folder.identity)
         if stored is not None and not fresh:
-            require_same_identity(folder.path, stored, now, advice=advice)
+            manifest.require_same_identity(folder.path, stored, now, advice=advice)
         if fresh:
             folder.clear()
         self._identity = now if stored is None or fresh else stored
         folder.remove_temporaries()
         if self._identity is now:
-            write_identity(folder.identity, now)
-        manifest = read_manifest(folder.manifest)
-        if manifest is not None:
-            check_files(folder.manifest, manifest, self._identity, known=folder.tables)
+            manifest.write_identity(folder.identity, now)
+        written = manifest.read_manifest(folder.manifest)
+        if written is not None:
+            manifest.check_files(folder.manifest, written, self._identity, known=folder.tables)
             folder.remove_work()
             self.is_complete = True
 
@@ -263,49 +253,29 @@ class RunSession:
             raise RunError(f"{self.path} is complete; choose another folder with --out, or start over with --fresh.")
 
 
-class RunLock:
-    """Holds the lock from `acquire` to `release`. The file stays behind; only the kernel's lock on it counts."""
+def acquire_lock(path: Path) -> int:
+    """A descriptor of `path` that holds its lock until it is closed; a RunError names the process that has it.
 
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor: int | None = descriptor
-
-    @classmethod
-    def acquire(cls, path: Path) -> "RunLock":
-        """Take the lock on `path` or raise a RunError that names the process that has it."""
-        try:
-            descriptor = open_in_place(path)
-        except OSError as error:
-            raise RunError(
-                f"Cannot write into {path.parent}: {error.strerror}; choose another folder with --out."
-            ) from error
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode(), 0)
-        except BlockingIOError as error:
-            holder = _holder(descriptor)
-            os.close(descriptor)
-            raise RunError(
-                f"{path.parent} is in use by {holder}; wait for it or choose another folder with --out."
-            ) from error
-        except OSError as error:
-            os.close(descriptor)
-            raise RunError(
-                f"Cannot lock {path}: {error.strerror}; choose a folder on a file system with locks."
-            ) from error
-        return cls(descriptor)
-
-    def release(self) -> None:
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
-
-
-def _holder(descriptor: int) -> str:
-    with suppress(OSError, ValueError, KeyError, TypeError):
-        holder = json.loads(os.pread(descriptor, 4096, 0))
-        return f"process {holder['pid']} on {holder['host']}"
-    return "another process"
+    The file stays behind; only the kernel's lock on it counts.
+    """
+    try:
+        descriptor = open_locked(path)
+    except BlockingIOError as error:
+        holder = "another process"
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            stored = json.loads(path.read_bytes())
+            holder = f"process {stored['pid']} on {stored['host']}"
+        raise RunError(
+            f"{path.parent} is in use by {holder}; wait for it or choose another folder with --out."
+        ) from error
+    except OSError as error:
+        raise RunError(
+            f"Cannot write into {path.parent}: {error.strerror}; choose another folder with --out."
+        ) from error
+    with suppress(OSError):  # on a full disk the holder has no name
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode(), 0)
+    return descriptor
 
 
 @contextmanager
@@ -316,10 +286,7 @@ def signals_deferred() -> Iterator[None]:
         return
     deferred: list[int] = []
 
-    def remember(number: int, frame: FrameType | None) -> None:
-        deferred.append(number)
-
-    before = {number: signal.signal(number, remember) for number in STOPPING}
+    before = {number: signal.signal(number, lambda came, _: deferred.append(came)) for number in STOPPING}
     try:
         yield
     finally:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -12,7 +12,6 @@ from byrote.errors import RunError
 from byrote.files import open_regular
 from byrote.store.columns import Column, Kind, Schema
 from byrote.store.files import OPEN_SEAL, atomic_file, require_sealed, seal
-from byrote.types import Split
 
 _TYPES: dict[Kind, pa.DataType] = {
     "text": pa.string(),
@@ -84,18 +83,14 @@ def open_table(path: Path, *, run_id: str | None = None) -> Iterator[pq.ParquetF
             raise
         except OSError as error:
             raise RunError(f"Cannot read {path}: {error.strerror}.") from error
-        if run_id is not None:
-            _require_own(path, table.metadata.metadata, run_id)
+        stored = table.metadata.metadata
+        found, name = stored[RUN_KEY.encode()].decode(), stored[TABLE_KEY.encode()].decode()
+        if run_id is not None and (found, name) != (run_id, path.stem):
+            raise RunError(
+                f"{path} is not of this run: it says {name} of run {found[:8]}, but identity.json says run "
+                f"{run_id[:8]}. Take away the one that comes from elsewhere, and run the same command again."
+            )
         yield table
-
-
-def _require_own(path: Path, stored: Mapping[bytes, bytes], run_id: str) -> None:
-    found, table = stored[RUN_KEY.encode()].decode(), stored[TABLE_KEY.encode()].decode()
-    if (found, table) != (run_id, path.stem):
-        raise RunError(
-            f"{path} is not of this run: it says {table} of run {found[:8]}, but identity.json says run {run_id[:8]}. "
-            "Take away the one that comes from elsewhere, and run the same command again."
-        )
 
 
 def read_table(path: Path, *, run_id: str | None = None) -> pa.Table:
@@ -129,25 +124,13 @@ def stored_ids(path: Path) -> pa.Array:
     return pa.concat_arrays([pa.array([], type=pa.string()), *column.chunks])
 
 
-class Text(Protocol):
-    """A document, as far as it is stored."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def text(self) -> str: ...
-    @property
-    def split(self) -> Split: ...
-    @property
-    def content_hash(self) -> str: ...
-
-
-def write_texts(path: Path, documents: Iterable[Text], *, run_id: str) -> None:
+def write_texts(path: Path, documents: Iterable[Any], *, run_id: str) -> None:
+    """Write the corpus documents as a sealed table."""
     # Looking for equal texts would take three times as long as writing them.
     write_batches(path, text_batches(documents), TEXT_COLUMNS, run_id=run_id, values_repeat=False)
 
 
-def text_batches(documents: Iterable[Text]) -> Iterator[list[dict[str, Any]]]:
+def text_batches(documents: Iterable[Any]) -> Iterator[list[dict[str, Any]]]:
     """Rows in batches of about BATCH_CHARACTERS: texts as a whole would be held a second time."""
     batch, characters = list[dict[str, Any]](), 0
     for document in documents:

@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from byrote.report.rates import places_of, split_rows
-from byrote.stats.compare import Comparison, Outcomes, compare_rates
+from byrote.stats.compare import Comparison, compare_rates
 from byrote.stats.population import Flags, Population
-from byrote.study.folder import MeasuredCell, StudyView
 from byrote.study.plan import Axis
+from byrote.study.run import MeasuredCell, StudyView
 from byrote.types import Split
 
 Integers = NDArray[np.int64]
@@ -36,11 +36,6 @@ class Spans(NamedTuple):
     def of(cls, population: Population) -> "Spans":
         sides = np.where(population.is_control, "control:", "target:").astype(object)
         return cls(sides + population.document, population.suffix_char_start, population.char_end)
-
-    @property
-    def beginnings(self) -> "Spans":
-        """The first character of every target: what targets of different lengths after one prefix have in common."""
-        return self._replace(end=self.start + 1)
 
 
 class Pairing(NamedTuple):
@@ -124,27 +119,22 @@ def compare_cells(axis: Axis, first: MeasuredCell, second: MeasuredCell, *, leas
     parts = [one.view.population.select(split_rows(one.view.population, Split.TARGET)) for one in (first, second)]
     spans = [Spans.of(part) for part in parts]
     if axis.name == "suffix_tokens":
-        spans = [span.beginnings for span in spans]
+        # The first character of every target is what targets of different lengths after one prefix have in common.
+        spans = [span._replace(end=span.start + 1) for span in spans]
     pairing = pair_by_span(*spans, least_overlap=least_overlap)
-    thresholds = first.view.threshold, second.view.threshold
-    verbatim = [part.verbatim() >= tau for part, tau in zip(parts, thresholds, strict=True)]
-    near = None
-    if all(part.mass_lower is not None for part in parts):
-        hits = [part.mass(part.edit_budget) >= tau for part, tau in zip(parts, thresholds, strict=True)]
-        near = _compared(parts[0], pairing, hits)
-    return PairedCells(axis, first, second, pairing, _compared(parts[0], pairing, verbatim), near)
+    judged = [(part, one.view.threshold) for part, one in zip(parts, (first, second), strict=True)]
+    verbatim = [part.verbatim() >= tau for part, tau in judged]
+    near = [part.mass(part.edit_budget) >= tau for part, tau in judged if part.mass_lower is not None]
+    found = [_compared(parts[0], pairing, hits) for hits in (verbatim, near)]
+    return PairedCells(axis, first, second, pairing, *found)
 
 
 def _compared(first: Population, pairing: Pairing, hits: list[Flags]) -> Comparison | None:
-    if not len(pairing.first):
+    if not len(pairing.first) or len(hits) < 2:
         return None
     is_paired = np.isin(np.arange(len(first)), pairing.first)
-    names = tuple(first.window_id[pairing.first])
-    sides = [
-        Outcomes.of(names, flags[places].astype(np.float64))
-        for flags, places in zip(hits, (pairing.first, pairing.second), strict=True)
-    ]
-    return compare_rates(*sides, places=places_of(first.select(is_paired)))
+    places = places_of(first.select(is_paired))
+    return compare_rates(hits[0][pairing.first], hits[1][pairing.second], places)
 
 
 def _neighbours(study: StudyView, axis: Axis) -> Iterator[tuple[MeasuredCell, MeasuredCell]]:

@@ -1,18 +1,18 @@
 """Overlay figures of a study: one for every axis with several values, a line for every combination of the others."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from byrote.report.content import Drawing
 from byrote.report.figures.overlays import Level, Line, Panel, Point, Setting, overlay
+from byrote.report.queries import LARGEST_QUERIES, SHOWN_PROBABILITY, policy_queries, policy_rates
 from byrote.report.rates import Criterion, places_of, rate_for, split_rows
-from byrote.report.sweeps import LARGEST_QUERIES, SHOWN_PROBABILITY, policy_queries, policy_rates
 from byrote.stats.curves import query_grid, rate_curves
 from byrote.stats.intervals import exact_interval
-from byrote.study.folder import MeasuredCell, StudyView
 from byrote.study.plan import Axis
+from byrote.study.run import MeasuredCell, StudyView
 from byrote.types import Split
 
 MOST_LINES = 14
@@ -32,11 +32,14 @@ SEARCH_AXES = ("beam_width", "distance", "viability", "edit_budget", "stop_rule"
 """Options of the search, which change what is found of the mass and not the mass itself: cost is drawn beside."""
 
 
-def study_drawings(study: StudyView) -> list[Drawing]:
+def study_drawings(study: StudyView) -> Iterator[Drawing]:
     """Every figure that the finished cells have data for."""
-    drawings = [_axis_drawing(study, axis) for axis in study.swept]
-    drawings += edits_drawings(study)
-    return drawings + query_drawings(study) + sweep_drawings(study) + convergence_drawings(study.sampled)
+    for axis in study.swept:
+        yield _axis_drawing(study, axis)
+    yield from _edits_drawings(study)
+    yield from _query_drawings(study)
+    yield from _sweep_drawings(study)
+    yield from _convergence_drawings(study.sampled)
 
 
 def _axis_drawing(study: StudyView, axis: Axis) -> Drawing:
@@ -90,8 +93,8 @@ def _groups(study: StudyView, axis: Axis) -> dict[str, list[MeasuredCell]]:
 
 def _places(study: StudyView, axis: Axis, label: str) -> tuple[dict[str, float], Setting]:
     """Where every value stands: by size for models, by itself where it is a number, otherwise in order."""
-    numbers = _parameters(study, axis) if axis.name == "model" else _numbers(axis)
-    if numbers is None or len(set(numbers.values())) < len(axis.values):
+    numbers = _numbers(study, axis)
+    if len(set(numbers.values())) < len(axis.values):
         places = {value: float(place) for place, value in enumerate(axis.values)}
         ticks = tuple((place, axis.label_of(value)) for value, place in places.items())
         return places, Setting("model" if axis.name == "model" else label, ticks, is_ordered=False)
@@ -111,25 +114,22 @@ def _size_words(parameters: float) -> str:
     return f"{parameters:g}"
 
 
-def _numbers(axis: Axis) -> dict[str, float] | None:
+def _numbers(study: StudyView, axis: Axis) -> dict[str, float]:
+    """Value → its number, for a model its parameters, where it has one."""
+    if axis.name == "model":
+        known = {one.cell.settings["model"]: one.view.manifest["model"].get("parameters") for one in study.cells}
+        return {model: float(size) for model, size in known.items() if size}
     try:
         return {value: float(value) for value in axis.values}
     except ValueError:
-        return None
+        return {}
 
 
-def _parameters(study: StudyView, axis: Axis) -> dict[str, float] | None:
-    """Model → parameters; None unless the size of every model is known."""
-    known = {one.cell.settings["model"]: one.view.manifest["model"].get("parameters") for one in study.cells}
-    sizes = {model: float(size) for model, size in known.items() if size}
-    return sizes if len(sizes) == len(axis.values) else None
-
-
-def edits_drawings(study: StudyView) -> list[Drawing]:
+def _edits_drawings(study: StudyView) -> Iterator[Drawing]:
     """The rate at every ε, a line for each model and text; greedy answers in a panel of their own."""
     measured = [one for one in study.base() if one.view.population.mass_lower is not None]
     if not measured:
-        return []
+        return
     others = [axis.name for axis in study.axes if axis.name not in ("model", "texts")]
 
     def line(one: MeasuredCell, criterion: Criterion) -> Line:
@@ -147,14 +147,14 @@ def edits_drawings(study: StudyView) -> list[Drawing]:
     )
     budget = max(one.view.population.edit_budget for one in measured)
     setting = Setting("edits allowed, ε", tuple((float(edits), str(edits)) for edits in range(budget + 1)))
-    return [Drawing("study-edits", caption, overlay(panels, setting), is_wide=True)]
+    yield Drawing("study-edits", caption, overlay(panels, setting), is_wide=True)
 
 
-def query_drawings(study: StudyView) -> list[Drawing]:
+def _query_drawings(study: StudyView) -> Iterator[Drawing]:
     """(n, p) of every policy that has cells of its own: word for word and nearly."""
     axis = next((axis for axis in study.swept if axis.name == "policy"), None)
     if axis is None:
-        return []
+        return
 
     def line(one: MeasuredCell, *, is_near: bool) -> Line:
         part = one.view.population.select(split_rows(one.view.population, Split.TARGET))
@@ -165,7 +165,6 @@ def query_drawings(study: StudyView) -> list[Drawing]:
         return Line(axis.label_of(one.cell.settings[axis.name]), points)
 
     groups = _groups(study, axis)
-    drawings = []
     for number, (label, cells) in enumerate(groups.items(), start=1):
         panels = [
             Panel(
@@ -180,41 +179,35 @@ def query_drawings(study: StudyView) -> list[Drawing]:
         )
         suffix = f"-{number}" if len(groups) > 1 else ""
         figure = overlay(panels, Setting("queries, n", is_log=True))
-        drawings.append(Drawing(f"study-policy-queries{suffix}", caption, figure, is_wide=True))
-    return drawings
+        yield Drawing(f"study-policy-queries{suffix}", caption, figure, is_wide=True)
 
 
-def sweep_drawings(study: StudyView) -> list[Drawing]:
+def _sweep_drawings(study: StudyView) -> Iterator[Drawing]:
     """(n, p) of every policy scored in the same pass, for the first cell of every model and text."""
-    drawings = []
     for number, one in enumerate(study.base(), start=1):
         swept = [each for each in policy_rates(one.view) if each.split is Split.TARGET]
         if swept:
             label = study.label_of(one.cell, without=[axis.name for axis in study.axes if axis.name != "model"])
             caption = f"Word for word within n queries under every policy of the sweep: {label}."
-            drawings.append(Drawing(f"study-sweep-{number}", caption, policy_queries(swept), is_wide=True))
-    return drawings
+            yield Drawing(f"study-sweep-{number}", caption, policy_queries(swept), is_wide=True)
 
 
-def convergence_drawings(sampled: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[Drawing]:
+def _convergence_drawings(sampled: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[Drawing]:
     """Monte Carlo estimates as samples are added, against the certified bounds: a panel a window, a figure a cell."""
-    drawings = []
     for number, (name, rows) in enumerate(sampled.items(), start=1):
-        if rows:
-            caption = (
-                "Near-verbatim mass by plain sampling as samples are added, with 95 % intervals; shaded: the "
-                f"certified bounds of the same windows (cell {name})."
-            )
-            figure = overlay([_convergence(row) for row in rows], Setting("samples, M", is_log=True))
-            drawings.append(Drawing(f"study-montecarlo-{number}", caption, figure, is_wide=len(rows) > 1))
-    return drawings
+        caption = (
+            "Near-verbatim mass by plain sampling as samples are added, with 95 % intervals; shaded: the certified "
+            f"bounds of the same windows (cell {name})."
+        )
+        figure = overlay([_convergence(row) for row in rows], Setting("samples, M", is_log=True))
+        yield Drawing(f"study-montecarlo-{number}", caption, figure, is_wide=len(rows) > 1)
 
 
 def _convergence(row: Mapping[str, Any]) -> Panel:
     points = []
-    for hits, samples in zip(row["hits"], row["samples"], strict=True):
-        interval = exact_interval(hits, samples)
-        points.append(Point(float(samples), hits / samples, interval.low, interval.high))
-    level = Level("certified bounds", row["mass_lower"], row["mass_upper"])
-    panel = Panel(row["window_id"], "near-verbatim mass", (Line("sampled", tuple(points)),), (level,), is_share=False)
-    return panel if np.isfinite(row["mass_upper"]) else panel._replace(levels=())
+    for hits, samples in zip(row["curve_hits"], row["curve_samples"], strict=True):
+        interval = exact_interval(int(hits), int(samples))
+        points.append(Point(samples, hits / samples, interval.low, interval.high))
+    bounds = Level("certified bounds", row["certified_lower"], row["certified_upper"])
+    levels = (bounds,) if np.isfinite(bounds.high) else ()
+    return Panel(row["window_id"], "near-verbatim mass", (Line("sampled", tuple(points)),), levels, is_share=False)

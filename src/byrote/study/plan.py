@@ -1,17 +1,76 @@
-"""The plan of a study: axes with their values, a cell for every combination of them, and the scan of every cell."""
+"""The plan of a study: axes with their values, a cell for every combination of them, and the scan of every cell.
+
+Also the recipes that come with byrote, published experiments as files of studies, and a small version of any study.
+
+A study's file holds the options of a scan and a few of its own; a scan option with a list of values is an axis.
+"""
 
 import itertools
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
-from pathlib import PurePath
-from typing import Any
+from dataclasses import dataclass, fields
+from pathlib import Path, PurePath
+from typing import Any, Literal
 
 from byrote.errors import ConfigError
-from byrote.options import build, options_of
+from byrote.options import Settled, build, option, options_of, settle
 from byrote.scan.options import RunConfig, parse_policy
-from byrote.study.options import StudyConfig
+
+PublishedMeasure = Literal[
+    "greedy", "verbatim", "near", "search", "bleu", "possible", "near_count", "search_count", "bleu_count"
+]
+"""What papers print: rates, and counts of windows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Published(Settled):
+    """A number that somebody published, and which cells of the grid measure it again."""
+
+    measure: PublishedMeasure = option("near", "What was measured.", group="text")
+    where: str = option("", "The cells it is about: axis=value, several joined by commas.", group="text")
+    value: float = option(0.0, "The published number; rates as shares.", group="text", at_least=0)
+    source: str = option("", "Paper, table and page.", group="text")
+    split: Literal["target", "control"] = option("target", "Which side it is about.", group="text")
+    edits: int | None = option(None, "ε of a near-verbatim number.", group="text", at_least=0)
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """axis → value."""
+        pairs = [part.partition("=") for part in self.where.split(",") if part.strip()]
+        return {name.strip().replace("-", "_"): value.strip() for name, _, value in pairs}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudyConfig:
+    """Options that a study has and a scan has not."""
+
+    about: str = option("", "What the study asks, in a sentence.", group="text")
+    texts: tuple[str, ...] = option((), "Texts that each make cells of their own; --text measures several together.",
+                                    group="text")  # fmt: skip
+    policy: tuple[str, ...] = option(
+        (), "Policies that each make cells of their own, as k=40 or t=0.7+k=40.", group="policy", commas=True
+    )
+    overlap: float = option(
+        0.5, "Windows of two cells are a pair if their targets share this part of the characters of either.",
+        group="text", above=0, at_most=1,
+    )  # fmt: skip
+    montecarlo_windows: int = option(
+        0, "Extractable windows sampled in the first cell of every model, to see sampling converge.",
+        group="estimates", at_least=0,
+    )  # fmt: skip
+    montecarlo_samples: int = option(1000, "Continuations sampled of each.", group="estimates", at_least=10)
+    published: tuple[Published, ...] = ()
+    """Numbers to stand beside one's own."""
+
+    def __post_init__(self) -> None:
+        settle(self)
+        for one in self.published:
+            if not one.source:
+                raise ConfigError(
+                    f"a published {one.measure} of {one.value:g} has no source; name paper, table and page."
+                )
+
 
 OUTERMOST = ("model", "texts")
 """Cells of one model follow each other."""
@@ -57,16 +116,6 @@ class StudyPlan:
     scans: Mapping[str, RunConfig]
     """Cell name → its scan."""
     config: StudyConfig
-    document_facts: Mapping[str, Mapping[str, Any]]
-    """Document name → columns added to its rows."""
-
-    @property
-    def sampling(self) -> dict[str, int]:
-        return {name: getattr(self.config, name) for name in SAMPLING}
-
-    def described(self) -> dict[str, Any]:
-        """Options that change no measured number, or are axes."""
-        return {name: value for name, value in asdict(self.config).items() if name not in SAMPLING}
 
     def identity(self) -> dict[str, Any]:
         """All that decides the numbers except models and texts, whose hashes are in the runs of the cells."""
@@ -75,13 +124,11 @@ class StudyPlan:
         return {
             "axes": {axis.name: list(axis.values) for axis in self.axes},
             "fixed": {name: value for name, value in shared.items() if name not in set_by_axes},
-            "sampling": self.sampling,
+            "sampling": {name: getattr(self.config, name) for name in SAMPLING},
         }
 
 
-def plan_study(
-    values: Mapping[str, Any], *, place: str, document_facts: Mapping[str, Mapping[str, Any]] | None = None
-) -> StudyPlan:
+def plan_study(values: Mapping[str, Any], *, place: str) -> StudyPlan:
     """The plan that a study's file describes; `place` names the file in error messages."""
     own = {item.name for item in fields(StudyConfig)}
     config = build(StudyConfig, {name: value for name, value in values.items() if name in own}, place=place)
@@ -93,7 +140,7 @@ def plan_study(
     scans = {cell.name: _scan_of(cell, fixed) for cell in cells}
     if config.montecarlo_windows and any(scan.is_served for scan in scans.values()):
         raise ConfigError("montecarlo_windows samples models on this machine, not behind a server; leave it out.")
-    return StudyPlan(axes, cells, scans, config, document_facts or {})
+    return StudyPlan(axes, cells, scans, config)
 
 
 def make_axes(values: Mapping[str, Sequence[str]]) -> tuple[Axis, ...]:
@@ -183,3 +230,57 @@ def _scan_of(cell: Cell, fixed: Mapping[str, Any]) -> RunConfig:
         return RunConfig(**values)
     except ConfigError as error:
         raise ConfigError(f"cell {cell.name}: {error}") from error
+
+
+def recipe_files() -> dict[str, Path]:
+    """Name → file, in order of names."""
+    return {path.stem: path for path in sorted((Path(__file__).parent / "recipes").glob("*.yaml"))}
+
+
+def recipe_file(name: str) -> Path:
+    known = recipe_files()
+    if name not in known:
+        raise ConfigError(f"there is neither a file nor a recipe {name}; the recipes are {', '.join(known)}.")
+    return known[name]
+
+
+def file_of(given: Path) -> Path:
+    """The file of a study as it was given: a path, or where there is none the name of a recipe."""
+    path = given.expanduser()
+    is_path = path.exists() or path.suffix or len(path.parts) != 1
+    return path if is_path else recipe_file(path.name)
+
+
+SMALL: dict[str, tuple[str, str]] = {
+    "prefix_tokens": ("12", "20"),
+    "suffix_tokens": ("8", "10"),
+    "stride_chars": ("60", "90"),
+    "beam_width": ("4", "2"),
+    "edit_budget": ("2", "1"),
+    "montecarlo_windows": ("2", "2"),
+    "montecarlo_samples": ("60", "60"),
+    "sample": ("10", "10"),
+    "screen_min_windows": ("4", "4"),
+}
+"""Option → the value in a smoke test, and the second one where it is an axis."""
+PLACES = ("model", "text", "texts", "control", "pairs", "revision", "out", "device", "dtype", "limit")
+
+
+def shrunk(
+    values: Mapping[str, Any], *, models: tuple[str, ...], texts: tuple[str, ...], control: str
+) -> dict[str, Any]:
+    """The values of a study's file, small, and about these models and texts instead of its own."""
+    small: dict[str, Any] = {name: first for name, (first, _) in SMALL.items() if name not in SAMPLING}
+    for name, value in values.items():
+        if name in ("published", "sweep"):
+            small[name] = value
+        elif isinstance(value, list) and name not in PLACES:
+            small[name] = list(SMALL.get(name, value)[: min(len(value), 2)])
+        elif name not in PLACES:
+            small[name] = SMALL[name][0] if name in SMALL and int(value) > 0 else value
+    wanted = len(values["model"]) if isinstance(values.get("model"), list) else 1
+    small |= {"model": list(models[: min(wanted, 2)]), "control": [control], "device": "cpu"}
+    about = f"A smoke test on tiny models, whose numbers stand for nothing. {values.get('about') or ''}"
+    small["about"] = about.strip()
+    is_axis = isinstance(values.get("texts"), list) and len(values["texts"]) > 1
+    return small | ({"texts": list(texts[:2])} if is_axis else {"text": list(texts)})

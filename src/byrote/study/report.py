@@ -1,25 +1,24 @@
 """How a study is shown: cells side by side, published numbers beside its own, pairs of cells on the same windows."""
 
 import json
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from byrote.errors import RunError
 from byrote.report.content import DEFAULTS, Asked, Cells, Content, Drawing, Section
-from byrote.report.limits import bracket_of
+from byrote.report.limits import limit_of
+from byrote.report.queries import curve_at, own_policy, policies_of, policy_rates
 from byrote.report.rates import Criterion, rate_for, split_rows, units_of
-from byrote.report.sweeps import curve_at, own_policy, policies_of, policy_rates
-from byrote.report.words import integer, interval_words, listed, percent, plural
+from byrote.report.words import integer, interval_words, listed, percent, plural, share_words
 from byrote.stats.clusters import rate_over_units
 from byrote.stats.compare import Comparison
 from byrote.stats.intervals import Rate
 from byrote.stats.population import Flags
 from byrote.study.compare import PairedCells, paired_cells
-from byrote.study.folder import MeasuredCell, StudyView, read_study
-from byrote.study.options import Published
+from byrote.study.plan import Published
+from byrote.study.run import MeasuredCell, StudyView, read_study
 from byrote.types import Split
 
 QUERIES = (1.0, 100.0, 10_000.0)
@@ -37,30 +36,8 @@ PUBLISHED_WORDS = {
 
 
 def read(paths: Sequence[Path], asked: Asked = DEFAULTS) -> Content:
-    """One study, or several under each other: their cells answer different questions and are not compared."""
-    contents = [study_content(read_study(path)) for path in paths]
-    if len(contents) == 1:
-        return contents[0]
-    numbered = list(enumerate(contents, start=1))
-    return Content(
-        kind="study",
-        label=listed([content.label for content in contents]),
-        headline=" · ".join(content.headline for content in contents),
-        facts=tuple((f"{content.label}, {name}", value) for content in contents for name, value in content.facts),
-        notices=tuple(notice for content in contents for notice in content.notices),
-        tables=tuple(
-            cells._replace(name=f"{cells.name}-{number}", title=f"{content.label}: {cells.title}")
-            for number, content in numbered
-            for cells in content.tables
-        ),
-        sentences=tuple(f"{content.label}: {sentence}" for content in contents for sentence in content.sentences),
-        draw=lambda: [
-            replace(drawing, name=f"{drawing.name}-of-{number}", caption=f"{content.label}: {drawing.caption}")
-            for number, content in numbered
-            for drawing in content.draw()
-        ],
-        manifests=tuple(manifest for content in contents for manifest in content.manifests),
-    )
+    (path,) = paths
+    return study_content(read_study(path))
 
 
 def study_content(study: StudyView) -> Content:
@@ -83,7 +60,7 @@ def study_content(study: StudyView) -> Content:
     )
 
 
-def _draw(study: StudyView) -> list[Drawing]:
+def _draw(study: StudyView) -> Iterator[Drawing]:
     from byrote.study.figures import study_drawings  # needs matplotlib, which the terminal does not
 
     return study_drawings(study)
@@ -157,24 +134,18 @@ def cells_table(study: StudyView) -> Cells:
             _share(one, Criterion.GREEDY, 0),
             _share(one, Criterion.VERBATIM, None),
             _share(one, Criterion.NEAR, one.view.population.edit_budget),
-            "–" if (limit := bracket_of(one.view)) is None else percent(limit.high),
+            "–" if (limit := limit_of(one.view)) is None or not limit.says_something else percent(limit.high),
             integer(round(one.evaluations)),
         )
         for one in study.cells
     ]
-    is_sampled = any(limit.is_sampled for one in study.cells if (limit := bracket_of(one.view)) is not None)
-    basis = "at 95 % confidence, from bounds and samples" if is_sampled else "certified, from bounds alone"
-    note = f"At most: {basis}."
+    note = "At most: at 95 % confidence, from bounds and sampled answers; – where these say nothing."
     return Cells("cells", "Every cell: target windows, with 95 % intervals", heads, tuple(rows), note)
 
 
 def _share(one: MeasuredCell, criterion: Criterion, edits: int | None) -> str:
     entry = rate_for(one.rates, criterion, split=Split.TARGET, edits=edits)
-    return "–" if entry is None else _rate_words(entry.rate)
-
-
-def _rate_words(rate: Rate) -> str:
-    return f"{percent(rate.value)} ({interval_words(rate.interval)})"
+    return "–" if entry is None else share_words(entry.rate)
 
 
 def pairs_table(study: StudyView, pairs: Sequence[PairedCells]) -> list[Cells]:
@@ -218,7 +189,7 @@ def policies_table(study: StudyView) -> list[Cells]:
     for one in chosen:
         for each in policy_rates(one.view, QUERIES, policies_of(one.view) or own_policy(one.view)):
             if each.split is Split.TARGET:
-                shares = map(_rate_words, curve_at(each.curves, 0.5).rates)
+                shares = map(share_words, curve_at(each.curves, 0.5).rates)
                 rows.append((study.label_of(one.cell), each.policy, *shares))
     heads = ("cell", "policy", *(f"n = {n:,.0f}, p = 0.5" for n in QUERIES))
     title = "Every policy: windows that come out word for word within n queries with probability p"
@@ -232,14 +203,12 @@ def pairing_sentences(study: StudyView, pairs: Sequence[PairedCells]) -> tuple[s
     alone = sum(pair.pairing.unpaired_first + pair.pairing.unpaired_second for pair in pairs)
     together = sum(len(pair.pairing.first) for pair in pairs)
     worst = max(pairs, key=lambda pair: pair.pairing.unpaired_share)
-    overlaps = [float(overlap) for pair in pairs for overlap in pair.pairing.overlap]
-    mean = sum(overlaps) / len(overlaps) if overlaps else float("nan")
+    mean = sum(pair.pairing.overlap.sum() for pair in pairs) / (together or float("nan"))
     names = " and ".join(study.label_of(each.cell) for each in (worst.first, worst.second))
     every = alone + 2 * together
-    share = percent(2 * together / every if every else float("nan"))
     paired = (
         "Windows are compared by where their targets stand in the text, also across tokenizers and prefix lengths: "
-        f"{share} of the windows in these comparisons are paired, and "
+        f"{percent(2 * together / (every or float('nan')))} of the windows in these comparisons are paired, and "
         f"{integer(together)} pairs share {percent(mean)} of their characters on average (of different lengths: their "
         "first character)."
     )
@@ -252,4 +221,4 @@ def pairing_sentences(study: StudyView, pairs: Sequence[PairedCells]) -> tuple[s
     return paired, unpaired
 
 
-SECTION = Section(read)
+SECTION = Section(read, is_compared=False)

@@ -1,31 +1,140 @@
 """Running a study: a scan for every missing cell, each in a run folder of its own, and one row a cell.
 
 A model is loaded once for all its cells. An interrupted study keeps its finished cells and resumes the unfinished one.
+
+A study as it is read: its plan and every finished cell as a run. An unfinished study shows what it has.
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import polars as pl
+
 from byrote.errors import RunError
-from byrote.explore.monte_carlo import MonteCarloOptions, sample_windows
 from byrote.models.base import LanguageModel
 from byrote.models.load import open_model
 from byrote.progress import Progress, SilentProgress
-from byrote.scan.options import RunConfig
+from byrote.report.rates import CriterionRate, rates_by_criterion
+from byrote.report.view import RunView, load_view
+from byrote.scan.mc import sample_to_folder
+from byrote.scan.options import McOptions, RunConfig
 from byrote.scan.run import scan_to_folder
-from byrote.scan.source import fitted
-from byrote.store.columns import Column, Schema, window_of
+from byrote.store.columns import Column, Schema
 from byrote.store.files import hash_file, make_folder
 from byrote.store.manifest import read_manifest
-from byrote.store.read import read_run
+from byrote.store.read import StoredRun, read_run, verify_run
 from byrote.store.session import RunSession
-from byrote.study.plan import Cell, StudyPlan, base_cells
+from byrote.study.plan import Axis, Cell, StudyConfig, StudyPlan, base_cells, make_cells
+
+SHORT = {"prefix_tokens": "prefix", "suffix_tokens": "target", "beam_width": "beam", "edit_budget": "ε ≤"}
+"""Axes as labels of lines and rows name them."""
+
+
+@dataclass(frozen=True)
+class MeasuredCell:
+    """A finished cell with its run and the rates of that run."""
+
+    cell: Cell
+    view: RunView
+    rates: list[CriterionRate]
+
+    @property
+    def evaluations(self) -> float:
+        """Token evaluations a window."""
+        return float(self.view.results["token_evals"].mean())  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class StudyView:
+    path: Path
+    axes: tuple[Axis, ...]
+    config: StudyConfig
+    planned: int
+    cells: tuple[MeasuredCell, ...]
+    sampled: Mapping[str, list[dict[str, Any]]]
+    """cell → its windows sampled by Monte Carlo."""
+    manifest: Mapping[str, Any] | None
+
+    @property
+    def swept(self) -> tuple[Axis, ...]:
+        """Axes with several values: what the study compares."""
+        return tuple(axis for axis in self.axes if axis.is_swept)
+
+    def base(self) -> list[MeasuredCell]:
+        """The first finished cell of every model and text, all else at its first value."""
+        chosen = {cell.name for cell in base_cells(self.axes, [one.cell for one in self.cells])}
+        return [one for one in self.cells if one.cell.name in chosen]
+
+    def label_of(self, cell: Cell, *, without: Sequence[str] = ()) -> str:
+        """The cell's values on the swept axes, except those named in `without`."""
+        parts = [
+            axis.label_of(cell.settings[axis.name])
+            if axis.name in ("model", "texts", "policy")
+            else f"{SHORT.get(axis.name, axis.name.replace('_', ' '))} {cell.settings[axis.name]}"
+            for axis in self.swept
+            if axis.name not in without
+        ]
+        return ", ".join(parts) or "all cells"
+
+
+def read_study(path: Path) -> StudyView:
+    """The study in `path`, every cell checked against what the study bound."""
+    found = verify_run(path)
+    axes, rows = _axes(found.identity), _rows(path)
+    cells, measured, sampled = make_cells(axes), [], {}
+    for cell in cells:
+        if cell.name not in rows:
+            continue
+        _require_measured(path, cell, rows[cell.name])
+        view = load_view(cell_folder(path, cell))
+        measured.append(MeasuredCell(cell, view, rates_by_criterion(view.population, view.threshold)))
+        if (sampled_folder(path, cell) / "manifest.json").exists():
+            samples = read_run(sampled_folder(path, cell))
+            if samples.identity["scan"] == rows[cell.name]["run_id"]:
+                sampled[cell.name] = samples.results.rows(named=True)
+    return StudyView(
+        path=Path(path),
+        axes=axes,
+        config=StudyConfig(**(found.manifest["config"] if found.manifest else {})),
+        planned=len(cells),
+        cells=tuple(measured),
+        sampled=sampled,
+        manifest=found.manifest,
+    )
+
+
+def check_cells(study: StoredRun) -> Iterator[str]:
+    """One line a file of every cell that was begun, and of the windows sampled; a RunError names what does not fit."""
+    path = study.path
+    rows = {} if not study.result_files else _rows(path)
+    for cell in make_cells(_axes(study.identity)):
+        if cell.name in rows:
+            _require_measured(path, cell, rows[cell.name])
+        for folder in (cell_folder(path, cell), sampled_folder(path, cell)):
+            if any((folder / name).exists() for name in ("identity.json", "manifest.json")):
+                yield from (f"{folder.relative_to(path).as_posix()}/{line}" for line in verify_run(folder).checked)
+
+
+def _axes(identity: Mapping[str, Any]) -> tuple[Axis, ...]:
+    return tuple(Axis(name, tuple(entries)) for name, entries in identity["axes"].items())
+
+
+def _rows(path: Path) -> dict[str, dict[str, Any]]:
+    """Finished cell → its row."""
+    return {row["window_id"]: row for row in read_run(path).results.rows(named=True)}
+
+
+def _require_measured(path: Path, cell: Cell, row: Mapping[str, Any]) -> None:
+    manifest = cell_folder(path, cell) / "manifest.json"
+    is_same = json.loads(row["settings"]) == dict(cell.settings)
+    if not is_same or not manifest.exists() or hash_file(manifest) != row["manifest_sha256"]:
+        raise RunError(f"{manifest} is not of the run that the study measured; restore it, or start over with --fresh.")
+
 
 KIND = "study"
-SAMPLED_KIND = "study_montecarlo"
 CELL_COLUMNS: Schema = (
     Column("window_id", "text", is_required=True),
     Column("settings", "text", is_required=True),
@@ -36,24 +145,7 @@ CELL_COLUMNS: Schema = (
     Column("manifest_sha256", "text", is_required=True),
 )
 """`window_id` is the cell's name."""
-SAMPLED_COLUMNS: Schema = (
-    Column("window_id", "text", is_required=True),
-    Column("p_verbatim", "float64"),
-    Column("mass_lower", "float64", is_required=True),
-    Column("mass_upper", "float64", is_required=True),
-    Column("hits", "list[int32]", is_required=True),
-    Column("samples", "list[int32]", is_required=True),
-    Column("evaluations", "list[float64]", is_required=True),
-)
-"""A window sampled by Monte Carlo: hits of the first samples, of more, of all, beside its certified bounds."""
-
 Say = Callable[[str], None]
-
-
-@dataclass(frozen=True, slots=True)
-class StudyResult:
-    path: Path
-    was_complete: bool
 
 
 def run_study(
@@ -64,13 +156,16 @@ def run_study(
     say: Say = lambda _: None,
     command_line: Sequence[str] = (),
     fresh: bool = False,
-) -> StudyResult:
-    """Run or resume the study at `out`. `say` gets a sentence for every cell and every remark of its scan."""
+) -> bool:
+    """Run or resume the study at `out`; whether it was complete already.
+
+    `say` gets a sentence for every cell and every remark of its scan.
+    """
     with RunSession.open(
         out, kind=KIND, identity=plan.identity(), schema=CELL_COLUMNS, fresh=fresh, part_rows=1
     ) as session:
         if session.is_complete:
-            return StudyResult(session.path, was_complete=True)
+            return True
         make_folder(out / "cells", inside=out)
         runner = _CellRunner(plan, out, progress or SilentProgress(), say, command_line, fresh)
         finished, sampled = session.finished_ids(), []
@@ -83,7 +178,7 @@ def run_study(
             if cell in base:  # at once, while the model is loaded
                 sampled.append(runner.sample(cell))
         _complete(session, plan, sampled, command_line)
-    return StudyResult(session.path, was_complete=False)
+    return False
 
 
 def cell_folder(out: Path, cell: Cell) -> Path:
@@ -114,61 +209,37 @@ class _CellRunner:
         with self.progress.phase(f"loading {config.model}"):
             model = self._load(config) if is_here else None
         result = scan_to_folder(
-            config,
-            progress=self.progress,
-            command_line=self.command_line,
-            fresh=self.fresh,
-            document_facts=self.plan.document_facts,
-            model=model,
+            config, progress=self.progress, command_line=self.command_line, fresh=self.fresh, model=model
         )
         for words in result.notes:
             self.say(words)
 
-    def sample(self, cell: Cell) -> Path:
-        """The manifest of a cell's sampled windows, which are sampled unless they were before."""
-        run_id, sampling = _finished_manifest(cell_folder(self.out, cell))["run_id"], self.plan.sampling
-        folder, identity = sampled_folder(self.out, cell), {"run": run_id, "sampling": sampling}
-        make_folder(folder.parent, inside=self.out)
-        with RunSession.open(
-            folder, kind=SAMPLED_KIND, identity=identity, schema=SAMPLED_COLUMNS, fresh=self.fresh
-        ) as session:
-            if not session.is_complete:
-                self.say(f"sampling windows of {cell.name}")
-                session.complete_with(self._sampled_rows(cell), {"config": sampling, "run": run_id})
-        return folder / "manifest.json"
-
-    def _sampled_rows(self, cell: Cell) -> list[dict[str, Any]]:
-        config, stored = self.plan.scans[cell.name], read_run(cell_folder(self.out, cell)).results
-        if "mass_lower" not in stored.columns:
-            return []
-        rows = _rows_to_sample(stored.rows(named=True), config.threshold, self.plan.config.montecarlo_windows)
-        if not rows:
-            return []
-        windows = [window_of(row) for row in rows]
-        sized = fitted(config, windows)
-        options = MonteCarloOptions(
-            policy=config.policy,
-            distance=config.distance if config.distance != "none" else "levenshtein",
-            edit_budget=config.edit_budget,
-            samples=self.plan.config.montecarlo_samples,
-            replicates=1,
-            seed=config.seed,
-            stops_when_lost=True,
-        )
-        sampled = sample_windows(self._load(config), windows, options, slots=sized.slots, limits=sized.limits)
-        curves = {one.window.window_id: one.curve for one in sampled}
-        return [
-            {
-                "window_id": row["window_id"],
-                "p_verbatim": row.get("p_verbatim"),
-                "mass_lower": row["mass_lower"][-1],
-                "mass_upper": row["mass_upper"][-1],
-                "hits": [point.hits for point in curves[row["window_id"]]],
-                "samples": [point.samples for point in curves[row["window_id"]]],
-                "evaluations": [float(point.token_evals) for point in curves[row["window_id"]]],
-            }
-            for row in rows
-        ]
+    def sample(self, cell: Cell) -> Path | None:
+        """The manifest of the cell's samples, drawn as by `byrote mc`; None where no window is extractable."""
+        config, run = self.plan.scans[cell.name], read_run(cell_folder(self.out, cell))
+        window_ids = _windows_to_sample(run.results, config.threshold, self.plan.config.montecarlo_windows)
+        if not window_ids:
+            return None
+        folder = sampled_folder(self.out, cell)
+        manifest = folder / "manifest.json"
+        is_finished = manifest.exists() and read_run(folder).identity["scan"] == run.run_id
+        if self.fresh or not is_finished:
+            self.say(f"sampling windows of {cell.name}")
+            make_folder(folder.parent, inside=self.out)
+            options = McOptions(
+                run=run.path,
+                out=folder,
+                samples=self.plan.config.montecarlo_samples,
+                interval="exact",
+                seed=config.seed,
+                slots=config.slots,
+                device=config.device,
+            )
+            model = self._load(config)
+            sample_to_folder(
+                options, window_ids=window_ids, model=model, command_line=self.command_line, fresh=self.fresh
+            )
+        return manifest
 
     def _load(self, config: RunConfig) -> LanguageModel:
         wanted = config.loading | {"model": config.model, "compile": config.compile}
@@ -178,10 +249,13 @@ class _CellRunner:
         return self._model
 
 
-def _rows_to_sample(rows: Sequence[Mapping[str, Any]], threshold: float, count: int) -> list[Mapping[str, Any]]:
+def _windows_to_sample(results: pl.DataFrame, threshold: float, count: int) -> list[str]:
     """`count` extractable target windows at even steps of their rank by mass; all when there are no more."""
-    extractable = [row for row in rows if row["split"] == "target" and row["mass_lower"][-1] >= threshold]
-    ranked = sorted(extractable, key=lambda row: (row["mass_lower"][-1], row["window_id"]))
+    if "mass_lower" not in results.columns:
+        return []
+    mass = pl.col("mass_lower").list.last()
+    extractable = results.filter(pl.col("split") == "target", mass >= threshold)
+    ranked = extractable.sort(mass, "window_id")["window_id"].to_list()
     if len(ranked) <= count:
         return ranked
     return [ranked[round((place + 0.5) * len(ranked) / count - 0.5)] for place in range(count)]
@@ -200,13 +274,15 @@ def _cell_row(cell: Cell, folder: Path) -> dict[str, Any]:
     }
 
 
-def _complete(session: RunSession, plan: StudyPlan, sampled: Sequence[Path], command_line: Sequence[str]) -> None:
+def _complete(
+    session: RunSession, plan: StudyPlan, sampled: Sequence[Path | None], command_line: Sequence[str]
+) -> None:
     """Bind every cell's manifest, after all cells were checked to have seen the same texts and weights."""
     folders = [cell_folder(session.path, cell) for cell in plan.cells]
     contents = [_finished_manifest(folder) for folder in folders]
     require_same_sources(plan.cells, contents)
     manifest = {
-        "config": plan.described(),
+        "config": asdict(plan.config),
         "texts": contents[0]["texts"],
         "model": {"name": ", ".join(dict.fromkeys(str(content["model"]["name"]) for content in contents))},
         "device": contents[0]["device"],
@@ -219,7 +295,7 @@ def _complete(session: RunSession, plan: StudyPlan, sampled: Sequence[Path], com
         },
         **plan.identity(),
     }
-    session.bind(*(folder / "manifest.json" for folder in folders), *sampled)
+    session.bind(*(folder / "manifest.json" for folder in folders), *(path for path in sampled if path is not None))
     session.complete(manifest, order=[cell.name for cell in plan.cells])
 
 

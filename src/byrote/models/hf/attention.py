@@ -5,8 +5,10 @@ attends over its own.
 """
 
 import math
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
+from typing import Any, TypeVar
 
 import torch
 import torch.nn.functional as functional
@@ -15,7 +17,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from byrote.models import tree_attention
 from byrote.models.base import Seen, TreeBatch
-from byrote.models.memory import to_device
+from byrote.models.packing import to_device
 
 SHAPELESS_KERNELS = [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 """Attention kernels that need no plan per shape. cuDNN's are faster for beams, whose shapes repeat; it takes tens of
@@ -25,6 +27,9 @@ CAUSAL_KERNELS = [SDPBackend.FLASH_ATTENTION, *SHAPELESS_KERNELS]
 """The same where no mask is needed."""
 
 
+Made = TypeVar("Made")
+
+
 class Layout:
     """Index tensors of one packed forward, shared by all layers."""
 
@@ -32,14 +37,8 @@ class Layout:
         self.batch = batch
         self.beams = batch.beams
         self.slots, self.lanes, self.reach = batch.ancestry.shape
-        self.is_rectangular = self.beams == self.slots * self.lanes
         self.beam_rows = batch.beam_rows
-        self._rows: Tensor | None = None
-        self._sees: dict[int | None, Tensor] = {}
-        self._live: dict[int | None, Seen] = {}
-        self._hidden: dict[int | None, Tensor] = {}
-        self._chain_hidden: dict[int | None, Tensor] = {}
-        self._hidden_by_slot: dict[int | None, list[Tensor]] = {}
+        self._made: dict[tuple[str, int | None], Any] = {}
         self.longest_chain = max(batch.prefix_lengths, default=0)
         self.chains_are_even = len(set(batch.prefix_lengths)) <= 1
         if not self.chains_are_even:
@@ -53,14 +52,11 @@ class Layout:
             """Where the packed tokens are in the padded rectangle, flattened."""
 
     @cached_property
-    def live_counts(self) -> list[int]:
-        return [count for count in self.batch.beam_counts if count]
-
-    @cached_property
-    def live_reaches(self) -> list[tuple[int, int]]:
-        """(row, entries in use) of every slot with beams, where the batch has `reaches`."""
-        held = zip(self.batch.beam_counts, self.batch.reaches, strict=bool(self.batch.reaches))
-        return [(row, reach) for row, (count, reach) in enumerate(held) if count]
+    def live_slots(self) -> list[tuple[int, int, int, int]]:
+        """(row of the ancestry, slot, beams, entries in use) of every slot with beams; the batch has `reaches`."""
+        slots = range(self.slots) if self.batch.rows is None else self.batch.rows.tolist()
+        held = zip(slots, self.batch.beam_counts, self.batch.reaches, strict=False)
+        return [(row, slot, count, reach) for row, (slot, count, reach) in enumerate(held) if count]
 
     def as_rectangle(self, packed: Tensor) -> Tensor:
         """Packed chains [heads, tokens, width] → [chains, heads, longest, width]; no copy for equal lengths."""
@@ -73,40 +69,40 @@ class Layout:
         tokens = rectangle.transpose(1, 2).flatten(0, 1)
         return tokens if self.chains_are_even else tokens[self._chain_tokens]
 
+    def _once(self, name: str, window: int | None, make: Callable[[], Made]) -> Made:
+        """What `make` gives, computed once for all layers with this sliding window."""
+        if (name, window) not in self._made:
+            self._made[name, window] = make()
+        made: Made = self._made[name, window]
+        return made
+
     def rows(self, entries: int) -> Tensor:
         """Where each query writes, as rows of a memory flattened over slots and entries."""
-        if self._rows is None:
-            self._rows = self.batch.slots * entries + self.batch.entries
-        return self._rows
+        return self._once("rows", None, lambda: self.batch.slots * entries + self.batch.entries)
 
     def hidden(self, window: int | None, dtype: torch.dtype) -> Tensor:
         """Added to the scores: 0 where a beam attends, −inf elsewhere. [slots, 1, lanes, entries]"""
-        if window not in self._hidden:
+
+        def make() -> Tensor:
             allowed = self.sees(window)
             # Padding and wrong guesses attend to everything, so that no row of the softmax is empty.
-            allowed = allowed | ~allowed.any(-1, keepdim=True)
-            self._hidden[window] = _minus_infinity_outside(allowed, dtype)[:, None]
-        return self._hidden[window]
+            return _minus_infinity_outside(allowed | ~allowed.any(-1, keepdim=True), dtype)[:, None]
+
+        return self._once("hidden", window, make)
 
     def sees(self, window: int | None) -> Tensor:
         """The entries that each lane attends to, within the sliding window. [rows, lanes, entries] bool"""
-        if window not in self._sees:
-            allowed = self.batch.ancestry
-            if window is not None:
-                positions = torch.zeros_like(allowed[..., 0], dtype=torch.int64)
-                positions[self.beam_rows, self.batch.lanes] = self.batch.positions[: self.beams]
-                distance = positions[..., None] - self.batch.entry_positions[:, None, :]
-                allowed = allowed & (distance < window)
-            self._sees[window] = allowed
-        return self._sees[window]
+        if window is None:
+            return self.batch.ancestry
+        positions = torch.zeros_like(self.batch.ancestry[..., 0], dtype=torch.int64)
+        positions[self.beam_rows, self.batch.lanes] = self.batch.positions[: self.beams]
+        return self.batch.ancestry & (positions[..., None] - self.batch.entry_positions[:, None, :] < window)
 
     def live_entries(self, window: int | None) -> Seen:
-        """The entries that some lane attends to, for the kernel; computed once for all layers."""
+        """The entries that some lane attends to, for the kernel."""
         if window is None and self.batch.live is not None:
             return self.batch.live
-        if window not in self._live:
-            self._live[window] = tree_attention.live_entries(self.sees(window), self.batch.columns)
-        return self._live[window]
+        return self._once("live", window, lambda: tree_attention.live_entries(self.sees(window), self.batch.columns))
 
     @cached_property
     def packing(self) -> tree_attention.Packing:
@@ -122,28 +118,21 @@ class Layout:
 
     def hidden_by_slot(self, window: int | None, dtype: torch.dtype) -> list[Tensor]:
         """The same, cut to the live lanes and entries of every slot with beams. [lanes, entries] each."""
-        if window not in self._hidden_by_slot:
-            hidden = self.hidden(window, dtype)
-            self._hidden_by_slot[window] = [
-                hidden[row, 0, :count, :reach]
-                for count, (row, reach) in zip(self.live_counts, self.live_reaches, strict=True)
-            ]
-        return self._hidden_by_slot[window]
-
-    @cached_property
-    def slot_of_row(self) -> list[int]:
-        """The slot of every row of the ancestry, on the host."""
-        rows = self.batch.rows
-        return list(range(self.slots)) if rows is None else rows.tolist()
+        hidden = self.hidden(window, dtype)
+        return self._once(
+            "by slot", window, lambda: [hidden[row, 0, :count, :reach] for row, _, count, reach in self.live_slots]
+        )
 
     def chain_hidden(self, window: int | None, dtype: torch.dtype) -> Tensor:
         """The same for chains, causal. [1, 1, longest chain, longest chain]."""
-        if window not in self._chain_hidden:
+
+        def make() -> Tensor:
             order = torch.arange(self.longest_chain, device=self.batch.slots.device)
-            distance = order[:, None] - order[None, :]
-            allowed = distance >= 0 if window is None else (distance >= 0) & (distance < window)
-            self._chain_hidden[window] = _minus_infinity_outside(allowed, dtype)[None, None]
-        return self._chain_hidden[window]
+            distance = order[:, None] - order
+            allowed = (distance >= 0) & (distance < (window or self.longest_chain))
+            return _minus_infinity_outside(allowed, dtype)[None, None]
+
+        return self._once("chains", window, make)
 
 
 def _minus_infinity_outside(allowed: Tensor, dtype: torch.dtype) -> Tensor:
@@ -222,23 +211,21 @@ def _kernels_for(query: Tensor, *, shapes_repeat: bool) -> AbstractContextManage
 def _in_use(memory: Tensor, layout: Layout) -> Tensor:
     """Memory of the ancestry's columns. [rows, columns, heads, width]"""
     columns, rows = layout.batch.columns, layout.batch.rows
-    if columns is None and rows is None:
-        return memory[: layout.slots, : layout.reach]
     if columns is None:
-        assert rows is not None
-        return memory[:, : layout.reach].index_select(0, rows)
+        held = memory[:, : layout.reach]
+        return held[: layout.slots] if rows is None else held.index_select(0, rows)
     slots = torch.arange(layout.slots, device=memory.device) if rows is None else rows
     return memory[slots[:, None], columns]
 
 
 def _in_use_by_slot(memory: Tensor, layout: Layout) -> list[Tensor]:
     """The same for every row with beams, as far as it is in use. [heads, columns, width] each"""
-    columns, slots = layout.batch.columns, layout.slot_of_row
+    columns = layout.batch.columns
     if columns is None:
         held = memory.transpose(1, 2).unbind(0)  # all slots at once: one call instead of one per slot
-        return [held[slots[row]].narrow(1, 0, reach) for row, reach in layout.live_reaches]
+        return [held[slot].narrow(1, 0, reach) for _, slot, _, reach in layout.live_slots]
     return [
-        memory[slots[row]].index_select(0, columns[row, :reach]).transpose(0, 1) for row, reach in layout.live_reaches
+        memory[slot].index_select(0, columns[row, :reach]).transpose(0, 1) for row, slot, _, reach in layout.live_slots
     ]
 
 
@@ -254,7 +241,7 @@ def attend_beams(query: Tensor, keys: Tensor, values: Tensor, layout: Layout, st
 
 def _attend_slot_by_slot(query: Tensor, keys: Tensor, values: Tensor, layout: Layout, style: AttentionStyle) -> Tensor:
     """Each slot over its own live lanes and entries: a CPU would pay for every padded one."""
-    own = torch.split_with_sizes(query, layout.live_counts, 1)
+    own = torch.split_with_sizes(query, [count for _, _, count, _ in layout.live_slots], 1)
     key_of, value_of = (_in_use_by_slot(memory, layout) for memory in (keys, values))
     hidden = layout.hidden_by_slot(style.window, query.dtype)
     mixed = [style.attend_plainly(*each) for each in zip(own, key_of, value_of, hidden, strict=True)]
@@ -264,19 +251,12 @@ def _attend_slot_by_slot(query: Tensor, keys: Tensor, values: Tensor, layout: La
 def _attend_rectangle(query: Tensor, keys: Tensor, values: Tensor, layout: Layout, style: AttentionStyle) -> Tensor:
     """All slots at once, padded to a [slots, lanes] rectangle: one kernel keeps a GPU busy."""
     heads, _, width = query.shape
-    slots, lanes = layout.slots, layout.lanes
-    if layout.is_rectangular:
-        rectangle = query.view(heads, slots, lanes, width).transpose(0, 1)
-    else:
-        padded = query.new_zeros(slots, lanes, heads, width)
-        padded[layout.beam_rows, layout.batch.lanes] = query.transpose(0, 1)
-        rectangle = padded.transpose(1, 2)
+    padded = query.new_zeros(layout.slots, layout.lanes, heads, width)
+    padded[layout.beam_rows, layout.batch.lanes] = query.transpose(0, 1)
     keys, values = (_in_use(memory, layout).transpose(1, 2) for memory in (keys, values))
     hidden = layout.hidden(style.window, query.dtype)
     with _kernels_for(query, shapes_repeat=layout.batch.columns is None):
-        mixed = style.attend(rectangle, keys, values, hidden).transpose(1, 2)
-    if layout.is_rectangular:
-        return mixed.reshape(slots * lanes, heads, -1)
+        mixed = style.attend(padded.transpose(1, 2), keys, values, hidden).transpose(1, 2)
     return mixed[layout.beam_rows, layout.batch.lanes]
 
 

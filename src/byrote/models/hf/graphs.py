@@ -5,6 +5,7 @@ shape; compiling takes the first minute. A CPU gains nothing, so layers stay pla
 device waits for the host, and a compiled layer takes the host longer than a plain one: they run plain, or recorded.
 """
 
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,7 +18,7 @@ from torch import Tensor
 from byrote.errors import ModelError
 from byrote.models.base import Seen, TreeBatch
 from byrote.models.hf.attention import Layout
-from byrote.models.tree_attention import Packing, live_entries, words_for
+from byrote.models.tree_attention import WORD, Packing, live_entries
 
 FEW_TOKENS = 1024
 """Forwards of fewer tokens run plain layers: there the host takes longer than the device."""
@@ -70,6 +71,8 @@ def _layers(model: Any) -> Any:
     return getattr(body, "layers", None) or getattr(body, "h", None)
 
 
+COPYING = threading.Lock()
+"""Held by a thread that copies from the device, as while weights are hashed: that would spoil a recording."""
 FEW = (32, 64, 128, 256, 384, 512)
 """Numbers of tokens that are recorded with a row for each token."""
 STEP = 64
@@ -114,12 +117,10 @@ class RecordedLayout(Layout):
         self._seen = Seen(
             torch.zeros(size.rows, width, dtype=torch.int32, device=device),
             live,
-            torch.zeros(size.rows, words_for(size.lanes), width, dtype=torch.int32, device=device),
+            torch.zeros(size.rows, -(-size.lanes // WORD), width, dtype=torch.int32, device=device),
         )
         self.order = torch.arange(size.tokens, device=device)
         self.packing = Packing(starts, counts, slots, size.lanes)
-        self._packed: tuple[int, ...] = ()
-        """Beams of every slot as `packing` has them; nothing where tokens have rows of their own."""
 
     def fill(self, layout: Layout) -> None:
         """Copy a batch into the recorded tensors."""
@@ -127,20 +128,16 @@ class RecordedLayout(Layout):
         self.tokens[:count].copy_(batch.token_ids)
         self.positions[:count].copy_(batch.positions)
         self._places[:count].copy_(layout.rows(self.entries))
-        if self.size.lanes == 1 or batch.rows is not None or batch.beam_counts != self._packed:
-            self._places[count:].fill_(self.entries - 1)
-            self._pack(_packing_by_token(layout) if self.size.lanes == 1 else layout.packing)
-            self._packed = batch.beam_counts if self.size.lanes > 1 and batch.rows is None else ()
+        self._places[count:].fill_(self.entries - 1)
+        packing = _packing_by_token(layout) if self.size.lanes == 1 else layout.packing
+        for ours, theirs in zip(self.packing[:3], packing[:3], strict=True):
+            ours[: len(theirs)].copy_(theirs)
+        self.packing.counts[len(packing.counts) :].zero_()
         seen = _seen_by_token(layout) if self.size.lanes == 1 else layout.live_entries(None)
         rows, reach = seen.columns.shape
         self._seen.columns[:rows, :reach].copy_(seen.columns)
         self._seen.counts[:rows].copy_(seen.counts)
         self._seen.bits[:rows, : seen.bits.shape[1], :reach].copy_(seen.bits)
-
-    def _pack(self, packing: Packing) -> None:
-        for ours, theirs in zip(self.packing[:3], packing[:3], strict=True):
-            ours[: len(theirs)].copy_(theirs)
-        self.packing.counts[len(packing.counts) :].zero_()
 
     def rows(self, entries: int) -> Tensor:
         return self._places
@@ -204,7 +201,7 @@ class RecordedSteps:
         graph = torch.cuda.CUDAGraph()
         try:
             evaluate(layout)  # loads kernels, which cannot be recorded
-            with torch.cuda.graph(graph, pool=self._pool):
+            with COPYING, torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
                 states = evaluate(layout)
         except (RuntimeError, AssertionError, NotImplementedError):
             self.cannot_record = True  # a model that waits for the device in the middle of its forward

@@ -24,15 +24,8 @@ MOST_HISTORIES = 64
 PROBE_IDS = ((3, 1, 4, 1, 5, 9, 2, 6),)
 LARGE = 8.0
 """States this much larger show caps that ordinary logits hardly touch."""
-SCALES: tuple[Callable[[Any], float], ...] = (
-    lambda config: 1.0,
-    lambda config: float(config.logit_scale),
-    lambda config: 1 / float(config.logits_scaling),
-    lambda config: float(config.logits_scaling),
-    lambda config: float(config.lm_head_multiplier),
-    lambda config: float(config.output_multiplier),
-)
-"""What architectures multiply their logits by, as their settings name it."""
+SCALES = ("logit_scale", "logits_scaling", "lm_head_multiplier", "output_multiplier")
+"""What architectures multiply or divide their logits by, as their settings name it."""
 
 
 class ChunkedHead:
@@ -60,10 +53,9 @@ class ChunkedHead:
         flat = whole.flatten(0, 1)
         return flat.index_select(0, outputs.to(flat.device))
 
-    def states_of(self, histories: list[History]) -> Tensor:
-        """States at the places of whole histories of any lengths, in the order of their outputs. [outputs, …]"""
-        weight: Tensor = self.model.get_output_embeddings().weight
-        parts = [weight.new_empty(0, weight.shape[1 if self.is_split else 0])]
+    def states_of(self, histories: list[History]) -> list[Tensor]:
+        """States at the places of whole histories of any lengths."""
+        states: list[Tensor] = []
         longest = max((len(history.token_ids) for history in histories), default=1)
         count = self.sequences_at_once(MOST_HISTORIES, longest)
         for first in range(0, len(histories), count):
@@ -71,13 +63,16 @@ class ChunkedHead:
             # Padding comes after a history, where a causal model does not attend.
             ids = pad_sequence([history.token_ids for history in some], batch_first=True)
             places = [row * ids.shape[1] + place for row, history in enumerate(some) for place in history.places]
-            parts.append(self.states(torch.tensor(places, device=ids.device), input_ids=ids))
-        order = torch.tensor([output for history in histories for output in history.outputs], dtype=torch.int64)
-        return torch.cat(parts).index_select(0, order.argsort().to(parts[-1].device))
+            states.extend(self.states(torch.tensor(places, device=ids.device), input_ids=ids))
+        return states
 
     def logits(self, states: Tensor) -> Tensor:
         """[rows, vocab] float32"""
         return states.float() if self._parts is None else self._parts.logits(states).to(self.model.device)
+
+    def logits_of(self, states: list[Tensor]) -> Tensor:
+        """The same for states of their own, or none."""
+        return self.logits(torch.stack(states)) if states else torch.empty(0, self.vocab_size, device=self.model.device)
 
     def chunks(self, states: Tensor) -> Iterator[Tensor]:
         """The same, a few rows at a time."""
@@ -167,11 +162,10 @@ def _bodies(model: Any) -> Iterator[Any]:
 
 
 def _scales(config: Any) -> Iterator[float]:
-    for scale in SCALES:
-        try:
-            yield scale(config)
-        except (AttributeError, TypeError, ZeroDivisionError):
-            continue
+    yield 1.0
+    for name in SCALES:
+        if value := getattr(config, name, None):
+            yield from (float(value), 1 / float(value))
 
 
 def _is_reproduced(model: Any, parts: _Parts, factor: float) -> bool:

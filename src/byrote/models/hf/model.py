@@ -2,7 +2,8 @@
 
 import copy
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -10,16 +11,14 @@ import torch
 from torch import Tensor
 
 from byrote.models.base import ModelIdentity, TreeSession, WindowScores
+from byrote.models.hf import weights
 from byrote.models.hf.graphs import compile_layers, most_layers_together
 from byrote.models.hf.head import ChunkedHead
-from byrote.models.hf.identity import hash_weights, quantization_of, settings_of
 from byrote.models.hf.probe import USUAL_TOKENS, Probed, probe_trees
 from byrote.models.hf.tree import TreeSessionHF
-from byrote.models.hf.weights import check_tokenizer, explained, load_weights
 from byrote.models.history import HistorySession
-from byrote.models.numbers import check_weights
-from byrote.models.scoring import score_tokens
-from byrote.models.tokenizer import Tokenizing, hash_tokenizer
+from byrote.models.scoring import check_weights, score_tokens
+from byrote.models.tokenizer import Tokenizing, hash_tokenizer, ids_within
 from byrote.policy import Policy
 
 
@@ -37,12 +36,23 @@ class HuggingFaceModel(Tokenizing):
     ) -> None:
         check_weights(model, name)
         super().__init__(tokenizer, name)
-        self.model = _with_soft_caps(model.eval())
+        has_caps = getattr(model.config.get_text_config(), "attn_logit_softcapping", None)
+        if has_caps and model.config._attn_implementation == "sdpa":
+            # Some versions of the library choose a fused attention that silently leaves out soft caps (Gemma 2).
+            model.set_attn_implementation("eager")
+        self.model = model.eval()
         self.revision, self.adapter_hash = revision, adapter_hash
         self._probed: dict[int, Probed] = {}
         """Results of probes, by the length of their histories."""
         self._faults: set[str] = set()
         """Why some sessions recompute their histories."""
+
+    def __repr__(self) -> str:
+        return f"<byrote model {self.name}: {self.vocab_size:,} tokens, {self.dtype}, on {self.device}>"
+
+    @property
+    def tokenizing(self) -> Tokenizing:
+        return self
 
     @property
     def vocab_size(self) -> int:
@@ -71,12 +81,9 @@ class HuggingFaceModel(Tokenizing):
     @cached_property
     def eos_ids(self) -> frozenset[int]:
         """Every id that ends a generation: the generation settings' and the tokenizer's."""
-        ids: set[int] = set()
         generation = getattr(self.model, "generation_config", None)
-        for source in (generation, self.model.config.get_text_config(), self.tokenizer):
-            value = getattr(source, "eos_token_id", None)
-            ids |= set(value) if isinstance(value, list) else {value} if isinstance(value, int) else set()
-        return frozenset(token for token in ids if 0 <= token < self.vocab_size)
+        sources = (generation, self.model.config.get_text_config(), self.tokenizer)
+        return ids_within(self.vocab_size, *(getattr(source, "eos_token_id", None) for source in sources))
 
     @torch.inference_mode()
     def next_logits(self, histories: Sequence[Sequence[int]]) -> Tensor:
@@ -93,28 +100,21 @@ class HuggingFaceModel(Tokenizing):
         exist at once.
         """
         ids = torch.tensor([list(window) for window in windows], device=self.device)
-        rows, length = ids.shape
-        parts = [
-            score_tokens(logits, wanted, policies)
-            for batch in torch.split(ids, self._head.sequences_at_once(rows, length))
-            for logits, wanted in self._logits_and_targets(batch, suffix_tokens)
-        ]
-        shape = (rows, suffix_tokens)
+        length = ids.shape[1] - 1  # nothing follows the last token
+        parts = []
+        for batch in torch.split(ids, self._head.sequences_at_once(*ids.shape)):
+            starts = length * torch.arange(len(batch), device=ids.device)
+            places = starts[:, None] + torch.arange(length - suffix_tokens, length, device=ids.device)
+            states = self._head.states(places.flatten(), input_ids=batch[:, :-1])
+            targets = torch.split(batch[:, -suffix_tokens:].flatten(), self._head.rows_at_once)
+            for logits, wanted in zip(self._head.chunks(states), targets, strict=True):
+                parts.append(score_tokens(logits, wanted, policies))
+        shape = (len(ids), suffix_tokens)
         return WindowScores(
             torch.cat([part.log_probs for part in parts], -1).reshape(len(policies), *shape),
             torch.cat([part.ranks for part in parts]).reshape(shape),
             torch.cat([part.model_log_probs for part in parts]).reshape(shape),
         )
-
-    def _logits_and_targets(self, ids: Tensor, suffix_tokens: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """(logits, the token that follows) of every suffix token, a few rows at a time, window by window."""
-        targets = ids[:, -suffix_tokens:].flatten()
-        evaluated = ids[:, :-1]  # nothing follows the last token
-        rows, length = evaluated.shape
-        places = torch.arange(length - suffix_tokens, length, device=ids.device)
-        starts = length * torch.arange(rows, device=ids.device)
-        chunks = self._head.chunks(self._head.states((starts[:, None] + places).flatten(), input_ids=evaluated))
-        yield from zip(chunks, torch.split(targets, self._head.rows_at_once), strict=True)
 
     @cached_property
     def _head(self) -> ChunkedHead:
@@ -150,7 +150,7 @@ class HuggingFaceModel(Tokenizing):
             entries,
             device=self.device,
             evaluate=head.states_of,
-            logits=head.logits,
+            logits=head.logits_of,
             rows_at_once=head.rows_at_once,
         )
 
@@ -183,20 +183,34 @@ class HuggingFaceModel(Tokenizing):
             return self
         return HuggingFaceModel(copy.deepcopy(self.model).float(), self.tokenizer, name=self.name)
 
+    def with_changed_weights(self) -> "HuggingFaceModel":
+        """The same model after its weights were changed in place: hashed afresh, and not probed again."""
+        changed = HuggingFaceModel(self.model, self.tokenizer, name=self.name, revision=self.revision)
+        changed._probed, changed._faults = self._probed, self._faults
+        return changed
+
     @cached_property
-    def identity(self) -> ModelIdentity:
+    def described(self) -> ModelIdentity:
+        """Hashing all weights begins here, in the background."""
+        self._weights_hash = weights.WeightsHash(self.model)
         return ModelIdentity(
             name=self.name,
             revision=self.revision,
-            weights_hash=hash_weights(self.model),
+            weights_hash="",
+            weights_fingerprint=weights.fingerprint_weights(self.model),
             tokenizer_hash=hash_tokenizer(self.tokenizer),
             parameters=sum(parameter.numel() for parameter in self.model.parameters()),
             dtype=str(self.model.dtype).removeprefix("torch."),
             device=str(self.model.device),
             adapter_hash=self.adapter_hash,
-            quantization=quantization_of(self.model),
-            settings=settings_of(self.model),
+            quantization=weights.quantization_of(self.model),
+            settings=weights.settings_of(self.model),
         )
+
+    @cached_property
+    def identity(self) -> ModelIdentity:
+        described = self.described
+        return replace(described, weights_hash=self._weights_hash.result())
 
 
 def load(
@@ -208,24 +222,11 @@ def load(
     adapter: str | None = None,
 ) -> HuggingFaceModel:
     """Load a model folder or hub id. Offline mode (HF_HUB_OFFLINE) is honoured by the library itself."""
-    from transformers import AutoTokenizer
-
-    weights = load_weights(name, revision=revision, dtype=dtype, device=device, adapter=adapter)
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(weights.tokenizer_source, revision=revision, trust_remote_code=False)
-    except Exception as error:  # whatever libraries raise for a damaged folder
-        raise explained(name, error) from error
-    commit = getattr(weights.model.config, "_commit_hash", None)
+    found = weights.load_weights(name, revision=revision, dtype=dtype, device=device, adapter=adapter)
+    tokenizer = weights.read_tokenizer(name, found.tokenizer_source, revision=revision)
+    commit = getattr(found.model.config, "_commit_hash", None)
     loaded = HuggingFaceModel(
-        weights.model, tokenizer, name=name, revision=revision or commit, adapter_hash=weights.adapter_hash
+        found.model, tokenizer, name=name, revision=revision or commit, adapter_hash=found.adapter_hash
     )
-    check_tokenizer(name, tokenizer, loaded.vocab_size)
+    weights.check_tokenizer(name, tokenizer, loaded.vocab_size)
     return loaded
-
-
-def _with_soft_caps(model: Any) -> Any:
-    """Some versions of the library choose a fused attention that silently leaves out soft caps (Gemma 2)."""
-    has_caps = getattr(model.config.get_text_config(), "attn_logit_softcapping", None)
-    if has_caps and model.config._attn_implementation == "sdpa":
-        model.set_attn_implementation("eager")
-    return model

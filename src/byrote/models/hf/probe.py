@@ -187,18 +187,9 @@ def probing_forest(longest: int, vocab_size: int, device: torch.device) -> Fores
         (),
     )
     nodes = tuple(_grown(row, vocab_size) for row in parents)
-
-    def step(beams: Sequence[Sequence[TreeNode]], chains: Mapping[int, tuple[int, ...]]) -> Step:
-        return _step(beams, chains, entries, device)
-
-    chains = (step(((), (), ()), {0: long, 1: short}), step(((), (), ()), {0: long, 2: other}))
-    last = step(nodes, {})
-    return Forest(
-        3,
-        entries,
-        (*chains, *_variants(step(parents, {})), *_variants(last)),
-        _wrong(last.batch, nodes, parents),
-    )
+    chains = [_step(((), (), ()), held, entries, device) for held in ({0: long, 1: short}, {0: long, 2: other})]
+    first, last = (_step(beams, {}, entries, device) for beams in (parents, nodes))
+    return Forest(3, entries, (*chains, *_variants(first), *_variants(last)), _wrong(last.batch, nodes, parents))
 
 
 def _forks(chain: tuple[int, ...], free: Sequence[int], vocab_size: int) -> tuple[TreeNode, ...]:

@@ -12,7 +12,7 @@ from byrote.models.base import Stored, TreeBatch
 from byrote.models.hf.attention import AttentionStyle, Layout, attend_beams, attend_chains
 from byrote.models.hf.graphs import RecordedLayout, RecordedSteps, faster_layers, is_in_one_place, size_of
 from byrote.models.hf.head import ChunkedHead
-from byrote.models.memory import to_device, zeros_as_touched
+from byrote.models.packing import to_device, zeros_as_touched
 from byrote.models.tree_attention import is_available
 
 
@@ -23,7 +23,7 @@ class TreeSessionHF:
     """
 
     def __init__(self, head: ChunkedHead, slots: int, entries: int) -> None:
-        self._head, self._slots, self._entries = head, slots, entries
+        self._head, self._slots, self.entries = head, slots, entries
         self._memory: dict[int, tuple[Tensor, Tensor]] = {}
         """layer → keys, values [slots, entries + 1, key-value heads, width]: a token writes one row of each."""
         self._layouts: dict[torch.device, Layout] = {}
@@ -33,19 +33,15 @@ class TreeSessionHF:
         self.windows_seen: set[int | None] = set()
         """Sliding windows that layers passed to `attend`; any other local span exists only in the mask we ignore."""
 
-    @property
-    def entries(self) -> int:
-        return self._entries
-
     def grow(self, entries: int) -> None:
         def grown(old: Tensor) -> Tensor:
             new = zeros_as_touched((old.shape[0], entries + 1, *old.shape[2:]), old)
-            new[:, : self._entries] = old[:, : self._entries]
+            new[:, : self.entries] = old[:, : self.entries]
             return new
 
         for layer, (keys, values) in self._memory.items():
             self._memory[layer] = grown(keys), grown(values)
-        self._entries = entries
+        self.entries = entries
         self._recorded.forget()
 
     def move(self, source: int, target: int, entries: int) -> None:
@@ -81,7 +77,7 @@ class TreeSessionHF:
         layout = Layout(batch)
         size = size_of(batch) if self._records else None
         if size is not None:
-            states = self._recorded.states(layout, size, self._entries + 1, self._evaluate_recorded)
+            states = self._recorded.states(layout, size, self.entries + 1, self._evaluate_recorded)
             if states is not None:
                 return states
         return self._evaluate(layout, batch.outputs, batch.token_ids, batch.positions, as_compiled=size is not None)
@@ -120,7 +116,7 @@ class TreeSessionHF:
         self.windows_seen.add(style.window)
         own_keys, own_values = key[0].transpose(0, 1), value[0].transpose(0, 1)  # [queries, heads, width]
         keys, values = self._memory_of(layer, own_keys, own_values)
-        rows = layout.rows(self._entries + 1)
+        rows = layout.rows(self.entries + 1)
         _write_rows(keys, own_keys, rows)
         _write_rows(values, own_values, rows)
         parts = []
@@ -136,7 +132,7 @@ class TreeSessionHF:
         if layer not in self._memory:
             # Zeros, because a masked NaN would still spoil the weighted sum.
             keys, values = (
-                zeros_as_touched((self._slots, self._entries + 1, *rows.shape[1:]), rows) for rows in (key, value)
+                zeros_as_touched((self._slots, self.entries + 1, *rows.shape[1:]), rows) for rows in (key, value)
             )
             self._memory[layer] = keys, values
         return self._memory[layer]

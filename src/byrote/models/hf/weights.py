@@ -1,46 +1,29 @@
-"""Loading the weights of a model, and the checks of its folder before anything of it is loaded.
-
-byrote runs no code that comes with a model and reads no pickled weights: unpickling runs whatever the file says, while
-safetensors hold numbers and nothing else. A folder that cannot be a model is refused with one sentence.
-"""
+"""Loading the weights of a model, and what identifies a model: the hash of its weights, and the settings that decide
+its numbers."""
 
 import hashlib
+import json
 import math
 import os
 import re
-import reprlib
+import threading
 import warnings
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
 from byrote.errors import ModelError
-from byrote.files import parse_json, read_bytes, require_regular
-from byrote.models.hf.identity import plain_parts
+from byrote.files import read_bytes
+from byrote.models.hf import files
+from byrote.models.hf.graphs import COPYING
 
-CONFIG = "config.json"
-INDEX = ".safetensors.index.json"
-ADAPTER = "adapter_config.json"
-ADAPTER_WEIGHTS = "adapter_model.safetensors"
-PICKLED = ("pytorch_model*.bin", "*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
-LIBRARIES = {"gptq": "gptqmodel", "awq": "gptqmodel", "quanto": "optimum-quanto"}
-"""What to install for weights that were quantised by a method, where library and method have different names."""
-_MOST_SETTINGS_BYTES = 10_000_000
-_MOST_HEADER_BYTES = 100_000_000
-_LONGEST_QUOTE = 200
 _MOST_NAMED = 2
-_LIMITS = {
-    **dict.fromkeys(("num_hidden_layers", "n_layer", "num_layers"), 10_000),
-    **dict.fromkeys(("hidden_size", "n_embd", "d_model"), 10**7),
-    "vocab_size": 10**8,
-}
-"""Sizes beyond these are mistakes, and building a model of such a size would not end."""
-_NO_CODE = "byrote runs no code of a model; use one whose architecture transformers knows by itself."
 _OWN_CONFIG = "Give a complete folder, with the config.json that belongs to its weights."
 
 
@@ -58,12 +41,12 @@ def load_weights(name: str, *, revision: str | None, dtype: str, device: str, ad
 
     logging.disable_progress_bar()
     logging.set_verbosity_error()  # what matters is refused below, in one sentence
-    base, adapter = base_of(name, adapter)
-    folder = local_folder(base)
+    base, adapter = files.base_of(name, adapter)
+    folder = files.local_folder(base)
     if folder is not None:
-        refuse_embedded_adapter(base, is_embedded=(folder / ADAPTER).exists())
-        refuse_what_would_run_code(base, folder)
-    added = None if adapter is None else adapter_folder(adapter)
+        files.refuse_embedded_adapter(base, is_embedded=(folder / files.ADAPTER).exists())
+        files.refuse_what_would_run_code(base, folder)
+    added = None if adapter is None else files.adapter_folder(adapter)
     source = str(folder or base)
     model = _read(name, source, revision=revision, dtype=dtype, device=device)
     if added is None:
@@ -76,9 +59,7 @@ def _read(name: str, source: str, *, revision: str | None, dtype: str, device: s
     from transformers import AutoModelForCausalLM
 
     chosen = _device(device)
-    described = _described(source, revision)
-    if described is not None:
-        described.require_capacity()
+    differences = _differences(source, revision)
     # Otherwise the hub would be asked to convert pickled weights, and anybody's conversion would be taken.
     os.environ.setdefault("DISABLE_SAFETENSORS_CONVERSION", "1")
     if device == "map" and find_spec("accelerate") is None:
@@ -96,13 +77,12 @@ def _read(name: str, source: str, *, revision: str | None, dtype: str, device: s
         )
         if not placement and not getattr(model, "is_quantized", False):
             model = model.to(chosen)
-    except ImportError as error:
-        raise _missing_library(name, source, revision, error) from error
-    except Exception as error:  # whatever libraries raise for a damaged folder
-        if described is not None and "mismatched" in str(error) and (differences := described.differences()):
-            raise ModelError(f"{described.config} does not fit the weights: {differences}. {_OWN_CONFIG}") from error
+    except Exception as error:  # whatever libraries raise for a damaged folder, or for want of another library
+        if differences and "mismatched" in str(error):
+            config = Path(source, files.CONFIG)
+            raise ModelError(f"{config} does not fit the weights: {differences}. {_OWN_CONFIG}") from error
         raise explained(name, error) from error
-    refuse_embedded_adapter(name, is_embedded=getattr(model, "_hf_peft_config_loaded", False))
+    files.refuse_embedded_adapter(name, is_embedded=getattr(model, "_hf_peft_config_loaded", False))
     if report["missing_keys"]:
         # The library fills what is missing with random numbers and goes on.
         missing = sorted(report["missing_keys"])
@@ -141,6 +121,15 @@ def _dtype(dtype: str, device: torch.device) -> torch.dtype:
     return DTYPES[dtype]
 
 
+def read_tokenizer(name: str, source: str, *, revision: str | None = None) -> Any:
+    from transformers import AutoTokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(source, revision=revision, trust_remote_code=False)
+    except Exception as error:  # whatever libraries raise for a damaged folder
+        raise explained(name, error) from error
+
+
 def check_tokenizer(name: str, tokenizer: Any, vocab_size: int) -> None:
     """Every token that text can turn into must have a row in the model's embedding."""
     special = set(tokenizer.all_special_ids)
@@ -159,268 +148,54 @@ def explained(name: str, error: Exception) -> ModelError:
     """A failure of the library while it loaded a model."""
     message = str(error).strip()
     if "trust_remote_code" in message:
-        return ModelError(f"{name} comes with code of its own that would have to be run. {_NO_CODE}")
+        return ModelError(f"{name} comes with code of its own that would have to be run. {files.NO_CODE}")
     if "`safetensors`" in message or "torch.load" in message or "weights_only" in message:
-        return ModelError(_without_safetensors(name, "pickled weights alone"))
+        return ModelError(files.without_safetensors(name, "pickled weights alone"))
     if "ignore_mismatched_sizes" in message:
         return ModelError(f"{name} has weights of other shapes than its config.json describes; use files of one model.")
     first_line = message.splitlines()[0] if message else type(error).__name__
     here = "" if Path(name).exists() else "is no folder here, and "
-    return ModelError(f"{name} {here}could not be loaded as a causal language model: {first_line}")
-
-
-def _without_safetensors(name: str, what: str) -> str:
-    return (
-        f"{name} has {what}, and reading those can run code. Convert them where you trust them: "
-        "AutoModelForCausalLM.from_pretrained(…).save_pretrained(…) writes safetensors."
-    )
-
-
-def _missing_library(name: str, source: str, revision: str | None, error: ImportError) -> ModelError:
-    """Quantised weights may need a library of their own."""
-    from transformers import AutoConfig
-
-    try:
-        config = AutoConfig.from_pretrained(source, revision=revision, trust_remote_code=False)
-    except Exception as unread:  # whatever libraries raise for a damaged folder
-        return explained(name, unread)
-    settings = getattr(config, "quantization_config", None)
-    method = settings.get("quant_method") if isinstance(settings, dict) else None
-    if method is None:
-        return explained(name, error)
-    library = LIBRARIES.get(str(method), str(method))
     return ModelError(
-        f"{name} is quantised by {method}, and this machine cannot read that yet; "
-        f"install what it needs with: pip install {library} accelerate"
+        f"{name} {here}could not be loaded as a causal language model: {first_line[: files.LONGEST_QUOTE]}"
     )
 
 
-# Folders
+def _differences(source: str, revision: str | None) -> str:
+    """The first parameters that a folder's configuration describes and that its files lack, or hold in another shape;
+    nothing for a hub id, and where loading the model fails with a better explanation.
 
-
-def local_folder(name: str) -> Path | None:
-    """The folder of a model, checked as far as that is possible without loading it; None for a hub id."""
-    path = os.path.expanduser(name)
-    if not name.startswith((".", "/", "~")) and not os.path.lexists(path):
-        return None
-    if not os.path.isdir(path):
-        raise ModelError(f"there is no model folder at {name}. Give a folder with config.json or a hub id.")
-    folder = Path(path)
-    for file in sorted(folder.iterdir()):
-        if not file.is_dir():
-            try:
-                require_regular(file)
-            except OSError as error:
-                raise ModelError(f"{file} cannot be read: {error.strerror}; give a folder of plain files.") from error
-    if (folder / ADAPTER).exists():
-        _require_peft(name)
-    if (folder / CONFIG).exists():
-        _check_config(folder / CONFIG)
-    return folder
-
-
-def _check_config(path: Path) -> None:
-    """Sizes are in a sensible range, and the folder holds at least as many weights as they call for."""
-    config = _read_json(path, "JSON", advice="give a complete model folder")
-    if not isinstance(config, dict):
-        raise ModelError(f"{path} is not a JSON object; give a complete model folder.")
-    inner = config.get("text_config")  # of a model with several kinds of input
-    parts = (config, inner if isinstance(inner, Mapping) else {})
-    found = [(key, part[key]) for part in parts for key in _LIMITS if key in part]
-    for key, value in found:
-        is_whole = isinstance(value, int) and not isinstance(value, bool)
-        if value is not None and not (is_whole and 1 <= value <= _LIMITS[key]):
-            words = f"it must be a whole number from 1 to {_LIMITS[key]:,}"
-            raise ModelError(f"{path} says that {key} is {reprlib.repr(value)}; {words}.")
-    sizes = dict(found)
-    least = (sizes.get("hidden_size") or 1) * max(sizes.get("vocab_size") or 1, sizes.get("num_hidden_layers") or 1)
-    files = sorted(path.parent.glob("*.safetensors"))
-    held = sum(count_weights(file) for file in files)
-    if files and held < least:
-        raise ModelError(
-            f"{path} describes a model of at least {least:,} weights, but the folder holds {held:,}; "
-            "give the config.json that belongs to the weights."
-        )
-
-
-def _read_json(path: Path, what: str, *, advice: str, most: int = _MOST_SETTINGS_BYTES) -> Any:
-    try:
-        return parse_json(read_bytes(path, most=most))
-    except (OSError, ValueError) as error:
-        raise ModelError(f"{path} cannot be read as {what} ({error}); {advice}.") from error
-
-
-def count_weights(path: Path) -> int:
-    """Numbers in a safetensors file, by its header."""
-    return sum(map(math.prod, weight_shapes(path).values()))
-
-
-def weight_shapes(path: Path) -> dict[str, tuple[int, ...]]:
-    """The shape of every tensor of a safetensors file, by its header."""
-    try:
-        length = int.from_bytes(read_bytes(path, most=8), "little")
-        if length > _MOST_HEADER_BYTES:
-            raise ValueError("its header is too long")
-        header = parse_json(read_bytes(path, most=8 + length)[8:])
-        return {name: tuple(map(int, entry["shape"])) for name, entry in header.items() if name != "__metadata__"}
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise ModelError(f"{path} cannot be read as safetensors ({error}); give a complete model folder.") from error
-
-
-@dataclass(frozen=True, slots=True)
-class _Described:
-    """The model that a folder's configuration describes, beside the weights that the folder holds."""
-
-    config: Path
-    shapes: dict[str, tuple[int, ...]]
-    """Of the parameters, tied ones once."""
-    held: dict[str, tuple[int, ...]]
-    """Of the tensors in the folder's files, by their headers."""
-    capacity: int
-    """The most parameters that the files can hold."""
-
-    def require_capacity(self) -> None:
-        """Raise a ModelError for weights that the folder does not hold, before memory is allocated for them.
-
-        The library would allocate them and fill them with random numbers first.
-        """
-        needed = sum(map(math.prod, self.shapes.values()))
-        if needed > self.capacity:
-            raise ModelError(
-                f"{self.config} describes a model of {needed:,} weights, but the folder holds at most "
-                f"{self.capacity:,}: {self.differences()}. {_OWN_CONFIG}"
-            )
-
-    def differences(self) -> str:
-        """The first parameters that are in no file, or there in another shape."""
-        other = [
-            f"{name} is {list(shape)} in the configuration and {list(self.held[name])} in the files"
-            for name, shape in self.shapes.items()
-            if self.held.get(name, shape) != shape
-        ]
-        absent = [f"{name} is in no file" for name in self.shapes if name not in self.held]
-        return ", ".join((other + absent)[:_MOST_NAMED])
-
-
-def _described(source: str, revision: str | None) -> _Described | None:
-    """None for a hub id, and where loading the model fails with a better explanation."""
+    Raises a ModelError for more weights than the folder can hold: the library would allocate them and fill them with
+    random numbers first.
+    """
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    files = sorted(Path(source).glob("*.safetensors"))
-    if not files:
-        return None
-    held = {name: shape for file in files for name, shape in weight_shapes(file).items()}
+    tensors = sorted(Path(source).glob("*.safetensors"))
+    if not tensors:
+        return ""
+    held = {name: shape for file in tensors for name, shape in files.weight_shapes(file).items()}
     try:
         config = AutoConfig.from_pretrained(source, revision=revision, trust_remote_code=False)
         with torch.device("meta"):
             model = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
     except Exception:  # the same happens when the library loads the model, and is explained there
-        return None
-    shapes = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
-    capacity = sum(map(math.prod, held.values()))
+        return ""
+    shapes = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}  # tied ones once
+    other = [
+        f"{name} is {list(shape)} in the configuration and {list(held[name])} in the files"
+        for name, shape in shapes.items()
+        if held.get(name, shape) != shape
+    ]
+    absent = [f"{name} is in no file" for name in shapes if name not in held]
+    differences = ", ".join((other + absent)[:_MOST_NAMED])
+    needed, capacity = (sum(map(math.prod, each.values())) for each in (shapes, held))
     if getattr(config, "quantization_config", None) is not None:
-        capacity = 8 * sum(file.stat().st_size for file in files)  # packed, at least a bit for each
-    return _Described(Path(source) / CONFIG, shapes, held, capacity)
-
-
-# Trust
-
-
-def refuse_what_would_run_code(name: str, folder: Path) -> None:
-    """Check a folder before anything of it is loaded. The files of a hub id are checked by the library alone."""
-    for key, value in _text_settings(folder / CONFIG):
-        if key.endswith("_implementation") and "/" in value:
-            raise ModelError(f"{name} wants {value} to be downloaded and run. {_NO_CODE}")
-        if key == "transformers_weights":
-            _require_plain_weights(folder / CONFIG, value, suffixes=(".safetensors", INDEX))
-    for index in sorted(folder.glob(f"*{INDEX}")):
-        what, advice = "an index of weights", "get the folder again"
-        content = _read_json(index, what, advice=advice, most=_MOST_HEADER_BYTES)
-        try:
-            shards = sorted(set(map(str, content["weight_map"].values())))
-        except (TypeError, KeyError, AttributeError) as error:
-            raise ModelError(f"{index} cannot be read as {what} ({error}); {advice}.") from error
-        for shard in shards:
-            _require_plain_weights(index, shard, suffixes=(".safetensors",))
-    pickled = _pickled_alone(folder)
-    if pickled is not None:
-        raise ModelError(_without_safetensors(name, f"pickled weights alone ({pickled})"))
-
-
-def _pickled_alone(folder: Path) -> str | None:
-    """A file with weights that have no safetensors twin."""
-    adapter = folder / "adapter_model.bin"
-    if adapter.exists() and not adapter.with_suffix(".safetensors").exists():
-        return adapter.name
-    if any(folder.glob("*.safetensors")):
-        return None
-    return next((path.name for pattern in PICKLED for path in sorted(folder.glob(pattern))), None)
-
-
-def _require_plain_weights(path: Path, named: str, *, suffixes: tuple[str, ...]) -> None:
-    """A settings file may name safetensors in its own folder, and nothing else."""
-    if Path(named).name != named or "\\" in named:
+        capacity = 8 * sum(file.stat().st_size for file in tensors)  # packed, at least a bit for each
+    if needed > capacity:
         raise ModelError(
-            f"{path} takes weights from {named[:_LONGEST_QUOTE]!r}, which is not the name of a file in its folder; "
-            "give a folder that holds its own weights."
+            f"{Path(source, files.CONFIG)} describes a model of {needed:,} weights, but the folder holds at most "
+            f"{capacity:,}: {differences}. {_OWN_CONFIG}"
         )
-    if not named.endswith(suffixes):
-        raise ModelError(_without_safetensors(str(path), f"an entry for pickled weights ({named[:_LONGEST_QUOTE]!r})"))
-
-
-def _text_settings(path: Path) -> Iterator[tuple[str, str]]:
-    """Every setting that is text, those of models inside a model included."""
-    remaining = [parse_json(path.read_bytes())] if path.exists() else []
-    while remaining:
-        settings = remaining.pop()
-        for key, value in settings.items() if isinstance(settings, dict) else ():
-            if isinstance(value, str):
-                yield key, value
-            else:
-                remaining.append(value)
-
-
-# Adapters
-
-
-def base_of(name: str, adapter: str | None) -> tuple[str, str | None]:
-    """The model to load and the adapter to merge into it. A folder that holds an adapter alone names its own base."""
-    folder = Path(os.path.expanduser(name))
-    if adapter is not None or not (folder / ADAPTER).is_file() or (folder / CONFIG).exists():
-        return name, adapter
-    settings = _read_json(folder / ADAPTER, "JSON", advice="give a complete adapter")
-    base = settings.get("base_model_name_or_path") if isinstance(settings, dict) else None
-    if not isinstance(base, str) or not base:
-        raise ModelError(f"{folder / ADAPTER} does not say which model it changes; give --model BASE --adapter {name}.")
-    return base, name
-
-
-def adapter_folder(name: str) -> Path:
-    """The folder of an adapter that can be merged here and holds numbers alone."""
-    folder = Path(os.path.expanduser(name))
-    if not (folder / ADAPTER).is_file():
-        raise ModelError(f"there is no {ADAPTER} in {name}; give the folder of a PEFT adapter.")
-    _require_peft(name)
-    refuse_what_would_run_code(name, folder)
-    if not (folder / ADAPTER_WEIGHTS).is_file():
-        raise ModelError(f"{name} has no {ADAPTER_WEIGHTS}; give a complete adapter.")
-    return folder
-
-
-def _require_peft(name: str) -> None:
-    if find_spec("peft") is None:
-        raise ModelError(
-            f"{name} holds a PEFT adapter, and peft is not installed. Install it with: pip install 'byrote[peft]'"
-        )
-
-
-def refuse_embedded_adapter(name: str, *, is_embedded: bool) -> None:
-    """The library attaches an adapter that lies beside a model's weights, and ignores tensors that do not fit."""
-    if is_embedded:
-        raise ModelError(
-            f"{name} brings an adapter along; put the adapter into a folder of its own and give --model BASE "
-            "--adapter FOLDER."
-        )
+    return differences
 
 
 def merged(model: Any, folder: Path) -> Any:
@@ -473,8 +248,109 @@ def _norms(model: Any) -> dict[str, list[float]]:
 def hash_adapter(folder: Path) -> str:
     """SHA-256 over the adapter's settings and weights as they lie on disk."""
     digest = hashlib.sha256()
-    for name in (ADAPTER, ADAPTER_WEIGHTS):
+    for name in (files.ADAPTER, files.ADAPTER_WEIGHTS):
         content = read_bytes(folder / name)
         digest.update(f"{name} {len(content)} ".encode())
         digest.update(content)
     return digest.hexdigest()
+
+
+NOT_DECIDING = {"transformers_version", "dtype", "torch_dtype", "quantization_config", "use_cache", "name_or_path"}
+"""Settings that change no number, or are a part of the identity by themselves."""
+
+
+def quantization_of(model: Any) -> str | None:
+    """The settings by which a checkpoint was quantised, in one order."""
+    settings = getattr(model.config, "quantization_config", None)
+    if settings is None:
+        return None
+    return json.dumps(settings if isinstance(settings, dict) else settings.to_dict(), sort_keys=True, default=str)
+
+
+def settings_of(model: Any) -> str:
+    """The model's own settings, but for those that change no number or are in the identity already."""
+    return json.dumps(_deciding(model.config.to_diff_dict()), sort_keys=True, default=str)
+
+
+def _deciding(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    kept = {str(name): _deciding(entry) for name, entry in value.items() if name not in NOT_DECIDING}
+    return {name: entry for name, entry in kept.items() if not name.startswith("_")}
+
+
+SAMPLED_BLOCKS = 64
+BLOCK_ELEMENTS = 256
+"""Of each tensor, in a fingerprint."""
+
+
+def hash_weights(model: Any) -> str:
+    """SHA-256 over names, shapes and bytes of all weights as loaded: equal weights, equal hash, however stored, and
+    however many devices hold them."""
+    return _hash(named_weights(model), lambda part: part)
+
+
+def fingerprint_weights(model: Any) -> str:
+    """The same over a few blocks of each tensor: what tells two models apart before all of their weights are hashed."""
+    return _hash(named_weights(model), _sampled_blocks)
+
+
+def named_weights(model: Any) -> list[tuple[str, Tensor]]:
+    """The weights as they are now, whatever is done to the model's parameters later."""
+    return [(name, tensor.detach()) for name, tensor in sorted(model.state_dict(keep_vars=True).items())]
+
+
+def _sampled_blocks(part: Tensor) -> Tensor:
+    flat = part.reshape(-1)
+    if flat.numel() <= SAMPLED_BLOCKS * BLOCK_ELEMENTS:
+        return flat
+    starts = torch.linspace(0, flat.numel() - BLOCK_ELEMENTS, SAMPLED_BLOCKS, dtype=torch.float64).long()
+    places = starts[:, None] + torch.arange(BLOCK_ELEMENTS)
+    return flat[places.flatten().to(flat.device)]
+
+
+def _hash(weights: Iterable[tuple[str, Tensor]], chosen: Callable[[Tensor], Tensor]) -> str:
+    digest = hashlib.sha256()
+    for name, tensor in weights:
+        digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
+        for part in plain_parts(tensor):
+            with COPYING:
+                here = chosen(part).cpu().contiguous()
+            digest.update(here.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+class WeightsHash:
+    """`hash_weights` computed in a thread while the model is used; `result` waits for it."""
+
+    def __init__(self, model: Any) -> None:
+        weights, self._digest = named_weights(model), ""
+        self._error: BaseException | None = None
+        on_gpu = any(tensor.is_cuda for _, tensor in weights)
+
+        def compute() -> None:
+            try:
+                # Copies on a stream of their own do not wait for the forwards.
+                stream = torch.cuda.Stream() if on_gpu else None  # type: ignore[no-untyped-call]
+                with nullcontext() if stream is None else torch.cuda.stream(stream):
+                    self._digest = _hash(weights, lambda part: part)
+            except BaseException as error:
+                self._error = error
+
+        self._thread = threading.Thread(target=compute, name="hash weights", daemon=True)
+        self._thread.start()
+
+    def result(self) -> str:
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+        return self._digest
+
+
+def plain_parts(tensor: Tensor) -> Iterator[Tensor]:
+    """A tensor's numbers. Quantised ones are tensors of their own kind that hold others: packed weights, scales."""
+    if not hasattr(tensor, "__tensor_flatten__"):
+        yield tensor
+        return
+    for name in tensor.__tensor_flatten__()[0]:
+        yield from plain_parts(getattr(tensor, name))

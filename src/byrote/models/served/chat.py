@@ -6,13 +6,11 @@ right type: a usage with a missing, negative or non-whole count is no usage.
 """
 
 import json
-import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from byrote.errors import ConfigError
 from byrote.models.responder import Answer, Reply, Request, Usage
-from byrote.models.served.client import HttpClient, Unreadable, check_endpoint, json_object, reading
+from byrote.models.served.client import HttpClient, Pace, Unreadable, check_endpoint, json_object, reading
 
 _LONGEST_REASON = 100
 
@@ -28,28 +26,23 @@ class ChatResponder:
         endpoint: str,
         model: str,
         *,
-        key: str,
+        key: str | None,
         timeout_seconds: float = 300.0,
         stream: bool = False,
         token_parameter: str = "max_tokens",
+        requests_per_minute: float | None = None,
     ) -> None:
-        if token_parameter not in ("max_tokens", "max_completion_tokens"):
-            raise ConfigError(
-                f"--token-parameter is {token_parameter!r}; use max_tokens or, for endpoints that ask for it, "
-                "max_completion_tokens."
-            )
-        if not 0 < timeout_seconds < math.inf:
-            raise ConfigError(f"--timeout-seconds is {timeout_seconds}; give a number of seconds above 0.")
         self.model = model
         self._stream = stream
         self._token_parameter = token_parameter
-        self._http = HttpClient(check_endpoint(endpoint), key, timeout_seconds=timeout_seconds)
+        pace = Pace(requests_per_minute)
+        self._http = HttpClient(check_endpoint(endpoint), key, timeout_seconds=timeout_seconds, pace=pace)
 
     def close(self) -> None:
         self._http.close()
 
     def complete(self, request: Request, *, idempotency_key: str) -> Reply:
-        response = self._http.post("/chat/completions", self._body(request), {"Idempotency-Key": idempotency_key})
+        response = self._http.request("/chat/completions", self._body(request), {"Idempotency-Key": idempotency_key})
         if response.status != 200:
             if _is_content_filter(response.body):
                 return Reply((Answer("", "content_filter"),), None)
@@ -81,8 +74,8 @@ class ChatResponder:
 def _read_whole(body: bytes) -> Reply:
     """A body that is one JSON object."""
     completion = json_object(body)
-    choices = _choices(completion)
-    return Reply(tuple(_answer(_part(choice, "message"), choice) for choice in choices), _usage(completion))
+    answers = (_answer(_part(choice, "message"), choice.get("finish_reason")) for choice in _choices(completion))
+    return Reply(tuple(answers), _usage(completion))
 
 
 def _read_stream(body: bytes) -> Reply:
@@ -105,7 +98,7 @@ def _read_stream(body: bytes) -> Reply:
     answers = []
     for index, deltas in sorted(pieces.items()):
         message = {name: "".join(_text(delta.get(name)) for delta in deltas) for name in ("content", "refusal")}
-        answers.append(_answer(message, {"finish_reason": reasons[index]}))
+        answers.append(_answer(message, reasons[index]))
     return Reply(tuple(answers), usage)
 
 
@@ -143,8 +136,8 @@ def _part(choice: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return part
 
 
-def _answer(message: Mapping[str, Any], choice: Mapping[str, Any]) -> Answer:
-    reason, content = choice.get("finish_reason"), message.get("content")
+def _answer(message: Mapping[str, Any], reason: Any) -> Answer:
+    content = message.get("content")
     text = _text(content)
     parts = content if isinstance(content, list) else []
     refused = "".join(part["refusal"] for part in parts if isinstance(part.get("refusal"), str))

@@ -1,39 +1,24 @@
-"""What is checked before anything is measured: how many tokens a server lists, how it scores places inside a prompt,
-what its values mean, and whether its tokenizer is the one given. `RepeatCheck` compares answers afterwards.
+"""What is checked before anything is measured: how many tokens a server lists, whether it lists them at places inside
+a prompt, and whether its tokenizer is the one given. `RepeatCheck` compares answers afterwards.
 """
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from byrote.errors import ConfigError, EndpointError
 from byrote.models.responder import AnswerUnreadable, NothingThere, RequestRejected
+from byrote.models.served import dialects
 from byrote.models.served.client import Server
-from byrote.models.served.dialects import (
-    Dialect,
-    Listing,
-    LlamaCpp,
-    ModelCard,
-    Prompt,
-    Sglang,
-    Vllm,
-    card_of,
-    field,
-    items,
-    token_id,
-)
 from byrote.models.served.rows import Row, RowCache, RowClient, unpacked
 from byrote.models.tokenizer import Tokenizing
 
-DIALECTS: dict[str, type[Vllm] | type[Sglang] | type[LlamaCpp]] = {
-    "vllm": Vllm,
-    "sglang": Sglang,
-    "llamacpp": LlamaCpp,
+DIALECTS: dict[str, Callable[[], dialects.Dialect]] = {
+    "vllm": dialects.Vllm,
+    "sglang": dialects.Sglang,
+    "llamacpp": dialects.LlamaCpp,
 }
-PROBE_TEMPERATURE = 0.5
-MIN_GAP = 0.02
-"""Difference of two log-probabilities, in nat, that shows the effect of a temperature."""
 LIKELY = math.log(0.02)
 MIN_REST = 1e-6
 SHOWN_CHARACTERS = 80
@@ -49,14 +34,16 @@ ROUND_TRIP_TEXTS = (
 class Fingerprint(NamedTuple):
     """A prompt and its answer, by which a served model is recognised later."""
 
-    prompt: Prompt
+    prompt: dialects.Prompt
     row: Row
 
 
-def find_card(server: Server, served_model: str | None) -> ModelCard:
+def find_card(server: Server, served_model: str | None) -> dialects.ModelCard:
     """The model named, or the only one that the server lists."""
-    cards = server.get(
-        "/v1/models", lambda answer: [card_of(entry) for entry in items(field(answer, "data"), "models")]
+    cards = server.request(
+        "/v1/models",
+        None,
+        lambda answer: [dialects.card_of(entry) for entry in dialects.items(dialects.field(answer, "data"), "models")],
     )
     chosen = [card for card in cards if served_model in (None, card.name)]
     if len(chosen) == 1:
@@ -66,7 +53,7 @@ def find_card(server: Server, served_model: str | None) -> ModelCard:
     raise ConfigError(f"{server.root} serves {wanted} ({names}); choose one of them with --served-model.")
 
 
-def find_dialect(name: str, card: ModelCard, root: str) -> Dialect:
+def find_dialect(name: str, card: dialects.ModelCard, root: str) -> dialects.Dialect:
     """The dialect of that name; with "auto" the one that the server's model card gives away."""
     name = card.owner if name == "auto" else name
     if name not in DIALECTS:
@@ -77,19 +64,18 @@ def find_dialect(name: str, card: ModelCard, root: str) -> Dialect:
     return DIALECTS[name]()
 
 
-def probe_server(client: RowClient, probe: Sequence[int]) -> tuple[Fingerprint, str]:
+def probe_server(client: RowClient, probe: Sequence[int]) -> Fingerprint:
     """Send a few small requests. `client` comes with a dialect and the number of tokens that the policy keeps, and
-    leaves with those that work. Also returns whether the server's values are taken before or after the temperature:
-    requests are at temperature 1, where both are the model's own."""
-    prompt = Prompt(tuple(probe), len(probe) - 1)
+    leaves with those that work."""
+    prompt = dialects.Prompt(tuple(probe), len(probe) - 1)
     client.listed = find_listed(client, prompt)
-    if client.dialect.scores is not None:
-        client.dialect = find_scores(client, Prompt(prompt.token_ids, 0))
-    ((plain,),) = client.rows([prompt])
-    return Fingerprint(prompt, plain), find_values(client, prompt, plain)
+    if client.dialect.scores is not None and not lists_inside_prompts(client, dialects.Prompt(prompt.token_ids, 0)):
+        client.dialect.scores = None
+    ((row,),) = client.rows([prompt])
+    return Fingerprint(prompt, row)
 
 
-def find_listed(client: RowClient, prompt: Prompt) -> int:
+def find_listed(client: RowClient, prompt: dialects.Prompt) -> int:
     """How many tokens the server lists: what is wanted, or the largest number it names in a refusal or lists."""
     wanted = min(client.listed, client.vocab_size)
     while wanted >= 1:
@@ -109,24 +95,14 @@ def find_listed(client: RowClient, prompt: Prompt) -> int:
     raise EndpointError(f"{client.server.root} lists no tokens with their probabilities; use another server.")
 
 
-def find_scores(client: RowClient, chain: Prompt) -> Dialect:
-    """The dialect in the way that works for places inside a prompt; one prompt a place if none does. A way works if it
-    agrees with prompts of their own: an answer that is off by one place has the right shape too."""
-    dialect = client.dialect
+def lists_inside_prompts(client: RowClient, chain: dialects.Prompt) -> bool:
+    """Whether lists for places inside a prompt agree with those of prompts of their own: an answer that is off by one
+    place has the right shape too."""
     expected = [row for (row,) in client.rows(chain.single())]
-    for way in (dialect, Vllm("echo")) if isinstance(dialect, Vllm) else (dialect,):
-        try:
-            client.dialect = way
-            (places,) = client.listings([chain])
-        except (AnswerUnreadable, RequestRejected):
-            continue
-        if _agree(client, expected, places):
-            return way
-    client.dialect, dialect.scores = dialect, None
-    return dialect
-
-
-def _agree(client: RowClient, expected: Sequence[Row], places: Sequence[Listing]) -> bool:
+    try:
+        (places,) = client.listings([chain])
+    except (AnswerUnreadable, RequestRejected):
+        return False
     try:
         rows = [client.row_of(place) for place in places]
     except EndpointError:  # no probabilities, or too few
@@ -158,42 +134,17 @@ def require_same_model(before: Row, now: Row, root: str) -> None:
         )
 
 
-def find_values(client: RowClient, prompt: Prompt, plain: Row) -> str:
-    """Whether values change with the temperature of the request; `plain` are those at 1."""
-    ((cold,),) = client.rows([prompt], temperature=PROBE_TEMPERATURE)
-    pairs = _common_gaps(plain, cold)
-    if not pairs:
-        return "not told apart"
-    gap, cold_gap = max(pairs)
-    for words, expected in (("before temperature", gap), ("after temperature", gap / PROBE_TEMPERATURE)):
-        if abs(cold_gap - expected) <= 0.25 * gap:
-            return words
-    raise EndpointError(
-        f"{client.server.root} gives values that neither stay as they are with the temperature nor follow it "
-        f"({gap:.3f} nat at 1, {cold_gap:.3f} at {PROBE_TEMPERATURE:g}); something changes them on the way."
-    )
-
-
-def _common_gaps(plain: Row, cold: Row) -> list[tuple[float, float]]:
-    """How far listed tokens are below the first one, both ways, for tokens in both lists."""
-    first, second = plain.by_token, cold.by_token
-    top = int(plain.token_ids[0])
-    if top not in second:
-        return []
-    common = [token for token in first if token in second and first[token] > -100 and second[token] > -100]
-    gaps = [(first[top] - first[token], second[top] - second[token]) for token in common]
-    return [pair for pair in gaps if pair[0] >= MIN_GAP]
-
-
-def round_trip(server: Server, dialect: Dialect, tokenizing: Tokenizing, *, model: str, texts: Sequence[str]) -> str:
+def round_trip(
+    server: Server, dialect: dialects.Dialect, tokenizing: Tokenizing, *, model: str, texts: Sequence[str]
+) -> str:
     """Refuse a tokenizer that is not the server's. Returns how it was checked."""
 
     def token_ids(answer: Any) -> list[int]:
-        return [token_id(token) for token in items(field(answer, "tokens"), "tokens")]
+        return [dialects.token_id(token) for token in dialects.items(dialects.field(answer, "tokens"), "tokens")]
 
     for text in (*ROUND_TRIP_TEXTS, *texts):
         try:
-            theirs = server.post("/tokenize", dialect.tokenize_body(text, model=model), token_ids)
+            theirs = server.request("/tokenize", dialect.tokenize_body(text, model=model), token_ids)
         except NothingThere:
             return "not checked: the server has no /tokenize"
         (ours,) = tokenizing.encode_batch([text])

@@ -1,7 +1,8 @@
 """The one HTTP client for served models, of scans and audits alike.
 
-`HttpClient` sends requests to one address and bounds what comes back: in time, in size, and in the errors it can
-raise. `Server` adds what a scan needs: retries, ceilings, a count of what was sent, and several requests at a time.
+`HttpClient` sends requests to one address at a `Pace` and bounds what comes back: in time, in size, and in the errors
+it can raise. `Server` adds what a scan needs: retries, ceilings, a count of what was sent, and several requests at a
+time, as many as its `Ramp` finds that the server takes.
 An audit retries around its journal instead (`longform.journal`), by the same loop, `responder.Retries`.
 """
 
@@ -18,19 +19,22 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from functools import cached_property
+from ipaddress import ip_address
 from typing import Any, NamedTuple, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 import httpx2
 
 from byrote.errors import BudgetError, ConfigError, EndpointError
-from byrote.models.responder import AnswerUnreadable, NothingThere, RequestFailed, RequestRejected
+from byrote.models.responder import AnswerUnreadable, NothingThere, RequestFailed, RequestRejected, RequestTooLarge
 from byrote.models.served.retries import Retries, RetryPolicy
 from byrote.printable import keep_secret, redacted
 
 MAX_BODY_BYTES = 16 * 1024 * 1024
 MAX_LISTING_BYTES = 64 * 1024 * 1024
 PROMPTS_PER_REQUEST = 32
+CHAINS_PER_REQUEST = 8
+"""Answers about all places of a prompt are large: a list for every token."""
 _SHOWN_CHARACTERS = 300
 _TRANSIENT = (408, 409, 425, 429)
 _MAY_BE_BILLED = (408, 502, 504)
@@ -66,16 +70,34 @@ def json_object(body: bytes) -> dict[str, Any]:
     return value
 
 
-def key_from_environment(variable: str) -> str:
+def credentials_for(url: str, variable: str | None, *, option: str, over_http: bool = False) -> str | None:
+    """The key in the environment variable that the user named, for the server at `url`; None where none was named. The
+    URL is checked first, and a key is sent without encryption to this machine alone unless `over_http`."""
+    check_endpoint(url, option=option)
+    if variable is None:
+        return None
+    if urlsplit(url).scheme == "http" and not over_http and not is_loopback(url):
+        raise ConfigError(
+            f"{option} {url} is plain http, and the key in {variable} could be read on the way; use https, leave "
+            "--key-variable out, or give --set key_over_http=true."
+        )
     key = os.environ.get(variable, "").strip()
     if not key:
         raise ConfigError(
-            f"No key: the environment variable {variable} is not set; export it "
-            "(any value does for a server that asks for none), or name another with --key-variable."
+            f"No key: the environment variable {variable} is not set; export it, or leave --key-variable out for a "
+            "server that needs none."
         )
     if not (key.isascii() and key.isprintable()):
         raise ConfigError(f"The key in {variable} holds characters that no header can carry; export it again.")
     return key
+
+
+def is_loopback(url: str) -> bool:
+    host = urlsplit(url).hostname or ""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def check_endpoint(url: str, *, option: str = "--endpoint") -> str:
@@ -92,6 +114,62 @@ def check_endpoint(url: str, *, option: str = "--endpoint") -> str:
     return url
 
 
+class Pace:
+    """Begins at most so many requests a minute, evenly spaced; None: any number. Threads may share it."""
+
+    def __init__(
+        self,
+        requests_per_minute: float | None,
+        *,
+        sleep: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._seconds = 0.0 if requests_per_minute is None else 60.0 / requests_per_minute
+        self._sleep, self._clock, self._lock = sleep, clock, threading.Lock()
+        self._next = -math.inf
+
+    def wait(self) -> None:
+        with self._lock:
+            now = self._clock()
+            begin = max(now, self._next)
+            self._next = begin + self._seconds
+        if begin > now:
+            self._sleep(begin - now)
+
+
+class Ramp:
+    """How many requests are under way at once: one at first and one more after every answer, up to `most`. A failure
+    halves the number; from then on it rises by one after as many answers as it is."""
+
+    def __init__(self, most: int) -> None:
+        self._most, self._allowed, self._under_way = float(most), 1.0, 0
+        self._has_failed = False
+        self._changed = threading.Condition()
+
+    @contextmanager
+    def place(self) -> Iterator[None]:
+        """While this lasts, one request is under way. Waits until it may begin."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._under_way < int(self._allowed))
+            self._under_way += 1
+        has_failed = False
+        try:
+            yield
+        except (RequestFailed, RequestTooLarge):
+            has_failed = True
+            raise
+        finally:
+            with self._changed:
+                self._under_way -= 1
+                self._has_failed |= has_failed
+                if has_failed:
+                    self._allowed = max(1.0, self._allowed / 2)
+                else:
+                    step = 1.0 / self._allowed if self._has_failed else 1.0
+                    self._allowed = min(self._most, self._allowed + step)
+                self._changed.notify_all()
+
+
 class HttpResponse(NamedTuple):
     """A whole answer, whatever its status; header names are in lower case."""
 
@@ -101,7 +179,7 @@ class HttpResponse(NamedTuple):
 
 
 class HttpClient:
-    """One address with its key. `option` is how users give the address.
+    """One address with its key, None for a server that needs none. `option` is how users give the address.
 
     Threads may share a client. Each has a connection of its own: a request that runs past its deadline takes its
     connection with it. Redirects are not followed, so that a key is sent to no address but this one.
@@ -110,31 +188,24 @@ class HttpClient:
     def __init__(
         self,
         address: str,
-        key: str,
+        key: str | None,
         *,
         timeout_seconds: float,
         max_body_bytes: int = MAX_BODY_BYTES,
         option: str = "--endpoint",
+        pace: "Pace | None" = None,
     ) -> None:
+        self.pace = pace or Pace(None)
         self.address, self.timeout_seconds, self.max_body_bytes = address, timeout_seconds, max_body_bytes
         self._key, self._option = key, option
         self._connections: dict[int, httpx2.Client] = {}
-        keep_secret(key)
+        if key is not None:
+            keep_secret(key)
 
     def close(self) -> None:
         for connection in self._connections.values():
             connection.close()
         self._connections.clear()
-
-    def post(self, path: str, body: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> HttpResponse:
-        """Send `body` as JSON. Raises `RequestFailed` when no whole answer came within the bounds."""
-        # ASCII with escapes: half of a surrogate pair, which an answer may hold, travels too.
-        content = json.dumps(body, ensure_ascii=True, allow_nan=False).encode()
-        return self._send("POST", path, content, {"Content-Type": "application/json", **(headers or {})})
-
-    def get(self, path: str) -> HttpResponse:
-        """The same without a body."""
-        return self._send("GET", path, None, {})
 
     def failure(self, what: str, *, may_be_billed: bool, was_reached: bool = True) -> RequestFailed:
         message = self.shown(f"{self.address} {what}.")
@@ -146,11 +217,13 @@ class HttpClient:
         # Redacted before it is cut: half a key is no longer recognised.
         message = self.shown(_error_message(response.body))[:_SHOWN_CHARACTERS]
         answered = f"{self.address} answered {status}: {message}"
+        if status == 413 or (status != 200 and "out of memory" in message.lower()):
+            return RequestTooLarge(f"{answered}; it cannot take requests of this size, so give it more memory.")
         if status in _TRANSIENT or status >= 500:
             return RequestFailed(
                 answered, retry_after_seconds=retry_after(response.headers), may_be_billed=status in _MAY_BE_BILLED
             )
-        if status in (400, 413, 422):
+        if status in (400, 422):
             return RequestRejected(f"{answered}; change the settings it objects to.")
         if 300 <= status < 400:
             place = self.shown(response.headers.get("location", ""))[:_SHOWN_CHARACTERS]
@@ -160,23 +233,39 @@ class HttpClient:
             )
         if status in (404, 405):
             return NothingThere(f"{answered}; {advice}.")
-        is_key = status in (401, 403)
-        return EndpointError(
-            f"{answered}; {'check the key in the environment' if is_key else 'see its documentation'}."
-        )
+        advice = "see its documentation"
+        if status in (401, 403):
+            advice = (
+                "name the environment variable that holds its key with --key-variable"
+                if self._key is None
+                else "check the key in the environment"
+            )
+        return EndpointError(f"{answered}; {advice}.")
 
     def shown(self, text: str) -> str:
         """For messages, never for answers: without the key, and without characters that a terminal acts upon."""
         return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in redacted(text))
 
-    def _send(self, method: str, path: str, content: bytes | None, headers: Mapping[str, str]) -> HttpResponse:
+    def request(
+        self, path: str, body: Mapping[str, Any] | None = None, headers: Mapping[str, str] | None = None
+    ) -> HttpResponse:
+        """POST `body` as JSON, or GET. Raises `RequestFailed` when no whole answer came within the bounds."""
+        self.pace.wait()
         thread = threading.get_ident()
         if thread not in self._connections:
             self._connections[thread] = httpx2.Client(follow_redirects=False, timeout=self.timeout_seconds)
-        connection = self._connections[thread]
-        headers = {"Accept-Encoding": "identity", "Authorization": f"Bearer {self._key}", **headers}
-        request = {"method": method, "url": self.address.rstrip("/") + path, "content": content, "headers": headers}
-        attempt = _Attempt(connection, request, max_bytes=self.max_body_bytes)
+        sent: dict[str, Any] = {
+            "method": "GET" if body is None else "POST",
+            "url": self.address.rstrip("/") + path,
+            "headers": {"Accept-Encoding": "identity", **(headers or {})},
+        }
+        if self._key is not None:
+            sent["headers"]["Authorization"] = f"Bearer {self._key}"
+        if body is not None:
+            # ASCII with escapes: half of a surrogate pair, which an answer may hold, travels too.
+            sent["content"] = json.dumps(body, ensure_ascii=True, allow_nan=False).encode()
+            sent["headers"]["Content-Type"] = "application/json"
+        attempt = _Attempt(self._connections[thread], sent, max_bytes=self.max_body_bytes)
         # A thread, because neither a name look-up nor a header that trickles in can be interrupted from within.
         threading.Thread(target=attempt.run, daemon=True).start()
         try:
@@ -283,7 +372,8 @@ class RequestLimits:
     """How much is requested of a server, and how fast."""
 
     concurrency: int = 8
-    """Requests under way at once."""
+    """Requests under way at once, at most."""
+    requests_per_minute: float | None = None
     timeout_seconds: float = 300.0
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     max_requests: int | None = None
@@ -295,45 +385,31 @@ class RequestLimits:
 class RequestCount(Protocol):
     """Requests sent, failed ones included, and the tokens of their prompts, over all openings of a run."""
 
-    @property
-    def requests(self) -> int: ...
-
-    @property
-    def tokens(self) -> int: ...
+    requests: int
+    tokens: int
 
     def add(self, *, tokens: int) -> None:
         """One more request is about to be sent; recorded before this returns."""
-        ...
 
     def close(self) -> None: ...
-
-
-@dataclass
-class MemoryRequestCount:
-    """Counts for one opening alone."""
-
-    requests: int = 0
-    tokens: int = 0
-
-    def add(self, *, tokens: int) -> None:
-        self.requests += 1
-        self.tokens += tokens
-
-    def close(self) -> None:
-        """Nothing to close."""
 
 
 class Server:
     """A server of log-probabilities: JSON to JSON, with retries and ceilings. Every request is counted in `sent` before
     it goes out. Threads may share it."""
 
-    def __init__(self, root: str, key: str, limits: RequestLimits, sent: RequestCount | None = None) -> None:
-        self.root, self.limits = root, limits
-        self.sent: RequestCount = MemoryRequestCount() if sent is None else sent
+    def __init__(self, root: str, key: str | None, limits: RequestLimits, sent: RequestCount) -> None:
+        self.root, self.limits, self.sent = root, limits, sent
         option = "--model endpoint:URL"
         self.http = HttpClient(
-            root, key, timeout_seconds=limits.timeout_seconds, max_body_bytes=MAX_LISTING_BYTES, option=option
+            root,
+            key,
+            timeout_seconds=limits.timeout_seconds,
+            max_body_bytes=MAX_LISTING_BYTES,
+            option=option,
+            pace=Pace(limits.requests_per_minute, sleep=limits.sleep),
         )
+        self._ramp = Ramp(limits.concurrency)
         self._retries = Retries(limits.retry, option=option, sleep=limits.sleep)
         self._lock = threading.Lock()
 
@@ -348,19 +424,12 @@ class Server:
         self.http.close()
         self.sent.close()
 
-    def post(self, path: str, body: Mapping[str, Any], read: Callable[[Any], Read], *, tokens: int = 0) -> Read:
-        """What `read` makes of the JSON that is answered. `tokens` are those of the prompts in `body`.
-
-        Raises `AnswerUnreadable` where `read` raises `Unreadable` or fails on a value.
-        """
-        return self._read(path, lambda: self.http.post(path, body), read, tokens)
-
-    def get(self, path: str, read: Callable[[Any], Read]) -> Read:
-        """The same without a body."""
-        return self._read(path, lambda: self.http.get(path), read, 0)
-
-    def _read(self, path: str, send: Callable[[], HttpResponse], read: Callable[[Any], Read], tokens: int) -> Read:
-        answer = self._retries(lambda: self._attempt(path, send, tokens))
+    def request(
+        self, path: str, body: Mapping[str, Any] | None, read: Callable[[Any], Read], *, tokens: int = 0
+    ) -> Read:
+        """What `read` makes of the JSON that is answered to a POST of `body`, or a GET. `tokens` are those of the
+        prompts in `body`. Raises `AnswerUnreadable` where `read` raises `Unreadable` or fails on a value."""
+        answer = self._retries(lambda: self._attempt(path, body, tokens))
         try:
             with reading():
                 return read(_without_key(answer))
@@ -369,15 +438,16 @@ class Server:
                 self.http.shown(f"{self.root}{path} gave an answer that cannot be read: {error}; check the dialect.")
             ) from error
 
-    def _attempt(self, path: str, send: Callable[[], HttpResponse], tokens: int) -> Any:
-        self._count(tokens)
-        response = send()
-        if response.status != 200:
-            raise self.http.error_of(response, advice=f"it has no {path}; check the address and the dialect")
-        try:
-            return json.loads(response.body)
-        except (ValueError, RecursionError) as error:
-            raise self.http.failure("gave an answer that is not JSON", may_be_billed=True) from error
+    def _attempt(self, path: str, body: Mapping[str, Any] | None, tokens: int) -> Any:
+        with self._ramp.place():
+            self._count(tokens)
+            response = self.http.request(path, body)
+            if response.status != 200:
+                raise self.http.error_of(response, advice=f"it has no {path}; check the address and the dialect")
+            try:
+                return json.loads(response.body)
+            except (ValueError, RecursionError) as error:
+                raise self.http.failure("gave an answer that is not JSON", may_be_billed=True) from error
 
     def _count(self, tokens: int) -> None:
         """Before every attempt: within the ceilings, and counted."""

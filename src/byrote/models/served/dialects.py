@@ -4,8 +4,8 @@ Token ids are required in both directions. Answers that name tokens by their tex
 have the same text, and one of them would silently take the place of the others.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 from byrote.errors import EndpointError
 from byrote.models.served.client import Unreadable
@@ -33,13 +33,9 @@ class Prompt(NamedTuple):
     first_place: int
 
     @property
-    def rows(self) -> int:
-        return len(self.token_ids) - self.first_place
-
-    @property
     def is_chain(self) -> bool:
         """Whether more is wanted than what follows the whole prompt."""
-        return self.rows > 1
+        return len(self.token_ids) - self.first_place > 1
 
     def single(self) -> list["Prompt"]:
         """The same places, one prompt each."""
@@ -69,17 +65,14 @@ class Dialect(Protocol):
     lifts_cap: str
     """The setting of the server that lets it list more tokens, in words."""
 
-    def body(self, prompts: Sequence[Prompt], *, model: str, listed: int, temperature: float) -> dict[str, Any]:
+    def body(self, prompts: Sequence[Prompt], *, model: str, listed: int) -> dict[str, Any]:
         """One request; its prompts are all chains or none is."""
-        ...
 
     def read(self, answer: Any, prompts: Sequence[Prompt]) -> list[list[Listing]]:
         """The lists of each prompt, place by place. Raises `Unreadable`, or `EndpointError` for text keys."""
-        ...
 
     def tokenize_body(self, text: str, *, model: str) -> dict[str, Any]:
         """What /tokenize takes: the text's tokens, without special ones added."""
-        ...
 
 
 def text_keys(server: str) -> EndpointError:
@@ -164,13 +157,12 @@ class LlamaCpp:
     scores: str | None = None
     lifts_cap = "raise logprobs if you gave it (llama-server itself has no limit)"
 
-    def body(self, prompts: Sequence[Prompt], *, model: str, listed: int, temperature: float) -> dict[str, Any]:
+    def body(self, prompts: Sequence[Prompt], *, model: str, listed: int) -> dict[str, Any]:
         return {
             "prompt": [list(prompt.token_ids) for prompt in prompts],
             "n_predict": 1,
             "n_probs": listed,
             **ALL_TOKENS,
-            "temperature": temperature,
             "top_k": 0,
             "repeat_penalty": 1.0,
             "post_sampling_probs": False,
@@ -210,10 +202,10 @@ class Sglang:
     scores: str | None = "logprob_start_len"
     lifts_cap = "raise logprobs if you gave it (SGLang itself has no limit)"
 
-    def body(self, prompts: Sequence[Prompt], *, model: str, listed: int, temperature: float) -> dict[str, Any]:
+    def body(self, prompts: Sequence[Prompt], *, model: str, listed: int) -> dict[str, Any]:
         return {
             "input_ids": [list(prompt.token_ids) for prompt in prompts],
-            "sampling_params": {"max_new_tokens": 1, **NEUTRAL_SAMPLING, "temperature": temperature},
+            "sampling_params": {"max_new_tokens": 1, **NEUTRAL_SAMPLING},
             "return_logprob": True,
             "logprob_start_len": [prompt.first_place if prompt.is_chain else -1 for prompt in prompts],
             "top_logprobs_num": listed,
@@ -257,18 +249,13 @@ def _token(entry: Any) -> int:
     return token_id(entry[1])
 
 
-_KEY = "token_id:"
-
-
 class Vllm:
     name = "vllm"
     path = "/v1/completions"
+    scores: str | None = "prompt_logprobs"
     lifts_cap = "start vLLM with --max-logprobs {needed}"
 
-    def __init__(self, scores: Literal["prompt_logprobs", "echo"] = "prompt_logprobs") -> None:
-        self.scores: str | None = scores
-
-    def body(self, prompts: Sequence[Prompt], *, model: str, listed: int, temperature: float) -> dict[str, Any]:
+    def body(self, prompts: Sequence[Prompt], *, model: str, listed: int) -> dict[str, Any]:
         body: dict[str, Any] = {
             "model": model,
             "prompt": [list(prompt.token_ids) for prompt in prompts],
@@ -276,10 +263,9 @@ class Vllm:
             "logprobs": listed,
             "return_tokens_as_token_ids": True,
             **NEUTRAL_SAMPLING,
-            "temperature": temperature,
         }
         if any(prompt.is_chain for prompt in prompts):
-            body |= {"prompt_logprobs": listed} if self.scores == "prompt_logprobs" else {"echo": True}
+            body["prompt_logprobs"] = listed
         return body
 
     def read(self, answer: Any, prompts: Sequence[Prompt]) -> list[list[Listing]]:
@@ -292,35 +278,21 @@ class Vllm:
         listed = items(field(field(choice, "logprobs"), "top_logprobs"), "lists of tokens")
         if not listed:
             raise Unreadable("it has no log-probabilities")
-        last = _by_key(listed[-1])
+        last = _by_id(listed[-1], number, prefix="token_id:")
         if not prompt.is_chain:
             return [last]
-        first = prompt.first_place + 1
-        if self.scores == "echo":
-            places = items(listed, "lists for prompt and answer", len(prompt.token_ids) + 1)[first:-1]
-            inside = [_by_key(place) for place in places]
-        else:
-            whole = items(choice.get("prompt_logprobs"), "prompt_logprobs", len(prompt.token_ids))
-            inside = [_by_id(place) for place in whole[first:]]
-        return [*inside, last]
+        inside = items(choice.get("prompt_logprobs"), "prompt_logprobs", len(prompt.token_ids))
+        wanted = inside[prompt.first_place + 1 :]
+        return [*(_by_id(place, lambda entry: number(field(entry, "logprob"))) for place in wanted), last]
 
     def tokenize_body(self, text: str, *, model: str) -> dict[str, Any]:
         return {"model": model, "prompt": text, "add_special_tokens": False}
 
 
-def _by_key(place: Any) -> Listing:
-    """A place of `top_logprobs`: keys are texts unless the server supports ids."""
+def _by_id(place: Any, log_prob: Callable[[Any], float], *, prefix: str = "") -> Listing:
+    """A list whose keys are ids behind `prefix`; they are texts where the server does not support ids."""
     if not isinstance(place, Mapping) or not place:
         raise Unreadable("a place has no log-probabilities")
-    if not all(isinstance(key, str) and key.startswith(_KEY) and key[len(_KEY) :].isdecimal() for key in place):
+    if not all(isinstance(key, str) and key.startswith(prefix) and key[len(prefix) :].isdecimal() for key in place):
         raise text_keys("the server")
-    return {token_id(int(key[len(_KEY) :])): number(value) for key, value in place.items()}
-
-
-def _by_id(place: Any) -> Listing:
-    """A place of `prompt_logprobs`."""
-    if not isinstance(place, Mapping) or not place:
-        raise Unreadable("a place of the prompt has no log-probabilities")
-    if not all(isinstance(key, str) and key.isdecimal() for key in place):
-        raise text_keys("the server")
-    return {token_id(int(key)): number(field(value, "logprob")) for key, value in place.items()}
+    return {token_id(int(key[len(prefix) :])): log_prob(value) for key, value in place.items()}

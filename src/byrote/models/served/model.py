@@ -13,20 +13,13 @@ import torch
 from torch import Tensor
 
 from byrote.errors import ConfigError, ModelError
-from byrote.files import parse_json, read_bytes
 from byrote.models.base import ModelIdentity, WindowScores
-from byrote.models.hf.weights import CONFIG, explained, refuse_what_would_run_code
+from byrote.models.hf.files import CONFIG, read_settings, refuse_what_would_run_code
+from byrote.models.hf.weights import read_tokenizer
 from byrote.models.scoring import score_tokens
-from byrote.models.served.check import (
-    Fingerprint,
-    find_card,
-    find_dialect,
-    probe_server,
-    require_same_model,
-    round_trip,
-)
+from byrote.models.served import check
 from byrote.models.served.client import Read, RequestCount, RequestLimits, Server, Unreadable, check_endpoint
-from byrote.models.served.dialects import Dialect, Prompt, field, items, token_id
+from byrote.models.served.dialects import Prompt, field, items, token_id
 from byrote.models.served.rows import (
     EndpointSession,
     OpenShares,
@@ -37,16 +30,12 @@ from byrote.models.served.rows import (
     packed,
     unpacked,
 )
-from byrote.models.tokenizer import Tokenizing, hash_tokenizer
+from byrote.models.tokenizer import Tokenizing, hash_tokenizer, ids_within
 from byrote.policy import Policy
 from byrote.types import BosRule, Encoding
 
-SCHEME = "endpoint:"
 HASHED_TEXT = "The quick brown fox — naïve façade, 12,345.67 €\n\nend"
 PROBE_TEXT = "The quick brown fox jumps over the lazy dog"
-UNVERIFIED = "not known: a server's weights cannot be seen"
-_SETTINGS = (CONFIG, "generation_config.json")
-_LARGEST_SETTINGS = 10_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +47,6 @@ class EndpointIdentity(ModelIdentity):
     dialect: str
     scores: str
     """How probabilities inside a prompt were requested."""
-    values: str
     listed_tokens: int
     tokenizer_round_trip: str
     server_says: dict[str, Any]
@@ -79,29 +67,25 @@ class EndpointModel:
         identity: EndpointIdentity,
         *,
         filler: RowFiller,
-        fingerprint: Fingerprint,
+        fingerprint: check.Fingerprint,
         max_positions: int | None,
         eos_ids: frozenset[int],
     ) -> None:
         self.name = identity.name
-        self.identity, self.filler, self.client = identity, filler, client
+        self.identity = self.described = identity
+        self.filler, self.client = filler, client
         self.vocab_size, self.max_positions, self.eos_ids = filler.vocab_size, max_positions, eos_ids
+        self.tokenizing = tokenizing if isinstance(tokenizing, Tokenizing) else None
         self.bos_id, self.encode_batch, self.decode = tokenizing.bos_id, tokenizing.encode_batch, tokenizing.decode
+        self.listed_tokens = filler.listed
+        self.sent = client.server.sent
+        """What was sent so far, by all openings of the run."""
         self.open_shares = OpenShares()
         self._fingerprint = fingerprint
 
     @property
     def in_float32(self) -> "EndpointModel":
         return self
-
-    @property
-    def listed_tokens(self) -> int:
-        return self.filler.listed
-
-    @property
-    def sent(self) -> RequestCount:
-        """What was sent so far, by all openings of the run."""
-        return self.client.server.sent
 
     def close(self) -> None:
         self.client.server.close()
@@ -114,7 +98,7 @@ class EndpointModel:
         if (stored := cache.find(key)) is None:
             cache.keep({key: packed([self._fingerprint.row])})
         else:
-            require_same_model(unpacked(stored)[0], self._fingerprint.row, self.identity.endpoint)
+            check.require_same_model(unpacked(stored)[0], self._fingerprint.row, self.identity.endpoint)
 
     def with_cache(self, cache: RowCache) -> "EndpointModel":
         """The same model with another cache and one prompt a request: every prompt is batched differently."""
@@ -157,44 +141,49 @@ class EndpointModel:
 def connect(
     name: str,
     *,
-    key: str,
+    key: str | None,
     policy: Policy,
     tokenizer: str | None,
+    limits: RequestLimits,
+    sent: RequestCount,
     served_model: str | None = None,
     dialect: str = "auto",
     listed: int | None = None,
-    limits: RequestLimits | None = None,
     texts: Sequence[str] = (),
-    sent: RequestCount | None = None,
 ) -> EndpointModel:
     """The model served at `name`, checked before anything is measured. `listed` None: as many tokens as `policy` keeps;
     `texts` are tokenised on both sides and must agree; `sent` counts every request before it goes out, and is closed
     with the model."""
-    url = check_endpoint(name.removeprefix(SCHEME), option="--model endpoint:URL")
+    url = check_endpoint(name.removeprefix("endpoint:"), option="--model endpoint:URL")
     root = url.rstrip("/").removesuffix("/v1")
     loaded = None if tokenizer is None else load_tokenizer(tokenizer)
-    server = Server(root, key, limits or RequestLimits(), sent)
+    server = Server(root, key, limits, sent)
     try:
-        card = find_card(server, served_model)
-        kind = find_dialect(dialect, card, root)
+        card = check.find_card(server, served_model)
+        kind = check.find_dialect(dialect, card, root)
         settings = {} if tokenizer is None else _settings(tokenizer)
         vocab_size = max(0 if loaded is None else len(loaded), card.vocab_size or 0, settings.get("vocab_size") or 0)
-        tokenizing = _tokenizing(server, kind, loaded, name, vocab_size)
-        if isinstance(tokenizing, ServerTokenizer):
+        tokenizing: Tokenizing | ServerTokenizer
+        if loaded is not None:
+            tokenizing = Tokenizing(loaded, name)
+            checked = check.round_trip(server, kind, tokenizing, model=card.name, texts=texts)
+            eos_ids = ids_within(vocab_size, settings.get("eos_token_id"), loaded.eos_token_id)
+            tokenizer_hash = hash_tokenizer(loaded)
+        elif kind.name == "llamacpp" and vocab_size:
+            tokenizing = ServerTokenizer(server, name)
             checked, eos_ids, tokenizer_hash = "the server's own tokenizer", tokenizing.eos_ids, tokenizing.hash
         else:
-            checked = round_trip(server, kind, tokenizing, model=card.name, texts=texts)
-            eos_ids, tokenizer_hash = _eos_ids(loaded, settings, vocab_size), hash_tokenizer(loaded)
+            raise ConfigError("tokenizer is missing; give --tokenizer FOLDER, that of the model that is served.")
         wanted = listed or policy.width(vocab_size)
         client = RowClient(server, kind, model=card.name, listed=wanted, vocab_size=vocab_size)
-        fingerprint, values = probe_server(client, _probe_tokens(tokenizing))
+        fingerprint = check.probe_server(client, _probe_tokens(tokenizing))
     except BaseException:
         server.close()
         raise
     identity = EndpointIdentity(
         name=name,
         revision=None,
-        weights_hash=f"{UNVERIFIED}; {card.name} at {root}",
+        weights_hash=f"not known: a server's weights cannot be seen; {card.name} at {root}",
         tokenizer_hash=tokenizer_hash,
         parameters=None,
         dtype="the server's",
@@ -203,7 +192,6 @@ def connect(
         served_model=card.name,
         dialect=client.dialect.name,
         scores=client.dialect.scores or "one prompt a place",
-        values=values,
         listed_tokens=client.listed,
         tokenizer_round_trip=checked,
         server_says=card._asdict(),
@@ -219,28 +207,13 @@ def connect(
     )
 
 
-def _tokenizing(
-    server: Server, dialect: Dialect, loaded: Any, name: str, vocab_size: int
-) -> "Tokenizing | ServerTokenizer":
-    if loaded is not None:
-        return Tokenizing(loaded, name)
-    if dialect.name == "llamacpp" and vocab_size:
-        return ServerTokenizer(server, name)
-    raise ConfigError("tokenizer is missing; give --tokenizer FOLDER, that of the model that is served.")
-
-
 def load_tokenizer(folder: str) -> Any:
     """The tokenizer of a folder on this machine; code that a folder brings along is not run."""
-    from transformers import AutoTokenizer
-
     path = Path(os.path.expanduser(folder))
     if not path.is_dir():
         raise ModelError(f"there is no tokenizer folder at {folder}; give one with tokenizer.json.")
     refuse_what_would_run_code(folder, path)
-    try:
-        return AutoTokenizer.from_pretrained(str(path), trust_remote_code=False)
-    except Exception as error:  # whatever libraries make of a damaged folder
-        raise explained(folder, error) from error
+    return read_tokenizer(folder, str(path))
 
 
 def _probe_tokens(tokenizing: "Tokenizing | ServerTokenizer") -> list[int]:
@@ -253,23 +226,11 @@ def _probe_tokens(tokenizing: "Tokenizing | ServerTokenizer") -> list[int]:
 def _settings(folder: str) -> dict[str, Any]:
     """The fields of config.json and generation_config.json beside a tokenizer, where they exist."""
     settings: dict[str, Any] = {}
-    for name in _SETTINGS:
+    for name in (CONFIG, "generation_config.json"):
         path = Path(os.path.expanduser(folder), name)
         if path.exists():
-            try:
-                content = parse_json(read_bytes(path, most=_LARGEST_SETTINGS))
-            except (OSError, ValueError) as error:
-                raise ModelError(f"{path} cannot be read as JSON ({error}); give the tokenizer's own.") from error
-            settings |= content if isinstance(content, dict) else {}
+            settings |= read_settings(path, advice="give the tokenizer's own")
     return settings
-
-
-def _eos_ids(tokenizer: Any, settings: dict[str, Any], vocab_size: int) -> frozenset[int]:
-    """Every id that ends a generation: the settings' and the tokenizer's."""
-    ids: set[int] = set()
-    for value in (settings.get("eos_token_id"), tokenizer.eos_token_id):
-        ids |= set(value) if isinstance(value, list) else {value} if isinstance(value, int) else set()
-    return frozenset(token for token in ids if 0 <= token < vocab_size)
 
 
 class ServerTokenizer:
@@ -283,7 +244,7 @@ class ServerTokenizer:
         return list(self._server.pool.map(self._encoding, texts))
 
     def decode(self, ids: Sequence[int]) -> str:
-        return self._server.post("/detokenize", {"tokens": list(ids)}, lambda answer: str(field(answer, "content")))
+        return self._server.request("/detokenize", {"tokens": list(ids)}, lambda answer: str(field(answer, "content")))
 
     def bos_id(self, rule: BosRule) -> int | None:
         """The token that the server itself puts before a text, for `auto` and `always`."""
@@ -298,7 +259,9 @@ class ServerTokenizer:
     @property
     def eos_ids(self) -> frozenset[int]:
         """The token that ends a text, where the server names one."""
-        named = self._server.get("/props", lambda props: props.get("eos_token") if isinstance(props, dict) else None)
+        named = self._server.request(
+            "/props", None, lambda props: props.get("eos_token") if isinstance(props, dict) else None
+        )
         ids = self._ids(named, is_special=True) if isinstance(named, str) and named else []
         return frozenset(ids) if len(ids) == 1 else frozenset()
 
@@ -318,7 +281,7 @@ class ServerTokenizer:
 
     def _tokenized(self, body: dict[str, Any], read: Callable[[Any], Read]) -> list[Read]:
         """What `read` makes of each token."""
-        return self._server.post(
+        return self._server.request(
             "/tokenize", body, lambda answer: [read(token) for token in items(field(answer, "tokens"), "tokens")]
         )
 

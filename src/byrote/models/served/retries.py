@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from byrote.errors import ConfigError, EndpointError
+from byrote.errors import EndpointError
 from byrote.models.responder import RequestFailed
 
 Answered = TypeVar("Answered")
@@ -20,21 +20,11 @@ class RetryPolicy:
     base_seconds: float = 1.0
     longest_wait_seconds: float = 600.0
 
-    def __post_init__(self) -> None:
-        if self.attempts < 1:
-            raise ConfigError(f"{self.attempts} attempts were asked for; at least one is needed.")
-
-    def wait_seconds(self, failures: int, retry_after_seconds: float | None) -> float:
-        if retry_after_seconds is not None:
-            return retry_after_seconds
-        doubled: float = self.base_seconds * 2 ** min(failures - 1, 30)
-        return min(doubled, self.longest_wait_seconds)
-
 
 class Retries:
-    """The retry loop of one address. Until the address was reached once, the first failure is final. Waits that the
-    server does not request are shortened at random to between half and all of their length, so that requests that
-    failed together are not repeated together. `option` is how users give the address.
+    """The retry loop of one address. Until the address was reached once, the first failure is final. Waits differ at
+    random, so that requests that failed together are not repeated together: those that the server requests are up to a
+    tenth longer, others between half and all of their length. `option` is how users give the address.
     """
 
     def __init__(
@@ -64,9 +54,12 @@ class Retries:
         raise AssertionError("the last attempt returns or raises")
 
     def _wait_seconds(self, failures: int, failure: RequestFailed) -> float:
-        wait = self.policy.wait_seconds(failures, failure.retry_after_seconds)
-        if wait > self.policy.longest_wait_seconds:
+        longest, requested = self.policy.longest_wait_seconds, failure.retry_after_seconds
+        if requested is None:
+            doubled: float = self.policy.base_seconds * 2 ** min(failures - 1, 30)
+            return min(doubled, longest) * (0.5 + self._uniform() / 2)
+        if requested > longest:
             raise EndpointError(
-                f"{failure} It asks to wait {wait:.0f} seconds; run the same command again after that."
+                f"{failure} It asks to wait {requested:.0f} seconds; run the same command again after that."
             ) from failure
-        return wait if failure.retry_after_seconds is not None else wait * (0.5 + self._uniform() / 2)
+        return requested * (1.0 + self._uniform() / 10)

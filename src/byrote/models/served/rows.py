@@ -33,7 +33,8 @@ from torch import Tensor
 
 from byrote.errors import EndpointError
 from byrote.models.history import History, HistorySession
-from byrote.models.served.client import Server
+from byrote.models.responder import RequestTooLarge
+from byrote.models.served.client import CHAINS_PER_REQUEST, Server
 from byrote.models.served.dialects import Dialect, Listing, Prompt
 from byrote.policy import Policy
 
@@ -43,8 +44,8 @@ MAX_PROBABILITY_SUM = 1.01
 """Listed probabilities that add up to more than this are none; servers round."""
 ROUNDING = 1e-6
 """How far the sum of listed probabilities may be off: log-probabilities are sent in float32."""
-CHAINS_PER_REQUEST = 8
-"""Answers about all places of a prompt are large: a list for every token."""
+CHAIN_BYTES = 1 << 26
+"""Logits in float32 that a request may make a server hold for places inside prompts; one chain is always sent."""
 CHUNK = 64
 """Rows of logits in one piece of a forward."""
 
@@ -59,14 +60,6 @@ class Row(NamedTuple):
     def by_token(self) -> dict[int, float]:
         return dict(zip(self.token_ids.tolist(), self.log_probs.tolist(), strict=True))
 
-    def to_bytes(self) -> bytes:
-        return self.token_ids.astype("<i4").tobytes() + self.log_probs.astype("<f4").tobytes()
-
-    @classmethod
-    def from_bytes(cls, stored: bytes) -> "Row":
-        half = len(stored) // 2
-        return cls(np.frombuffer(stored[:half], "<i4"), np.frombuffer(stored[half:], "<f4"))
-
 
 def row_of(listing: Listing, *, listed: int, vocab_size: int) -> Row:
     """The row of a server's list, checked. Servers add the token that was sampled, or that comes next; where it is not
@@ -77,10 +70,10 @@ def row_of(listing: Listing, *, listed: int, vocab_size: int) -> Row:
             f"the server listed {len(listing)} tokens where {expected} were asked for; "
             f"give --set logprobs={max(1, len(listing))}."
         )
-    if (largest := max(listing)) >= vocab_size or min(listing) < 0:
+    if (largest := max(listing)) >= vocab_size:
         raise EndpointError(
-            f"the server listed token {largest if largest >= vocab_size else min(listing)}, but the tokenizer has "
-            f"{vocab_size} tokens; give the --tokenizer of the model that is served, with its config.json."
+            f"the server listed token {largest}, but the tokenizer has {vocab_size} tokens; give the --tokenizer of "
+            "the model that is served, with its config.json."
         )
     chosen = sorted(listing.items(), key=lambda item: (-item[1], item[0]))[:expected]
     values = np.array([value for _, value in chosen], dtype=np.float64)
@@ -157,11 +150,9 @@ class RowCache(Protocol):
 
     def find(self, key: str) -> bytes | None:
         """What was kept under `key`."""
-        ...
 
     def keep(self, answers: Mapping[str, bytes]) -> None:
         """The answers of one request; kept before this returns."""
-        ...
 
 
 class RowClient:
@@ -172,9 +163,11 @@ class RowClient:
         self.listed, self.vocab_size = listed, vocab_size
         self.cache: RowCache | None = None
         self.prompts_per_request = server.limits.prompts_per_request
+        self.places_at_once = CHAIN_BYTES // (4 * max(1, vocab_size))
+        """Tokens of all chains in one request; fewer once the server refused so many."""
         self._lock = threading.Lock()
 
-    def rows(self, prompts: Sequence[Prompt], *, temperature: float = 1.0) -> list[list[Row]]:
+    def rows(self, prompts: Sequence[Prompt]) -> list[list[Row]]:
         """For each prompt its rows, place by place."""
         if self.dialect.scores is None and any(prompt.is_chain for prompt in prompts):
             single = [prompt.single() for prompt in prompts]
@@ -185,25 +178,23 @@ class RowClient:
         if self.cache is not None:
             found = {key: unpacked(stored) for key in keys if (stored := self.cache.find(key)) is not None}
         missing = {key: prompt for key, prompt in zip(keys, prompts, strict=True) if key not in found}
-        for prompt, rows in self._request_all(list(missing.values()), temperature):
+        for prompt, rows in self._request_all(list(missing.values())):
             found[key_of(prompt)] = rows
         return [found[key] for key in keys]
 
-    def listings(
-        self, prompts: Sequence[Prompt], *, listed: int | None = None, temperature: float = 1.0
-    ) -> list[list[Listing]]:
+    def listings(self, prompts: Sequence[Prompt], *, listed: int | None = None) -> list[list[Listing]]:
         """One request, as the server answers it. Raises `AnswerUnreadable` when it is not in the dialect."""
         dialect = self.dialect
-        body = dialect.body(prompts, model=self.model, listed=listed or self.listed, temperature=temperature)
+        body = dialect.body(prompts, model=self.model, listed=listed or self.listed)
         tokens = sum(len(prompt.token_ids) + 1 for prompt in prompts)
-        return self.server.post(dialect.path, body, lambda answer: dialect.read(answer, prompts), tokens=tokens)
+        return self.server.request(dialect.path, body, lambda answer: dialect.read(answer, prompts), tokens=tokens)
 
     def row_of(self, listing: Listing) -> Row:
         return row_of(listing, listed=self.listed, vocab_size=self.vocab_size)
 
-    def _request_all(self, prompts: Sequence[Prompt], temperature: float) -> Iterator[tuple[Prompt, list[Row]]]:
-        requests = list(bundles(prompts, self.prompts_per_request))
-        pending = [self.server.pool.submit(self._request, request, temperature) for request in requests]
+    def _request_all(self, prompts: Sequence[Prompt]) -> Iterator[tuple[Prompt, list[Row]]]:
+        requests = list(bundles(prompts, self.prompts_per_request, places=self.places_at_once))
+        pending = [self.server.pool.submit(self._request, request) for request in requests]
         try:
             for request, future in zip(requests, pending, strict=True):
                 yield from zip(request, future.result(), strict=True)
@@ -212,21 +203,44 @@ class RowClient:
             wait([future for future in pending if not future.cancel()])
             raise
 
-    def _request(self, prompts: Sequence[Prompt], temperature: float) -> list[list[Row]]:
-        listings = self.listings(prompts, temperature=temperature)
+    def _request(self, prompts: Sequence[Prompt]) -> list[list[Row]]:
+        try:
+            listings = self.listings(prompts)
+        except RequestTooLarge:
+            return self._request_in_pieces(prompts)
         rows = [[self.row_of(listing) for listing in places] for places in listings]
         if self.cache is not None:
             with self._lock:
                 self.cache.keep({key_of(prompt): packed(places) for prompt, places in zip(prompts, rows, strict=True)})
         return rows
 
+    def _request_in_pieces(self, prompts: Sequence[Prompt]) -> list[list[Row]]:
+        """Rows of a request that was too large for the server: by halves, and at last one prompt a place."""
+        if len(prompts) > 1:
+            half = len(prompts) // 2
+            if prompts[0].is_chain:
+                self.places_at_once = min(self.places_at_once, sum(len(prompt.token_ids) for prompt in prompts[:half]))
+            return [*self._request(prompts[:half]), *self._request(prompts[half:])]
+        (prompt,) = prompts
+        if not prompt.is_chain:
+            raise EndpointError(
+                f"{self.server.root} cannot answer a single prompt of {len(prompt.token_ids)} tokens for want of "
+                "memory; give it more, or shorten --prefix-tokens."
+            )
+        self.dialect.scores = None
+        pieces = bundles(prompt.single(), self.prompts_per_request)
+        return [[row for piece in pieces for (row,) in self._request(piece)]]
 
-def bundles(prompts: Sequence[Prompt], most: int) -> Iterator[list[Prompt]]:
-    """Prompts in their order, in requests of at most `most` of one kind (chains: fewer). Siblings, which share at least
-    half of their tokens, stay together, so that a server's cache of whole blocks serves all but the first."""
+
+def bundles(prompts: Sequence[Prompt], most: int, *, places: int = 1 << 30) -> Iterator[list[Prompt]]:
+    """Prompts in their order, in requests of at most `most` of one kind; chains are fewer and have `places` tokens
+    together, or are sent alone. Siblings, which share at least half of their tokens, stay together, so that a server's
+    cache of whole blocks serves all but the first."""
     bundle: list[Prompt] = []
+    longest = max((len(prompt.token_ids) for prompt in prompts), default=1)
+    chains = max(1, min(most, CHAINS_PER_REQUEST, places // longest))
     for family in _families(prompts):
-        limit = min(most, CHAINS_PER_REQUEST) if family[0].is_chain else most
+        limit = chains if family[0].is_chain else most
         for first in range(0, len(family), limit):
             part = family[first : first + limit]
             if bundle and (len(bundle) + len(part) > limit or bundle[0].is_chain != part[0].is_chain):
@@ -259,16 +273,16 @@ def key_of(prompt: Prompt) -> str:
 
 
 def packed(rows: Sequence[Row]) -> bytes:
-    parts = [row.to_bytes() for row in rows]
+    parts = [row.token_ids.astype("<i4").tobytes() + row.log_probs.astype("<f4").tobytes() for row in rows]
     return b"".join(len(part).to_bytes(4, "little") + part for part in parts)
 
 
 def unpacked(stored: bytes) -> list[Row]:
-    rows, start = [], 0
-    while start < len(stored):
-        end = start + 4 + int.from_bytes(stored[start : start + 4], "little")
-        rows.append(Row.from_bytes(stored[start + 4 : end]))
-        start = end
+    rows = []
+    while stored:
+        half = int.from_bytes(stored[:4], "little") // 8  # numbers of 4 bytes, as many ids as log-probabilities
+        rows.append(Row(np.frombuffer(stored, "<i4", half, 4), np.frombuffer(stored, "<f4", half, 4 + 4 * half)))
+        stored = stored[4 + 8 * half :]
     return rows
 
 
@@ -300,20 +314,18 @@ class EndpointSession(HistorySession):
             slots,
             entries,
             device=torch.device("cpu"),
-            evaluate=self._rows,
+            evaluate=self._evaluated,
             logits=filler.logits,
             rows_at_once=CHUNK,
         )
         self._client, self._filler, self._open_shares = client, filler, open_shares
 
-    def _rows(self, histories: list[History]) -> list[Row]:
-        """The row of each output."""
+    def _evaluated(self, histories: list[History]) -> list[Row]:
         prompts = [Prompt(tuple(history.token_ids.tolist()), min(history.places)) for history in histories]
-        answered = self._client.rows(prompts)
-        rows = {
-            output: places[place - prompt.first_place]
-            for history, prompt, places in zip(histories, prompts, answered, strict=True)
-            for output, place in zip(history.outputs, history.places, strict=True)
-        }
-        self._open_shares.add([self._filler.open_share(row) for row in rows.values()])
-        return [rows[output] for output in range(len(rows))]
+        rows = [
+            places[place - prompt.first_place]
+            for history, prompt, places in zip(histories, prompts, self._client.rows(prompts), strict=True)
+            for place in history.places
+        ]
+        self._open_shares.add([self._filler.open_share(row) for row in rows])
+        return rows

@@ -1,6 +1,7 @@
 """Models over each other: rates, mean mass and queries as lines; paired differences; which windows each model adds."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -14,32 +15,17 @@ from byrote.report.comparison import (
     shared_windows,
 )
 from byrote.report.content import Drawing
-from byrote.report.figures.masses import gain_curves, verbatim_share_by_model
+from byrote.report.figures import style
 from byrote.report.figures.overlays import Line, Panel, Point, Setting, overlay
-from byrote.report.figures.search import BeamWidthSeries, beam_width_sweep
-from byrote.report.figures.style import (
-    FAINT,
-    INK,
-    MARKERS,
-    SERIES,
-    SOFT,
-    WIDE,
-    house_style,
-    label_point,
-    new_figure,
-    say_empty,
-    value_grid,
-)
-from byrote.report.queries import curves_of, most_queries, searched_down_to
-from byrote.report.rates import Criterion, rates_by_criterion, split_rows
-from byrote.report.sweeps import LARGEST_QUERIES, SHOWN_PROBABILITY
+from byrote.report.figures.scan import KIND_LOOKS, NOTHING, draw_violins, extractable_shares, gain_curves
+from byrote.report.queries import LARGEST_QUERIES, SHOWN_PROBABILITY, curves_of, most_queries, searched_down_to
+from byrote.report.rates import Criterion, split_rows
 from byrote.report.view import RunView
 from byrote.stats.curves import MassKind, query_grid
-from byrote.stats.population import recovery
+from byrote.stats.population import Floats, recovery
 from byrote.types import Split
 
 MOST_COMBINATIONS = 16
-PANEL_NAMES = {MassKind.EXACT: "verbatim", MassKind.LOWER_BOUND: "near-verbatim, at least"}
 
 
 def comparison_drawings(views: Sequence[RunView], comparison: RunComparison) -> list[Drawing]:
@@ -60,24 +46,23 @@ def _model_line(view: RunView, split: Split, points: Sequence[Point]) -> Line:
     return Line(f"{view.label}, control" if is_control else view.label, tuple(points), is_control)
 
 
-def _controls_last(lines: Sequence[Line]) -> tuple[Line, ...]:
-    """So that a model has the same colour in every figure, with controls or without."""
-    return tuple(sorted(lines, key=lambda line: line.is_control))
+def _panel(title: str, value_name: str, lines: Sequence[Line]) -> Panel:
+    """Controls last, so that a model has the same colour in every figure, with controls or without."""
+    return Panel(title, value_name, tuple(sorted(lines, key=lambda line: line.is_control)))
 
 
 def _rates(views: Sequence[RunView]) -> Drawing:
     lines: dict[Criterion, list[Line]] = {Criterion.NEAR: [], Criterion.GREEDY: []}
     for view in views:
-        rates = rates_by_criterion(view.population, view.threshold)
         for criterion, own in lines.items():
             for split in Split:
-                found = [entry for entry in rates if (entry.criterion, entry.split) == (criterion, split)]
+                found = [entry for entry in view.rates if (entry.criterion, entry.split) == (criterion, split)]
                 if found:
                     points = [Point.of(float(entry.edits or 0), entry.rate) for entry in found]
                     own.append(_model_line(view, split, points))
-    panels = [Panel("near-verbatim, mass ≥ τ", "windows", _controls_last(lines[Criterion.NEAR]))]
+    panels = [_panel("near-verbatim, mass ≥ τ", "windows", lines[Criterion.NEAR])]
     if lines[Criterion.GREEDY]:
-        panels.append(Panel("the greedy answer", "windows", _controls_last(lines[Criterion.GREEDY])))
+        panels.append(_panel("the greedy answer", "windows", lines[Criterion.GREEDY]))
     caption = "Share of windows by number of edits allowed, model over model, with 95 % intervals; controls in grey."
     return Drawing("rates-by-model", caption, overlay(panels, Setting("edits allowed, ε")), "near", is_wide=True)
 
@@ -105,7 +90,28 @@ def _masses(views: Sequence[RunView]) -> Iterator[Drawing]:
         shares.append((label, np.column_stack([part.mass(edits) for edits in range(part.edit_budget + 1)])))
     yield verbatim_share_by_model(shares, threshold=threshold)
     gains = [(view.label, part.verbatim(), part.mass(part.edit_budget)) for view, part in near]
-    yield gain_curves(gains, threshold=threshold, is_comparison=True)
+    caption = (
+        "How much probability near-verbatim continuations add, model over model; of all windows (dashed) at least "
+        "this, because searches end where τ cannot be reached."
+    )
+    yield replace(gain_curves(gains, threshold=threshold), name="mass-gain-by-model", caption=caption)
+
+
+@style.house_style()
+def verbatim_share_by_model(series: Sequence[tuple[str, Floats]], *, threshold: float) -> Drawing:
+    """The verbatim share p_z / p_{z,ε} of extractable windows, one violin per model; `series`: (label, mass_lower)."""
+    figure, axes = style.new_figure()
+    caption = "The verbatim share of the mass of extractable windows, smallest model first."
+    drawing = Drawing("verbatim-share-by-model", caption, figure, "shell")
+    columns = [extractable_shares(mass_lower, threshold)[:, 0] for _, mass_lower in series]
+    if not any(len(column) for column in columns):
+        style.say_empty(axes, NOTHING)
+        return drawing
+    draw_violins(axes, columns, [style.SERIES[index % len(style.SERIES)] for index in range(len(series))])
+    names = [f"{label}\n(n = {len(column)})" for (label, _), column in zip(series, columns, strict=True)]
+    axes.set_xticks(range(len(series)), names)
+    axes.set(ylabel="verbatim share of the mass", xlim=(-0.7, len(series) - 0.3))
+    return drawing
 
 
 def _queries(views: Sequence[RunView]) -> Drawing:
@@ -122,7 +128,7 @@ def _queries(views: Sequence[RunView]) -> Drawing:
                     solid_to = most_queries(searched_down_to(part, view.threshold), SHOWN_PROBABILITY)
                     line = line._replace(solid_to=solid_to)
                 lines.setdefault(curves.mass_kind, []).append(line)
-    panels = [Panel(PANEL_NAMES[kind], "windows extracted", _controls_last(own)) for kind, own in lines.items()]
+    panels = [_panel(KIND_LOOKS[kind][1], "windows extracted", own) for kind, own in lines.items()]
     caption = (
         f"Share of windows that come out at least once with probability {SHOWN_PROBABILITY:g} within n queries; "
         "controls in grey. Dashed: masses below τ count there, for which not every window was searched."
@@ -146,63 +152,90 @@ def _beam_widths(views: Sequence[RunView]) -> Iterator[Drawing]:
             groups.setdefault(key, []).append((int(view.config["beam_width"]), found.share, float(cost.mean())))
     swept = {name: sorted(points) for (_, name), points in groups.items() if len({point[0] for point in points}) > 1}
     if swept:
-        yield beam_width_sweep(
-            [
-                BeamWidthSeries(name, *(tuple(column) for column in zip(*points, strict=True)))
-                for name, points in swept.items()
-            ]
-        )
+        yield beam_width_sweep(swept)
 
 
-@house_style()
+@style.house_style()
+def beam_width_sweep(series: Mapping[str, Sequence[tuple[int, float, float]]]) -> Drawing:
+    """Recovery and cost against beam width, side by side, on a doubling scale.
+
+    `series` holds (beam width, share recovered, token evaluations per window) for each search variant.
+    """
+    figure = Figure(figsize=(7.4, 3.2), layout="constrained")
+    left, right = figure.subplots(1, 2, sharex=True)
+    for index, (label, points) in enumerate(series.items()):
+        widths, recovered, evaluations = zip(*points, strict=True)
+        look = {
+            "color": style.SERIES[index % len(style.SERIES)],
+            "marker": style.MARKERS[index % len(style.MARKERS)],
+            "label": label,
+        }
+        left.plot(widths, recovered, **look)
+        right.plot(widths, evaluations, **look)
+    left.axhline(1, color="#9a9da5", linewidth=0.9, linestyle="--")
+    left.set_ylabel("recovered, relative to teacher forcing")
+    style.percent_axis(left)
+    right.set_ylabel("token evaluations per window")
+    style.log_axis(right, "y")
+    every_width = sorted({width for points in series.values() for width, _, _ in points})
+    for axes in (left, right):
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(every_width, [str(width) for width in every_width])
+        axes.set_xlabel("beam width, B")
+    left.legend(loc="best")
+    caption = "How many verbatim-extractable windows the search finds by itself, and its cost, by beam width."
+    return Drawing("beam-widths", caption, figure, "recovery", is_wide=True)
+
+
+@style.house_style()
 def difference_forest(rows: Sequence[Paired]) -> Drawing:
     """Paired differences in percentage points with 95 % intervals, a line a pair and quantity; 0 is no difference."""
-    figure, axes = new_figure(WIDE, 1.1 + 0.26 * max(1, len(rows)))
+    figure, axes = style.new_figure(style.WIDE, 1.1 + 0.26 * max(1, len(rows)))
     caption = (
         "Difference of the models on the same target windows, with 95 % intervals over documents or long stretches of "
         "text."
     )
     drawing = Drawing("differences", caption, figure, "interval", is_wide=True)
     if not rows:
-        say_empty(axes, "No two models measured the same windows.")
+        style.say_empty(axes, "No two models measured the same windows.")
         return drawing
     pairs = list(dict.fromkeys((row.first, row.second) for row in rows))
     for place, row in enumerate(rows):
         number = pairs.index((row.first, row.second))
-        colour, marker = SERIES[number % len(SERIES)], MARKERS[number % len(MARKERS)]
+        colour, marker = style.SERIES[number % len(style.SERIES)], style.MARKERS[number % len(style.MARKERS)]
         axes.plot(100 * row.found.difference, place, marker=marker, color=colour)
         if row.found.interval.is_defined:
             axes.hlines(place, 100 * row.found.interval.low, 100 * row.found.interval.high, color=colour, alpha=0.5)
-    axes.axvline(0, color=INK, linewidth=0.8)
+    axes.axvline(0, color=style.INK, linewidth=0.8)
     axes.set_yticks(range(len(rows)), [f"{row.first} → {row.second}: {row.name}" for row in rows])
     axes.invert_yaxis()
-    value_grid(axes)
+    style.value_grid(axes)
     axes.set_xlabel("difference in percentage points, second minus first")
     return drawing
 
 
-@house_style()
+@style.house_style()
 def windows_by_models(labels: Sequence[str], combinations: Sequence[SharedWindows]) -> Drawing:
     """A bar for each combination of models that windows are extractable from, with dots below that name it."""
-    figure = Figure(figsize=(WIDE, 2.5 + 0.28 * len(labels)), layout="constrained")
+    figure = Figure(figsize=(style.WIDE, 2.5 + 0.28 * len(labels)), layout="constrained")
     caption = "Target windows by the models they are extractable from: from one alone, from some, from all."
     drawing = Drawing("windows-by-model", caption, figure, "near", is_wide=True)
     shown = combinations[:MOST_COMBINATIONS]
     if not shown:
-        say_empty(figure.add_subplot(), "No target window is extractable from any of the models.")
+        style.say_empty(figure.add_subplot(), "No target window is extractable from any of the models.")
         return drawing
     bars, dots = figure.subplots(2, 1, sharex=True, height_ratios=(2.2, 0.3 * len(labels) + 0.1))
     places = np.arange(len(shown))
-    own_colours = [SERIES[row % len(SERIES)] for row in range(len(labels))]
-    colours = [own_colours[one.members.index(True)] if sum(one.members) == 1 else SOFT for one in shown]
+    own_colours = [style.SERIES[row % len(style.SERIES)] for row in range(len(labels))]
+    colours = [own_colours[one.members.index(True)] if sum(one.members) == 1 else style.SOFT for one in shown]
     bars.bar(places, [one.windows for one in shown], color=colours, width=0.6)
     for place, one in enumerate(shown):
-        label_point(bars, f"{one.windows:,}", (place, one.windows), offset=(0, 2), ha="center", fontsize=8)
+        style.label_point(bars, f"{one.windows:,}", (place, one.windows), offset=(0, 2), ha="center", fontsize=8)
     bars.set_ylabel("target windows")
     bars.tick_params(axis="x", length=0)
     for row, colour in enumerate(own_colours):
         held = np.array([one.members[row] for one in shown])
-        dots.scatter(places, np.full(len(shown), row), s=34, color=FAINT, linewidths=0)
+        dots.scatter(places, np.full(len(shown), row), s=34, color=style.FAINT, linewidths=0)
         dots.scatter(places[held], np.full(int(held.sum()), row), s=34, color=colour, linewidths=0)
     dots.set_yticks(range(len(labels)), labels)
     dots.set_ylim(len(labels) - 0.5, -0.5)

@@ -2,13 +2,13 @@
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from byrote.report.figures.style import MARKERS, SERIES, SOFT, house_style, log_axis, percent_axis, say_empty
+from byrote.report.figures import style
 from byrote.stats.intervals import Rate
 
 PANEL_INCHES = 4.4
@@ -74,35 +74,28 @@ class Setting(NamedTuple):
     """False where places have no order (texts, policies): a line from one to the next would show a false course."""
 
 
-@house_style()
+@style.house_style()
 def overlay(panels: Sequence[Panel], setting: Setting) -> Figure:
     """The panels, three in a row, with one legend under them: a line has the same colour and mark in all."""
     names = list(dict.fromkeys(line.label for panel in panels for line in panel.lines))
     beside = min(len(panels), PANELS_BESIDE)
     rows, width = -(-len(panels) // beside), PANEL_INCHES * beside + 0.6
-    columns = legend_columns(names, width)
+    longest = max((len(shortened(name, width)) for name in names), default=0)
+    columns = max(1, min(len(names), int(width / (HANDLE_INCHES + CHARACTER_INCHES * longest))))
     below = 0.25 + LEGEND_ROW_INCHES * -(-len(names) // columns)
     figure = Figure(figsize=(width, 3.1 * rows + below), layout="constrained")
     grid = figure.subplots(rows, beside, squeeze=False).ravel()
-    every = grid[: len(panels)]
-    for axes, panel in zip(every, panels, strict=True):
+    for axes, panel in zip(grid, panels, strict=False):
         _draw(axes, panel, setting, names)
     for axes in grid[len(panels) :]:
         axes.set_axis_off()
-    handles = {line.get_label(): line for axes in every for line in axes.get_lines() if line.get_label() in names}
     if len(names) > 1:
+        handles = {line.get_label(): line for axes in grid for line in axes.get_lines()}
         shown = [name for name in names if name in handles]
-        figure.legend(
-            [handles[name] for name in shown], [shortened(name, width) for name in shown],
-            loc="outside lower left", ncols=columns, columnspacing=1.4,
-        )  # fmt: skip
+        labels = [shortened(name, width) for name in shown]
+        look: dict[str, Any] = {"loc": "outside lower left", "ncols": columns, "columnspacing": 1.4}
+        figure.legend([handles[name] for name in shown], labels, **look)
     return figure
-
-
-def legend_columns(names: Sequence[str], width: float) -> int:
-    """As many columns as stand beside each other in a legend that is `width` inches wide; at least one."""
-    longest = max((len(shortened(name, width)) for name in names), default=0)
-    return min(max(1, len(names)), max(1, int(width / (HANDLE_INCHES + CHARACTER_INCHES * longest))))
 
 
 def shortened(name: str, width: float) -> str:
@@ -113,10 +106,10 @@ def shortened(name: str, width: float) -> str:
 
 def _draw(axes: Axes, panel: Panel, setting: Setting, names: Sequence[str]) -> None:
     if not any(line.points for line in panel.lines):
-        say_empty(axes, "Nothing was measured here.")
+        style.say_empty(axes, "Nothing was measured here.")
         return
     if setting.is_log:
-        log_axis(axes, "x")
+        style.log_axis(axes, "x")
     places = {point.place for line in panel.lines for point in line.points}
     if len(places) == 1:
         (only,) = places
@@ -127,51 +120,36 @@ def _draw(axes: Axes, panel: Panel, setting: Setting, names: Sequence[str]) -> N
         _draw_line(axes, line, names.index(line.label), setting, beside=len(panel.lines))
     for level in panel.levels:
         axes.axhspan(level.low, level.high, color="#d9d6ce", alpha=0.5, linewidth=0, zorder=0)
-        axes.annotate(
-            f"shaded: {level.label}", (1.0, 0.5), xycoords="axes fraction", xytext=(3, 0), textcoords="offset points",
-            rotation=90, ha="left", va="center", fontsize=7, color="#6b6e76",
-        )  # fmt: skip
-    axes.set_title(panel.title)
-    axes.set_xlabel(setting.name)
-    axes.set_ylabel(panel.value_name)
+        look = {"xycoords": "axes fraction", "rotation": 90, "va": "center", "fontsize": 7, "color": style.SOFT}
+        style.label_point(axes, f"shaded: {level.label}", (1.0, 0.5), offset=(3, 0), **look)
+    axes.set(title=panel.title, xlabel=setting.name, ylabel=panel.value_name, ylim=(0, None))
     if panel.is_share:
-        percent_axis(axes)
-    axes.set_ylim(bottom=0)
+        style.percent_axis(axes)
 
 
 def _draw_line(axes: Axes, line: Line, number: int, setting: Setting, *, beside: int) -> None:
     """Bars of lines that share places stand beside each other, so that none hides another."""
-    colour = SOFT if line.is_control else SERIES[number % len(SERIES)]
-    is_curve = len(line.points) > MARKED_POINTS
+    colour = style.SOFT if line.is_control else style.SERIES[number % len(style.SERIES)]
     places = np.array([point.place for point in line.points])
     values = [point.value for point in line.points]
     low = np.array([np.nan if point.low is None else point.low for point in line.points])
     high = np.array([np.nan if point.high is None else point.high for point in line.points])
-    style = "" if not setting.is_ordered else "-" if number < len(SERIES) else "--"
-    if is_curve:
-        solid = int((places <= line.solid_to).sum())
-        axes.plot(places[:solid], values[:solid], color=colour, linestyle=style, label=line.label)
-        if solid < len(places):
-            beyond = slice(max(solid - 1, 0), None)
-            axes.plot(places[beyond], values[beyond], color=colour, linestyle=":" if style == "--" else "--")
+    dashes = "" if not setting.is_ordered else "-" if number < len(style.SERIES) else "--"
+    if len(line.points) > MARKED_POINTS:
+        look = {"color": colour, "linestyle": dashes, "label": line.label}
+        style.dashed_beyond(axes, line.solid_to, places, values, beyond=":" if dashes == "--" else "--", **look)
         if beside <= BANDS_AT_ONCE:
             axes.fill_between(places, low, high, color=colour, alpha=0.15, linewidth=0)
         else:
             chosen = slice(number % BAR_EVERY, None, BAR_EVERY)
             axes.vlines(places[chosen], low[chosen], high[chosen], color=colour, alpha=0.5, linewidth=1.2)
         return
-    shifted = _shifted(places, number, beside, is_log=setting.is_log)
-    # The second time round, a colour has another mark.
-    marker = MARKERS[(number + number // len(SERIES)) % len(MARKERS)]
-    axes.plot(shifted, values, color=colour, linestyle=style, marker=marker, label=line.label, clip_on=False, zorder=3)
     has_bar = ~np.isnan(low)
-    axes.vlines(shifted[has_bar], low[has_bar], high[has_bar], color=colour, alpha=0.5, linewidth=1.4)
-
-
-def _shifted(places: np.ndarray, number: int, beside: int, *, is_log: bool) -> np.ndarray:
-    if len(places) < 2 or beside < 2:
-        return places
-    offset = (number % beside - (beside - 1) / 2) * min(0.12 / beside, 0.03)
-    if is_log:
-        return np.asarray(places * (places.max() / places.min()) ** offset)
-    return np.asarray(places + (places.max() - places.min()) * offset)
+    if len(places) > 1 and beside > 1 and has_bar.any():
+        shift = (number % beside - (beside - 1) / 2) * min(0.12 / beside, 0.03)
+        least, most = places.min(), places.max()
+        places = places * (most / least) ** shift if setting.is_log else places + (most - least) * shift
+    # The second time round, a colour has another mark.
+    marker = style.MARKERS[(number + number // len(style.SERIES)) % len(style.MARKERS)]
+    axes.plot(places, values, color=colour, linestyle=dashes, marker=marker, label=line.label, clip_on=False, zorder=3)
+    axes.vlines(places[has_bar], low[has_bar], high[has_bar], color=colour, alpha=0.5, linewidth=1.4)

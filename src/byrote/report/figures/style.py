@@ -2,13 +2,13 @@
 
 import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
 from io import BytesIO
 from typing import Any, Literal
 
 import matplotlib
+import numpy as np
 from matplotlib import font_manager
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
@@ -44,7 +44,6 @@ PREFERRED_FONTS = ("Inter", "Helvetica Neue", "Arial", "Liberation Sans")
 RC: Any = {
     "svg.fonttype": "none",
     "pdf.fonttype": 42,
-    "ps.fonttype": 42,
     "svg.hashsalt": "byrote",
     # Document names come from users: a dollar sign in one is a dollar sign, not mathematics.
     "text.parse_math": False,
@@ -83,15 +82,11 @@ RC: Any = {
 @contextmanager
 def house_style() -> Iterator[None]:
     """Figures made or saved inside have the house look; also a decorator: `@house_style()`."""
-    with matplotlib.rc_context({**RC, "font.family": font_families()}):
-        yield
-
-
-@cache
-def font_families() -> list[str]:
-    """The first preferred family that is installed, then the one matplotlib ships for the signs the first lacks."""
     installed = set(font_manager.get_font_names())
-    return [*[name for name in PREFERRED_FONTS if name in installed][:1], "DejaVu Sans"]
+    # The first preferred family that is installed, then the one matplotlib ships for the signs the first lacks.
+    families = [*[name for name in PREFERRED_FONTS if name in installed][:1], "DejaVu Sans"]
+    with matplotlib.rc_context({**RC, "font.family": families}):
+        yield
 
 
 def new_figure(width: float = 5.2, height: float = 3.7) -> tuple[Figure, Axes]:
@@ -154,6 +149,17 @@ def decade(value: float) -> str:
 def legend_above(axes: Axes, columns: int = 2) -> None:
     """The legend over the plot, where it can hide no point."""
     axes.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=columns, borderaxespad=0.4, columnspacing=1.4)
+
+
+def dashed_beyond(
+    axes: Axes, limit: float, x: np.ndarray, y: Sequence[float], *, beyond: str = "--", label: str, **look: Any
+) -> None:
+    """A line through the points, dashed from the last place that is not beyond `limit`."""
+    solid = int((x <= limit).sum())
+    axes.plot(x[:solid], y[:solid], label=label, **look)
+    if solid < len(x):
+        start = max(solid - 1, 0)
+        axes.plot(x[start:], y[start:], **look | {"linestyle": beyond})
 
 
 def value_grid(axes: Axes) -> None:

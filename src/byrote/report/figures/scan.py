@@ -1,0 +1,422 @@
+"""Figures of one scan: rates, (n, p) curves, token ranks, masses and their shells, and where in a text they lie."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import LogNorm
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch, Rectangle
+from matplotlib.ticker import FuncFormatter
+
+from byrote.report.content import Drawing
+from byrote.report.figures import style
+from byrote.report.queries import most_queries
+from byrote.report.rates import Criterion, CriterionRate
+from byrote.stats.curves import MassKind, RateCurve, RateCurves
+from byrote.stats.intervals import Rate
+from byrote.stats.population import (
+    Category,
+    Flags,
+    Floats,
+    categories,
+    mass_gain,
+    shell_shares,
+    stretch_maxima,
+    tail_curve,
+)
+from byrote.types import Split
+
+RATE_LOOKS = {
+    (Criterion.NEAR, Split.TARGET): {"color": style.VERMILLION, "marker": "o", "linestyle": "-"},
+    (Criterion.GREEDY, Split.TARGET): {
+        "color": style.INK,
+        "marker": "o",
+        "linestyle": "--",
+        "markerfacecolor": "white",
+    },
+    (Criterion.NEAR, Split.CONTROL): {"color": style.SOFT, "marker": "s", "linestyle": "-"},
+    (Criterion.GREEDY, Split.CONTROL): {
+        "color": style.SOFT,
+        "marker": "s",
+        "linestyle": ":",
+        "markerfacecolor": "white",
+    },
+}
+CRITERION_NAMES = {Criterion.NEAR: "near-verbatim", Criterion.GREEDY: "greedy"}
+DODGE = 0.07
+VERDICT_COLOURS = {
+    Split.TARGET: {"extractable": style.VERMILLION, "neither": "#e3ded2", "ruled out": style.BLUE},
+    Split.CONTROL: {"extractable": style.INK, "neither": "#ecebe8", "ruled out": "#b4b6bb"},
+}
+"""From the bottom of a bar to its top; the control is grey."""
+SHADES = (0.35, 0.55, 0.78, 1.0)
+"""Opacity per success probability: the harder to satisfy, the darker."""
+KIND_LOOKS = {
+    MassKind.EXACT: (style.BLUE, "verbatim"),
+    MassKind.LOWER_BOUND: (style.VERMILLION, "near-verbatim, at least"),
+}
+CATEGORY_LOOKS = {
+    Category.VERBATIM: (style.BLUE, "o", "word for word"),
+    Category.UNLOCKED: (style.ORANGE, "^", "only nearly"),
+    Category.UNLOCKED_FROM_ZERO: (style.VERMILLION, "D", "only nearly, exact impossible"),
+}
+CROWDED = 400
+"""Extractable windows from which points are drawn small."""
+RASTER_ABOVE = 2_000
+"""More points than this are drawn as an image inside the vector file, or the file would not open."""
+HEAT_ROWS = 400
+NOTHING = "No window has near-verbatim mass at or above τ."
+HEAT_COLUMNS = 1200
+"""Characters are joined into this many columns, each showing its strongest character."""
+HATCHED: dict[str, Any] = {"facecolor": "white", "edgecolor": style.UNMEASURED, "hatch": "//////", "linewidth": 0}
+
+
+@style.house_style()
+def rates_by_edits(rates: Sequence[CriterionRate], *, threshold: float) -> Drawing:
+    """Share of windows that meet each criterion against ε, one line per criterion and split, with 95 % whiskers."""
+    figure, axes = style.new_figure()
+    caption = "Share of windows by number of edits allowed, with 95 % intervals; target beside control."
+    drawing = Drawing("rates-by-edits", caption, figure, "near")
+    for index, ((criterion, split), look) in enumerate(RATE_LOOKS.items()):
+        found = [entry for entry in rates if (entry.criterion, entry.split) == (criterion, split)]
+        if found:
+            positions = np.array([entry.edits or 0 for entry in found]) + (index - 1.5) * DODGE
+            label = f"{CRITERION_NAMES[criterion]}, {split.value}"
+            _draw_rates(axes, positions, [entry.rate for entry in found], label=label, **look)
+    if not axes.lines:
+        style.say_empty(axes, "No rate depends on ε in this run.")
+        return drawing
+    axes.set(xlabel="edits allowed, ε", ylabel=f"windows (near-verbatim: mass ≥ {threshold:g})", ylim=(0, None))
+    axes.set_xticks(range(max(entry.edits or 0 for entry in rates) + 1))
+    axes.margins(y=0.08)
+    style.percent_axis(axes)
+    style.legend_above(axes)
+    return drawing
+
+
+@style.house_style()
+def verdicts_by_edits(rates: Sequence[CriterionRate], *, threshold: float) -> Drawing:
+    """A bar per ε and split: windows whose lower bound reaches τ, whose upper bound stays below it, and the rest."""
+    figure, axes = style.new_figure()
+    caption = "What the certified bounds say at each ε: shown to be extractable, ruled out, or neither."
+    drawing = Drawing("verdicts-by-edits", caption, figure, "bounds")
+    shares = {(entry.criterion, entry.split, entry.edits): entry.rate.value for entry in rates}
+    splits = [split for split in Split if (Criterion.NOT_RULED_OUT, split, 0) in shares]
+    if not splits:
+        style.say_empty(axes, "The run holds no upper bounds.")
+        return drawing
+    every_edits = sorted({edits or 0 for criterion, _, edits in shares if criterion is Criterion.NOT_RULED_OUT})
+    width = 0.8 / len(splits)
+    for index, split in enumerate(splits):
+        places = np.array(every_edits) + (index - (len(splits) - 1) / 2) * width
+        shown = np.array([shares[Criterion.NEAR, split, edits] for edits in every_edits])
+        possible = np.array([shares[Criterion.NOT_RULED_OUT, split, edits] for edits in every_edits])
+        bottoms, tops = (0 * shown, shown, possible), (shown, possible, 0 * shown + 1)
+        for bottom, top, (name, colour) in zip(bottoms, tops, VERDICT_COLOURS[split].items(), strict=True):
+            label = f"{name}, {split.value}"
+            axes.bar(places, top - bottom, 0.92 * width, bottom=bottom, label=label, color=colour)
+    axes.set(xlabel="edits allowed, ε", ylabel=f"windows, by mass ≥ {threshold:g}", xticks=every_edits, ylim=(0, 1))
+    style.percent_axis(axes)
+    style.legend_above(axes, columns=len(splits))
+    return drawing
+
+
+@style.house_style()
+def rate_by_copies(series: Mapping[str, Sequence[tuple[int, Rate]]]) -> Figure:
+    """Rates against the number of copies in training, on a scale that holds 0 and doubles with every step.
+
+    `series` holds (copies, rate) by ascending copies, for each label.
+    """
+    figure, axes = style.new_figure()
+    every = sorted({copies for points in series.values() for copies, _ in points})
+    place = {copies: float(np.log2(copies) + 1) if copies else 0.0 for copies in every}
+    for index, (label, points) in enumerate(series.items()):
+        # Beside each other, so that no interval hides another.
+        positions = np.array([place[copies] for copies, _ in points]) + 0.06 * (index - (len(series) - 1) / 2)
+        look = {"color": style.SERIES[index % len(style.SERIES)], "marker": style.MARKERS[index % len(style.MARKERS)]}
+        _draw_rates(axes, positions, [rate for _, rate in points], label=label, **look)
+    axes.set_xticks([place[copies] for copies in every], [str(copies) for copies in every])
+    axes.set(xlabel="copies in training (log scale)", ylabel="windows extractable", ylim=(-0.02, 1.02))
+    style.percent_axis(axes)
+    style.legend_above(axes)
+    return figure
+
+
+def _draw_rates(axes: Axes, positions: Floats, rates: Sequence[Rate], *, color: str, **look: Any) -> None:
+    """A line through the rates; a whisker wherever the interval is defined."""
+    axes.plot(positions, [rate.value for rate in rates], color=color, **look)
+    defined = [(place, rate.interval) for place, rate in zip(positions, rates, strict=True) if rate.interval.is_defined]
+    lows, highs = [interval.low for _, interval in defined], [interval.high for _, interval in defined]
+    axes.vlines([place for place, _ in defined], lows, highs, color=color, alpha=0.45, linewidth=1.6)
+
+
+@style.house_style()
+def query_curves(
+    curves: Sequence[RateCurves],
+    *,
+    greedy_rate: float | None,
+    control: Sequence[RateCurves] = (),
+    searched_down_to: float | None = None,
+    dashed: str = "",
+) -> Drawing:
+    """Rate against the number of queries, a panel per kind of mass, a line per success probability.
+
+    Greedy, the control (at the middle probability) and the limit of all n stand beside them. Lower bounds that were
+    not searched out below a mass of `searched_down_to` are dashed where smaller masses count; `dashed` is the reason
+    in words.
+    """
+    shown = [group for group in curves if group.windows]
+    figure = Figure(figsize=(style.WIDE, 3.5), layout="constrained")
+    caption = "Share of target windows that come out at least once with probability p within n queries."
+    if searched_down_to is not None:
+        caption += f" Dashed: {dashed}."
+    drawing = Drawing("queries", caption, figure, "queries", is_wide=True)
+    if not shown:
+        style.say_empty(figure.add_subplot(), "There are no windows.")
+        return drawing
+    panels = figure.subplots(1, len(shown), sharey=True, squeeze=False)[0]
+    control_of = {group.mass_kind: group for group in control if group.windows}
+    legend: dict[str, Any] = {}
+    for axes, group in zip(panels, shown, strict=True):
+        floor = searched_down_to if group.mass_kind is MassKind.LOWER_BOUND else None
+        _draw_queries(axes, group, control_of.get(group.mass_kind), floor, greedy_rate)
+        handles, labels = axes.get_legend_handles_labels()
+        legend |= dict(zip(labels, handles, strict=True))
+    panels[0].set(ylabel="windows extracted with probability p", ylim=(0, None))
+    style.percent_axis(panels[0])
+    figure.legend(list(legend.values()), list(legend), loc="outside right upper", borderaxespad=0.2)
+    return drawing
+
+
+def _draw_queries(
+    axes: Axes, group: RateCurves, control: RateCurves | None, floor: float | None, greedy_rate: float | None
+) -> None:
+    def draw(curve: RateCurve, **look: Any) -> None:
+        values = [rate.value for rate in curve.rates]
+        style.dashed_beyond(axes, most_queries(floor, curve.p), np.array(curve.queries), values, **look)
+
+    colour, title = KIND_LOOKS[group.mass_kind]
+    for index, curve in enumerate(group.curves):
+        draw(curve, label=f"p = {curve.p:g}", color=colour, alpha=SHADES[index % len(SHADES)], linewidth=1.8)
+    axes.axhline(group.worst_case.value, color=colour, linewidth=0.9, linestyle=":", label="any n")
+    if control is not None:
+        middle = control.curves[min(1, len(control.curves) - 1)]
+        draw(middle, label=f"control, p = {middle.p:g}", color=style.SOFT, linewidth=1.4)
+    if greedy_rate is not None:
+        axes.axhline(greedy_rate, color=style.INK, linewidth=1, linestyle="-.", label="greedy, one query")
+    if floor is not None:
+        axes.plot([], [], color=colour, linestyle="--", label="stopped windows by p_z alone")
+    style.log_axis(axes, "x")
+    axes.margins(x=0.01)
+    axes.set_xlabel("queries, n")
+    axes.set_title(title, color=colour)
+
+
+@style.house_style()
+def token_ranks(ranks: Sequence[int], *, kept: int | None, window_id: str) -> Drawing:
+    """The place (1 = first choice) of each target token of one window, log scale; those cut off by top-k are marked."""
+    figure, axes = style.new_figure(style.WIDE, 2.4)
+    values = np.array(ranks)
+    positions = np.arange(1, len(values) + 1)
+    outside = values > (np.inf if kept is None else kept)
+    axes.vlines(positions, 0.8, values, color="#d9d6ce", linewidth=1.2)
+    axes.scatter(positions[~outside], values[~outside], color=style.BLUE, s=14, zorder=3, label="kept by the policy")
+    if outside.any():
+        cut: dict[str, Any] = {"color": style.VERMILLION, "marker": "D", "s": 18, "label": "cut off: probability 0"}
+        axes.scatter(positions[outside], values[outside], zorder=3, **cut)
+    if kept is not None:
+        axes.axhline(kept, color=style.INK, linewidth=0.9, linestyle="--")
+        at_edge = {
+            "xycoords": ("axes fraction", "data"),
+            "ha": "right",
+            "va": "bottom",
+            "fontsize": 7,
+            "color": style.INK,
+        }
+        style.label_point(axes, f"k = {kept}", (1, kept), offset=(0, 3), **at_edge)
+    style.log_axis(axes, "y")
+    axes.set(xlabel="target token", ylabel="rank under the model", ylim=(0.8, None))
+    style.legend_above(axes)
+    caption = f"Rank of each target token of window {window_id}, the one with the largest mass gain."
+    return Drawing("ranks", caption, figure, "rank", is_wide=True)
+
+
+@style.house_style()
+def mass_scatter(p_verbatim: Floats, mass: Floats, *, is_impossible: Flags, threshold: float, edits: int) -> Drawing:
+    """Each extractable window at (p_z, near-verbatim mass), log–log, by category; p_z = 0 on a rail at the left."""
+    figure, axes = style.new_figure()
+    category = categories(p_verbatim, mass, threshold, is_impossible=is_impossible)
+    shown = category != Category.NOT_EXTRACTABLE
+    smallest = min([threshold, *p_verbatim[shown & (p_verbatim > 0)]])
+    floor = max(10.0 ** np.floor(np.log10(smallest) - 0.3), 1e-12)
+    rail = floor / 10**0.6
+    for kind, (colour, marker, label) in CATEGORY_LOOKS.items():
+        rows = category == kind
+        axes.scatter(
+            np.where(is_impossible[rows], rail, np.maximum(p_verbatim[rows], floor)),
+            mass[rows],
+            s=11 if shown.sum() > CROWDED else 26,
+            color=colour,
+            marker=marker,
+            alpha=0.55,
+            linewidths=0,
+            label=f"{label} ({int(rows.sum())})",
+            rasterized=bool(shown.sum() > RASTER_ABOVE),
+        )
+    style.log_axis(axes, "both")
+    axes.grid(visible=True, axis="both")
+    axes.set(xlim=(rail / 2, 1.6), ylim=(threshold / 1.6, 1.6))
+    axes.plot([floor, 1], [floor, 1], color=style.SOFT, linewidth=0.8, linestyle="--")
+    axes.axvline(threshold, color=style.INK, linewidth=0.8, linestyle=":")
+    axes.axvspan(rail / 2, rail * 2, color="#f4f2ec", zorder=0)
+    ticks = [10.0**power for power in range(int(np.ceil(np.log10(floor))), 1)]
+    ticks = ticks[:: max(1, len(ticks) // 6)]
+    axes.set_xticks([rail, *ticks], ["0", *map(style.decade, ticks)])
+    axes.annotate("τ ", (threshold, 0.98), xycoords=("data", "axes fraction"), ha="right", va="top", color=style.INK)
+    axes.set_xlabel("verbatim probability, p_z (0 at the left edge)")
+    axes.set_ylabel(f"near-verbatim mass within {edits} edits")
+    style.legend_above(axes)
+    caption = "Near-verbatim against verbatim probability of each extractable target window."
+    return Drawing("mass", caption, figure, "category-unlocked")
+
+
+@style.house_style()
+def gain_curves(series: Sequence[tuple[str, Floats, Floats]], *, threshold: float) -> Drawing:
+    """Share of windows whose mass gain Δ is at least x: all windows (dashed) and the extractable ones (solid).
+
+    `series` holds (label, p_z, near-verbatim mass) for each model.
+    """
+    figure, axes = style.new_figure()
+    for index, (label, p_verbatim, mass) in enumerate(series):
+        gain = mass_gain(p_verbatim, mass)
+        extractable = gain[mass >= threshold]
+        for values, dashes, name in (extractable, "-", f"{label} ({len(extractable)})"), (gain, "--", None):
+            gains, shares = tail_curve(values)
+            axes.step(
+                gains[gains > 0],
+                shares[gains > 0],
+                where="pre",
+                color=style.SERIES[index % len(style.SERIES)],
+                linestyle=dashes,
+                label=name,
+            )
+    axes.plot([], [], color=style.INK, linestyle="-", label="extractable windows")
+    axes.plot([], [], color=style.INK, linestyle="--", label="all windows")
+    style.log_axis(axes, "x")
+    axes.set(xlim=(1e-6, 1.2), ylim=(-0.02, 1.02))
+    axes.set(xlabel="mass gain, Δ = near-verbatim mass − p_z", ylabel="windows with a gain of at least Δ")
+    style.percent_axis(axes)
+    style.legend_above(axes)
+    caption = "How much probability near-verbatim continuations add: share of windows with a gain of at least Δ."
+    return Drawing("mass-gain", caption, figure, "gain")
+
+
+@style.house_style()
+def shell_heat_map(mass_lower: Floats, *, threshold: float) -> Drawing:
+    """One row per extractable window, sorted by verbatim share; one column per shell; colour is the share.
+
+    More than 400 windows are averaged in groups of neighbours, so that the picture stays legible.
+    """
+    figure, axes = style.new_figure()
+    caption = "Where the mass of each extractable window sits, by number of edits; windows sorted by verbatim share."
+    drawing = Drawing("shells", caption, figure, "shell")
+    shares = extractable_shares(mass_lower, threshold)
+    if len(shares) == 0:
+        style.say_empty(axes, NOTHING)
+        return drawing
+    ordered = shares[np.argsort(-shares[:, 0], kind="stable")]
+    groups = np.array_split(ordered, min(HEAT_ROWS, len(ordered)))
+    drawn = np.stack([group.mean(axis=0) for group in groups])
+    extent = (-0.5, drawn.shape[1] - 0.5, len(ordered), 0)
+    image = axes.imshow(drawn, aspect="auto", cmap=style.HEAT, vmin=0, vmax=1, interpolation="nearest", extent=extent)
+    axes.grid(visible=False)
+    _shell_ticks(axes, drawn.shape[1])
+    axes.set_ylabel("extractable windows, by verbatim share")
+    bar = figure.colorbar(image, ax=axes, shrink=0.7, pad=0.02)
+    bar.set_label("share of the window's mass")
+    bar.outline.set_visible(False)
+    return drawing
+
+
+@style.house_style()
+def shell_violins(mass_lower: Floats, *, threshold: float) -> Drawing:
+    """The distribution of each shell's share over the extractable windows, with quartiles and median."""
+    figure, axes = style.new_figure()
+    drawing = Drawing("shell-violins", "Distribution of the same shares, with median and quartiles.", figure, "shell")
+    shares = extractable_shares(mass_lower, threshold)
+    if len(shares) == 0:
+        style.say_empty(axes, NOTHING)
+        return drawing
+    shells = shares.shape[1]
+    draw_violins(axes, list(shares.T), [style.BLUE, *[style.SOFT] * (shells - 1)])
+    _shell_ticks(axes, shells)
+    axes.set_ylabel("share of the window's mass")
+    return drawing
+
+
+def extractable_shares(mass_lower: Floats, threshold: float) -> Floats:
+    """Shell shares of the windows at or above τ."""
+    return shell_shares(mass_lower[mass_lower[:, -1] >= threshold])
+
+
+def _shell_ticks(axes: Axes, shells: int) -> None:
+    axes.set_xticks(range(shells), ["0\n(exact)", *map(str, range(1, shells))])
+    axes.set_xlabel("at exactly ε edits")
+
+
+def draw_violins(axes: Axes, columns: Sequence[Floats], colours: Sequence[str]) -> None:
+    """A violin of shares per column with its median; a column without spread is drawn as its median alone."""
+    for position, (values, colour) in enumerate(zip(columns, colours, strict=True)):
+        if len(values) > 1 and np.ptp(values) > 1e-9:
+            parts = axes.violinplot(values, positions=[position], widths=0.8, showextrema=False, points=80)
+            for body in parts["bodies"]:  # type: ignore[attr-defined]
+                body.set(facecolor=colour, alpha=0.4, edgecolor=colour, linewidth=0.8)
+                body.get_paths()[0].vertices[:, 1] = np.clip(body.get_paths()[0].vertices[:, 1], 0, 1)
+        if len(values):
+            low, middle, high = np.percentile(values, [25, 50, 75])
+            axes.vlines(position, low, high, color=colour, linewidth=3)
+            axes.plot(position, middle, marker="o", color="white", markeredgecolor=style.INK, markersize=5)
+    axes.set_ylim(-0.02, 1.02)
+    style.percent_axis(axes)
+
+
+@style.house_style()
+def book_heat_map(rows: Sequence[tuple[str, Floats]], *, threshold: float, title: str, file: str) -> Drawing:
+    """Strips under each other on one log colour scale from τ to 1; white below τ, hatched where nothing is known.
+
+    A row is a label and per-character maxima, NaN where no window covers a character.
+    """
+    figure = Figure(figsize=(style.WIDE, 0.75 + 0.36 * len(rows) + 0.45), layout="constrained")
+    grid = figure.subplots(len(rows), 1, sharex=True, squeeze=False)[:, 0]
+    norm = LogNorm(vmin=min(threshold, 0.999), vmax=1)
+    for axes, (label, heat) in zip(grid, rows, strict=True):
+        strip = np.ma.masked_invalid(stretch_maxima(heat, HEAT_COLUMNS))
+        # A log scale has no place for 0; anything below τ is drawn white all the same.
+        strip = np.ma.maximum(strip, threshold * 1e-3)
+        extent = (0, len(heat), 0, 1)
+        image = axes.imshow(
+            strip[None, :], aspect="auto", cmap=style.HEAT, norm=norm, interpolation="nearest", extent=extent
+        )
+        # A patch of its own: a transparent figure takes the colours of the axes' background away.
+        axes.add_patch(Rectangle((0, 0), 1, 1, transform=axes.transAxes, zorder=-1, **HATCHED))
+        axes.set_yticks([0.5], [label])
+        axes.tick_params(axis="y", length=0)
+        axes.grid(visible=False)
+        axes.spines[:].set(visible=True, color=style.FAINT)
+    grid[0].set_title(title)
+    if any(np.isnan(heat).any() for _, heat in rows):
+        hatching = Patch(**HATCHED, label="not measured")
+        grid[0].legend(handles=[hatching], loc="lower right", bbox_to_anchor=(1, 1), borderaxespad=0.2)
+    grid[-1].set_xlabel("position in the text (characters)")
+    bar = figure.colorbar(image, ax=list(grid), pad=0.01, aspect=12)
+    bar.set_label("probability", color=style.SOFT)
+    bar.ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: style.decade(value)))
+    bar.ax.minorticks_off()
+    bar.outline.set_visible(False)
+    caption = (
+        f"{title}: the largest probability over the windows that cover each character; white below τ, hatched where "
+        "no window measured it."
+    )
+    return Drawing(file, caption, figure, "covered", is_wide=True)

@@ -1,1 +1,0 @@
-"""The page: template, style and script, and the data it carries."""

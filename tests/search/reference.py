@@ -1,0 +1,255 @@
+"""Constrained beam search, slow and obvious: one window, Python lists, whole histories, no cache.
+
+This version judges the engine. Every variant of the method is here: baseline, Hamming, Levenshtein with the published
+and the exact rule, top-k and nucleus, the pinned verbatim path, the EOS rule, both stop rules, ranking by screen score,
+sound bounds, the frontier.
+"""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from byrote.distance import Viability
+from byrote.distance.tokens import levenshtein
+from byrote.models.base import CausalModel
+from byrote.policy import keep
+from byrote.search.base import ByLeast, SearchOptions, SearchOutcome, SearchTask
+from byrote.search.frontier import Beams, Frontier
+from byrote.search.screen_score import log_score_table
+from byrote.types import Continuation, StopReason
+from byrote.verdict import Bounds
+
+
+class FrontierNode(NamedTuple):
+    """A viable partial continuation that the search did not follow. Its mass is part of the upper bound."""
+
+    token_ids: tuple[int, ...]
+    log_p: float
+
+
+def path_of(beams: Beams, beam: int) -> tuple[int, ...]:
+    return (*path_of(beams, int(beams.parents[beam])), int(beams.tokens[beam])) if beam else ()
+
+
+def nodes_of(frontier: Frontier | None) -> list[FrontierNode]:
+    assert frontier is not None
+    nodes = zip(frontier.parents.tolist(), frontier.tokens.tolist(), frontier.log_p.tolist(), strict=True)
+    return [FrontierNode((*path_of(frontier.beams, parent), token), log_p) for parent, token, log_p in nodes]
+
+
+def frontier_of(nodes: Iterable[FrontierNode]) -> Frontier:
+    """The frontier of these nodes, with all beams above them."""
+    ordered = sorted(nodes, key=lambda node: (-node.log_p, node.token_ids))
+    above = {node.token_ids[:depth] for node in ordered for depth in range(len(node.token_ids))}
+    beams = sorted(above | {()}, key=lambda path: (len(path), path))
+    places = {path: place for place, path in enumerate(beams)}
+    return Frontier(
+        Beams(
+            np.array([places[path[:-1]] for path in beams], dtype=np.int64),
+            np.array([path[-1] if path else 0 for path in beams], dtype=np.int64),
+            np.array([len(path) for path in beams], dtype=np.int64),
+        ),
+        np.array([places[node.token_ids[:-1]] for node in ordered], dtype=np.int64),
+        np.array([node.token_ids[-1] for node in ordered], dtype=np.int64),
+        np.array([node.log_p for node in ordered], dtype=np.float64),
+    )
+
+
+class Node(NamedTuple):
+    """A partial continuation."""
+
+    token_ids: tuple[int, ...]
+    log_p: float
+    state: Tensor  # [width]
+    least: int
+    is_verbatim: bool
+
+
+class Open(NamedTuple):
+    """Probability that is neither accepted nor refuted: no completion of it is nearer than `least`."""
+
+    mass: float
+    least: int
+
+
+@dataclass
+class Ledger:
+    """Where the probability went."""
+
+    bank: list[Open] = field(default_factory=list)
+    unlisted: list[Open] = field(default_factory=list)
+    eos: float = 0.0
+    refuted: float = 0.0
+    beams: int = 0
+    token_evals: int = 0
+
+    @property
+    def open_mass(self) -> float:
+        return math.fsum(part.mass for part in self.bank + self.unlisted)
+
+
+def search(model: CausalModel, task: SearchTask, options: SearchOptions) -> SearchOutcome:
+    """Search one window to the end, to an empty beam, or until the stop rule applies."""
+    viability = options.make_viability()
+    length = len(task.suffix_ids)
+    scores = log_score_table(task.target_probs, options.edit_budget) if task.target_probs is not None else None
+    root = Node((), 0.0, viability.initial(), 0, True)
+    beam, ledger, frontier = [root], Ledger(), list[FrontierNode]()
+    for step in range(1, length + 1):
+        children = _children(model, task, options, viability, beam, step, ledger)
+        if step == length:
+            accepted = _accepted(task, options, viability, children, ledger)
+            return _outcome(task, options, StopReason.FINISHED, step, accepted, [], ledger, frontier)
+        ranked = sorted(children, key=lambda child: -_rank(child, options, scores, step))  # stable: ties keep order
+        heavy = [child for child in ranked if not _is_negligible(child, options)]
+        beam, pruned = heavy[: options.beam_width], heavy[options.beam_width :]
+        pruned += [child for child in ranked if _is_negligible(child, options)]
+        if options.pin_verbatim:
+            beam += [child for child in pruned if child.is_verbatim]
+            pruned = [child for child in pruned if not child.is_verbatim]
+        beam.sort(key=lambda child: child.is_verbatim)  # stable: the verbatim path comes last
+        ledger.bank += [Open(math.exp(child.log_p), child.least) for child in pruned]
+        frontier += [FrontierNode(child.token_ids, child.log_p) for child in pruned]
+        reason = _stop_reason(model, beam, options, ledger)
+        if reason is not None:
+            # Nothing is certified but the upper bound, which must count what is still in the beam.
+            return _outcome(task, options, reason, step, [], beam, ledger, frontier)
+        ledger.beams += len(beam)
+        ledger.token_evals += sum(not child.is_verbatim for child in beam)
+    raise AssertionError("a suffix has at least one token")
+
+
+def _children(
+    model: CausalModel,
+    task: SearchTask,
+    options: SearchOptions,
+    viability: Viability,
+    beam: list[Node],
+    step: int,
+    ledger: Ledger,
+) -> list[Node]:
+    """Viable children of all beams in beam order, then kept order; books what is lost on the way."""
+    logits = model.next_logits([task.prefix_ids + node.token_ids for node in beam]).cpu()
+    kept = keep(logits, options.policy, cap=options.max_children)
+    padded = viability.pad([task.suffix_ids], len(task.suffix_ids))
+    clock = torch.tensor([step])
+    children: list[Node] = []
+    for node, token_ids, log_probs, rest in zip(beam, kept.token_ids, kept.log_probs, kept.unlisted, strict=True):
+        # A child is at least as far from the target as its parent.
+        ledger.unlisted.append(Open(math.exp(node.log_p) * float(rest), node.least))
+        advanced = viability.advance(
+            node.state[None, None],
+            token_ids[None, None],
+            padded=padded,
+            step=clock,
+            length=torch.tensor([len(task.suffix_ids)]),
+        )
+        for place, token in enumerate(token_ids.tolist()):
+            log_p = node.log_p + float(log_probs[place])
+            if log_p == -math.inf:
+                continue
+            least = int(advanced.least[0, 0, place])
+            if token in model.eos_ids and step < len(task.suffix_ids):
+                ledger.eos += math.exp(log_p)
+            elif least > options.edit_budget:
+                ledger.refuted += math.exp(log_p)
+            else:
+                is_verbatim = node.is_verbatim and token == task.suffix_ids[step - 1]
+                children.append(Node((*node.token_ids, token), log_p, advanced.state[0, 0, place], least, is_verbatim))
+    return children
+
+
+def _rank(child: Node, options: SearchOptions, scores: NDArray[np.float64] | None, step: int) -> float:
+    if options.rank_by == "mass" or scores is None:
+        return child.log_p
+    return child.log_p + float(scores[step, options.edit_budget - child.least])
+
+
+def _is_negligible(child: Node, options: SearchOptions) -> bool:
+    is_pinned = options.pin_verbatim and child.is_verbatim
+    return options.negligible > 0 and child.log_p < math.log(options.negligible) and not is_pinned
+
+
+def _stop_reason(model: CausalModel, beam: list[Node], options: SearchOptions, ledger: Ledger) -> StopReason | None:
+    if not beam:
+        return StopReason.BEAM_EMPTY
+    if options.threshold is None:
+        return None
+    if options.stop_rule == "published":
+        children = options.policy.width(model.vocab_size)
+        best = max(math.exp(node.log_p) for node in beam)
+        return StopReason.BELOW_THRESHOLD if best < options.threshold / (options.lanes * children) else None
+    # Mass is conserved: the finals weigh at most what the beam weighs now. Below τ the lower bound cannot reach τ;
+    # stop once it is also settled whether the upper bound can end below τ.
+    beam_mass = math.fsum(math.exp(node.log_p) for node in beam)
+    is_settled = ledger.open_mass >= options.threshold or ledger.open_mass + beam_mass < options.threshold
+    return StopReason.BELOW_THRESHOLD if beam_mass < options.threshold and is_settled else None
+
+
+def _accepted(
+    task: SearchTask, options: SearchOptions, viability: Viability, finals: list[Node], ledger: Ledger
+) -> list[Continuation]:
+    """All children of the last step within the budget; the baseline takes all and measures them."""
+    accepted: list[Continuation] = []
+    for node in finals:
+        distance = (
+            levenshtein(node.token_ids, task.suffix_ids)
+            if options.distance == "none"
+            else int(viability.final_distance(node.state))
+        )
+        if options.distance == "none" or distance <= options.edit_budget:
+            accepted.append(Continuation(node.token_ids, node.log_p, distance))
+        else:
+            ledger.refuted += math.exp(node.log_p)
+    return sorted(accepted, key=lambda continuation: -continuation.log_p)
+
+
+def _outcome(
+    task: SearchTask,
+    options: SearchOptions,
+    reason: StopReason,
+    step: int,
+    accepted: list[Continuation],
+    beam: list[Node],
+    ledger: Ledger,
+    frontier: list[FrontierNode],
+) -> SearchOutcome:
+    """`beam`: what was still in it when the search stopped."""
+    left = [Open(math.exp(node.log_p), node.least) for node in beam]
+    frontier = frontier + [FrontierNode(node.token_ids, node.log_p) for node in beam]
+    return SearchOutcome(
+        key=task.key,
+        bounds=_bounds(accepted, ledger.bank + ledger.unlisted + left, options.edit_budget),
+        stop_reason=reason,
+        stop_step=step,
+        beams=ledger.beams,
+        token_evals=ledger.token_evals,
+        covered=math.fsum(math.exp(continuation.log_p) for continuation in accepted),
+        bank=_by_least(ledger.bank, options.edit_budget),
+        beam_left=_by_least(left, options.edit_budget),
+        unlisted=_by_least(ledger.unlisted, options.edit_budget),
+        eos=ledger.eos,
+        refuted=ledger.refuted,
+        continuations=tuple(accepted[: options.keep]),
+        frontier=frontier_of(frontier) if options.record_frontier else None,
+    )
+
+
+def _bounds(accepted: list[Continuation], left_open: list[Open], budget: int) -> Bounds:
+    """At each ε: what was accepted within it, and beside it whatever may still end within it."""
+    every = range(budget + 1)
+    lower = [math.fsum(math.exp(c.log_p) for c in accepted if c.distance <= edits) for edits in every]
+    reachable = [math.fsum(part.mass for part in left_open if part.least <= edits) for edits in every]
+    upper = [low + rest for low, rest in zip(lower, reachable, strict=True)]
+    # Rounding may take a sum above 1; no probability is.
+    return Bounds(tuple(min(1.0, low) for low in lower), tuple(min(1.0, high) for high in upper))
+
+
+def _by_least(parts: list[Open], budget: int) -> ByLeast:
+    return tuple(math.fsum(part.mass for part in parts if part.least == edits) for edits in range(budget + 1))
