@@ -18,10 +18,10 @@ from byrote.corpus.read import read_documents
 from byrote.corpus.select import select_windows
 from byrote.corpus.windows import WindowOptions
 from byrote.models.hf.model import HuggingFaceModel, load
-from byrote.scan.decode import DecodeStage
-from byrote.scan.measure import Measured
+from byrote.scan.measures.base import Measured
 from byrote.scan.options import RunConfig
-from byrote.scan.score import ScoreStage
+from byrote.scan.stages.decode import DecodeStage
+from byrote.scan.stages.score import ScoreStage
 from byrote.search.base import SearchOptions, SearchOutcome, SearchTask
 from byrote.search.engine import Engine
 from byrote.types import Split, Window

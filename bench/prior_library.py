@@ -27,10 +27,11 @@ from byrote.models.shared_prefix import PLAIN
 from byrote.prior.calibration import generic_windows, read_generic
 from byrote.prior.draws import DrawnPrefixes, draw_prefixes
 from byrote.prior.estimate import conditional_log_p, estimate_priors
-from byrote.prior.verdicts import PriorVerdict, default_least_conditional, point_verdict
+from byrote.prior.verdicts import default_least_conditional, point_verdict
 from byrote.report.figures.style import INK, SERIES, house_style, new_figure, save_bytes
 from byrote.stats.prior_mean import PriorEstimate, log_mean, log_ratio
 from byrote.types import Split, Window
+from byrote.verdict import PriorVerdict
 
 PREFIX_TOKENS = 24
 SUFFIX_TOKENS = 12

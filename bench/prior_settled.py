@@ -14,8 +14,9 @@ import numpy as np
 
 import environment
 from byrote.prior.calibration import GenericScore, calibrate
-from byrote.prior.verdicts import PriorVerdict, ratio_interval, ratio_verdict, sound_log_interval
+from byrote.prior.verdicts import ratio_interval, ratio_verdict, sound_log_interval
 from byrote.stats.prior_mean import PriorEstimate, PriorSums
+from byrote.verdict import PriorVerdict
 
 STUDIES = 1000
 TEXTS = 18

@@ -22,7 +22,7 @@ import scripted
 from byrote.models.hf.graphs import compile_layers
 from byrote.scan.options import RunConfig
 from byrote.scan.pipeline import Pipeline
-from byrote.scan.screen import with_audit
+from byrote.scan.stages.screen import with_audit
 from byrote.types import Split, Window
 
 SHAPES = {

@@ -28,8 +28,8 @@ from tests.scan.letters import Letters
 
 from byrote.scan.options import RunConfig
 from byrote.scan.run import open_session, run_identity, scan_to_folder
-from byrote.scan.screen import with_audit
 from byrote.scan.source import cut_source, read_given
+from byrote.scan.stages.screen import with_audit
 from byrote.store.read import read_run
 from environment import environment, save
 

@@ -18,7 +18,7 @@ import yaml
 import byrote
 from byrote.options import OPTIONS_HEAD
 from byrote.prior.columns import JOINED_COLUMNS, PRIOR_COLUMNS, SWEEP_COLUMNS
-from byrote.scan import columns as scan_columns
+from byrote.scan import row as scan_columns
 from byrote.scan.api import Paths
 from byrote.scan.mc import COLUMNS as MC_COLUMNS
 from byrote.scan.options import RunConfig
@@ -170,14 +170,14 @@ def columns() -> str:
 
 
 def words_of(room: str) -> dict[str, dict[str, str]]:
-    """table → column → what it holds, as the room's columns.yaml says it."""
-    found: dict[str, dict[str, str]] = yaml.safe_load((SOURCE / room / "columns.yaml").read_text(encoding="utf-8"))
+    """table → column → what it holds, as the room's column_help.yaml says it."""
+    found: dict[str, dict[str, str]] = yaml.safe_load((SOURCE / room / "column_help.yaml").read_text(encoding="utf-8"))
     return found
 
 
 def meaning(name: str, meanings: Mapping[str, str]) -> str:
     found = [words for pattern, words in meanings.items() if name == pattern or fnmatchcase(name, pattern)]
-    assert found, f"say in columns.yaml what the column {name} holds"
+    assert found, f"say in column_help.yaml what the column {name} holds"
     return found[0]
 
 

@@ -36,10 +36,10 @@ ALLOWED: dict[str, set[str]] = {
     **dict.fromkeys(PRODUCTS, SHARED | {"scan"}),
     "testing": BASE | {"models"},
     "progress": BASE,
-    "kinds": BASE | {"store", "report"},
-    "api": SHARED | PRODUCTS | {"scan", "progress", "kinds"},
-    "integrations": SHARED | PRODUCTS | {"scan", "api", "kinds"},
-    "cli": SHARED | PRODUCTS | {"scan", "api", "kinds", "integrations"},
+    "run_kinds": BASE | {"store", "report"},
+    "api": SHARED | PRODUCTS | {"scan", "progress", "run_kinds"},
+    "integrations": SHARED | PRODUCTS | {"scan", "api", "run_kinds"},
+    "cli": SHARED | PRODUCTS | {"scan", "api", "run_kinds", "integrations"},
     "__init__": SHARED | PRODUCTS | {"scan", "testing", "api"},
     "__main__": {"cli"},
 }
@@ -60,11 +60,11 @@ BARE_ROOMS = {
 }
 BARE_FILES = {
     "scan/pipeline.py",
-    "scan/decode.py",
-    "scan/search.py",
-    "scan/self_check.py",
-    "scan/estimate.py",
-    "scan/columns.py",
+    "scan/stages/decode.py",
+    "scan/stages/search.py",
+    "scan/stages/verify.py",
+    "scan/stages/estimate.py",
+    "scan/row.py",
 }
 BARE_PACKAGES = {"numpy", "torch", "transformers"}
 BARE_EXCEPTIONS = {"models/served/client.py": {"httpx2"}}

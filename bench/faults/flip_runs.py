@@ -24,7 +24,7 @@ from byrote.prior import estimate
 from byrote.report.view import load_view
 from byrote.store.export import export_run
 from byrote.store.read import read_run
-from byrote.store.session import RunSession
+from byrote.store.resume import RunSession
 
 BOOK = invented_book(260)
 SHARDED: dict[str, object] = {"stride_chars": 90, "screen_min_windows": 12, "screen_share": 0.05, "screen_floor": 0.2}
@@ -175,4 +175,4 @@ KINDS = {
     "study": Kind(every_kind.make_study, None, WITHOUT_ROWS | {"show": show}),
     "unfinished study": Kind(every_kind.make_study, 12, WITHOUT_ROWS),
 }
-"""Every kind of run that there is. A kind that is added to `cli/kinds.py` adds its line here."""
+"""Every kind of run that there is. A kind that is added to `run_kinds.py` adds its line here."""

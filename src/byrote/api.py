@@ -10,7 +10,6 @@ import polars as pl
 import pyarrow as pa
 
 from byrote.errors import ConfigError
-from byrote.kinds import kind_of, write_report
 from byrote.longform.options import AuditCommand, AuditOptions
 from byrote.longform.run import AuditFolder, perform_audit, read_audit
 from byrote.options import build, gather, options_of, read_config_file, require_known, settable_of, with_options
@@ -20,6 +19,7 @@ from byrote.progress import SilentProgress, make_progress
 from byrote.report.gate import Judgement, judge, parse_rule
 from byrote.report.risk import documents_asked, risks_of
 from byrote.report.view import RunView, load_view
+from byrote.run_kinds import kind_of, write_report
 from byrote.scan.api import Paths, Scanned, load_model
 from byrote.scan.mc import sample_to_folder
 from byrote.scan.options import McOptions, RunConfig

@@ -27,6 +27,19 @@ class SampledVerdict(StrEnum):
     UNDECIDED = "sampled_undecided"
 
 
+class PriorVerdict(StrEnum):
+    """A suffix against the two thresholds."""
+
+    MEMORIZED = "memorized"
+    """P(s|p) > m and the ratio > n."""
+    MERELY_LIKELY = "merely_likely"
+    """P(s|p) > m, but the suffix is about as likely after other prefixes."""
+    UNSETTLED = "unsettled"
+    """P(s|p) > m, but ratio and n are not known well enough to tell."""
+    NOT_EXTRACTABLE = "not_extractable"
+    """P(s|p) ≤ m."""
+
+
 @dataclass(frozen=True, slots=True)
 class Bounds:
     """Certified: `lower[e]` ≤ the mass within e edits ≤ `upper[e]`, for e = 0 … the edit budget. Both rise with e."""

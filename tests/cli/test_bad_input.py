@@ -13,7 +13,7 @@ from polars.testing import assert_frame_equal
 from byrote.cli.main import main
 from byrote.models.hf import files as model_folder
 from byrote.store import files as atomic
-from byrote.store.session import acquire_lock
+from byrote.store.resume import acquire_lock
 from tests.scan.scans import Command, Outcome, TinyLab, scan_arguments
 
 

@@ -17,7 +17,7 @@ import byrote as package
 from byrote import __version__
 from byrote.cli.main import app, main, normalised
 from byrote.errors import ByroteError
-from byrote.store.session import RunSession
+from byrote.store.resume import RunSession
 from tests.scan.scans import Command, TinyLab, scan_arguments
 
 COMMANDS = sorted(get_command(app).commands)  # type: ignore[attr-defined]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from byrote.kinds import SECTIONS, section_of
+from byrote.run_kinds import SECTIONS, section_of
 from tests.cli.every_kind import MAKERS
 from tests.scan.scans import Command, TinyLab, scan_arguments
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from playwright.sync_api import Browser
 
-from byrote.kinds import write_report
+from byrote.run_kinds import write_report
 from tests.browsers import NEEDS_CHROMIUM
 
 pytestmark = NEEDS_CHROMIUM

@@ -88,7 +88,7 @@ def watch(session: Session) -> Clock:
     from byrote.models.hf.model import HuggingFaceModel
     from byrote.models.hf.tree import TreeSessionHF
     from byrote.store.journal import AnswerFile
-    from byrote.store.session import RunSession
+    from byrote.store.resume import RunSession
 
     log, add, keep = Log(session.log), RunSession.add, AnswerFile.keep
 

@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from byrote.kinds import SECTIONS
+from byrote.run_kinds import SECTIONS
 from tests.scan.scans import TinyLab
 
 CAMPAIGNS = Path(__file__).parents[2] / "bench" / "faults"

@@ -13,7 +13,7 @@ from polars.testing import assert_frame_equal
 from byrote.models.hf.model import load
 from byrote.models.served.client import PROMPTS_PER_REQUEST
 from byrote.models.served.dialects import Prompt
-from byrote.models.served.rows import key_of
+from byrote.models.served.logprobs import key_of
 from tests.faults.dying import DyingProcess, Session, said
 from tests.loopback.logprobs import Habits, LogprobServer
 from tests.scan.scans import TinyLab, scan_arguments

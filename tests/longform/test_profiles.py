@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from byrote.cli.flags import profile_path
+from byrote.cli.from_options import profile_path
 from byrote.errors import ConfigError
 from byrote.longform.loop import Stop
 from byrote.longform.options import CONTINUE_PROMPTS, PROFILES, AuditOptions

@@ -14,9 +14,9 @@ from transformers import PreTrainedTokenizerFast
 from byrote.models.base import CausalModel
 from byrote.models.served.client import RequestLimits
 from byrote.models.served.dialects import Prompt
+from byrote.models.served.logprobs import EndpointSession, OpenShares, Row, RowFiller, row_of
 from byrote.models.served.model import EndpointModel, connect
 from byrote.models.served.retries import RetryPolicy
-from byrote.models.served.rows import EndpointSession, OpenShares, Row, RowFiller, row_of
 from byrote.policy import Policy
 from tests.loopback.logprobs import Habits, LogprobServer
 from tests.table import TableModel

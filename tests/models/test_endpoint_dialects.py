@@ -11,8 +11,8 @@ from byrote.errors import EndpointError, ModelError
 from byrote.models.served.check import DIALECTS
 from byrote.models.served.client import Unreadable
 from byrote.models.served.dialects import LlamaCpp, Prompt, Sglang, Vllm
+from byrote.models.served.logprobs import row_of
 from byrote.models.served.model import spans_of
-from byrote.models.served.rows import row_of
 
 NEXT = Prompt((5, 6, 7), 2)
 CHAIN = Prompt((5, 6, 7), 1)

@@ -17,9 +17,9 @@ from byrote.models.responder import RequestFailed
 from byrote.models.served.check import RepeatCheck, largest_change
 from byrote.models.served.client import CHAINS_PER_REQUEST, RequestLimits
 from byrote.models.served.dialects import Prompt
+from byrote.models.served.logprobs import Row, bundles, key_of, packed, row_of
 from byrote.models.served.model import connect
 from byrote.models.served.retries import Retries, RetryPolicy
-from byrote.models.served.rows import Row, bundles, key_of, packed, row_of
 from byrote.policy import Policy
 from byrote.store.folder import RunFolder
 from byrote.store.journal import AnswerFile, RequestCountFile

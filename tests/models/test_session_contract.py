@@ -20,8 +20,8 @@ from byrote.models.hf.tree import TreeSessionHF
 from byrote.models.history import HistorySession
 from byrote.models.load import OwnModel
 from byrote.models.packing import TreeNode
-from byrote.models.served import rows as endpoint_session
-from byrote.models.served.rows import EndpointSession
+from byrote.models.served import logprobs as endpoint_session
+from byrote.models.served.logprobs import EndpointSession
 from tests.models.forest import batch_of, by_columns, histories_of, plain_logits
 from tests.models.served import ListedTable
 from tests.models.test_hf_scoring import Scaled

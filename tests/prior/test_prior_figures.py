@@ -9,7 +9,7 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.collections import PathCollection
 
-from byrote.prior.figures import ShownThreshold, prior_scatter, prior_shares, ratios_by_length
+from byrote.report.figures.prior import ShownThreshold, prior_scatter, prior_shares, ratios_by_length
 from byrote.report.figures.style import save_bytes
 from byrote.types import Interval
 

@@ -17,7 +17,7 @@ from byrote.prior import estimate as prior_estimate
 from byrote.prior import run as prior_run
 from byrote.prior.run import prior_to_folder
 from byrote.store.read import read_run
-from byrote.store.session import RunSession
+from byrote.store.resume import RunSession
 from tests.prior.priors import Killed, KilledAfter, Silent, config, loaded, run
 
 LEFT = {".lock", "identity.json", "manifest.json", "results.parquet"}

@@ -11,10 +11,10 @@ import pytest
 from byrote.errors import ConfigError, RunError
 from byrote.models.hf.model import load
 from byrote.models.shared_prefix import PLAIN
-from byrote.prior.verdicts import PriorVerdict
 from byrote.scan.options import RunConfig
 from byrote.scan.run import scan_to_folder
 from byrote.store.read import read_run
+from byrote.verdict import PriorVerdict
 from tests.models.tiny import tiny_model, tiny_tokenizer
 from tests.prior.priors import Silent, mean_over_reference, run, totals
 

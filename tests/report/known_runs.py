@@ -8,9 +8,9 @@ import numpy as np
 import polars as pl
 
 from byrote.report.view import RunView
-from byrote.scan.columns import measures_of, results_schema
 from byrote.scan.options import RunConfig
 from byrote.scan.pipeline import Pipeline
+from byrote.scan.row import measures_of, results_schema
 from byrote.stats.population import population_of
 from byrote.store.tables import table_of
 from tests.scan.fuzz import random_case, true_masses

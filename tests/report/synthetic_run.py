@@ -15,8 +15,8 @@ import numpy as np
 
 from byrote.corpus.read import Document
 from byrote.corpus.windows import Selection
-from byrote.scan.columns import continuations_schema, facts_of, measures_of, results_schema
 from byrote.scan.options import MEASURES, RunConfig
+from byrote.scan.row import continuations_schema, facts_of, measures_of, results_schema
 from byrote.scan.run import open_session, texts_section
 from byrote.scan.source import Source
 from byrote.store.columns import window_of

@@ -12,11 +12,11 @@ import polars as pl
 import pytest
 
 from byrote.errors import ConfigError, RunError, StorageError
-from byrote.kinds import write_report
 from byrote.report.comparison import compare_runs
 from byrote.report.content import Written
 from byrote.report.page import GLOSSARY, OWN_FIGURE, write_page
 from byrote.report.view import RunView, load_view, with_distinct_labels
+from byrote.run_kinds import write_report
 from byrote.scan.report import draw_all, read
 from tests.report.pages import page_of
 from tests.report.synthetic_run import Book, books, prose, write_run

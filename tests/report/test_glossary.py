@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from byrote.kinds import SECTIONS
 from byrote.report.page import FURTHER, GLOSSARY, PARTS, TERMS, definitions, read_glossary
+from byrote.run_kinds import SECTIONS
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "glossary.md"
 

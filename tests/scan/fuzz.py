@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from byrote.policy import Policy
-from byrote.scan.measure import Measured
+from byrote.scan.measures.base import Measured
 from byrote.scan.options import RunConfig
-from byrote.scan.search import NearResult
+from byrote.scan.stages.search import NearResult
 from byrote.search.base import SearchOutcome
 from byrote.stats.answers import log_tail
 from byrote.types import Split, Window

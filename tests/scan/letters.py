@@ -22,6 +22,10 @@ class Letters(TableModel):
     def identity(self) -> ModelIdentity:
         return ModelIdentity("letters", None, "0" * 64, "0" * 64, 0, "float32", "cpu")
 
+    @property
+    def described(self) -> ModelIdentity:
+        return self.identity
+
     def score_bytes_per_token(self) -> int:
         return 8
 

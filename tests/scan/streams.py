@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import torch
 
 from byrote.policy import Policy
-from byrote.scan.measure import Measured
+from byrote.scan.measures.base import Measured
 from byrote.scan.options import RunConfig
 from byrote.scan.pipeline import MeasuredWindow, Pipeline
 from byrote.types import Split, Window

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from byrote.distance.tokens import hamming, levenshtein
 from byrote.models.base import CausalModel
 from byrote.policy import keep
-from byrote.scan.decode import DecodeStage, SampledAnswers, answer_points
 from byrote.scan.options import RunConfig
-from byrote.scan.score import ScoreStage
+from byrote.scan.stages.decode import DecodeStage, SampledAnswers, answer_points
+from byrote.scan.stages.score import ScoreStage
 from byrote.types import Window
 from tests.models.test_hf_architectures import wrap
 from tests.models.tiny import VOCABULARY, tiny_model

@@ -10,9 +10,9 @@ import pytest
 
 from byrote.report.summary import check_words
 from byrote.report.view import load_view
-from byrote.scan.measure import Measured
+from byrote.scan.measures.base import Measured
 from byrote.scan.pipeline import MeasuredWindow, Pipeline
-from byrote.scan.screen import fraction_of
+from byrote.scan.stages.screen import fraction_of
 from byrote.store.read import read_run
 from byrote.verdict import Bounds
 from tests.scan.alike import assert_same_run

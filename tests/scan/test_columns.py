@@ -13,14 +13,14 @@ import byrote
 from byrote.errors import ConfigError
 from byrote.models.scoring import VerbatimScore
 from byrote.options import gather
-from byrote.scan import columns
-from byrote.scan.columns import measures_of, results_schema
-from byrote.scan.decode import GreedyResult, SampledAnswers
-from byrote.scan.measure import Measure, Measured
-from byrote.scan.membership import MembershipScores
+from byrote.scan import row as columns
+from byrote.scan.measures.base import Measure, Measured
+from byrote.scan.measures.membership import MembershipScores
 from byrote.scan.options import MEASURES, RunConfig
-from byrote.scan.search import NearResult
-from byrote.scan.self_check import VerifiedMass
+from byrote.scan.row import measures_of, results_schema
+from byrote.scan.stages.decode import GreedyResult, SampledAnswers
+from byrote.scan.stages.search import NearResult
+from byrote.scan.stages.verify import VerifiedMass
 from byrote.store.columns import window_of, window_row
 from byrote.store.tables import table_of
 from byrote.types import Interval, Split, StopReason, Window
@@ -139,5 +139,5 @@ def test_a_window_comes_back_from_its_row(window: Window) -> None:
 
 
 def test_measures_are_declared_without_pyarrow() -> None:
-    code = "import sys, byrote.scan.columns; assert not {'pyarrow', 'polars', 'torch'} & set(sys.modules)"
+    code = "import sys, byrote.scan.row; assert not {'pyarrow', 'polars', 'torch'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -12,16 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from byrote.models.base import Stored
-from byrote.scan import estimate as after_search
-from byrote.scan import score
-from byrote.scan.columns import ESTIMATE, NEAR
-from byrote.scan.estimate import AfterSearch
-from byrote.scan.measure import Measured
+from byrote.scan.measures.base import Measured
 from byrote.scan.options import RunConfig
 from byrote.scan.pipeline import Pipeline
-from byrote.scan.score import ScoreStage
-from byrote.scan.screen import ScreenStage, fraction_of
-from byrote.scan.search import NearResult, SearchStage
+from byrote.scan.row import ESTIMATE, NEAR
+from byrote.scan.stages import estimate as after_search
+from byrote.scan.stages import score
+from byrote.scan.stages.estimate import AfterSearch
+from byrote.scan.stages.score import ScoreStage
+from byrote.scan.stages.screen import ScreenStage, fraction_of
+from byrote.scan.stages.search import NearResult, SearchStage
 from byrote.types import Split, Window
 from byrote.verdict import Verdict
 from tests.oracle import enumerate_tree

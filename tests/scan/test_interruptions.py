@@ -16,7 +16,7 @@ from polars.testing import assert_frame_equal
 
 from byrote.cli.entry import SENTENCE, SIGNALS
 from byrote.store.read import read_run
-from byrote.store.session import RunSession
+from byrote.store.resume import RunSession
 from tests.faults.dying import DyingProcess, Session, Stage, finished, said
 from tests.scan.scans import Command, TinyLab, scan_arguments
 

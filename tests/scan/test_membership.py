@@ -12,7 +12,7 @@ import torch
 from byrote.errors import ModelError
 from byrote.models.hf.model import HuggingFaceModel, load
 from byrote.report.words import percent
-from byrote.scan.membership import begin, mean_of_lowest, membership_scores
+from byrote.scan.measures.membership import begin, mean_of_lowest, membership_scores
 from byrote.scan.options import RunConfig
 from byrote.store.read import read_run
 from tests.scan.scans import Command, TinyLab, scan_arguments
@@ -126,7 +126,7 @@ def test_a_reference_that_nothing_is_compared_with_is_refused(lab: TinyLab, byro
 def test_a_reference_with_other_tokens_is_refused_by_the_windows_name(lab: TinyLab) -> None:
     from byrote.models.load import open_model
     from byrote.models.scoring import VerbatimScore
-    from byrote.scan.measure import Measured
+    from byrote.scan.measures.base import Measured
     from byrote.types import Split, Window
 
     window = Window("a.txt@0", "a.txt", Split.TARGET, 0, 2, 4, (5, 6), (7, 8))

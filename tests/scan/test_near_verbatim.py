@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from byrote.errors import ModelError
-from byrote.scan import score
-from byrote.scan.measure import Measured
+from byrote.scan.measures.base import Measured
 from byrote.scan.options import RunConfig
-from byrote.scan.search import NearResult, with_verbatim
+from byrote.scan.stages import score
+from byrote.scan.stages.search import NearResult, with_verbatim
 from byrote.types import StopReason, Window
 from byrote.verdict import Bounds, Verdict
 from tests.oracle import true_mass

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from byrote.errors import ModelError
 from byrote.policy import Policy
-from byrote.scan.measure import Measured
+from byrote.scan.measures.base import Measured
 from byrote.scan.options import RunConfig
-from byrote.scan.self_check import verify
+from byrote.scan.stages.verify import verify
 from byrote.types import Continuation
 from tests.scan.streams import CONFIG, PREFIX, SUFFIX, VOCABULARY, passed, random_windows
 from tests.table import TableModel

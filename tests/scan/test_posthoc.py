@@ -15,7 +15,7 @@ from byrote.report.tables import overlaps_of, posthoc_rows
 from byrote.report.view import load_view
 from byrote.scan import options as scan_options
 from byrote.scan.options import RunConfig
-from byrote.scan.posthoc import Candidate, Nearness, Posthoc, judge_of, judged
+from byrote.scan.stages.posthoc import Candidate, Nearness, Posthoc, judge_of, judged
 from byrote.search.base import Limits, SearchTask
 from byrote.search.engine import Engine
 from byrote.store.read import read_run

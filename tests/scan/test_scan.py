@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM
 
 from byrote.cli.main import main
 from byrote.scan.options import MEASURES, RunConfig
-from byrote.scan.screen import audit_key
+from byrote.scan.stages.screen import audit_key
 from tests.oracle import textbook_levenshtein, textbook_policy
 from tests.scan.scans import SMALL, Command, TinyLab, scan_arguments
 

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from byrote.scan import score
-from byrote.scan.measure import Measured
+from byrote.scan.measures.base import Measured
 from byrote.scan.options import RunConfig
 from byrote.scan.pipeline import Pipeline
 from byrote.scan.run import screen_audit
-from byrote.scan.screen import DENSITY_NEAR_FLOOR, audit_key, fraction_of, with_audit
-from byrote.scan.search import NearResult
+from byrote.scan.stages import score
+from byrote.scan.stages.screen import DENSITY_NEAR_FLOOR, audit_key, fraction_of, with_audit
+from byrote.scan.stages.search import NearResult
 from byrote.search.screen_score import log_score_table, screen_scores
 from byrote.types import StopReason, Window
 from tests.scan.streams import CONFIG, knowing_model, passed, random_windows

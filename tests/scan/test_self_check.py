@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from byrote.scan import self_check
+from byrote.scan.stages import verify as self_check
 from byrote.search.base import SearchOutcome, SearchTask
 from byrote.search.engine import Engine
 from byrote.types import StopReason

@@ -66,7 +66,7 @@ def local(lab: TinyLab, tmp_path_factory: pytest.TempPathFactory) -> list[dict[s
 
     out = tmp_path_factory.mktemp("local") / "run"
     with pytest.raises(SystemExit):
-        main(scan_arguments(lab, out, limit=WINDOWS, screen="off"))
+        main(scan_arguments(lab, out, limit=WINDOWS, screen="off", answers=0))
     return rows_of(out)
 
 

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from byrote.corpus import windows as cutting
-from byrote.scan import score
-from byrote.store.session import RunSession
+from byrote.scan.stages import score
+from byrote.store.resume import RunSession
 from tests.scan.scans import Command, TinyLab, scan_arguments
 
 

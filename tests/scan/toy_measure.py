@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from byrote.options import option
-from byrote.scan.measure import Measure, Measured
+from byrote.scan.measures.base import Measure, Measured
 from byrote.scan.options import RunConfig
 from byrote.store.columns import Column
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from byrote.scan.columns import CONTINUATIONS_SCHEMA, NEAR, VERBATIM
+from byrote.scan.row import CONTINUATIONS_SCHEMA, NEAR, VERBATIM
 from byrote.store.columns import COST_COLUMNS, WINDOW_COLUMNS, Schema
-from byrote.store.session import RunSession
+from byrote.store.resume import RunSession
 
 SCHEMA: Schema = (
     *WINDOW_COLUMNS,

@@ -21,7 +21,7 @@ from run_samples import IDENTITY, MANIFEST, SCHEMA, continuations_of, open_sessi
 from byrote.errors import ConfigError, RunError, StorageError
 from byrote.store.columns import Column, Schema
 from byrote.store.export import export_run
-from byrote.store.session import RunSession
+from byrote.store.resume import RunSession
 
 INDICES = [3, 0, 4]
 

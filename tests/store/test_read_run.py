@@ -104,7 +104,7 @@ def test_complete_run_gives_back_its_manifest(tmp_path: Path) -> None:
 
 def test_store_and_versions_work_without_importing_torch() -> None:
     code = (
-        "import sys, byrote.store.session, byrote.store.export; from byrote.store.manifest import versions;"
+        "import sys, byrote.store.resume, byrote.store.export; from byrote.store.manifest import versions;"
         "assert versions()['torch']; assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

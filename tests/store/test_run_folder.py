@@ -18,7 +18,7 @@ from byrote.store.export import export_run
 from byrote.store.journal import AnswerFile
 from byrote.store.manifest import differences
 from byrote.store.read import list_runs, read_run
-from byrote.store.session import acquire_lock
+from byrote.store.resume import acquire_lock
 
 
 def changed(**config: Any) -> dict[str, Any]:

@@ -16,12 +16,12 @@ from run_samples import IDENTITY, MANIFEST, Killed, add, killed_at, open_session
 from byrote.corpus.read import Document
 from byrote.errors import DamageError, RunError
 from byrote.store import parts
-from byrote.store import session as sessions
+from byrote.store import resume as sessions
 from byrote.store import tables as store_texts
 from byrote.store.columns import Column, Schema
 from byrote.store.manifest import read_identity
 from byrote.store.read import read_run, verify_run
-from byrote.store.session import STOPPING, RunSession
+from byrote.store.resume import STOPPING, RunSession
 from byrote.store.tables import read_table
 from byrote.types import Split
 

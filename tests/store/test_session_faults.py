@@ -29,7 +29,7 @@ from byrote.errors import DamageError, RunError, StorageError
 from byrote.store import files as atomic
 from byrote.store.columns import Column
 from byrote.store.read import read_run
-from byrote.store.session import RunSession
+from byrote.store.resume import RunSession
 
 INDICES = [3, 1, 4, 0, 5]
 

@@ -28,7 +28,7 @@ from byrote.store.manifest import read_manifest
 from byrote.store.read import read_run
 from byrote.study import run as study_run
 from byrote.study.compare import paired_cells
-from byrote.study.figures import study_drawings
+from byrote.study.panels import study_drawings
 from byrote.study.plan import StudyConfig, make_axes, make_cells, plan_study
 from byrote.study.report import study_content
 from byrote.study.run import MeasuredCell, read_study, require_same_sources, run_study

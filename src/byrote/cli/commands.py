@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from byrote.cli.flags import command
+from byrote.cli.from_options import command
 from byrote.corpus.read import find_files
 from byrote.errors import ConfigError
-from byrote.kinds import by_kind
 from byrote.longform.matching import MergePass
 from byrote.longform.options import PROFILES, AuditCommand, AuditOptions
 from byrote.models.hf.files import local_folder
 from byrote.options import Settled, like, option, required
 from byrote.prior.options import PriorConfig
+from byrote.run_kinds import by_kind
 from byrote.scan.options import McOptions, RunConfig, runs_of
 from byrote.types import ExportFormat, ExportTable, LoggerName
 

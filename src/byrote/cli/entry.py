@@ -127,7 +127,7 @@ def _is_importing(frame: FrameType | None) -> bool:
 
 def _leave_at_once(number: int) -> NoReturn:
     """Write finished rows, print the sentence, end without exit handlers."""
-    store = sys.modules.get("byrote.store.session")
+    store = sys.modules.get("byrote.store.resume")
     for session in tuple(getattr(store, "OPEN_SESSIONS", ())):
         with suppress(Exception):
             session.flush()

@@ -18,7 +18,7 @@ from byrote import __version__
 from byrote.cli.commands import COMMANDS, counterfactual
 from byrote.cli.console import OutputError, make_console, standard_streams
 from byrote.cli.entry import Stopped, leave, stopping_signals
-from byrote.cli.flags import GroupedCommand
+from byrote.cli.from_options import GroupedCommand
 from byrote.errors import ByroteError
 from byrote.options import NO_REMOTE_CODE, flags_of
 from byrote.printable import printable, redacted

@@ -9,11 +9,11 @@ from byrote.cli.console import OutputError, make_console
 from byrote.errors import ConfigError, StorageError
 from byrote.integrations.lm_eval import write_task
 from byrote.integrations.loggers import log_to
-from byrote.kinds import by_kind, section_of, write_report
 from byrote.report.content import DEFAULTS, Asked, contents_json
 from byrote.report.gate import EXIT_CODES, as_json, as_junit, judge, parse_rule
 from byrote.report.terminal import print_content
 from byrote.report.view import load_view
+from byrote.run_kinds import by_kind, section_of, write_report
 from byrote.store import read as verify
 from byrote.store.export import export_run
 from byrote.store.files import atomic_file, refuse_link

@@ -45,7 +45,7 @@ from byrote.stats.intervals import undefined
 from byrote.stats.prior_mean import PriorSums
 from byrote.store.columns import Column, Schema
 from byrote.store.read import read_run
-from byrote.store.session import RunSession
+from byrote.store.resume import RunSession
 from byrote.store.tables import Row
 from byrote.types import Interval
 

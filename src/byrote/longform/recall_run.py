@@ -24,7 +24,7 @@ from byrote.report.page import write_files, write_page
 from byrote.report.words import integer, listed, percent
 from byrote.store.columns import Column, Schema
 from byrote.store.read import read_run
-from byrote.store.session import RunSession
+from byrote.store.resume import RunSession
 
 BLOCK_COLUMNS: Schema = (
     Column("window_id", "text", is_required=True),

@@ -33,7 +33,7 @@ from byrote.options import options_of
 from byrote.store.files import atomic_file, json_bytes, make_folder, write_json
 from byrote.store.journal import read_records
 from byrote.store.read import StoredRun, verify_run
-from byrote.store.session import RunSession
+from byrote.store.resume import RunSession
 from byrote.types import Split
 
 

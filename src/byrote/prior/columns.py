@@ -19,7 +19,7 @@ from byrote.stats.clusters import rate_with_clusters
 from byrote.stats.prior_mean import PriorEstimate, log_ratio
 from byrote.store.columns import COST_COLUMNS, WINDOW_COLUMNS, Column, Schema, window_row
 from byrote.types import Split, Window
-from byrote.verdict import Verdict
+from byrote.verdict import PriorVerdict, Verdict
 
 PRIOR_COLUMNS: Schema = (
     Column("kind", "text", is_required=True),
@@ -59,7 +59,7 @@ EXAMPLES = 5
 EXAMPLE_COLUMNS = (
     "window_id", "kind", "split", "suffix_text", "log_p_conditional", "log_p_prior", "log_ratio", "prior_verdict",
 )  # fmt: skip
-COUNTED = (verdicts.PriorVerdict.MEMORIZED, verdicts.PriorVerdict.MERELY_LIKELY, verdicts.PriorVerdict.UNSETTLED)
+COUNTED = (PriorVerdict.MEMORIZED, PriorVerdict.MERELY_LIKELY, PriorVerdict.UNSETTLED)
 
 Row = Mapping[str, Any]
 Decode = Callable[[Sequence[int]], str]
@@ -134,7 +134,7 @@ def _judged(suffix_tokens: int, place: int, scores: LengthScores, config: PriorC
         "interval_reason": sampled.reason,
         "least_probability": least,
         "prior_verdict": str(verdict),
-        "is_settled": verdict is not verdicts.PriorVerdict.UNSETTLED,
+        "is_settled": verdict is not PriorVerdict.UNSETTLED,
         "point_verdict": str(point),
         "ratio_verdict": str(verdicts.ratio_verdict(sound, threshold.interval)),
         # Parquet's null for an undefined statistic.
@@ -185,14 +185,14 @@ def _counts_of(rows: Sequence[Row]) -> dict[str, Any]:
     return {
         "suffixes": len(rows),
         **_verdict_counts(row["prior_verdict"] for row in rows),
-        "memorized_share": _share_of(_extractable(rows), "prior_verdict", verdicts.PriorVerdict.MEMORIZED),
+        "memorized_share": _share_of(_extractable(rows), "prior_verdict", PriorVerdict.MEMORIZED),
         "by_point_estimates": {str(verdict): point[verdict] for verdict in COUNTED},
         "median_log_ratio": float(np.median(ratios)) if ratios else math.nan,
     }
 
 
 def _extractable(rows: Sequence[Row]) -> list[Row]:
-    return [row for row in rows if row["prior_verdict"] != verdicts.PriorVerdict.NOT_EXTRACTABLE]
+    return [row for row in rows if row["prior_verdict"] != PriorVerdict.NOT_EXTRACTABLE]
 
 
 def _joined(rows: Sequence[Row]) -> dict[str, Any]:
@@ -201,15 +201,15 @@ def _joined(rows: Sequence[Row]) -> dict[str, Any]:
     found = Counter(row["ratio_verdict"] for row in extractable)
     return {
         "scan_extractable": len(extractable),
-        "merely_likely": found[verdicts.PriorVerdict.MERELY_LIKELY],
-        "specific_to_their_prefix": found[verdicts.PriorVerdict.MEMORIZED],
-        "unsettled": found[verdicts.PriorVerdict.UNSETTLED],
+        "merely_likely": found[PriorVerdict.MERELY_LIKELY],
+        "specific_to_their_prefix": found[PriorVerdict.MEMORIZED],
+        "unsettled": found[PriorVerdict.UNSETTLED],
         "verbatim_probability_at_most_m": len(extractable) - len(_extractable(extractable)),
-        "merely_likely_share": _share_of(extractable, "ratio_verdict", verdicts.PriorVerdict.MERELY_LIKELY),
+        "merely_likely_share": _share_of(extractable, "ratio_verdict", PriorVerdict.MERELY_LIKELY),
     }
 
 
-def _share_of(rows: Sequence[Row], column: str, verdict: verdicts.PriorVerdict) -> dict[str, Any]:
+def _share_of(rows: Sequence[Row], column: str, verdict: PriorVerdict) -> dict[str, Any]:
     """The share with this verdict, its interval over documents or blocks, not over overlapping windows."""
     spans = [row["char_end"] - row["char_start"] for row in rows]
     rate = rate_with_clusters(

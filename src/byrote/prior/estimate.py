@@ -19,7 +19,7 @@ from byrote.prior.draws import DrawnPrefixes, shorten
 from byrote.prior.options import PriorConfig
 from byrote.stats.prior_mean import PriorEstimate, PriorSums
 from byrote.store.columns import Column, Schema
-from byrote.store.session import RunSession
+from byrote.store.resume import RunSession
 from byrote.types import Window
 
 BLOCK_TOKENS = 2_000_000

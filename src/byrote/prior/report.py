@@ -237,7 +237,7 @@ def shortened(text: str) -> str:
 def _drawings(views: Sequence[PriorView]) -> Iterator[Drawing]:
     """Of one run its suffixes; of several the shares, model beside model."""
     # Needs matplotlib, which the terminal does not.
-    from byrote.prior.figures import ShownThreshold, prior_scatter, prior_shares, ratios_by_length
+    from byrote.report.figures.prior import ShownThreshold, prior_scatter, prior_shares, ratios_by_length
 
     if len(views) > 1:
         by_split = {view.label: view.totals["by_split"] for view in views}

@@ -19,7 +19,7 @@ from byrote.prior.items import PriorItems, read_items
 from byrote.prior.options import IDENTITY, PriorConfig
 from byrote.prior.verdicts import forecast, forecast_sentences
 from byrote.progress import Progress
-from byrote.store.session import RunSession
+from byrote.store.resume import RunSession
 from byrote.types import Split
 
 Say = Callable[[str], None]

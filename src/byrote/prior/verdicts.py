@@ -16,7 +16,6 @@ Where every prefix of the reference corpus was evaluated, v̂ is P(s), and both 
 
 import math
 from collections.abc import Callable, Iterable
-from enum import StrEnum
 from typing import NamedTuple
 
 from byrote.prior.draws import DrawnPrefixes
@@ -24,6 +23,7 @@ from byrote.report.words import number_from_log
 from byrote.stats.intervals import normal_quantile, undefined
 from byrote.stats.prior_mean import PriorEstimate
 from byrote.types import Interval
+from byrote.verdict import PriorVerdict
 
 LEVEL = 0.95
 LEAST_EFFECTIVE = 100.0
@@ -105,19 +105,6 @@ def _divergence(p: float, q: float, *, log_quotient: float | None = None) -> flo
 
 CONDITIONAL_ANCHORS = ((4, 1e-2), (50, 1e-4))
 """Published thresholds m by suffix length in tokens."""
-
-
-class PriorVerdict(StrEnum):
-    """A suffix against the two thresholds."""
-
-    MEMORIZED = "memorized"
-    """P(s|p) > m and the ratio > n."""
-    MERELY_LIKELY = "merely_likely"
-    """P(s|p) > m, but the suffix is about as likely after other prefixes."""
-    UNSETTLED = "unsettled"
-    """P(s|p) > m, but ratio and n are not known well enough to tell."""
-    NOT_EXTRACTABLE = "not_extractable"
-    """P(s|p) ≤ m."""
 
 
 def default_least_conditional(suffix_tokens: int) -> float:

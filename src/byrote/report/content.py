@@ -1,6 +1,6 @@
 """What runs found, as one value: terminal, page and JSON are all made from `Content`.
 
-A kind of run is a module with a `SECTION`: `read` turns run folders of that kind into Content, and `kinds.py` maps
+A kind of run is a module with a `SECTION`: `read` turns run folders of that kind into Content, and `run_kinds.py` maps
 the kind to the module. Nothing here imports matplotlib, so that commands without figures start fast.
 """
 

@@ -75,6 +75,8 @@ class RateBracket(NamedTuple):
     windows: int
     is_sample: bool
     about: str
+    population: int | None = None
+    """How many windows it is about, where that was counted."""
     deciding: Callable[[int], tuple[float, float]] | None = None
     """Between which numbers it would lie, were so many times as many windows drawn."""
 
@@ -165,7 +167,9 @@ def _what_would_decide(view: RunView, rule: Rule, found: RateBracket, alpha: flo
         for factor in MORE_WINDOWS:
             low, high = found.deciding(factor)
             if high <= rule.limit or low > rule.limit:
-                return f"About {factor * found.windows:,} windows would decide it, if their share stays the same."
+                return (
+                    f"{_more(factor * found.windows, found.population)} would decide it, if their share stays the same."
+                )
     if found.is_sample:
         return "Measure more windows: a larger --sample, or all of them."
     if rule.measured == "mass":
@@ -202,7 +206,11 @@ def rate_bracket(view: RunView, rule: Rule, *, alpha: float) -> RateBracket:
         shares = [drawn_share(count, drawn, population, alpha=alpha / 2) for count in counts]
         return shares[0].low, shares[1].high
 
-    return RateBracket(*deciding(1), measured, is_sample, _about(measured, population), deciding)
+    return RateBracket(*deciding(1), measured, is_sample, _about(measured, population), population, deciding)
+
+
+def _more(windows: int, population: int | None) -> str:
+    return f"All {population:,} windows" if population is not None and windows >= population else f"{windows:,} windows"
 
 
 def _about(measured: int, population: int | None) -> str:
@@ -234,7 +242,7 @@ def _increase(view: RunView, baseline: RunView, rule: Rule, *, alpha: float) -> 
         up, down = (drawn_share(count, drawn, population, alpha=alpha / 2) for count in counts)
         return up.low - down.high, up.high - down.low
 
-    return RateBracket(*deciding(1), measured, True, _about(measured, population), deciding)
+    return RateBracket(*deciding(1), measured, True, _about(measured, population), population, deciding)
 
 
 def _mean_mass(view: RunView, rule: Rule, *, alpha: float) -> RateBracket:

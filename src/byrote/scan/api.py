@@ -32,10 +32,10 @@ from byrote.report.rates import Criterion, hits_of, places_of
 from byrote.report.tables import rates_rows
 from byrote.report.view import RunView, view_of
 from byrote.report.words import plural
-from byrote.scan.columns import facts_carried, measures_of, results_schema
 from byrote.scan.executors import LocalExecutor, RayExecutor, executor_of
 from byrote.scan.options import RunConfig
 from byrote.scan.pipeline import Facts, MeasuredWindow
+from byrote.scan.row import facts_carried, measures_of, results_schema
 from byrote.scan.run import (
     check_fits,
     check_memory,
@@ -45,8 +45,8 @@ from byrote.scan.run import (
     run_identity,
     texts_section,
 )
-from byrote.scan.screen import with_audit
 from byrote.scan.source import Given, Source, cut_source, fitted, read_given
+from byrote.scan.stages.screen import with_audit
 from byrote.stats.compare import compare_rates
 from byrote.stats.population import Population
 from byrote.store.tables import table_of

@@ -18,7 +18,7 @@ from byrote.stats.intervals import INTERVALS
 from byrote.store.columns import COST_COLUMNS, PROMPT_COLUMNS, WINDOW_COLUMNS, Column, Schema, window_of, window_row
 from byrote.store.manifest import differences
 from byrote.store.read import StoredRun, read_run
-from byrote.store.session import RunSession
+from byrote.store.resume import RunSession
 from byrote.types import IntervalName, Split
 
 COLUMNS: Schema = (

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from byrote.errors import ConfigError
 from byrote.options import Common, Settled, like, option, options_of, required, settle
-from byrote.scan.columns import measure_names
-from byrote.scan.membership import MembershipOptions
+from byrote.scan.measures.membership import MembershipOptions
+from byrote.scan.row import measure_names
 from byrote.types import BosRule, DistanceName, DtypeName, IntervalName, RankName, StopRuleName, ViabilityName
 
 if TYPE_CHECKING:  # options are read without waiting for torch

@@ -10,8 +10,8 @@ from byrote.progress import Progress
 from byrote.scan.executors import compile_where_it_pays
 from byrote.scan.options import RunConfig
 from byrote.scan.run import check_fits, scan_to_folder
-from byrote.scan.screen import with_audit
 from byrote.scan.source import cut_source, read_given
+from byrote.scan.stages.screen import with_audit
 from byrote.store.read import read_run
 
 WARM_UP_SHARE = 4

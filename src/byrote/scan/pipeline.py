@@ -12,16 +12,16 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from byrote.models.base import TreeModel
-from byrote.scan.columns import continuation_rows, measures_of, row_of
-from byrote.scan.decode import DecodeStage
-from byrote.scan.estimate import AfterSearch
-from byrote.scan.measure import Decode, Measured
+from byrote.scan.measures.base import Decode, Measured
 from byrote.scan.options import RunConfig
-from byrote.scan.posthoc import judge_found
-from byrote.scan.score import ScoreStage
-from byrote.scan.screen import ScreenStage
-from byrote.scan.search import SearchStage
-from byrote.scan.self_check import verify_found
+from byrote.scan.row import continuation_rows, measures_of, row_of
+from byrote.scan.stages.decode import DecodeStage
+from byrote.scan.stages.estimate import AfterSearch
+from byrote.scan.stages.posthoc import judge_found
+from byrote.scan.stages.score import ScoreStage
+from byrote.scan.stages.screen import ScreenStage
+from byrote.scan.stages.search import SearchStage
+from byrote.scan.stages.verify import verify_found
 from byrote.types import Window
 
 

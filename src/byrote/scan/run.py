@@ -31,22 +31,22 @@ from byrote.models.base import LanguageModel, require_positions
 from byrote.models.load import open_model
 from byrote.models.served.model import EndpointModel
 from byrote.progress import Progress
-from byrote.scan.columns import continuations_schema, facts_of, measures_of, results_schema
 from byrote.scan.executors import compile_where_it_pays, device_name, executor_of, on_driver, with_gpus
-from byrote.scan.membership import load_reference
+from byrote.scan.measures.membership import load_reference
 from byrote.scan.options import PLAIN, RunConfig
 from byrote.scan.pipeline import Facts
-from byrote.scan.score import windows_per_forward
-from byrote.scan.screen import DENSITY_NEAR_FLOOR, NEAR_FLOOR, with_audit
-from byrote.scan.self_check import self_check
+from byrote.scan.row import continuations_schema, facts_of, measures_of, results_schema
 from byrote.scan.served import connect_for, remembering
 from byrote.scan.source import Source, cut_source, read_given
+from byrote.scan.stages.score import windows_per_forward
+from byrote.scan.stages.screen import DENSITY_NEAR_FLOOR, NEAR_FLOOR, with_audit
+from byrote.scan.stages.verify import self_check
 from byrote.search.sizing import check_slots, choose_slots, require_fitting
 from byrote.stats.answers import check_bounds
 from byrote.stats.limits import Stratum, expected_missed, missed_at_most
 from byrote.stats.population import by_edits
 from byrote.store.read import read_run
-from byrote.store.session import RunSession
+from byrote.store.resume import RunSession
 from byrote.types import Split, Window
 
 PAIRS_LISTED = 100

@@ -25,7 +25,7 @@ from byrote.scan.pipeline import Pipeline
 from byrote.store.folder import RunFolder
 from byrote.store.journal import AnswerFile, RequestCountFile
 from byrote.store.read import read_run
-from byrote.store.session import RunSession
+from byrote.store.resume import RunSession
 from byrote.types import StopReason, Window
 
 UNTRUNCATED_LIST = 128

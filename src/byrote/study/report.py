@@ -61,7 +61,7 @@ def study_content(study: StudyView) -> Content:
 
 
 def _draw(study: StudyView) -> Iterator[Drawing]:
-    from byrote.study.figures import study_drawings  # needs matplotlib, which the terminal does not
+    from byrote.study.panels import study_drawings  # needs matplotlib, which the terminal does not
 
     return study_drawings(study)
 

@@ -26,7 +26,7 @@ from byrote.store.columns import Column, Schema
 from byrote.store.files import hash_file, make_folder
 from byrote.store.manifest import read_manifest
 from byrote.store.read import StoredRun, read_run, verify_run
-from byrote.store.session import RunSession
+from byrote.store.resume import RunSession
 from byrote.study.plan import Axis, Cell, StudyConfig, StudyPlan, base_cells, make_cells
 
 SHORT = {"prefix_tokens": "prefix", "suffix_tokens": "target", "beam_width": "beam", "edit_budget": "ε ≤"}

@@ -11,7 +11,7 @@ from byrote.errors import ConfigError, EndpointError
 from byrote.models.responder import AnswerUnreadable, NothingThere, RequestRejected
 from byrote.models.served import dialects
 from byrote.models.served.client import Server
-from byrote.models.served.rows import Row, RowCache, RowClient, unpacked
+from byrote.models.served.logprobs import Row, RowCache, RowClient, unpacked
 from byrote.models.tokenizer import Tokenizing
 
 DIALECTS: dict[str, Callable[[], dialects.Dialect]] = {

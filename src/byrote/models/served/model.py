@@ -20,7 +20,7 @@ from byrote.models.scoring import score_tokens
 from byrote.models.served import check
 from byrote.models.served.client import Read, RequestCount, RequestLimits, Server, Unreadable, check_endpoint
 from byrote.models.served.dialects import Prompt, field, items, token_id
-from byrote.models.served.rows import (
+from byrote.models.served.logprobs import (
     EndpointSession,
     OpenShares,
     RowCache,

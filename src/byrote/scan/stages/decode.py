@@ -28,7 +28,7 @@ from byrote.models.base import TreeBatch, TreeModel
 from byrote.models.packing import Nodes, pack, to_device
 from byrote.models.scoring import require_numbers
 from byrote.policy import Kept, keep
-from byrote.scan.measure import Measured
+from byrote.scan.measures.base import Measured
 from byrote.scan.options import RunConfig
 
 Ints = NDArray[np.int64]

@@ -15,7 +15,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
 
-from byrote.scan.measure import Measured
+from byrote.scan.measures.base import Measured
 from byrote.scan.options import RunConfig
 from byrote.search.screen_score import screen_scores
 

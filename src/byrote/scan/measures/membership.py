@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from byrote.errors import ModelError
 from byrote.options import option
-from byrote.scan.measure import Decode, Measure, Measured
+from byrote.scan.measures.base import Decode, Measure, Measured
 from byrote.store.columns import Column
 
 if TYPE_CHECKING:  # options and columns are read without waiting for torch
@@ -93,7 +93,7 @@ def _compare(
 ) -> None:
     from byrote.models.scoring import score_verbatim
     from byrote.policy import Policy
-    from byrote.scan.score import windows_per_forward
+    from byrote.scan.stages.score import windows_per_forward
 
     windows = [item.window for item in scored]
     for window in windows:

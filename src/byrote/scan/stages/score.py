@@ -17,7 +17,7 @@ from byrote.models.base import TreeModel, TreeSession
 from byrote.models.packing import Handover, to_device
 from byrote.models.scoring import VerbatimScore, require_numbers
 from byrote.policy import Kept
-from byrote.scan.measure import Measured
+from byrote.scan.measures.base import Measured
 from byrote.scan.options import RunConfig
 from byrote.search.sizing import free_memory
 from byrote.search.tree import Chain, TokenPair, evaluate_chains

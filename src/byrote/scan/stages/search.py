@@ -4,9 +4,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from byrote.models.base import TreeModel
-from byrote.scan.measure import Measured
+from byrote.scan.measures.base import Measured
 from byrote.scan.options import RunConfig
-from byrote.scan.screen import is_below_floor
+from byrote.scan.stages.screen import is_below_floor
 from byrote.search.base import SearchOutcome, SearchTask
 from byrote.search.engine import Engine
 from byrote.search.sizing import choose_slots

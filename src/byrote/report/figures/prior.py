@@ -9,12 +9,12 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from byrote.prior.verdicts import PriorVerdict
 from byrote.report.content import Drawing
 from byrote.report.figures import style
 from byrote.report.words import number_from_log, probability
 from byrote.stats.population import Floats
 from byrote.types import Interval, Split
+from byrote.verdict import PriorVerdict
 
 LOG_TEN = float(np.log(10.0))
 VERDICT_LOOKS = {

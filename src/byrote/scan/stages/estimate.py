@@ -16,10 +16,10 @@ from byrote.explore.open_mass import OpenMass
 from byrote.explore.refinement import RefineOptions, close_tails, refine
 from byrote.explore.residual import ResidualOptions, estimate_open
 from byrote.models.base import TreeModel
-from byrote.scan.measure import Measured
+from byrote.scan.measures.base import Measured
 from byrote.scan.options import RunConfig
-from byrote.scan.screen import fraction_of
-from byrote.scan.search import NearResult, with_verbatim
+from byrote.scan.stages.screen import fraction_of
+from byrote.scan.stages.search import NearResult, with_verbatim
 from byrote.search.base import SearchOutcome
 from byrote.search.screen_score import log_score_table
 from byrote.search.sizing import free_memory

@@ -7,8 +7,8 @@ Nothing here imports torch or pyarrow.
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from byrote.scan.measure import Decode, Measure, Measured
-from byrote.scan.membership import MEMBERSHIP
+from byrote.scan.measures.base import Decode, Measure, Measured
+from byrote.scan.measures.membership import MEMBERSHIP
 from byrote.store.columns import (
     COST_COLUMNS,
     PROMPT_COLUMNS,

@@ -11,7 +11,7 @@ from typing import Any
 from byrote.models.base import TreeModel
 from byrote.models.scoring import require_numbers, score_verbatim
 from byrote.policy import Policy
-from byrote.scan.measure import Measured
+from byrote.scan.measures.base import Measured
 from byrote.search.base import Limits, SearchOptions, SearchOutcome, SearchTask
 from byrote.search.engine import Engine
 from byrote.types import Continuation, Window

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from byrote.corpus.normalise import normalised_words
 from byrote.distance.tokens import hamming
 from byrote.errors import ConfigError
-from byrote.scan.measure import Decode, Measured
+from byrote.scan.measures.base import Decode, Measured
 from byrote.scan.options import RunConfig
 from byrote.search.base import SearchOutcome
 from byrote.types import StopReason

@@ -12,11 +12,11 @@ from byrote.store.columns import Schema
 if TYPE_CHECKING:
     from byrote.models.base import TreeModel
     from byrote.models.scoring import VerbatimScore
-    from byrote.scan.decode import GreedyResult, SampledAnswers
     from byrote.scan.options import RunConfig
-    from byrote.scan.posthoc import Posthoc
-    from byrote.scan.search import NearResult
-    from byrote.scan.self_check import VerifiedMass
+    from byrote.scan.stages.decode import GreedyResult, SampledAnswers
+    from byrote.scan.stages.posthoc import Posthoc
+    from byrote.scan.stages.search import NearResult
+    from byrote.scan.stages.verify import VerifiedMass
     from byrote.search.tree import Chain
     from byrote.types import Window
     from byrote.verdict import Estimate, SampledVerdict

@@ -1,0 +1,1 @@
+"""What can be measured of a window: the contract, and one file for each further measure."""

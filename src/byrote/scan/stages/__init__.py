@@ -1,0 +1,1 @@
+"""What happens to a window between text and row, one file a stage, in the order of `scan/pipeline.py`."""
