@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import byrote
-from byrote.report.groups import copies_rates, group_rates
-from byrote.report.rates import Criterion
+from byrote.report.analysis.groups import copies_rates, group_rates
+from byrote.report.analysis.rates import Criterion
 from byrote.report.view import load_view
 
 SUFFIX_WORDS = 12

@@ -18,8 +18,8 @@ import byrote
 from byrote.integrations.transformers import MemorizationCallback
 from byrote.lab.pocket import TINY, PocketStream, plan_stream
 from byrote.lab.train import pack
-from byrote.report.comparison import compare_runs
-from byrote.report.series import by_steps, series_of, window_rows
+from byrote.report.analysis.comparison import compare_runs
+from byrote.report.analysis.series import by_steps, series_of, window_rows
 from byrote.report.view import load_view
 
 CUTS = (30, 45, 60)

@@ -16,8 +16,8 @@ from byrote.options import build, gather, options_of, read_config_file, require_
 from byrote.prior.options import PriorConfig
 from byrote.prior.run import prior_to_folder
 from byrote.progress import SilentProgress, make_progress
+from byrote.report.analysis.risk import documents_asked, risks_of
 from byrote.report.gate import Judgement, judge, parse_rule
-from byrote.report.risk import documents_asked, risks_of
 from byrote.report.view import RunView, load_view
 from byrote.run_kinds import kind_of, write_report
 from byrote.scan.api import Paths, Scanned, load_model

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 from playwright.sync_api import BrowserContext
 
+from byrote.report.analysis.rates import interval_grid, split_rows, threshold_grid
 from byrote.report.content import Written
-from byrote.report.rates import interval_grid, split_rows, threshold_grid
 from byrote.report.reader import page_data
 from byrote.report.tables import document_rates
 from byrote.report.view import RunView, load_view

@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 from byrote.errors import ConfigError, RunError, StorageError
-from byrote.report.comparison import compare_runs
+from byrote.report.analysis.comparison import compare_runs
 from byrote.report.content import Written
 from byrote.report.page import GLOSSARY, OWN_FIGURE, write_page
 from byrote.report.view import RunView, load_view, with_distinct_labels

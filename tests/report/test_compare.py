@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from byrote.report.comparison import (
+from byrote.report.analysis.comparison import (
     RunComparison,
     compare_runs,
     comparison_sentences,

@@ -6,6 +6,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import ConnectionPatch
 
+from byrote.report.analysis.groups import GroupRate, rates_by_group
+from byrote.report.analysis.membership import drawn_curve
+from byrote.report.analysis.queries import policy_sweep
+from byrote.report.analysis.rates import Criterion, rate_for, rates_by_criterion, split_rows
 from byrote.report.figures.longform import Recall, block_map, recall_bars, word_counts
 from byrote.report.figures.models import beam_width_sweep, verbatim_share_by_model
 from byrote.report.figures.overlays import Level, Line, Panel, Point, Setting, overlay
@@ -22,10 +26,6 @@ from byrote.report.figures.scan import (
     verdicts_by_edits,
 )
 from byrote.report.figures.style import BLUE, ORANGE, SERIES, SOFT, UNMEASURED, VERMILLION, decade, save_bytes
-from byrote.report.groups import GroupRate, rates_by_group
-from byrote.report.membership import drawn_curve
-from byrote.report.queries import policy_sweep
-from byrote.report.rates import Criterion, rate_for, rates_by_criterion, split_rows
 from byrote.report.view import RunView
 from byrote.scan.mc_report import monte_carlo_convergence
 from byrote.stats.clusters import Places
@@ -399,7 +399,7 @@ def test_decades_are_plain_text() -> None:
 
 
 def test_rates_by_kind_call_greedy_answers_what_they_are() -> None:
-    """They are exact (`byrote.report.groups`), whatever else was measured beside them."""
+    """They are exact (`byrote.report.analysis.groups`), whatever else was measured beside them."""
     criteria = (Criterion.GREEDY, Criterion.VERBATIM, Criterion.NEAR)
     entries = [GroupRate("kind", "person", Split.TARGET, one, 1, rate(1, 4)) for one in criteria]
     legend = rates_by_group(entries).axes[0].get_legend()

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from byrote.report.rates import Criterion, rate_for, rates_by_criterion
+from byrote.report.analysis.rates import Criterion, rate_for, rates_by_criterion
 from byrote.report.summary import citation, markdown_safe, model_card
 from byrote.report.view import RunView, with_threshold
 from byrote.report.words import percent

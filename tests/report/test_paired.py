@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from byrote.report.comparison import (
+from byrote.report.analysis.comparison import (
     RunComparison,
     compare_runs,
     paired_cells,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from byrote.report.rates import threshold_grid
+from byrote.report.analysis.rates import threshold_grid
 from byrote.report.reader import (
     CONTINUATION_BLOCK,
     continuation_blocks,

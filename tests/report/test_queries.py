@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from byrote.report.queries import curves_of, query_cells, query_numbers, searched_down_to
+from byrote.report.analysis.queries import curves_of, query_cells, query_numbers, searched_down_to
 from byrote.report.view import RunView
 from byrote.report.words import integer, percent
 from byrote.stats.curves import MassKind

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from byrote.report.rates import (
+from byrote.report.analysis.rates import (
     Criterion,
     hits_of,
     interval_grid,

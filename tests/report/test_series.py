@@ -7,10 +7,10 @@ import polars as pl
 import pytest
 
 from byrote.errors import RunError
-from byrote.report.comparison import compare_runs
+from byrote.report.analysis.comparison import compare_runs
+from byrote.report.analysis.series import Series, by_steps, change_between, series_of, series_rows, step_of, window_rows
 from byrote.report.content import contents_json
 from byrote.report.page import write_page
-from byrote.report.series import Series, by_steps, change_between, series_of, series_rows, step_of, window_rows
 from byrote.report.view import RunView, load_view, view_of
 from byrote.scan.report import scan_content
 from tests.report.synthetic_run import Book, prose, write_run

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from byrote.corpus.windows import Selection
-from byrote.report.limits import at_most_percent
+from byrote.report.analysis.limits import at_most_percent
 from byrote.report.summary import certainty, documents_words, facts, headline, model_card, question, rate_cards
 from byrote.report.view import RunView, load_view, manifest_text, model_name, selection_words, with_threshold
 from byrote.report.words import integer, interval_words, listed, percent, plural, probability

@@ -8,8 +8,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from byrote.report.queries import policy_rates, sweep_cells, sweep_rows, sweep_series
-from byrote.report.rates import split_rows
+from byrote.report.analysis.queries import policy_rates, sweep_cells, sweep_rows, sweep_series
+from byrote.report.analysis.rates import split_rows
 from byrote.report.view import RunView, load_view
 from byrote.scan.report import sweep_drawings
 from byrote.types import Split

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from byrote.report.rates import Criterion
+from byrote.report.analysis.rates import Criterion
 from byrote.report.terminal import BARS, COLOURS, bar_step, show_content, sparkline
 from byrote.report.view import RunView, load_view
 from byrote.report.words import percent

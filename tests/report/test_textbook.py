@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from byrote.errors import RunError
+from byrote.report.analysis.groups import copies_rates
+from byrote.report.analysis.membership import FALSE_POSITIVE_RATES, separations
+from byrote.report.analysis.rates import Criterion
+from byrote.report.analysis.risk import document_risks
 from byrote.report.gate import Outcome, judge, parse_rule
-from byrote.report.groups import copies_rates
-from byrote.report.membership import FALSE_POSITIVE_RATES, separations
-from byrote.report.rates import Criterion
-from byrote.report.risk import document_risks
 from byrote.report.view import DECISIVE, RunView, ViewedDocument
 from byrote.stats.population import population_of
 

@@ -12,7 +12,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import byrote as interface
-from byrote.report.groups import copies_rates, group_rates
+from byrote.report.analysis.groups import copies_rates, group_rates
 from byrote.report.view import load_view
 from byrote.scan.options import RunConfig
 from tests.oracle import textbook_policy

@@ -15,8 +15,8 @@ import byrote as package
 from byrote.lab.pocket import chatting_model
 from byrote.models.hf.model import HuggingFaceModel, load
 from byrote.models.prompts import INSTRUCTION, make_prompt
-from byrote.report.comparison import compare_runs
-from byrote.report.prompts import prompt_rates
+from byrote.report.analysis.comparison import compare_runs
+from byrote.report.analysis.prompts import prompt_rates
 from byrote.report.view import load_view
 from byrote.store.columns import window_of
 from tests.loopback.logprobs import Habits, LogprobServer

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from byrote.distance.tokens import levenshtein
-from byrote.report.risk import document_risks, spread_out
+from byrote.report.analysis.risk import document_risks, spread_out
 from byrote.report.view import ViewedDocument, load_view
 from byrote.scan.options import RunConfig
 from byrote.stats.risk import expected_characters, leak_probability, stretches

@@ -4,7 +4,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
-from byrote.report.rates import rates_by_criterion
+from byrote.report.analysis.rates import rates_by_criterion
 from byrote.report.view import load_view
 from byrote.study.report import cells_table
 from byrote.study.run import StudyView

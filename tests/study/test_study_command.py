@@ -21,7 +21,7 @@ from byrote.lab.train import train_tokenizer
 from byrote.models.base import LanguageModel
 from byrote.models.load import open_model
 from byrote.options import read_config_file
-from byrote.report.rates import split_rows
+from byrote.report.analysis.rates import split_rows
 from byrote.scan.options import RunConfig
 from byrote.stats.population import Population
 from byrote.store.manifest import read_manifest

@@ -18,7 +18,7 @@ from byrote.cli.console import make_console, make_progress
 from byrote.lab.counterfactual import PRESETS, run_counterfactual
 from byrote.lab.pocket import pocket_model
 from byrote.lab.report import read as read_counterfactual
-from byrote.report.groups import NAMES, copies_rates
+from byrote.report.analysis.groups import NAMES, copies_rates
 from byrote.report.page import write_page
 from byrote.report.terminal import print_content
 from byrote.report.view import load_view

@@ -106,7 +106,7 @@ def gate(options: commands.GateOptions) -> None:
 
 
 def risk(options: commands.RiskOptions) -> None:
-    from byrote.report.risk import documents_asked, risk_content  # draws, as the other commands here do not
+    from byrote.report.analysis.risk import documents_asked, risk_content  # draws, as the other commands here do not
 
     view = load_view(options.run)
     documents = documents_asked(view, options.document)

@@ -10,9 +10,9 @@ from importlib import import_module
 from typing import Any
 
 from byrote.errors import ConfigError, ModelError
-from byrote.report.limits import limit_of
-from byrote.report.rates import HEADLINE_CRITERIA
-from byrote.report.series import mean_counted_mass, step_of
+from byrote.report.analysis.limits import limit_of
+from byrote.report.analysis.rates import HEADLINE_CRITERIA
+from byrote.report.analysis.series import mean_counted_mass, step_of
 from byrote.report.view import DECISIVE, RunView
 from byrote.types import LoggerName, Split
 

@@ -23,9 +23,9 @@ from transformers import TrainerCallback
 
 from byrote.errors import ByroteError, ConfigError, ModelError
 from byrote.models.hf.model import HuggingFaceModel
+from byrote.report.analysis.rates import HEADLINE_CRITERIA, split_rows
+from byrote.report.analysis.series import change_between, mean_counted_mass
 from byrote.report.gate import parse_rule, rate_bracket
-from byrote.report.rates import HEADLINE_CRITERIA, split_rows
-from byrote.report.series import change_between, mean_counted_mass
 from byrote.report.view import RunView, load_view
 from byrote.scan.api import Windows, load_model, scan
 from byrote.types import Split

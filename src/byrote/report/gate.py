@@ -24,8 +24,8 @@ import numpy as np
 import polars as pl
 
 from byrote.errors import ConfigError, RunError
-from byrote.report.limits import answers_words, limit_of
-from byrote.report.rates import Criterion, hits_of, split_rows
+from byrote.report.analysis.limits import answers_words, limit_of
+from byrote.report.analysis.rates import Criterion, hits_of, split_rows
 from byrote.report.view import DECISIVE, RunView, selection_of
 from byrote.report.words import listed, percent
 from byrote.stats.answers import mean_at_most, mean_mass_at_most

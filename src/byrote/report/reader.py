@@ -12,9 +12,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike, NDArray
 
+from byrote.report.analysis.rates import interval_grid, split_rows, threshold_grid
 from byrote.report.content import DocumentLine, DocumentList, StrongPassage
 from byrote.report.page import GLOSSARY
-from byrote.report.rates import interval_grid, split_rows, threshold_grid
 from byrote.report.tables import DocumentRates, count_of
 from byrote.report.view import RunView
 from byrote.report.words import integer, percent, plural, probability

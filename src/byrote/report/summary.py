@@ -11,10 +11,10 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import polars as pl
 
-from byrote.report.comparison import common_budget
+from byrote.report.analysis.comparison import common_budget
+from byrote.report.analysis.limits import account_words, certified_words, limit_of, rest_words
+from byrote.report.analysis.rates import Criterion, CriterionRate, rate_for
 from byrote.report.content import Bar, RateCard, Sentence
-from byrote.report.limits import account_words, certified_words, limit_of, rest_words
-from byrote.report.rates import Criterion, CriterionRate, rate_for
 from byrote.report.view import DECISIVE, RunView, selection_of, selection_words
 from byrote.report.words import integer, interval_words, listed, percent, plural, policy_words, probability
 from byrote.stats.intervals import Rate, RateMethod

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
+from byrote.report.analysis.limits import at_most_percent, limit_of
+from byrote.report.analysis.rates import HEADLINE_CRITERIA, Criterion, hits_of, split_rows, units_of
 from byrote.report.content import Cells
-from byrote.report.limits import at_most_percent, limit_of
-from byrote.report.rates import HEADLINE_CRITERIA, Criterion, hits_of, split_rows, units_of
 from byrote.report.view import RunView, ViewedDocument
 from byrote.report.words import integer, interval_words, percent, probability, share_words
 from byrote.stats.clusters import rate_over_units

@@ -12,7 +12,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from byrote.errors import ConfigError, RunError
-from byrote.report.rates import Criterion, CriterionRate, rate_for, rates_by_criterion, split_rows, units_of
+from byrote.report.analysis.rates import Criterion, CriterionRate, rate_for, rates_by_criterion, split_rows, units_of
 from byrote.report.words import integer, percent, plural, probability
 from byrote.stats.population import Flags, Population, population_of
 from byrote.stats.roc import threshold_from_controls

@@ -27,8 +27,8 @@ from byrote.models.base import LanguageModel
 from byrote.models.load import as_language_model, open_model
 from byrote.options import options_of, require_known, with_options
 from byrote.progress import SilentProgress, make_progress
-from byrote.report.comparison import compare_runs
-from byrote.report.rates import Criterion, hits_of, places_of
+from byrote.report.analysis.comparison import compare_runs
+from byrote.report.analysis.rates import Criterion, hits_of, places_of
 from byrote.report.tables import rates_rows
 from byrote.report.view import RunView, view_of
 from byrote.report.words import plural

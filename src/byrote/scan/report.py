@@ -11,16 +11,13 @@ from pathlib import Path
 import numpy as np
 
 from byrote.errors import ConfigError
-from byrote.report import comparison, prompts, queries, tables
-from byrote.report.content import DEFAULTS, Asked, Content, Drawing, Reader, Rows, Section
-from byrote.report.figures import scan as figures
-from byrote.report.figures.models import comparison_drawings
-from byrote.report.groups import copies_drawings, copies_rows, group_drawings, groups_cells, groups_rows
-from byrote.report.membership import membership_content, membership_drawings, separation_cells, separation_rows
-from byrote.report.rates import Criterion, hits_of, split_rows
-from byrote.report.reader import continuation_blocks, document_list, page_data, script_safe_json, strongest_passages
-from byrote.report.risk import risk_cells, risk_drawings, risk_rows
-from byrote.report.series import (
+from byrote.report import tables
+from byrote.report.analysis import comparison, prompts, queries
+from byrote.report.analysis.groups import copies_drawings, copies_rows, group_drawings, groups_cells, groups_rows
+from byrote.report.analysis.membership import membership_content, membership_drawings, separation_cells, separation_rows
+from byrote.report.analysis.rates import Criterion, hits_of, split_rows
+from byrote.report.analysis.risk import risk_cells, risk_drawings, risk_rows
+from byrote.report.analysis.series import (
     by_steps,
     series_cells,
     series_drawings,
@@ -29,6 +26,10 @@ from byrote.report.series import (
     series_sentence,
     window_rows,
 )
+from byrote.report.content import DEFAULTS, Asked, Content, Drawing, Reader, Rows, Section
+from byrote.report.figures import scan as figures
+from byrote.report.figures.models import comparison_drawings
+from byrote.report.reader import continuation_blocks, document_list, page_data, script_safe_json, strongest_passages
 from byrote.report.summary import certainty, facts, headline, model_card, notices, question, rate_cards
 from byrote.report.terminal import document_strips
 from byrote.report.view import (

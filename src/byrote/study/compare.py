@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from byrote.report.rates import places_of, split_rows
+from byrote.report.analysis.rates import places_of, split_rows
 from byrote.stats.compare import Comparison, compare_rates
 from byrote.stats.population import Flags, Population
 from byrote.study.plan import Axis

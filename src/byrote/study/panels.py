@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
+from byrote.report.analysis.queries import LARGEST_QUERIES, SHOWN_PROBABILITY, policy_queries, policy_rates
+from byrote.report.analysis.rates import Criterion, places_of, rate_for, split_rows
 from byrote.report.content import Drawing
 from byrote.report.figures.overlays import Level, Line, Panel, Point, Setting, overlay
-from byrote.report.queries import LARGEST_QUERIES, SHOWN_PROBABILITY, policy_queries, policy_rates
-from byrote.report.rates import Criterion, places_of, rate_for, split_rows
 from byrote.stats.curves import query_grid, rate_curves
 from byrote.stats.intervals import exact_interval
 from byrote.study.plan import Axis

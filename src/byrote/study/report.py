@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 
 from byrote.errors import RunError
+from byrote.report.analysis.limits import limit_of
+from byrote.report.analysis.queries import curve_at, own_policy, policies_of, policy_rates
+from byrote.report.analysis.rates import Criterion, rate_for, split_rows, units_of
 from byrote.report.content import DEFAULTS, Asked, Cells, Content, Drawing, Section
-from byrote.report.limits import limit_of
-from byrote.report.queries import curve_at, own_policy, policies_of, policy_rates
-from byrote.report.rates import Criterion, rate_for, split_rows, units_of
 from byrote.report.words import integer, interval_words, listed, percent, plural, share_words
 from byrote.stats.clusters import rate_over_units
 from byrote.stats.compare import Comparison

@@ -17,7 +17,7 @@ from byrote.errors import RunError
 from byrote.models.base import LanguageModel
 from byrote.models.load import open_model
 from byrote.progress import Progress, SilentProgress
-from byrote.report.rates import CriterionRate, rates_by_criterion
+from byrote.report.analysis.rates import CriterionRate, rates_by_criterion
 from byrote.report.view import RunView, load_view
 from byrote.scan.mc import sample_to_folder
 from byrote.scan.options import McOptions, RunConfig

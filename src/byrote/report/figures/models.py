@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 from matplotlib.figure import Figure
 
-from byrote.report.comparison import (
+from byrote.report.analysis.comparison import (
     Paired,
     RunComparison,
     SharedWindows,
@@ -14,12 +14,12 @@ from byrote.report.comparison import (
     paired_differences,
     shared_windows,
 )
+from byrote.report.analysis.queries import LARGEST_QUERIES, SHOWN_PROBABILITY, curves_of, most_queries, searched_down_to
+from byrote.report.analysis.rates import Criterion, split_rows
 from byrote.report.content import Drawing
 from byrote.report.figures import style
 from byrote.report.figures.overlays import Line, Panel, Point, Setting, overlay
 from byrote.report.figures.scan import KIND_LOOKS, NOTHING, draw_violins, extractable_shares, gain_curves
-from byrote.report.queries import LARGEST_QUERIES, SHOWN_PROBABILITY, curves_of, most_queries, searched_down_to
-from byrote.report.rates import Criterion, split_rows
 from byrote.report.view import RunView
 from byrote.stats.curves import MassKind, query_grid
 from byrote.stats.population import Floats, recovery

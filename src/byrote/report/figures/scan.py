@@ -10,10 +10,10 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import FuncFormatter
 
+from byrote.report.analysis.queries import most_queries
+from byrote.report.analysis.rates import Criterion, CriterionRate
 from byrote.report.content import Drawing
 from byrote.report.figures import style
-from byrote.report.queries import most_queries
-from byrote.report.rates import Criterion, CriterionRate
 from byrote.stats.curves import MassKind, RateCurve, RateCurves
 from byrote.stats.intervals import Rate
 from byrote.stats.population import (

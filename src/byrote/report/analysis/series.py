@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from byrote.errors import RunError
-from byrote.report.comparison import RunComparison, compare_runs, counted_mass, rated_targets
+from byrote.report.analysis.comparison import RunComparison, compare_runs, counted_mass, rated_targets
+from byrote.report.analysis.groups import copies_of_windows
+from byrote.report.analysis.rates import HEADLINE_CRITERIA, Criterion, split_rows
 from byrote.report.content import Cells, Drawing
 from byrote.report.figures.overlays import Line, Panel, Point, Setting, overlay
-from byrote.report.groups import copies_of_windows
-from byrote.report.rates import HEADLINE_CRITERIA, Criterion, split_rows
 from byrote.report.view import RunView
 from byrote.report.words import integer, plural
 from byrote.stats.population import Flags, Population

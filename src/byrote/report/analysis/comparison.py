@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
+from byrote.report.analysis.rates import Criterion, hits_of, places_of, split_rows
 from byrote.report.content import Cells
-from byrote.report.rates import Criterion, hits_of, places_of, split_rows
 from byrote.report.view import RunView
 from byrote.report.words import integer, percent, plural
 from byrote.stats import compare as statistics

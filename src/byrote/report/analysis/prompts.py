@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from byrote.report.comparison import RunComparison, common_budget
+from byrote.report.analysis.comparison import RunComparison, common_budget
+from byrote.report.analysis.rates import Criterion, places_of, rate_fields, split_rows, units_by_rank
 from byrote.report.content import Cells, Drawing
 from byrote.report.figures.overlays import Line, Panel, Point, Setting, overlay
-from byrote.report.rates import Criterion, places_of, rate_fields, split_rows, units_by_rank
 from byrote.report.view import RunView
 from byrote.report.words import integer, interval_words, listed, percent, probability
 from byrote.stats.clusters import rate_over_units

@@ -3,7 +3,7 @@
 import math
 from typing import Any, NamedTuple
 
-from byrote.report.rates import split_rows
+from byrote.report.analysis.rates import split_rows
 from byrote.report.view import RunView
 from byrote.report.words import integer, plural
 from byrote.stats.answers import Rest, rest_of

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from matplotlib.figure import Figure
 
+from byrote.report.analysis.rates import parts_of, places_of, rate_fields, split_rows, units_by_rank
 from byrote.report.content import Cells
 from byrote.report.figures.overlays import Line, Panel, Point, Setting, overlay
-from byrote.report.rates import parts_of, places_of, rate_fields, split_rows, units_by_rank
 from byrote.report.view import RunView
 from byrote.report.words import integer, interval_words, percent, probability, share_words
 from byrote.stats.clusters import rate_over_units

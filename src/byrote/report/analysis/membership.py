@@ -8,9 +8,9 @@ import numpy as np
 import polars as pl
 from matplotlib.figure import Figure
 
+from byrote.report.analysis.rates import parts_of, places_of, split_rows, units_of
 from byrote.report.content import Cells, Content, Drawing
 from byrote.report.figures import style
-from byrote.report.rates import parts_of, places_of, split_rows, units_of
 from byrote.report.view import RunView
 from byrote.report.words import integer, interval_words, listed, percent, share_words
 from byrote.stats.clusters import choose_units, rate_over_units
