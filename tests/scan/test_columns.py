@@ -47,9 +47,19 @@ ITEM = Measured(
     near=NEAR,
     verified=VerifiedMass(0.5, 1.0, 1e-7, 10),
     estimate=Estimate(0.5, 0.1, Interval(0.4, 0.6), 0.6, 10, 100, hits=5, sampled_mass=0.5, base_mass=0.3),
-    further={"membership": MembershipScores(2.0, 0.1, -3.0, -0.5)},
+    further={
+        "membership": MembershipScores(2.0, 0.1, -3.0, -0.5),
+        "unlearning": {
+            "exact_match": 0.5,
+            "extraction_strength": 0.0,
+            "rouge_l": None,
+            "longest_common_run": 1,
+        },
+    },
 )
-EVERYTHING = RunConfig(measures=(*MEASURES, "membership"), sweep=("k=10",), verify=True, estimate="all", greedy="full")
+EVERYTHING = RunConfig(
+    measures=(*MEASURES, "membership", "unlearning"), sweep=("k=10",), verify=True, estimate="all", greedy="full"
+)
 
 
 def names(measures: tuple[Measure, ...]) -> list[str]:
@@ -114,7 +124,7 @@ def test_options_of_a_new_measure_are_flags_yaml_keys_and_part_of_the_runs_ident
 
 
 def test_a_measure_that_is_not_registered_is_refused() -> None:
-    with pytest.raises(ConfigError, match="choose greedy, verbatim, near, membership"):
+    with pytest.raises(ConfigError, match="choose greedy, verbatim, near, membership, unlearning"):
         RunConfig(measures=("surprise",))
 
 

@@ -376,6 +376,15 @@ class RunConfig(MembershipOptions):
         return self.logprobs is not None and (self.top_k is None or self.logprobs < self.top_k)
 
     @property
+    def decodes_greedy(self) -> bool:
+        return bool({"greedy", "unlearning"} & set(self.measures))
+
+    @property
+    def decodes_whole(self) -> bool:
+        """Whether greedy answers go on where they are beyond the edit budget."""
+        return self.greedy == "full" or "unlearning" in self.measures
+
+    @property
     def sampled_answers(self) -> int:
         """Per window; a server is asked for none unless told to."""
         if "near" not in self.measures:

@@ -60,9 +60,9 @@ class Pipeline:
         """Every window once, as it is settled."""
         for chunk, following in self.score.chunks(windows):
             scored = self.score.score(chunk)
+            self.decoding.decode(scored)
             for measure in self.further:
                 measure(scored)
-            self.decoding.decode(scored)
             if "near" not in self.config.measures:
                 self.score.begin(following)
                 yield from self.rows(scored)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from byrote.scan.measures.base import Decode, Measure, Measured
 from byrote.scan.measures.membership import MEMBERSHIP
+from byrote.scan.measures.unlearning import UNLEARNING
 from byrote.store.columns import (
     COST_COLUMNS,
     PROMPT_COLUMNS,
@@ -36,6 +37,7 @@ def register(measure: Measure) -> None:
 
 
 register(MEMBERSHIP)
+register(UNLEARNING)
 
 
 def measure_names() -> tuple[str, ...]:

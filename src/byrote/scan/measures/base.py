@@ -63,7 +63,7 @@ class Measure:
 
     A further measure (`--measures NAME`) is one file like `membership.py`: its options, a dataclass that `RunConfig`
     is made of, its columns, `fill`, and `begin`, which is called once a scan and returns what is done with every chunk
-    of scored windows. `register` in `columns.py` adds it.
+    of windows that are scored and have their answers. `register` in `row.py` adds it.
     """
 
     name: str

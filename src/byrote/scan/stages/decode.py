@@ -70,7 +70,7 @@ class DecodeStage:
 
     def __init__(self, model: TreeModel, config: RunConfig) -> None:
         self._model, self._config = model, config
-        self._has_greedy = int("greedy" in config.measures)
+        self._has_greedy = int(config.decodes_greedy)
         self._samples = config.sampled_answers
         self._cap = config.search_options().max_children
         self._eos = np.array(sorted(model.eos_ids), dtype=np.int64)
@@ -179,7 +179,7 @@ class _Answers:
         count = windows * self.lanes
         self._window = np.arange(count) // self.lanes
         self._is_sampled = np.arange(count) % self.lanes >= has_greedy
-        self._stops = self._is_sampled | (config.greedy != "full")
+        self._stops = self._is_sampled | (not config.decodes_whole)
         self._tokens = np.full((count, self.longest), -1, dtype=np.int64)
         self._count = np.zeros(count, dtype=np.int64)
         self._shared = np.zeros(count, dtype=np.int64)

@@ -47,7 +47,7 @@ class ScoreStage:
         self._server_lists = config.logprobs
         self._is_capped = config.is_capped
         self._batch = windows_per_forward(model, config)
-        answers = ("greedy" in config.measures) + config.sampled_answers
+        answers = config.decodes_greedy + config.sampled_answers
         self._entries = self._limits.prefix_tokens + (1 + answers) * self._limits.suffix_tokens
         """Of a slot: the chain, and the tokens of answers behind it."""
         self._session: TreeSession | None = None
