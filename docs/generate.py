@@ -31,7 +31,7 @@ GROUPS = {
     "Models and windows": ("load_model", "read_windows", "Windows", "Window"),
     "Scans": ("scan", "scan_rows", "Results", "RunConfig", "Policy"),
     "Run folders": ("read_run", "SavedRun", "AuditFolder"),
-    "Other measurements": ("prior", "audit", "nv_recall", "study", "mc", "gate", "risk"),
+    "Other measurements": ("prior", "audit", "nv_recall", "study", "mc", "change", "gate", "risk"),
     "Errors": ("ByroteError", "errors"),
     "Your own tests": ("testing",),
 }

@@ -16,6 +16,7 @@ __all__ = [
     "Window",
     "Windows",
     "audit",
+    "change",
     "errors",
     "gate",
     "load_model",
@@ -33,7 +34,7 @@ __all__ = [
 
 if TYPE_CHECKING:
     from byrote import errors, testing
-    from byrote.api import SavedRun, audit, gate, mc, prior, read_run, risk, study
+    from byrote.api import SavedRun, audit, change, gate, mc, prior, read_run, risk, study
     from byrote.errors import ByroteError
     from byrote.longform.recall import nv_recall
     from byrote.longform.run import AuditFolder
@@ -52,6 +53,7 @@ _HOMES = {
     "Window": "byrote.types",
     "Windows": "byrote.scan.api",
     "audit": "byrote.api",
+    "change": "byrote.api",
     "gate": "byrote.api",
     "load_model": "byrote.scan.api",
     "mc": "byrote.api",

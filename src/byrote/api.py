@@ -1,4 +1,5 @@
-"""What the commands do beyond scans, in Python: `read_run`, `prior`, `audit`, `study`, `mc`, `gate`, `risk`."""
+"""What the commands do beyond scans, in Python: `read_run`, `prior`, `audit`, `study`, `mc`, `change`, `gate`,
+`risk`."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -16,6 +17,7 @@ from byrote.options import build, gather, options_of, read_config_file, require_
 from byrote.prior.options import PriorConfig
 from byrote.prior.run import prior_to_folder
 from byrote.progress import SilentProgress, make_progress
+from byrote.report.analysis.change import ScanChange, scan_change
 from byrote.report.analysis.risk import documents_asked, risks_of
 from byrote.report.gate import Judgement, judge, parse_rule
 from byrote.report.view import RunView, load_view
@@ -208,6 +210,18 @@ def gate(
     rules = [parse_rule(rule) for rule in _rules(max_rate)]
     rules += [parse_rule(rule, is_increase=True) for rule in _rules(max_increase)]
     return judge(_view_of(run), rules, baseline=None if baseline is None else _view_of(baseline), confidence=confidence)
+
+
+def change(before: Run, after: Run, *, later: Sequence[Run] = (), control: Run | None = None) -> ScanChange:
+    """What changed between two scans of the same windows: `counts` by split, `to_polars()` with a row a window, and
+    `report(folder)`, a page. `later` are scans of what was made of the second model, `control` one of a model that was
+    never trained on the texts.
+
+        byrote.change("runs/before", "runs/unlearned", later=["runs/unlearned-4bit"]).counts["target"].forgotten
+    """
+    further = [_view_of(run) for run in later]
+    never_trained = None if control is None else _view_of(control)
+    return scan_change(_view_of(before), _view_of(after), later=further, never_trained=never_trained)
 
 
 def risk(

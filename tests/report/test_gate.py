@@ -269,7 +269,7 @@ def test_a_run_is_within_nothing_of_itself(run: Path) -> None:
 
 def test_a_baseline_of_other_windows_is_refused(run: Path, tmp_path: Path) -> None:
     other = load_view(write_run(tmp_path / "other", books(1500), stride=100))
-    with pytest.raises(RunError, match="a baseline is a scan of the same windows"):
+    with pytest.raises(RunError, match="only scans of the same windows are compared"):
         judge(load_view(run), [parse_rule("0.1", is_increase=True)], baseline=other)
     with pytest.raises(ConfigError, match="needs --baseline"):
         judge(load_view(run), [parse_rule("0.1", is_increase=True)])
@@ -281,7 +281,7 @@ def test_a_baseline_of_other_windows_is_refused(run: Path, tmp_path: Path) -> No
 def test_a_baseline_that_was_asked_something_else_is_refused(run: Path, name: str, value: float) -> None:
     view = load_view(run)
     other = replace(view, manifest={**view.manifest, "config": {**view.config, name: value}})
-    with pytest.raises(RunError, match=f"{name.replace('_', '-')} {value}.*; a baseline is measured alike"):
+    with pytest.raises(RunError, match=f"{name.replace('_', '-')} {value}.*; only scans that were measured alike"):
         judge(view, [parse_rule("0.1", is_increase=True)], baseline=other)
 
 

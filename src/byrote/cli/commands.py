@@ -228,6 +228,29 @@ def gate(options: GateOptions) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeOptions(Settled):
+    before: Path = required("A finished scan.", group="output", positional=True)
+    after: Path = required("A scan of the same windows with another model.", group="output", positional=True)
+    later: tuple[Path, ...] = option(
+        (), "A scan of what was made of the second model later, quantised or trained on: what comes back; may be "
+        "repeated.", group="output",
+    )  # fmt: skip
+    control: Path | None = option(
+        None, "A scan with a model that was never trained on the texts, to compare with.", group="output"
+    )
+    out: Path | None = option(None, "Also write a page with figures and tables to this folder.", group="output")
+    json: bool = option(False, "Print it as JSON.", group="output", names="--json")
+
+
+@command(ChangeOptions, module="runs")
+def change(options: ChangeOptions) -> None:
+    """Show what changed between two scans of the same windows: what is kept, forgotten, new, and what comes back.
+
+    Before and after unlearning, fine-tuning or quantisation, say.
+    """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RiskOptions(Settled):
     run: Path = required("A run folder, finished or not.", group="output", positional=True)
     queries: tuple[float, ...] = option(
@@ -353,7 +376,7 @@ def counterfactual(options: CounterfactualOptions, session: Session) -> None:
 
 
 COMMANDS = (
-    demo, scan, merge, report, show, gate, risk, runs, export, plan, recall, audit, prior, mc, study, recipes,
+    demo, scan, merge, report, show, change, gate, risk, runs, export, plan, recall, audit, prior, mc, study, recipes,
     verify_run,
 )  # fmt: skip
 """In the order of `byrote --help`; `counterfactual` is a command of `byrote lab`."""

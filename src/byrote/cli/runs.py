@@ -1,4 +1,4 @@
-"""Commands on finished and unfinished runs: show, report, export, gate, risk, runs, verify-run."""
+"""Commands on finished and unfinished runs: show, report, export, change, gate, risk, runs, verify-run."""
 
 import typer
 from rich.table import Table
@@ -103,6 +103,26 @@ def gate(options: commands.GateOptions) -> None:
         # The exit code is the judgement, whether or not the output can be written.
         make_console(stderr=True).print(f"warning: {error}", soft_wrap=True)
     raise typer.Exit(EXIT_CODES[judgement.outcome])
+
+
+def change(options: commands.ChangeOptions) -> None:
+    from byrote.report.analysis.change import change_content, scan_change  # draws, as the other commands here do not
+
+    later, control = [load_view(path) for path in options.later], options.control
+    found = scan_change(
+        load_view(options.before),
+        load_view(options.after),
+        later=later,
+        never_trained=None if control is None else load_view(control),
+    )
+    page = None if options.out is None else found.report(options.out)
+    content, console = change_content(found), make_console()
+    if options.json:
+        print(contents_json([content]))
+        return
+    print_content(content, console)
+    if page is not None:
+        console.print(Text(str(page), style="bold"), soft_wrap=True)
 
 
 def risk(options: commands.RiskOptions) -> None:

@@ -24,9 +24,10 @@ import numpy as np
 import polars as pl
 
 from byrote.errors import ConfigError, RunError
+from byrote.report.analysis.comparison import require_same_windows
 from byrote.report.analysis.limits import answers_words, limit_of
 from byrote.report.analysis.rates import Criterion, hits_of, split_rows
-from byrote.report.view import DECISIVE, RunView, selection_of
+from byrote.report.view import RunView, selection_of
 from byrote.report.words import listed, percent
 from byrote.stats.answers import mean_at_most, mean_mass_at_most
 from byrote.stats.intervals import check_level
@@ -141,7 +142,7 @@ def _finding(view: RunView, rule: Rule, baseline: RunView | None, alpha: float) 
     if rule.is_increase:
         if baseline is None:
             raise ConfigError("--max-increase needs --baseline RUN, the run to compare with.")
-        _require_same_windows(view, baseline)
+        require_same_windows(view, baseline)
         found, what, words_of = _increase(view, baseline, rule, alpha=alpha), "the increase", points
     elif rule.measured == "mass":
         found, what, words_of = _mean_mass(view, rule, alpha=alpha), "the mean mass", mass_words
@@ -322,27 +323,6 @@ def _population(view: RunView, rule: Rule, split: Split, measured: int) -> int |
     if rule.grouping not in (None, "split") or not view.population.is_rated.all():
         return None
     return max(measured, int(selection["starts"][split.value]))
-
-
-def _require_same_windows(view: RunView, baseline: RunView) -> None:
-    ids = [set(one.results["window_id"].to_list()) for one in (view, baseline)]
-    if ids[0] != ids[1]:
-        raise RunError(
-            f"{baseline.path} has {len(ids[1] - ids[0])} windows that {view.path} has not, and lacks "
-            f"{len(ids[0] - ids[1])}; a baseline is a scan of the same windows."
-        )
-    contents = [{one.name: one.content_hash for one in each.documents} for each in (view, baseline)]
-    for name, content in contents[0].items():
-        if content != contents[1][name]:
-            raise RunError(
-                f"{name} is another text in {baseline.path} than in {view.path}; a baseline is a scan of the same."
-            )
-    for name in DECISIVE:
-        if view.config[name] != baseline.config[name]:
-            raise RunError(
-                f"{baseline.path} was measured with {name.replace('_', '-')} {baseline.config[name]} and {view.path} "
-                f"with {view.config[name]}; a baseline is measured alike."
-            )
 
 
 def as_json(view: RunView, judgement: Judgement, *, baseline: RunView | None = None) -> str:

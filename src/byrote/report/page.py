@@ -29,6 +29,7 @@ from byrote.store.files import atomic_file, make_folder
 FOLDER = Path(__file__).parent / "html"
 TERMS = {
     "scan": "window threshold edits greedy verbatim near bounds answers interval control membership",
+    "change": "window threshold edits near bounds answers interval control",
     "mc": "window edits near bounds interval samples",
     "prior": "prior prior-verdict prior-thresholds interval control",
     "audit": "nv-recall phase-1 control",
@@ -40,7 +41,7 @@ TERMS = {
 KIND_WORDS = {"mc": "Samples"}
 OWN_FIGURE = re.compile(
     r"(rates-by-edits|verdicts-by-edits|queries|mass|mass-gain|shells|shell-violins|ranks|book|texts|copies|kinds|tags"
-    r"|sweep-[a-z-]+|membership|risk|[a-z-]+-by-(model|step)|differences|beam-widths)(-run\d+|-\d+)?\.(svg|png)"
+    r"|sweep-[a-z-]+|membership|risk|[a-z-]+-by-(model|step|run)|change|differences|beam-widths)(-run\d+|-\d+)?\.(svg|png)"
 )
 """Figures that an earlier report of other scans may have left, and this one may not have."""
 

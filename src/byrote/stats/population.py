@@ -102,6 +102,18 @@ class Population:
         """The upper end of p_z: p_z itself, unless a server listed too few tokens to know it."""
         return self.verbatim() if self.p_verbatim_upper is None else self.p_verbatim_upper
 
+    def upper(self) -> Floats:
+        """The upper bound on the mass within the whole edit budget; on p_z where no more was measured."""
+        return self.verbatim_upper() if self.mass_upper is None else self.mass_upper[:, -1]
+
+    def is_certified(self, threshold: float) -> Flags:
+        """Whether the mass within the whole edit budget is at least `threshold` for certain."""
+        return self.mass(self.edit_budget) >= threshold
+
+    def is_ruled_out(self, threshold: float) -> Flags:
+        """Whether it is below for certain."""
+        return self.upper() < threshold
+
     def log_verbatim(self) -> Floats:
         """log p_z of each window, finite also where p_z is too small for a float; from p_z itself where no logarithm
         was stored (a run without teacher forcing)."""

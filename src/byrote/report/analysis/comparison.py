@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
+from byrote.errors import RunError
 from byrote.report.analysis.rates import Criterion, hits_of, places_of, split_rows
 from byrote.report.content import Cells
-from byrote.report.view import RunView
+from byrote.report.view import DECISIVE, RunView
 from byrote.report.words import integer, percent, plural
 from byrote.stats import compare as statistics
 from byrote.stats.compare import compare_means, compare_rates, holm
@@ -58,9 +59,33 @@ def compare_runs(views: Sequence[RunView]) -> RunComparison:
     return RunComparison(labels, aligned, None)
 
 
-def rated_targets(aligned: Sequence[Population]) -> Flags:
-    """The target windows that enter the rates of every run."""
-    return np.asarray(np.logical_and.reduce([split_rows(population, Split.TARGET) for population in aligned]))
+def require_same_windows(view: RunView, other: RunView) -> None:
+    """A RunError unless `other` measured the same windows of the same texts, asked alike."""
+    ids = [set(one.results["window_id"].to_list()) for one in (view, other)]
+    if ids[0] != ids[1]:
+        raise RunError(
+            f"{other.path} has {len(ids[1] - ids[0])} windows that {view.path} has not, and lacks "
+            f"{len(ids[0] - ids[1])}; only scans of the same windows are compared window by window."
+        )
+    contents = [{one.name: one.content_hash for one in each.documents} for each in (view, other)]
+    for name, content in contents[0].items():
+        if content != contents[1][name]:
+            raise RunError(
+                f"{name} is another text in {other.path} than in {view.path}; only scans of the same windows are "
+                "compared window by window."
+            )
+    asked = [{name: one.config[name] for name in DECISIVE} | {"prompt": one.prompt} for one in (view, other)]
+    for name, value in asked[0].items():
+        if value != asked[1][name]:
+            raise RunError(
+                f"{other.path} was measured with {name.replace('_', '-')} {asked[1][name]} and {view.path} with "
+                f"{value}; only scans that were measured alike are compared window by window."
+            )
+
+
+def rated_rows(aligned: Sequence[Population], split: Split = Split.TARGET) -> Flags:
+    """The windows of a split that enter the rates of every run."""
+    return np.asarray(np.logical_and.reduce([split_rows(population, split) for population in aligned]))
 
 
 def common_budget(populations: Sequence[Population]) -> int:
@@ -76,7 +101,14 @@ def counted_mass(population: Population, edits: int, threshold: float) -> Floats
 
 
 MEAN_MASS = "mean_mass"
-NAMES = {"greedy": "greedy, exact", "verbatim": "verbatim", "near": "near-verbatim", MEAN_MASS: "mean mass from τ on"}
+ANSWERS = "answers"
+NAMES = {
+    "greedy": "greedy, exact",
+    "verbatim": "verbatim",
+    "near": "near-verbatim",
+    MEAN_MASS: "mean mass from τ on",
+    ANSWERS: "sampled answers",
+}
 
 
 class Paired(NamedTuple):
@@ -93,15 +125,17 @@ class Paired(NamedTuple):
 
     @property
     def name(self) -> str:
-        return NAMES[self.quantity] + (f", ε ≤ {self.edits}" if self.quantity in ("near", MEAN_MASS) else "")
+        return NAMES[self.quantity] + (f", ε ≤ {self.edits}" if self.quantity in ("near", MEAN_MASS, ANSWERS) else "")
 
 
-def paired_differences(comparison: RunComparison, threshold: float, *, neighbours_only: bool = False) -> list[Paired]:
+def paired_differences(
+    comparison: RunComparison, threshold: float, *, neighbours_only: bool = False, split: Split = Split.TARGET
+) -> list[Paired]:
     """Every pair of models, or each with the next, and everything both measured; empty when their windows differ."""
     aligned = comparison.aligned
     if aligned is None:
         return []
-    rows = rated_targets(aligned)
+    rows = rated_rows(aligned, split)
     if not rows.any():
         return []
     parts = [(label, part.select(rows)) for label, part in zip(comparison.labels, aligned, strict=True)]
@@ -172,7 +206,7 @@ def paired_cells(rows: Sequence[Paired]) -> list[Cells]:
             f"{100 * row.found.first:.1f} %",
             f"{100 * row.found.second:.1f} %",
             f"{100 * row.found.difference:+.1f}",
-            _interval(row) if row.found.interval.is_defined else "none",
+            points_interval(row) if row.found.interval.is_defined else "none",
             "–" if row.found.crossed is None else integer(row.found.crossed.only_first),
             "–" if row.found.crossed is None else integer(row.found.crossed.only_second),
         )
@@ -189,7 +223,7 @@ def paired_cells(rows: Sequence[Paired]) -> list[Cells]:
     return [Cells("differences", "Paired differences", heads, cells, note)] if cells else []
 
 
-def _interval(row: Paired) -> str:
+def points_interval(row: Paired) -> str:
     return f"{100 * row.found.interval.low:+.1f} to {100 * row.found.interval.high:+.1f}"
 
 
@@ -197,7 +231,7 @@ def comparison_sentences(comparison: RunComparison, paired: Sequence[Paired], th
     """What aligned runs share and how far apart their target rates are; the reason alone when they are not aligned."""
     if comparison.aligned is None:
         return [comparison.reason or "The windows of these runs differ."]
-    labels, rows = comparison.labels, rated_targets(comparison.aligned)
+    labels, rows = comparison.labels, rated_rows(comparison.aligned)
     masses = [population.mass(common_budget(comparison.aligned))[rows] for population in comparison.aligned]
     every = int(extractable_by_all(masses, threshold).sum())
     sentences = [
@@ -224,7 +258,7 @@ def comparison_sentences(comparison: RunComparison, paired: Sequence[Paired], th
 
 def _difference_sentence(row: Paired) -> str:
     found, interval = row.found, row.found.interval
-    ends = f", 95 % interval {_interval(row)}" if interval.is_defined else ""
+    ends = f", 95 % interval {points_interval(row)}" if interval.is_defined else ""
     manner = f"within {plural(row.edits, 'edit')}" if row.edits else "word for word"
     return (
         f"Target windows extractable {manner}: {percent(found.first)} from {row.first}, {percent(found.second)} from "
@@ -243,7 +277,7 @@ def shared_windows(comparison: RunComparison, threshold: float) -> list[SharedWi
     """Every combination that occurs, most windows first; windows that no model gives are left out."""
     if comparison.aligned is None:
         return []
-    rows = rated_targets(comparison.aligned)
+    rows = rated_rows(comparison.aligned)
     edits = common_budget(comparison.aligned)
     reached = np.stack([each.mass(edits)[rows] >= threshold for each in comparison.aligned], axis=1)
     counts = Counter(tuple(bool(hit) for hit in row) for row in reached if row.any())

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from byrote.errors import RunError
-from byrote.report.analysis.comparison import RunComparison, compare_runs, counted_mass, rated_targets
+from byrote.report.analysis.comparison import RunComparison, compare_runs, counted_mass, rated_rows
 from byrote.report.analysis.groups import copies_of_windows
 from byrote.report.analysis.rates import HEADLINE_CRITERIA, Criterion, split_rows
 from byrote.report.content import Cells, Drawing
@@ -64,19 +64,15 @@ def change_between(before: RunView, after: RunView) -> Change:
     comparison = compare_runs([before, after])
     if comparison.aligned is None:
         raise RunError(comparison.reason or "The windows of these scans differ.")
-    rows = rated_targets(comparison.aligned)
+    rows = rated_rows(comparison.aligned)
     first, second = (part.select(rows) for part in comparison.aligned)
     return _change(first, second, threshold=max(before.threshold, after.threshold))
 
 
 def _change(before: Population, after: Population, *, threshold: float) -> Change:
-    was, now = _certified(before, threshold), _certified(after, threshold)
-    upper = after.verbatim_upper() if after.mass_upper is None else after.mass_upper[:, -1]
-    return Change(int((now & ~was).sum()), int((was & ~now).sum()), int((was & (upper < threshold)).sum()))
-
-
-def _certified(population: Population, threshold: float) -> Flags:
-    return population.mass(population.edit_budget) >= threshold
+    was, now = before.is_certified(threshold), after.is_certified(threshold)
+    ruled_out = after.is_ruled_out(threshold)
+    return Change(int((now & ~was).sum()), int((was & ~now).sum()), int((was & ruled_out).sum()))
 
 
 def mean_counted_mass(view: RunView) -> float:
@@ -98,7 +94,7 @@ class Series:
     @cached_property
     def certified(self) -> NDArray[np.bool_]:
         """[steps, windows]"""
-        return np.stack([_certified(part, self.threshold) for part in self.parts])
+        return np.stack([part.is_certified(self.threshold) for part in self.parts])
 
     @cached_property
     def so_far(self) -> NDArray[np.bool_]:
@@ -116,7 +112,7 @@ def series_of(views: Sequence[RunView], comparison: RunComparison) -> Series | N
     steps = [step for view in views if (step := step_of(view)) is not None]
     if comparison.aligned is None or len(set(steps)) < len(views):
         return None
-    rows = rated_targets(comparison.aligned)
+    rows = rated_rows(comparison.aligned)
     if not rows.any():
         return None
     parts = tuple(part.select(rows) for part in comparison.aligned)
