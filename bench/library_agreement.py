@@ -49,12 +49,14 @@ def run_engine(model: HuggingFaceModel, windows: list[Window], options: SearchOp
 
 def first_pass(model: HuggingFaceModel, windows: list[Window]) -> list[Measured]:
     """Verbatim scores and whole greedy answers, as a scan gets them."""
-    score, greedy = ScoreStage(model, CONFIG), DecodeStage(model, CONFIG)
+    score = ScoreStage(model, CONFIG)
+    greedy = DecodeStage(model, CONFIG, score.spare_slots)
     passed: list[Measured] = []
     for chunk, _ in score.chunks(windows):
         scored = score.score(chunk)
         greedy.decode(scored)
         passed += scored
+    greedy.finish()
     return passed
 
 

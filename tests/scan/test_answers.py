@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from byrote.distance.tokens import hamming, levenshtein
 from byrote.models.base import CausalModel
 from byrote.policy import keep
+from byrote.scan.measures.base import Measured
 from byrote.scan.options import RunConfig
 from byrote.scan.stages.decode import DecodeStage, SampledAnswers, answer_points
 from byrote.scan.stages.score import ScoreStage
@@ -47,10 +48,24 @@ def expected_hits(model: CausalModel, window: Window, config: RunConfig) -> tupl
     return tuple(hits)
 
 
-def decoded(model: CausalModel, windows: Sequence[Window], config: RunConfig) -> list[SampledAnswers]:
-    scored = ScoreStage(model, config).score(windows)
-    DecodeStage(model, config).decode(scored)
-    return [item.answers for item in scored if item.answers is not None]
+def decoded(
+    model: CausalModel, windows: Sequence[Window], config: RunConfig, *, chunk_windows: int = 128
+) -> list[SampledAnswers]:
+    """Answers that outlive their chunk are decoded with those of later ones."""
+    score = ScoreStage(model, config)
+    score.chunk_windows = chunk_windows
+    decoding = DecodeStage(model, config, score.spare_slots)
+    settled: list[Measured] = []
+    everything: list[Measured] = []
+    for chunk, _ in score.chunks(windows):
+        scored = score.score(chunk)
+        decoding.decode(scored)
+        settled += decoding.ready(scored)
+        everything += scored
+    decoding.finish()
+    settled += decoding.ready([])
+    assert sorted(map(id, settled)) == sorted(map(id, everything))
+    return [item.answers for item in everything if item.answers is not None]
 
 
 @st.composite
@@ -60,7 +75,7 @@ def cases(draw: st.DrawFn) -> tuple[TableModel, list[Window], RunConfig]:
     spread = draw(st.sampled_from([0.5, 2.0, 4.0]))
     model = TableModel.random(draw(st.integers(0, 10_000)), vocab_size=5, spread=spread, eos_ids=eos_ids)
     windows = []
-    for number in range(draw(st.integers(1, 5))):
+    for number in range(draw(st.integers(1, 8))):
         history = draw(st.lists(st.integers(0, 4), min_size=1, max_size=4))
         prefix, length = len(history), draw(st.integers(2, 8))
         while len(history) < prefix + length:
@@ -74,7 +89,7 @@ def cases(draw: st.DrawFn) -> tuple[TableModel, list[Window], RunConfig]:
         measures=draw(st.sampled_from([("near",), ("greedy", "near")])),
         greedy=draw(st.sampled_from(["decided", "full"])),
         answers=draw(st.integers(1, 3)),
-        edit_budget=draw(st.integers(0, 1)),
+        edit_budget=draw(st.sampled_from([0, 1, max(len(window.suffix_ids) for window in windows) - 1])),
         distance=draw(st.sampled_from(["levenshtein", "hamming"])),
         top_k=draw(st.sampled_from([None, 2, 3, 5])),
         top_p=draw(st.sampled_from([None, 0.8])),
@@ -86,10 +101,12 @@ def cases(draw: st.DrawFn) -> tuple[TableModel, list[Window], RunConfig]:
 
 
 @settings(max_examples=200, deadline=None)
-@given(case=cases())
-def test_hits_are_those_of_a_textbook_sampler(case: tuple[TableModel, list[Window], RunConfig]) -> None:
+@given(case=cases(), chunk_windows=st.integers(1, 6))
+def test_hits_are_those_of_a_textbook_sampler(
+    case: tuple[TableModel, list[Window], RunConfig], chunk_windows: int
+) -> None:
     model, windows, config = case
-    for window, result in zip(windows, decoded(model, windows, config), strict=True):
+    for window, result in zip(windows, decoded(model, windows, config, chunk_windows=chunk_windows), strict=True):
         assert result.count == config.sampled_answers
         assert result.hits == expected_hits(model, window, config)
 
@@ -118,7 +135,7 @@ def test_a_transformer_answers_as_when_it_is_asked_with_whole_histories() -> Non
     config = RunConfig(
         prefix_tokens=6, suffix_tokens=10, answers=4, edit_budget=3, top_k=3, temperature=0.05, measures=("near",)
     )
-    results = decoded(model, windows, config)
+    results = decoded(model, windows, config, chunk_windows=2)
     assert [result.hits for result in results] == [expected_hits(model, window, config) for window in windows]
     assert sum(result.hits[-1] for result in results) > 0, "some answers are near, or this shows nothing"
 

@@ -44,8 +44,11 @@ def missing_places(answer: Sequence[int], target: Sequence[int]) -> int:
 def decoded(model: TableModel, windows: list[Window], **options: object) -> list[GreedyResult]:
     prefix, suffix = (max(len(getattr(w, name)) for w in windows) for name in ("prefix_ids", "suffix_ids"))
     config = RunConfig(prefix_tokens=prefix, suffix_tokens=suffix, top_k=2, measures=("greedy",), **options)
-    scored = ScoreStage(model, config).score(windows)
-    DecodeStage(model, config).decode(scored)
+    score = ScoreStage(model, config)
+    scored = score.score(windows)
+    decoding = DecodeStage(model, config, score.spare_slots)
+    decoding.decode(scored)
+    decoding.finish()
     return [item.greedy for item in scored if item.greedy is not None]
 
 

@@ -2,9 +2,10 @@
 
     cut ► score ► decode ► screen ► search ► close · refine · estimate ► verify · judge ► row
 
-Windows come in chunks. The first forward of a window evaluates prefix and target once, as a chain; greedy decoding and
-the search continue from its keys and values. Rows are emitted in the order in which windows are settled. Memory is
-bounded by a chunk and the slots of the search, whatever the number of windows.
+Windows come in chunks. The first forward of a window evaluates prefix and target once, as a chain; decoding and the
+search continue from its keys and values. Answers that outlive their chunk go on beside those of later ones. Rows are
+emitted in the order in which windows are settled. Memory is bounded by a chunk, the slots of the search and the spare
+slots of answers, whatever the number of windows.
 """
 
 from collections.abc import Iterable, Iterator
@@ -51,7 +52,7 @@ class Pipeline:
         self.measures = measures_of(config)
         self.score = ScoreStage(model, config)
         self.further = [measure.begin(config, model, decode) for measure in self.measures if measure.begin is not None]
-        self.decoding = DecodeStage(model, config)
+        self.decoding = DecodeStage(model, config, self.score.spare_slots)
         self.screen = ScreenStage(config)
         self.search = SearchStage(model, config)
         self.after_search = AfterSearch(model, config)
@@ -72,6 +73,7 @@ class Pipeline:
             self.score.begin(following)
             yield from self.rows(self.search.settle_unsearched(screened))
         yield from self.rows(self.after_search.take(self.search.drain()))
+        self.decoding.finish()
         yield from self.rows(self.after_search.flush())
 
     @property
@@ -83,7 +85,7 @@ class Pipeline:
 
     def rows(self, settled: Iterable[Measured]) -> Iterator[MeasuredWindow]:
         """What is stored of windows that are settled."""
-        for item in settled:
+        for item in self.decoding.ready(settled):
             if self.config.verify:
                 verify_found(item, self.model, self.config.policy)
             if self.config.posthoc:

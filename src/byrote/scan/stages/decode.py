@@ -10,22 +10,27 @@ answer tokens and the first j target tokens, the least final distance is
     min_j D[t, j] + max(0, t − j)    of a greedy answer, which is compared as it is when it ends early
     min_j D[t, j] + |t − j|          of a sampled answer, a hit only if it has all T tokens
 
+Most answers end within a few tokens. The few that outlive them move to spare slots of the session, one each, and go on
+in the steps of later chunks: no step is made for a few answers alone, and a window's slot need not have room for all
+tokens of all answers.
+
 Greedy decoding is sampling with the point 0: tokens lie side by side on [0, 1), in falling probability, each as long as
 its probability, and the token is the one that the point falls into. The points of a sampled answer follow from the
 seed, the window and the answer's number alone.
 """
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from byrote.models.base import TreeBatch, TreeModel
-from byrote.models.packing import Nodes, pack, to_device
+from byrote.models.base import TreeBatch, TreeModel, TreeSession
+from byrote.models.packing import Nodes, pack, ranges, to_device
 from byrote.models.scoring import require_numbers
 from byrote.policy import Kept, keep
 from byrote.scan.measures.base import Measured
@@ -37,6 +42,25 @@ LONGEST = 1 << 20
 """Tokens of an answer, at most: where the points of the next answer begin."""
 BEYOND_LIST = -1
 """In place of a token that the list of the first forward does not reach."""
+FEW = 1 / 4
+"""The rest of a chunk's answers is few once it takes no more than this share of the spare slots."""
+
+
+def answers_of(config: RunConfig) -> int:
+    """Answers of each window, the greedy one included."""
+    return config.decodes_greedy + config.sampled_answers
+
+
+def entries_of_answers(config: RunConfig) -> int:
+    """Entries of a slot behind its chain: a part for each answer of the window, and together at least room for the
+    tokens of one that has the slot for itself."""
+    return answers_of(config) * _part(config)
+
+
+def _part(config: RunConfig) -> int:
+    """Whole greedy answers all take as many steps as their targets have tokens: none of them moves."""
+    longest = config.limits.suffix_tokens
+    return longest if config.decodes_whole else -(-longest // max(1, answers_of(config)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,24 +90,37 @@ class SampledAnswers:
 
 
 class DecodeStage:
-    """Answers to a chunk of scored windows, decoded together."""
+    """Answers to chunks of scored windows, decoded together. `spare_slots` are those of the windows' session that no
+    window is scored in."""
 
-    def __init__(self, model: TreeModel, config: RunConfig) -> None:
-        self._model, self._config = model, config
+    def __init__(self, model: TreeModel, config: RunConfig, spare_slots: Sequence[int]) -> None:
+        self._model, self._config, self._spare_slots = model, config, spare_slots
         self._has_greedy = int(config.decodes_greedy)
         self._samples = config.sampled_answers
         self._cap = config.search_options().max_children
         self._eos = np.array(sorted(model.eos_ids), dtype=np.int64)
+        self._session: TreeSession | None = None
+        self._answers: _Answers | None = None
+        """Of all windows with an unfinished one."""
+        self._windows: dict[int, Measured] = {}
+        """These windows, by number."""
+        self._held: list[Measured] = []
+        """Those of them that are settled otherwise."""
+        self._count = 0
 
     @torch.inference_mode()
     def decode(self, scored: Sequence[Measured]) -> None:
-        """Every window gets its answers. Their chains are all of one session."""
+        """Begin the answers to these windows, whose chains are all of one session, and decode until few are left in
+        their slots."""
         chains = [item.chain for item in scored if item.chain is not None]
         assert len(chains) == len(scored), "decoding goes on from chains"
-        lanes = self._has_greedy + self._samples
-        if not lanes or not scored:
+        if not answers_of(self._config) or not scored:
             return
-        answers = _Answers(scored, self._points(scored), self._eos, self._config, has_greedy=bool(self._has_greedy))
+        self._session = chains[0].session
+        numbers = range(self._count, self._count + len(scored))
+        self._count += len(scored)
+        self._windows |= dict(zip(numbers, scored, strict=True))
+        answers = _Answers.to(scored, numbers, self._points(scored), self._eos, self._config)
         if self._has_greedy:
             choices = [item.score.first_choices for item in scored]
             log_probs = [item.score.first_choice_log_probs for item in scored]
@@ -91,30 +128,86 @@ class DecodeStage:
         if self._samples:
             pad = torch.nn.utils.rnn.pad_sequence
             parts = zip(*(chain.kept for chain in chains), strict=True)
-            kept = Kept(*(pad(list(part), batch_first=True)[:, None] for part in parts))  # [windows, 1, longest, kept]
-            points = to_device(torch.from_numpy(answers.points[:, self._has_greedy :]), self._model.device)
-            drawn = [part.cpu().numpy() for part in _drawn(kept, points)]  # [windows, samples, longest]
+            kept = Kept(*(pad(list(part), batch_first=True)[:, None] for part in parts))  # [windows, 1, places, kept]
+            places = kept.unlisted.shape[-1]
+            points = answers.points.reshape(len(scored), -1, answers.longest)[:, self._has_greedy :, :places]
+            drawn = _drawn(kept, to_device(torch.from_numpy(points), self._model.device))
+            tokens, token_log_probs = (
+                np.pad(part.cpu().numpy(), ((0, 0), (0, 0), (0, answers.longest - places))) for part in drawn
+            )  # [windows, samples, longest]
             for number in range(self._samples):
-                answers.follow(self._has_greedy + number, *(part[:, number] for part in drawn))
-        slots = np.array([chain.slot for chain in chains])
-        while len(active := answers.unfinished()):
-            logits = chains[0].session.forward(answers.batch(active, slots, self._model.device))
-            points = to_device(torch.from_numpy(answers.next_points(active)), self._model.device)
-            tokens, token_log_probs = self._next_tokens(logits, points)
-            for answer in active[np.isnan(token_log_probs)]:
-                name = scored[answer // lanes].window.window_id
-                require_numbers([np.nan], self._model.dtype, what=f"an answer to window {name}")
-            answers.advance(active, tokens, token_log_probs)
+                answers.follow(self._has_greedy + number, tokens[:, number], token_log_probs[:, number])
+        self._answers = answers if self._answers is None else self._answers.joined(answers)
+        while len(active := self._answers.unfinished()):
+            is_spare = np.isin(self._answers.slots[active], self._spare_slots)
+            free = np.setdiff1d(self._spare_slots, self._answers.slots[active])
+            own = active[~is_spare]
+            few = max(1, int(FEW * len(self._spare_slots)))
+            if len(own) <= min(few, len(free)) and (not self._config.decodes_whole or not len(own)):
+                self._move(own, free)
+                break
+            # An answer whose part of the window's slot is full waits for a slot of its own.
+            full = own[self._answers.written[own] >= _part(self._config)]
+            self._move(full[: len(free)], free)
+            self._step(np.setdiff1d(active, full[len(free) :]))
+        self._settle()
+
+    @torch.inference_mode()
+    def finish(self) -> None:
+        """Decode what is left in spare slots."""
+        while self._answers is not None and len(active := self._answers.unfinished()):
+            self._step(active)
+        self._settle()
+
+    def ready(self, settled: Iterable[Measured]) -> Iterator[Measured]:
+        """Those of the `settled` windows whose answers are there, after those that were held back until now."""
+        waiting, self._held = self._held, []
+        for item in (*waiting, *settled):
+            if (self._has_greedy and item.greedy is None) or (self._samples and item.answers is None):
+                self._held.append(item)
+            else:
+                yield item
+
+    def _move(self, answers: Ints, free: Ints) -> None:
+        """Give each of these answers a slot of its own."""
+        assert self._answers is not None
+        assert self._session is not None
+        for answer, slot in zip(answers, free, strict=False):
+            reach = self._answers.reach(answer)
+            self._session.move(int(self._answers.slots[answer]), int(slot), int(reach))
+            self._answers.slots[answer] = slot
+
+    def _step(self, active: Ints) -> None:
+        """One more token of each of these answers."""
+        assert self._answers is not None
+        assert self._session is not None
+        active = active[np.argsort(self._answers.slots[active], kind="stable")]
+        logits = self._session.forward(self._answers.batch(active, self._model.device))
+        points = to_device(torch.from_numpy(self._answers.next_points(active)), self._model.device)
+        tokens, token_log_probs = self._next_tokens(logits, points)
+        for answer in active[np.isnan(token_log_probs)]:
+            name = self._windows[int(self._answers.numbers[answer])].window.window_id
+            require_numbers([np.nan], self._model.dtype, what=f"an answer to window {name}")
+        self._answers.advance(active, tokens, token_log_probs)
+
+    def _settle(self) -> None:
+        """Windows whose answers all ended get them."""
+        if self._answers is None:
+            return
+        unfinished = self._answers.numbers[self._answers.unfinished()]
+        is_done = ~np.isin(self._answers.numbers, unfinished)
+        done, self._answers = self._answers.take(is_done), self._answers.take(~is_done)
+        items = [self._windows.pop(number) for number in done.numbers[:: answers_of(self._config)].tolist()]
         if self._has_greedy:
-            for item, greedy in zip(scored, answers.greedy(), strict=True):
+            for item, greedy in zip(items, done.greedy(), strict=True):
                 item.greedy = greedy
         if self._samples:
-            for item, sampled in zip(scored, answers.sampled(), strict=True):
+            for item, sampled in zip(items, done.sampled(), strict=True):
                 item.answers = sampled
 
     def _points(self, scored: Sequence[Measured]) -> Floats:
         """[windows, lanes, longest]: 0 for a greedy answer."""
-        longest = max((len(item.window.suffix_ids) for item in scored), default=0)
+        longest = self._config.limits.suffix_tokens
         names = [item.window.window_id for item in scored]
         points = answer_points(self._config.seed, names, answers=self._samples, tokens=longest)
         return np.concatenate([np.zeros((len(scored), self._has_greedy, longest)), points], axis=1)
@@ -162,156 +255,218 @@ def _padded(rows: Sequence[Sequence[float]], longest: int, value: float) -> NDAr
     return np.array([[*row, *[value] * (longest - len(row))] for row in rows])
 
 
+@dataclass(slots=True)
 class _Answers:
-    """Answers to many windows as arrays. Answer a is of window a // lanes: the greedy one first, if there is one."""
+    """Answers as arrays, a row each; those of a window follow each other, the greedy one first if there is one."""
 
-    def __init__(
-        self, scored: Sequence[Measured], points: Floats, eos: Ints, config: RunConfig, *, has_greedy: bool
-    ) -> None:
-        windows, self.lanes, self.longest = points.shape
-        self.points, self._eos, self._config = points, eos, config
-        self._prefixes = np.array([len(item.window.context_ids) for item in scored])
-        # The last token before each target, then the target's.
-        self._chains = np.full((windows, self.longest + 1), -1, dtype=np.int64)
-        self._lengths = np.array([len(item.window.suffix_ids) for item in scored])
+    config: RunConfig
+    eos: Ints
+    numbers: Ints  # of the window
+    lanes: Ints  # place among the window's answers
+    slots: Ints  # where chain and answer lie
+    prefixes: Ints  # tokens before the target
+    lengths: Ints  # T
+    chains: Ints  # [answers, longest + 1]: the last token before the target, then the target's
+    points: Floats  # [answers, longest]
+    tokens: Ints  # [answers, longest]: decoded so far
+    counts: Ints  # of these
+    shared: Ints  # entries of the chain that the answer descends from
+    newest: Ints  # the token to be evaluated next, in an entry of the answer's own
+    written: Ints  # entries of its own that were evaluated
+    rows: Ints  # [answers, longest + 1]: D[t, ·] of the t tokens so far
+    log_p: Floats
+    has_ended: NDArray[np.bool_]
+    is_lost: NDArray[np.bool_]
+
+    @classmethod
+    def to(
+        cls, scored: Sequence[Measured], numbers: Sequence[int], points: Floats, eos: Ints, config: RunConfig
+    ) -> "_Answers":
+        """The answers to these windows, none of them begun; `points` are [windows, lanes, longest]."""
+        windows, lanes, longest = points.shape
+        count = windows * lanes
+        chains = np.full((windows, longest + 1), -1, dtype=np.int64)
         for row, item in enumerate(scored):
-            self._chains[row, : self._lengths[row] + 1] = (item.window.context_ids[-1], *item.window.suffix_ids)
-        count = windows * self.lanes
-        self._window = np.arange(count) // self.lanes
-        self._is_sampled = np.arange(count) % self.lanes >= has_greedy
-        self._stops = self._is_sampled | (not config.decodes_whole)
-        self._tokens = np.full((count, self.longest), -1, dtype=np.int64)
-        self._count = np.zeros(count, dtype=np.int64)
-        self._shared = np.zeros(count, dtype=np.int64)
-        """Entries of the chain that the answer descends from."""
-        self._newest = np.zeros(count, dtype=np.int64)
-        """The token to be evaluated next, in an entry of the answer's own."""
-        self._written = np.zeros(count, dtype=np.int64)
-        """Entries of its own that were evaluated."""
-        self._row = np.tile(np.arange(self.longest + 1), (count, 1))
-        """D[t, ·] of the t tokens so far."""
-        self._log_p = np.zeros(count)
-        self._has_ended = np.zeros(count, dtype=np.bool_)
-        self._is_lost = np.zeros(count, dtype=np.bool_)
+            chains[row, : len(item.window.suffix_ids) + 1] = (item.window.context_ids[-1], *item.window.suffix_ids)
+
+        def of_windows(values: Iterable[int]) -> Ints:
+            return np.repeat(np.fromiter(values, dtype=np.int64, count=windows), lanes)
+
+        def nothing() -> Ints:
+            return np.zeros(count, dtype=np.int64)
+
+        return cls(
+            config,
+            eos,
+            numbers=of_windows(numbers),
+            lanes=np.arange(count) % lanes,
+            slots=of_windows(item.chain.slot for item in scored if item.chain is not None),
+            prefixes=of_windows(len(item.window.context_ids) for item in scored),
+            lengths=of_windows(len(item.window.suffix_ids) for item in scored),
+            chains=np.repeat(chains, lanes, axis=0),
+            points=points.reshape(count, longest),
+            tokens=np.full((count, longest), -1, dtype=np.int64),
+            counts=nothing(),
+            shared=nothing(),
+            newest=nothing(),
+            written=nothing(),
+            rows=np.tile(np.arange(longest + 1), (count, 1)),
+            log_p=np.zeros(count),
+            has_ended=np.zeros(count, dtype=np.bool_),
+            is_lost=np.zeros(count, dtype=np.bool_),
+        )
+
+    @property
+    def longest(self) -> int:
+        return int(self.points.shape[1])
+
+    def _arrays(self) -> dict[str, NDArray[Any]]:
+        return {field.name: getattr(self, field.name) for field in fields(self)[2:]}
+
+    def take(self, chosen: NDArray[np.bool_]) -> "_Answers":
+        return _Answers(self.config, self.eos, **{name: array[chosen] for name, array in self._arrays().items()})
+
+    def joined(self, others: "_Answers") -> "_Answers":
+        """These answers, then the others."""
+        more = others._arrays()
+        both = {name: np.concatenate([array, more[name]]) for name, array in self._arrays().items()}
+        return _Answers(self.config, self.eos, **both)
 
     def follow(self, lane: int, choices: NDArray[np.float64] | Ints, log_probs: Floats) -> None:
         """Begin the answers of this lane: along the target up to where the choice [windows, longest] is another."""
-        choices = choices.astype(np.int64)
-        targets, places = self._chains[:, 1:], np.arange(self.longest)
-        is_early_end = np.isin(choices, self._eos) & (places < self._lengths[:, None] - 1)
-        leaves = ((choices != targets) | is_early_end) & (places < self._lengths[:, None])
-        left_at = np.where(leaves.any(1), leaves.argmax(1), self._lengths)
-        answers = np.arange(len(targets)) * self.lanes + lane
-        self._tokens[answers] = np.where(places < left_at[:, None], targets, -1)
-        self._count[answers] = left_at
-        self._row[answers] = np.abs(left_at[:, None] - np.arange(self.longest + 1))
-        self._log_p[answers] = np.where(places < left_at[:, None], log_probs, 0.0).sum(1)
-        self._has_ended[answers] = left_at == self._lengths
-        (others,) = np.nonzero(left_at < self._lengths)
+        answers = np.flatnonzero(self.lanes == lane)
+        choices, lengths = choices.astype(np.int64), self.lengths[answers, None]
+        targets, places = self.chains[answers, 1:], np.arange(self.longest)
+        is_early_end = np.isin(choices, self.eos) & (places < lengths - 1)
+        leaves = ((choices != targets) | is_early_end) & (places < lengths)
+        left_at = np.where(leaves.any(1), leaves.argmax(1), self.lengths[answers])
+        self.tokens[answers] = np.where(places < left_at[:, None], targets, -1)
+        self.counts[answers] = left_at
+        self.rows[answers] = np.abs(left_at[:, None] - np.arange(self.longest + 1))
+        self.log_p[answers] = np.where(places < left_at[:, None], log_probs, 0.0).sum(1)
+        self.has_ended[answers] = left_at == self.lengths[answers]
+        (others,) = np.nonzero(left_at < self.lengths[answers])
         chosen = choices[others, left_at[others]]
         is_beyond = chosen == BEYOND_LIST
         known, unknown = others[~is_beyond], others[is_beyond]
-        self._shared[answers[known]] = self._prefixes[known] + left_at[known]
+        self.shared[answers[known]] = self.prefixes[answers[known]] + left_at[known]
         self._append(answers[known], chosen[~is_beyond], log_probs[known, left_at[known]])
         # The node before is evaluated once more, for what its list does not reach.
-        self._shared[answers[unknown]] = self._prefixes[unknown] + left_at[unknown] - 1
-        self._newest[answers[unknown]] = self._chains[unknown, left_at[unknown]]
+        self.shared[answers[unknown]] = self.prefixes[answers[unknown]] + left_at[unknown] - 1
+        self.newest[answers[unknown]] = self.chains[answers[unknown], left_at[unknown]]
 
     def unfinished(self) -> Ints:
-        return np.flatnonzero(~self._has_ended & ~self._is_lost)
+        return np.flatnonzero(~self.has_ended & ~self.is_lost)
 
     def next_points(self, answers: Ints) -> Floats:
         """The point that decides the next token of each of these answers."""
-        points: Floats = self.points.reshape(-1, self.longest)[answers, self._count[answers]]
+        points: Floats = self.points[answers, self.counts[answers]]
         return points
 
     def advance(self, answers: Ints, tokens: Ints, log_probs: Floats) -> None:
         """The newest token of each of these answers was evaluated, and `tokens` come next."""
-        self._written[answers] += 1
+        self.written[answers] += 1
         self._append(answers, tokens, log_probs)
 
     def _append(self, answers: Ints, tokens: Ints, log_probs: Floats) -> None:
-        windows = self._window[answers]
-        lengths, places = self._lengths[windows], np.arange(self.longest + 1)
-        self._tokens[answers, self._count[answers]] = self._newest[answers] = tokens
-        self._row[answers] = _next_row(self._row[answers], tokens, self._chains[windows, 1:])
-        self._count[answers] += 1
-        self._log_p[answers] += log_probs
-        counts = self._count[answers]
-        self._has_ended[answers] = np.isin(tokens, self._eos) | (counts == lengths)
-        missing = np.where(self._is_sampled[answers, None], np.maximum(0, places - counts[:, None]), 0)
+        lengths, places = self.lengths[answers], np.arange(self.longest + 1)
+        self.tokens[answers, self.counts[answers]] = self.newest[answers] = tokens
+        self.rows[answers] = _next_row(self.rows[answers], tokens, self.chains[answers, 1:])
+        self.counts[answers] += 1
+        self.log_p[answers] += log_probs
+        counts, is_sampled = self.counts[answers], self.is_sampled[answers]
+        self.has_ended[answers] = np.isin(tokens, self.eos) | (counts == lengths)
+        missing = np.where(is_sampled[:, None], np.maximum(0, places - counts[:, None]), 0)
         surplus = np.maximum(0, counts[:, None] - places)
         inside = places <= lengths[:, None]
-        least = np.where(inside, self._row[answers] + surplus + missing, self.longest + 1).min(1)
-        if self._config.distance == "hamming":
-            least = np.where(self._is_sampled[answers], self._mismatches(answers), least)
-        self._is_lost[answers] = ~self._has_ended[answers] & self._stops[answers] & (least > self._config.edit_budget)
+        least = np.where(inside, self.rows[answers] + surplus + missing, self.longest + 1).min(1)
+        if self.config.distance == "hamming":
+            least = np.where(is_sampled, self._mismatches(answers), least)
+        is_lost = ~self.has_ended[answers] & self.is_stopped[answers] & (least > self.config.edit_budget)
+        self.is_lost[answers] = is_lost
+
+    @property
+    def is_sampled(self) -> NDArray[np.bool_]:
+        sampled: NDArray[np.bool_] = self.lanes >= self.config.decodes_greedy
+        return sampled
+
+    @property
+    def is_stopped(self) -> NDArray[np.bool_]:
+        """Whether an answer ends once it is beyond the budget."""
+        return self.is_sampled | (not self.config.decodes_whole)
 
     def _mismatches(self, answers: Ints) -> Ints:
         """Places decoded so far at which answer and target differ."""
-        decoded = np.arange(self.longest) < self._count[answers, None]
-        differ = (self._tokens[answers] != self._chains[self._window[answers], 1:]) & decoded
-        counts: Ints = differ.sum(1)
-        return counts
+        decoded = np.arange(self.longest) < self.counts[answers, None]
+        differ = (self.tokens[answers] != self.chains[answers, 1:]) & decoded
+        mismatches: Ints = differ.sum(1)
+        return mismatches
 
-    def batch(self, answers: Ints, slots: Ints, device: torch.device) -> TreeBatch:
-        """The newest token of each of these answers, behind its window's chain, seeing its own line.
+    def reach(self, answers: Ints) -> Ints:
+        """Entries of the slot up to the last that each of these answers has written or writes next. Its own ones begin
+        at its part of the slot behind the chain, and go on at the beginning where the last part ends."""
+        chains = self.prefixes[answers] + self.lengths[answers] - 1
+        own = self.lanes[answers] * _part(self.config) + self.written[answers]
+        reached: Ints = chains + np.minimum(own + 1, entries_of_answers(self.config))
+        return reached
 
-        Behind a chain of c entries the answers of a window take turns: entry c + i · lanes + l is the i-th of lane l.
-        """
-        windows, counts = np.unique(self._window[answers], return_counts=True)
-        rows = np.repeat(np.arange(len(windows)), counts)
-        chains = self._prefixes[windows] + self._lengths[windows] - 1
-        own = chains[rows] + self._written[answers] * self.lanes + answers % self.lanes
-        entries = np.arange(int(own.max()) + 1)
-        turn, lane = np.divmod(entries - chains[:, None], self.lanes)  # [rows, entries]
-        is_own = (turn[rows] >= 0) & (lane[rows] == (answers % self.lanes)[:, None])
-        sees = (entries < self._shared[answers, None]) | (is_own & (turn[rows] <= self._written[answers, None]))
-        ancestry = np.zeros((len(windows), int(counts.max()), len(entries)), dtype=np.bool_)
-        ancestry[rows, np.concatenate([np.arange(count) for count in counts])] = sees
-        shared = np.take_along_axis(self._shared.reshape(-1, self.lanes)[windows], lane, 1)
+    def batch(self, answers: Ints, device: torch.device) -> TreeBatch:
+        """The newest token of each of these answers, behind the chain of its slot, seeing its own line. The answers are
+        ordered by slot."""
+        slots, counts = np.unique(self.slots[answers], return_counts=True)
+        rows = np.repeat(np.arange(len(slots)), counts)
+        entries = np.arange(int(self.reach(answers).max()))
+        chains = (self.prefixes[answers] + self.lengths[answers] - 1)[:, None]
+        room, first = entries_of_answers(self.config), self.lanes[answers, None] * _part(self.config)
+        turn = (entries - chains - first) % room  # [answers, entries]
+        written, shared = self.written[answers, None], self.shared[answers, None]
+        is_own = (entries >= chains) & (entries < chains + room) & (turn <= written)
+        ancestry = np.zeros((len(slots), int(counts.max()), len(entries)), dtype=np.bool_)
+        ancestry[rows, ranges(counts)] = is_own | (entries < shared)
+        positions = np.tile(entries, (len(slots), 1))
+        answer, entry = np.nonzero(is_own)
+        positions[rows[answer], entry] = (shared + turn)[answer, entry]
         nodes = Nodes(
             counts=counts,
-            token_ids=self._newest[answers],
-            positions=self._shared[answers] + self._written[answers],
-            entries=own,
+            token_ids=self.newest[answers],
+            positions=(shared + written)[:, 0],
+            entries=(chains + (first + written) % room)[:, 0],
             ancestry=ancestry,
-            entry_positions=np.where(turn >= 0, shared + turn, entries),
-            slots=slots[windows],
+            entry_positions=positions,
+            slots=slots,
         )
         return pack(nodes, device=device)
 
     def greedy(self) -> list[GreedyResult]:
-        """One a window, from its first lane."""
-        answers = np.arange(len(self._lengths)) * self.lanes
-        counts, is_lost = self._count[answers], self._is_lost[answers]
-        hamming = self._mismatches(answers) + self._lengths - counts
-        levenshtein = self._row[answers, self._lengths]
+        """One a window."""
+        answers = np.flatnonzero(self.lanes == 0)
+        hamming = self._mismatches(answers) + self.lengths[answers] - self.counts[answers]
+        levenshtein = self.rows[answers, self.lengths[answers]]
+        is_stopped = self.is_stopped
         return [
             GreedyResult(
-                tuple(self._tokens[answer, : counts[row]].tolist()),
-                None if is_lost[row] else int(hamming[row]),
-                None if is_lost[row] else int(levenshtein[row]),
-                int(self._written[answer]),
-                None if self._stops[answer] else float(self._log_p[answer]),
+                tuple(self.tokens[answer, : self.counts[answer]].tolist()),
+                None if self.is_lost[answer] else int(hamming[row]),
+                None if self.is_lost[answer] else int(levenshtein[row]),
+                int(self.written[answer]),
+                None if is_stopped[answer] else float(self.log_p[answer]),
             )
             for row, answer in enumerate(answers)
         ]
 
     def sampled(self) -> list[SampledAnswers]:
-        """One a window, of all lanes that were sampled."""
-        (answers,) = np.nonzero(self._is_sampled)
-        lengths = self._lengths[self._window[answers]]
-        is_hamming = self._config.distance == "hamming"
-        distances = self._mismatches(answers) if is_hamming else self._row[answers, lengths]
-        is_whole = ~self._is_lost[answers] & (self._count[answers] == lengths)
-        distances = np.where(is_whole, distances, self.longest + 1).reshape(len(self._lengths), -1)
-        budgets = np.arange(self._config.edit_budget + 1)
+        """One a window, of all its sampled answers."""
+        answers = np.flatnonzero(self.is_sampled)
+        lengths, each = self.lengths[answers], self.config.sampled_answers
+        is_hamming = self.config.distance == "hamming"
+        distances = self._mismatches(answers) if is_hamming else self.rows[answers, lengths]
+        is_whole = ~self.is_lost[answers] & (self.counts[answers] == lengths)
+        distances = np.where(is_whole, distances, self.longest + 1).reshape(-1, each)
+        budgets = np.arange(self.config.edit_budget + 1)
         hits = (distances[:, None] <= budgets[:, None]).sum(-1)  # [windows, budgets]
-        written = self._written[answers].reshape(distances.shape).sum(1)
-        count = distances.shape[1]
+        written = self.written[answers].reshape(-1, each).sum(1)
         return [
-            SampledAnswers(count, tuple(own), evals) for own, evals in zip(hits.tolist(), written.tolist(), strict=True)
+            SampledAnswers(each, tuple(own), evals) for own, evals in zip(hits.tolist(), written.tolist(), strict=True)
         ]
 
 

@@ -19,6 +19,7 @@ from byrote.models.scoring import VerbatimScore, require_numbers
 from byrote.policy import Kept
 from byrote.scan.measures.base import Measured
 from byrote.scan.options import RunConfig
+from byrote.scan.stages.decode import answers_of, entries_of_answers
 from byrote.search.sizing import free_memory
 from byrote.search.tree import Chain, TokenPair, evaluate_chains
 from byrote.types import Window
@@ -29,6 +30,8 @@ GPU_CHUNK = 512
 CPU_BATCH = 32
 GPU_BATCH = 256
 """Windows per forward."""
+SPARE_SHARE = 0.5
+"""Slots for answers that outlive their chunk, as a share of its windows."""
 CHUNK_SHARE = 0.35
 """Share of a device's free memory that the chains of a chunk may take."""
 
@@ -47,9 +50,9 @@ class ScoreStage:
         self._server_lists = config.logprobs
         self._is_capped = config.is_capped
         self._batch = windows_per_forward(model, config)
-        answers = config.decodes_greedy + config.sampled_answers
-        self._entries = self._limits.prefix_tokens + (1 + answers) * self._limits.suffix_tokens
+        self._entries = sum(self._limits) + entries_of_answers(config)
         """Of a slot: the chain, and the tokens of answers behind it."""
+        self._spare_share = SPARE_SHARE if answers_of(config) else 0.0
         self._session: TreeSession | None = None
         self._begun: Iterator[_Launched] | None = None
         self.begins_ahead = model.device.type == "cuda" and not config.has_budget
@@ -61,9 +64,15 @@ class ScoreStage:
     def _choose_chunk(self, most: int) -> int:
         """Chains, the tokens of greedy decoding behind them, and what the policy keeps at every place must fit."""
         width = self._listing.width(self._model.vocab_size)
-        each = self._entries * self._model.tree_bytes_per_entry() + self._limits.suffix_tokens * width * 16
-        fitting = int(free_memory(self._model.device) * CHUNK_SHARE) // each
+        slots = (1 + self._spare_share) * self._entries * self._model.tree_bytes_per_entry()
+        each = slots + self._limits.suffix_tokens * width * 16
+        fitting = int(free_memory(self._model.device) * CHUNK_SHARE / each)
         return max(1, min(most, fitting))
+
+    @property
+    def spare_slots(self) -> range:
+        """Slots of the session that no window is scored in."""
+        return range(self.chunk_windows, self.chunk_windows + math.ceil(self._spare_share * self.chunk_windows))
 
     def chunks(self, windows: Iterable[Window]) -> Iterator[tuple[list[Window], list[Window]]]:
         """Each chunk with the one that follows, if that may be begun before its turn."""
@@ -113,7 +122,7 @@ class ScoreStage:
     def _launch(self, windows: Sequence[Window], *, first_slot: int) -> "_Launched":
         if self._session is None:
             longest = sum(self._limits)
-            self._session = self._model.open_tree(self.chunk_windows, self._entries, longest=longest)
+            self._session = self._model.open_tree(self.spare_slots.stop, self._entries, longest=longest)
         pairs = [TokenPair(window.context_ids, window.suffix_ids) for window in windows]
         slots = range(first_slot, first_slot + len(windows))
         first = evaluate_chains(
