@@ -18,7 +18,7 @@ StopRuleName = Literal["mass", "published"]
 BosRule = Literal["auto", "always", "never"]
 DtypeName = Literal["auto", "float32", "bfloat16", "float16"]
 IntervalName = Literal["wilson", "exact"]
-ExportFormat = Literal["csv", "jsonl", "lm-eval"]
+ExportFormat = Literal["csv", "jsonl", "lm-eval", "hub"]
 LoggerName = Literal["wandb", "mlflow", "trackio"]
 ExportTable = Literal["results", "continuations"]
 

@@ -106,6 +106,12 @@ def walk_gate(walk: Walk) -> None:
     assert walk.byrote("gate", run, "--max-rate", "near=0").code == 1, "the tiny model has memorized some of its texts"
 
 
+def walk_change(walk: Walk) -> None:
+    said = walk.says("change", walk.runs["scan"], walk.runs["scan"], "--out", walk.out / "page")
+    assert "None are newly certified" in said
+    assert (walk.out / "page" / "index.html").exists()
+
+
 def walk_risk(walk: Walk) -> None:
     said = walk.says("risk", walk.runs["scan"], "--queries", 100)
     assert "some passage leaks" in said
@@ -145,6 +151,7 @@ STEPS: dict[str, Callable[[Walk], None]] = {
     "merge": walk_merge,
     "report": walk_report,
     "show": walk_show,
+    "change": walk_change,
     "gate": walk_gate,
     "risk": walk_risk,
     "runs": walk_runs,

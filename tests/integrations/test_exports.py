@@ -8,6 +8,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+import yaml
 
 from byrote.errors import ConfigError
 from byrote.integrations import loggers
@@ -119,6 +120,27 @@ def test_a_logger_that_is_missing_is_one_sentence(run: Path, monkeypatch: pytest
     monkeypatch.setitem(sys.modules, "wandb", None)
     with pytest.raises(ConfigError, match="pip install wandb"):
         loggers.log_to("wandb", load_view(run), project="p")
+
+
+def test_the_hubs_own_reader_takes_the_results(run: Path, byrote: Command, tmp_path: Path) -> None:
+    hub = pytest.importorskip("huggingface_hub")
+    if not hasattr(hub, "parse_eval_result_entries"):
+        pytest.skip("this huggingface_hub has no evaluation results")
+    file = tmp_path / "model" / ".eval_results" / "byrote.yaml"
+    outcome = byrote("export", run, "--format", "hub", "--dataset", "org/books@abc", "--out", file)
+    assert outcome.code == 0, outcome.err
+    written = yaml.safe_load(file.read_text(encoding="utf-8"))
+    entries = {entry.task_id: entry for entry in hub.parse_eval_result_entries(written)}
+    assert hub.eval_result_entries_to_yaml(list(entries.values())) == written
+    view = load_view(run)
+    rates = {name.replace("target/", "").replace("/", "_"): value for name, value in loggers.numbers_of(view).items()}
+    assert entries.keys() == {"greedy", "verbatim", "near", "control_greedy", "control_verbatim", "control_near"}
+    assert {name: entry.value for name, entry in entries.items()} == {name: rates[name] for name in entries}
+    assert {(entry.dataset_id, entry.dataset_revision) for entry in entries.values()} == {("org/books", "abc")}
+    assert "a certified lower bound" in entries["near"].notes
+    refused = byrote("export", run, "--format", "hub")
+    assert refused.code == 2
+    assert "--dataset" in refused.err
 
 
 @pytest.mark.parametrize("arguments", [("--format", "csv", "--to", "mlflow")])

@@ -173,14 +173,18 @@ def report(options: ReportOptions) -> None:
 class ExportOptions(Settled):
     run: Path = required("A run folder, finished or not.", group="output", positional=True)
     format: ExportFormat | None = option(
-        None, "csv keeps lists as JSON; jsonl has one object a line; lm-eval is a folder with a task of its windows.",
-        group="output", default_words="csv",
+        None, "csv keeps lists as JSON; jsonl has one object a line; lm-eval is a folder with a task of its windows; "
+        "hub has the rates as evaluation results of the Hugging Face hub.", group="output", default_words="csv",
     )  # fmt: skip
     to: LoggerName | None = option(
         None, "Log the rates of a scan, and no text, to this logger as it is set up here.", group="output",
         default_words="none",
     )  # fmt: skip
     project: str = option("byrote", "Project or experiment of --to.", group="output")
+    dataset: str | None = option(
+        None, "Of hub: the benchmark dataset of the hub that the results belong to, as org/name or org/name@revision.",
+        group="output",
+    )  # fmt: skip
     out: Path | None = option(
         None, "File to write; of lm-eval a folder.", group="output", default_words="beside the run's tables"
     )
@@ -192,7 +196,7 @@ class ExportOptions(Settled):
 
 @command(ExportOptions, module="runs")
 def export(options: ExportOptions) -> None:
-    """Write a run's rows as CSV or JSON Lines, every digit kept; its windows as a task; or log its rates."""
+    """Write a run's rows as CSV or JSON Lines, every digit kept; its windows as a task; its rates for hub or logger."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

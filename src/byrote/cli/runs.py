@@ -7,6 +7,7 @@ from rich.text import Text
 from byrote.cli import commands
 from byrote.cli.console import OutputError, make_console
 from byrote.errors import ConfigError, StorageError
+from byrote.integrations.hub import write_eval_results
 from byrote.integrations.lm_eval import write_task
 from byrote.integrations.loggers import log_to
 from byrote.report.content import DEFAULTS, Asked, contents_json
@@ -65,6 +66,13 @@ def export(options: commands.ExportOptions) -> None:
         files = write_task(load_view(options.run), folder)
         tasks = ",".join(path.stem for path in files if path.suffix == ".yaml")
         console.print(f"Run it with: lm_eval --include_path {folder} --tasks {tasks} …", soft_wrap=True)
+        return
+    if options.format == "hub":
+        if options.dataset is None:
+            raise ConfigError("format is hub, and its results belong to a dataset; give --dataset org/name.")
+        file = options.out or options.run / "eval_results.yaml"
+        count = write_eval_results(load_view(options.run), file, dataset=options.dataset)
+        console.print(f"{count} results: {file}; add it to the model's repository in .eval_results/.", soft_wrap=True)
         return
     format = options.format or "csv"
     written = export_run(options.run, format=format, out=options.out, table=options.table, inert=options.inert)
