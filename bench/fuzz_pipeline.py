@@ -38,12 +38,13 @@ def read_tally(folder: Path) -> tuple[Tally, set[int]]:
         "worst",
         "intervals",
         "intervals_that_cover",
+        "policy_bounds",
         "answers",
         "hits",
         "expected_hits",
         "variance_of_hits",
     ):
-        setattr(tally, name, stored[name])
+        setattr(tally, name, stored.get(name, 0))
     tally.groups.update({name: row["sums"] for name, row in stored["tightness"].items()})
     return tally, {number for first, last in stored["numbers"] for number in range(first, last + 1)}
 
@@ -71,6 +72,7 @@ def results_of(tally: Tally, numbers: set[int]) -> dict[str, Any]:
         "worst": tally.worst,
         "intervals": tally.intervals,
         "intervals_that_cover": tally.intervals_that_cover,
+        "policy_bounds": tally.policy_bounds,
         "answers": tally.answers,
         "hits": tally.hits,
         "expected_hits": tally.expected_hits,

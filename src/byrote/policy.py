@@ -9,6 +9,7 @@ the nucleus is taken over what it left. Greedy decoding is top-k with k = 1.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -64,6 +65,23 @@ class Policy:
         return ", ".join(parts)
 
 
+def require_inside(policy: Policy, searched: Policy, *, listed: int | None, name: str) -> None:
+    """A ConfigError unless a search under `searched`, which lists this many tokens after every node (None: all), visits
+    everything that `policy`, written as `name`, can say, whatever the logits."""
+    if searched.top_p is not None and searched.top_p < 1:
+        raise ConfigError(
+            f"policies has {name}, but the search keeps a nucleus (top-p {searched.top_p:g}), which leaves out tokens "
+            "that other settings keep; search without --top-p, and give the nucleus among the policies, as in "
+            f"k={searched.top_k or 40}+p={searched.top_p:g}."
+        )
+    if listed is not None and (policy.top_k is None or policy.top_k > listed):
+        few = f"k={listed}+{name}" if policy.top_k is None else f"k={listed}"
+        raise ConfigError(
+            f"policies has {name}, which keeps tokens beyond the {listed:,} most likely ones that the search lists; "
+            f"write {few}, or search more with --top-k."
+        )
+
+
 class Kept(NamedTuple):
     """Kept tokens in falling probability, ties by lower id. Unused places have log-probability −inf."""
 
@@ -101,6 +119,30 @@ def keep(logits: Tensor, policy: Policy, *, cap: int | None = None, top: TopToke
     nothing = zero_or_nan(logits)
     unlisted = (1 - log_probs.exp().sum(-1)).clamp(min=0) if listed < width else torch.zeros_like(log_probs[..., 0])
     return Kept(token_ids, log_probs + nothing[..., None], unlisted + nothing)
+
+
+def under_policies(kept: Kept, searched: Policy, policies: Sequence[Policy]) -> Tensor:
+    """Log-probabilities of the listed tokens under policies whose kept sets are beginnings of the list: a top-k of at
+    most as many tokens, or a nucleus inside one, at any temperature. [..., policies, kept] float64
+
+    Logits are known up to a constant, y = β · log p + c, and every such policy is a function of their differences. So
+    `searched`, under which `kept` was made, must not have a nucleus: its top-k beyond the nucleus is not known.
+    """
+    width = kept.log_probs.shape[-1]
+    found = [kept.log_probs.new_empty((*kept.log_probs.shape[:-1], 0, width))]
+    for policy in policies:
+        log_probs = _normalised(kept.log_probs[..., : policy.top_k] * (searched.temperature / policy.temperature))
+        if policy.top_p is not None and policy.top_p < 1:
+            log_probs = _normalised(log_probs.masked_fill(~_inside_nucleus(log_probs, policy.top_p), -math.inf))
+        missing = width - log_probs.shape[-1]
+        found.append(torch.nn.functional.pad(log_probs, (0, missing), value=-math.inf)[..., None, :])
+    return torch.cat(found, -2)
+
+
+def _normalised(log_weights: Tensor) -> Tensor:
+    """Log-probabilities; −inf where a row has no weight at all, as that of a beam that is not alive."""
+    total = log_weights.logsumexp(-1, keepdim=True)
+    return log_weights - total.masked_fill(total == -math.inf, 0.0)
 
 
 def zero_or_nan(logits: Tensor) -> Tensor:

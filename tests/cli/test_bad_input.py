@@ -67,6 +67,11 @@ BAD_OPTIONS: dict[str, tuple[dict[str, object], tuple[str, ...]]] = {
     "unknown distance": ({"distance": "euclid"}, ("distance is 'euclid'", "levenshtein, hamming, none")),
     "unknown screen": ({"screen": "maybe"}, ("screen is 'maybe'", "auto, off")),
     "unknown device": ({"device": "toaster"}, ("'toaster' is not a device",)),
+    "policy twice": ({"policies": "k=5,k=5"}, ("policies has k=5 2 times",)),
+    "policy outside": ({"policies": "p=0.9"}, ("policies has p=0.9", "write k=10+p=0.9")),
+    "policy too wide": ({"policies": "k=11"}, ("policies has k=11", "the 10 most likely", "--top-k")),
+    "policy beside a nucleus": ({"policies": "k=5", "top_p": 0.9}, ("policies has k=5", "search without --top-p")),
+    "policies of the baseline": ({"policies": "k=5", "distance": "none"}, ("policies needs a search that prunes",)),
     "bad sweep": ({"sweep": "k=10,q"}, ("sweep has 'q'", "t=0.7+k=40")),
     "unknown dtype": ({"dtype": "float8"}, ("dtype is 'float8'", "bfloat16")),
 }

@@ -81,7 +81,12 @@ def audits(place: Path) -> None:
 
 def run_commands(lab: TinyLab, every_kind: dict[str, Path], place: Path) -> None:
     controls = ["--control", lab.files.controls]
-    swept = {"sweep": "k=1,k=10,t=0.7", "limit": 16, "measures": "greedy,verbatim,near,membership"}
+    swept = {
+        "sweep": "k=1,k=10,t=0.7",
+        "policies": "k=5,k=10+p=0.9",
+        "limit": 16,
+        "measures": "greedy,verbatim,near,membership",
+    }
     run(*scan_arguments(lab, place / "narrow", **swept), *controls)
     run(*scan_arguments(lab, place / "wide", **swept | {"beam-width": 8}), *controls)
     given = option_arguments({name: SMALL[name] for name in SMALL if not name.endswith(("_tokens", "_chars"))})

@@ -56,5 +56,5 @@ def known_run(number: int, **changes: Any) -> KnownRun:
     }  # fmt: skip
     config = replace(case.config, **(options | changes))
     rows = [measured.row for measured in Pipeline(case.model, config, decode=str).run(case.windows)]
-    truths = true_masses(case)
+    truths = true_masses(case, case.trees)
     return KnownRun(rows, config, {row["window_id"]: float(truths[row["window_id"]][-1]) for row in rows})

@@ -7,7 +7,7 @@ enumeration of the tree judges them all. Everything follows from the number of t
 import math
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,6 +43,8 @@ class Case:
     trees: dict[Group, Enumeration]
     answers: dict[Group, list[int]]
     """The greedy answer to each prefix, at each length."""
+    policy_trees: list[dict[Group, Enumeration]]
+    """The trees under each of the further policies."""
 
     def tree_of(self, window: Window) -> Enumeration:
         return self.trees[group_of(window)]
@@ -62,6 +64,8 @@ def random_case(number: int, *, windows_of_a_group: int = WINDOWS_OF_A_GROUP) ->
         eos_ids=frozenset({0}) if generator.random() < 0.4 else frozenset(),
     )
     config = random_config(generator, vocabulary)
+    # A stream of its own, so that the cases are those of campaigns before there were further policies.
+    config = with_policies(config, np.random.default_rng([32, number]), vocabulary)
     trees: dict[Group, Enumeration] = {}
     windows: list[Window] = []
     for group in range(GROUPS):
@@ -76,7 +80,11 @@ def random_case(number: int, *, windows_of_a_group: int = WINDOWS_OF_A_GROUP) ->
         ]
     order = generator.permutation(len(windows))
     answers = {(prefix, length): greedy_answer(model, prefix, length) for prefix, length in trees}
-    return Case(model, config, [windows[place] for place in order], trees, answers)
+    policy_trees = [
+        {(prefix, length): enumerate_tree(model, prefix, length, policy) for prefix, length in trees}
+        for policy in config.bounded_policies
+    ]
+    return Case(model, config, [windows[place] for place in order], trees, answers, policy_trees)
 
 
 def _suffixes(
@@ -132,6 +140,26 @@ def random_config(generator: np.random.Generator, vocabulary: int) -> RunConfig:
     )
 
 
+POLICIES = 6
+
+
+def with_policies(config: RunConfig, generator: np.random.Generator, vocabulary: int) -> RunConfig:
+    """The options with further policies inside the searched one; without a nucleus in the search, and pruned."""
+    options = config.search_options()
+    if config.top_p is not None or config.distance == "none":
+        return config
+    caps = [cap for cap in (config.top_k, options.max_children) if cap is not None]
+    most = min(caps, default=None)
+    found = set()
+    while len(found) < POLICIES:
+        width = int(generator.integers(1, min(vocabulary, most or vocabulary) + 1))
+        parts = [f"k={width}"] if most is not None or generator.random() < 0.7 else []
+        parts += [f"t={generator.choice([0.3, 0.7, 1.0, 1.4, 3.0])}"] if generator.random() < 0.7 or not parts else []
+        parts += [f"p={generator.choice([0.3, 0.5, 0.8, 0.97])}"] if generator.random() < 0.5 else []
+        found.add("+".join(parts))
+    return replace(config, policies=tuple(sorted(found)))
+
+
 Distances = NDArray[np.int64]
 
 
@@ -151,11 +179,11 @@ def distances_of(paths: Sequence[tuple[int, ...]], targets: Sequence[tuple[int, 
     return row[-1]
 
 
-def true_masses(case: Case) -> dict[str, NDArray[np.float64]]:
+def true_masses(case: Case, trees: dict[Group, Enumeration]) -> dict[str, NDArray[np.float64]]:
     """window id → the mass within e edits, e = 0 … budget."""
     masses: dict[str, NDArray[np.float64]] = {}
     budget = np.arange(case.config.edit_budget + 1)
-    for key, tree in case.trees.items():
+    for key, tree in trees.items():
         group = [window for window in case.windows if group_of(window) == key]
         if not tree.finished:
             masses |= {window.window_id: np.zeros(len(budget)) for window in group}
@@ -180,6 +208,8 @@ class Tally:
     groups: dict[str, list[float]] = field(default_factory=lambda: defaultdict(lambda: [0, 0.0, 0.0]))
     intervals: int = 0
     intervals_that_cover: int = 0
+    policy_bounds: int = 0
+    """Pairs of a window and a further policy whose bounds were checked."""
     answers: int = 0
     hits: int = 0
     """Of these answers, those within the budget; on average `expected_hits`, with this variance."""
@@ -209,7 +239,8 @@ class Tally:
 
 def check_case(case: Case, tally: Tally) -> None:
     """Every window of a case through the pipeline; what is wrong is added to the tally."""
-    truths = true_masses(case)
+    truths = true_masses(case, case.trees)
+    policy_truths = [true_masses(case, trees) for trees in case.policy_trees]
     seen, answered = [], []
     for item in passed(case.model, case.windows, case.config):
         seen.append(item.window.window_id)
@@ -219,6 +250,9 @@ def check_case(case: Case, tally: Tally) -> None:
         _check_greedy(case, item, tally)
         assert item.near is not None
         _check_bounds(item, item.near, truths[item.window.window_id], tally)
+        for text, bounds, of_policy in zip(case.config.policies, item.near.policy_bounds, policy_truths, strict=True):
+            _check_enclosed(f"{item.window.window_id} {text}", bounds, of_policy[item.window.window_id], tally)
+            tally.policy_bounds += 1
         if item.near.outcome is not None:
             _check_ledger(item.window.window_id, item.near.outcome, tally)
             _check_continuations(case, item, item.near.outcome, tally)
@@ -248,7 +282,7 @@ def _check_answers(answered: list[tuple[int, tuple[int, ...], NDArray[np.float64
 def _check_scores(case: Case, item: Measured, tally: Tally) -> None:
     window = item.window
     tally.equal(item.score.p, case.tree_of(window).finished.get(window.suffix_ids, 0.0), f"{window.window_id} p_z")
-    for log_p, policy in zip(item.score.log_p[1:], case.config.policies[1:], strict=True):
+    for log_p, policy in zip(item.score.log_p[1:], case.config.scored_policies[1:], strict=True):
         tally.equal(math.exp(log_p), _chance(case.model, window, policy), f"{window.window_id} {policy}")
 
 

@@ -37,8 +37,9 @@ CONTRACT = (
 WINDOW = Window("a.txt@20", "a.txt", Split.CONTROL, 20, 29, 38, (1, 2, 3), (4, 5))
 SCORE = VerbatimScore(WINDOW, (-math.inf, -1.5), (0.5, 0.25), (1, 7), -2.0)
 NEAR = NearResult(
-    Bounds((0.0, 0.5), (0.0, 0.75)), Verdict.EXTRACTABLE, StopReason.FINISHED, 2, 12, 0.5, False, outcome=None
-)
+    Bounds((0.0, 0.5), (0.0, 0.75)), Verdict.EXTRACTABLE, StopReason.FINISHED, 2, 12, 0.5, False, outcome=None,
+    policy_bounds=(Bounds((0.0, 0.25), (0.0, 1.0)),),
+)  # fmt: skip
 ITEM = Measured(
     SCORE,
     None,
@@ -58,8 +59,9 @@ ITEM = Measured(
     },
 )
 EVERYTHING = RunConfig(
-    measures=(*MEASURES, "membership", "unlearning"), sweep=("k=10",), verify=True, estimate="all", greedy="full"
-)
+    measures=(*MEASURES, "membership", "unlearning"), sweep=("k=10",), policies=("t=0.7+k=5",), verify=True,
+    estimate="all", greedy="full",
+)  # fmt: skip
 
 
 def names(measures: tuple[Measure, ...]) -> list[str]:

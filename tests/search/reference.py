@@ -2,7 +2,7 @@
 
 This version judges the engine. Every variant of the method is here: baseline, Hamming, Levenshtein with the published
 and the exact rule, top-k and nucleus, the pinned verbatim path, the EOS rule, both stop rules, ranking by screen score,
-sound bounds, the frontier.
+sound bounds, the frontier, bounds under further policies.
 """
 
 import math
@@ -69,6 +69,8 @@ class Node(NamedTuple):
     state: Tensor  # [width]
     least: int
     is_verbatim: bool
+    others: tuple[float, ...]
+    """Its log-probability under each of the further policies."""
 
 
 class Open(NamedTuple):
@@ -76,6 +78,17 @@ class Open(NamedTuple):
 
     mass: float
     least: int
+    others: tuple[float, ...]
+    """The same under each of the further policies."""
+
+    @classmethod
+    def of(cls, node: Node) -> "Open":
+        return cls(math.exp(node.log_p), node.least, tuple(map(math.exp, node.others)))
+
+
+class Accepted(NamedTuple):
+    continuation: Continuation
+    others: tuple[float, ...]
 
 
 @dataclass
@@ -99,7 +112,7 @@ def search(model: CausalModel, task: SearchTask, options: SearchOptions) -> Sear
     viability = options.make_viability()
     length = len(task.suffix_ids)
     scores = log_score_table(task.target_probs, options.edit_budget) if task.target_probs is not None else None
-    root = Node((), 0.0, viability.initial(), 0, True)
+    root = Node((), 0.0, viability.initial(), 0, True, (0.0,) * len(options.policies))
     beam, ledger, frontier = [root], Ledger(), list[FrontierNode]()
     for step in range(1, length + 1):
         children = _children(model, task, options, viability, beam, step, ledger)
@@ -114,7 +127,7 @@ def search(model: CausalModel, task: SearchTask, options: SearchOptions) -> Sear
             beam += [child for child in pruned if child.is_verbatim]
             pruned = [child for child in pruned if not child.is_verbatim]
         beam.sort(key=lambda child: child.is_verbatim)  # stable: the verbatim path comes last
-        ledger.bank += [Open(math.exp(child.log_p), child.least) for child in pruned]
+        ledger.bank += [Open.of(child) for child in pruned]
         frontier += [FrontierNode(child.token_ids, child.log_p) for child in pruned]
         reason = _stop_reason(model, beam, options, ledger)
         if reason is not None:
@@ -139,10 +152,17 @@ def _children(
     kept = keep(logits, options.policy, cap=options.max_children)
     padded = viability.pad([task.suffix_ids], len(task.suffix_ids))
     clock = torch.tensor([step])
+    others = [keep(logits, policy) for policy in options.policies]
     children: list[Node] = []
-    for node, token_ids, log_probs, rest in zip(beam, kept.token_ids, kept.log_probs, kept.unlisted, strict=True):
-        # A child is at least as far from the target as its parent.
-        ledger.unlisted.append(Open(math.exp(node.log_p) * float(rest), node.least))
+    rows = zip(beam, kept.token_ids, kept.log_probs, kept.unlisted, strict=True)
+    for place_of_node, (node, token_ids, log_probs, rest) in enumerate(rows):
+        # A child is at least as far from the target as its parent. What is not listed, no further policy keeps.
+        unlisted = math.exp(node.log_p) * float(rest)
+        ledger.unlisted.append(Open(unlisted, node.least, (0.0,) * len(options.policies)))
+        chances = [
+            dict(zip(other.token_ids[place_of_node].tolist(), other.log_probs[place_of_node].tolist(), strict=True))
+            for other in others
+        ]
         advanced = viability.advance(
             node.state[None, None],
             token_ids[None, None],
@@ -161,7 +181,11 @@ def _children(
                 ledger.refuted += math.exp(log_p)
             else:
                 is_verbatim = node.is_verbatim and token == task.suffix_ids[step - 1]
-                children.append(Node((*node.token_ids, token), log_p, advanced.state[0, 0, place], least, is_verbatim))
+                further = tuple(
+                    before + chance.get(token, -math.inf) for before, chance in zip(node.others, chances, strict=True)
+                )
+                path, edits = (*node.token_ids, token), advanced.state[0, 0, place]
+                children.append(Node(path, log_p, edits, least, is_verbatim, further))
     return children
 
 
@@ -194,9 +218,9 @@ def _stop_reason(model: CausalModel, beam: list[Node], options: SearchOptions, l
 
 def _accepted(
     task: SearchTask, options: SearchOptions, viability: Viability, finals: list[Node], ledger: Ledger
-) -> list[Continuation]:
+) -> list[Accepted]:
     """All children of the last step within the budget; the baseline takes all and measures them."""
-    accepted: list[Continuation] = []
+    accepted: list[Accepted] = []
     for node in finals:
         distance = (
             levenshtein(node.token_ids, task.suffix_ids)
@@ -204,10 +228,10 @@ def _accepted(
             else int(viability.final_distance(node.state))
         )
         if options.distance == "none" or distance <= options.edit_budget:
-            accepted.append(Continuation(node.token_ids, node.log_p, distance))
+            accepted.append(Accepted(Continuation(node.token_ids, node.log_p, distance), node.others))
         else:
             ledger.refuted += math.exp(node.log_p)
-    return sorted(accepted, key=lambda continuation: -continuation.log_p)
+    return sorted(accepted, key=lambda one: -one.continuation.log_p)
 
 
 def _outcome(
@@ -215,37 +239,52 @@ def _outcome(
     options: SearchOptions,
     reason: StopReason,
     step: int,
-    accepted: list[Continuation],
+    accepted: list[Accepted],
     beam: list[Node],
     ledger: Ledger,
     frontier: list[FrontierNode],
 ) -> SearchOutcome:
     """`beam`: what was still in it when the search stopped."""
-    left = [Open(math.exp(node.log_p), node.least) for node in beam]
+    left = [Open.of(node) for node in beam]
+    left_open = ledger.bank + ledger.unlisted + left
+    found = [one.continuation for one in accepted]
     frontier = frontier + [FrontierNode(node.token_ids, node.log_p) for node in beam]
     return SearchOutcome(
         key=task.key,
-        bounds=_bounds(accepted, ledger.bank + ledger.unlisted + left, options.edit_budget),
+        bounds=_bounds(
+            [(math.exp(one.log_p), one.distance) for one in found],
+            [(part.mass, part.least) for part in left_open],
+            options.edit_budget,
+        ),
+        policy_bounds=tuple(
+            _bounds(
+                [(math.exp(one.others[number]), one.continuation.distance) for one in accepted],
+                [(part.others[number], part.least) for part in left_open],
+                options.edit_budget,
+            )
+            for number in range(len(options.policies))
+        ),
         stop_reason=reason,
         stop_step=step,
         beams=ledger.beams,
         token_evals=ledger.token_evals,
-        covered=math.fsum(math.exp(continuation.log_p) for continuation in accepted),
+        covered=math.fsum(math.exp(continuation.log_p) for continuation in found),
         bank=_by_least(ledger.bank, options.edit_budget),
         beam_left=_by_least(left, options.edit_budget),
         unlisted=_by_least(ledger.unlisted, options.edit_budget),
         eos=ledger.eos,
         refuted=ledger.refuted,
-        continuations=tuple(accepted[: options.keep]),
+        continuations=tuple(found[: options.keep]),
         frontier=frontier_of(frontier) if options.record_frontier else None,
     )
 
 
-def _bounds(accepted: list[Continuation], left_open: list[Open], budget: int) -> Bounds:
-    """At each ε: what was accepted within it, and beside it whatever may still end within it."""
+def _bounds(accepted: list[tuple[float, int]], left_open: list[tuple[float, int]], budget: int) -> Bounds:
+    """At each ε: what was accepted within it, and beside it whatever may still end within it. Both are masses with
+    distances."""
     every = range(budget + 1)
-    lower = [math.fsum(math.exp(c.log_p) for c in accepted if c.distance <= edits) for edits in every]
-    reachable = [math.fsum(part.mass for part in left_open if part.least <= edits) for edits in every]
+    lower = [math.fsum(mass for mass, distance in accepted if distance <= edits) for edits in every]
+    reachable = [math.fsum(mass for mass, least in left_open if least <= edits) for edits in every]
     upper = [low + rest for low, rest in zip(lower, reachable, strict=True)]
     # Rounding may take a sum above 1; no probability is.
     return Bounds(tuple(min(1.0, low) for low in lower), tuple(min(1.0, high) for high in upper))

@@ -45,7 +45,7 @@ models = st.builds(
 @st.composite
 def all_options(draw: st.DrawFn) -> SearchOptions:
     """Every variant of the method."""
-    return replace(
+    options = replace(
         PLAIN,
         policy=Policy(
             draw(st.sampled_from([0.5, 1.0, 2.0])),
@@ -63,6 +63,19 @@ def all_options(draw: st.DrawFn) -> SearchOptions:
         rank_by=draw(st.sampled_from(["mass", "screen_score"])),
         max_children=draw(st.sampled_from([None, 2])),
     )
+    return replace(options, policies=draw(policies_inside(options)))
+
+
+def policies_inside(options: SearchOptions) -> st.SearchStrategy[tuple[Policy, ...]]:
+    """Policies that keep a part of what the search lists; none where it keeps a nucleus, or prunes nothing."""
+    if options.policy.top_p not in (None, 1.0) or options.distance == "none":
+        return st.just(())
+    caps = [cap for cap in (options.policy.top_k, options.max_children) if cap is not None]
+    widths = list(range(1, min(caps) + 1)) if caps else [None, 1, 2, 4]
+    one = st.builds(
+        Policy, st.sampled_from([0.3, 1.0, 1.7]), st.sampled_from(widths), st.sampled_from([None, 0.4, 0.95])
+    )
+    return st.lists(one, max_size=5).map(tuple)
 
 
 @st.composite
@@ -84,14 +97,18 @@ def assert_same(left: SearchOutcome, right: SearchOutcome) -> None:
     close = {"rel": 1e-9, "abs": 1e-14}
     assert left.bounds.lower == pytest.approx(right.bounds.lower, **close)
     assert left.bounds.upper == pytest.approx(right.bounds.upper, **close)
+    assert len(left.policy_bounds) == len(right.policy_bounds)
+    for ours, theirs in zip(left.policy_bounds, right.policy_bounds, strict=True):
+        assert ours.lower == pytest.approx(theirs.lower, **close)
+        assert ours.upper == pytest.approx(theirs.upper, **close)
     for name in ("covered", "bank", "beam_left", "unlisted", "eos", "refuted"):
         assert getattr(left, name) == pytest.approx(getattr(right, name), **close), name
-    ours = {c.token_ids: (c.log_p, c.distance) for c in left.continuations}
-    theirs = {c.token_ids: (c.log_p, c.distance) for c in right.continuations}
-    assert ours.keys() == theirs.keys()
-    for path, (log_p, distance) in ours.items():
-        assert log_p == pytest.approx(theirs[path][0], rel=1e-12)
-        assert distance == theirs[path][1]
+    found = {c.token_ids: (c.log_p, c.distance) for c in left.continuations}
+    expected = {c.token_ids: (c.log_p, c.distance) for c in right.continuations}
+    assert found.keys() == expected.keys()
+    for path, (log_p, distance) in found.items():
+        assert log_p == pytest.approx(expected[path][0], rel=1e-12)
+        assert distance == expected[path][1]
     assert left.frontier is not None
     assert right.frontier is not None
     assert {n.token_ids for n in nodes_of(left.frontier)} == {n.token_ids for n in nodes_of(right.frontier)}

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from byrote.policy import Policy
 from byrote.search.base import SearchOptions, SearchTask
-from tests.oracle import (
-    nearest_completion,
-)
-from tests.search.cases import TINY, Case, Search, both, cases, measure_of
+from tests.oracle import enumerate_tree, nearest_completion
+from tests.search.cases import TINY, Case, Search, both, by_engine, cases, measure_of
 from tests.search.reference import nodes_of
-from tests.search.test_engine_equals_reference import all_options
+from tests.search.test_engine_equals_reference import PLAIN, all_options, policies_inside
+from tests.table import TableModel
 
 
 @both
@@ -31,6 +31,52 @@ def test_bounds_enclose_the_truth_at_every_smaller_budget(run: Search, case: Cas
         assert low <= high <= 1
     assert list(lower) == sorted(lower)
     assert list(upper) == sorted(upper)
+
+
+@st.composite
+def cases_with_policies(draw: st.DrawFn) -> Case:
+    case = draw(cases())
+    policy = replace(case.options.policy, top_p=None)
+    distance = "hamming" if case.options.distance == "none" else case.options.distance
+    options = replace(case.options, policy=policy, distance=distance)
+    return case._replace(options=replace(options, policies=draw(policies_inside(options))))
+
+
+@both
+@settings(max_examples=60)
+@given(case=cases_with_policies())
+def test_bounds_under_further_policies_enclose_their_truth(run: Search, case: Case) -> None:
+    model, task, options = case
+    outcome = run(*case)
+    assert len(outcome.policy_bounds) == len(options.policies)
+    for policy, bounds in zip(options.policies, outcome.policy_bounds, strict=True):
+        tree = enumerate_tree(model, task.prefix_ids, len(task.suffix_ids), policy)
+        for edits, (low, high) in enumerate(zip(bounds.lower, bounds.upper, strict=True)):
+            truth = tree.mass_within(task.suffix_ids, edits, options.distance)
+            assert low - TINY <= truth <= high + TINY
+            assert low <= high <= 1
+
+
+def test_a_search_without_limits_knows_every_policy_exactly() -> None:
+    """With all beams kept nothing is open under any policy, and both bounds are the enumerated mass."""
+    model = TableModel.random(3, vocab_size=4, spread=2.0, eos_ids=frozenset({0}))
+    task = SearchTask(7, (1, 2), (2, 1, 3, 1))
+    policies = (
+        Policy(1.0, 2),
+        Policy(0.5, 3),
+        Policy(1.6, 3),
+        Policy(1.0, 3, 0.7),
+        Policy(0.4, 2, 0.9),
+        Policy(1.0, 1),
+    )
+    options = replace(PLAIN, beam_width=300, policies=policies)
+    outcome = by_engine(model, task, options)
+    for policy, bounds in zip(policies, outcome.policy_bounds, strict=True):
+        tree = enumerate_tree(model, task.prefix_ids, 4, policy)
+        masses = [tree.mass_within(task.suffix_ids, edits, options.distance) for edits in range(3)]
+        assert bounds.lower == pytest.approx(masses, abs=TINY)
+        assert bounds.upper == pytest.approx(masses, abs=TINY)
+    assert len({bounds.lower for bounds in outcome.policy_bounds}) == len(policies)
 
 
 @both

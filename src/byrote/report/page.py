@@ -41,7 +41,8 @@ TERMS = {
 KIND_WORDS = {"mc": "Samples"}
 OWN_FIGURE = re.compile(
     r"(rates-by-edits|verdicts-by-edits|queries|mass|mass-gain|shells|shell-violins|ranks|book|texts|copies|kinds|tags"
-    r"|sweep-[a-z-]+|membership|risk|[a-z-]+-by-(model|step|run)|change|differences|beam-widths)(-run\d+|-\d+)?\.(svg|png)"
+    r"|settings|sweep-[a-z-]+|membership|risk|[a-z-]+-by-(model|step|run)|change|differences|beam-widths)"
+    r"(-run\d+|-\d+)?\.(svg|png)"
 )
 """Figures that an earlier report of other scans may have left, and this one may not have."""
 

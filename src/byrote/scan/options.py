@@ -104,6 +104,11 @@ class RunConfig(MembershipOptions):
         (), "Further policies scored in the same pass, by commas: k=10, p=0.9, t=0.7, or joined as t=0.7+k=40.",
         group="policy", commas=True, measure="verbatim",
     )  # fmt: skip
+    policies: tuple[str, ...] = option(
+        (), "Further decoding settings to bound from the same search, written like --sweep; each must keep a part of "
+        "what the search keeps: k=10, k=40+p=0.9, t=0.7+k=40.",
+        group="policy", commas=True, measure="near",
+    )  # fmt: skip
     beam_width: int = option(20, "Beams kept per step.", group="search", at_least=1)
     edit_budget: int = option(
         5, "Edits within which a continuation counts as near-verbatim (ε).", group="search", at_least=0, is_common=True,
@@ -302,15 +307,31 @@ class RunConfig(MembershipOptions):
                 raise ConfigError(f"cut-{part}-tokens is {cut}, too little for {part}-tokens {tokens}; raise it.")
         if self.estimate not in ("off", "undecided", "all") and not re.fullmatch("[1-9][0-9]{0,17}", self.estimate):
             raise ConfigError(f"estimate is {self.estimate!r}; choose off, undecided, all or a number of windows.")
-        for text in self.sweep:
-            parse_policy(text)
-            if self.sweep.count(text) > 1:
-                raise ConfigError(f"sweep has {text} {self.sweep.count(text)} times; give every policy once.")
+        for name in ("sweep", "policies"):
+            for text in (written := getattr(self, name)):
+                parse_policy(text, option=name)
+                if written.count(text) > 1:
+                    raise ConfigError(f"{name} has {text} {written.count(text)} times; give every policy once.")
+        if self.policies:
+            self._require_bounded()
         if "near" in self.measures and not self.pairs and self.edit_budget >= self.suffix_tokens:
             raise ConfigError(
                 f"edit-budget is {self.edit_budget}, but everything is within {self.suffix_tokens} edits of a "
                 f"suffix of {self.suffix_tokens} tokens; lower it."
             )
+
+    def _require_bounded(self) -> None:
+        """The search must visit everything that the further policies can say, and know distances as it goes."""
+        from byrote.policy import require_inside
+
+        if self.distance == "none":
+            raise ConfigError(
+                "policies needs a search that prunes, and the baseline (distance none) measures distances afterwards; "
+                "leave one of them out."
+            )
+        caps = [cap for cap in (self.top_k, self.search_options().max_children) if cap is not None]
+        for text, policy in zip(self.policies, self.bounded_policies, strict=True):
+            require_inside(policy, self.policy, listed=min(caps, default=None), name=text)
 
     @property
     def has_budget(self) -> bool:
@@ -357,9 +378,14 @@ class RunConfig(MembershipOptions):
         return Policy(self.temperature, self.top_k, self.top_p)
 
     @property
-    def policies(self) -> "tuple[Policy, ...]":
-        """The run's policy, then those of the sweep: all scored in one teacher-forced pass."""
-        return (self.policy, *(parse_policy(text) for text in self.sweep))
+    def bounded_policies(self) -> "tuple[Policy, ...]":
+        """Those of `policies`, which the search bounds beside its own."""
+        return tuple(map(parse_policy, self.policies))
+
+    @property
+    def scored_policies(self) -> "tuple[Policy, ...]":
+        """The run's policy, those of the sweep, and those to bound: all scored in one teacher-forced pass."""
+        return (self.policy, *map(parse_policy, self.sweep), *self.bounded_policies)
 
     @property
     def loading(self) -> dict[str, Any]:
@@ -431,6 +457,7 @@ class RunConfig(MembershipOptions):
             max_children=self.logprobs if self.is_capped else children,
             record_frontier=self.needs_frontier,
             keep_states=self.keeps_states,
+            policies=self.bounded_policies,
         )
 
     def identity(self) -> dict[str, Any]:
@@ -443,7 +470,7 @@ class RunConfig(MembershipOptions):
         return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
 
-def parse_policy(text: str) -> "Policy":
+def parse_policy(text: str, *, option: str = "sweep") -> "Policy":
     """A policy written as `k=40`, `p=0.9`, `t=0.7`, or several joined by `+`."""
     from byrote.policy import Policy
 
@@ -456,7 +483,7 @@ def parse_policy(text: str) -> "Policy":
             known[name] = int(value) if name == "k" else float(value)
         except ValueError as error:
             raise ConfigError(
-                f"sweep has {text!r}; write policies as k=10, p=0.9, t=0.7, or joined by + as in t=0.7+k=40."
+                f"{option} has {text!r}; write policies as k=10, p=0.9, t=0.7, or joined by + as in t=0.7+k=40."
             ) from error
     top_k = known.get("k")
     return Policy(known.get("t", 1.0), None if top_k is None else int(top_k), known.get("p"))

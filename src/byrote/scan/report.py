@@ -15,6 +15,7 @@ from byrote.report import tables
 from byrote.report.analysis import comparison, prompts, queries
 from byrote.report.analysis.groups import copies_drawings, copies_rows, group_drawings, groups_cells, groups_rows
 from byrote.report.analysis.membership import membership_content, membership_drawings, separation_cells, separation_rows
+from byrote.report.analysis.policies import policy_cells, policy_drawings, policy_rows
 from byrote.report.analysis.rates import Criterion, hits_of, split_rows
 from byrote.report.analysis.risk import risk_cells, risk_drawings, risk_rows
 from byrote.report.analysis.series import (
@@ -81,6 +82,7 @@ def run_drawings(view: RunView) -> Iterator[Drawing]:
         yield figures.gain_curves([(view.label, verbatim, mass)], threshold=threshold)
         yield figures.shell_heat_map(targets.mass_lower, threshold=threshold)
         yield figures.shell_violins(targets.mass_lower, threshold=threshold)
+    yield from policy_drawings(view)
     yield from sweep_drawings(view)
     if "suffix_ranks" in view.results.columns:
         # Of the target window with the largest gain: where the exact words fail and near ones do not.
@@ -193,8 +195,10 @@ def scan_content(given: Sequence[RunView], asked: Asked = DEFAULTS) -> Content:
 
 
 def _one(common: Content, view: RunView, asked: Asked) -> Content:
-    further = (*groups_cells(view), *queries.sweep_cells(view), *tables.posthoc_cells(view), *separation_cells([view]))
-    shown = [tables.rates_cells([view]), *further]
+    swept = (*policy_cells(view), *queries.sweep_cells(view))
+    shown = [
+        tables.rates_cells([view]), *groups_cells(view), *swept, *tables.posthoc_cells(view), *separation_cells([view])
+    ]  # fmt: skip
     numbers = tables.rates_numbers(view) | {"membership": separation_rows([view])}
     if asked.queries:
         shown = [*queries.query_cells(view, asked.queries, asked.probabilities), *shown]
@@ -242,7 +246,11 @@ def _several(common: Content, views: Sequence[RunView]) -> Content:
         reader=lambda: replace(
             _reader(views, documents),
             tables=(
-                *(table for view in views for table in (*queries.sweep_cells(view), *tables.posthoc_cells(view))),
+                *(
+                    table
+                    for view in views
+                    for table in (*policy_cells(view), *queries.sweep_cells(view), *tables.posthoc_cells(view))
+                ),
                 *risk_cells(views),
             ),
             compared=(tables.models_cells(views), *side_by_side),
@@ -276,6 +284,7 @@ def _data(views: Sequence[RunView], documents: Mapping[str, Sequence[tables.Docu
         "copies": copies_rows(views),
         "groups": groups_rows(views),
         "policies": queries.sweep_rows(views),
+        "settings": policy_rows(views),
         "posthoc": tables.posthoc_rows(views),
         "membership": separation_rows(views),
         "risk": risk_rows(views),

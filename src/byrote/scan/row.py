@@ -17,6 +17,7 @@ from byrote.store.columns import (
     Column,
     Kind,
     Schema,
+    policy_columns,
     sweep_column,
     window_row,
 )
@@ -46,8 +47,8 @@ def measure_names() -> tuple[str, ...]:
 
 def every_measure(config: "RunConfig") -> tuple[Measure, ...]:
     """Every measure there is, in the order of their columns; the columns of some follow from the options."""
-    sweep, posthoc = sweep_measure(config), posthoc_measure(config)
-    own = (VERBATIM, VERBATIM_UPPER, GREEDY, GREEDY_ANSWER, sweep, ANSWERS, NEAR, posthoc, VERIFY, ESTIMATE)
+    sweep, policies, posthoc = sweep_measure(config), policies_measure(config), posthoc_measure(config)
+    own = (VERBATIM, VERBATIM_UPPER, GREEDY, GREEDY_ANSWER, sweep, ANSWERS, NEAR, policies, posthoc, VERIFY, ESTIMATE)
     return (*own, *FURTHER.values())
 
 
@@ -95,7 +96,7 @@ def sweep_measure(config: "RunConfig") -> Measure:
     return Measure(
         "sweep",
         tuple(Column(name, "float64") for name in names),
-        lambda item: dict(zip(names, item.score.log_p[1:], strict=True)),
+        lambda item: dict(zip(names, item.score.log_p[1:], strict=False)),
         lambda config: bool(config.sweep) and "verbatim" in config.measures,
     )
 
@@ -158,6 +159,21 @@ NEAR = _measure(
     was_screened=("bool", lambda item: item.near.is_below_floor),
     screen_density=("float64", lambda item: item.density),
 )
+
+
+def policies_measure(config: "RunConfig") -> Measure:
+    """Two columns a policy of `policies`, named as it was written: `mass_lower[k=10]`, `mass_upper[k=10]`."""
+    names = [name for text in config.policies for name in policy_columns(text)]
+
+    def fill(item: Measured) -> dict[str, Any]:
+        assert item.near is not None
+        sides = (side for bounds in item.near.policy_bounds for side in (bounds.lower, bounds.upper))
+        return {name: list(side) for name, side in zip(names, sides, strict=True)}
+
+    columns = tuple(Column(name, "list[float64]") for name in names)
+    return Measure("policies", columns, fill, lambda config: bool(config.policies) and "near" in config.measures)
+
+
 VERIFY = _measure(
     "verify",
     lambda config: config.verify and "near" in config.measures,

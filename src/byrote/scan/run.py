@@ -474,7 +474,7 @@ def texts_section(
 
 def check_fits(model: LanguageModel, config: RunConfig) -> None:
     """Fail before any work when the window or the policy cannot work with this model."""
-    for policy in config.policies:
+    for policy in config.scored_policies:
         policy.check_vocabulary(model.vocab_size)
     if not config.pairs:
         require_positions(model, config.prefix_tokens + config.suffix_tokens)

@@ -56,7 +56,7 @@ def connect_for(
             tokenizer=config.tokenizer,
             served_model=config.served_model,
             dialect=config.dialect,
-            listed=config.logprobs or max(policy.top_k or UNTRUNCATED_LIST for policy in config.policies),
+            listed=config.logprobs or max(policy.top_k or UNTRUNCATED_LIST for policy in config.scored_policies),
             limits=RequestLimits(
                 concurrency=config.concurrency,
                 requests_per_minute=config.requests_per_minute,
@@ -82,7 +82,7 @@ def _require_measurable(config: RunConfig) -> None:
         raise ConfigError("verify needs the weights; for a server use ask_twice.")
     if other := [name for name in config.measures if name not in MEASURES]:
         raise ConfigError(f"{other[0]} needs whole distributions, and a server lists its most likely tokens only.")
-    for policy in config.policies:
+    for policy in config.scored_policies:
         if policy.top_p is not None and policy.top_p < 1 and policy.top_k is None:
             raise ConfigError(
                 f"top-p {policy.top_p:g} without a top-k needs the whole distribution, and a server lists its most "
@@ -92,7 +92,7 @@ def _require_measurable(config: RunConfig) -> None:
 
 def _require_listed(config: RunConfig, model: EndpointModel) -> None:
     """Refuse what needs more tokens than the server lists."""
-    for text, policy in zip(("top-k", *config.sweep), config.policies, strict=True):
+    for text, policy in zip(("top-k", *config.sweep), config.scored_policies, strict=False):
         is_known = policy.top_k is not None and policy.top_k <= model.listed_tokens
         if not is_known and (text != "top-k" or policy.top_p not in (None, 1.0)):
             name = policy.describe() if text == "top-k" else f"sweep {text}"

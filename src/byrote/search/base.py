@@ -42,6 +42,9 @@ class SearchOptions:
     """Return the banked nodes themselves, for estimates and refinement."""
     keep_states: bool
     """Return with every frontier what the model computed above it."""
+    policies: tuple[Policy, ...] = ()
+    """Further policies to bound, each of which keeps a part of what is listed after every node; see `under_policies`.
+    They steer nothing: beams and the stop rule follow `policy`."""
 
     def make_viability(self) -> Viability:
         return make_viability(self.distance, budget=self.edit_budget, rule=self.viability)
@@ -118,6 +121,8 @@ class SearchOutcome:
     continuations: tuple[Continuation, ...]
     frontier: Frontier | None
     """Banked nodes and what was left in the beam; None unless `record_frontier`."""
+    policy_bounds: tuple[Bounds, ...] = ()
+    """Bounds under each of `SearchOptions.policies`: what was accepted, and what is open, at their probabilities."""
     states: SearchedStates | None = None
     """What the model computed above the frontier; None unless requested, and large."""
 

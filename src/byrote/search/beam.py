@@ -15,14 +15,15 @@ from torch import Tensor
 from byrote.distance import Viability
 from byrote.distance.base import padded_rows
 from byrote.models.packing import to_device
-from byrote.policy import Kept
+from byrote.policy import Kept, under_policies
 from byrote.search.base import Limits, SearchOptions, SearchTask
 from byrote.search.screen_score import log_score_table
 
 
 @dataclass(slots=True)
 class BeamState:
-    """Beams of many slots; the first dimension of every tensor is the slot. Dead lanes have log-probability −inf."""
+    """Beams of many slots; the first dimension of every tensor is the slot. Dead lanes have log-probability −inf. The
+    `policy_` tensors are those of the further policies, and have no elements where none was asked for."""
 
     log_p: Tensor  # [slots, lanes] float64
     edits: Tensor  # [slots, lanes, width] int16: viability state
@@ -38,6 +39,8 @@ class BeamState:
     unlisted: Tensor  # [slots, budget + 1] float64: children that were not listed, by their parent's
     eos: Tensor  # [slots] float64
     refuted: Tensor  # [slots] float64
+    policy_log_p: Tensor  # [slots, policies, lanes] float64
+    policy_bank: Tensor  # [slots, policies, budget + 1] float64
 
     @classmethod
     def fresh(
@@ -54,6 +57,7 @@ class BeamState:
         suffixes = [task.suffix_ids for task in tasks]
         log_p = torch.full((count, lanes), -math.inf, dtype=torch.float64)
         log_p[:, 0] = 0.0
+        policies = len(options.policies)
         is_verbatim = torch.zeros(count, lanes, dtype=torch.bool)
         is_verbatim[:, 0] = True
         is_ranked = options.rank_by == "screen_score"
@@ -77,6 +81,8 @@ class BeamState:
             unlisted=torch.zeros(count, budget + 1, dtype=torch.float64),
             eos=torch.zeros(count, dtype=torch.float64),
             refuted=torch.zeros(count, dtype=torch.float64),
+            policy_log_p=log_p[:, None].repeat(1, policies, 1),
+            policy_bank=torch.zeros(count, policies, budget + 1, dtype=torch.float64),
         )
         return cls(*(to_device(getattr(state, field.name), device) for field in fields(cls)))
 
@@ -94,7 +100,10 @@ class BeamState:
             getattr(self, name)[:count] = getattr(following, name)
 
 
-STEPPED = ("log_p", "edits", "paths", "least", "is_verbatim", "step", "bank", "unlisted", "eos", "refuted")
+STEPPED = (
+    *("log_p", "edits", "paths", "least", "is_verbatim", "step"),
+    *("bank", "unlisted", "eos", "refuted", "policy_log_p", "policy_bank"),
+)
 
 
 class Candidates(NamedTuple):
@@ -105,6 +114,7 @@ class Candidates(NamedTuple):
     edits: Tensor  # [slots, lanes · kept, width] int16
     least: Tensor  # [slots, lanes · kept] int16
     kept: int
+    policy_log_p: Tensor  # [slots, policies, lanes · kept] float64
 
 
 class Advance(NamedTuple):
@@ -128,19 +138,22 @@ class Accepted(NamedTuple):
     covered: Tensor  # [slots] float64
     refuted: Tensor  # [slots] float64: refuted mass of the last step
     unlisted: Tensor  # [slots, budget + 1] float64: unlisted children of the last step
+    policy_lower: Tensor  # [slots, policies, budget + 1] float64
 
 
-def expand(state: BeamState, kept: Kept, viability: Viability) -> Candidates:
+def expand(state: BeamState, kept: Kept, options: SearchOptions, viability: Viability) -> Candidates:
     """Children of every beam with their cumulative log-probability and edit state."""
     advanced = viability.advance(
         state.edits, kept.token_ids, padded=state.padded, step=state.step + 1, length=state.length
     )
+    chances = under_policies(kept, options.policy, options.policies)  # [slots, lanes, policies, kept]
     return Candidates(
         (state.log_p[..., None] + kept.log_probs).flatten(1),
         kept.token_ids.flatten(1),
         advanced.state.flatten(1, 2),
         advanced.least.flatten(1),
         kept.token_ids.shape[-1],
+        (state.policy_log_p[..., None] + chances.transpose(1, 2)).flatten(2),
     )
 
 
@@ -148,7 +161,7 @@ def advance(
     state: BeamState, kept: Kept, *, options: SearchOptions, viability: Viability, eos_ids: Tensor, children: int
 ) -> Advance:
     """Expand, drop what is not viable or ended, keep the best, bank the rest. `children` is the policy's width."""
-    candidates, budget = expand(state, kept, viability), options.edit_budget
+    candidates, budget = expand(state, kept, options, viability), options.edit_budget
     mass = candidates.log_p.exp()
     is_eos = torch.isin(candidates.tokens, eos_ids) if len(eos_ids) else torch.zeros_like(mass, dtype=torch.bool)
     is_viable = (candidates.least <= budget) & ~is_eos & (candidates.log_p > -math.inf)
@@ -159,6 +172,7 @@ def advance(
     paths = state.paths.gather(1, parents[..., None].expand(-1, -1, state.paths.shape[-1]))
     newest = candidates.tokens.gather(1, chosen)[..., None]
     paths.scatter_(2, state.step[:, None, None].expand(-1, paths.shape[1], 1), newest)
+    of_policies = chosen[:, None].expand(-1, len(options.policies), -1)
     following = replace(
         state,
         log_p=torch.where(alive, candidates.log_p.gather(1, chosen), -math.inf),
@@ -171,6 +185,11 @@ def advance(
         unlisted=state.unlisted + _unlisted(state, kept, budget),
         eos=state.eos + torch.where(is_eos, mass, 0.0).sum(-1),
         refuted=state.refuted + torch.where(is_viable | is_eos, 0.0, mass).sum(-1),
+        policy_log_p=torch.where(alive[:, None], candidates.policy_log_p.gather(2, of_policies), -math.inf),
+        policy_bank=state.policy_bank
+        + by_least(
+            torch.where(is_banked[:, None], candidates.policy_log_p.exp(), 0.0), candidates.least[:, None], budget
+        ),
     )
     return Advance(
         following,
@@ -184,7 +203,7 @@ def advance(
 
 def accept(state: BeamState, kept: Kept, *, options: SearchOptions, viability: Viability) -> Accepted:
     """Last step: every child within the budget is a result; there is no final prune."""
-    candidates = expand(state, kept, viability)
+    candidates = expand(state, kept, options, viability)
     mass = candidates.log_p.exp()
     distance = viability.final_distance(candidates.edits)
     is_near = distance <= options.edit_budget
@@ -200,14 +219,15 @@ def accept(state: BeamState, kept: Kept, *, options: SearchOptions, viability: V
         accepted.sum(-1),
         torch.where(is_near, 0.0, mass).sum(-1),
         _unlisted(state, kept, options.edit_budget),
+        by_least(candidates.policy_log_p.exp(), distance[:, None], options.edit_budget).cumsum(-1),
     )
 
 
 def by_least(mass: Tensor, least: Tensor, budget: int) -> Tensor:
-    """Sums of `mass` [slots, nodes] by `least` [slots, nodes]. [slots, budget + 1] float64."""
+    """Sums of `mass` [..., nodes] by `least` [..., nodes]. [..., budget + 1] float64."""
     # Not scatter_add: on a GPU its order of summation, and so the last digit, would differ from run to run.
     edits = torch.arange(budget + 1, device=mass.device)
-    return torch.where(least[:, None] == edits[:, None], mass[:, None], 0.0).sum(-1)
+    return torch.where(least[..., None, :] == edits[:, None], mass[..., None, :], 0.0).sum(-1)
 
 
 def _unlisted(state: BeamState, kept: Kept, budget: int) -> Tensor:

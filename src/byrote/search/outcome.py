@@ -48,13 +48,15 @@ COUNTS = 4
 
 
 def tally(advanced: Advance, reach: Tensor) -> Tensor:
-    """[slots, COUNTS + 2 + 3 · (budget + 1)] float64: counts, eos, refuted, bank, unlisted and beam_left of every slot.
-    Counts are far below 2⁵³, so nothing is rounded."""
+    """[slots, COUNTS + 2 + (3 + policies) · (budget + 1)] float64: counts, eos, refuted, bank, unlisted and beam_left
+    of every slot, then what is open under each further policy. Counts are far below 2⁵³, so nothing is rounded."""
     state = advanced.state
     counts = [advanced.alive.sum(-1), state.is_verbatim.any(-1), advanced.is_below_threshold, reach]
     single = torch.stack([*(count.double() for count in counts), state.eos, state.refuted], -1)
-    left = by_least(state.log_p.exp(), state.least, state.bank.shape[-1] - 1)
-    return torch.cat([single, state.bank, state.unlisted, left], -1)
+    budget = state.bank.shape[-1] - 1
+    left = by_least(state.log_p.exp(), state.least, budget)
+    of_policies = state.policy_bank + by_least(state.policy_log_p.exp(), state.least[:, None], budget)
+    return torch.cat([single, state.bank, state.unlisted, left, of_policies.flatten(1)], -1)
 
 
 class Banked(NamedTuple):
@@ -89,6 +91,8 @@ class Finals(NamedTuple):
     log_p: Tensor  # [windows, listed] float64
     distance: Tensor  # [windows, listed] int16
     paths: Tensor  # [windows, listed, longest suffix] int64
+    policy_lower: Tensor  # [windows, policies, budget + 1] float64
+    policy_bank: Tensor  # [windows, policies, budget + 1] float64
 
 
 def gather_finals(state: BeamState, accepted: Accepted, options: SearchOptions) -> Finals:
@@ -112,6 +116,8 @@ def gather_finals(state: BeamState, accepted: Accepted, options: SearchOptions) 
         candidates.log_p.gather(1, chosen),
         accepted.distance.gather(1, chosen),
         paths,
+        accepted.policy_lower,
+        state.policy_bank,
     )
 
 
@@ -119,11 +125,15 @@ def stopped(row: Sequence[float], slot: Slot, options: SearchOptions) -> SearchO
     """A window that ended before its last step: only upper bounds are certified. `row` is its row of `tally`."""
     width = options.edit_budget + 1
     eos, refuted, *open_mass = row[COUNTS:]
-    bank, unlisted, left = (tuple(open_mass[first : first + width]) for first in (0, width, 2 * width))
+    bank, unlisted, left, *of_policies = (
+        tuple(open_mass[first : first + width]) for first in range(0, len(open_mass), width)
+    )
+    nothing = (0.0,) * width
     if slot.record is not None:
         slot.record.stop()
     return SearchOutcome(
-        bounds=_bounds((0.0,) * width, bank, unlisted, left),
+        bounds=_bounds(nothing, bank, unlisted, left),
+        policy_bounds=tuple(_bounds(nothing, parts) for parts in of_policies),
         stop_reason=StopReason.BELOW_THRESHOLD if slot.beams else StopReason.BEAM_EMPTY,
         stop_step=slot.step,
         covered=0.0,
@@ -156,6 +166,10 @@ def finished(finals: Finals, row: int, slot: Slot, options: SearchOptions) -> Se
         )
     return SearchOutcome(
         bounds=_bounds(lower, bank, unlisted),
+        policy_bounds=tuple(
+            _bounds(tuple(low), tuple(parts))
+            for low, parts in zip(finals.policy_lower[row].tolist(), finals.policy_bank[row].tolist(), strict=True)
+        ),
         stop_reason=StopReason.FINISHED,
         stop_step=len(slot.task.suffix_ids),
         covered=covered,

@@ -100,6 +100,9 @@ def bytes_to_reserve(model: TreeModel, options: SearchOptions, limits: Limits) -
 def _working_bytes(model: TreeModel, options: SearchOptions) -> int:
     children = min(options.policy.width(model.vocab_size), options.max_children or model.vocab_size)
     per_child = 64 + 12 * (options.edit_budget + 1)  # scores, places and masks; edit rows of twice the budget, thrice
+    per_child += (
+        len(options.policies) * 8 * (options.edit_budget + 4)
+    )  # masses by least distance, and log-probabilities
     return options.lanes * (model.vocab_size * 12 + children * per_child)
 
 

@@ -41,6 +41,11 @@ def sweep_column(policy: str) -> str:
     return f"log_p[{policy}]"
 
 
+def policy_columns(policy: str) -> tuple[str, str]:
+    """The columns with lower and upper bounds under a further policy."""
+    return f"mass_lower[{policy}]", f"mass_upper[{policy}]"
+
+
 def window_row(window: Window) -> dict[str, Any]:
     """The WINDOW_COLUMNS of a window, and the further columns it carries."""
     return {

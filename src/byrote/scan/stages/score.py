@@ -44,7 +44,7 @@ class ScoreStage:
     """Evaluates windows in chunks. The chains of a chunk are valid until the next chunk is scored."""
 
     def __init__(self, model: TreeModel, config: RunConfig) -> None:
-        self._model, self._policies, self._limits = model, config.policies, config.limits
+        self._model, self._policies, self._limits = model, config.scored_policies, config.limits
         self._listing = config.search_options().listing
         self._with_standard = "membership" in config.measures
         self._server_lists = config.logprobs

@@ -1,5 +1,6 @@
 """Search: near-verbatim mass of the windows that passed the screen, and the certified bounds of every window."""
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -28,6 +29,8 @@ class NearResult:
     """Whether its screen score is below the floor."""
     outcome: SearchOutcome | None
     """What the search itself found; None for a window that was not searched."""
+    policy_bounds: tuple[Bounds, ...] = ()
+    """Under each of the further policies; closing and refining leave them as the search found them."""
 
 
 class SearchStage:
@@ -96,6 +99,7 @@ class SearchStage:
     def _result(self, item: Measured, found: Bounds, outcome: SearchOutcome | None) -> NearResult:
         assert item.screen_score is not None
         bounds = with_verbatim(found, item.score.p, item.score.p_upper)
+        policies = len(self._options.policies)
         return NearResult(
             bounds=bounds,
             verdict=bounds.verdict(self._config.threshold),
@@ -105,6 +109,14 @@ class SearchStage:
             screen_score=item.screen_score,
             is_below_floor=outcome is None or is_below_floor(self._config, item.screen_score),
             outcome=outcome,
+            policy_bounds=tuple(
+                with_verbatim(of_policy, p)
+                for of_policy, p in zip(
+                    [found] * policies if outcome is None else outcome.policy_bounds,
+                    map(math.exp, item.score.log_p[len(item.score.log_p) - policies :]),
+                    strict=True,
+                )
+            ),
         )
 
 
