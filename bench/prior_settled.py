@@ -3,7 +3,7 @@
     python bench/prior_settled.py
 
 Every study calibrates n on 18 generic texts whose log-ratios come from a known distribution, and judges a suffix whose
-ratio stands a hair below or above the n of 18 other texts, where errors are easiest. P(s) is exact, or estimated from
+ratio stands a hair below or above the n of 18 other texts, where errors are easiest. P(s) is known, or estimated from
 draws with P(s|q) log-normal over prefixes. The interval takes ratios as log-normal; the last distributions are not.
 """
 
@@ -70,7 +70,7 @@ def study(name: str, draw: Draw, *, draws: int | None) -> dict[str, object]:
 
 def estimates(generator: np.random.Generator, priors: np.ndarray, draws: int | None) -> list[PriorEstimate]:
     if draws is None:
-        return PriorSums.of(priors[None], np.ones((1, 1), dtype=np.int64)).estimates(is_exact=True)
+        return PriorSums.of(priors[None], np.ones((1, 1), dtype=np.int64)).estimates(independent=math.inf)
     log_p = priors + generator.normal(-(PREFIX_SPREAD**2) / 2, PREFIX_SPREAD, (draws, len(priors)))
     return PriorSums.of(np.minimum(log_p, 0.0), np.ones((draws, 1), dtype=np.int64)).estimates()
 

@@ -14,6 +14,7 @@ from byrote.prior.calibration import (
     GenericScore,
     RatioThreshold,
     calibrate,
+    generic_kind,
     generic_length,
     generic_windows,
     read_generic,
@@ -25,7 +26,7 @@ TEXTS = st.lists(st.lists(st.integers(1, 9), min_size=2, max_size=40), min_size=
 
 def exact(probability: float) -> PriorEstimate:
     log_p = math.log(probability) if probability else -math.inf
-    return PriorEstimate(log_p, 0.0, 1.0, 1.0, 10, (log_p,), is_exact=True)
+    return PriorEstimate(log_p, 0.0, 1.0, 1.0, 10, (log_p,), math.inf)
 
 
 def score(conditional: float, prior: float) -> GenericScore:
@@ -159,10 +160,23 @@ def test_n_of_the_texts_at_hand_is_inside_whatever_the_tails() -> None:
 
 def test_our_generic_texts_serve_suffixes_of_fifty_tokens_in_any_tokenizer() -> None:
     texts = read_generic(None)
-    assert len(texts) >= 12
     # No tokenizer of words or pieces has fewer tokens than words.
-    assert min(len(text.split()) for text in texts) >= 100
+    long = [text for text in texts if len(text.split()) >= 100]
+    short = [text for text in texts if 8 <= len(text.split()) <= 16]
+    assert len(long) >= 12
+    assert len(short) >= 12
+    assert len(long) + len(short) == len(texts)
     assert len(set(texts)) == len(texts)
+
+
+def test_short_texts_serve_short_suffixes_and_long_ones_the_others() -> None:
+    short, long = [[1] * 10, [2] * 12, [3] * 14], [[4] * 120, [5] * 130, [6] * 140]
+    texts = [*long, *short]
+    assert generic_kind(texts, 4) == generic_kind(texts, 6) == short
+    # Only one of three has seven tokens in its second half.
+    assert generic_kind(texts, 7) == generic_kind(texts, 50) == long
+    assert generic_kind(short, 50) == short
+    assert generic_kind([*long, [1] * 10], 4) == [*long, [1] * 10]
 
 
 def test_generic_texts_that_cannot_be_read_are_refused() -> None:

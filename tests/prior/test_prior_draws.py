@@ -93,6 +93,16 @@ def test_a_corpus_of_mostly_short_documents_is_listed_and_still_uniform() -> Non
     assert abs(drawn.counts[:, 0] - 1000).max() < 150
 
 
+def test_stretches_are_what_stands_side_by_side_in_different_texts() -> None:
+    """Four characters a prefix; overlapping prefixes, a text given twice and repeated passages add none."""
+    corpus = documents("abcdefghijkl", "mnopqrst")
+    assert draw(corpus).stretches == draw(corpus, draws=2).stretches == 5
+    assert draw(corpus, draws=2, trials=1).independent == 2
+    assert draw([*corpus, *documents("abcdefghijkl")], draws=1).stretches == 5
+    assert draw(documents("ab" * 50)).stretches == 2
+    assert draw(corpus, stride_chars=None).stretches == 2
+
+
 def test_the_same_seed_draws_the_same_prefixes() -> None:
     corpus = documents("the quick brown fox", "jumps over the dog")
     first, again, other = (draw(corpus, seed=seed, draws=5) for seed in (4, 4, 5))

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from byrote.models.shared_prefix import SharedPrefixScorer
 from byrote.policy import Policy
 from byrote.prior.verdicts import (
-    draws_to_show,
     largest_shown_ratio,
     log_interval,
     lower_limit,
+    prefixes_to_show,
     ratio_interval,
     sound_log_interval,
     upper_limit,
@@ -202,11 +202,22 @@ def test_suffixes_of_many_tokens_do_not_underflow() -> None:
     assert log_mean([-2000.0, -2000.0]) == pytest.approx(-2000.0)
 
 
-def test_every_prefix_of_the_corpus_leaves_no_error() -> None:
-    sums = PriorSums.of(np.array([[-3.0], [-4.0]]), np.ones((2, 1), dtype=np.int64))
-    (estimate,) = sums.estimates(is_exact=True)
+def test_overlapping_prefixes_count_as_often_as_they_stand_side_by_side() -> None:
+    """400 prefixes in 40 stretches that are all the same have the limits of 40 different ones."""
+    values = np.random.default_rng(0).normal(-3.0, 1.0, (40, 1))
+    once = PriorSums.of(values, np.ones((40, 1), dtype=np.int64)).estimates()[0]
+    tenfold = PriorSums.of(values, np.full((40, 1), 10)).estimates(independent=40)[0]
+    assert sound_log_interval(tenfold)[:2] == pytest.approx(sound_log_interval(once)[:2])
+    assert tenfold.relative_error == pytest.approx(once.relative_error)
+    assert tenfold.effective_prefixes == pytest.approx(once.effective_prefixes)
+
+
+def test_a_known_prior_leaves_no_error() -> None:
+    sums = PriorSums.of(np.full((200, 1), -3.0), np.ones((200, 1), dtype=np.int64))
+    (estimate,) = sums.estimates(independent=math.inf)
     assert estimate.relative_error == 0.0
-    assert log_interval(estimate)[:2] == sound_log_interval(estimate)[:2] == (estimate.log_mean, estimate.log_mean)
+    assert log_interval(estimate)[:2] == (estimate.log_mean, estimate.log_mean)
+    assert sound_log_interval(estimate)[:2] == pytest.approx((estimate.log_mean, estimate.log_mean))
 
 
 def bernoulli(hits: int, draws: int) -> PriorEstimate:
@@ -234,7 +245,7 @@ def test_many_hits_bring_the_lower_limit_close_to_the_estimate() -> None:
 def test_sound_limits_are_ordered_and_never_tighter_for_a_smaller_chance_of_error(
     log_mean: float, draws: int, tail: float
 ) -> None:
-    estimate = PriorEstimate(log_mean, 0.1, 2.0, 0.5, draws, (log_mean,))
+    estimate = PriorEstimate(log_mean, 0.1, 2.0, 0.5, draws, (log_mean,), draws)
     low, high = lower_limit(estimate, tail), upper_limit(estimate, tail)
     assert low <= log_mean + 1e-9
     assert min(log_mean, 0.0) <= high + 1e-9 <= 1e-9
@@ -243,13 +254,13 @@ def test_sound_limits_are_ordered_and_never_tighter_for_a_smaller_chance_of_erro
 
 
 @given(st.floats(-8, -0.01), st.floats(0, 10))
-def test_draws_to_show_a_ratio_are_those_from_which_it_can_be_shown(own: float, ratio: float) -> None:
-    needed = draws_to_show(own, ratio, 0.025)
+def test_prefixes_to_show_a_ratio_are_those_from_which_it_can_be_shown(own: float, ratio: float) -> None:
+    needed = prefixes_to_show(own, ratio, 0.025)
     assert largest_shown_ratio(own, math.ceil(needed), 0.025) >= ratio - 1e-9
     if needed > 2:
         assert largest_shown_ratio(own, math.ceil(needed) - 1, 0.025) < ratio + 1e-9
 
 
-def test_no_number_of_draws_shows_an_unbounded_ratio() -> None:
-    assert draws_to_show(-1.0, math.inf, 0.025) == math.inf
-    assert draws_to_show(-1.0, -3.0, 0.025) == 1.0
+def test_no_number_of_prefixes_shows_an_unbounded_ratio() -> None:
+    assert prefixes_to_show(-1.0, math.inf, 0.025) == math.inf
+    assert prefixes_to_show(-1.0, -3.0, 0.025) == 1.0

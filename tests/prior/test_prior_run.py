@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from byrote.errors import ConfigError, RunError
+from byrote.errors import ConfigError, RunError, WindowError
 from byrote.models.hf.model import load
 from byrote.models.shared_prefix import PLAIN
 from byrote.scan.options import RunConfig
@@ -30,11 +30,47 @@ def test_rows_hold_the_definition_over_every_prefix_of_a_small_corpus(place: Pat
         assert row["log_p_conditional"] == pytest.approx(own, abs=1e-4)
         assert row["log_p_prior"] == pytest.approx(mean_over_reference(model, row["suffix_ids"]), abs=1e-4)
         assert row["log_ratio"] == pytest.approx(row["log_p_conditional"] - row["log_p_prior"])
-        assert row["log_ratio_sound_low"] == row["log_ratio"] == row["log_ratio_sound_high"]
-        assert row["prior_relative_error"] == 0.0
+        assert row["log_ratio_sound_low"] < row["log_ratio"] < row["log_ratio_sound_high"]
     assert rows["document"].unique().to_list() == ["text.txt"]
     # The corpus has 312 characters, a start every 20, and the last start that is long enough at 300.
-    assert totals(tmp_path / "out")["reference"] == {"distinct_prefixes": 16, "draws": 16, "is_exhaustive": True}
+    reference = totals(tmp_path / "out")["reference"]
+    assert reference == {"distinct_prefixes": 16, "draws": 16, "is_exhaustive": True, "independent_prefixes": 16}
+
+
+def test_a_shorter_reference_text_settles_nothing_that_a_longer_one_of_its_kind_leaves_open(
+    place: Path, tmp_path: Path
+) -> None:
+    """Whether it is taken whole or drawn from: its first sixth, and six times as much text of the same kind."""
+    words = ["rain", "market", "baker", "early", "train", "window", "letter", "garden"]
+    generator = np.random.default_rng(1)
+    text = " ".join(generator.choice(words, 400))
+    (tmp_path / "long.txt").write_text(text, encoding="utf-8")
+    (tmp_path / "short.txt").write_text(text[: len(text) // 6], encoding="utf-8")
+    widths, settled = {}, {}
+    for name, changes in (("short", {}), ("long", {}), ("long drawn", {"prior_prefixes": 40})):
+        given = {
+            "prior_text": (str(tmp_path / f"{name.split()[0]}.txt"),),
+            "least_probability": 0.0,
+            "least_ratio": 5.0,
+        }
+        changes = {"prior_prefixes": 2000, "stride_chars": 1, "limit": 20} | changes
+        rows = run(place, tmp_path / f"out {name}", **given, **changes)
+        widths[name] = (rows["log_ratio_sound_high"] - rows["log_ratio_sound_low"]).mean()
+        settled[name] = rows["is_settled"].sum()
+    assert 0.0 < widths["long"] < widths["short"]
+    assert settled["short"] <= settled["long"]
+    assert 0.0 < widths["long"] < widths["long drawn"]
+
+
+def test_spans_may_be_filtered_by_their_length_in_tokens(place: Path, tmp_path: Path) -> None:
+    spans = {"spans": "auto", "limit": None}
+    every = run(place, tmp_path / "every", **spans)
+    lengths = [len(ids) for ids in every["suffix_ids"]]
+    chosen = run(place, tmp_path / "chosen", **spans, span_tokens=(lengths[0],))
+    assert [len(ids) for ids in chosen["suffix_ids"]] == [length for length in lengths if length == lengths[0]]
+    assert totals(tmp_path / "chosen")["spans_of_other_lengths"] == len(lengths) - chosen.height > 0
+    with pytest.raises(WindowError, match=r"no span has 99 tokens; they have \d+"):
+        run(place, tmp_path / "none", **spans, span_tokens=(99,))
 
 
 def test_rows_hold_the_definition_over_drawn_prefixes(place: Path, tmp_path: Path) -> None:

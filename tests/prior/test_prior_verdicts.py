@@ -111,7 +111,7 @@ class Study:
     def _estimates(self, priors: np.ndarray) -> list[PriorEstimate]:
         if self.draws is None:
             whole = PriorSums.of(priors[None], np.ones((1, 1), dtype=np.int64))
-            return whole.estimates(is_exact=True)
+            return whole.estimates(independent=math.inf)
         # P(s|q) is log-normal over prefixes with mean P(s): the larger the spread, the fewer prefixes carry it.
         log_p = priors + self.rng.normal(-(self.spread**2) / 2, self.spread, (self.draws, len(priors)))
         return PriorSums.of(log_p, np.ones((self.draws, 1), dtype=np.int64)).estimates()
@@ -163,15 +163,16 @@ def test_a_ratio_far_above_every_generic_text_is_settled_as_memorized() -> None:
 
 def test_no_chance_of_error_is_stated_for_other_generic_texts() -> None:
     totals: dict[str, Any] = {
-        "reference": {"is_exhaustive": True, "draws": 5000},
+        "reference": {"is_exhaustive": False, "draws": 5000, "independent_prefixes": 5000},
         "windows": 10,
         "available": 10,
         "in_reference": 0,
         "by_split": {},
     }
-    assert "%" not in " ".join(basis_sentences(totals))
-    drawn = " ".join(basis_sentences(totals | {"reference": {"is_exhaustive": False, "draws": 5000}}))
-    assert "about this reference corpus and this n" in drawn
+    drawn = " ".join(basis_sentences(totals))
+    assert "about text of the reference text's kind and this n" in drawn
+    overlapping = {"is_exhaustive": True, "draws": 5000, "independent_prefixes": 40}
+    assert "count 40 of them as independent" in " ".join(basis_sentences(totals | {"reference": overlapping}))
     length = {"generic_texts": 18, "reason": None, "generic_texts_unseen": 0, "generic_suffix_tokens": 4}
     (about_n, *_) = threshold_notes([{"by_suffix_tokens": {"4": length}}])
     assert "if the ratios' logarithms are normal" in about_n
@@ -179,4 +180,4 @@ def test_no_chance_of_error_is_stated_for_other_generic_texts() -> None:
 
 
 def _exact(log_prior: float) -> PriorEstimate:
-    return PriorEstimate(log_prior, 0.0, 1.0, 1.0, 1, (log_prior,), is_exact=True)
+    return PriorEstimate(log_prior, 0.0, 1.0, 1.0, 1, (log_prior,), math.inf)

@@ -1,9 +1,9 @@
 """The threshold n: how much its own prefix helps on generic text.
 
-Each generic text is split in half. The prefix is the end of the first half, as long as all other prefixes; the suffix
-is the beginning of the second half, as long as the suffixes that n is for. So one text serves every suffix length, and
-n at one length and at the next rest on the same texts. n is the mean of P(s|p)/P(s) over the texts whose suffix is
-possible after its prefix under the policy.
+Generic texts are of two kinds, as published: short formulaic sentences for suffixes of a few tokens, long ones for
+others. Each is cut in half. The prefix is the end of the first half, as long as all other prefixes; the suffix is the
+beginning of the second half, as long as the suffixes that n is for. n is the mean of P(s|p)/P(s) over the texts whose
+suffix is possible after its prefix under the policy.
 
 n is estimated from drawn prefixes, and other texts would give another. Its interval allows for both:
 
@@ -36,6 +36,8 @@ from byrote.types import Interval, Split, Window
 
 LEAST_TEXTS = 3
 """The least a mean over generic texts is taken of."""
+SHORT_TEXT_TOKENS = 40
+"""Generic texts of fewer tokens are short ones."""
 
 
 class GenericScore(NamedTuple):
@@ -91,6 +93,16 @@ def read_generic(path: str | None) -> list[str]:
     return [line.strip() for line in content.splitlines() if line.strip()]
 
 
+def generic_kind(texts: Sequence[Sequence[int]], suffix_tokens: int) -> list[Sequence[int]]:
+    """The texts that n for `suffix_tokens` rests on: the short ones if at least half of them have a suffix of that
+    length in their second half, otherwise the long ones; all of them where a kind has fewer than `LEAST_TEXTS`."""
+    short = [text for text in texts if len(text) < SHORT_TEXT_TOKENS]
+    long = [text for text in texts if len(text) >= SHORT_TEXT_TOKENS]
+    enough = sum(len(text) - len(text) // 2 >= suffix_tokens for text in short)
+    chosen = short if 2 * enough >= len(short) > 0 else long
+    return chosen if len(chosen) >= LEAST_TEXTS else list(texts)
+
+
 def generic_length(texts: Sequence[Sequence[int]], suffix_tokens: int) -> int:
     """The length at which n for `suffix_tokens` is calibrated: that, or what enough texts have in their second half."""
     halves = sorted((len(text) - len(text) // 2 for text in texts if len(text) >= 2), reverse=True)
@@ -137,12 +149,10 @@ def calibrate(calibrated_at: int, scores: Sequence[GenericScore]) -> RatioThresh
 
 
 def _interval(log_n: float, log_ratios: Sequence[float], possible: Sequence[GenericScore]) -> Interval:
-    tail = (1.0 - LEVEL) / 2.0
-    is_exact = all(score.prior.is_exact for score in possible)
-    share = tail if is_exact else tail / 2.0
+    share = (1.0 - LEVEL) / 4.0
     # A prediction for other texts may leave out these texts; the interval holds both.
     other = predicted_log_mean(log_ratios, level=1.0 - 2.0 * share).high
-    high = max(other, log_n) - (0.0 if is_exact else math.log(share))
+    high = max(other, log_n) - math.log(share)
     limits = [score.log_conditional - upper_limit(score.prior, share / len(possible)) for score in possible]
     least = [one for one in limits if one < math.inf]
     low = min(predicted_log_mean(least, level=1.0 - 2.0 * share).low, log_mean(least))

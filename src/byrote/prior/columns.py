@@ -58,6 +58,7 @@ SWEPT = ("log_p_conditional", "log_p_prior", "prior_verdict", "point_verdict")
 EXAMPLES = 5
 EXAMPLE_COLUMNS = (
     "window_id", "kind", "split", "suffix_text", "log_p_conditional", "log_p_prior", "log_ratio", "prior_verdict",
+    "point_verdict",
 )  # fmt: skip
 COUNTED = (PriorVerdict.MEMORIZED, PriorVerdict.MERELY_LIKELY, PriorVerdict.UNSETTLED)
 
@@ -152,6 +153,7 @@ def summarise(
             "distinct_prefixes": len(drawn.prefixes),
             "draws": drawn.draws,
             "is_exhaustive": drawn.is_exhaustive,
+            "independent_prefixes": drawn.independent,
         },
         "by_split": {},
         "thresholds": [_threshold_entries(each, rows) for each in scores],
@@ -165,6 +167,7 @@ def summarise(
     if len(scores) > 1:
         totals["by_prefix_tokens"] = {
             str(each.prefix_tokens): _verdict_counts(row["sweep_prior_verdict"][place] for row in rows)
+            | {"published_memorized": sum(r["sweep_point_verdict"][place] == PriorVerdict.MEMORIZED for r in rows)}
             for place, each in enumerate(scores)
         }
     if "scan_verdict" in rows[0]:
@@ -204,6 +207,7 @@ def _joined(rows: Sequence[Row]) -> dict[str, Any]:
         "merely_likely": found[PriorVerdict.MERELY_LIKELY],
         "specific_to_their_prefix": found[PriorVerdict.MEMORIZED],
         "unsettled": found[PriorVerdict.UNSETTLED],
+        "published_memorized": sum(row["point_verdict"] == PriorVerdict.MEMORIZED for row in extractable),
         "verbatim_probability_at_most_m": len(extractable) - len(_extractable(extractable)),
         "merely_likely_share": _share_of(extractable, "ratio_verdict", PriorVerdict.MERELY_LIKELY),
     }

@@ -3,10 +3,12 @@
 Draws are independent, uniform over the corpus's window starts, with replacement, and the same for the same seed.
 """
 
+import math
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from statistics import fmean
 
 import numpy as np
 import torch
@@ -37,15 +39,22 @@ class DrawnPrefixes:
     """Nothing was drawn: these are all prefixes of the corpus, counted as often as they stand there."""
     starts: int | None = None
     """Window starts of the corpus; with as many draws or more it is taken whole."""
+    stretches: float = math.inf
+    """Different stretches as long as a prefix that the corpus has side by side: what it can say of other text."""
 
     @property
     def draws(self) -> int:
         return int(self.counts.sum())
 
+    @property
+    def independent(self) -> float:
+        """Prefixes that limits count: overlapping ones add nothing about text in general."""
+        return min(self.draws, self.stretches)
+
     def shortened(self, tokens: int, bos_id: int | None) -> "DrawnPrefixes":
         """The same draws with only the last `tokens` tokens of each prefix, BOS kept and counted."""
         shorter = [shorten(prefix, tokens, bos_id) for prefix in self.prefixes]
-        return DrawnPrefixes(*_merge_equal(shorter, self.counts), self.is_exhaustive, self.starts)
+        return DrawnPrefixes(*_merge_equal(shorter, self.counts), self.is_exhaustive, self.starts, self.stretches)
 
 
 def shorten(prefix: Sequence[int], tokens: int, bos_id: int | None) -> Prefix:
@@ -89,7 +98,11 @@ def draw_prefixes(
     else:
         prefixes = starts.draw(draws * trials, np.random.default_rng([seed, 7]))
         counts = np.eye(trials, dtype=np.int64).repeat(draws, axis=0)
-    return DrawnPrefixes(*_merge_equal(prefixes, counts), is_exhaustive, starts.count)
+    distinct, merged = _merge_equal(prefixes, counts)
+    stretches = starts.side_by_side()
+    if is_exhaustive:  # a passage that is repeated inside a document is no new one
+        stretches = min(stretches, len(distinct))
+    return DrawnPrefixes(distinct, merged, is_exhaustive, starts.count, stretches)
 
 
 def _merge_equal(prefixes: Sequence[Prefix], counts: NDArray[np.int64]) -> tuple[tuple[Prefix, ...], NDArray[np.int64]]:
@@ -109,6 +122,15 @@ class _Starts:
         self._documents, self._tokenizer, self._options, self._bos_id = documents, tokenizer, options, bos_id
         self._ends = list(accumulate(len(starts_of(document, options)) for document in documents))
         self.count = self._ends[-1]
+        self._characters: list[int] = []
+
+    def side_by_side(self) -> int:
+        """Stretches of a prefix's mean length that the different documents have without overlap, at least 1; one a
+        document where documents are cut whole."""
+        lengths = {document.content_hash: document.characters for document in self._documents}
+        mean = max(1.0, fmean(self._characters))
+        each = [int(length // mean) for length in lengths.values()]
+        return max(1, sum(each) if self._options.stride_chars else sum(map(bool, each)))
 
     def draw(self, size: int, generator: np.random.Generator) -> list[Prefix]:
         """Prefixes of `size` starts drawn among those that are long enough; a short one is drawn again."""
@@ -138,7 +160,9 @@ class _Starts:
             for cut in cuts:
                 tally.add(cut)
             require_windows(tally, self._options)
-        return {place: cut.prefix_ids for place, cut in zip(places, cuts, strict=True) if isinstance(cut, Window)}
+        found = {place: cut for place, cut in zip(places, cuts, strict=True) if isinstance(cut, Window)}
+        self._characters += [cut.suffix_char_start - cut.char_start for cut in found.values()]
+        return {place: cut.prefix_ids for place, cut in found.items()}
 
     def _at(self, place: int) -> WindowStart:
         number = bisect_right(self._ends, place)

@@ -14,7 +14,14 @@ from byrote.models.base import LanguageModel, TreeModel
 from byrote.models.scoring import score_verbatim
 from byrote.models.shared_prefix import SharedPrefixScorer
 from byrote.policy import Policy
-from byrote.prior.calibration import GenericScore, RatioThreshold, calibrate, generic_length, generic_windows
+from byrote.prior.calibration import (
+    GenericScore,
+    RatioThreshold,
+    calibrate,
+    generic_kind,
+    generic_length,
+    generic_windows,
+)
 from byrote.prior.draws import DrawnPrefixes, shorten
 from byrote.prior.options import PriorConfig
 from byrote.stats.prior_mean import PriorEstimate, PriorSums
@@ -67,16 +74,24 @@ class Measurement:
         lengths = sorted({len(window.suffix_ids) for window in self.windows})
         if self.config.least_ratio is not None:
             return {length: RatioThreshold.given(self.config.least_ratio) for length in lengths}
-        used = {length: generic_length(self.generic, length) for length in lengths}
-        windows = {
-            length: generic_windows(self.generic, prefix_tokens=prefix_tokens, suffix_tokens=length, bos_id=self.bos_id)
-            for length in sorted(set(used.values()))
-        }
+        windows = self.generic_windows(prefix_tokens)
         every = [window for some in windows.values() for window in some]
         estimates = self.priors("generic", every, prefix_tokens).estimates
         scores = map(GenericScore, self._conditionals(every), estimates)
-        measured = {length: [next(scores) for _ in some] for length, some in windows.items()}
-        return {length: calibrate(used[length], measured[used[length]]) for length in lengths}
+        return {
+            length: calibrate(len(some[0].suffix_ids), [next(scores) for _ in some]) for length, some in windows.items()
+        }
+
+    def generic_windows(self, prefix_tokens: int) -> dict[int, list[Window]]:
+        """The generic suffixes for every suffix length among the windows."""
+        found = {}
+        for length in sorted({len(window.suffix_ids) for window in self.windows}):
+            texts = generic_kind(self.generic, length)
+            tokens = generic_length(texts, length)
+            found[length] = generic_windows(
+                texts, prefix_tokens=prefix_tokens, suffix_tokens=tokens, bos_id=self.bos_id
+            )
+        return found
 
     def priors(self, name: str, windows: Sequence[Window], prefix_tokens: int) -> PriorResult:
         """P(s) of every window's suffix; `name` is that of the blocks."""
@@ -142,5 +157,5 @@ def estimate_priors(
         rows = slice(first, first + size)
         total = total.add(keep(f"from-{rows.start:06d}-to-{rows.stop:06d}", partial(sums_of, rows)))
         advance(len(drawn.prefixes[rows]))
-    estimates = total.estimates(is_exact=drawn.is_exhaustive)
+    estimates = total.estimates(independent=drawn.independent)
     return PriorResult(estimates, len(drawn.prefixes), scorer.token_evals(drawn.prefixes))

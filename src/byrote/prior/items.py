@@ -15,6 +15,7 @@ from byrote.errors import ConfigError, RunError, WindowError
 from byrote.models.base import LanguageModel
 from byrote.prior.draws import shorten
 from byrote.prior.options import AUTO_SPANS, PriorConfig
+from byrote.report.words import listed
 from byrote.store.columns import window_of
 from byrote.store.read import read_run
 from byrote.types import Window
@@ -77,8 +78,21 @@ def _spans(documents: list[Document], model: LanguageModel, config: PriorConfig)
             f"no span of the texts can be scored ({len(spans)} found, {cut.without_prefix} with nothing before them); "
             "name spans with --spans FILE or give other texts."
         )
-    windows = [replace(entry.window, further={"kind": entry.span.kind}) for entry in cut.windows]
-    counted = {"spans_without_prefix": cut.without_prefix, BOUNDARIES_MERGED: cut.over_boundary}
+    windows = [
+        replace(entry.window, further={"kind": entry.span.kind})
+        for entry in cut.windows
+        if not config.span_tokens or len(entry.window.suffix_ids) in config.span_tokens
+    ]
+    if not windows:
+        lengths = list(map(str, sorted({len(entry.window.suffix_ids) for entry in cut.windows})))
+        raise WindowError(
+            f"no span has {listed(list(map(str, config.span_tokens)))} tokens; they have {listed(lengths)}."
+        )
+    counted = {
+        "spans_without_prefix": cut.without_prefix,
+        "spans_of_other_lengths": len(cut.windows) - len(windows),
+        BOUNDARIES_MERGED: cut.over_boundary,
+    }
     return PriorItems(_chosen(windows, config), len(windows), documents, counted)
 
 

@@ -49,6 +49,10 @@ class PriorConfig:
         None, "Score spans of the texts: auto for identifiers found by regular expressions, or a JSONL file.",
         group="text", is_path=True, is_common=True,
     )  # fmt: skip
+    span_tokens: tuple[int, ...] = option(
+        (), "Score only spans of these lengths in tokens, separated by commas (published: 4).", group="text",
+        commas=True, at_least=1, default_words="any",
+    )  # fmt: skip
     span_kinds: tuple[SpanKind, ...] = option(
         tuple(SpanKind), "Identifiers that auto looks for, separated by commas.", group="text", commas=True
     )
@@ -66,7 +70,7 @@ class PriorConfig:
     limit: int | None = like(Common, "limit", help="Score only the first N.")
     sample: int | None = like(Common, "sample", help="Score a seeded random sample of N.")
     prior_prefixes: int = option(
-        5000, "Prefixes drawn per trial (c). A reference corpus that has no more in all is taken whole.",
+        1000, "Prefixes drawn per trial (c; published: 5000). A reference text that has no more in all is taken whole.",
         group="prior", at_least=1, is_common=True,
     )  # fmt: skip
     trials: int = option(5, "Independent trials.", group="prior", at_least=1)
@@ -80,7 +84,11 @@ class PriorConfig:
         default_words="the mean over generic texts, for this model",
     )  # fmt: skip
     generic: str | None = option(
-        None, "Your own generic texts, one a line.", group="prior", default_words="byrote's own", is_path=True
+        None,
+        "Your own generic texts, one a line: short ones for short suffixes, long ones for others.",
+        group="prior",
+        default_words="byrote's own",
+        is_path=True,
     )
     temperature: float = like(Common, "temperature")
     top_k: int | None = like(Common, "top_k", default=None, help="Keep the k most likely tokens.")

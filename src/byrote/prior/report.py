@@ -18,10 +18,10 @@ from byrote.types import Interval, Split
 
 FEW_PREFIXES = 1000
 COUNTED = ("suffixes", "extractable", "memorized", "merely_likely", "unsettled")
-COUNT_HEADS = ("suffixes", "P(s|p) > m", "memorized", "merely likely", "unsettled", "median ratio")
+COUNT_HEADS = ("scored", "above m", "memorized", "merely likely", "unsettled", "published", "median ratio")
 EXAMPLE_CHARACTERS = 120
-EXAMPLE_HEADS = ("suffix", "where", "ratio", "verdict")
-THRESHOLD_HEADS = ("tokens", "prefix tokens", "suffixes", "m", "n", "n from", "n to", "geometric mean", "top text")
+EXAMPLE_HEADS = ("suffix", "where", "ratio", "verdict", "published")
+THRESHOLD_HEADS = ("tokens", "prefix tokens", "suffixes", "m", "n", "n from", "n to", "geom. mean", "top text")
 
 
 class PriorView(NamedTuple):
@@ -71,15 +71,16 @@ def _manifest(view: PriorView) -> str:
 
 
 def _headline(views: Sequence[PriorView]) -> str:
-    """Memorized rather than likely anywhere: of all suffixes that were scored, the controls' beside the targets'."""
+    """Memorized rather than likely anywhere: of all suffixes that were scored, the controls' beside the targets'; what
+    is settled, and what the published rule says of the same numbers."""
     found = []
     for view in views:
         for place, (split, part) in enumerate(view.totals["by_split"].items()):
             counts = part["all"]
             words = f"{integer(counts['memorized'])} of {integer(counts['suffixes'])} {split} suffixes"
             words += "" if place else f" from {view.label}"
-            if counts["unsettled"]:
-                words += f" ({integer(counts['unsettled'])} more are unsettled)"
+            unsettled = f"{integer(counts['unsettled'])} unsettled; " if counts["unsettled"] else ""
+            words += f" ({unsettled}published rule: {integer(counts['by_point_estimates']['memorized'])})"
             found.append(words)
     return f"Memorized, not just likely after any prefix: {listed(found, most=len(found))}."
 
@@ -91,6 +92,7 @@ def _facts(views: Sequence[PriorView]) -> tuple[tuple[str, str], ...]:
         ("Model", listed([view.label for view in views])),
         ("Suffixes", integer(views[0].totals["windows"])),
         ("Prefixes that P(s) rests on", f"{integer(reference['distinct_prefixes'])} different ones, {drawn}"),
+        ("Independent of each other", integer(reference["independent_prefixes"])),
         ("Answers sampled with", policy_words(views[0].manifest["config"])),
     )
 
@@ -101,11 +103,17 @@ def basis_sentences(totals: Mapping[str, Any]) -> Iterator[str]:
         yield joined_sentence(totals["joined"])
     reference = totals["reference"]
     if reference["is_exhaustive"]:
-        yield f"P(s) is the mean over all {reference['draws']:,} prefixes of the reference corpus, exactly."
-        if reference["draws"] < FEW_PREFIXES:
-            yield "So few prefixes say little about what other text would give; a larger --prior-text says more."
+        yield f"P(s) is the mean over all {reference['draws']:,} prefixes of the reference text."
     else:
-        yield f"P(s) is estimated from {reference['draws']:,} prefixes drawn from the reference corpus."
+        yield f"P(s) is estimated from {reference['draws']:,} prefixes drawn from the reference text."
+    independent = reference["independent_prefixes"]
+    if independent < reference["draws"]:
+        yield (
+            f"Limits count {independent:,} of them as independent: so many stretches of a prefix's length stand side "
+            "by side in the reference text, and it is a sample of what people write."
+        )
+    if independent < FEW_PREFIXES:
+        yield "So few prefixes say little about what other text would give; a larger --prior-text says more."
     short = totals.get("short_windows", 0)
     if totals["windows"] + short < totals["available"]:
         yield f"{totals['windows']:,} of {totals['available']:,} suffixes were chosen by --limit or --sample."
@@ -118,22 +126,23 @@ def basis_sentences(totals: Mapping[str, Any]) -> Iterator[str]:
         )
     if merged := totals.get("boundaries_merged"):
         yield f"In {merged:,} suffixes the first token begins inside the prefix; it counts as suffix whole."
-    if reference["is_exhaustive"]:
-        yield "Verdicts are about this reference corpus and this n; for this corpus the ratio is exact."
-    else:
-        yield (
-            "Verdicts are about this reference corpus and this n: that the draws make one memorized or merely likely "
-            "wrongly has a chance of at most 5 % for each suffix."
-        )
+    yield (
+        "Verdicts are about text of the reference text's kind and this n: that chance in the prefixes makes one "
+        "memorized or merely likely wrongly has a probability of at most 5 % for each suffix, if stretches of the "
+        "reference text are independent samples of that kind."
+    )
     if any(part["all"]["unsettled"] for part in totals["by_split"].values()):
-        yield "Unsettled: the interval of the ratio meets that of n. More generic texts (--generic) narrow n's" + (
-            "." if reference["is_exhaustive"] else ", more draws (--prior-prefixes) the ratio's."
+        is_short_of_text = reference["is_exhaustive"] or independent < reference["draws"]
+        advice = "more reference text (--prior-text)" if is_short_of_text else "more draws (--prior-prefixes)"
+        yield (
+            "Unsettled: the interval of the ratio meets that of n. More generic texts (--generic) narrow n's, "
+            f"{advice} the ratio's."
         )
     for split, part in totals["by_split"].items():
         point = part["all"]["by_point_estimates"]
         if part["all"]["extractable"]:
             counts = f"{point['memorized']:,} memorized, {point['merely_likely']:,} merely likely"
-            yield f"By point estimates alone, as published, {split}: {counts}."
+            yield f"By the published rule, which takes estimates as exact, {split}: {counts}."
 
 
 def threshold_notes(entries: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -171,7 +180,8 @@ def joined_sentence(join: Mapping[str, Any]) -> str:
     return (
         f"Of {join['scan_extractable']:,} windows that the scan found extractable {join['merely_likely']:,} are merely "
         f"likely ({percent(real(share['value']))}{interval}), {join['specific_to_their_prefix']:,} are specific to "
-        f"their prefix, {join['unsettled']:,} are unsettled."
+        f"their prefix, {join['unsettled']:,} are unsettled; by the published rule {join['published_memorized']:,} are "
+        "memorized."
     )
 
 
@@ -189,9 +199,14 @@ def _counts(views: Sequence[PriorView]) -> Cells:
                 named |= {f"{split}: {kind}": each for kind, each in part["by_kind"].items()}
             for name, counts in named.items():
                 words = [integer(counts[column]) for column in COUNTED]
-                rows.append((f"{view.label}, {name}", *words, number_from_log(real(counts["median_log_ratio"]))))
-    note = "Memorized, merely likely and unsettled add up to those with P(s|p) > m; byrote export lists them all."
-    return Cells("counts", "Verdicts", ("run", *COUNT_HEADS), tuple(rows), note)
+                words.append(integer(counts["by_point_estimates"]["memorized"]))
+                shown = name if len(views) == 1 else f"{view.label}, {name}"
+                rows.append((shown, *words, number_from_log(real(counts["median_log_ratio"]))))
+    note = (
+        "Above m: P(s|p) > m; memorized, merely likely and unsettled add up to them. Published: memorized if "
+        "estimates are taken as exact. byrote export lists them all."
+    )
+    return Cells("counts", "Verdicts", ("texts", *COUNT_HEADS), tuple(rows), note)
 
 
 def _thresholds(totals: Mapping[str, Any]) -> Cells:
@@ -208,7 +223,8 @@ def _thresholds(totals: Mapping[str, Any]) -> Cells:
 def _sweep(totals: Mapping[str, Any]) -> Iterator[Cells]:
     if swept := totals.get("by_prefix_tokens"):
         rows = tuple(
-            (tokens, *(integer(swept[tokens][name]) for name in COUNTED[1:])) for tokens in sorted(swept, key=int)
+            (tokens, *(integer(swept[tokens][name]) for name in (*COUNTED[1:], "published_memorized")))
+            for tokens in sorted(swept, key=int)
         )
         yield Cells("by_prefix_length", "By prefix length", ("prefix tokens", *COUNT_HEADS[1:-1]), rows)
 
@@ -223,6 +239,7 @@ def _examples(totals: Mapping[str, Any], *, reveal: bool) -> Iterator[Cells]:
                 row["window_id"] if reveal else mask_place(row["window_id"]),
                 number_from_log(real(row["log_ratio"])),
                 row["prior_verdict"].replace("_", " ") + (", control" if row["split"] == Split.CONTROL else ""),
+                row["point_verdict"].replace("_", " "),
             )
             for row in rows
         )

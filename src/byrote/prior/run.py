@@ -103,9 +103,11 @@ def _measure(measurement: Measurement, progress: Progress, say: Say) -> list[Len
     config, windows, drawn = measurement.config, measurement.windows, measurement.drawn
     lengths = config.all_prefix_lengths
     passes = len(lengths) * (1 if config.least_ratio is not None else 2)
+    started = time.monotonic()
+    conditionals = {length: measurement.conditionals(length) for length in lengths}
+    say(_cost(measurement, time.monotonic() - started))
     progress.start(passes * len(drawn.prefixes), 0)
     progress.remark("n of generic texts")
-    conditionals = {length: measurement.conditionals(length) for length in lengths}
     thresholds = {length: measurement.thresholds(length) for length in lengths}
     main, suffix_tokens = lengths[0], [len(window.suffix_ids) for window in windows]
     suffixes = [
@@ -122,6 +124,30 @@ def _measure(measurement: Measurement, progress: Progress, say: Say) -> list[Len
             LengthScores(length, conditionals[length], priors.estimates, thresholds[length], priors.distinct_prefixes)
         )
     return scores
+
+
+def _cost(measurement: Measurement, seconds: float) -> str:
+    """What all passes will take, from the speed of the conditionals, which took `seconds`."""
+    lengths = measurement.config.all_prefix_lengths
+    scored = sum(len(window.suffix_ids) - 1 for window in measurement.windows)
+    evals = 0
+    for length in lengths:
+        generic = measurement.generic_windows(length) if measurement.config.least_ratio is None else {}
+        inner = scored + sum(len(window.suffix_ids) - 1 for some in generic.values() for window in some)
+        evals += len(measurement.drawn.prefixes) * (inner + length * (2 if generic else 1))
+    minutes = evals / measurement.token_evals * seconds / 60
+    time_words = (
+        "under a minute"
+        if minutes < 1
+        else f"about {minutes:,.0f} min"
+        if minutes < 90
+        else (f"about {minutes / 60:,.0f} h")
+    )
+    return (
+        f"{len(measurement.drawn.prefixes):,} prefixes × {len(measurement.windows):,} suffixes and the generic texts: "
+        f"at most {evals:,} tokens to evaluate, {time_words} at the speed of the first pass. --sample and "
+        "--prior-prefixes lower it."
+    )
 
 
 def _in_reference(items: PriorItems, reference: Sequence[Document], drawn: DrawnPrefixes) -> int:

@@ -11,7 +11,8 @@ that the draws are independent and probabilities lie in [0, 1]. With a chance of
            u  with  KL(v̂ ‖ u) = log(2/tail)/c      close to v̂ once c·v̂ is large
            v̂ · tail/2                               Markov: a mean is rarely many times its expectation
 
-Where every prefix of the reference corpus was evaluated, v̂ is P(s), and both intervals are that point.
+c counts independent prefixes. The reference text is a sample of what people write, also where all of its prefixes are
+evaluated: a short one has few stretches that do not overlap, and its limits are wide.
 """
 
 import math
@@ -33,8 +34,6 @@ BISECTIONS = 100
 
 def log_interval(estimate: PriorEstimate) -> Interval:
     """The sampled interval of log P(s): delta method on the logarithm."""
-    if estimate.is_exact:
-        return Interval(estimate.log_mean, estimate.log_mean, LEVEL)
     if estimate.log_mean == -math.inf:
         return undefined("no sampled prefix allows the suffix", level=LEVEL)
     if estimate.effective_prefixes < LEAST_EFFECTIVE:
@@ -55,22 +54,20 @@ def sound_log_interval(estimate: PriorEstimate) -> Interval:
 
 def upper_limit(estimate: PriorEstimate, tail: float) -> float:
     """A logarithm that lies below log P(s) with a chance of at most `tail`."""
-    if estimate.is_exact:
-        return estimate.log_mean
-    mean, budget = min(math.exp(estimate.log_mean), 1.0), -math.log(tail) / estimate.draws
+    mean, budget = min(math.exp(estimate.log_mean), 1.0), -math.log(tail) / estimate.independent
     return math.log(_bisected(lambda u: u < 1.0 and _divergence(mean, u) <= budget, mean, 1.0))
 
 
 def lower_limit(estimate: PriorEstimate, tail: float) -> float:
     """A logarithm that lies above log P(s) with a chance of at most `tail`; −inf where nothing is known from below."""
-    if estimate.is_exact or estimate.log_mean == -math.inf:
+    if estimate.log_mean == -math.inf:
         return estimate.log_mean
     # Markov's limit is a factor 2/tail below the mean. Between it and the mean, Chernoff's may do better.
     mean, farthest = min(math.exp(estimate.log_mean), 1.0), -math.log(tail / 2.0)
 
     def is_inside(below: float) -> bool:
         divergence = _divergence(mean, mean * math.exp(-below), log_quotient=below)
-        return below == 0.0 or divergence <= farthest / estimate.draws
+        return below == 0.0 or divergence <= farthest / estimate.independent
 
     return estimate.log_mean - _bisected(is_inside, 0.0, farthest)
 
@@ -148,35 +145,35 @@ class Forecast(NamedTuple):
     extractable: int
     within_reach: int
     log_largest_ratio: float
-    """The highest ratio that the draws can show for any of them; infinite when every prefix is evaluated."""
-    draws_needed: float
-    """Draws from which all of them are within reach; infinite where no number is enough."""
+    """The highest ratio that the prefixes can show for any of them."""
+    prefixes_needed: float
+    """Independent prefixes from which all of them are within reach; infinite where no number is enough."""
 
 
 def forecast(suffixes: Iterable[tuple[float, float, Interval]], drawn: DrawnPrefixes) -> Forecast:
     """What a run can settle, before its long pass, of suffixes with their log P(s|p), m and the interval of log n.
 
-    c draws that never allow a suffix still leave P(s) up to about log(1/tail)/c, so they show no ratio above P(s|p)
-    times the inverse of that. Where n's upper end is higher, the suffix cannot be settled as memorized.
+    c independent prefixes that never allow a suffix still leave P(s) up to about log(1/tail)/c, so they show no ratio
+    above P(s|p) times the inverse of that. Where n's upper end is higher, the suffix cannot be settled as memorized.
     """
     tail = (1.0 - LEVEL) / 2.0
     limits, needed, within_reach = [], [], 0
     for log_p, least_conditional, threshold in suffixes:
         if is_extractable(log_p, least_conditional):
             end = threshold.high if threshold.is_defined else math.inf
-            limits.append(math.inf if drawn.is_exhaustive else largest_shown_ratio(log_p, drawn.draws, tail))
-            needed.append(draws_to_show(log_p, end, tail))
+            limits.append(largest_shown_ratio(log_p, drawn.independent, tail))
+            needed.append(prefixes_to_show(log_p, end, tail))
             within_reach += limits[-1] > end
     return Forecast(len(limits), within_reach, max(limits, default=math.nan), max(needed, default=math.nan))
 
 
-def largest_shown_ratio(log_conditional: float, draws: int, tail: float) -> float:
-    """The highest lower limit of the log-ratio that `draws` draws can give: that of a suffix they never allow."""
-    return log_conditional - math.log(-math.expm1(math.log(tail) / draws))
+def largest_shown_ratio(log_conditional: float, prefixes: float, tail: float) -> float:
+    """The highest lower limit of the log-ratio that so many independent prefixes give: of a suffix they never allow."""
+    return log_conditional - math.log(-math.expm1(math.log(tail) / prefixes))
 
 
-def draws_to_show(log_conditional: float, log_ratio: float, tail: float) -> float:
-    """From how many draws on `largest_shown_ratio` can reach `log_ratio`; infinite where none can."""
+def prefixes_to_show(log_conditional: float, log_ratio: float, tail: float) -> float:
+    """From how many prefixes on `largest_shown_ratio` can reach `log_ratio`; infinite where none can."""
     rarest = math.exp(min(log_conditional - log_ratio, 0.0))
     if rarest in (0.0, 1.0):
         return math.inf if rarest == 0.0 else 1.0
@@ -185,19 +182,16 @@ def draws_to_show(log_conditional: float, log_ratio: float, tail: float) -> floa
 
 def forecast_sentences(found: Forecast, drawn: DrawnPrefixes) -> list[str]:
     """What v̂ rests on, and what this run cannot settle, for the user before the long pass."""
-    if drawn.is_exhaustive:
-        basis = f"All {drawn.draws:,} prefixes of the reference corpus are evaluated, so P(s) over it is exact"
-    else:
-        basis = f"{drawn.draws:,} draws show no ratio above {number_from_log(found.log_largest_ratio)}"
+    basis = f"{drawn.independent:,.0f} independent prefixes show no ratio above "
+    basis += number_from_log(found.log_largest_ratio)
     missed = found.extractable - found.within_reach
     if not missed:
-        return [f"{basis}."]
+        return [f"{basis}."] if found.extractable else []
     words = f"{basis}; {missed:,} of the {found.extractable:,} suffixes with P(s|p) > m cannot be settled as memorized."
-    if not math.isfinite(found.draws_needed):
+    if not math.isfinite(found.prefixes_needed):
         advice = "Their n has no upper end; loosen the policy, give other texts with --generic, or set --least-ratio."
         return [words, advice]
-    needed = f"All of them would take {number_from_log(math.log(found.draws_needed))} draws"
-    if drawn.starts is not None and drawn.starts <= found.draws_needed:
-        each = -(-drawn.starts // drawn.counts.shape[1])
-        needed += f"; --prior-prefixes {each} takes the reference corpus whole, which leaves no such limit"
+    needed = f"All of them would take {number_from_log(math.log(found.prefixes_needed))} prefixes"
+    if found.prefixes_needed > drawn.stretches:
+        needed += f"; the reference text has {drawn.stretches:,.0f} that do not overlap: give a larger --prior-text"
     return [words, f"{needed}."]

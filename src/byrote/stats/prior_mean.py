@@ -2,8 +2,9 @@
 
     v̂_s = (1/c) Σ P(s | q_i)       over prefixes q_i drawn independently, or over every prefix of the corpus
 
-Drawn, v̂_s is unbiased for P(s) and its variance is at most 1/(4c), because probabilities lie in [0, 1]; over every
-prefix it is P(s). All sums are kept as logarithms: probabilities of fifty tokens are far below the smallest float.
+v̂_s is unbiased for P(s) and its variance is at most 1/(4c), because probabilities lie in [0, 1]. Prefixes that overlap
+in their text are no new information: errors and limits count independent ones, at most c. All sums are kept as
+logarithms: probabilities of fifty tokens are far below the smallest float.
 A few prefixes may carry nearly all of v̂_s; the effective number of prefixes says so.
 """
 
@@ -34,8 +35,8 @@ class PriorEstimate:
     """Share of v̂_s that comes from the heaviest single prefix."""
     draws: int
     trial_log_means: tuple[float, ...]
-    is_exact: bool = False
-    """Every prefix of the reference corpus was evaluated: the mean is P(s) itself, with error 0."""
+    independent: float
+    """Prefixes that errors and limits count; infinite where P(s) is known."""
 
     @property
     def standard_error(self) -> float:
@@ -73,34 +74,36 @@ class PriorSums:
             self.draws + other.draws,
         )
 
-    def estimates(self, *, is_exact: bool = False) -> list[PriorEstimate]:
-        """One estimate per suffix over all trials together; `is_exact` when the prefixes are all there are."""
+    def estimates(self, *, independent: float | None = None) -> list[PriorEstimate]:
+        """One estimate per suffix over all trials together; all draws are independent unless a number is given."""
         with np.errstate(divide="ignore"):
             trial_means = self.log_sums - np.log(self.draws)[:, None]
         columns = (log_sum(self.log_sums), self.log_squares, self.log_largest, trial_means.T)
         draws = int(self.draws.sum())
+        counted = draws if independent is None else independent
         return [
-            _estimate(total, squares, largest, draws, tuple(trials), is_exact=is_exact)
+            _estimate(total, squares, largest, draws, tuple(trials), counted)
             for total, squares, largest, trials in zip(*(column.tolist() for column in columns), strict=True)
         ]
 
 
 def _estimate(
-    log_total: float, log_squares: float, log_largest: float, draws: int, trials: tuple[float, ...], *, is_exact: bool
+    log_total: float, log_squares: float, log_largest: float, draws: int, trials: tuple[float, ...], independent: float
 ) -> PriorEstimate:
     if log_total == -math.inf:
-        return PriorEstimate(-math.inf, 0.0 if is_exact else math.nan, math.nan, math.nan, draws, trials, is_exact)
+        return PriorEstimate(-math.inf, math.nan, math.nan, math.nan, draws, trials, independent)
     # Rounding may push Kish's number a hair outside its range.
     effective = min(max(math.exp(2 * log_total - log_squares), 1.0), float(draws))
-    relative = math.sqrt(max(draws / effective - 1.0, 0.0) / (draws - 1)) if draws > 1 else math.nan
+    # As if the prefixes of one stretch of text were equal, which is the worst they can be.
+    relative = math.sqrt(max(draws / effective - 1.0, 0.0) / (independent - 1)) if independent > 1 else math.nan
     return PriorEstimate(
         log_mean=log_total - math.log(draws),
-        relative_error=0.0 if is_exact else relative,
-        effective_prefixes=effective,
+        relative_error=relative,
+        effective_prefixes=max(1.0, effective * min(1.0, independent / draws)),
         largest_share=math.exp(log_largest - log_total),
         draws=draws,
         trial_log_means=trials,
-        is_exact=is_exact,
+        independent=independent,
     )
 
 
