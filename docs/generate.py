@@ -1,5 +1,5 @@
-"""What is made from something else: `python docs/generate.py` writes docs/api.md and docs/columns.md from the code, and
-the package's copy of docs/glossary.md.
+"""What is made from something else: `python docs/generate.py` writes docs/api.md and docs/columns.md from the code,
+docs/replication.md from the recipes and docs/replication.yaml, and the package's copy of docs/glossary.md.
 
 A test asserts that they are up to date.
 """
@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 
 import byrote
-from byrote.options import OPTIONS_HEAD
+from byrote.options import OPTIONS_HEAD, read_config_file
 from byrote.prior.columns import JOINED_COLUMNS, PRIOR_COLUMNS, SWEEP_COLUMNS
 from byrote.scan import row as scan_columns
 from byrote.scan.api import Paths
@@ -24,6 +24,8 @@ from byrote.scan.mc import COLUMNS as MC_COLUMNS
 from byrote.scan.options import RunConfig
 from byrote.store.columns import COST_COLUMNS, PROMPT_COLUMNS, WINDOW_COLUMNS, Schema
 from byrote.store.tables import TEXT_COLUMNS
+from byrote.study.plan import StudyConfig, plan_study, recipe_files
+from byrote.study.published import Published
 
 FOLDER = Path(__file__).parent
 SOURCE = FOLDER.parent / "src" / "byrote"
@@ -51,6 +53,39 @@ COLUMNS_HEAD = """# Columns
 Columns of `results.parquet` and of the other tables of a run. Columns of a measure that was not made are absent.
 Log-probabilities are natural logarithms, −inf for what cannot come. A list by ε has an entry for 0 edits, 1 edit and
 so on up to the edit budget. Made from the code by `docs/generate.py`.
+"""
+REPLICATION_HEAD = """# Replication
+
+Every table and figure of four papers: the recipe that measures it again, or why there is none; below, every published
+number beside an empty column for yours. Made from the recipes and `docs/replication.yaml` by `docs/generate.py`.
+
+    byrote recipes
+    byrote study pythia-enron --smoke --out runs/smoke
+    byrote study pythia-enron --out runs/pythia-enron
+    byrote study pythia-enron --model models/1b,models/2.8b --text mails.jsonl --set slots=8 --out runs/own
+
+A recipe runs as it is, with texts in the current folder under the names that it has; texts and weights are not part of
+byrote, and some weights (Llama) need a licence that you accept where you load them. Models, texts and controls of your
+own take the places of the recipe's, in order; every other change is named on the page, because numbers published under
+other settings may be other quantities. A machine setting of a recipe (`device=map` for the models of 70B) gives way to
+`--set`. `--smoke` runs a recipe on two tiny models: its numbers mean nothing. The page that a study writes holds the
+same rows with your numbers; a killed study resumes with the same command.
+
+Recipes select the search of the papers ([method.md](method.md#bounds)) and count what the papers count: numbers of the
+near-verbatim paper are those of its search alone (`search_lower`), into which p_z does not enter, and controls that
+share text with a target count (`keep_shared`). byrote breaks ties by the lower token id and sums in float64, so single
+windows at τ may fall on the other side. A cell in which the screen left windows out is not compared.
+"""
+AUDITS_HEAD = """## Audits of closed systems
+
+    byrote audit --profile claude-3.7-sonnet --endpoint URL --model NAME --book book.txt --out run
+
+with the profile of the system. Tables 11 and 4, costs of Tables 5, 6 (without cache), 8 and 10 of the production paper;
+one run each, as there. [guide.md](guide.md#audit-a-whole-book) says how byrote's defaults differ.
+"""
+FIRST_PHASE_HEAD = """
+Phase 1 with up to 10,000 perturbed instructions (Table 3): the largest similarity, and the number of the instruction
+that gave it. `--best-of-n 10000` needs `--authorisation`.
 """
 
 
@@ -181,6 +216,55 @@ def meaning(name: str, meanings: Mapping[str, str]) -> str:
     return found[0]
 
 
+def replication() -> str:
+    known = yaml.safe_load((FOLDER / "replication.yaml").read_text(encoding="utf-8"))
+    parts = [REPLICATION_HEAD]
+    for paper, about in known["papers"].items():
+        lines = [line.split(" | ") for line in about["rows"].splitlines()]
+        rows = [(where, what, f"`{how}`" if how in recipe_files() else how) for where, what, how in lines]
+        parts.append(f"## {paper[0].upper()}{paper[1:]}\n\n*{about['title']}*\n")
+        parts.append(table(("table or figure", "what", "recipe, or why none"), rows))
+    parts.append("## Recipes\n")
+    parts += [recipe_part(name, path) for name, path in recipe_files().items()]
+    parts.append(AUDITS_HEAD)
+    heads = ("system and book", "words", "written", "matched", "nv-recall", "requests", "cost ($)", "yours")
+    rows = [
+        (f"`{system}`, {book}", *(f"{one:,}" for one in numbers[:3]), f"{numbers[3]:.3f}", *map(str, numbers[4:]), "")
+        for system, books in known["audits"].items()
+        for book, numbers in books.items()
+    ]
+    parts.append(table(heads, rows))
+    heads = ("book", "Claude 3.7 Sonnet", "instruction", "GPT-4.1", "instruction", "yours")
+    rows = [(book, *map(str, numbers), "") for book, numbers in known["first_phase"].items()]
+    return "\n".join([*parts, FIRST_PHASE_HEAD, table(heads, rows)])
+
+
+def recipe_part(name: str, path: Path) -> str:
+    """A recipe with its numbers: those of one quantity and measure in a row, in the order of the study's cells."""
+    lines = [line.removeprefix("# ") for line in path.read_text(encoding="utf-8").splitlines() if line.startswith("# ")]
+    study = plan_study(read_config_file(path, StudyConfig, RunConfig), place=name)
+    rows: dict[tuple[str, ...], list[Published]] = {}
+    for one in study.config.published:
+        side = " (control)" if one.split == "control" else ""
+        rows.setdefault((one.quantity + side, one.measure_words, one.source), []).append(one)
+    body = [(quantity, measure, numbers(own), "", source) for (quantity, measure, source), own in rows.items()]
+    shown = table(("quantity", "compared with", "published", "yours", "source"), body) if body else "Curves only.\n"
+    return f"### `{name}`\n\n    byrote study {name} --out runs/{name}\n\n{' '.join(lines)}\n\n{shown}"
+
+
+def numbers(published: list[Published]) -> str:
+    values = [one.words(one.value) for one in published]
+    if len(published) > 3 and len(set(values)) == 1:
+        return f"{values[0]} in each of {len(values)} cells"
+    places = [", ".join(value.rpartition("/")[2] for value in one.settings.values()) for one in published]
+    return "<br>".join(f"{place}: {value}" if place else value for place, value in zip(places, values, strict=True))
+
+
+def table(heads: tuple[str, ...], rows: list[Any]) -> str:
+    lines = [heads, ("---",) * len(heads), *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
 def glossary() -> str:
     return (FOLDER / "glossary.md").read_text(encoding="utf-8")
 
@@ -188,6 +272,7 @@ def glossary() -> str:
 DOCUMENTS: dict[Path, Callable[[], str]] = {
     FOLDER / "api.md": api,
     FOLDER / "columns.md": columns,
+    FOLDER / "replication.md": replication,
     SOURCE / "report" / "html" / "glossary.md": glossary,
 }
 

@@ -138,10 +138,10 @@ class LoggedProgress(Progress):
         if measured <= 0 or seconds <= 0:
             return counts
         speed = measured / seconds
-        return f"{counts}, {speed:.3g} {self._unit}/s, about {_duration((self._total - self._done) / speed)} left"
+        return f"{counts}, {speed:.3g} {self._unit}/s, about {duration((self._total - self._done) / speed)} left"
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
     for size, unit in ((86_400, "days"), (3_600, "h"), (60, "min")):
         if seconds >= size:
             return f"{seconds / size:.1f} {unit}"

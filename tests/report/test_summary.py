@@ -28,13 +28,13 @@ def sentences(view: RunView) -> str:
 
 def test_recovery_is_told_for_searched_windows_that_reach_the_threshold(view: RunView) -> None:
     rows = [row for row in view.results.iter_rows(named=True) if row["search_lower"] and row["p_verbatim"] >= 0.001]
-    lost = replace(view.population, search_verbatim=np.where(np.arange(len(view.population)) % 2, 0.0, np.nan))
+    lost = replace(view.population, search_lower=np.where(np.arange(len(view.population)) % 2, 0.0, np.nan)[:, None])
     assert rows
     text = sentences(view)
     assert f"in {integer(len(rows))} of the {integer(len(rows))} searched windows where it reaches τ" in text
     assert "recovery 100 %" in text
     assert "recovery 0 %. Its" in sentences(replace(view, population=lost))
-    without = replace(view.population, search_verbatim=np.full(len(view.population), np.nan))
+    without = replace(view.population, search_lower=np.full((len(view.population), 1), np.nan))
     assert "recovery" not in sentences(replace(view, population=without))
 
 

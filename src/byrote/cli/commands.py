@@ -337,6 +337,20 @@ class StudyCommand(Settled):
     out: Path | None = option(
         None, "Folder of the study; an unfinished one is resumed.", group="output", default_words="out of the file"
     )
+    model: tuple[str, ...] = option(
+        (), "Models in the place of the file's, in its order; numbers published about those are compared with them.",
+        group="text", commas=True, default_words="those of the file",
+    )  # fmt: skip
+    text: tuple[str, ...] = option(
+        (), "Texts (or pairs) in the place of the file's, likewise.", group="text", default_words="those of the file"
+    )
+    control: tuple[str, ...] = option(
+        (), "Control texts in the place of the file's.", group="text", default_words="those of the file"
+    )
+    change: tuple[str, ...] = option(
+        (), "Give another option of the file a value, NAME=VALUE; with commas several where it is an axis.",
+        group="text", names="--set",
+    )  # fmt: skip
     fresh: bool = option(False, "Start over instead of resuming.", group="text", names="--fresh/--resume")
     smoke: bool = option(
         False, "Try the file on a model that is trained on the spot: two values an axis, ten windows.", group="text",

@@ -10,9 +10,9 @@ from rich.table import Table
 from byrote.cli.commands import RecipesOptions, StudyCommand, require_inputs
 from byrote.cli.console import make_console, make_progress
 from byrote.errors import ConfigError
-from byrote.options import read_config_file
+from byrote.options import options_of, read_config_file, require_known
 from byrote.scan.options import RunConfig
-from byrote.study.plan import StudyConfig, file_of, plan_study, recipe_file, recipe_files, shrunk
+from byrote.study.plan import StudyConfig, file_of, plan_study, recipe_file, recipe_files, shrunk, with_changes
 
 
 def study(given: StudyCommand) -> None:
@@ -22,6 +22,8 @@ def study(given: StudyCommand) -> None:
         raise ConfigError("out is missing; give --out runs/study, or a line `out:` in the file.")
     values.pop("out", None)
     out = Path(out)
+    if changes := changes_of(given, values):
+        values = with_changes(values, changes, place=str(given.file))
     if given.smoke:
         values = smoke_values(values, out)
     plan = plan_study(values, place=str(given.file))
@@ -44,6 +46,24 @@ def study(given: StudyCommand) -> None:
             write_page([read([out])], page.parent)
     console.print(f"Report: {page}", soft_wrap=True)
     console.print(f"See it with: byrote show {out}", soft_wrap=True)
+
+
+def changes_of(given: StudyCommand, values: Mapping[str, Any]) -> dict[str, Any]:
+    """What the command line replaces of a study's file, by option."""
+    known = {**options_of(RunConfig), **options_of(StudyConfig)}
+    changes: dict[str, Any] = {}
+    for entry in given.change:
+        name, is_given, value = entry.partition("=")
+        name = name.strip().replace("-", "_")
+        if not is_given or name in ("published", "changed", "machine", "model", "texts", "text", "pairs", "control"):
+            raise ConfigError(f"set is {entry!r}; write --set NAME=VALUE, and models and texts as --model and --text.")
+        require_known([name], known, place="--set")
+        changes[name] = value.split(",") if "," in value or known[name].kind.is_list else value
+    texts = next((name for name in ("texts", "pairs") if values.get(name)), "text")
+    for name, replaced in (("model", given.model), (texts, given.text), ("control", given.control)):
+        if replaced:
+            changes[name] = list(replaced)
+    return changes
 
 
 def smoke_values(values: Mapping[str, Any], out: Path) -> dict[str, Any]:

@@ -200,8 +200,8 @@ ESTIMATE = _measure(
 
 
 def posthoc_measure(config: "RunConfig") -> Measure:
-    """Two columns a metric (`posthoc_bleu_lower`, `posthoc_bleu_upper`), equal text among them, and counts of texts."""
-    bounds = [f"posthoc_{name}_{side}" for name in ("text", *config.posthoc) for side in ("lower", "upper")]
+    """Three columns a metric (`posthoc_bleu_lower`, `…_upper`, `…_found`), equal text too, and counts of texts."""
+    bounds = [f"posthoc_{name}_{side}" for name in ("text", *config.posthoc) for side in ("lower", "upper", "found")]
     columns = (
         *(Column(name, "float64") for name in bounds),
         Column("posthoc_continuations", "int32"),
@@ -216,12 +216,13 @@ def _judged(item: Measured) -> dict[str, Any]:
     found = item.posthoc
     lower = {f"posthoc_{name}_lower": bounds.lower for name, bounds in found.bounds.items()}
     upper = {f"posthoc_{name}_upper": bounds.upper for name, bounds in found.bounds.items()}
+    alone = {f"posthoc_{name}_found": None if found.found is None else found.found[name] for name in found.bounds}
     counts = {
         "posthoc_continuations": found.continuations,
         "posthoc_texts": found.texts,
         "posthoc_merged_mass": found.merged_mass,
     }
-    return lower | upper | counts
+    return lower | upper | alone | counts
 
 
 CONTINUATIONS_SCHEMA: Schema = (

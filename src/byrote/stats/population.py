@@ -57,8 +57,9 @@ class Population:
     """[windows, edit budget + 1], cumulative over ε."""
     mass_upper: Floats | None
     """[windows, edit budget + 1], as `mass_lower`."""
-    search_verbatim: Floats | None
-    """What the search by itself found of p_z; NaN where a window was not searched."""
+    search_lower: Floats | None
+    """[windows, edit budget + 1]: what the search by itself found, p_z not taken in; NaN where a window was not
+    searched."""
     is_cut_short: Flags | None
     """Whether the search stopped at τ or was not run, so that nothing but p_z is in the lower bounds."""
     is_searched: Flags | None
@@ -76,6 +77,11 @@ class Population:
     def has_masses(self) -> bool:
         """Whether the probability of any passage was measured, exact or near."""
         return self.mass_lower is not None or self.p_verbatim is not None
+
+    @property
+    def search_verbatim(self) -> Floats | None:
+        """What the search by itself found of p_z; NaN where a window was not searched."""
+        return None if self.search_lower is None else self.search_lower[:, 0]
 
     @property
     def edit_budget(self) -> int:
@@ -182,7 +188,7 @@ def population_of(results: pl.DataFrame, distance: str = "levenshtein", *, count
         log_p_verbatim=numbers("log_p_verbatim"),
         mass_lower=mass_lower,
         mass_upper=by_edits(results, "mass_upper"),
-        search_verbatim=numbers("search_lower"),
+        search_lower=by_edits(results, "search_lower"),
         is_cut_short=is_cut_short,
         is_searched=is_searched,
         answers=None if (counts := numbers("answers")) is None else counts.astype(np.int64),
@@ -192,15 +198,19 @@ def population_of(results: pl.DataFrame, distance: str = "levenshtein", *, count
 
 
 def by_edits(results: pl.DataFrame, name: str) -> Floats | None:
-    """[windows, edit budget + 1] of a column that holds a list by ε; None where it was not measured."""
+    """[windows, edit budget + 1] of a column that holds a list by ε; NaN where it is null, None where all of it is."""
     if name not in results.columns or not len(results):
         return None
     if not isinstance(results[name].dtype, pl.List):
         raise RunError(f"{name} is not a list by ε: the run was made by an older version. Scan it afresh.")
-    widths = results[name].list.len().unique()
-    if len(widths) != 1:
+    measured = results[name].is_not_null().to_numpy()
+    widths = results[name].list.len().drop_nulls().unique()
+    if len(widths) > 1:
         raise RunError(f"The rows of {name} differ in length: the results mix edit budgets. Scan the run afresh.")
-    masses: Floats = results[name].explode(empty_as_null=False).to_numpy().reshape(len(results), widths[0])
+    if not len(widths):
+        return None
+    masses = np.full((len(results), widths[0]), np.nan)
+    masses[measured] = results[name].drop_nulls().explode(empty_as_null=False).to_numpy().reshape(-1, widths[0])
     return masses
 
 

@@ -9,36 +9,14 @@ import itertools
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path, PurePath
-from typing import Any, Literal
+from typing import Any
 
 from byrote.errors import ConfigError
-from byrote.options import Settled, build, option, options_of, settle
+from byrote.options import build, option, options_of, settle
 from byrote.scan.options import RunConfig, parse_policy
-
-PublishedMeasure = Literal[
-    "greedy", "verbatim", "near", "search", "bleu", "possible", "near_count", "search_count", "bleu_count"
-]
-"""What papers print: rates, and counts of windows."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Published(Settled):
-    """A number that somebody published, and which cells of the grid measure it again."""
-
-    measure: PublishedMeasure = option("near", "What was measured.", group="text")
-    where: str = option("", "The cells it is about: axis=value, several joined by commas.", group="text")
-    value: float = option(0.0, "The published number; rates as shares.", group="text", at_least=0)
-    source: str = option("", "Paper, table and page.", group="text")
-    split: Literal["target", "control"] = option("target", "Which side it is about.", group="text")
-    edits: int | None = option(None, "ε of a near-verbatim number.", group="text", at_least=0)
-
-    @property
-    def settings(self) -> dict[str, str]:
-        """axis → value."""
-        pairs = [part.partition("=") for part in self.where.split(",") if part.strip()]
-        return {name.strip().replace("-", "_"): value.strip() for name, _, value in pairs}
+from byrote.study.published import Published, expanded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,8 +38,13 @@ class StudyConfig:
         group="estimates", at_least=0,
     )  # fmt: skip
     montecarlo_samples: int = option(1000, "Continuations sampled of each.", group="estimates", at_least=10)
+    montecarlo_replicates: int = option(1, "Independent groups of as many samples.", group="estimates", at_least=1)
+    machine: tuple[str, ...] = option(
+        (), "Machine settings of every model, in their order: device=map, batch_windows=64.", group="machine"
+    )
     published: tuple[Published, ...] = ()
-    """Numbers to stand beside one's own."""
+    """Numbers to stand beside one's own; in a file `over` and `values` give one for every value of an axis."""
+    changed: tuple[str, ...] = option((), "What the command line changed of the file, in words.", group="text")
 
     def __post_init__(self) -> None:
         settle(self)
@@ -76,7 +59,7 @@ OUTERMOST = ("model", "texts")
 """Cells of one model follow each other."""
 MOST_CELLS = 10_000
 NAME_CHARACTERS = 24
-SAMPLING = ("montecarlo_windows", "montecarlo_samples")
+SAMPLING = ("montecarlo_windows", "montecarlo_samples", "montecarlo_replicates")
 OPTIONS_OF_AXIS = {"policy": ("temperature", "top_k", "top_p"), "texts": ("text",)}
 """Scan options set by an axis; every other axis is named after its option."""
 
@@ -130,17 +113,79 @@ class StudyPlan:
 
 def plan_study(values: Mapping[str, Any], *, place: str) -> StudyPlan:
     """The plan that a study's file describes; `place` names the file in error messages."""
-    own = {item.name for item in fields(StudyConfig)}
-    config = build(StudyConfig, {name: value for name, value in values.items() if name in own}, place=place)
-    axes = make_axes(_axis_values(values, config))
-    swept = {axis.name for axis in axes}
-    fixed = {name: value for name, value in values.items() if name not in own | swept}
+    config, axes = _config_and_axes(values, place=place)
+    own = {item.name for item in fields(StudyConfig)} | {axis.name for axis in axes}
+    fixed = {name: value for name, value in values.items() if name not in own}
     fixed = _capacities(axes, fixed) | fixed
+    machines = _machines(config.machine, axes)
     cells = make_cells(axes)
-    scans = {cell.name: _scan_of(cell, fixed) for cell in cells}
+    scans = {cell.name: _scan_of(cell, fixed | machines.get(cell.settings["model"], {})) for cell in cells}
     if config.montecarlo_windows and any(scan.is_served for scan in scans.values()):
         raise ConfigError("montecarlo_windows samples models on this machine, not behind a server; leave it out.")
     return StudyPlan(axes, cells, scans, config)
+
+
+def _config_and_axes(values: Mapping[str, Any], *, place: str) -> tuple[StudyConfig, tuple[Axis, ...]]:
+    own = {item.name for item in fields(StudyConfig)} - {"published"}
+    config = build(StudyConfig, {name: value for name, value in values.items() if name in own}, place=place)
+    axes = make_axes(_axis_values(values, config))
+    published = expanded(values.get("published") or (), {axis.name: axis.values for axis in axes})
+    return replace(config, published=tuple(published)), axes
+
+
+def _machines(given: Sequence[str], axes: Sequence[Axis]) -> dict[str, dict[str, str]]:
+    """Model → its machine settings, which decide no number."""
+    models, known = axes[0].values, options_of(RunConfig)
+    if given and len(given) != len(models):
+        raise ConfigError(f"machine has {len(given)} entries for {len(models)} models; give one for each.")
+    found = {}
+    for model, entry in zip(models, given, strict=False):
+        pairs = [part.partition("=") for part in entry.split(",")]
+        settings = {name.strip().replace("-", "_"): value.strip() for name, _, value in pairs}
+        for name in settings:
+            if name not in known or known[name].spec.group != "machine" or known[name].spec.in_identity:
+                raise ConfigError(
+                    f"machine names {name}, which is no setting of the machine alone; see scan --help-all."
+                )
+        found[model] = settings
+    return found
+
+
+def with_changes(values: Mapping[str, Any], changes: Mapping[str, Any], *, place: str) -> dict[str, Any]:
+    """The values of a study's file with some replaced.
+
+    Models and texts take the places of the file's, in order, and numbers published about those are compared with them;
+    machine settings of the file's models are left out then. Other changes are named in `changed`, since a number that
+    was published under other settings may be another quantity.
+    """
+    (config, axes), known = _config_and_axes(values, place=place), options_of(RunConfig)
+    stand_ins = {
+        axis.name: dict(zip(axis.values, changes.get(axis.name, axis.values), strict=False))
+        for axis in axes
+        if axis.name in OUTERMOST
+    }
+    published = []
+    for one in config.published:
+        settings = {name: stand_ins.get(name, {}).get(value, value) for name, value in one.settings.items()}
+        where = ", ".join(f"{name}={value}" for name, value in settings.items())
+        published.append(asdict(one) | {"where": where, "about": one.about or one.where})
+    words = tuple(
+        f"{name} is {_in_words(value)} instead of {_in_words(values[name]) if name in values else 'the default'}"
+        for name, value in changes.items()
+        if name not in PLACES and value != values.get(name) and (name not in known or known[name].spec.in_identity)
+    )
+    machine = [] if "model" in changes else [
+        ", ".join(part for part in entry.split(",") if part.partition("=")[0].strip() not in changes) or "device=auto"
+        for entry in config.machine
+    ]  # fmt: skip
+    kept = {name: value for name, value in values.items() if name != "machine"} | (
+        {"machine": machine} if machine else {}
+    )
+    return kept | dict(changes) | {"published": published, "changed": [*config.changed, *words]}
+
+
+def _in_words(value: Any) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
 def make_axes(values: Mapping[str, Sequence[str]]) -> tuple[Axis, ...]:
@@ -263,7 +308,7 @@ SMALL: dict[str, tuple[str, str]] = {
     "screen_min_windows": ("4", "4"),
 }
 """Option → the value in a smoke test, and the second one where it is an axis."""
-PLACES = ("model", "text", "texts", "control", "pairs", "revision", "out", "device", "dtype", "limit")
+PLACES = ("model", "text", "texts", "control", "pairs", "revision", "out", "device", "dtype", "limit", "machine")
 
 
 def shrunk(

@@ -1,38 +1,26 @@
 """How a study is shown: cells side by side, published numbers beside its own, pairs of cells on the same windows."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
+import polars as pl
 
 from byrote.errors import RunError
+from byrote.progress import duration
 from byrote.report.analysis.limits import limit_of
 from byrote.report.analysis.queries import curve_at, own_policy, policies_of, policy_rates
-from byrote.report.analysis.rates import Criterion, rate_for, split_rows, units_of
+from byrote.report.analysis.rates import Criterion, rate_for, split_rows
 from byrote.report.content import DEFAULTS, Asked, Cells, Content, Drawing, Section
 from byrote.report.words import integer, interval_words, listed, percent, plural, share_words
-from byrote.stats.clusters import rate_over_units
 from byrote.stats.compare import Comparison
-from byrote.stats.intervals import Rate
-from byrote.stats.population import Flags
 from byrote.study.compare import PairedCells, paired_cells
-from byrote.study.plan import Published
+from byrote.study.published import CellSide, read_measure
 from byrote.study.run import MeasuredCell, StudyView, read_study
 from byrote.types import Split
 
 QUERIES = (1.0, 100.0, 10_000.0)
-PUBLISHED_WORDS = {
-    "greedy": "greedy, exact",
-    "verbatim": "word for word, p ≥ τ",
-    "near": "nearly, mass ≥ τ",
-    "search": "word for word, by the search alone",
-    "bleu": "BLEU ≥ 0.75, mass ≥ τ",
-    "possible": "word for word at all, p > 0",
-    "near_count": "windows, nearly",
-    "search_count": "windows, word for word, by the search alone",
-    "bleu_count": "windows, BLEU ≥ 0.75",
-}
 
 
 def read(paths: Sequence[Path], asked: Asked = DEFAULTS) -> Content:
@@ -52,7 +40,13 @@ def study_content(study: StudyView) -> Content:
         headline=study.config.about or f"A study of {plural(study.planned, 'cell')} over {listed(swept) or 'no axis'}",
         date=None if study.manifest is None else str(study.manifest["written_at"])[:10],
         facts=(("cells", f"{len(study.cells)} of {study.planned}"), ("axes", listed(swept, most=9))),
-        notices=(f"{plural(missing, 'cell')} not measured yet; run the study again to go on.",) if missing else (),
+        notices=(
+            *((f"{plural(missing, 'cell')} not measured yet; run the study again to go on.",) if missing else ()),
+            *(
+                f"Changed on the command line: {words}. Published numbers are of other settings."
+                for words in study.config.changed
+            ),
+        ),
         tables=(*published_cells(study), cells_table(study), *pairs_table(study, pairs), *policies_table(study)),
         sentences=pairing_sentences(study, pairs),
         draw=lambda: _draw(study),
@@ -68,65 +62,52 @@ def _draw(study: StudyView) -> Iterator[Drawing]:
 
 def published_cells(study: StudyView) -> list[Cells]:
     """One row a published number; empty cells where nothing here measures it."""
+    sides: dict[str, dict[str, CellSide]] = {}
     rows = []
     for one in study.config.published:
         own = [
-            own_number(cell, one)
+            cell.cell.name
             for cell in study.cells
             if all(cell.cell.settings.get(axis) == value for axis, value in one.settings.items())
         ]
         here = interval = ""
-        if len(own) == 1 and own[0] is not None:
-            rate, hits = own[0]
-            here = integer(hits) if one.measure.endswith("_count") else _exact_percent(rate.value)
-            interval = interval_words(rate.interval)
-        measure = PUBLISHED_WORDS[one.measure] + (f", ε ≤ {one.edits}" if one.edits is not None else "")
-        rows.append((f"{one.where or 'all'}, {one.split}", measure, published_words(one), here, interval, one.source))
-    heads = ("what", "measure", "published", "here", "95 % interval of the rate", "source")
+        if len(own) == 1:
+            known = sides.setdefault(one.split, cell_sides(study, Split(one.split)))
+            if (reading := read_measure(known[own[0]], one)) is not None:
+                here = one.words(reading.value)
+                interval = "" if reading.rate is None else interval_words(reading.rate.interval)
+        cell = (one.about or one.where or "all") + (", control" if one.split == "control" else "")
+        rows.append((cell, one.quantity, one.measure_words, one.words(one.value), here, interval, one.source))
+    heads = ("published for", "quantity", "compared with", "published", "here", "95 % interval of the share", "source")
     note = "An empty cell: no cell of this study, or more than one, measures that number."
     return [Cells("published", "Published numbers and these", heads, tuple(rows), note)] if rows else []
 
 
-def published_words(one: Published) -> str:
-    """The number as a paper prints it."""
-    return f"{int(one.value):,}" if one.measure.endswith("_count") else _exact_percent(one.value)
-
-
-def _exact_percent(share: float) -> str:
-    """Two decimals, as papers print rates; the page's usual rounding hides the smallest."""
-    return f"{100 * share:.2f} %" if share == share else percent(share)
-
-
-def own_number(cell: MeasuredCell, one: Published) -> tuple[Rate, int] | None:
-    """The cell's own rate of this kind and the windows that make it; None where it was not measured."""
-    split, measure = Split(one.split), one.measure.removesuffix("_count")
-    population = cell.view.population
-    budget = population.edit_budget if one.edits is None else one.edits
-    edits = {"greedy": one.edits or 0, "verbatim": None, "near": budget}
-    if measure in edits:
-        entry = rate_for(cell.rates, Criterion(measure), split=split, edits=edits[measure])
-        return None if entry is None else (entry.rate, entry.hits)
-    rows, flags = split_rows(population, split), _published_flags(cell, measure)
-    if flags is None or not rows.any():
-        return None
-    return rate_over_units(flags[rows], units_of(population.select(rows))), int(flags[rows].sum())
-
-
-def _published_flags(cell: MeasuredCell, measure: str) -> Flags | None:
-    """Windows that count for a measure without a criterion of its own; None where it was not measured."""
-    population, results = cell.view.population, cell.view.results
-    if measure == "possible":
-        return ~population.is_impossible()
-    if measure == "bleu":
-        column = "posthoc_bleu_lower"
-        return results[column].to_numpy() >= cell.view.threshold if column in results.columns else None
-    found = population.search_verbatim
-    return None if found is None else np.nan_to_num(found) >= cell.view.threshold
+def cell_sides(study: StudyView, split: Split) -> dict[str, CellSide]:
+    """Cell → its windows of this side, with those of the cells that differ from it in the model alone."""
+    sides: dict[str, CellSide] = {}
+    families: dict[tuple[str, ...], list[str]] = {}
+    for one in study.cells:
+        rows = split_rows(one.view.population, split)
+        sides[one.cell.name] = CellSide(
+            one.view.population.select(rows),
+            one.view.results.filter(pl.Series(rows)),
+            one.view.threshold,
+            study.sampled.get(one.cell.name, ()),
+        )
+        others = tuple(value for name, value in one.cell.settings.items() if name != "model")
+        families.setdefault(others, []).append(one.cell.name)
+    return {
+        name: replace(sides[name], family=[sides[other] for other in family], place=place)
+        for family in families.values()
+        for place, name in enumerate(family)
+    }
 
 
 def cells_table(study: StudyView) -> Cells:
     """Every finished cell with its rates and its cost."""
-    heads = ("cell", "windows", "greedy", "word for word", "nearly, at least", "nearly, at most", "evals a window")
+    rates = ("greedy", "word for word", "nearly, at least", "nearly, at most")
+    heads = ("cell", "windows", *rates, "evals a window", "wall clock")
     rows = [
         (
             study.label_of(one.cell),
@@ -136,11 +117,17 @@ def cells_table(study: StudyView) -> Cells:
             _share(one, Criterion.NEAR, one.view.population.edit_budget),
             "–" if (limit := limit_of(one.view)) is None or not limit.says_something else percent(limit.high),
             integer(round(one.evaluations)),
+            _wall_clock(one.view.manifest["timings"]),
         )
         for one in study.cells
     ]
     note = "At most: at 95 % confidence, from bounds and sampled answers; – where these say nothing."
     return Cells("cells", "Every cell: target windows, with 95 % intervals", heads, tuple(rows), note)
+
+
+def _wall_clock(timings: Mapping[str, float]) -> str:
+    """Of measuring, without loading the model; of a cell that was resumed only its last part is known."""
+    return ("more than " if timings.get("windows_resumed") else "") + duration(timings["measuring_seconds"])
 
 
 def _share(one: MeasuredCell, criterion: Criterion, edits: int | None) -> str:

@@ -229,7 +229,8 @@ class _CellRunner:
             options = McOptions(
                 run=run.path,
                 out=folder,
-                samples=self.plan.config.montecarlo_samples,
+                samples=self.plan.config.montecarlo_samples * self.plan.config.montecarlo_replicates,
+                replicates=self.plan.config.montecarlo_replicates,
                 interval="exact",
                 seed=config.seed,
                 slots=config.slots,

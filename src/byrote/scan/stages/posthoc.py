@@ -62,6 +62,8 @@ class Posthoc:
     """Different texts among the continuations."""
     merged_mass: float | None
     """Mass of the continuations whose text a heavier continuation has too."""
+    found: Mapping[str, float] | None = None
+    """By metric, the mass of the returned continuations that are close; p_z only where the target is one of them."""
 
 
 def judge_found(item: Measured, config: RunConfig, decode: Decode) -> None:
@@ -97,6 +99,7 @@ def judged(
     # what closing and refining found besides is no longer open.
     open_mass = max(0.0, 1.0 - outcome.eos - math.fsum(masses))
     bounds: dict[str, MassBounds] = {}
+    close_mass: dict[str, float] = {}
     for name in names:
         is_close = judge_of(name, target, nearness)
         if name in TOKEN_METRICS:
@@ -104,6 +107,7 @@ def judged(
         else:
             by_text = {text: is_close(found[place]) for text, place in first_spelling.items()}
             verdicts = [by_text[candidate.text] for candidate in found]
+        close_mass[name] = math.fsum(mass for verdict, mass in zip(verdicts, masses, strict=True) if verdict)
         others, returned = 0.0, 0.0
         for candidate, verdict, mass in zip(found, verdicts, masses, strict=True):
             if candidate.token_ids == target.token_ids:
@@ -113,7 +117,7 @@ def judged(
         lower = min(1.0, others + p_verbatim)
         # Where the search lost the target, its mass is part of what is open.
         bounds[name] = MassBounds(lower, max(lower, min(1.0, others + returned + open_mass)))
-    return Posthoc(bounds, len(found), len(first_spelling), merged)
+    return Posthoc(bounds, len(found), len(first_spelling), merged, close_mass)
 
 
 def judge_of(name: str, target: Candidate, nearness: Nearness) -> Callable[[Candidate], bool]:

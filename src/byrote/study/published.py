@@ -1,0 +1,345 @@
+"""Published numbers, and for each the measure of a run that is the same quantity.
+
+Two kinds of measures read alike and differ. The near-verbatim paper prints what its search alone found, and so do
+`search_near`, `unlocked`, `gain_at`, `posthoc` and others here: they are taken from `search_lower`, which p_z never
+enters. byrote's own bound (`near`) holds p_z and is at least as large.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from byrote.errors import ConfigError
+from byrote.options import Settled, option
+from byrote.report.analysis.rates import Criterion, hits_of, units_of
+from byrote.report.words import integer
+from byrote.stats.clusters import rate_over_units
+from byrote.stats.curves import queries_needed_from_log
+from byrote.stats.intervals import Rate
+from byrote.stats.population import Flags, Floats, Population, recovery
+from byrote.store.columns import sweep_column
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Published(Settled):
+    """A number that somebody published, and which cell of the grid measures it again."""
+
+    quantity: str = option("", "What the paper calls it.", group="text")
+    measure: str = option("near", "The same quantity of a cell.", group="text", choices=lambda: MEASURES)
+    where: str = option("", "The cell it is about: axis=value, several joined by commas.", group="text")
+    about: str = option("", "The published cell, where `where` names another model or text.", group="text")
+    value: float = option(0.0, "The published number; rates as shares.", group="text", at_least=0)
+    unit: Literal["count", "share", "number"] = option("share", "Windows, a share of them, or neither.", group="text")
+    source: str = option("", "Paper, and table, figure or section.", group="text")
+    split: Literal["target", "control"] = option("target", "Which side it is about.", group="text")
+    among: Literal["all", "extractable", "unlocked", "fixed", "new"] = option(
+        "all", "Of which windows: all; extractable by the search alone within the edit budget; unlocked; extractable "
+        "from every model of the study (fixed); or from no earlier one (new).", group="text",
+    )  # fmt: skip
+    edits: int | None = option(None, "ε.", group="text", at_least=0, default_words="the run's edit budget")
+    at: float = option(0.0, "The mass gain in question.", group="text", at_least=0)
+    probability: float = option(0.5, "p of (n, p).", group="text", above=0, at_most=1)
+    queries: float = option(1.0, "n of (n, p).", group="text", at_least=1)
+    policy: str = option("", "A policy of the sweep.", group="text", default_words="the run's own")
+    metrics: str = option("", "A metric of posthoc; a&b for both, a-b for the first alone.", group="text")
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """axis → value."""
+        pairs = [part.partition("=") for part in self.where.split(",") if part.strip()]
+        return {name.strip().replace("-", "_"): value.strip() for name, _, value in pairs}
+
+    @property
+    def measure_words(self) -> str:
+        """The measure with its parameters."""
+        return MEASURES[self.measure].words.format(
+            edits="the edit budget" if self.edits is None else self.edits, at=f"{self.at:g}", metrics=self.metrics,
+            p=f"{self.probability:g}", n=f"{self.queries:,.0f}", policy=f" under {self.policy}" if self.policy else "",
+        ) + (f" (of those {self.among})" if self.among != "all" and self.unit != "count" else "")  # fmt: skip
+
+    def words(self, value: float) -> str:
+        """A number of this kind as a paper prints it."""
+        if np.isnan(value):
+            return "–"
+        if self.unit == "count":
+            return integer(round(value))
+        return f"{100 * value:.2f} %" if self.unit == "share" else f"{value:.4g}"
+
+
+Block = Mapping[str, Any]
+
+
+def expanded(blocks: Sequence[Block], axes: Mapping[str, Sequence[str]]) -> list[dict[str, Any]]:
+    """Entries of a study's file, one for every number.
+
+    `over` names axes, and `values` has a number for each of their values in order (nested for several axes; null where
+    nothing was published; one `value` stands for all). A number written with % is a share, other numbers of measures
+    that count windows are counts.
+    """
+    rows = []
+    for block in blocks:
+        entry = {name: value for name, value in block.items() if name not in ("over", "value", "values")}
+        numbers: list[tuple[tuple[str, ...], Any]] = [((), block.get("value", block.get("values")))]
+        for axis in [name.strip() for name in str(block.get("over", "")).split(",") if name.strip()]:
+            if axis not in axes:
+                raise ConfigError(f"a published {block.get('measure')} is over {axis}, which is no axis of the study.")
+            numbers = [
+                ((*settings, f"{axis}={value}"), inner)
+                for settings, outer in numbers
+                for value, inner in zip(axes[axis], outer if isinstance(outer, list) else [outer] * len(axes[axis]),
+                                        strict=False)
+            ]  # fmt: skip
+        for settings, number in numbers:
+            if number is not None:
+                where = ", ".join([*settings, *filter(None, [block.get("where")])])
+                rows.append(_as_number(number, str(block.get("measure"))) | entry | {"where": where})
+    return rows
+
+
+def _as_number(written: Any, measure: str) -> dict[str, Any]:
+    share = re.fullmatch(r"\s*([0-9.]+)\s*%", str(written))
+    if share:
+        return {"value": str(float(share[1]) / 100), "unit": "share"}
+    return {"value": written} | ({"unit": MEASURES[measure].unit} if measure in MEASURES else {})
+
+
+@dataclass(frozen=True)
+class CellSide:
+    """The windows of one side of a cell, those that enter rates."""
+
+    population: Population
+    results: pl.DataFrame
+    threshold: float
+    samples: Sequence[Mapping[str, Any]] = ()
+    """Windows sampled by plain Monte Carlo."""
+    family: "Sequence[CellSide]" = ()
+    """The cells that differ in the model alone, in the order of the study, this one among them."""
+    place: int = 0
+    """Which of the family it is."""
+
+    def found(self, edits: int | None) -> Floats | None:
+        """What the search by itself found within `edits` edits; None unless every window was searched."""
+        lower = self.population.search_lower
+        if lower is None or np.isnan(lower).any() or (edits or 0) >= lower.shape[1]:
+            return None
+        return lower[:, -1 if edits is None else edits]
+
+    def keys(self) -> list[tuple[Any, ...]]:
+        """What names a window across models with one tokenizer."""
+        return list(zip(self.population.window_id, self.population.char_end.tolist(), strict=True))
+
+    def reached(self, other: "CellSide", flags: Flags | None) -> Flags | None:
+        """Which windows are among those that `flags` marks in another cell."""
+        if flags is None:
+            return None
+        marked = {key for key, flag in zip(other.keys(), flags, strict=True) if flag}
+        return np.array([key in marked for key in self.keys()], dtype=np.bool_)
+
+
+Answer = Flags | float | None
+"""Windows that count, or a number of them together; None where the cell did not measure it."""
+
+
+class Quantity(NamedTuple):
+    words: str
+    unit: Literal["count", "number"]
+    """What a number without % is."""
+    find: Callable[[CellSide, Published], Answer]
+
+
+class Reading(NamedTuple):
+    value: float
+    """NaN where the measure is undefined, as a share of no windows."""
+    rate: Rate | None
+    """With its interval, where the value is a count or share of windows."""
+
+
+def read_measure(side: CellSide, row: Published) -> Reading | None:
+    """The cell's own number; None where it was not measured, and where the side has no windows."""
+    if not len(side.population):
+        return None
+    found, rows = MEASURES[row.measure].find(side, row), among(side, row)
+    if found is None or rows is None:
+        return None
+    if not isinstance(found, np.ndarray):
+        return Reading(found, None)
+    hits, part = int((found & rows).sum()), side.population.select(rows)
+    rate = rate_over_units(found[rows], units_of(part)) if len(part) else None
+    return Reading(float(hits) if row.unit == "count" else float(hits / rows.sum()) if rows.any() else np.nan, rate)
+
+
+def among(side: CellSide, row: Published) -> Flags | None:
+    """The windows that a share, median or mean is taken of; what is extractable is judged at the whole edit budget."""
+    if row.among == "all":
+        return np.ones(len(side.population), dtype=np.bool_)
+    whole = replace(row, edits=None)
+    if row.among == "unlocked":
+        return _unlocked(side, whole)
+    own = _extractable(side, whole)
+    others = {"fixed": side.family, "new": side.family[: side.place]}.get(row.among, ())
+    for other in others:
+        there = side.reached(other, _extractable(other, whole))
+        if own is None or there is None:
+            return None
+        own = own & (there if row.among == "fixed" else ~there)
+    return own
+
+
+def _extractable(side: CellSide, row: Published) -> Flags | None:
+    found = side.found(row.edits)
+    return None if found is None else found >= side.threshold
+
+
+def _unlocked(side: CellSide, row: Published) -> Flags | None:
+    near, exact = side.found(row.edits), side.found(0)
+    return None if near is None or exact is None else (near >= side.threshold) & (exact < side.threshold)
+
+
+def _by_criterion(criterion: Criterion) -> Callable[[CellSide, Published], Answer]:
+    def find(side: CellSide, row: Published) -> Answer:
+        budget = side.population.edit_budget
+        edits = (0 if criterion is Criterion.GREEDY else budget) if row.edits is None else row.edits
+        return hits_of(side.population, criterion, edits=edits, threshold=side.threshold) if edits <= budget or (
+            criterion is Criterion.GREEDY) else None  # fmt: skip
+
+    return find
+
+
+def _of_search(statistic: Callable[[Floats], Any]) -> Callable[[CellSide, Published], Answer]:
+    """A statistic of the masses that the search found."""
+
+    def find(side: CellSide, row: Published) -> Answer:
+        rows, near = among(side, row), side.found(row.edits)
+        if rows is None or near is None:
+            return None
+        return float(statistic(near[rows])) if rows.any() else np.nan
+
+    return find
+
+
+def _verbatim_share_median(side: CellSide, row: Published) -> Answer:
+    """Of extractable windows, whatever the row says: others may have no mass to share."""
+    rows = among(side, row if row.among != "all" else replace(row, among="extractable"))
+    near, exact = side.found(row.edits), side.found(0)
+    if rows is None or near is None or exact is None:
+        return None
+    return float(np.median(exact[rows] / near[rows])) if rows.any() else np.nan
+
+
+def _verbatim_mass(side: CellSide, row: Published) -> Answer:
+    p_z = side.population.p_verbatim
+    return None if p_z is None else float(p_z.mean())
+
+
+def _unlocked_from_zero(side: CellSide, row: Published) -> Answer:
+    unlocked, exact = _unlocked(side, row), side.found(0)
+    return None if unlocked is None or exact is None else unlocked & (exact == 0)
+
+
+def _gain_at(side: CellSide, row: Published) -> Answer:
+    near, exact = side.found(row.edits), side.found(0)
+    return None if near is None or exact is None else near - exact >= row.at
+
+
+def _promoted(side: CellSide, row: Published) -> Answer:
+    if side.place + 1 >= len(side.family):
+        return None
+    larger, unlocked = side.family[side.place + 1], _unlocked(side, row)
+    exact = larger.found(0)
+    there = side.reached(larger, None if exact is None else exact >= larger.threshold)
+    return None if unlocked is None or there is None else unlocked & there
+
+
+def _recovery(side: CellSide, row: Published) -> Answer:
+    """The papers' ratio: windows at τ by the search alone over windows at τ by teacher forcing. It may exceed 1."""
+    found, p_z = side.found(0), side.population.p_verbatim
+    if found is None or p_z is None:
+        return None
+    known = int((p_z >= side.threshold).sum())
+    return float((found >= side.threshold).sum() / known) if known else np.nan
+
+
+def _found_share(side: CellSide, row: Published) -> Answer:
+    found, p_z = side.found(0), side.population.p_verbatim
+    return None if found is None or p_z is None else recovery(found, p_z, side.threshold).share
+
+
+def _missed(side: CellSide, row: Published) -> Answer:
+    found, p_z = side.found(0), side.population.p_verbatim
+    return None if found is None or p_z is None else (p_z >= side.threshold) & (found < side.threshold)
+
+
+def _log_p(side: CellSide, row: Published) -> Floats | None:
+    if not row.policy:
+        return None if side.population.log_p_verbatim is None else side.population.log_verbatim()
+    column = sweep_column(row.policy)
+    return side.results[column].to_numpy() if column in side.results.columns else None
+
+
+def _within_queries(side: CellSide, row: Published) -> Answer:
+    log_p = _log_p(side, row)
+    return None if log_p is None else queries_needed_from_log(log_p, row.probability) <= row.queries
+
+
+def _queries_to_greedy(side: CellSide, row: Published) -> Answer:
+    """The least n at which more windows come out within n queries than greedily; inf where there is none."""
+    log_p, greedy = _log_p(side, row), side.population.greedy_distance
+    if log_p is None or greedy is None:
+        return None
+    needed, count = np.sort(queries_needed_from_log(log_p, row.probability)), int((greedy == 0).sum())
+    return float(needed[count]) if count < len(needed) else np.inf
+
+
+def _mc_ratio(side: CellSide, row: Published) -> Answer:
+    """What the search found over the mean of plain sampling: the median of the windows that were sampled and hit."""
+    near = side.found(row.edits)
+    if near is None:
+        return None
+    own = dict(zip(side.population.window_id, near, strict=True))
+    ratios = [
+        own[one["window_id"]] / one["mass"] for one in side.samples if one["window_id"] in own and one["mass"] > 0
+    ]
+    return float(np.median(ratios)) if ratios else None
+
+
+def _posthoc(side: CellSide, row: Published) -> Answer:
+    """By what was returned alone; `a&b` counts windows that both metrics find, `a-b` those of the first alone."""
+    names = re.split("[&-]", row.metrics)
+    columns = [f"posthoc_{name}_found" for name in names]
+    if any(column not in side.results.columns or side.results[column].null_count() for column in columns):
+        return None
+    first, *second = (side.results[column].to_numpy() >= side.threshold for column in columns)
+    return first if not second else first & (second[0] if "&" in row.metrics else ~second[0])
+
+
+MEASURES: dict[str, Quantity] = {
+    "windows": Quantity("windows measured", "count", lambda side, row: np.ones(len(side.population), dtype=np.bool_)),
+    "greedy": Quantity("greedy answer within ε ≤ {edits}", "count", _by_criterion(Criterion.GREEDY)),
+    "verbatim": Quantity("p_z ≥ τ, teacher forcing", "count", _by_criterion(Criterion.VERBATIM)),
+    "possible": Quantity("p_z > 0", "count", lambda side, row: ~side.population.is_impossible()),
+    "near": Quantity("mass within ε ≤ {edits}, p_z included, ≥ τ", "count", _by_criterion(Criterion.NEAR)),
+    "search_near": Quantity("mass within ε ≤ {edits} by the search alone ≥ τ", "count", _extractable),
+    "unlocked": Quantity("by the search alone: ≥ τ within ε ≤ {edits} and not exactly", "count", _unlocked),
+    "unlocked_from_zero": Quantity("the same, nothing of the exact text found", "count", _unlocked_from_zero),
+    "promoted": Quantity("unlocked here and exact at the next model", "count", _promoted),
+    "gain_at": Quantity("mass gained within ε ≤ {edits} by the search alone ≥ {at}", "count", _gain_at),
+    "missed": Quantity("p_z ≥ τ and the search alone < τ", "count", _missed),
+    "recovery": Quantity("exact rate by the search over that by teacher forcing", "number", _recovery),
+    "found_share": Quantity("share of windows with p_z ≥ τ whose target the search found", "number", _found_share),
+    "verbatim_mass": Quantity("mean p_z", "number", _verbatim_mass),
+    "mass_mean": Quantity("mean mass within ε ≤ {edits} by the search alone", "number", _of_search(np.mean)),
+    "mass_median": Quantity("median mass within ε ≤ {edits} by the search alone", "number", _of_search(np.median)),
+    "mass_max": Quantity("largest mass within ε ≤ {edits} by the search alone", "number", _of_search(np.max)),
+    "verbatim_share_median": Quantity(
+        "median share of the exact text in the mass found", "number", _verbatim_share_median
+    ),
+    "within_queries": Quantity("word for word within n = {n} with p = {p}{policy}", "count", _within_queries),
+    "queries_to_greedy": Quantity("least n whose rate at p = {p} is above greedy", "number", _queries_to_greedy),
+    "mc_ratio": Quantity("search alone over plain sampling, median of windows", "number", _mc_ratio),
+    "posthoc": Quantity("{metrics} of what the search returned, ≥ τ", "count", _posthoc),
+}
+"""Every quantity that a published number can be."""
