@@ -11,8 +11,8 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from byrote.models.hf.model import load
+from byrote.models.listed import Prompt
 from byrote.models.served.client import PROMPTS_PER_REQUEST
-from byrote.models.served.dialects import Prompt
 from byrote.models.served.logprobs import key_of
 from tests.faults.dying import DyingProcess, Session, said
 from tests.loopback.logprobs import Habits, LogprobServer

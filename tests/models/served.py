@@ -12,9 +12,8 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
 from byrote.models.base import CausalModel
+from byrote.models.listed import ListedSession, OpenShares, Prompt, Row, RowFiller, row_of
 from byrote.models.served.client import RequestLimits
-from byrote.models.served.dialects import Prompt
-from byrote.models.served.logprobs import EndpointSession, OpenShares, Row, RowFiller, row_of
 from byrote.models.served.model import EndpointModel, connect
 from byrote.models.served.retries import RetryPolicy
 from byrote.policy import Policy
@@ -104,9 +103,9 @@ class ListedTable(TableModel):
 
     def open_tree(  # type: ignore[override]
         self, slots: int, entries: int, *, longest: int | None = None
-    ) -> EndpointSession:
+    ) -> ListedSession:
         filler = RowFiller(Policy(1.0, None), self.vocab_size, self.vocab_size)
-        return EndpointSession(self, filler, OpenShares(), slots=slots, entries=entries)  # type: ignore[arg-type]
+        return ListedSession(self, filler, OpenShares(), slots=slots, entries=entries)
 
 
 def _places(prompt: Prompt) -> range:

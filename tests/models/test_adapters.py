@@ -219,6 +219,6 @@ def test_the_hash_of_packed_weights_rests_on_their_integers_and_scales() -> None
 
 def test_how_weights_were_quantised_is_part_of_what_a_model_is() -> None:
     model = tiny_model("llama")
-    assert quantization_of(model) is None
+    assert quantization_of(model.config) is None
     model.config.quantization_config = {"quant_method": "gptq", "bits": 4}
-    assert quantization_of(model) == '{"bits": 4, "quant_method": "gptq"}'
+    assert quantization_of(model.config) == '{"bits": 4, "quant_method": "gptq"}'

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from byrote.models.served.logprobs import RowFiller, row_of
+from byrote.models.listed import RowFiller, row_of
 from byrote.policy import Policy, keep
 from byrote.search.base import Limits, SearchOptions, SearchOutcome, SearchTask
 from byrote.search.engine import Engine

@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from byrote.errors import EndpointError, ModelError
+from byrote.models.listed import Prompt, row_of
 from byrote.models.served.check import DIALECTS
 from byrote.models.served.client import Unreadable
-from byrote.models.served.dialects import LlamaCpp, Prompt, Sglang, Vllm
-from byrote.models.served.logprobs import row_of
+from byrote.models.served.dialects import LlamaCpp, Sglang, Vllm
 from byrote.models.served.model import spans_of
 
 NEXT = Prompt((5, 6, 7), 2)

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from byrote.models.listed import Prompt
 from byrote.models.responder import RequestFailed
 from byrote.models.served import logprobs as served_rows
 from byrote.models.served.client import Pace, Ramp
-from byrote.models.served.dialects import Prompt
 from byrote.models.served.logprobs import bundles
 from byrote.policy import Policy
 from tests.loopback.logprobs import small

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from byrote.errors import ByroteError, EndpointError
+from byrote.models.listed import Prompt
 from byrote.models.responder import AnswerUnreadable
 from byrote.models.served.check import DIALECTS as KINDS
-from byrote.models.served.dialects import Prompt
 from byrote.models.served.model import EndpointModel, connect
 from byrote.policy import Policy
 from tests.loopback.logprobs import Habits

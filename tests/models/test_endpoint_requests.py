@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from byrote.errors import BudgetError, DamageError, EndpointError, RunError, StorageError
+from byrote.models.listed import Prompt, Row, row_of
 from byrote.models.responder import RequestFailed
 from byrote.models.served.check import RepeatCheck, largest_change
 from byrote.models.served.client import CHAINS_PER_REQUEST, RequestLimits
-from byrote.models.served.dialects import Prompt
-from byrote.models.served.logprobs import Row, bundles, key_of, packed, row_of
+from byrote.models.served.logprobs import bundles, key_of, packed
 from byrote.models.served.model import connect
 from byrote.models.served.retries import Retries, RetryPolicy
 from byrote.policy import Policy

@@ -6,6 +6,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,25 +14,28 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from byrote.models.base import TreeBatch, TreeModel, TreeSession
+from byrote.models.base import ModelIdentity, TreeBatch, TreeModel, TreeSession
 from byrote.models.hf import head as hf_head
 from byrote.models.hf.model import HuggingFaceModel
 from byrote.models.hf.tree import TreeSessionHF
 from byrote.models.history import HistorySession
+from byrote.models.listed import ListedSession
 from byrote.models.load import OwnModel
 from byrote.models.packing import TreeNode
-from byrote.models.served import logprobs as endpoint_session
-from byrote.models.served.logprobs import EndpointSession
+from byrote.models.tokenizer import Tokenizing
+from byrote.models.vllm import EngineClient, VllmModel
 from tests.models.forest import batch_of, by_columns, histories_of, plain_logits
 from tests.models.served import ListedTable
 from tests.models.test_hf_scoring import Scaled
 from tests.models.tiny import VOCABULARY, tiny_model
+from tests.models.vllm_stand_in import StandIn
 from tests.table import TableModel, TableSession
 
 ENTRIES = 40
 MODELS: dict[str, tuple[Callable[[], TreeModel], type]] = {
     "table": (lambda: TableModel.random(0, vocab_size=VOCABULARY), TableSession),
-    "served": (lambda: ListedTable.random(0, vocab_size=VOCABULARY), EndpointSession),
+    "served": (lambda: ListedTable.random(0, vocab_size=VOCABULARY), ListedSession),
+    "vllm": (lambda: in_vllm(), ListedSession),
     "grouped heads": (lambda: HuggingFaceModel(tiny_model("llama"), None), TreeSessionHF),
     "sliding window": (lambda: HuggingFaceModel(tiny_model("mistral"), None), TreeSessionHF),
     "soft caps": (lambda: HuggingFaceModel(tiny_model("gemma2"), None), TreeSessionHF),
@@ -42,6 +46,18 @@ MODELS: dict[str, tuple[Callable[[], TreeModel], type]] = {
     "recurrent": (lambda: HuggingFaceModel(tiny_model("mamba"), None), HistorySession),
     "mask alone": (lambda: HuggingFaceModel(Scaled(tiny_model("phimoe")).eval(), None), HistorySession),
 }
+
+
+def in_vllm() -> TreeModel:
+    """A table inside the stand-in for the engine; nothing of it is read from a folder."""
+    table = TableModel.random(0, vocab_size=VOCABULARY)
+    client = EngineClient(
+        StandIn(lambda folder: table), {"model": "table"}, name="table", listed=VOCABULARY, vocab_size=VOCABULARY
+    )
+    described = ModelIdentity("table", None, "", "", None, "float32", "cpu")
+    return VllmModel(
+        client, Tokenizing(None, "table"), described, folder=Path("none"), max_positions=None, eos_ids=frozenset()
+    )
 
 
 class Histories:
@@ -204,7 +220,7 @@ def test_states_of_several_slots_are_copied_together(name: str) -> None:
 def test_chunks_are_consecutive_pieces_of_few_rows(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hf_head, "CHUNK_ELEMENTS", {"cpu": 4 * VOCABULARY, "cuda": 4 * VOCABULARY})
     monkeypatch.setattr("tests.table.CHUNK", 4)
-    monkeypatch.setattr(endpoint_session, "CHUNK", 4)
+    monkeypatch.setattr("byrote.models.listed.CHUNK", 4)
     monkeypatch.setattr("byrote.models.load.CHUNK_ELEMENTS", 4 * VOCABULARY)
     session = MODELS[name][0]().open_tree(2, ENTRIES)
     batch = replace(batch_of([[], []], {0: LONG, 1: FIRST}, ENTRIES), outputs=torch.arange(10, 38))

@@ -281,7 +281,7 @@ def test_refusals_are_one_sentence(byrote: Command, lab: TinyLab, model: Hugging
         assert "membership needs whole distributions" in refused(server, measures="verbatim,membership")
         assert "give --top-k too" in refused(server, **{"top-k": "none", "top-p": 0.9})
         assert "sweep k=20" in refused(server, sweep="k=20", logprobs=10)
-        assert "closure, refine, residual and estimates" in refused(server, refine=10, logprobs=4)
+        assert "closure, refine, residual, answers and estimates" in refused(server, refine=10, logprobs=4)
         for name, value in (("revision", "main"), ("adapter", "lora"), ("executor", "ray")):
             assert "is a server" in refused(server, **{name: value})
     with serve(model, Habits(owner="me")) as server:

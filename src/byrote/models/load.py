@@ -38,6 +38,7 @@ from byrote.models.hf.model import HuggingFaceModel, load
 from byrote.models.history import History, HistorySession
 from byrote.models.scoring import score_by_histories
 from byrote.models.tokenizer import Tokenizing, hash_tokenizer
+from byrote.models.vllm import VllmModel, open_vllm
 from byrote.policy import Policy
 from byrote.types import BosRule, Encoding
 
@@ -49,8 +50,9 @@ def open_model(
     dtype: str = "auto",
     device: str = "auto",
     adapter: str | None = None,
+    engine_args: Sequence[str] = (),
 ) -> LanguageModel:
-    """The model of a folder or a hub id."""
+    """The model of a folder or a hub id; inside vLLM where its name begins with `vllm:`."""
     if name.startswith("endpoint:"):
         raise ModelError(
             f"{name} is a server, which lists its most likely tokens only; nothing but `byrote scan --model {name}` "
@@ -58,12 +60,17 @@ def open_model(
         )
     if name.startswith(("http://", "https://")):
         raise ModelError(f"{name} is an address; if a server answers there, give --model endpoint:{name}.")
-    return load(name, revision=revision, dtype=dtype, device=device, adapter=adapter)
+    chosen: dict[str, Any] = {"revision": revision, "dtype": dtype, "device": device, "adapter": adapter}
+    if name.startswith("vllm:"):
+        return open_vllm(name.removeprefix("vllm:"), engine_args=engine_args, **chosen)
+    if engine_args:
+        raise ModelError(f"engine_args are for models inside vLLM; give --model vllm:{name}, or leave them out.")
+    return load(name, **chosen)
 
 
 def as_language_model(given: Any, tokenizer: Any = None) -> LanguageModel:
     """`given` itself where it can be measured already; otherwise opened by its name or wrapped."""
-    if isinstance(given, HuggingFaceModel | OwnModel):
+    if isinstance(given, HuggingFaceModel | OwnModel | VllmModel):
         return given
     if isinstance(given, str | Path):
         return open_model(str(given))

@@ -45,6 +45,7 @@ from byrote.scan.run import (
     run_identity,
     texts_section,
 )
+from byrote.scan.served import with_listing
 from byrote.scan.source import Given, Source, cut_source, fitted, read_given
 from byrote.scan.stages.screen import with_audit
 from byrote.stats.compare import compare_rates
@@ -66,10 +67,10 @@ def load_model(model: Any, *, tokenizer: Any = None, **options: Any) -> Language
     """A model to measure: by folder or hub id with its tokenizer, a Hugging Face model in memory with the `tokenizer`
     given, or an object of your own with `vocab_size` and `next_logits` (docs/models.md).
 
-    `options` of the first kind: `revision`, `dtype`, `device`, `adapter`, as for `byrote scan`.
+    `options` of the first kind: `revision`, `dtype`, `device`, `adapter`, `engine_args`, as for `byrote scan`.
     """
     if isinstance(model, str | os.PathLike):
-        require_known(options, ("revision", "dtype", "device", "adapter"), place="byrote.load_model")
+        require_known(options, ("revision", "dtype", "device", "adapter", "engine_args"), place="byrote.load_model")
         return open_model(os.fspath(model), **options)
     return as_language_model(model, tokenizer)
 
@@ -327,7 +328,7 @@ def _prepare(
                 f"{name} is {value}, but byrote.scan measures every window it is given, once; leave it out, or use "
                 "the command byrote scan."
             )
-    opened = as_language_model(model)
+    opened, chosen = with_listing(as_language_model(model), chosen)
     _require_fitting(windows, opened, chosen)
     sizes = fitted(chosen, windows)
     check_fits(opened, sizes)

@@ -26,6 +26,7 @@ import torch
 from byrote.errors import ByroteError, ConfigError, ModelError
 from byrote.models.base import LanguageModel
 from byrote.models.load import OwnModel, open_model
+from byrote.models.vllm import VllmModel
 from byrote.scan.options import RunConfig
 from byrote.scan.pipeline import Facts, MeasuredWindow, Pipeline
 from byrote.search.sizing import choose_slots
@@ -128,6 +129,8 @@ class Worker:
                 f"the worker on {machine} has another model at {config.model} ({'; '.join(found)}). Give every "
                 "machine the same files."
             )
+        if isinstance(model, VllmModel):
+            model = model.listing(config.policy, config.logprobs or model.vocab_size)
         compile_where_it_pays(model, config, windows=self._windows)
         slots = config.slots or choose_slots(model, config.search_options(), config.limits)
         facts = WorkerFacts(machine, os.getpid(), device_name(model), slots, chunk_windows=CHUNK_SLOTS * slots)

@@ -12,6 +12,7 @@ from byrote.explore.monte_carlo import MonteCarloOptions, MonteCarloResult, samp
 from byrote.models.base import LanguageModel
 from byrote.models.load import open_model
 from byrote.models.prompts import make_prompt
+from byrote.models.vllm import VllmModel
 from byrote.scan.options import PLAIN, McOptions, RunConfig
 from byrote.scan.source import fitted, prompt_windows
 from byrote.stats.intervals import INTERVALS
@@ -67,9 +68,12 @@ def sample_to_folder(
     if not name and model is None:
         raise RunError(f"{given.run} is not finished and does not say where its model lies; give --model.")
     settled = {option_name: known[option_name] for option_name in (*OF_THE_RUN, "revision", "dtype")}
-    config = RunConfig(model=name, device=given.device, slots=given.slots, **settled)
+    engine_args = tuple((scan.manifest or {}).get("config", {}).get("engine_args", ()))
+    config = RunConfig(model=name, device=given.device, slots=given.slots, engine_args=engine_args, **settled)
     chosen = _chosen_rows(scan, given, window_ids)
     model = model or open_model(name, **config.loading)
+    if isinstance(model, VllmModel):
+        model = model.listing(config.policy)
     places = (f"in {given.run}", "now")
     if found := list(differences(scan.identity["model"], model.described.fingerprint, places=places)):
         raise RunError(

@@ -36,6 +36,8 @@ PLAIN = "plain"
 """The prompt that is the prefix alone."""
 ENDPOINT = "endpoint:"
 """A model's name that begins so is the address of a server."""
+VLLM = "vllm:"
+"""A model's name that begins so is computed by vLLM, in this process."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,8 +47,8 @@ class RunConfig(MembershipOptions):
     model: str = like(
         Common,
         "model",
-        help="Model folder, hub id, or endpoint:URL of a server; checkpoints by commas or as a glob, each with a run "
-        "folder in --out.",
+        help="Model folder, hub id, vllm:FOLDER_OR_ID to have vLLM compute it, or endpoint:URL of a server; "
+        "checkpoints by commas or as a glob, each with a run folder in --out.",
     )
     text: tuple[str, ...] = like(Common, "text")
     control: tuple[str, ...] = option(
@@ -208,6 +210,10 @@ class RunConfig(MembershipOptions):
     )  # fmt: skip
     device: str = like(Common, "device")
     dtype: DtypeName = like(Common, "dtype")
+    engine_args: tuple[str, ...] = option(
+        (), "Arguments of vLLM's engine by commas: tensor_parallel_size=2,gpu_memory_utilization=0.8.", group="machine",
+        commas=True, in_identity=False, needs_weights=True,
+    )  # fmt: skip
     slots: int | None = option(
         None, "Windows searched at once.", group="machine", at_least=1, default_words="by the free memory",
         is_flag=False, in_identity=False,
@@ -232,7 +238,7 @@ class RunConfig(MembershipOptions):
     )
     dialect: DialectName = option("auto", "Kind of server; auto asks it.", group="endpoint", is_flag=False)
     logprobs: int | None = option(
-        None, "Tokens that the server is asked to list for each place; fewer than top_k leaves mass open.",
+        None, "Tokens that a server or vLLM is asked to list for each place; fewer than top_k leaves mass open.",
         group="endpoint", at_least=1, default_words="as many as top_k, or the most it gives", is_flag=False,
     )  # fmt: skip
     concurrency: int = option(
@@ -283,14 +289,16 @@ class RunConfig(MembershipOptions):
             parse_shard(self.shard)
             if self.has_budget:
                 raise ConfigError(f"shard is {self.shard}, but a budget stops a whole run; leave out one of them.")
-        if self.logprobs is not None and self.model and not self.is_served:
-            raise ConfigError(f"logprobs is {self.logprobs}, but {self.model} is no server; leave it out.")
+        if self.logprobs is not None and self.model and not (self.is_served or self.is_in_vllm):
+            raise ConfigError(
+                f"logprobs is {self.logprobs}, but {self.model} is neither a server nor in vLLM; leave it out."
+            )
         if self.executor == "ray" and self.self_check:
             raise ConfigError("self_check needs the device of the run; leave it out, or use --executor local.")
         if self.is_served and self.executor == "ray":
             raise ConfigError(f"{self.model} is a server and needs no workers; leave --executor ray out.")
         for name, declared in options_of(type(self)).items():
-            if self.is_served and declared.spec.needs_weights and getattr(self, name) is not None:
+            if self.is_served and declared.spec.needs_weights and getattr(self, name) != declared.default:
                 raise ConfigError(
                     f"{declared.label} is {getattr(self, name)}, but {self.model} is a server, which has chosen its "
                     "weights and how it computes; leave it out."
@@ -390,15 +398,19 @@ class RunConfig(MembershipOptions):
     @property
     def loading(self) -> dict[str, Any]:
         """How its model is loaded."""
-        return {name: getattr(self, name) for name in ("revision", "dtype", "device", "adapter")}
+        return {name: getattr(self, name) for name in ("revision", "dtype", "device", "adapter", "engine_args")}
 
     @property
     def is_served(self) -> bool:
         return self.model.startswith(ENDPOINT)
 
     @property
+    def is_in_vllm(self) -> bool:
+        return self.model.startswith(VLLM)
+
+    @property
     def is_capped(self) -> bool:
-        """Whether a server lists fewer tokens than the policy keeps: some mass stays open at every step."""
+        """Whether a server or vLLM lists fewer tokens than the policy keeps: some mass stays open at every step."""
         return self.logprobs is not None and (self.top_k is None or self.logprobs < self.top_k)
 
     @property
@@ -412,10 +424,10 @@ class RunConfig(MembershipOptions):
 
     @property
     def sampled_answers(self) -> int:
-        """Per window; a server is asked for none unless told to."""
+        """Per window; a server is asked for none unless told to, and lists that are too short allow none."""
         if "near" not in self.measures:
             return 0
-        return (0 if self.is_served else 2) if self.answers is None else self.answers
+        return (0 if self.is_served or self.is_capped else 2) if self.answers is None else self.answers
 
     @property
     def limits(self) -> "Limits":

@@ -36,7 +36,7 @@ from byrote.scan.measures.membership import load_reference
 from byrote.scan.options import PLAIN, RunConfig
 from byrote.scan.pipeline import Facts
 from byrote.scan.row import continuations_schema, facts_of, measures_of, results_schema
-from byrote.scan.served import connect_for, remembering
+from byrote.scan.served import connect_for, remembering, with_listing
 from byrote.scan.source import Source, cut_source, read_given
 from byrote.scan.stages.score import windows_per_forward
 from byrote.scan.stages.screen import DENSITY_NEAR_FLOOR, NEAR_FLOOR, with_audit
@@ -231,6 +231,7 @@ def scan_to_folder(
             if kept is not None:
                 kept.clear()
                 kept[config.model] = model
+        model, config = with_listing(model, config)
     with closing(model) if isinstance(model, EndpointModel) else nullcontext():
         check_fits(model, config)
         with progress.phase("cutting windows"):

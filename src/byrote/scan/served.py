@@ -15,10 +15,12 @@ from byrote.corpus.read import Document
 from byrote.corpus.select import sample_key
 from byrote.errors import ConfigError
 from byrote.models.base import LanguageModel
+from byrote.models.listed import ListedModel
 from byrote.models.served.check import RepeatCheck
 from byrote.models.served.client import RequestLimits, credentials_for
 from byrote.models.served.model import EndpointModel, connect
 from byrote.models.served.retries import RetryPolicy
+from byrote.models.vllm import VllmModel
 from byrote.policy import Policy
 from byrote.scan.options import ENDPOINT, MEASURES, RunConfig
 from byrote.scan.pipeline import Pipeline
@@ -30,6 +32,8 @@ from byrote.types import StopReason, Window
 
 UNTRUNCATED_LIST = 128
 """Tokens listed where the policy keeps all."""
+LIFTED = "give --set logprobs={needed}"
+"""What makes vLLM in this process list more."""
 ROUNDING_SHIFT = 1e-3
 """Change of a log-probability, in nat, that float32 arithmetic in another order does not reach."""
 ROUND_TRIP_CHARACTERS = 400
@@ -56,7 +60,7 @@ def connect_for(
             tokenizer=config.tokenizer,
             served_model=config.served_model,
             dialect=config.dialect,
-            listed=config.logprobs or max(policy.top_k or UNTRUNCATED_LIST for policy in config.scored_policies),
+            listed=_listed(config),
             limits=RequestLimits(
                 concurrency=config.concurrency,
                 requests_per_minute=config.requests_per_minute,
@@ -69,17 +73,39 @@ def connect_for(
             sent=sent,
         )
         on_error.callback(model.close)
-        known = replace(config, logprobs=model.listed_tokens)
-        _require_listed(known, model)
+        known = _with_listed(config, model, lifted=model.client.dialect.lifts_cap)
         on_error.pop_all()
-    # Sampling needs all tokens that the policy keeps.
-    return model, replace(known, estimate="off") if known.is_capped else known
+    return model, known
+
+
+def with_listing(model: LanguageModel, config: RunConfig) -> tuple[LanguageModel, RunConfig]:
+    """A model inside vLLM, told how many tokens to list, with the options that hold their number; any other as it is.
+    A vocabulary that is listed whole is no list."""
+    if not isinstance(model, VllmModel):
+        return model, config
+    listing = model.listing(config.policy, _listed(config))
+    if listing.listed_tokens == listing.vocab_size:
+        return listing, replace(config, logprobs=None)
+    _require_measurable(config)
+    return listing, _with_listed(config, listing, lifted=LIFTED)
+
+
+def _listed(config: RunConfig) -> int:
+    """How many tokens to ask for."""
+    return config.logprobs or max(policy.top_k or UNTRUNCATED_LIST for policy in config.scored_policies)
+
+
+def _with_listed(config: RunConfig, model: ListedModel, *, lifted: str) -> RunConfig:
+    """The options with the number of tokens that `model` lists. Sampling needs all tokens that the policy keeps."""
+    known = replace(config, logprobs=model.listed_tokens)
+    _require_listed(known, model, lifted)
+    return replace(known, estimate="off") if known.is_capped else known
 
 
 def _require_measurable(config: RunConfig) -> None:
-    """Refuse what needs the weights, or more of a distribution than servers list."""
-    if config.verify:
-        raise ConfigError("verify needs the weights; for a server use ask_twice.")
+    """Refuse what needs the weights, or more of a distribution than is listed."""
+    if config.verify or (config.self_check and config.is_in_vllm):
+        raise ConfigError(f"{'verify' if config.verify else 'self_check'} needs the weights; leave it out.")
     if other := [name for name in config.measures if name not in MEASURES]:
         raise ConfigError(f"{other[0]} needs whole distributions, and a server lists its most likely tokens only.")
     for policy in config.scored_policies:
@@ -90,26 +116,26 @@ def _require_measurable(config: RunConfig) -> None:
             )
 
 
-def _require_listed(config: RunConfig, model: EndpointModel) -> None:
-    """Refuse what needs more tokens than the server lists."""
+def _require_listed(config: RunConfig, model: ListedModel, lifted: str) -> None:
+    """Refuse what needs more tokens than `model` lists; `lifted` is what makes it list more, in words."""
     for text, policy in zip(("top-k", *config.sweep), config.scored_policies, strict=False):
         is_known = policy.top_k is not None and policy.top_k <= model.listed_tokens
         if not is_known and (text != "top-k" or policy.top_p not in (None, 1.0)):
             name = policy.describe() if text == "top-k" else f"sweep {text}"
             raise ConfigError(
-                f"{name} needs more tokens than the {model.listed_tokens} that the server lists; "
-                f"leave it out, or {_lifted(model, policy)}."
+                f"{name} needs more tokens than the {model.listed_tokens} that are listed; "
+                f"leave it out, or {_lifted(lifted, model, policy)}."
             )
-    if config.is_capped and (config.closure or config.refine or config.residual or config.estimate == "all"):
+    further = config.closure or config.refine or config.residual or config.answers or config.estimate == "all"
+    if config.is_capped and further:
         raise ConfigError(
-            f"closure, refine, residual and estimates need all tokens that the policy keeps, and the server lists "
-            f"{model.listed_tokens}; leave them out, or {_lifted(model, config.policy)}."
+            "closure, refine, residual, answers and estimates need all tokens that the policy keeps, and "
+            f"{model.listed_tokens} are listed; leave them out, or {_lifted(lifted, model, config.policy)}."
         )
 
 
-def _lifted(model: EndpointModel, policy: Policy) -> str:
-    """How to make the server list more, in words."""
-    return model.client.dialect.lifts_cap.format(needed=policy.top_k or model.vocab_size)
+def _lifted(words: str, model: ListedModel, policy: Policy) -> str:
+    return words.format(needed=policy.top_k or model.vocab_size)
 
 
 class ServedRun:
@@ -171,7 +197,7 @@ class ServedRun:
             "places": left.places,
             "open_share_mean": None if math.isnan(left.mean) else left.mean,
             "open_share_largest": left.largest,
-            "lifted_by": _lifted(self._model, self._config.policy),
+            "lifted_by": _lifted(self._model.client.dialect.lifts_cap, self._model, self._config.policy),
         }
 
     def notes(self) -> list[str]:

@@ -1,6 +1,7 @@
 """The Hugging Face back end: loading, tokenising, and the contracts of `base` on top of a causal language model."""
 
 import copy
+import json
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
@@ -203,8 +204,8 @@ class HuggingFaceModel(Tokenizing):
             dtype=str(self.model.dtype).removeprefix("torch."),
             device=str(self.model.device),
             adapter_hash=self.adapter_hash,
-            quantization=weights.quantization_of(self.model),
-            settings=weights.settings_of(self.model),
+            quantization=weights.quantization_of(self.model.config),
+            settings=json.dumps(weights.settings_of(self.model.config), sort_keys=True, default=str),
         )
 
     @cached_property

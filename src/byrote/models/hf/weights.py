@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from importlib.util import find_spec
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -71,7 +72,7 @@ def _read(name: str, source: str, *, revision: str | None, dtype: str, device: s
             revision=revision,
             trust_remote_code=False,
             use_safetensors=True,
-            dtype=_dtype(dtype, chosen),
+            dtype=dtype_of(dtype, chosen),
             output_loading_info=True,
             **placement,
         )
@@ -113,7 +114,7 @@ def _device(device: str) -> torch.device:
     return chosen
 
 
-def _dtype(dtype: str, device: torch.device) -> torch.dtype:
+def dtype_of(dtype: str, device: torch.device) -> torch.dtype:
     if dtype == "auto":
         return torch.float32 if device.type == "cpu" else torch.bfloat16
     if dtype not in DTYPES:
@@ -126,6 +127,15 @@ def read_tokenizer(name: str, source: str, *, revision: str | None = None) -> An
 
     try:
         return AutoTokenizer.from_pretrained(source, revision=revision, trust_remote_code=False)
+    except Exception as error:  # whatever libraries raise for a damaged folder
+        raise explained(name, error) from error
+
+
+def read_config(name: str, source: str) -> Any:
+    from transformers import AutoConfig
+
+    try:
+        return AutoConfig.from_pretrained(source, trust_remote_code=False)
     except Exception as error:  # whatever libraries raise for a damaged folder
         raise explained(name, error) from error
 
@@ -259,17 +269,18 @@ NOT_DECIDING = {"transformers_version", "dtype", "torch_dtype", "quantization_co
 """Settings that change no number, or are a part of the identity by themselves."""
 
 
-def quantization_of(model: Any) -> str | None:
+def quantization_of(config: Any) -> str | None:
     """The settings by which a checkpoint was quantised, in one order."""
-    settings = getattr(model.config, "quantization_config", None)
+    settings = getattr(config, "quantization_config", None)
     if settings is None:
         return None
     return json.dumps(settings if isinstance(settings, dict) else settings.to_dict(), sort_keys=True, default=str)
 
 
-def settings_of(model: Any) -> str:
+def settings_of(config: Any) -> dict[str, Any]:
     """The model's own settings, but for those that change no number or are in the identity already."""
-    return json.dumps(_deciding(model.config.to_diff_dict()), sort_keys=True, default=str)
+    deciding: dict[str, Any] = _deciding(config.to_diff_dict())
+    return deciding
 
 
 def _deciding(value: Any) -> Any:
@@ -296,7 +307,13 @@ def fingerprint_weights(model: Any) -> str:
 
 
 def named_weights(model: Any) -> list[tuple[str, Tensor]]:
-    """The weights as they are now, whatever is done to the model's parameters later."""
+    """The weights as they are now, whatever is done to the model's parameters later; of a folder, those in its files,
+    which are read when they are used."""
+    if isinstance(model, Path):
+        from safetensors.torch import load_file
+
+        shards = sorted(model.glob("*.safetensors"))
+        return sorted((pair for shard in shards for pair in load_file(shard).items()), key=itemgetter(0))
     return [(name, tensor.detach()) for name, tensor in sorted(model.state_dict(keep_vars=True).items())]
 
 

@@ -8,10 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from byrote.errors import ConfigError, EndpointError
+from byrote.models.listed import Prompt, Row
 from byrote.models.responder import AnswerUnreadable, NothingThere, RequestRejected
 from byrote.models.served import dialects
 from byrote.models.served.client import Server
-from byrote.models.served.logprobs import Row, RowCache, RowClient, unpacked
+from byrote.models.served.logprobs import RowCache, RowClient, unpacked
 from byrote.models.tokenizer import Tokenizing
 
 DIALECTS: dict[str, Callable[[], dialects.Dialect]] = {
@@ -34,7 +35,7 @@ ROUND_TRIP_TEXTS = (
 class Fingerprint(NamedTuple):
     """A prompt and its answer, by which a served model is recognised later."""
 
-    prompt: dialects.Prompt
+    prompt: Prompt
     row: Row
 
 
@@ -67,15 +68,15 @@ def find_dialect(name: str, card: dialects.ModelCard, root: str) -> dialects.Dia
 def probe_server(client: RowClient, probe: Sequence[int]) -> Fingerprint:
     """Send a few small requests. `client` comes with a dialect and the number of tokens that the policy keeps, and
     leaves with those that work."""
-    prompt = dialects.Prompt(tuple(probe), len(probe) - 1)
+    prompt = Prompt(tuple(probe), len(probe) - 1)
     client.listed = find_listed(client, prompt)
-    if client.dialect.scores is not None and not lists_inside_prompts(client, dialects.Prompt(prompt.token_ids, 0)):
+    if client.dialect.scores is not None and not lists_inside_prompts(client, Prompt(prompt.token_ids, 0)):
         client.dialect.scores = None
     ((row,),) = client.rows([prompt])
     return Fingerprint(prompt, row)
 
 
-def find_listed(client: RowClient, prompt: dialects.Prompt) -> int:
+def find_listed(client: RowClient, prompt: Prompt) -> int:
     """How many tokens the server lists: what is wanted, or the largest number it names in a refusal or lists."""
     wanted = min(client.listed, client.vocab_size)
     while wanted >= 1:
@@ -95,7 +96,7 @@ def find_listed(client: RowClient, prompt: dialects.Prompt) -> int:
     raise EndpointError(f"{client.server.root} lists no tokens with their probabilities; use another server.")
 
 
-def lists_inside_prompts(client: RowClient, chain: dialects.Prompt) -> bool:
+def lists_inside_prompts(client: RowClient, chain: Prompt) -> bool:
     """Whether lists for places inside a prompt agree with those of prompts of their own: an answer that is off by one
     place has the right shape too."""
     expected = [row for (row,) in client.rows(chain.single())]

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from byrote.errors import EndpointError
+from byrote.models.listed import Listing, Prompt
 from byrote.models.served.client import Unreadable
 
 ALL_TOKENS: Mapping[str, Any] = {"temperature": 1.0, "top_p": 1.0, "min_p": 0.0}
@@ -24,26 +25,6 @@ NEUTRAL_SAMPLING: Mapping[str, Any] = {
 """The same in the words that vLLM and SGLang share."""
 MAX_VOCABULARY = 2**24
 """Of a vocabulary; a row of logits of a larger one would not fit into memory."""
-
-
-class Prompt(NamedTuple):
-    """Tokens, and the first place whose next token is wanted; all places from there to the last are."""
-
-    token_ids: tuple[int, ...]
-    first_place: int
-
-    @property
-    def is_chain(self) -> bool:
-        """Whether more is wanted than what follows the whole prompt."""
-        return len(self.token_ids) - self.first_place > 1
-
-    def single(self) -> list["Prompt"]:
-        """The same places, one prompt each."""
-        return [Prompt(self.token_ids[: place + 1], place) for place in range(self.first_place, len(self.token_ids))]
-
-
-Listing = dict[int, float]
-"""The log-probabilities that a server lists for one place, by token id."""
 
 
 class ModelCard(NamedTuple):

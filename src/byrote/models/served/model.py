@@ -9,27 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from byrote.errors import ConfigError, ModelError
-from byrote.models.base import ModelIdentity, WindowScores
+from byrote.models.base import ModelIdentity
 from byrote.models.hf.files import CONFIG, read_settings, refuse_what_would_run_code
 from byrote.models.hf.weights import read_tokenizer
-from byrote.models.scoring import score_tokens
+from byrote.models.listed import ListedModel, OpenShares, RowFiller
 from byrote.models.served import check
 from byrote.models.served.client import Read, RequestCount, RequestLimits, Server, Unreadable, check_endpoint
-from byrote.models.served.dialects import Prompt, field, items, token_id
-from byrote.models.served.logprobs import (
-    EndpointSession,
-    OpenShares,
-    RowCache,
-    RowClient,
-    RowFiller,
-    key_of,
-    packed,
-    unpacked,
-)
+from byrote.models.served.dialects import field, items, token_id
+from byrote.models.served.logprobs import RowCache, RowClient, key_of, packed, unpacked
 from byrote.models.tokenizer import Tokenizing, hash_tokenizer, ids_within
 from byrote.policy import Policy
 from byrote.types import BosRule, Encoding
@@ -53,12 +42,10 @@ class EndpointIdentity(ModelIdentity):
     is_verified: bool = False
 
 
-class EndpointModel:
+class EndpointModel(ListedModel):
     """A served model as the search sees it. Build one with `connect`."""
 
-    device = torch.device("cpu")
-    dtype = torch.float32
-    searches_trees = True
+    client: RowClient
 
     def __init__(
         self,
@@ -71,21 +58,15 @@ class EndpointModel:
         max_positions: int | None,
         eos_ids: frozenset[int],
     ) -> None:
+        super().__init__(client, filler)
         self.name = identity.name
         self.identity = self.described = identity
-        self.filler, self.client = filler, client
-        self.vocab_size, self.max_positions, self.eos_ids = filler.vocab_size, max_positions, eos_ids
+        self.max_positions, self.eos_ids = max_positions, eos_ids
         self.tokenizing = tokenizing if isinstance(tokenizing, Tokenizing) else None
         self.bos_id, self.encode_batch, self.decode = tokenizing.bos_id, tokenizing.encode_batch, tokenizing.decode
-        self.listed_tokens = filler.listed
         self.sent = client.server.sent
         """What was sent so far, by all openings of the run."""
-        self.open_shares = OpenShares()
         self._fingerprint = fingerprint
-
-    @property
-    def in_float32(self) -> "EndpointModel":
-        return self
 
     def close(self) -> None:
         self.client.server.close()
@@ -107,35 +88,6 @@ class EndpointModel:
         other.client.cache, other.client.prompts_per_request = cache, 1
         other.open_shares = OpenShares()
         return other
-
-    def next_logits(self, histories: Sequence[Sequence[int]]) -> Tensor:
-        prompts = [Prompt(tuple(history), len(history) - 1) for history in histories]
-        return self.filler.logits([rows[0] for rows in self.client.rows(prompts)])
-
-    def score(self, windows: Sequence[Sequence[int]], suffix_tokens: int, policies: Sequence[Policy]) -> WindowScores:
-        prompts = [Prompt(tuple(window[:-1]), len(window) - 1 - suffix_tokens) for window in windows]
-        parts = [
-            score_tokens(self.filler.logits(rows), torch.tensor(window[-suffix_tokens:]), policies)
-            for window, rows in zip(windows, self.client.rows(prompts), strict=True)
-        ]
-        return WindowScores(
-            torch.stack([part.log_probs for part in parts], 1),
-            # Unlisted tokens rank after the listed ones; their order is not known.
-            torch.stack([part.ranks for part in parts]).clamp(max=self.listed_tokens),
-            torch.stack([part.model_log_probs for part in parts]),
-        )
-
-    def open_tree(self, slots: int, entries: int, *, longest: int | None = None) -> EndpointSession:
-        return EndpointSession(self.client, self.filler, self.open_shares, slots=slots, entries=entries)
-
-    def tree_bytes_per_entry(self) -> int:
-        return 8
-
-    def score_bytes_per_token(self) -> int:
-        return 4 * self.vocab_size
-
-    def compile_layers(self) -> None:
-        """Its layers are on the server."""
 
 
 def connect(
