@@ -38,7 +38,7 @@ def refined(
         options = RefineOptions(
             token_evals=wide[key].token_evals - searched.outcome.token_evals, threshold=None, order=order
         )
-        pool = searched.pool(model.eos_ids, config.edit_budget)
+        pool = searched.pool(model.eos_ids, config.edits)
         exploration = refine(pool, options, target_probs=searched.score.target_probs, is_in_memory=True)
         return ExploreTask(key, searched.score.window.prefix_ids, exploration, searched.outcome.states)
 

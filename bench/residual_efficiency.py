@@ -64,8 +64,8 @@ def search_all(
 
 
 def estimate(searched: Searched, model: HuggingFaceModel, config: RunConfig, budget: int, seed: int) -> Any:
-    pool = searched.pool(model.eos_ids, config.edit_budget)
-    log_scores = log_score_table(searched.score.target_probs, config.edit_budget)
+    pool = searched.pool(model.eos_ids, config.edits)
+    log_scores = log_score_table(searched.score.target_probs, config.edits)
     options = ResidualOptions(token_evals=budget, relative_error=None)
     return estimate_open(pool, np.random.default_rng(seed), options, log_scores=log_scores)
 

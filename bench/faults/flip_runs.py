@@ -81,7 +81,7 @@ def command(*arguments: object) -> None:
 
 
 def verify(path: Path) -> None:
-    command("verify-run", path)
+    command("verify", path)
 
 
 def show(path: Path) -> None:
@@ -151,10 +151,10 @@ def unpacked(path: Path) -> dict[str, bytes]:
     return files
 
 
-ROWS: dict[str, Reader] = {"verify-run": verify, "Python": _python}
+ROWS: dict[str, Reader] = {"verify": verify, "Python": _python}
 SHOWN = ROWS | {"show": show}
 SCANS = ROWS | {"views": load_view, "export": _export}
-WITHOUT_ROWS: dict[str, Reader] = {"verify-run": verify}
+WITHOUT_ROWS: dict[str, Reader] = {"verify": verify}
 KINDS = {
     "scan": Kind(every_kind.make_scan, None, SCANS | {"show": show}),
     "unfinished scan": Kind(every_kind.make_scan, 9, SCANS),

@@ -142,8 +142,8 @@ def test_warnings_are_lines_of_their_own_and_harmless(byrote: Command, monkeypat
         (("scan", "--top-k"), "Option '--top-k' requires an argument; see"),
         (("nothing",), "No such command 'nothing'"),
         (("lab",), "Missing command; see"),
-        (("verify-run", "a", "b"), "unexpected extra argument"),
-        (("verify-run",), "run is missing; name it after the command"),
+        (("verify", "a", "b"), "unexpected extra argument"),
+        (("verify",), "run is missing; name it after the command"),
         (("export", "x", "--format", "xml"), "format is 'xml'; choose csv, jsonl"),
         (("plan", "--mass", HOSTILE), "mass holds 'evil \\x1b[31m"),
     ],
@@ -185,7 +185,7 @@ def test_a_reader_that_leaves_ends_the_command_quietly() -> None:
     assert (done.returncode, done.stderr) == (1, b"")
 
 
-@pytest.mark.parametrize("command", ["show", "report", "runs", "verify-run", "mc", "risk"])
+@pytest.mark.parametrize("command", ["show", "report", "runs", "verify", "mc", "risk"])
 def test_a_name_that_no_file_can_have_is_refused_in_a_sentence(byrote: Command, command: str) -> None:
     outcome = byrote(command, "9" * 5000)
     assert outcome.code == 2

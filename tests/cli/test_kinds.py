@@ -1,4 +1,4 @@
-"""One viewer for every run: each kind alone and all together through show, report, runs, export and verify-run."""
+"""One viewer for every run: each kind alone and all together through show, report, runs, export and verify."""
 
 import json
 import re
@@ -44,7 +44,7 @@ def test_every_kind_has_a_run_to_be_tested_on() -> None:
 
 @each_kind
 def test_show_and_verify_run_take_every_kind(kind: str, every_kind: dict[str, Path], byrote: Command) -> None:
-    shown, checked = byrote("show", every_kind[kind]), byrote("verify-run", every_kind[kind])
+    shown, checked = byrote("show", every_kind[kind]), byrote("verify", every_kind[kind])
     assert (shown.code, checked.code) == (0, 0), shown.err + checked.err
     assert [words for words in SAYS[kind] if words not in plain(shown.out)] == []
     assert re.search(rf"{kind} run \w{{32}}, complete", " ".join(checked.out.split()))

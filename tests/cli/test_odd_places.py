@@ -22,7 +22,7 @@ def test_a_run_folder_may_have_any_name(lab: TinyLab, byrote: Command, tmp_path:
     run = tmp_path / name
     assert byrote(*small(lab, run)).code == 0
     assert "was complete already" in byrote(*small(lab, run)).err
-    for command in (["show"], ["report"], ["export", "--format", "csv"], ["verify-run"]):
+    for command in (["show"], ["report"], ["export", "--format", "csv"], ["verify"]):
         outcome = byrote(command[0], run, *command[1:])
         assert outcome.code == 0, outcome.err
     assert os.listdir(tmp_path) == [name]
@@ -36,7 +36,7 @@ def test_a_relative_path_with_a_colon_is_no_address(
     monkeypatch.chdir(tmp_path)
     outcome = byrote(*scan_arguments(lab, name, limit=3))
     assert outcome.code == 0, outcome.err
-    for command in (["show"], ["export", "--format", "csv"], ["verify-run"], ["runs"]):
+    for command in (["show"], ["export", "--format", "csv"], ["verify"], ["runs"]):
         outcome = byrote(command[0], name, *command[1:])
         assert outcome.code == 0, outcome.err
     assert os.listdir(tmp_path) == [name]
@@ -48,7 +48,7 @@ def test_the_home_folder_is_meant_by_its_sign(
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
     assert byrote(*small(lab, "~/runs/first")).code == 0
-    for command in (["show"], ["export", "--format", "jsonl", "--out", "~/rows.jsonl"], ["verify-run"]):
+    for command in (["show"], ["export", "--format", "jsonl", "--out", "~/rows.jsonl"], ["verify"]):
         assert byrote(command[0], "~/runs/first", *command[1:]).code == 0
     assert sorted(os.listdir(tmp_path / "home")) == ["rows.jsonl", "runs"]
     assert os.listdir(tmp_path) == ["home"]
@@ -87,5 +87,5 @@ def test_what_is_no_file_is_never_replaced(lab: TinyLab, byrote: Command, tmp_pa
 
 def test_a_run_folder_that_is_a_pipe_is_refused(lab: TinyLab, byrote: Command, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    for command in (small(lab, tmp_path / "pipe"), ["show", tmp_path / "pipe"], ["verify-run", tmp_path / "pipe"]):
+    for command in (small(lab, tmp_path / "pipe"), ["show", tmp_path / "pipe"], ["verify", tmp_path / "pipe"]):
         assert byrote(*command).code == 2

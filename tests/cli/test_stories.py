@@ -78,7 +78,7 @@ def test_a_release_engineer_lets_a_gate_decide(pocket: PocketLab, byrote: Comman
     card = (candidate / "report" / "model_card.md").read_text(encoding="utf-8")
     assert "near-verbatim" in card
     assert "control" in card
-    assert byrote("verify-run", candidate).code == 0
+    assert byrote("verify", candidate).code == 0
     assert byrote("gate", candidate, "--max-rate", "split:control verbatim=0", "--max-rate", "verbatim=0.7").code == 0
     assert byrote("gate", candidate, "--max-rate", "near=0.5").code == 1, "four of six passages are certified"
     compared = ("--baseline", last, "--max-increase", "verbatim=0.1", "--json", tmp_path / "gate.json")
@@ -129,11 +129,11 @@ def test_an_expert_witness_hands_over_an_exhibit_that_checks_itself(
     for line in (exhibit / "SHA256SUMS").read_text(encoding="utf-8").splitlines():
         digest, name = line.split("  ")
         assert hashlib.sha256((exhibit / name).read_bytes()).hexdigest() == digest
-    assert byrote("verify-run", exhibit).code == 0
+    assert byrote("verify", exhibit).code == 0
     journal = bytearray((exhibit / "journal.jsonl").read_bytes())
     journal[len(journal) // 2] ^= 1
     (exhibit / "journal.jsonl").write_bytes(journal)
-    refused = byrote("verify-run", exhibit)
+    refused = byrote("verify", exhibit)
     assert refused.code == 2
     assert "journal.jsonl" in refused.err
 
@@ -186,7 +186,7 @@ def test_a_python_developer_goes_from_model_to_folder_and_back(
     run = results.save(tmp_path / "run")
     assert byrote("show", run).code == 0
     assert byrote("report", run).code == 0
-    assert byrote("verify-run", run).code == 0
+    assert byrote("verify", run).code == 0
     stored = exported(byrote, run, tmp_path / "rows.jsonl")
     assert [row["mass_lower"] for row in stored.values()] == results.to_polars()["mass_lower"].to_list()
     assert {name for name, row in stored.items() if row["verdict"] == "extractable"} == set(KNOWN)

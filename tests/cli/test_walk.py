@@ -142,7 +142,7 @@ def walk_recipes(walk: Walk) -> None:
 
 def walk_verify_run(walk: Walk) -> None:
     for kind, run in walk.runs.items():
-        assert f"{kind} run" in walk.says("verify-run", run)
+        assert f"{kind} run" in walk.says("verify", run)
 
 
 STEPS: dict[str, Callable[[Walk], None]] = {
@@ -163,7 +163,7 @@ STEPS: dict[str, Callable[[Walk], None]] = {
     "mc": made("mc", "mass", "mass_low", "mass_high", "certified_lower"),
     "study": made("study", "settings", "manifest_sha256"),
     "recipes": walk_recipes,
-    "verify-run": walk_verify_run,
+    "verify": walk_verify_run,
     "lab counterfactual": made("counterfactual", "counterfactual"),
 }
 

@@ -507,7 +507,7 @@ def scan_by_command(bench: Bench) -> Values:
         "texts": pruned(manifest["texts"], "content_hash"),
         "pages": pages,
         "shown": shown(bench.run),
-        "is as it was written": succeeded("verify-run", bench.run).code == 0,
+        "is as it was written": succeeded("verify", bench.run).code == 0,
     }
 
 

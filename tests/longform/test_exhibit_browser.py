@@ -58,3 +58,18 @@ def test_it_prints_to_about_a_dozen_pages(browser: Browser, page_path: Path) -> 
         page.goto(page_path.as_uri())
         content = page.pdf(format="A4", print_background=True)
     assert 5 <= len(re.findall(rb"/Type\s*/Page\b", content)) <= 14
+
+
+def test_every_fold_is_open_on_paper(browser: Browser, page_path: Path) -> None:
+    with browser.new_context() as context:
+        page = context.new_page()
+        page.goto(page_path.as_uri())
+        rows = page.locator(".fold:not(.screen-only) .row")
+        assert rows.count() > 0
+        assert not rows.first.is_visible()
+        page.emulate_media(media="print")
+        printed = page.locator("details:not(.options)").evaluate_all(
+            "all => all.filter(one => one.checkVisibility()).map(one => one.lastElementChild.checkVisibility())"
+        )
+        assert printed
+        assert all(printed)

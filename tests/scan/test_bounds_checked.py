@@ -89,7 +89,11 @@ def test_wrong_bounds_are_an_error_that_names_windows_and_loses_no_row(
     planted = run.results.filter(pl.col("window_id").map_elements(is_planted, return_dtype=pl.Boolean))
     assert set(named) & set(planted["window_id"])
     assert "Do not rely on these bounds." in " ".join(byrote("show", tmp_path / "run").out.split())
-    assert byrote("verify-run", tmp_path / "run").code == 0
+    assert byrote("verify", tmp_path / "run").code == 0
+    again = byrote(*scan_arguments(lab, tmp_path / "run", **ANSWERED))
+    assert again.code == 2
+    assert " ".join(again.err.split()).endswith(told.split("error: ")[-1])
+    assert "complete already" not in again.err
 
 
 @pytest.mark.usefixtures("wrong_bounds")

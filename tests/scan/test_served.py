@@ -109,7 +109,7 @@ def test_a_served_model_has_the_numbers_of_the_model(
     assert manifest["served"]["cap"] is None
     assert server.seen.authorisations == {f"Bearer {KEY}"}
     assert_key_in_no_file(tmp_path)
-    assert byrote("verify-run", tmp_path / "run").code == 0
+    assert byrote("verify", tmp_path / "run").code == 0
 
 
 def test_a_server_that_takes_two_requests_at_once_survives_a_scan(

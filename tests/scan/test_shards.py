@@ -53,7 +53,7 @@ def test_merged_shards_are_the_run_that_was_never_divided(
     assert set.union(*map(audited, shards)) == audited(whole)
     assert len(audited(whole)) > OPTIONS["screen_share"] * len(read_run(whole).results), "the minimum is at work"
     assert_same_run(tmp_path / "merged", whole)
-    assert byrote("verify-run", tmp_path / "merged").code == 0
+    assert byrote("verify", tmp_path / "merged").code == 0
     assert byrote("show", shards[0]).code == 0
 
 

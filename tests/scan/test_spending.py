@@ -95,7 +95,7 @@ def test_a_stopped_run_is_a_sample_and_goes_on_to_the_same_rows(lab: TinyLab, by
     assert f"{measured} of 24 windows, sampled, seed 0" in " ".join(shown.out.split())
     judged = byrote("gate", stopped, "--max-rate", "verbatim=0.0001")
     assert f"24 windows ({measured} of them drawn)" in " ".join(judged.out.split())
-    assert byrote("verify-run", stopped).code == 0
+    assert byrote("verify", stopped).code == 0
     for _ in range(24):
         if byrote(*command).err.find("is spent") < 0:
             break

@@ -84,7 +84,7 @@ def test_a_killed_grid_resumes_without_repeating_finished_cells_and_gives_one_pa
     assert "cell 2 of 8" in resumed.err
     assert read_manifest(first / "manifest.json") == finished
     assert len(list(out.glob("cells/*/manifest.json"))) == 8
-    checked = byrote("verify-run", out)
+    checked = byrote("verify", out)
     assert checked.code == 0
     assert checked.out.count("results.parquet") == 1 + 8 + 2, "the study's own, every cell's, every sampled model's"
 
@@ -103,7 +103,7 @@ def test_a_killed_grid_resumes_without_repeating_finished_cells_and_gives_one_pa
     assert "nothing was measured" in byrote("study", file, "--out", out).err
     assert (out / "manifest.json").read_bytes() == before
     table.write_bytes(table.read_bytes()[:-1])
-    assert byrote("verify-run", out).code == 2
+    assert byrote("verify", out).code == 2
 
 
 def test_a_model_is_loaded_once_for_all_its_cells_which_say_what_a_scan_alone_says(

@@ -284,8 +284,9 @@ class VerifyOptions(Settled):
 
 
 @command(VerifyOptions, module="runs")
-def verify_run(options: VerifyOptions) -> None:
-    """Check every file of a run against the hashes it was written with; the first that does not fit is named."""
+def verify(options: VerifyOptions) -> None:
+    """Check every file of a run, its report and its exports against the hashes they were written with; the first that
+    does not fit is named, and so is what has no hash."""
 
 
 @command(AuditCommand, AuditOptions, profiles=PROFILES, module="longform")
@@ -395,6 +396,6 @@ def counterfactual(options: CounterfactualOptions, session: Session) -> None:
 
 COMMANDS = (
     demo, scan, merge, report, show, change, gate, risk, runs, export, plan, recall, audit, prior, mc, study, recipes,
-    verify_run,
+    verify,
 )  # fmt: skip
 """In the order of `byrote --help`; `counterfactual` is a command of `byrote lab`."""

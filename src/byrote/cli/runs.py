@@ -1,4 +1,4 @@
-"""Commands on finished and unfinished runs: show, report, export, change, gate, risk, runs, verify-run."""
+"""Commands on finished and unfinished runs: show, report, export, change, gate, risk, runs, verify."""
 
 import typer
 from rich.table import Table
@@ -14,11 +14,11 @@ from byrote.report.content import DEFAULTS, Asked, contents_json
 from byrote.report.gate import EXIT_CODES, as_json, as_junit, judge, parse_rule
 from byrote.report.terminal import print_content
 from byrote.report.view import load_view
+from byrote.report.words import plural
 from byrote.run_kinds import by_kind, section_of, write_report
-from byrote.store import read as verify
 from byrote.store.export import export_run
 from byrote.store.files import atomic_file, refuse_link
-from byrote.store.read import list_runs
+from byrote.store.read import check_written, list_runs, verify_run
 
 
 def show(options: commands.ShowOptions) -> None:
@@ -159,8 +159,8 @@ def runs(options: commands.RunsOptions) -> None:
             console.print(f"{run.name}: {run.reason}", soft_wrap=True)
 
 
-def verify_run(options: commands.VerifyOptions) -> None:
-    verified = verify.verify_run(options.run)
+def verify(options: commands.VerifyOptions) -> None:
+    verified = verify_run(options.run)
     lines = list(verified.checked)
     if verified.kind == "audit":
         from byrote.longform.run import check_audit
@@ -170,9 +170,16 @@ def verify_run(options: commands.VerifyOptions) -> None:
         from byrote.study.run import check_cells
 
         lines += check_cells(verified)
+    written, others = check_written(verified.path, known=[line.split(": ")[0] for line in lines])
     console = make_console()
-    for line in lines:
+    for line in (*lines, *written):
         console.print(line, soft_wrap=True)
     state = "unfinished" if verified.manifest is None else "complete"
-    kind, run_id = verified.kind, verified.run_id
-    console.print(f"{kind} run {run_id}, {state}: every file is as it was written.", soft_wrap=True)
+    further = f", and so {'is' if len(written) == 1 else 'are'} {plural(len(written), 'file')} of reports and exports"
+    console.print(
+        f"{verified.kind} run {verified.run_id}, {state}: every file of the run is as it was written"
+        f"{further if written else ''}.",
+        soft_wrap=True,
+    )
+    if others:
+        console.print(f"Not checked, since no hash was noted for them: {', '.join(others)}.", soft_wrap=True)

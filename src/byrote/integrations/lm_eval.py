@@ -13,7 +13,7 @@ import yaml
 
 from byrote.errors import RunError
 from byrote.report.view import RunView
-from byrote.store.files import atomic_file, make_folder
+from byrote.store.files import atomic_file, make_folder, note_written
 
 KINDS = {"target": "Passages that the model may have been trained on", "control": "Passages that it cannot have seen"}
 
@@ -26,13 +26,14 @@ def write_task(view: RunView, out: Path) -> list[Path]:
     for split in KINDS:
         rows = list(_rows(view, split))
         if rows:
-            task, data = out / f"{name}_{split}.yaml", (out / f"{name}_{split}.jsonl").resolve()
+            task, data = out / f"{name}_{split}.yaml", out / f"{name}_{split}.jsonl"
             lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-            settings = yaml.safe_dump(_task(task.stem, data, split), sort_keys=False, allow_unicode=True)
+            settings = yaml.safe_dump(_task(task.stem, data.resolve(), split), sort_keys=False, allow_unicode=True)
             for path, content in ((data, lines), (task, settings)):
                 with atomic_file(path) as file:
                     file.write(content.encode("utf-8", "backslashreplace"))
                 written.append(path)
+    note_written(out, written)
     return written
 
 

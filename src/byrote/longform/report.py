@@ -395,7 +395,7 @@ manifest.json         how it was made, and the hash of every file
 SHA256SUMS            the same hashes for a shell
 
 To check that nothing was changed:        sha256sum -c SHA256SUMS
-To work every number out again as well:   byrote verify-run .
+To work every number out again as well:   byrote verify .
 """
 
 

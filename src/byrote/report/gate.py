@@ -171,8 +171,8 @@ def _what_would_decide(view: RunView, rule: Rule, found: RateBracket, alpha: flo
                 return (
                     f"{_more(factor * found.windows, found.population)} would decide it, if their share stays the same."
                 )
-    if found.is_sample:
-        return "Measure more windows: a larger --sample, or all of them."
+        most = _more(MORE_WINDOWS[-1] * found.windows, found.population)
+        return f"{most} would not decide it either, should their share stay so near the limit."
     if rule.measured == "mass":
         return "More answers would tell (--answers N)."
     rows, split = _rows_of(view, rule)
@@ -262,8 +262,12 @@ def _mean_mass(view: RunView, rule: Rule, *, alpha: float) -> RateBracket:
         high = min(high, mean_mass_at_most(hits, answers, level=1 - alpha)) if answers else high
         return RateBracket(low, high, measured, False, f"{measured:,} windows")
     seen = min(high, hits / answers) if answers else high
-    low, high = 1 - mean_at_most(1 - low, measured, alpha / 2), mean_at_most(seen, measured, alpha / 2)
-    return RateBracket(low, high, measured, True, _about(measured, population))
+
+    def deciding(factor: int) -> tuple[float, float]:
+        drawn = measured * factor if population is None else min(measured * factor, population)
+        return 1 - mean_at_most(1 - low, drawn, alpha / 2), mean_at_most(seen, drawn, alpha / 2)
+
+    return RateBracket(*deciding(1), measured, True, _about(measured, population), population, deciding)
 
 
 def _flags(view: RunView, rule: Rule) -> Flags:

@@ -24,7 +24,7 @@ from byrote.report.content import Cells, Content, Link, Reader, Written
 from byrote.report.figures.style import save_bytes
 from byrote.report.words import THIN_SPACE, listed
 from byrote.store.export import inert_text
-from byrote.store.files import atomic_file, make_folder
+from byrote.store.files import atomic_file, make_folder, note_written
 
 FOLDER = Path(__file__).parent / "html"
 TERMS = {
@@ -182,11 +182,13 @@ def _inert(cell: str) -> str:
 
 
 def write_files(files: dict[Path, bytes], out: Path) -> None:
+    """Write the files of a report inside `out`, and their hashes into its written.json."""
     try:
         for path, content in files.items():
             make_folder(path.parent, inside=out)
             with atomic_file(path) as file:
                 file.write(content)
+        note_written(out, files)
     except OSError as error:
         raise StorageError(
             f"Cannot write the report to {out}: {error.strerror or error}. Choose another --out."

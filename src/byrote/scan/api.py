@@ -46,7 +46,7 @@ from byrote.scan.run import (
     texts_section,
 )
 from byrote.scan.served import with_listing
-from byrote.scan.source import Given, Source, cut_source, fitted, read_given
+from byrote.scan.source import Given, Source, cut_source, fitted, read_given, with_edit_budget
 from byrote.scan.stages.screen import with_audit
 from byrote.stats.compare import compare_rates
 from byrote.stats.population import Population
@@ -320,7 +320,11 @@ def _prepare(
 ) -> tuple[LanguageModel, RunConfig, LocalExecutor | RayExecutor]:
     """The model, the options and the executor of a scan, everything checked before the first forward."""
     _require_windows(windows)
-    chosen = with_audit(_scan_config(windows, config, options), len(windows))
+    if isinstance(windows, Windows):
+        shortest = windows.source.shortest_suffix
+    else:
+        shortest = min(len(window.suffix_ids) for window in windows)
+    chosen = with_audit(with_edit_budget(_scan_config(windows, config, options), shortest), len(windows))
     chosen.require_use()
     for name, declared in options_of(type(chosen)).items():
         if declared.spec.needs_folder and (value := getattr(chosen, name)):
@@ -386,9 +390,9 @@ def _require_fitting(windows: Sequence[Window], model: LanguageModel, config: Ru
                 f"{name} has tokens from {min(ids)} to {max(ids)}, and those of {model.name} are 0 to "
                 f"{model.vocab_size - 1}; cut windows with the tokenizer of this model."
             )
-        if "near" in config.measures and suffix <= config.edit_budget:
+        if "near" in config.measures and suffix <= config.edits:
             raise ConfigError(
-                f"{name} has a suffix of {suffix} tokens, and everything is within {config.edit_budget} edits of it; "
+                f"{name} has a suffix of {suffix} tokens, and everything is within {config.edits} edits of it; "
                 "lower edit_budget, or leave near out of measures."
             )
 

@@ -157,7 +157,7 @@ def _sampled(
     options = MonteCarloOptions(
         policy=config.policy,
         distance=config.distance,
-        edit_budget=config.edit_budget,
+        edit_budget=config.edits,
         samples=given.samples,
         replicates=given.replicates,
         seed=given.seed,

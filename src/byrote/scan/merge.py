@@ -47,6 +47,7 @@ def merge_shards(out: Path, folders: Sequence[Path], *, progress: Progress, comm
     config: RunConfig = build(RunConfig, {**first.manifest["config"], "shard": None, "out": str(out)}, place=str(out))
     with open_session(config, first.whole) as session:
         if session.is_complete:
+            require_true_bounds((read_run(session.path).manifest or {})["totals"], session.path)
             return session.path
         session.write_texts(
             Document.from_text(row["name"], row["text"], split=Split(row["split"]), content_hash=row["content_hash"])

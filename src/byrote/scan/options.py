@@ -32,6 +32,8 @@ ClosenessName = Literal["levenshtein", "hamming", "bleu", "characters", "words"]
 MEASURES = ("greedy", "verbatim", "near")
 """What is measured by default."""
 DialectName = Literal["auto", "vllm", "sglang", "llamacpp"]
+TOKENS_PER_EDIT = 10
+"""The default edit budget has one edit for so many tokens of the suffix: 5 of 50, 1 of 12, none below 10."""
 PLAIN = "plain"
 """The prompt that is the prefix alone."""
 ENDPOINT = "endpoint:"
@@ -112,9 +114,10 @@ class RunConfig(MembershipOptions):
         group="policy", commas=True, measure="near",
     )  # fmt: skip
     beam_width: int = option(20, "Beams kept per step.", group="search", at_least=1)
-    edit_budget: int = option(
-        5, "Edits within which a continuation counts as near-verbatim (ε).", group="search", at_least=0, is_common=True,
-        aliases=("--epsilon",),
+    edit_budget: int | None = option(
+        None, "Edits within which a continuation counts as near-verbatim (ε).", group="search", at_least=0,
+        is_common=True, aliases=("--epsilon",),
+        default_words="a tenth of the suffix, rounded down; of pairs, of the shortest",
     )  # fmt: skip
     distance: DistanceName = option("levenshtein", "Token distance; none is the baseline search.", group="search")
     viability: ViabilityName = option(
@@ -322,9 +325,9 @@ class RunConfig(MembershipOptions):
                     raise ConfigError(f"{name} has {text} {written.count(text)} times; give every policy once.")
         if self.policies:
             self._require_bounded()
-        if "near" in self.measures and not self.pairs and self.edit_budget >= self.suffix_tokens:
+        if "near" in self.measures and not self.pairs and self.edits >= self.suffix_tokens:
             raise ConfigError(
-                f"edit-budget is {self.edit_budget}, but everything is within {self.suffix_tokens} edits of a "
+                f"edit-budget is {self.edits}, but everything is within {self.suffix_tokens} edits of a "
                 f"suffix of {self.suffix_tokens} tokens; lower it."
             )
 
@@ -423,6 +426,11 @@ class RunConfig(MembershipOptions):
         return self.greedy == "full" or "unlearning" in self.measures
 
     @property
+    def edits(self) -> int:
+        """ε: the edit budget, by default ⌊suffix_tokens / 10⌋."""
+        return self.suffix_tokens // TOKENS_PER_EDIT if self.edit_budget is None else self.edit_budget
+
+    @property
     def sampled_answers(self) -> int:
         """Per window; a server is asked for none unless told to, and lists that are too short allow none."""
         if "near" not in self.measures:
@@ -457,7 +465,7 @@ class RunConfig(MembershipOptions):
         return SearchOptions(
             policy=self.policy,
             beam_width=self.beam_width,
-            edit_budget=self.edit_budget,
+            edit_budget=self.edits,
             distance=self.distance,
             viability=self.viability,
             pin_verbatim=self.pin,

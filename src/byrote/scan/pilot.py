@@ -10,7 +10,7 @@ from byrote.progress import Progress
 from byrote.scan.executors import compile_where_it_pays
 from byrote.scan.options import RunConfig
 from byrote.scan.run import check_fits, scan_to_folder
-from byrote.scan.source import cut_source, read_given
+from byrote.scan.source import cut_source, read_given, with_edit_budget
 from byrote.scan.stages.screen import with_audit
 from byrote.store.read import read_run
 
@@ -52,11 +52,12 @@ def run_pilot(config: RunConfig, *, pilot_windows: int, progress: Progress) -> E
         model = open_model(config.model, **config.loading)
     check_fits(model, config)
     with progress.phase("cutting windows"):
-        windows = cut_source(given, model, config).selection.most
+        source = cut_source(given, model, config)
+        windows = source.selection.most
     _ = model.described  # names of weights are taken before they are compiled, which renames them
     compile_where_it_pays(model, config, windows=windows)
     pilot = replace(
-        with_audit(config, windows),
+        with_audit(with_edit_budget(config, source.shortest_suffix), windows),
         screen_min_windows=0,  # the audit keeps the share of screened windows that it has in the whole run
         limit=None,
         shard=None,

@@ -37,7 +37,7 @@ from byrote.scan.options import PLAIN, RunConfig
 from byrote.scan.pipeline import Facts
 from byrote.scan.row import continuations_schema, facts_of, measures_of, results_schema
 from byrote.scan.served import connect_for, remembering, with_listing
-from byrote.scan.source import Source, cut_source, read_given
+from byrote.scan.source import Source, cut_source, read_given, with_edit_budget
 from byrote.scan.stages.score import windows_per_forward
 from byrote.scan.stages.screen import DENSITY_NEAR_FLOOR, NEAR_FLOOR, with_audit
 from byrote.scan.stages.verify import self_check
@@ -238,14 +238,16 @@ def scan_to_folder(
             source = cut_source(given, model, config)
         del given  # pairs are held as windows now
         windows = source.selection.most
-        config = with_audit(config, windows)
+        config = with_audit(with_edit_budget(config, source.shortest_suffix), windows)
         identity = run_identity(model, source, config)
         if config.executor == "local":
             check_memory(model, source.sized(config), windows=windows)
             compile_where_it_pays(model, config, windows=windows)
         with open_session(config, identity, fresh=fresh) as session:
             if session.is_complete:
-                if "stopped" not in (read_run(session.path).manifest or {}):
+                manifest = read_run(session.path).manifest or {}
+                if "stopped" not in manifest:
+                    require_true_bounds(manifest["totals"], session.path)
                     return ScanResult(session.path, was_complete=True)
                 session.reopen()
             session.write_texts(source.documents)

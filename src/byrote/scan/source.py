@@ -14,7 +14,7 @@ from byrote.corpus.windows import Finished, Selection, Tally, WindowOptions, Win
 from byrote.errors import ConfigError, WindowError
 from byrote.models.base import LanguageModel, require_positions
 from byrote.models.prompts import FURTHER_TOKENS, ScanPrompt, make_prompt
-from byrote.scan.options import RunConfig, parse_shard
+from byrote.scan.options import TOKENS_PER_EDIT, RunConfig, parse_shard
 from byrote.store.parts import ByPlace, Order
 from byrote.types import Split, Window
 
@@ -39,6 +39,8 @@ class Source:
     """Pairs are cut at once; None where windows are cut from texts."""
     pairs_hash: str | None = None
     """Of all pairs, those of other shards included."""
+    shortest_suffix: int | None = None
+    """Tokens of the shortest suffix of all pairs, likewise; windows of texts have the length of the options."""
     prompt: ScanPrompt | None = None
     """What stands around every prefix."""
 
@@ -133,14 +135,24 @@ def prompt_windows(
 
 
 def fitted(config: RunConfig, windows: Sequence[Window] | None) -> RunConfig:
-    """The options with the token counts of the longest prefix and suffix: shapes are made for them.
+    """The options with the token counts of the longest prefix and suffix: shapes are made for them. The edit budget of
+    the run stays.
 
     Windows of texts (None) all have the lengths of the options.
     """
     if not windows:
         return config
     prefix_tokens, suffix_tokens = longest_of(windows)
-    return replace(config, prefix_tokens=prefix_tokens, suffix_tokens=suffix_tokens)
+    return replace(config, prefix_tokens=prefix_tokens, suffix_tokens=suffix_tokens, edit_budget=config.edits)
+
+
+def with_edit_budget(config: RunConfig, shortest: int | None) -> RunConfig:
+    """The options with the edit budget as a number. One that was not given is a tenth of the suffix, and where suffixes
+    differ in length a tenth of the `shortest`: a budget is never more than a tenth of any suffix."""
+    edits = config.edits
+    if config.edit_budget is None and shortest is not None:
+        edits = shortest // TOKENS_PER_EDIT
+    return replace(config, edit_budget=edits)
 
 
 def _of_texts(given: Given, model: LanguageModel, config: RunConfig) -> Source:
@@ -187,6 +199,7 @@ def _of_pairs(pairs: Sequence[Pair], model: LanguageModel, config: RunConfig) ->
         {"boundaries_merged": made.merged},
         pairs=own,
         pairs_hash=_hash_of(made.windows),
+        shortest_suffix=min(len(window.suffix_ids) for window in made.windows),
     )
 
 
@@ -204,7 +217,7 @@ def _require_sizes(pairs: Sequence[Pair], windows: Sequence[Window], model: Lang
     """Every pair fits the model, and its suffix is longer than the edit budget."""
     for pair, window in zip(pairs, windows, strict=True):
         require_positions(model, len(window.ids), what=f"{pair.place} has", advice="Shorten its prefix.")
-        if "near" in config.measures and len(window.suffix_ids) <= config.edit_budget:
+        if "near" in config.measures and len(window.suffix_ids) <= (config.edit_budget or 0):
             raise WindowError(
                 f"{pair.place} has a suffix of {len(window.suffix_ids)} tokens, and everything is within "
                 f"{config.edit_budget} edits of it; lower --edit-budget, or leave near out of --measures."

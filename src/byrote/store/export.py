@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from byrote.errors import ConfigError, RunError
-from byrote.store.files import atomic_file, plain_json
+from byrote.store.files import atomic_file, note_written, plain_json
 from byrote.store.read import read_run
 from byrote.store.tables import open_parquet, row_batches
 from byrote.types import ExportFormat, ExportTable
@@ -68,6 +68,8 @@ def export_run(
                 line = _json_line(row) if format == "jsonl" else ",".join(values)
                 file.write(f"{line}\n".encode())
             rows += len(batch)
+    if out is None:
+        note_written(run.path, [target])
     return Exported(target, rows, run.is_complete)
 
 

@@ -6,6 +6,7 @@ Files are created whole or not at all, for their owner alone, and never through 
   every Parquet table of an unfinished run in its footer, beside its name and the id of its run (`tables.py`).
 - parts.json lists the parts of an unfinished run, so that a missing one is noticed (`parts.py`).
 - manifest.json, written last, binds every file of a finished run by size and SHA-256 (`manifest.py`).
+- written.json in the folder of a report or an export has size and SHA-256 of what was written there.
 - Journals grow line by line; each line carries the hash of the one before (`journal.py`).
 """
 
@@ -16,7 +17,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -34,6 +35,7 @@ OPEN_SEAL = (MARK + b"0" * DIGITS).decode()
 TAIL_BYTES = 1 << 16
 """The seal is within the last bytes of its file."""
 CHUNK_BYTES = 1 << 20
+WRITTEN = "written.json"
 RUN_AGAIN = "make the run again, in another folder or with --fresh"
 
 
@@ -157,6 +159,39 @@ def hash_file(path: Path) -> str:
     """SHA-256 of a file's bytes."""
     with open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def bound(folder: Path, files: Iterable[Path]) -> dict[str, dict[str, Any]]:
+    """Size and SHA-256 of `files` inside `folder`, by name."""
+    return {
+        file.relative_to(folder).as_posix(): {"bytes": file.stat().st_size, "sha256": hash_file(file)} for file in files
+    }
+
+
+def require_bound(folder: Path, name: str, entry: Mapping[str, Any], *, advice: str = RUN_AGAIN) -> None:
+    """Raise a DamageError unless the file is the one that `bound` has seen."""
+    file = folder / name
+    try:
+        size, digest = file.stat().st_size, hash_file(file)
+    except FileNotFoundError:
+        raise damaged(file, "it is missing", advice=advice) from None
+    except OSError as error:
+        raise RunError(f"Cannot read {file}: {error.strerror}.") from error
+    if size != entry["bytes"]:
+        raise damaged(file, f"it has {size:,} bytes, {entry['bytes']:,} were written", advice=advice)
+    if digest != entry["sha256"]:
+        found = f"its hash is {digest[:8]}…, that of the file written {entry['sha256'][:8]}…"
+        raise damaged(file, found, advice=advice)
+
+
+def note_written(folder: Path, files: Iterable[Path]) -> None:
+    """Add `files` inside `folder`, just written, to its written.json; what is gone from the folder leaves it."""
+    try:
+        before = (read_sealed_json(folder / WRITTEN) or {}).get("files", {})
+    except DamageError:
+        before = {}
+    kept = {name: entry for name, entry in before.items() if (folder / name).exists()}
+    write_sealed_json(folder / WRITTEN, {"files": kept | bound(folder, files)})
 
 
 def write_sealed_json(path: Path, value: Mapping[str, Any]) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from byrote.errors import RunError
-from byrote.store.files import TEMPORARY, make_folder, refuse_link, sync_folder
+from byrote.store.files import TEMPORARY, WRITTEN, make_folder, refuse_link, sync_folder
 from byrote.store.manifest import read_identity
 
 PART_NAME = re.compile(r"(part|continuations)-(?P<number>\d{6,})\.parquet")
@@ -16,9 +16,9 @@ BLOCK_NAME = re.compile(r"[\w-]+\.parquet")
 REPORT_NAMES = {
     "report/figures": re.compile(r".+\.(svg|png)"),
     "report/tables": re.compile(r".+\.csv"),
-    "report": re.compile(r"index\.html|model_card\.md"),
+    "report": re.compile(r"index\.html|model_card\.md|exhibit\.zip|written\.json"),
 }
-EXPORT_NAMES = ("results.csv", "results.jsonl", "continuations.csv", "continuations.jsonl")
+EXPORT_NAMES = ("results.csv", "results.jsonl", "continuations.csv", "continuations.jsonl", WRITTEN)
 
 
 class PartFiles(NamedTuple):

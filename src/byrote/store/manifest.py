@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Self
 
 from byrote.errors import DamageError, RunError
 from byrote.files import parse_json, read_bytes
-from byrote.store.files import damaged, hash_file, plain_json, read_sealed_json, write_sealed_json
+from byrote.store.files import bound, plain_json, read_sealed_json, require_bound, write_sealed_json
 
 FORMAT_KEY = "byrote_run"
 FORMAT = 2
@@ -115,10 +115,6 @@ def write_manifest(path: Path, sections: Mapping[str, Any], identity: RunIdentit
     `texts` maps document names to split, content hash and size; `model` holds name, revision and hash; `timings` are
     seconds. Sections of one kind of run alone stand behind those below.
     """
-    bound = {
-        file.relative_to(path.parent).as_posix(): {"bytes": file.stat().st_size, "sha256": hash_file(file)}
-        for file in files
-    }
     content = {
         FORMAT_KEY: FORMAT,
         "kind": identity.kind,
@@ -134,7 +130,7 @@ def write_manifest(path: Path, sections: Mapping[str, Any], identity: RunIdentit
         "timings": {},
         "totals": {},
         **sections,
-        "files": bound,
+        "files": bound(path.parent, files),
     }
     write_sealed_json(path, content)
 
@@ -163,18 +159,8 @@ def check_files(path: Path, manifest: Mapping[str, Any], identity: RunIdentity, 
             f"{path} is of run {manifest['run_id'][:8]}, but identity.json of run {identity.run_id[:8]}; "
             "one of them comes from another run: restore the right one."
         )
-    for name, bound in manifest["files"].items():
-        file = path.parent / name
-        try:
-            size, digest = file.stat().st_size, hash_file(file)
-        except FileNotFoundError:
-            raise damaged(file, "it is missing") from None
-        except OSError as error:
-            raise RunError(f"Cannot read {file}: {error.strerror}.") from error
-        if size != bound["bytes"]:
-            raise damaged(file, f"it has {size:,} bytes, {bound['bytes']:,} were written")
-        if digest != bound["sha256"]:
-            raise damaged(file, f"its hash is {digest[:8]}…, that of the file written {bound['sha256'][:8]}…")
+    for name, entry in manifest["files"].items():
+        require_bound(path.parent, name, entry)
     for file in known:
         if file.name not in manifest["files"] and file.exists():
             raise RunError(f"{file} does not belong to this run, whose manifest does not list it; take it away.")

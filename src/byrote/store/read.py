@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,13 +13,14 @@ import pyarrow as pa
 
 from byrote.errors import RunError
 from byrote.store.columns import COST_COLUMNS, WINDOW_COLUMNS
-from byrote.store.files import damaged
+from byrote.store.files import TEMPORARY, WRITTEN, damaged, read_sealed_json, require_bound
 from byrote.store.folder import RunFolder
 from byrote.store.journal import read_records
 from byrote.store.manifest import RunIdentity, check_files, read_identity, read_manifest
 from byrote.store.parts import read_part_list
 from byrote.store.tables import arrow_schema, open_parquet, open_table, stored_rows
 
+WRITE_AGAIN = "write it again with byrote report or byrote export"
 RESUME = "run the same command again to measure its windows anew"
 UNKNOWN = "–"
 HASH_SHOWN = 8
@@ -103,6 +104,26 @@ def verify_run(path: str | Path) -> StoredRun:
             raise
         raise RunError(f"{path} was completed while it was read; read it again.") from error
     return verify_run(path) if folder.manifest.exists() else unfinished
+
+
+def check_written(path: Path, *, known: Iterable[str]) -> tuple[list[str], list[str]]:
+    """Check the reports and exports in the run folder at `path`: one line per file that is as it was written, and the
+    names of files whose hash was never noted. `known` are the names of the run's own files. A RunError names the first
+    that was changed."""
+    lines, others, own = [], [], {*known, "identity.json", "manifest.json", ".lock", ".requests"}
+    for place, below, names in os.walk(path):
+        folder = Path(place)
+        below[:] = sorted(name for name in below if not (folder / name / "identity.json").exists())
+        noted = (read_sealed_json(folder / WRITTEN, advice=WRITE_AGAIN) or {}).get("files", {})
+        for name, entry in noted.items():
+            if (folder / name).exists():
+                require_bound(folder, name, entry, advice=WRITE_AGAIN)
+                shown = (folder / name).relative_to(path).as_posix()
+                lines.append(f"{shown}: {entry['bytes']:,} bytes, sha256 {entry['sha256']}")
+                own.add(shown)
+        found = ((folder / name).relative_to(path).as_posix() for name in sorted(names) if name != WRITTEN)
+        others += [name for name in found if not TEMPORARY.fullmatch(Path(name).name)]
+    return lines, [name for name in others if name not in own]
 
 
 def _verify_complete(folder: RunFolder, identity: RunIdentity, manifest: dict[str, Any]) -> StoredRun:

@@ -382,7 +382,7 @@ class _Answers:
         least = np.where(inside, self.rows[answers] + surplus + missing, self.longest + 1).min(1)
         if self.config.distance == "hamming":
             least = np.where(is_sampled, self._mismatches(answers), least)
-        is_lost = ~self.has_ended[answers] & self.is_stopped[answers] & (least > self.config.edit_budget)
+        is_lost = ~self.has_ended[answers] & self.is_stopped[answers] & (least > self.config.edits)
         self.is_lost[answers] = is_lost
 
     @property
@@ -462,7 +462,7 @@ class _Answers:
         distances = self._mismatches(answers) if is_hamming else self.rows[answers, lengths]
         is_whole = ~self.is_lost[answers] & (self.counts[answers] == lengths)
         distances = np.where(is_whole, distances, self.longest + 1).reshape(-1, each)
-        budgets = np.arange(self.config.edit_budget + 1)
+        budgets = np.arange(self.config.edits + 1)
         hits = (distances[:, None] <= budgets[:, None]).sum(-1)  # [windows, budgets]
         written = self.written[answers].reshape(-1, each).sum(1)
         return [

@@ -158,7 +158,7 @@ def _explore(item: Measured, config: RunConfig, eos_ids: frozenset[int]) -> Expl
         token_evals += (yield from refine(pool, options, target_probs=probs, is_in_memory=has_states)).token_evals
     if _is_estimated(item, config, is_undecided=is_undecided()):
         generator = window_generator(config.seed, item.window.window_id)
-        scores = log_score_table(probs, config.edit_budget)
+        scores = log_score_table(probs, config.edits)
         wanted = residual_options(near, config)
         item.estimate = yield from estimate_open(pool, generator, wanted, log_scores=scores, p_verbatim=p_verbatim)
         item.sampled_verdict = item.estimate.verdict(config.threshold)
@@ -194,6 +194,6 @@ def open_mass(
 ) -> OpenMass:
     """The pool of a searched window: what the search accepted, its frontier, and the mass it did not list."""
     assert outcome.frontier is not None
-    ball = Ball(suffix_ids, distance=config.distance, budget=config.edit_budget, eos_ids=eos_ids)
+    ball = Ball(suffix_ids, distance=config.distance, budget=config.edits, eos_ids=eos_ids)
     keep = sys.maxsize if config.keeps_all_found else config.keep
     return OpenMass(ball, outcome.frontier, accepted=outcome.bounds.lower, unlisted=outcome.unlisted, keep=keep)

@@ -70,7 +70,7 @@ def judge_found(item: Measured, config: RunConfig, decode: Decode) -> None:
     """Judge a window that the search has settled, by every metric asked for and by equal text."""
     assert item.near is not None
     target = Candidate(item.window.suffix_ids, decode(item.window.suffix_ids), 0)
-    nearness = Nearness(config.edit_budget, config.bleu_threshold)
+    nearness = Nearness(config.edits, config.bleu_threshold)
     item.posthoc = judged(item.near.outcome, target, item.score.p, (SAME_TEXT, *config.posthoc), nearness, decode)
 
 

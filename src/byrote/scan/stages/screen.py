@@ -66,7 +66,7 @@ class ScreenStage:
         passed: list[Measured] = []
         screened: list[Measured] = []
         config = self._config
-        scores = screen_scores([item.score.target_probs for item in scored], config.edit_budget).tolist()
+        scores = screen_scores([item.score.target_probs for item in scored], config.edits).tolist()
         for item, score in zip(scored, scores, strict=True):
             item.screen_score = score
             is_searched = not is_below_floor(config, score)
