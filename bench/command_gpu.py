@@ -111,7 +111,7 @@ def main() -> None:
         shutil.rmtree(run, ignore_errors=True)
         command, _, printed = timed(
             [sys.executable, "-m", "byrote", "scan", "--model", str(model), "--text", str(text), "--out", str(run),
-             "--limit", str(chosen.windows), "--bos", "never"]
+             "--limit", str(chosen.windows), "--set", "bos=never"]
         )  # fmt: skip
         manifest = json.loads((run / "manifest.json").read_text(encoding="utf-8"))
         results["rounds"].append(

@@ -137,8 +137,8 @@ class Option:
 
     @property
     def label(self) -> str:
-        """The name as users write it."""
-        return self.name.replace("_", "-")
+        """The name as users write it: of a flag with hyphens, in `--set` and in files as it is."""
+        return self.name.replace("_", "-") if self.spec.is_flag else self.name
 
     @property
     def choices(self) -> tuple[str, ...]:

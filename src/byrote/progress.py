@@ -95,7 +95,7 @@ class TerminalProgress(Progress):
 
 
 class LoggedProgress(Progress):
-    """The present state as one line of a log (`logged` writes it from time to time)."""
+    """What begins as a line of a log; the present state as another one (`logged` writes it from time to time)."""
 
     def __init__(self, unit: str = "windows", *, clock: Callable[[], float] = time.monotonic) -> None:
         self._unit, self._clock = unit, clock
@@ -107,6 +107,7 @@ class LoggedProgress(Progress):
     @contextmanager
     def phase(self, words: str) -> Iterator[None]:
         before, self._phase = self._phase, words
+        self._tell(words)
         with super().phase(words):
             yield
         self._phase = before
@@ -117,6 +118,7 @@ class LoggedProgress(Progress):
     def start(self, total: int, done: int) -> None:
         super().start(total, done)
         self._phase = "measuring"
+        self._tell(f"measuring {total:,} {self._unit}")
         self._total, self._done, self._resumed = total, done, done
         self._began = self._clock()
 
@@ -128,6 +130,11 @@ class LoggedProgress(Progress):
 
     def announce(self, sentence: str) -> None:
         make_console(stderr=True).print(sentence, soft_wrap=True)
+
+    def _tell(self, words: str) -> None:
+        """What begins now, at once, unless the logger has just written it."""
+        if not LOG.isEnabledFor(logging.INFO):
+            self.announce(words)
 
     def line(self) -> str:
         """What is happening, how much is done, how fast, and how long the rest takes at this speed."""
@@ -192,8 +199,7 @@ def make_status(words: str) -> Iterator[Callable[[str], None]]:
             yield lambda newest: status.update(Text(newest))
         return
     progress = LoggedProgress()
-    progress.set_phase(words)
-    with logged(progress):
+    with logged(progress), progress.phase(words):
         yield progress.set_phase
 
 

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import shutil
 from pathlib import Path
 from typing import BinaryIO
@@ -18,11 +19,13 @@ from tests.scan.scans import Command, Outcome, TinyLab, scan_arguments
 
 
 def assert_one_sentence(outcome: Outcome, *parts: str) -> None:
-    """Exit code 2, nothing on standard output, and one line on standard error that says what, which, and what to do."""
+    """Exit code 2, nothing on standard output, and a last line on standard error that says what, which, and what to do.
+    Lines before it are phases."""
     assert outcome.code == 2, outcome
     assert outcome.out == ""
-    assert outcome.err.startswith("error: ")
-    assert outcome.err.count("\n") == 1, outcome.err
+    *phases, sentence = outcome.err.splitlines()
+    assert sentence.startswith("error: ")
+    assert all(re.match("loading|cutting|compiling|measuring|asking", phase) for phase in phases), outcome.err
     assert "Traceback" not in outcome.err
     for part in parts:
         assert part in outcome.err
@@ -228,6 +231,35 @@ def test_another_configuration_in_the_same_folder_is_refused_with_the_difference
     outcome = byrote(*scan_arguments(lab, finished, texts=one_passage(lab), top_k=9, beam_width=5))
     assert_one_sentence(outcome, "config.top_k: 10 in the run, 9 now", "config.beam_width: 4 in the run, 5 now")
     assert (finished / "results.parquet").read_bytes() == before
+
+
+def test_other_options_are_refused_before_the_model_is_loaded(lab: TinyLab, byrote: Command, finished: Path) -> None:
+    nowhere = scan_arguments(lab, finished, model="/no/such/model", texts=one_passage(lab), top_k=9)
+    assert_one_sentence(byrote(*nowhere), "there is no model folder at /no/such/model")
+    outcome = byrote(*scan_arguments(lab, finished, texts=one_passage(lab), top_k=9))
+    assert_one_sentence(outcome, "config.top_k: 10 in the run, 9 now")
+    assert f"loading {lab.model.path}" not in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--top-k", 3, "--set", "top_k=4"), "top_k was given as a flag and with --set"),
+        (("--limit", 3, "--sample", 4), "limit is 3 and sample is 4"),
+        (("--config", "a.yaml", "--config", "b.yaml"), "config was given 2 times"),
+        (("--model", "weights.Q4_K_M.gguf"), "weights.Q4_K_M.gguf is a GGUF file"),
+    ],
+)
+def test_what_would_be_dropped_silently_is_refused(
+    lab: TinyLab, byrote: Command, tmp_path: Path, arguments: tuple[object, ...], words: str
+) -> None:
+    command = ["scan", "--model", lab.model.path, "--text", *one_passage(lab), "--out", tmp_path / "run"]
+    assert_one_sentence(byrote(*command, *arguments), words)
+
+
+@pytest.mark.parametrize("arguments", [("--queries", 0), ("--probability", 1), ("--epsilon", 9)])
+def test_numbers_that_show_cannot_use_are_refused(byrote: Command, finished: Path, arguments: tuple[str, int]) -> None:
+    assert_one_sentence(byrote("show", finished, *arguments), f"{arguments[0].removeprefix('--')}")
 
 
 def test_another_text_in_the_same_folder_is_refused_with_the_difference(

@@ -17,6 +17,7 @@ import byrote as package
 from byrote import __version__
 from byrote.cli.main import app, main, normalised
 from byrote.errors import ByroteError
+from byrote.scan.options import RunConfig
 from byrote.store.resume import RunSession
 from tests.scan.scans import Command, TinyLab, scan_arguments
 
@@ -218,11 +219,19 @@ def test_without_arguments_the_help_is_shown(byrote: Command) -> None:
     assert "Usage:" in outcome.out + outcome.err
 
 
-def test_a_piped_scan_prints_nothing_but_where_the_results_are(lab: TinyLab, byrote: Command, tmp_path: Path) -> None:
+def test_a_piped_scan_prints_what_begins_and_where_the_results_are(
+    lab: TinyLab, byrote: Command, tmp_path: Path
+) -> None:
     outcome = byrote(*scan_arguments(lab, tmp_path / "run", measures="verbatim", limit=2))
     assert outcome.code == 0
     assert outcome.out == ""
     assert outcome.err.splitlines() == [
+        "loading libraries",
+        f"loading {lab.model.path}",
+        "cutting windows",
+        "measuring 2 windows",
+        "hashing",
+        "writing results",
         f"Results: {tmp_path / 'run'}",
         f"See them with: byrote show {tmp_path / 'run'}",
     ]
@@ -239,7 +248,7 @@ def test_the_module_runs_like_the_command(lab: TinyLab, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout == ""
     assert not DRAWN.search(done.stderr)
-    assert len(done.stderr.splitlines()) == 2, done.stderr
+    assert len(done.stderr.splitlines()) == 8, done.stderr
     manifest = json.loads((tmp_path / "run" / "manifest.json").read_text(encoding="utf-8"))
     assert manifest["command_line"][1] == "scan"
 
@@ -267,6 +276,42 @@ def test_export_keeps_every_digit(byrote: Command, run: Path, tmp_path: Path) ->
     lines = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text(encoding="utf-8").splitlines()]
     assert [line["p_verbatim"] for line in lines] == results["p_verbatim"].to_list()
     assert [line["mass_lower"] for line in lines] == results["mass_lower"].to_list()
+
+
+def test_csv_has_a_column_for_every_edit_and_the_passages(byrote: Command, run: Path, tmp_path: Path) -> None:
+    results, texts = (pl.read_parquet(run / f"{name}.parquet") for name in ("results", "texts"))
+    assert byrote("export", run, "--out", tmp_path / "rows.csv").code == 0
+    rows = pl.read_csv(tmp_path / "rows.csv")
+    masses = [[row[f"mass_lower_{edits}"] for edits in range(3)] for row in rows.iter_rows(named=True)]
+    assert masses == results["mass_lower"].to_list()
+    assert {"mass_upper_2", "answer_hits_0"} <= set(rows.columns)
+    assert "mass_lower" not in rows.columns
+    by_name = dict(texts.select("name", "text").iter_rows())
+    for row in rows.iter_rows(named=True):
+        passage = by_name[row["document"]][row["char_start"] : row["char_end"]]
+        assert row["prefix_text"] + row["suffix_text"] == passage
+    assert byrote("export", run, "--no-texts", "--out", tmp_path / "bare.csv").code == 0
+    assert not {"prefix_text", "suffix_text"} & set(pl.read_csv(tmp_path / "bare.csv").columns)
+
+
+def test_show_reads_a_scan_at_a_smaller_edit_budget(byrote: Command, run: Path) -> None:
+    results = pl.read_parquet(run / "results.parquet").filter(pl.col("split") == "target")
+    found = json.loads(byrote("show", run, "--epsilon", 1, "--json").out)
+    assert "read at ε ≤ 1 of a scan that searched up to 2 edits" in " ".join(
+        byrote("show", run, "--epsilon", 1).out.split()
+    )
+    near = [one for one in _rates(found) if one["criterion"] == "near" and one["split"] == "target"]
+    assert [one["edits"] for one in near] == [0, 1]
+    threshold = RunConfig().threshold
+    assert near[1]["hits"] == sum(mass[1] >= threshold for mass in results["mass_lower"])
+
+
+def _rates(found: Any) -> list[dict[str, Any]]:
+    """Every rate of `show --json`, wherever it stands."""
+    if isinstance(found, dict) and "criterion" in found:
+        return [found]
+    parts = found.values() if isinstance(found, dict) else found if isinstance(found, list) else ()
+    return [rate for part in parts for rate in _rates(part)]
 
 
 def test_export_of_an_unfinished_run_says_so(byrote: Command, unfinished: Path, tmp_path: Path) -> None:

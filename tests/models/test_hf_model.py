@@ -321,7 +321,7 @@ def test_top_k_above_the_vocabulary_is_refused_when_the_engine_opens() -> None:
 
 
 def test_a_model_whose_layers_cannot_be_found_is_not_compiled() -> None:
-    with pytest.raises(ModelError, match="--compile does not know the layers of Linear"):
+    with pytest.raises(ModelError, match="compile does not know the layers of Linear"):
         compile_layers(torch.nn.Linear(2, 2))
 
 

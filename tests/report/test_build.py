@@ -42,7 +42,7 @@ def tags_of(page: str) -> list[tuple[str, dict[str, str | None]]]:
 
 
 def figures_of(report: Written) -> set[str]:
-    return {path.name for path in report.others if path.suffix in (".svg", ".png")}
+    return {path.name for path in report.others if path.parent.name == "figures"}
 
 
 def test_report_has_page_figures_tables_and_card(report: Written) -> None:
@@ -50,8 +50,10 @@ def test_report_has_page_figures_tables_and_card(report: Written) -> None:
     names = {path.name for path in report.others}
     wanted = ["rates-by-edits", "queries", "mass", "mass-gain", "shells", "shell-violins", "book-1", "copies", "ranks"]
     for name in wanted:
-        assert {f"{name}.svg", f"{name}.png"} <= names
-    rest = {name for name in names if not name.endswith((".svg", ".png"))}
+        assert {f"{name}.{kind}" for kind in ("svg", "png", "pdf")} <= names
+        # Violins are outlines of what the rows of the run hold.
+        assert name == "shell-violins" or f"{name}.csv" in names
+    rest = {path.name for path in report.others if path.parent.name != "figures"}
     assert rest == {"rates.csv", "documents.csv", "copies.csv", "risk.csv", "model_card.md"}
     assert all(path.stat().st_size > 0 for path in (report.page, *report.others))
 

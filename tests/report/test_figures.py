@@ -25,7 +25,17 @@ from byrote.report.figures.scan import (
     token_ranks,
     verdicts_by_edits,
 )
-from byrote.report.figures.style import BLUE, ORANGE, SERIES, SOFT, UNMEASURED, VERMILLION, decade, save_bytes
+from byrote.report.figures.style import (
+    BLUE,
+    ORANGE,
+    SERIES,
+    SOFT,
+    UNMEASURED,
+    VERMILLION,
+    decade,
+    drawn_rows,
+    save_bytes,
+)
 from byrote.report.view import RunView
 from byrote.scan.mc_report import monte_carlo_convergence
 from byrote.stats.clusters import Places
@@ -78,6 +88,28 @@ def test_rates_by_edits_draws_every_rate_at_its_edits(view: RunView) -> None:
         assert near.get_xdata()[edits] == pytest.approx(edits, abs=0.2)
     assert axes.get_ylim()[0] == 0
     assert "0.001" in axes.get_ylabel()
+
+
+def test_the_numbers_behind_a_figure_are_those_drawn(view: RunView) -> None:
+    drawn = drawn_rows(rates_by_edits(view.rates, threshold=view.threshold).figure)
+    points = {(row["series"], row["x"], row["y"]) for row in drawn}
+    for entry in (one for one in view.rates if one.split is Split.TARGET and one.criterion is Criterion.NEAR):
+        found = [x for series, x, y in points if series == "near-verbatim, target" and y == entry.rate.value]
+        assert any(abs(x - (entry.edits or 0)) <= 0.2 for x in found)
+
+
+def test_the_numbers_behind_bars_intervals_and_heat_maps() -> None:
+    figure = Figure()
+    axes = figure.add_subplot()
+    axes.bar([1.0], [3.0], 0.5, bottom=2.0, label="bars")
+    axes.vlines([4.0], [0.1], [0.9], label="interval")
+    axes.axhline(0.5)
+    figure.add_subplot().imshow([[1.0, np.nan], [3.0, 4.0]], extent=(0, 2, 2, 0))
+    bar, interval, *cells = drawn_rows(figure)
+    assert (bar["series"], bar["x_low"], bar["x_high"], bar["y_low"], bar["y_high"]) == ("bars", 0.75, 1.25, 2.0, 5.0)
+    assert (interval["series"], interval["x_low"], interval["y_low"], interval["y_high"]) == ("interval", 4.0, 0.1, 0.9)
+    assert [(cell["x"], cell["y"]) for cell in cells] == [(0.5, 0.5), (1.5, 0.5), (0.5, 1.5), (1.5, 1.5)]
+    assert np.array_equal([cell["value"] for cell in cells], [1.0, np.nan, 3.0, 4.0], equal_nan=True)
 
 
 def test_rates_by_edits_has_a_whisker_from_low_to_high(view: RunView) -> None:

@@ -165,7 +165,7 @@ def test_set_takes_any_option_with_the_sentences_of_flags(byrote: Command, tmp_p
         ("top_kk=3", r"--set has the unknown option top_kk\. Did you mean top_k\?"),
         ("pin", r"set is 'pin'; write --set NAME=VALUE\."),
         ("slots=0", r"slots is 0; it must be at least 1\."),
-        ("screen-floor=2", r"screen-floor is 2.0; it must be between 0 and 1\."),
+        ("screen-floor=2", r"screen_floor is 2.0; it must be between 0 and 1\."),
         ("pin=maybe", r"pin is 'maybe'; it must be true or false\."),
     ]:
         outcome = byrote("scan", "--set", assigned, "--model", "m", "--text", "t", "--out", tmp_path / "run")

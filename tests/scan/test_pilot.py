@@ -3,6 +3,8 @@
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from byrote.progress import SilentProgress
 from byrote.scan.options import RunConfig
@@ -10,11 +12,29 @@ from byrote.scan.pilot import Extrapolation, run_pilot
 from tests.scan.scans import Command, TinyLab, scan_arguments
 
 
-def test_the_cost_of_all_windows_is_that_of_the_pilot_scaled_up() -> None:
-    found = Extrapolation(windows=9_000, pilot_windows=300, pilot_seconds=12.0, pilot_token_evals=45_000, device="cpu")
-    assert found.windows_per_second == pytest.approx(25.0)
-    assert found.token_evals == pytest.approx(1_350_000)
+def extrapolation(windows: int, pilot: tuple[int, float], fewer: tuple[int, float]) -> Extrapolation:
+    return Extrapolation(windows, *pilot, *fewer, pilot_token_evals=150 * pilot[0], device="cpu")
+
+
+@given(
+    fixed=st.floats(0, 100),
+    each=st.floats(0.001, 10),
+    pilot=st.integers(2, 300),
+    windows=st.integers(300, 100_000),
+)
+def test_a_fixed_cost_is_not_scaled_up(fixed: float, each: float, pilot: int, windows: int) -> None:
+    fewer = -(-pilot // 4)
+    times = [(count, fixed + each * count) for count in (pilot, fewer)]
+    found = extrapolation(windows, times[0], times[1])
+    assert found.device_seconds == pytest.approx(fixed + each * windows)
+    assert found.windows_per_second == pytest.approx(windows / (fixed + each * windows))
+    assert found.token_evals == pytest.approx(150 * windows)
+
+
+def test_where_the_smaller_pilot_took_as_long_the_cost_is_scaled_up_whole() -> None:
+    found = extrapolation(9_000, (300, 12.0), (75, 13.0))
     assert found.device_seconds == pytest.approx(360.0)
+    assert extrapolation(1, (1, 2.0), (1, 2.0)).device_seconds == pytest.approx(2.0)
 
 
 @pytest.fixture

@@ -109,10 +109,13 @@ def test_the_audit_is_its_definition_whatever_the_order_and_the_slots(
 
 @pytest.mark.parametrize(
     ("share", "least", "windows", "expected"),
-    [(0.045, 100, 1_000, 0.1), (0.045, 100, 10_000, 0.045), (0.0, 5, 4, 1.0), (0.2, 0, 10, 0.2), (0.0, 0, 0, 0.0)],
-)
+    [
+        (0.045, 100, 1_000, 0.1), (0.045, 100, 10_000, 0.045), (0.0, 5, 4, 1.0), (0.2, 0, 10, 0.2), (0.0, 0, 0, 0.0),
+        (0.045, None, 60, 0.1), (0.045, None, 1_250, 0.08), (0.045, None, 10_000, 0.045), (0.3, None, 60, 0.3),
+    ],
+)  # fmt: skip
 def test_the_audited_share_is_at_least_the_minimum_among_the_windows_of_the_run(
-    share: float, least: int, windows: int, expected: float
+    share: float, least: int | None, windows: int, expected: float
 ) -> None:
     settled = with_audit(RunConfig(screen_share=share, screen_min_windows=least), windows)
     assert settled.screen_share == expected

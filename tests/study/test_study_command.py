@@ -15,6 +15,7 @@ import yaml
 from polars.testing import assert_frame_equal
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from byrote.cli.study import replaced
 from byrote.errors import RunError
 from byrote.lab.texts import write_passages
 from byrote.lab.train import train_tokenizer
@@ -286,3 +287,21 @@ def test_every_policy_and_text_with_cells_of_its_own_is_drawn(models: TwoModels,
         assert list(line.get_ydata()) == pytest.approx(hits)
     policies_shown = [row[1] for cells in study_content(study).tables if cells.name == "policies" for row in cells.rows]
     assert policies_shown == [f"{policy} (searched)" for policy in policies] * 2
+
+
+def test_models_texts_and_the_sample_of_a_file_are_replaced() -> None:
+    values = {
+        "model": ["a", "b"],
+        "texts": ["x", "y"],
+        "control": ["c"],
+        "published": [1],
+        "sample": "9",
+        "top_k": "40",
+    }
+    assert replaced(values, model=(), text=(), sample=None) == values
+    assert replaced(values, model=("m",), text=(), sample=5) == {
+        "model": "m", "texts": ["x", "y"], "control": ["c"], "sample": 5, "top_k": "40"
+    }  # fmt: skip
+    assert replaced(values, model=(), text=("t",), sample=None) == {
+        "model": ["a", "b"], "text": ["t"], "sample": "9", "top_k": "40"
+    }  # fmt: skip

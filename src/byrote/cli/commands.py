@@ -75,8 +75,8 @@ def merge(options: MergeOptions) -> None:
     """Make one run of the shards of a scan: the same rows and the same audit as of a scan that was never divided."""
 
 
-@command(McOptions, module="scan")
-def mc(given: McOptions) -> None:
+@command(McOptions, Session, module="scan")
+def mc(given: McOptions, session: Session) -> None:
     """Estimate the near-verbatim mass of a few windows by plain sampling, with an interval.
 
     The windows, the model and every option are those of a scan; other weights are refused.
@@ -125,12 +125,18 @@ class ShowOptions(Settled):
         positional=True,
     )
     queries: tuple[float, ...] = option(
-        (), "Of a scan: rates within this many queries; may be repeated.", group="output"
+        (), "Of a scan: rates within this many queries; may be repeated.", group="output", at_least=1
     )
-    probability: tuple[float, ...] = option((0.5, 0.9), "Probability for --queries; may be repeated.", group="output")
+    probability: tuple[float, ...] = option(
+        (0.5, 0.9), "Probability for --queries; may be repeated.", group="output", above=0, below=1
+    )
     threshold: str | None = option(
         None, "Read scans at another τ: a number, or from-control=0.001 for a rate of false positives.", group="output"
     )
+    epsilon: int | None = option(
+        None, "Read scans at a smaller ε than they were searched with; a scan with it may certify more.",
+        group="output", at_least=0, default_words="edit_budget of the run",
+    )  # fmt: skip
     reveal: bool = option(False, "Of a prior run: print what its examples otherwise mask.", group="output")
 
     json: bool = option(False, "Print it as JSON, one entry a run.", group="output", names="--json")
@@ -161,7 +167,7 @@ class ReportOptions(Settled):
 
 @command(ReportOptions, module="runs")
 def report(options: ReportOptions) -> None:
-    """Write a self-contained page of one run or several, with its figures (SVG, PNG) and tables (CSV)."""
+    """Write a self-contained page of one run or several, with its figures (SVG, PNG, PDF) and tables (CSV)."""
     if options.out is None and len(options.runs) > 1:
         raise ConfigError(
             f"{len(options.runs)} runs were given, so their report belongs to none of them; say where with --out."
@@ -173,7 +179,7 @@ def report(options: ReportOptions) -> None:
 class ExportOptions(Settled):
     run: Path = required("A run folder, finished or not.", group="output", positional=True)
     format: ExportFormat | None = option(
-        None, "csv keeps lists as JSON; jsonl has one object a line; lm-eval is a folder with a task of its windows; "
+        None, "csv has a column for every ε; jsonl an object a line; lm-eval is a folder with a task of its windows; "
         "hub has the rates as evaluation results of the Hugging Face hub.", group="output", default_words="csv",
     )  # fmt: skip
     to: LoggerName | None = option(
@@ -189,6 +195,9 @@ class ExportOptions(Settled):
         None, "File to write; of lm-eval a folder.", group="output", default_words="beside the run's tables"
     )
     table: ExportTable = option("results", "Which table.", group="output")
+    texts: bool = option(
+        True, "In CSV, add the passage of every window of a text; passages of records are left out.", group="output"
+    )
     inert: bool = option(
         True, "In CSV, put an apostrophe before texts that a spreadsheet would take for a formula.", group="output"
     )
@@ -352,7 +361,8 @@ class StudyCommand(Settled):
         (), "Give another option of the file a value, NAME=VALUE; with commas several where it is an axis.",
         group="text", names="--set",
     )  # fmt: skip
-    fresh: bool = option(False, "Start over instead of resuming.", group="text", names="--fresh/--resume")
+    sample: int | None = like(RunConfig, "sample", default_words="as in the file")
+    fresh: bool = like(Session, "fresh")
     smoke: bool = option(
         False, "Try the file on a model that is trained on the spot: two values an axis, ten windows.", group="text",
         names="--smoke",

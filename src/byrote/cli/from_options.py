@@ -3,6 +3,7 @@ file for all of them."""
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
@@ -11,10 +12,12 @@ from typing import Annotated, Any, get_args
 import typer
 from typer.core import TyperCommand
 
-from byrote.cli.console import verbosity
+from byrote.cli.console import make_status, verbosity
 from byrote.errors import ConfigError
 from byrote.options import GroupName, Option, flags_of, gather, require_known, settable_of
 
+SLOW_IMPORTS = ("scan", "prior")
+"""Modules that import torch and transformers, which takes seconds."""
 MANY = 20
 """A command with more flags than that shows the common ones in `--help`, and all in `--help-all`."""
 
@@ -34,7 +37,7 @@ def command(
     flags = [option for home in homes for option in flags_of(home)]
     further = [option for option in options if not option.spec.is_flag]
     parameters = [_parameter(option, needs.get(option.name)) for option in flags]
-    parameters.append(_own_flag("config", Path, "YAML file with the same option names; flags win.", "PATH"))
+    parameters.append(_own_flag("config", list[Path], "YAML file with the same option names; flags win.", "PATH"))
     if further:
         words = "Set one of the further options below, as a YAML file would; may be repeated."
         parameters.append(_own_flag("set", list[str], words, "NAME=VALUE"))
@@ -48,14 +51,21 @@ def command(
         parameters.append(_switch("help_all", "--help-all", "Show every option and exit.", callback=_show_all))
 
     def make(check: Callable[..., None]) -> Callable[..., None]:
-        def invoke(*, config: Path | None = None, profile: str | None = None, **given: Any) -> None:
+        def invoke(*, config: Sequence[Path] | None = None, profile: str | None = None, **given: Any) -> None:
+            if config and len(config) > 1:
+                raise ConfigError(f"config was given {len(config)} times; put the options into one file.")
             is_verbose, is_quiet = given.pop("verbose", False), given.pop("quiet", False)
             named = None if profile is None or profiles is None else profile_path(profile, profiles)
             assigned = _assigned(given.pop("set", None) or (), options)
-            settled = gather(homes, given | assigned, named, config)
+            for name in assigned:
+                if given.get(name) not in (None, (), []):
+                    raise ConfigError(f"{name} was given as a flag and with --set; leave one of them out.")
+            settled = gather(homes, given | assigned, named, config[0] if config else None)
             with verbosity(is_verbose=is_verbose, is_quiet=is_quiet):
                 check(*settled)
-                getattr(import_module(f"byrote.cli.{module}"), check.__name__)(*settled)
+                with make_status("loading libraries") if module in SLOW_IMPORTS else nullcontext():
+                    commands = import_module(f"byrote.cli.{module}")
+                getattr(commands, check.__name__)(*settled)
 
         invoke.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         invoke.__name__, invoke.__doc__ = check.__name__, check.__doc__

@@ -36,7 +36,8 @@ def plan(config: RunConfig, options: PlanOptions) -> None:
         console.print(_extrapolated(found, options.devices))
         console.print(
             f"Extrapolated from {found.pilot_windows:,} random windows, measured in {found.pilot_seconds:.1f} s on "
-            f"{found.device} after a warm-up; loading and compiling are not counted.",
+            f"{found.device} after a warm-up, and {found.fewer_windows:,} of them alone for the fixed cost; loading "
+            "and compiling are not counted.",
             soft_wrap=True,
         )
 

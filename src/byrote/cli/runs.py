@@ -13,16 +13,16 @@ from byrote.integrations.loggers import log_to
 from byrote.report.content import DEFAULTS, Asked, contents_json
 from byrote.report.gate import EXIT_CODES, as_json, as_junit, judge, parse_rule
 from byrote.report.terminal import print_content
-from byrote.report.view import load_view
+from byrote.report.view import LISTS_BY_EDITS, load_view
 from byrote.report.words import plural
 from byrote.run_kinds import by_kind, section_of, write_report
 from byrote.store.export import export_run
 from byrote.store.files import atomic_file, refuse_link
-from byrote.store.read import check_written, list_runs, verify_run
+from byrote.store.read import check_written, list_runs, read_run, verify_run
 
 
 def show(options: commands.ShowOptions) -> None:
-    asked = Asked(options.queries, options.probability, options.reveal, options.threshold)
+    asked = Asked(options.queries, options.probability, options.reveal, options.threshold, options.epsilon)
     groups = by_kind(options.runs)
     if options.json:
         print(contents_json([section_of(kind).read([path], asked) for kind, paths in groups.items() for path in paths]))
@@ -48,8 +48,8 @@ def report(options: commands.ReportOptions) -> None:
     console = make_console()
     console.print(Text(str(written.page), style="bold"), soft_wrap=True)
     drawn = len({path.stem for path in written.others if path.suffix == ".svg"})
-    beside = [path.name for path in written.others if path.suffix not in (".svg", ".png")]
-    figures = [f"{drawn} {'figure' if drawn == 1 else 'figures'} (SVG and PNG)"] if drawn else []
+    beside = [path.name for path in written.others if path.parent.name != "figures"]
+    figures = [f"{plural(drawn, 'figure')} (SVG, PNG, PDF, and their numbers as CSV)"] if drawn else []
     console.print(Text("; ".join([*figures, *dict.fromkeys(beside)])), soft_wrap=True)
 
 
@@ -75,7 +75,18 @@ def export(options: commands.ExportOptions) -> None:
         console.print(f"{count} results: {file}; add it to the model's repository in .eval_results/.", soft_wrap=True)
         return
     format = options.format or "csv"
-    written = export_run(options.run, format=format, out=options.out, table=options.table, inert=options.inert)
+    identity = read_run(options.run).identity
+    budget = identity.get("config", {}).get("edit_budget")
+    spread = dict.fromkeys(LISTS_BY_EDITS, budget + 1) if isinstance(budget, int) else {}
+    written = export_run(
+        options.run,
+        format=format,
+        out=options.out,
+        table=options.table,
+        inert=options.inert,
+        entries=spread,
+        with_texts=options.texts and "pairs" not in identity,
+    )
     rest = "" if written.is_complete else " (the run is not finished: these are its finished windows)"
     make_console(stderr=True).print(f"{written.rows} rows: {written.path}{rest}", soft_wrap=True)
 

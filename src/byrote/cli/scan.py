@@ -35,10 +35,10 @@ def merge(options: MergeOptions) -> None:
         make_console(stderr=True).print(sentence, soft_wrap=True)
 
 
-def mc(given: McOptions) -> None:
+def mc(given: McOptions, session: Session) -> None:
     from byrote.scan.mc_report import NOT_CERTIFIED, agreement, masses_table  # draws: not for every scan
 
-    rows = sample_to_folder(given, command_line=sys.argv)
+    rows = sample_to_folder(given, command_line=sys.argv, fresh=session.fresh)
     console = make_console()
     console.print(cells_table(masses_table(rows)))
     for sentence in (NOT_CERTIFIED, *agreement(rows)):

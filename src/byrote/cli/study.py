@@ -1,7 +1,7 @@
 """`byrote study` and `byrote recipes`: grids of scans from a YAML file."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +63,8 @@ def changes_of(given: StudyCommand, values: Mapping[str, Any]) -> dict[str, Any]
     for name, replaced in (("model", given.model), (texts, given.text), ("control", given.control)):
         if replaced:
             changes[name] = list(replaced)
+    if given.sample is not None:
+        changes["sample"] = given.sample
     return changes
 
 

@@ -190,7 +190,7 @@ class OwnModel:
             return self.tokenizing.bos_id(rule)
         bos: int | None = getattr(self.model, "bos_id", None)
         if rule == "always" and bos is None:
-            raise ModelError(f"{self.name} has no beginning-of-text token. Use --bos never.")
+            raise ModelError(f"{self.name} has no beginning-of-text token; leave bos at auto, or set it to never.")
         return None if rule == "never" else bos
 
     @property

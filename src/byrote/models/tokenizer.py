@@ -34,7 +34,7 @@ class Tokenizing:
             return None
         if rule == "always":
             if bos is None:
-                raise ModelError(f"{self.name} has no beginning-of-text token. Use --bos never.")
+                raise ModelError(f"{self.name} has no beginning-of-text token; leave bos at auto, or set it to never.")
             return int(bos)
         added = self.tokenizer("a")["input_ids"]
         return int(bos) if bos is not None and added and added[0] == bos else None

@@ -172,6 +172,8 @@ class Asked(NamedTuple):
     """Print what examples otherwise mask."""
     threshold: str | None = None
     """Read scans at another τ, as `byrote.report.view` reads it."""
+    epsilon: int | None = None
+    """Read scans at a smaller ε."""
 
 
 DEFAULTS = Asked()

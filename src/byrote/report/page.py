@@ -20,8 +20,8 @@ from markupsafe import Markup, escape
 
 from byrote import __version__
 from byrote.errors import StorageError
-from byrote.report.content import Cells, Content, Link, Reader, Written
-from byrote.report.figures.style import save_bytes
+from byrote.report.content import Cells, Content, Link, Reader, Rows, Written
+from byrote.report.figures.style import drawn_rows, save_bytes
 from byrote.report.words import THIN_SPACE, listed
 from byrote.store.export import inert_text
 from byrote.store.files import atomic_file, make_folder, note_written
@@ -42,7 +42,7 @@ KIND_WORDS = {"mc": "Samples"}
 OWN_FIGURE = re.compile(
     r"(rates-by-edits|verdicts-by-edits|queries|mass|mass-gain|shells|shell-violins|ranks|book|texts|copies|kinds|tags"
     r"|settings|sweep-[a-z-]+|membership|risk|[a-z-]+-by-(model|step|run)|change|differences|beam-widths)"
-    r"(-run\d+|-\d+)?\.(svg|png)"
+    r"(-run\d+|-\d+)?\.(svg|png|pdf|csv)"
 )
 """Figures that an earlier report of other scans may have left, and this one may not have."""
 
@@ -149,7 +149,10 @@ def _figures(content: Content, folder: Path) -> tuple[tuple[PageFigure, ...], di
     for drawing in content.draw():
         vector = save_bytes(drawing.figure, "svg")
         files[folder / "figures" / f"{drawing.name}.svg"] = vector
-        files[folder / "figures" / f"{drawing.name}.png"] = save_bytes(drawing.figure, "png")
+        for kind in ("png", "pdf"):
+            files[folder / "figures" / f"{drawing.name}.{kind}"] = save_bytes(drawing.figure, kind)
+        if rows := drawn_rows(drawing.figure):
+            files[folder / "figures" / f"{drawing.name}.csv"] = _csv_of(rows)
         shown.append(PageFigure(drawing.name, drawing.caption, vector, drawing.anchor, drawing.is_wide))
     return tuple(shown), files
 
@@ -160,16 +163,20 @@ def _tables(content: Content, folder: Path) -> dict[Path, bytes]:
     if content.data is not None:
         for name, rows in content.data().items():
             if rows:
-                frame = pl.DataFrame(rows, infer_schema_length=None)
-                inert = pl.col(pl.String).map_elements(inert_text, return_dtype=pl.String)
-                texts[name] = frame.with_columns(inert).write_csv()
+                texts[name] = _csv_of(rows)
     else:
         for cells in content.tables:
             text = io.StringIO()
             inert_rows = [[_inert(cell) for cell in row] for row in cells.rows]
             csv.writer(text, quoting=csv.QUOTE_ALL).writerows([cells.heads, *inert_rows])
-            texts[cells.name] = text.getvalue()
-    return {folder / "tables" / f"{name}.csv": text.encode("utf-8", "backslashreplace") for name, text in texts.items()}
+            texts[cells.name] = text.getvalue().encode("utf-8", "backslashreplace")
+    return {folder / "tables" / f"{name}.csv": text for name, text in texts.items()}
+
+
+def _csv_of(rows: Rows) -> bytes:
+    frame = pl.DataFrame(rows, infer_schema_length=None)
+    inert = pl.col(pl.String).map_elements(inert_text, return_dtype=pl.String)
+    return frame.with_columns(inert).write_csv().encode("utf-8", "backslashreplace")
 
 
 def _inert(cell: str) -> str:

@@ -139,6 +139,12 @@ def notices(views: Sequence[RunView]) -> Iterator[str]:
     for view in views:
         if not view.is_complete:
             yield f"{view.label}: the run is not finished; this shows its finished windows."
+        searched, read = view.settings.get("edit_budget"), view.config.get("edit_budget")
+        if searched is not None and searched != read:
+            yield (
+                f"{view.label}: read at ε ≤ {read} of a scan that searched up to {searched} edits and stopped where "
+                f"that was decided; a scan with --edit-budget {read} may certify more."
+            )
         if (stopped := view.manifest.get("stopped")) is not None:
             left = plural(stopped["windows_left"], "window")
             yield f"{view.label}: {stopped['by']} was spent with {left} not measured."

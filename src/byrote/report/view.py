@@ -161,6 +161,31 @@ def view_of(
     )
 
 
+LISTS_BY_EDITS = ("mass_lower", "mass_upper", "search_lower", "answer_hits")
+"""Columns with an entry for every ε from 0 to the edit budget."""
+
+
+OF_THE_BUDGET = ("screen", "answers")
+"""Totals of a manifest that are about the whole edit budget."""
+
+
+def at_epsilon(view: RunView, epsilon: int | None) -> RunView:
+    """The view as of a scan that had searched with the smaller edit budget `epsilon`: bounds and answers for it are
+    there. What the manifest has about the whole budget, its audit and its check, is left out."""
+    budget = view.population.edit_budget
+    if epsilon is None or epsilon == budget:
+        return view
+    if view.population.mass_lower is None or epsilon > budget:
+        raise ConfigError(f"epsilon is {epsilon}, but {view.path} was searched up to {budget} edits; give no more.")
+    names = [name for name in LISTS_BY_EDITS if name in view.results.columns]
+    results = view.results.with_columns(pl.col(name).list.head(epsilon + 1) for name in names)
+    totals = {name: value for name, value in view.manifest.get("totals", {}).items() if name not in OF_THE_BUDGET}
+    manifest = {**view.manifest, "totals": totals, "config": {**view.config, "edit_budget": epsilon}}
+    counts_shared = bool(view.config["keep_shared"])
+    population = population_of(results, str(view.config["distance"]), counts_shared=counts_shared)
+    return replace(view, manifest=manifest, results=results, population=population)
+
+
 def with_distinct_labels(views: Sequence[RunView]) -> list[RunView]:
     """The model's name where that is unique, else with the run folder's name, else numbered."""
     names = [view.label for view in views]

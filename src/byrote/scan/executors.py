@@ -44,11 +44,13 @@ class LocalExecutor:
     sections: Mapping[str, Any] = MappingProxyType({})
     """Sections of the manifest that only this executor can write."""
 
-    def __init__(self, model: LanguageModel, config: RunConfig) -> None:
-        self._model, self._config = model, config
+    def __init__(
+        self, model: LanguageModel, config: RunConfig, *, remark: Callable[[str], None] = lambda words: None
+    ) -> None:
+        self._model, self._config, self._remark = model, config, remark
 
     def run(self, windows: Iterable[Window]) -> Iterator[MeasuredWindow]:
-        pipeline = Pipeline(self._model, self._config, decode=self._model.decode)
+        pipeline = Pipeline(self._model, self._config, decode=self._model.decode, remark=self._remark)
         yield from pipeline.run(windows)
         self.facts = pipeline.facts
 
@@ -59,21 +61,19 @@ def executor_of(
     """The executor that the options ask for, for so many windows; `remark` shows words beside the progress."""
     if config.executor == "ray":
         return RayExecutor(model, config, windows=windows, remark=remark)
-    return LocalExecutor(model, config)
+    return LocalExecutor(model, config, remark=remark)
 
 
 def device_name(model: LanguageModel) -> str:
     return torch.cuda.get_device_name(model.device) if model.device.type == "cuda" else str(model.device)
 
 
-def compile_where_it_pays(model: LanguageModel, config: RunConfig, *, windows: int) -> None:
-    """Compile layers as asked for, or where the first forwards of the windows alone take a GPU long enough, since
-    compiling takes a minute and saves a quarter. After the weights were hashed: compiling renames them."""
-    pays = config.compile == "on"
+def is_compiled(model: LanguageModel, config: RunConfig, *, windows: int) -> bool:
+    """Whether layers are to be compiled: as asked for, or where the first forwards of the windows alone take a GPU long
+    enough, since compiling takes a minute and saves a quarter. After the weights were described: it renames them."""
     if config.compile == "auto" and model.device.type == "cuda":
-        pays = 2.0 * (model.described.parameters or 0) * windows * sum(config.limits) > LONG_SCAN
-    if pays:
-        model.compile_layers()
+        return 2.0 * (model.described.parameters or 0) * windows * sum(config.limits) > LONG_SCAN
+    return config.compile == "on"
 
 
 CHUNK_SLOTS = 4
@@ -131,7 +131,8 @@ class Worker:
             )
         if isinstance(model, VllmModel):
             model = model.listing(config.policy, config.logprobs or model.vocab_size)
-        compile_where_it_pays(model, config, windows=self._windows)
+        if is_compiled(model, config, windows=self._windows):
+            model.compile_layers()
         slots = config.slots or choose_slots(model, config.search_options(), config.limits)
         facts = WorkerFacts(machine, os.getpid(), device_name(model), slots, chunk_windows=CHUNK_SLOTS * slots)
         return Pipeline(model, config, decode=model.decode), facts
@@ -363,5 +364,5 @@ def _require_resources(ray: Any, config: RunConfig) -> None:
         if number > there.get(kind, 0.0):
             raise ConfigError(
                 f"{config.workers} workers need {number:g} {kind}s, but the cluster has {there.get(kind, 0.0):g}; "
-                "lower --workers, or set --gpus-per-worker (0 measures on CPUs)."
+                "lower --workers, or give --set gpus_per_worker=0 to measure on CPUs."
             )

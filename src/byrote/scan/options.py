@@ -83,7 +83,7 @@ class RunConfig(MembershipOptions):
         group="text", is_flag=False,
     )  # fmt: skip
     seed: int = like(Common, "seed")
-    bos: BosRule = like(Common, "bos")
+    bos: BosRule = like(Common, "bos", is_flag=False)
     prompt: tuple[str, ...] = option(
         (PLAIN,), "What the model is given: the prefix alone (plain), its chat template with the prefix at the start "
         "of the answer (chat) or in the question (ask), or a file; several by commas, each with a run folder.",
@@ -158,17 +158,19 @@ class RunConfig(MembershipOptions):
         0.045, "Share of screened windows searched all the same, to audit the screen.", group="screen",
         at_least=0, at_most=1, is_flag=False,
     )  # fmt: skip
-    screen_min_windows: int = option(
-        100, "Raise that share to this many windows of the run, where it would be fewer.", group="screen", at_least=0,
-        is_flag=False,
+    screen_min_windows: int | None = option(
+        None, "Raise that share to this many windows of the run, where it would be fewer.", group="screen", at_least=0,
+        default_words="100, but no more than a tenth of the run", is_flag=False,
     )  # fmt: skip
-    keep: int = option(3, "Accepted continuations stored per window, heaviest first.", group="search", at_least=0)
+    keep: int = option(
+        3, "Accepted continuations stored per window, heaviest first.", group="search", at_least=0, is_flag=False
+    )
     posthoc: tuple[ClosenessName, ...] = option(
         (), "Judge what the baseline search (--distance none) returned by these metrics too, separated by commas.",
-        group="search", commas=True,
+        group="search", commas=True, is_flag=False,
     )  # fmt: skip
     bleu_threshold: float = option(
-        0.75, "BLEU from which --posthoc bleu counts a text as near.", group="search", at_least=0, at_most=1,
+        0.75, "BLEU from which posthoc=bleu counts a text as near.", group="search", at_least=0, at_most=1,
         is_flag=False,
     )  # fmt: skip
     closure: int = option(
@@ -231,7 +233,7 @@ class RunConfig(MembershipOptions):
     )  # fmt: skip
     compile: CompileName = option(
         "auto", "Compile the model's layers: where it pays (a GPU and a long scan), always, or never.",
-        group="machine", in_identity=False,
+        group="machine", is_flag=False, in_identity=False,
     )  # fmt: skip
     tokenizer: str | None = option(
         None, "Folder of the served model's tokenizer.", group="endpoint", is_path=True, in_identity=False
@@ -272,7 +274,7 @@ class RunConfig(MembershipOptions):
     )
     gpus_per_worker: float | None = option(
         None, "GPUs of a Ray worker; 0 measures on CPUs, one a worker.", group="machine", at_least=0,
-        default_words="1 where the cluster has GPUs", in_identity=False,
+        default_words="1 where the cluster has GPUs", is_flag=False, in_identity=False,
     )  # fmt: skip
     address: str | None = option(
         None, "Ray cluster to use; auto finds the one that this machine belongs to.", group="machine",
@@ -313,9 +315,9 @@ class RunConfig(MembershipOptions):
         for part in ("prefix", "suffix"):
             cut, tokens = getattr(self, f"cut_{part}_tokens"), getattr(self, f"{part}_tokens")
             if cut is not None and self.pairs:
-                raise ConfigError(f"cut-{part}-tokens is {cut}, but pairs say where they begin; leave it out.")
+                raise ConfigError(f"cut_{part}_tokens is {cut}, but pairs say where they begin; leave it out.")
             if cut is not None and cut < tokens:
-                raise ConfigError(f"cut-{part}-tokens is {cut}, too little for {part}-tokens {tokens}; raise it.")
+                raise ConfigError(f"cut_{part}_tokens is {cut}, too little for {part}-tokens {tokens}; raise it.")
         if self.estimate not in ("off", "undecided", "all") and not re.fullmatch("[1-9][0-9]{0,17}", self.estimate):
             raise ConfigError(f"estimate is {self.estimate!r}; choose off, undecided, all or a number of windows.")
         for name in ("sweep", "policies"):
@@ -357,7 +359,12 @@ class RunConfig(MembershipOptions):
         self.require_baseline()
 
     def require_use(self) -> None:
-        """An option of a measure needs the measure."""
+        """An option of a measure needs the measure, and windows are chosen in one way."""
+        if self.limit is not None and self.sample is not None:
+            raise ConfigError(
+                f"limit is {self.limit} and sample is {self.sample}; give --limit for the first windows or --sample "
+                "for random ones, not both."
+            )
         for name, declared in options_of(type(self)).items():
             value, measure = getattr(self, name), declared.spec.measure
             if measure is not None and value != declared.default and measure not in self.measures:

@@ -8,7 +8,7 @@ emitted in the order in which windows are settled. Memory is bounded by a chunk,
 slots of answers, whatever the number of windows.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -44,10 +44,18 @@ class Facts(NamedTuple):
 
 
 class Pipeline:
-    """Every measure that `config` asks for."""
+    """Every measure that `config` asks for. `remark` gets the word for what is being done."""
 
-    def __init__(self, model: TreeModel, config: RunConfig, *, decode: Decode) -> None:
+    def __init__(
+        self,
+        model: TreeModel,
+        config: RunConfig,
+        *,
+        decode: Decode,
+        remark: Callable[[str], None] = lambda words: None,
+    ) -> None:
         config.require_baseline()
+        self._remark = remark
         self.model, self.config, self.decode = model, config, decode
         self.measures = measures_of(config)
         self.score = ScoreStage(model, config)
@@ -60,7 +68,9 @@ class Pipeline:
     def run(self, windows: Iterable[Window]) -> Iterator[MeasuredWindow]:
         """Every window once, as it is settled."""
         for chunk, following in self.score.chunks(windows):
+            self._remark("scoring")
             scored = self.score.score(chunk)
+            self._remark("decoding")
             self.decoding.decode(scored)
             for measure in self.further:
                 measure(scored)
@@ -68,6 +78,7 @@ class Pipeline:
                 self.score.begin(following)
                 yield from self.rows(scored)
                 continue
+            self._remark("searching")
             passed, screened = self.screen.divide(scored)
             yield from self.rows(self.after_search.take(self.search.search(passed)))
             self.score.begin(following)

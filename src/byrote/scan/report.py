@@ -37,6 +37,7 @@ from byrote.report.view import (
     FROM_CONTROL,
     RunView,
     ViewedDocument,
+    at_epsilon,
     at_one_threshold,
     load_view,
     manifest_text,
@@ -171,7 +172,8 @@ def read(runs: Sequence[Path], asked: Asked = DEFAULTS) -> Content:
             f"threshold is {asked.threshold}, but {len(runs)} runs have controls of their own; choose τ from one "
             "with byrote show, and give the number."
         )
-    return scan_content([with_threshold(load_view(run), asked.threshold) for run in runs], asked)
+    views = [at_epsilon(load_view(run), asked.epsilon) for run in runs]
+    return scan_content([with_threshold(view, asked.threshold) for view in views], asked)
 
 
 def scan_content(given: Sequence[RunView], asked: Asked = DEFAULTS) -> Content:

@@ -30,8 +30,8 @@ from byrote.errors import RunError
 from byrote.models.base import LanguageModel, require_positions
 from byrote.models.load import open_model
 from byrote.models.served.model import EndpointModel
-from byrote.progress import Progress
-from byrote.scan.executors import compile_where_it_pays, device_name, executor_of, on_driver, with_gpus
+from byrote.progress import Progress, duration
+from byrote.scan.executors import device_name, executor_of, is_compiled, on_driver, with_gpus
 from byrote.scan.measures.membership import load_reference
 from byrote.scan.options import PLAIN, RunConfig
 from byrote.scan.pipeline import Facts
@@ -45,8 +45,10 @@ from byrote.search.sizing import check_slots, choose_slots, require_fitting
 from byrote.stats.answers import check_bounds
 from byrote.stats.limits import Stratum, expected_missed, missed_at_most
 from byrote.stats.population import by_edits
+from byrote.store.folder import RunFolder
+from byrote.store.manifest import read_identity, require_same_identity
 from byrote.store.read import read_run
-from byrote.store.resume import RunSession
+from byrote.store.resume import CHOOSE_ANOTHER, RunSession
 from byrote.types import Split, Window
 
 PAIRS_LISTED = 100
@@ -219,6 +221,8 @@ def scan_to_folder(
     its name, for further runs of the same one.
     """
     config.require_places()
+    if not fresh:
+        require_same_options(config)
     given = read_given(config)
     config = with_gpus(config)
     with progress.phase(f"loading {config.model}"):
@@ -242,7 +246,9 @@ def scan_to_folder(
         identity = run_identity(model, source, config)
         if config.executor == "local":
             check_memory(model, source.sized(config), windows=windows)
-            compile_where_it_pays(model, config, windows=windows)
+            if is_compiled(model, config, windows=windows):
+                with progress.phase("compiling"):
+                    model.compile_layers()
         with open_session(config, identity, fresh=fresh) as session:
             if session.is_complete:
                 manifest = read_run(session.path).manifest or {}
@@ -271,6 +277,9 @@ def _measure(
     started, stored, windows = time.monotonic(), len(session.finished), source.selection.most
     with remembering(model, session, sized) as served:
         progress.start(windows, stored)
+        forecast = Forecast(config, windows - stored)
+        if forecast.is_wanted:
+            progress.announce(forecast.before)
         executor = executor_of(model, sized, windows=windows - stored, remark=progress.remark)
         # Every opening goes through all starts, so that short windows are all counted; finished ones are skipped.
         missing = source.windows(tally, finished=session.finished)
@@ -282,6 +291,8 @@ def _measure(
                 session.add(measured.row, measured.continuations)
                 spending.note(measured.row)
                 progress.advance(1)
+                if forecast.is_due:
+                    progress.announce(forecast.words())
         session.flush()
         noted["timings"] = {"measuring_seconds": time.monotonic() - started, "windows_resumed": stored}
         if spending.left:
@@ -302,6 +313,8 @@ def _measure(
                 served.ask_twice(session, source.chosen.windows)
             noted["served"] = served.section()
             notes += served.notes()
+        with progress.phase("hashing"):
+            _ = model.identity
         with progress.phase("writing results"):
             complete_scan(
                 session, config, model, source, executor.facts, short=tally.short, **noted, **executor.sections
@@ -317,6 +330,39 @@ def check_again(model: LanguageModel, source: Source, config: RunConfig, *, slot
     options = replace(config.search_options(), keep=None, record_frontier=False, keep_states=False)
     together = max(2, slots or choose_slots(model, options, config.limits))
     return self_check(model, chosen, options, threshold=config.threshold, slots=together, limits=config.limits)
+
+
+class Forecast:
+    """What a user who gave neither --sample nor --limit should know about the cost: that there is a cheaper way, before
+    anything is measured, and once how long both take at the speed so far. `is_due` counts the windows measured."""
+
+    SAMPLE, LATER_SECONDS = 300, 20.0
+
+    def __init__(self, config: RunConfig, windows: int, *, clock: Callable[[], float] = time.monotonic) -> None:
+        is_chosen = config.sample is not None or config.limit is not None or config.has_budget
+        self.is_wanted = not is_chosen and windows >= 4 * self.SAMPLE
+        self._windows, self._measured, self._clock, self._started = windows, 0, clock, clock()
+
+    @property
+    def before(self) -> str:
+        return (
+            f"All {self._windows:,} windows are measured. --sample {self.SAMPLE} (and another --out) would take about "
+            f"{self.SAMPLE / self._windows:.2g} of the time; its rates are known to 6 percentage points or so."
+        )
+
+    @property
+    def is_due(self) -> bool:
+        self._measured += 1
+        is_due = self.is_wanted and self._clock() - self._started >= self.LATER_SECONDS
+        self.is_wanted = self.is_wanted and not is_due
+        return is_due
+
+    def words(self) -> str:
+        each = (self._clock() - self._started) / self._measured
+        whole, part = (duration(count * each) for count in (self._windows, self.SAMPLE))
+        return (
+            f"At the speed so far, all {self._windows:,} windows take about {whole}, a sample of {self.SAMPLE} {part}."
+        )
 
 
 class Spending:
@@ -383,6 +429,25 @@ def open_session(config: RunConfig, identity: Mapping[str, Any], *, fresh: bool 
         fresh=fresh,
         part_rows=config.windows_per_part,
     )
+
+
+SET_BY_WINDOWS = ("screen_share", "estimate_share")
+"""Options that depend on how many windows there are."""
+
+
+def require_same_options(config: RunConfig) -> None:
+    """Refuse a folder whose run was made with other options, before a model is loaded for it. A server has a say in
+    the options, so its run is compared when it has answered."""
+    folder = RunFolder(Path(config.out))
+    stored = read_identity(folder.identity) if folder.identity.exists() and not config.is_served else None
+    if stored is None or stored.kind != "scan":
+        return
+    kept = [
+        {k: v for k, v in one.items() if k not in SET_BY_WINDOWS}
+        for one in (stored.values["config"], config.identity())
+    ]
+    before, after = (stored._replace(values={"config": one}) for one in kept)
+    require_same_identity(folder.path, before, after, advice=CHOOSE_ANOTHER)
 
 
 def run_identity(model: LanguageModel, source: Source, config: RunConfig) -> dict[str, Any]:

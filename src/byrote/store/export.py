@@ -3,7 +3,9 @@
 What is written reads back exactly: numbers have all their digits, texts every character.
 - Not in JSON or CSV: NaN and infinities. JSON Lines have the strings "NaN", "Infinity" and "-Infinity" (Python's
   float() and JavaScript's Number() read them), CSV has NaN, inf and -inf (as polars, pandas and R read them).
-- Absent is null in JSON Lines and an empty field in CSV; an empty text is a pair of quotes. CSV keeps lists as JSON.
+- Absent is null in JSON Lines and an empty field in CSV; an empty text is a pair of quotes. CSV keeps lists as JSON,
+  but for those that have a column for every entry (`mass_lower_0` …).
+- With texts, CSV has each window's passage in two more columns, as it stands in the document.
 - Texts in CSV are always quoted, so that lone carriage returns stay inside. A text that a spreadsheet would take for a
   formula gets an apostrophe in front, and so does one that begins with an apostrophe: to read, take off the first one.
 """
@@ -12,6 +14,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -43,10 +46,13 @@ def export_run(
     out: Path | None = None,
     table: ExportTable = "results",
     inert: bool = True,
+    entries: Mapping[str, int] = MappingProxyType({}),
+    with_texts: bool = False,
 ) -> Exported:
     """Write a table of the run at `path` to `out` (by default `<table>.<format>` inside the run).
 
-    With `inert`, no text in a CSV file is a formula to a spreadsheet.
+    In CSV, with `inert` no text is a formula to a spreadsheet; `entries` are lists that get so many columns; and
+    `with_texts` appends prefix and suffix of windows whose document the run keeps.
     """
     if format not in ("csv", "jsonl"):
         raise ConfigError(f"Unknown export format {format!r}; choose csv or jsonl.")
@@ -56,15 +62,19 @@ def export_run(
         raise RunError(f"{target} is a folder; give the name of a file to export to.")
     files = run.result_files if table == "results" else run.continuation_files
     if files is None:
-        raise RunError(f"{run.path} keeps no continuations; scan with --measures near and --keep N to have them.")
+        raise RunError(f"{run.path} keeps no continuations; scan with --measures near and keep above 0 to have them.")
+    texts = None
+    if with_texts and table == "results" and run.texts is not None:
+        texts = {(split, name): text for split, name, text in run.texts.select("split", "name", "text").iter_rows()}
     rows = 0
     with atomic_file(target) as file:
         if format == "csv":
             with open_parquet(files[0]) as first:
-                file.write((",".join(first.schema_arrow.names) + "\n").encode())
+                names = dict.fromkeys(first.schema_arrow.names)
+            file.write((",".join(_flat(names, entries, texts)) + "\n").encode())
         for batch in _batches(files):
             for row in batch:
-                values = (_csv_value(value, inert=inert) for value in row.values())
+                values = (_csv_value(value, inert=inert) for value in _flat(row, entries, texts).values())
                 line = _json_line(row) if format == "jsonl" else ",".join(values)
                 file.write(f"{line}\n".encode())
             rows += len(batch)
@@ -81,6 +91,20 @@ def _batches(files: tuple[Path, ...]) -> Iterator[list[dict[str, Any]]]:
             raise RunError("The run was completed while it was read; export it again.") from error
         except (OSError, pa.ArrowException) as error:
             raise RunError(f"{path} cannot be read: {error}.") from error
+
+
+def _flat(row: Mapping[str, Any], entries: Mapping[str, int], texts: Mapping[Any, str] | None) -> dict[str, Any]:
+    """A row as the columns of CSV; a row of Nones gives their names."""
+    flat: dict[str, Any] = {}
+    for name, value in row.items():
+        listed = [None] * entries[name] if name in entries and value is None else value
+        flat |= {f"{name}_{place}": entry for place, entry in enumerate(listed)} if name in entries else {name: value}
+    if texts is not None:
+        text = texts.get((str(row["split"]), row["document"]))
+        start, middle, end = (row[place] for place in ("char_start", "suffix_char_start", "char_end"))
+        flat["prefix_text"] = None if text is None else text[start:middle]
+        flat["suffix_text"] = None if text is None else text[middle:end]
+    return flat
 
 
 def inert_text(text: str) -> str:

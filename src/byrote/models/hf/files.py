@@ -34,6 +34,11 @@ NO_CODE = "byrote runs no code of a model; use one whose architecture transforme
 def local_folder(name: str) -> Path | None:
     """The folder of a model, checked as far as that is possible without loading it; None for a hub id."""
     path = os.path.expanduser(name)
+    if name.lower().endswith(".gguf"):
+        raise ModelError(
+            f"{name} is a GGUF file, whose weights transformers would change by reading them; serve it with llama.cpp "
+            "and give --model endpoint:URL, or give the model folder that it was made from."
+        )
     if not name.startswith((".", "/", "~")) and not os.path.lexists(path):
         return None
     if not os.path.isdir(path):

@@ -28,7 +28,7 @@ def compile_layers(model: Any, *, backend: str = "inductor") -> None:
     """Compile every decoder layer in place, for any number of tokens; tree attention is one operation in it."""
     layers = _layers(model)
     if layers is None:
-        raise ModelError(f"--compile does not know the layers of {type(model).__name__}. Leave it off.")
+        raise ModelError(f"compile does not know the layers of {type(model).__name__}. Leave it off.")
     torch._dynamo.config.cache_size_limit = max(64, torch._dynamo.config.cache_size_limit)
     for module in model.modules():
         if isinstance(number := getattr(module, "layer_idx", None), int):

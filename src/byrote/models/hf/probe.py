@@ -73,7 +73,7 @@ def _is_right(head: ChunkedHead, forest: "Forest", session: TreeSessionHF, packe
     is_exact = head.model.dtype == torch.float32  # what was packed is in float32 already
     try:
         with widened(head.model):
-            exact, together = forest.plain_logits(head), forest.plain_logits(head, in_one_batch=True)
+            exact, together = forest.plain_logits(head), forest.plain_logits(head, in_batches=True)
             wide = session if is_exact else TreeSessionHF(head, forest.slots, forest.entries)
             found = packed if is_exact else forest.packed_logits(wide)
             if not _is_right_in_float32(forest, wide, found, together=together, exact=exact):
@@ -84,7 +84,7 @@ def _is_right(head: ChunkedHead, forest: "Forest", session: TreeSessionHF, packe
         # Weights that are kept elsewhere, or in another form, cannot be widened: the run's dtype must do.
         exact, is_exact = forest.plain_logits(head), False
     if not is_exact:
-        together = forest.plain_logits(head, in_one_batch=True)
+        together = forest.plain_logits(head, in_batches=True)
     limit = NOISE * _medians(forest, together, exact).amax() + max(TOLERANCE, torch.finfo(head.model.dtype).eps)
     return bool((_medians(forest, packed, exact) <= limit).all())
 
@@ -153,14 +153,17 @@ class Forest:
         """By step: [outputs, vocab]."""
         return [session.forward(step.batch) for step in self.steps]
 
-    def plain_logits(self, head: ChunkedHead, *, in_one_batch: bool = False) -> list[Tensor]:
-        """The same by plain forwards: each sequence by itself, or all together."""
+    def plain_logits(self, head: ChunkedHead, *, in_batches: bool = False) -> list[Tensor]:
+        """The same by plain forwards: each sequence by itself, or the long ones together and the short ones together,
+        each padded to the longest beside it."""
         sequences: list[tuple[int, ...]] = []  # as few as begin with every history
         for history in sorted({history for step in self.steps for history in step.histories}, key=len, reverse=True):
             if not any(sequence[: len(history)] == history for sequence in sequences):
                 sequences.append(history)
         rows = [torch.tensor(sequence, device=head.model.device) for sequence in sequences]
-        batches = [pad_sequence(rows, batch_first=True)] if in_one_batch else [row[None] for row in rows]
+        long = [row for row in rows if 2 * len(row) > len(rows[0])]
+        together = [pad_sequence(part, batch_first=True) for part in (long, rows[len(long) :]) if part]
+        batches = together if in_batches else [row[None] for row in rows]
         states = [
             part
             for batch in batches

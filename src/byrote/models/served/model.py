@@ -205,7 +205,9 @@ class ServerTokenizer:
         plain, begun = (self._ids("a", is_begun=is_begun) for is_begun in (False, True))
         added = begun[0] if len(begun) > len(plain) else None
         if added is None and rule == "always":
-            raise ModelError(f"{self.name} puts no beginning-of-text token before a text. Use --bos never.")
+            raise ModelError(
+                f"{self.name} puts no beginning-of-text token before a text; leave bos at auto, or set it never."
+            )
         return added
 
     @property

@@ -11,8 +11,10 @@ import matplotlib
 import numpy as np
 from matplotlib import font_manager
 from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection, PathCollection
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 BLUE = "#0072b2"
@@ -30,6 +32,7 @@ SERIES = (BLUE, VERMILLION, GREEN, ORANGE, PURPLE, SKY, INK)
 """Colours of models or settings, in order."""
 WIDE = 9.2
 """Inches of a figure that takes a whole row of the page; all others are as large as each other."""
+DRAWN_COLUMNS = ("x", "y", "x_low", "x_high", "y_low", "y_high", "value")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 """A second cue beside colour, in the same order."""
 
@@ -108,6 +111,46 @@ def save_bytes(figure: Figure, kind: str) -> bytes:
     # The layout is settled by the first drawing; working it out again for every format is half the time.
     figure.set_layout_engine("none")
     return buffer.getvalue()
+
+
+def drawn_rows(figure: Figure) -> list[dict[str, Any]]:
+    """The numbers behind a figure as it was drawn: a row for every point of a line or scatter (x, y), bar and interval
+    (their ends) and cell of a heat map (its value), with the names of panel and series. Not the outlines of violins,
+    and no lines across a whole panel."""
+    rows: list[dict[str, Any]] = []
+    for number, axes in enumerate(figure.axes, 1):
+        panel = axes.get_title() or axes.get_ylabel() or str(number)
+        bars = {patch: container.get_label() for container in axes.containers for patch in container}
+
+        def add(series: object, panel: str = panel, **numbers: float) -> None:
+            name = "" if str(series).startswith("_") else str(series)
+            found = {column: numbers.get(column) for column in DRAWN_COLUMNS}
+            rows.append({"panel": panel, "series": name, **found})
+
+        for line in axes.lines:
+            if line.get_transform().contains_branch(axes.transData) and line.get_transform() == axes.transData:
+                for x, y in np.asarray(line.get_xydata(), dtype=np.float64).tolist():
+                    add(line.get_label(), x=x, y=y)
+        for patch in axes.patches:
+            if isinstance(patch, Rectangle) and patch.get_transform().contains_branch(axes.transData):
+                (left, bottom), width, height = patch.get_xy(), patch.get_width(), patch.get_height()
+                series = bars.get(patch, patch.get_label())
+                add(series, x_low=left, x_high=left + width, y_low=bottom, y_high=bottom + height)
+        for collection in axes.collections:
+            if isinstance(collection, LineCollection):
+                for (x_low, y_low), (x_high, y_high) in (one for one in collection.get_segments() if len(one) == 2):
+                    add(collection.get_label(), x_low=x_low, x_high=x_high, y_low=y_low, y_high=y_high)
+            elif isinstance(collection, PathCollection):
+                for x, y in np.ma.asarray(collection.get_offsets()).filled(np.nan).tolist():
+                    add(collection.get_label(), x=x, y=y)
+        for image in axes.images:
+            values = np.ma.asarray(image.get_array(), dtype=np.float64).filled(np.nan)
+            if values.ndim == 2:
+                left, right, bottom, top = image.get_extent()
+                across, down = (right - left) / values.shape[1], (bottom - top) / values.shape[0]
+                for (row, column), value in np.ndenumerate(values):
+                    add("", x=left + (column + 0.5) * across, y=top + (row + 0.5) * down, value=value)
+    return rows
 
 
 def percent_axis(axes: Axes, axis: str = "y") -> None:

@@ -7,8 +7,9 @@ search would have certified. Which ones depends on the window, its screen score 
     key = hash of the window in (0, 1) / density(score)        drawn when key < share
 
 Near the floor, where a miss is most likely, the density is higher. In a small run the share is raised before the first
-window, so that it comes to `screen_min_windows` of the run's windows (`with_audit`). None of this depends on the order
-of windows, on resuming or on how a run is divided.
+window, so that it comes to `screen_min_windows` of the run's windows (`with_audit`): by default to 100, but to no more
+than a tenth of them, so that the audit never takes most of the time. None of this depends on the order of windows, on
+resuming or on how a run is divided.
 """
 
 import hashlib
@@ -23,6 +24,11 @@ NEAR_FLOOR = 1e-4
 """A score of at least this share of the floor is near it."""
 DENSITY_NEAR_FLOOR = 4.0
 """Windows near the floor are drawn this many times as often."""
+
+
+USUAL_MIN_WINDOWS = 100
+LARGEST_RAISED_SHARE = 0.1
+"""To which the usual number of windows raises the share at most."""
 
 
 def density(config: RunConfig, score: float) -> float:
@@ -43,7 +49,11 @@ def audit_key(config: RunConfig, window_id: str, score: float) -> float:
 def with_audit(config: RunConfig, windows: int) -> RunConfig:
     """The options of a run of at most so many windows, with the shares that numbers of windows come to: of screened
     windows at least `screen_min_windows` are searched, and estimates are made of the number asked for."""
-    share = min(1.0, max(config.screen_share, config.screen_min_windows / max(1, windows)))
+    least = config.screen_min_windows
+    raised = min(LARGEST_RAISED_SHARE, USUAL_MIN_WINDOWS / max(1, windows))
+    if least is not None:
+        raised = min(1.0, least / max(1, windows))
+    share = max(config.screen_share, raised)
     estimated = config.estimate_share
     if config.estimate.isdigit():
         estimated = min(1.0, int(config.estimate) / max(1, windows))
