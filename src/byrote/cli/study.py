@@ -1,7 +1,7 @@
 """`byrote study` and `byrote recipes`: grids of scans from a YAML file."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
