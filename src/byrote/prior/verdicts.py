@@ -139,7 +139,7 @@ def is_extractable(log_conditional: float, least_conditional: float) -> bool:
     return log_conditional > (math.log(least_conditional) if least_conditional else -math.inf)
 
 
-class Forecast(NamedTuple):
+class PriorForecast(NamedTuple):
     """Of the extractable suffixes: how many can be settled as memorized, and what the others would need."""
 
     extractable: int
@@ -150,7 +150,7 @@ class Forecast(NamedTuple):
     """Independent prefixes from which all of them are within reach; infinite where no number is enough."""
 
 
-def forecast(suffixes: Iterable[tuple[float, float, Interval]], drawn: DrawnPrefixes) -> Forecast:
+def forecast(suffixes: Iterable[tuple[float, float, Interval]], drawn: DrawnPrefixes) -> PriorForecast:
     """What a run can settle, before its long pass, of suffixes with their log P(s|p), m and the interval of log n.
 
     c independent prefixes that never allow a suffix still leave P(s) up to about log(1/tail)/c, so they show no ratio
@@ -164,7 +164,7 @@ def forecast(suffixes: Iterable[tuple[float, float, Interval]], drawn: DrawnPref
             limits.append(largest_shown_ratio(log_p, drawn.independent, tail))
             needed.append(prefixes_to_show(log_p, end, tail))
             within_reach += limits[-1] > end
-    return Forecast(len(limits), within_reach, max(limits, default=math.nan), max(needed, default=math.nan))
+    return PriorForecast(len(limits), within_reach, max(limits, default=math.nan), max(needed, default=math.nan))
 
 
 def largest_shown_ratio(log_conditional: float, prefixes: float, tail: float) -> float:
@@ -180,7 +180,7 @@ def prefixes_to_show(log_conditional: float, log_ratio: float, tail: float) -> f
     return max(1.0, math.log(tail) / math.log1p(-rarest))
 
 
-def forecast_sentences(found: Forecast, drawn: DrawnPrefixes) -> list[str]:
+def forecast_sentences(found: PriorForecast, drawn: DrawnPrefixes) -> list[str]:
     """What v̂ rests on, and what this run cannot settle, for the user before the long pass."""
     basis = f"{drawn.independent:,.0f} independent prefixes show no ratio above "
     basis += number_from_log(found.log_largest_ratio)
