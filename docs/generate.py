@@ -40,7 +40,7 @@ GROUPS = {
 """Every public name once, in the order in which a reader needs them."""
 AS_RESULTS = ("compare", "rates", "to_arrow", "to_pandas", "to_polars")
 """What a saved run has as results in memory have it."""
-EVERYTHING = RunConfig(sweep="k=10", policies="k=10", posthoc="bleu")  # type: ignore[arg-type]
+EVERYTHING = RunConfig(sweep="k=10", policies="k=10", passage="50", posthoc="bleu")  # type: ignore[arg-type]
 """A scan with every column there can be; the metric and the policy stand for any."""
 API_HEAD = """# Python interface
 

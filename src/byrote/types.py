@@ -68,6 +68,8 @@ class Window:
     """Further columns of its row. No measure reads them."""
     given_ids: tuple[int, ...] | None = None
     """What the model is given where a prompt stands around the prefix; None: the prefix alone."""
+    passage_ids: tuple[int, ...] = ()
+    """The tokens after the suffix, of a window that was cut for a long passage."""
 
     @property
     def context_ids(self) -> tuple[int, ...]:

@@ -56,6 +56,8 @@ class WindowOptions:
     stride_chars: int | None = 20
     prefix_room: int | None = None
     suffix_room: int | None = None
+    passage_tokens: int | None = None
+    """Tokens of a long passage, which begins with the suffix."""
 
     @property
     def cut_prefix(self) -> int:
@@ -64,7 +66,7 @@ class WindowOptions:
 
     @property
     def cut_suffix(self) -> int:
-        return self.suffix_room or self.suffix_tokens
+        return max(self.suffix_room or self.suffix_tokens, self.passage_tokens or 0)
 
     @property
     def tokens(self) -> int:
@@ -236,6 +238,7 @@ def _window(
         char_end=start.char_start + encoding.spans[end - 1][1],
         prefix_ids=bos + tuple(encoding.ids[first:boundary]),
         suffix_ids=tuple(encoding.ids[boundary:end]),
+        passage_ids=tuple(encoding.ids[end : boundary + (options.passage_tokens or 0)]),
         further={}
         if options.prefix_room is None
         else {"prefix_char_start": start.char_start + encoding.spans[first][0]},

@@ -122,6 +122,8 @@ class Reader:
     """For print, where nothing can be clicked."""
     documents: tuple[DocumentList, ...]
     """One for each run."""
+    followed: tuple[StrongPassage, ...]
+    """Long answers beside the text; empty where no passages were measured."""
     model_cards: tuple[str, ...]
     tables: tuple[Cells, ...] = ()
     compared: tuple[Cells, ...] = ()

@@ -41,7 +41,7 @@ TERMS = {
 KIND_WORDS = {"mc": "Samples"}
 OWN_FIGURE = re.compile(
     r"(rates-by-edits|verdicts-by-edits|queries|mass|mass-gain|shells|shell-violins|ranks|book|texts|copies|kinds|tags"
-    r"|settings|sweep-[a-z-]+|membership|risk|[a-z-]+-by-(model|step|run)|change|differences|beam-widths)"
+    r"|passages|settings|sweep-[a-z-]+|membership|risk|[a-z-]+-by-(model|step|run)|change|differences|beam-widths)"
     r"(-run\d+|-\d+)?\.(svg|png|pdf|csv)"
 )
 """Figures that an earlier report of other scans may have left, and this one may not have."""

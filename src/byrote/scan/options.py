@@ -113,6 +113,15 @@ class RunConfig(MembershipOptions):
         "what the search keeps: k=10, k=40+p=0.9, t=0.7+k=40.",
         group="policy", commas=True, measure="near",
     )  # fmt: skip
+    passage: tuple[int, ...] = option(
+        (), "Lengths in tokens, as in 50,100,200,400: how likely one answer stays near the target for so long, in "
+        "blocks of suffix_tokens, for the windows that are certified.",
+        group="search", commas=True, at_least=1, cuts_windows=True, measure="near",
+    )  # fmt: skip
+    passage_roots: int = option(
+        8, "Answers found in each block of a passage that are followed into the next, heaviest first.", group="search",
+        at_least=1, is_flag=False, measure="near",
+    )  # fmt: skip
     beam_width: int = option(20, "Beams kept per step.", group="search", at_least=1)
     edit_budget: int | None = option(
         None, "Edits within which a continuation counts as near-verbatim (ε).", group="search", at_least=0,
@@ -327,6 +336,8 @@ class RunConfig(MembershipOptions):
                     raise ConfigError(f"{name} has {text} {written.count(text)} times; give every policy once.")
         if self.policies:
             self._require_bounded()
+        if self.passage:
+            self._require_blocks()
         if "near" in self.measures and not self.pairs and self.edits >= self.suffix_tokens:
             raise ConfigError(
                 f"edit-budget is {self.edits}, but everything is within {self.suffix_tokens} edits of a "
@@ -345,6 +356,29 @@ class RunConfig(MembershipOptions):
         caps = [cap for cap in (self.top_k, self.search_options().max_children) if cap is not None]
         for text, policy in zip(self.policies, self.bounded_policies, strict=True):
             require_inside(policy, self.policy, listed=min(caps, default=None), name=text)
+
+    def _require_blocks(self) -> None:
+        """A passage is blocks of a text, one after the other."""
+        lengths = ",".join(map(str, self.passage))
+        if any(length % self.suffix_tokens for length in self.passage) or self.passage != tuple(
+            sorted(set(self.passage))
+        ):
+            raise ConfigError(
+                f"passage is {lengths}; give rising multiples of suffix-tokens, which is {self.suffix_tokens}."
+            )
+        for name, has_none in (("pairs", not self.pairs), ("prompt", self.prompt == (PLAIN,))):
+            if not has_none:
+                raise ConfigError(f"passage is {lengths}, but needs windows of a text as they stand; leave {name} out.")
+        if self.distance == "none":
+            raise ConfigError(
+                f"passage is {lengths}, but the baseline (distance none) accepts answers at any distance; leave one of "
+                "them out."
+            )
+
+    @property
+    def passage_tokens(self) -> int:
+        """Of the longest passage; 0 where none is asked for."""
+        return max(self.passage, default=0)
 
     @property
     def has_budget(self) -> bool:
@@ -464,6 +498,11 @@ class RunConfig(MembershipOptions):
         """Whether every accepted continuation is looked at again, however few of them are stored."""
         return bool(self.verify or self.posthoc)
 
+    @property
+    def kept_found(self) -> int:
+        """Accepted continuations that later stages need, where they do not need all."""
+        return max(self.keep, self.passage_roots) if self.passage else self.keep
+
     def search_options(self) -> "SearchOptions":
         from byrote.search.base import SearchOptions
 
@@ -480,7 +519,7 @@ class RunConfig(MembershipOptions):
             threshold=None if self.stop_rule == "off" else self.threshold,
             stop_rule="mass" if self.stop_rule == "off" else self.stop_rule,
             rank_by=self.rank,
-            keep=None if self.keeps_all_found else self.keep,
+            keep=None if self.keeps_all_found else self.kept_found,
             max_children=self.logprobs if self.is_capped else children,
             record_frontier=self.needs_frontier,
             keep_states=self.keeps_states,

@@ -1,6 +1,6 @@
 """One window from text to row, as one visible loop:
 
-    cut ► score ► decode ► screen ► search ► close · refine · estimate ► verify · judge ► row
+    cut ► score ► decode ► screen ► search ► close · refine · estimate ► follow ► verify · judge ► row
 
 Windows come in chunks. The first forward of a window evaluates prefix and target once, as a chain; decoding and the
 search continue from its keys and values. Answers that outlive their chunk go on beside those of later ones. Rows are
@@ -18,6 +18,7 @@ from byrote.scan.options import RunConfig
 from byrote.scan.row import continuation_rows, measures_of, row_of
 from byrote.scan.stages.decode import DecodeStage
 from byrote.scan.stages.estimate import AfterSearch
+from byrote.scan.stages.passage import PassageStage
 from byrote.scan.stages.posthoc import judge_found
 from byrote.scan.stages.score import ScoreStage
 from byrote.scan.stages.screen import ScreenStage
@@ -64,6 +65,7 @@ class Pipeline:
         self.screen = ScreenStage(config)
         self.search = SearchStage(model, config)
         self.after_search = AfterSearch(model, config)
+        self.passages = PassageStage(model, config, decode) if config.passage else None
 
     def run(self, windows: Iterable[Window]) -> Iterator[MeasuredWindow]:
         """Every window once, as it is settled."""
@@ -80,12 +82,14 @@ class Pipeline:
                 continue
             self._remark("searching")
             passed, screened = self.screen.divide(scored)
-            yield from self.rows(self.after_search.take(self.search.search(passed)))
+            yield from self.rows(self.followed(self.after_search.take(self.search.search(passed))))
             self.score.begin(following)
-            yield from self.rows(self.search.settle_unsearched(screened))
-        yield from self.rows(self.after_search.take(self.search.drain()))
+            yield from self.rows(self.followed(self.search.settle_unsearched(screened)))
+        yield from self.rows(self.followed(self.after_search.take(self.search.drain())))
         self.decoding.finish()
-        yield from self.rows(self.after_search.flush())
+        yield from self.rows(self.followed(self.after_search.flush()))
+        if self.passages is not None:
+            yield from self.rows(self.passages.flush())
 
     @property
     def facts(self) -> Facts:
@@ -93,6 +97,10 @@ class Pipeline:
             return Facts(self.score.chunk_windows)
         engine = self.search.engine
         return Facts(self.score.chunk_windows, engine.slots, engine.counters.peak_entries, engine.counters.forwards)
+
+    def followed(self, settled: Iterable[Measured]) -> Iterator[Measured]:
+        """The same windows, certified ones held back until their passages are measured."""
+        return iter(settled) if self.passages is None else self.passages.take(settled)
 
     def rows(self, settled: Iterable[Measured]) -> Iterator[MeasuredWindow]:
         """What is stored of windows that are settled."""

@@ -15,6 +15,7 @@ from byrote.report import tables
 from byrote.report.analysis import comparison, prompts, queries
 from byrote.report.analysis.groups import copies_drawings, copies_rows, group_drawings, groups_cells, groups_rows
 from byrote.report.analysis.membership import membership_content, membership_drawings, separation_cells, separation_rows
+from byrote.report.analysis.passages import passage_cells, passage_drawings, passage_rows, passages_found
 from byrote.report.analysis.policies import policy_cells, policy_drawings, policy_rows
 from byrote.report.analysis.rates import Criterion, hits_of, split_rows
 from byrote.report.analysis.risk import risk_cells, risk_drawings, risk_rows
@@ -83,6 +84,7 @@ def run_drawings(view: RunView) -> Iterator[Drawing]:
         yield figures.gain_curves([(view.label, verbatim, mass)], threshold=threshold)
         yield figures.shell_heat_map(targets.mass_lower, threshold=threshold)
         yield figures.shell_violins(targets.mass_lower, threshold=threshold)
+    yield from passage_drawings(view)
     yield from policy_drawings(view)
     yield from sweep_drawings(view)
     if "suffix_ranks" in view.results.columns:
@@ -197,7 +199,7 @@ def scan_content(given: Sequence[RunView], asked: Asked = DEFAULTS) -> Content:
 
 
 def _one(common: Content, view: RunView, asked: Asked) -> Content:
-    swept = (*policy_cells(view), *queries.sweep_cells(view))
+    swept = (*passage_cells(view), *policy_cells(view), *queries.sweep_cells(view))
     shown = [
         tables.rates_cells([view]), *groups_cells(view), *swept, *tables.posthoc_cells(view), *separation_cells([view])
     ]  # fmt: skip
@@ -251,7 +253,12 @@ def _several(common: Content, views: Sequence[RunView]) -> Content:
                 *(
                     table
                     for view in views
-                    for table in (*policy_cells(view), *queries.sweep_cells(view), *tables.posthoc_cells(view))
+                    for table in (
+                        *passage_cells(view),
+                        *policy_cells(view),
+                        *queries.sweep_cells(view),
+                        *tables.posthoc_cells(view),
+                    )
                 ),
                 *risk_cells(views),
             ),
@@ -273,6 +280,7 @@ def _reader(views: Sequence[RunView], documents: Mapping[str, Sequence[tables.Do
             if block
         ),
         strongest=strongest_passages(views[0]),
+        followed=passages_found(views[0]),
         documents=tuple(document_list(label, rows) for label, rows in documents.items()),
         model_cards=tuple(map(model_card, views)),
         tables=risk_cells(views),
@@ -287,6 +295,7 @@ def _data(views: Sequence[RunView], documents: Mapping[str, Sequence[tables.Docu
         "groups": groups_rows(views),
         "policies": queries.sweep_rows(views),
         "settings": policy_rows(views),
+        "passages": passage_rows(views),
         "posthoc": tables.posthoc_rows(views),
         "membership": separation_rows(views),
         "risk": risk_rows(views),

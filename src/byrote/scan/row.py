@@ -48,7 +48,21 @@ def measure_names() -> tuple[str, ...]:
 def every_measure(config: "RunConfig") -> tuple[Measure, ...]:
     """Every measure there is, in the order of their columns; the columns of some follow from the options."""
     sweep, policies, posthoc = sweep_measure(config), policies_measure(config), posthoc_measure(config)
-    own = (VERBATIM, VERBATIM_UPPER, GREEDY, GREEDY_ANSWER, sweep, ANSWERS, NEAR, policies, posthoc, VERIFY, ESTIMATE)
+    passage = passage_measure(config)
+    own = (
+        VERBATIM,
+        VERBATIM_UPPER,
+        GREEDY,
+        GREEDY_ANSWER,
+        sweep,
+        ANSWERS,
+        NEAR,
+        policies,
+        passage,
+        posthoc,
+        VERIFY,
+        ESTIMATE,
+    )
     return (*own, *FURTHER.values())
 
 
@@ -172,6 +186,23 @@ def policies_measure(config: "RunConfig") -> Measure:
 
     columns = tuple(Column(name, "list[float64]") for name in names)
     return Measure("policies", columns, fill, lambda config: bool(config.policies) and "near" in config.measures)
+
+
+def passage_measure(config: "RunConfig") -> Measure:
+    """Bounds by length, of the expected length, and the longest answer that was found."""
+    return _measure(
+        "passage",
+        lambda config: bool(config.passage) and "near" in config.measures,
+        lambda item: item.passage,
+        passage_lower=("list[float64]", lambda passage: passage.at(config.passage)[0]),
+        passage_upper=("list[float64]", lambda passage: passage.at(config.passage)[1]),
+        passage_tokens_lower=("float64", lambda passage: passage.tokens[0]),
+        passage_tokens_upper=("float64", lambda passage: passage.tokens[1]),
+        passage_ids=("list[int32]", lambda passage: None if passage.longest is None else list(passage.longest[0])),
+        passage_log_p=("float64", lambda passage: None if passage.longest is None else passage.longest[1]),
+        passage_text=("text", lambda passage: passage.text),
+        passage_target=("text", lambda passage: passage.target),
+    )
 
 
 VERIFY = _measure(

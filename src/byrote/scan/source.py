@@ -164,6 +164,7 @@ def _of_texts(given: Given, model: LanguageModel, config: RunConfig) -> Source:
         stride_chars=None if config.whole_documents else config.stride_chars,
         prefix_room=config.cut_prefix_tokens,
         suffix_room=config.cut_suffix_tokens,
+        passage_tokens=config.passage_tokens or None,
     )
     plan = plan_windows(documents, options, limit=config.limit, sample=config.sample, seed=config.seed)
     bos_id, shard = model.bos_id(config.bos), parse_shard(config.shard or "0/1")

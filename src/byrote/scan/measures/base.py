@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from byrote.models.scoring import VerbatimScore
     from byrote.scan.options import RunConfig
     from byrote.scan.stages.decode import GreedyResult, SampledAnswers
+    from byrote.scan.stages.passage import PassageResult
     from byrote.scan.stages.posthoc import Posthoc
     from byrote.scan.stages.search import NearResult
     from byrote.scan.stages.verify import VerifiedMass
@@ -43,6 +44,7 @@ class Measured:
     sampled_verdict: "SampledVerdict | None" = None
     verified: "VerifiedMass | None" = None
     posthoc: "Posthoc | None" = None
+    passage: "PassageResult | None" = None
     further: dict[str, Any] = field(default_factory=dict)
     """Results of further measures, by the measure's name."""
 
@@ -53,7 +55,7 @@ class Measured:
     @property
     def token_evals(self) -> int:
         """Query positions evaluated for this window, all stages together."""
-        stages = (self.greedy, self.answers, self.near, self.verified)
+        stages = (self.greedy, self.answers, self.near, self.verified, self.passage)
         return self.score.token_evals + sum(stage.token_evals for stage in stages if stage is not None)
 
 

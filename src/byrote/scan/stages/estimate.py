@@ -165,7 +165,7 @@ def _explore(item: Measured, config: RunConfig, eos_ids: frozenset[int]) -> Expl
         token_evals += item.estimate.token_evals
     bounds = with_verbatim(pool.bounds(), p_verbatim)
     found = sorted([*outcome.continuations, *pool.found], key=lambda continuation: -continuation.log_p)
-    kept = tuple(found if config.keeps_all_found else found[: config.keep])
+    kept = tuple(found if config.keeps_all_found else found[: config.kept_found])
     item.near = replace(
         near,
         bounds=bounds,
@@ -195,5 +195,5 @@ def open_mass(
     """The pool of a searched window: what the search accepted, its frontier, and the mass it did not list."""
     assert outcome.frontier is not None
     ball = Ball(suffix_ids, distance=config.distance, budget=config.edits, eos_ids=eos_ids)
-    keep = sys.maxsize if config.keeps_all_found else config.keep
+    keep = sys.maxsize if config.keeps_all_found else config.kept_found
     return OpenMass(ball, outcome.frontier, accepted=outcome.bounds.lower, unlisted=outcome.unlisted, keep=keep)
