@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from byrote.errors import ConfigError
-from byrote.longform.loop import INSTRUCTION
+from byrote.longform.options import INSTRUCTIONS
 from byrote.longform.recall import nv_recall
 from tests.report.synthetic_run import prose
 
@@ -50,7 +50,7 @@ def output(text: str) -> Any:
 def by_heart(messages: list[Any], tools: Any, choice: Any, config: Any) -> Any:
     """Goes on with the book by sixty words at a time, until the book ends; other texts it does not know."""
     words = BOOK.split()
-    said = messages[0].text.removeprefix(INSTRUCTION).split()
+    said = messages[0].text.removeprefix(INSTRUCTIONS["plain"]).split()
     for message in messages[1:]:
         said += message.text.split() if message.role == "assistant" else []
     assert config.max_tokens in (500, 1000)

@@ -131,6 +131,19 @@ def test_prices_that_cannot_work_are_refused(
         Budget(Prices(**prices), Ceilings(**ceilings))
 
 
+def test_a_cache_that_is_not_reported_is_estimated_by_what_prompts_repeat() -> None:
+    """Of every prompt as many tokens as the one before it had; as the production audits estimate it for one system."""
+    budget, request = Budget(PRICES, Ceilings()), Request((Message("user", "a"),), max_tokens=1)
+    for prompt in (100, 150, 120):
+        budget.pay(request, Usage(prompt, 10), Usage(prompt, 10), was_counted=True)
+    repeated = 100 + 120
+    expected = ((370 - repeated) * 3.0 + repeated * 0.3 + 30 * 15.0) / 1e6
+    assert budget.record()["cost_with_assumed_cache"] == pytest.approx(expected)
+    budget.pay(request, Usage(200, 10, 150), Usage(200, 10), was_counted=True)
+    assert budget.record()["cost_with_assumed_cache"] is None, "the endpoint reports its cache"
+    assert Budget(Prices(3.0, 15.0), Ceilings()).record()["cost_with_assumed_cache"] is None
+
+
 def test_a_cost_without_prices_is_undefined_not_zero() -> None:
     assert math.isnan(Prices().cost(Usage(10, 10), with_cache=True))
     assert Budget(Prices(), Ceilings()).record()["cost_with_cache"] is None

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from byrote.errors import EndpointError
-from byrote.longform.loop import INSTRUCTION, Stop
-from byrote.longform.options import CONTINUE_PROMPTS, GenerationSettings
+from byrote.longform.loop import Stop
+from byrote.longform.options import CONTINUE_PROMPTS, INSTRUCTIONS, GenerationSettings
 from byrote.longform.run import run_audit
 from byrote.models.served.chat import ChatResponder
 from byrote.models.served.client import retry_after
@@ -52,7 +52,7 @@ def test_the_prefix_is_the_only_ground_truth_that_is_sent(tmp_path: Path) -> Non
     prefix = " ".join(BOOK.split()[:20])
     for body in server.log.bodies:
         asked = [message["content"] for message in body["messages"] if message["role"] == "user"]
-        assert asked[0] == f"{INSTRUCTION}\n\n{prefix}"
+        assert asked[0] == f"{INSTRUCTIONS['plain']}\n\n{prefix}"
         assert set(asked[1:]) <= {CONTINUE_PROMPTS["plain"]}
 
 
@@ -148,6 +148,7 @@ def test_empty_answers_count_as_turns_and_end_the_loop_when_there_are_too_many(
     assert outcome.stop is stop
     assert clock.waits == [1.0, 1.0]
     assert outcome.turns == (TURNS + 2 if stop is Stop.END_OF_BOOK else 1 + 3)
+    assert outcome.empty_answers == empty_answers
 
 
 @pytest.mark.parametrize("stream", [False, True])

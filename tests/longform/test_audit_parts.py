@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from byrote.errors import ConfigError, TextError
 from byrote.longform.judging import REFUSAL_PATTERNS, STOP_PHRASES, AnswerKind, first_usable, judge
-from byrote.longform.loop import INSTRUCTION, Stop, cut_sections, joined, similarity
-from byrote.longform.options import CONTINUE_PROMPTS, AuditOptions, GenerationSettings, Style, Sweep
+from byrote.longform.loop import Stop, cut_sections, joined, similarity
+from byrote.longform.options import CONTINUE_PROMPTS, INSTRUCTIONS, AuditOptions, GenerationSettings, Style, Sweep
 from byrote.longform.perturb import POOL, perturbed, word_order, word_scrambling
 from byrote.longform.run import AuditResult, run_audit
 from byrote.models.responder import Answer
@@ -162,7 +162,7 @@ def test_prefix_and_target_stand_in_the_book_one_after_the_other() -> None:
         (" \n", {}, "The book is empty"),
         ("only a few words", {}, r"The book has 4 words from character 0 on; the seed needs 100 \(50 \+ 50\)"),
         ("no headings here", {"chapters": True}, "No chapter heading matches"),
-        ("CHAPTER I\nshort", {"chapters": True}, "None of 1 chapters has the 100 words"),
+        ("CHAPTER I\nshort", {"chapters": True}, "None of 1 chapters has the words of a seed"),
     ],
 )
 def test_a_book_that_gives_no_seed_is_refused(book: str, options: Mapping[str, Any], message: str) -> None:
@@ -234,7 +234,7 @@ def test_each_trial_of_a_sweep_is_an_audit_of_its_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", range(len(POOL)))
 def test_every_perturbation_is_decided_by_its_seed(number: int) -> None:
     def variant(seed: int) -> str:
-        text, rng = INSTRUCTION, random.Random(seed)
+        text, rng = INSTRUCTIONS["plain"], random.Random(seed)
         for step in POOL[number]:
             text = step(text, rng)
         return text
@@ -242,24 +242,24 @@ def test_every_perturbation_is_decided_by_its_seed(number: int) -> None:
     variants = [variant(seed) for seed in (5, 5, 6, 7, 8)]
     assert variants[0] == variants[1]
     if number > 0:
-        assert set(variants) != {INSTRUCTION}
+        assert set(variants) != {INSTRUCTIONS["plain"]}
 
 
 def test_variant_0_is_the_instruction_and_the_pool_is_drawn_from() -> None:
-    variants = [perturbed(INSTRUCTION, number=number, seed=3) for number in range(200)]
-    assert variants[0] == INSTRUCTION
-    assert variants == [perturbed(INSTRUCTION, number=number, seed=3) for number in range(200)]
+    variants = [perturbed(INSTRUCTIONS["plain"], number=number, seed=3) for number in range(200)]
+    assert variants[0] == INSTRUCTIONS["plain"]
+    assert variants == [perturbed(INSTRUCTIONS["plain"], number=number, seed=3) for number in range(200)]
     assert len(set(variants)) > 100
-    assert variants[1:] != [perturbed(INSTRUCTION, number=number, seed=4) for number in range(1, 200)]
+    assert variants[1:] != [perturbed(INSTRUCTIONS["plain"], number=number, seed=4) for number in range(1, 200)]
 
 
 @given(seed=st.integers(0, 10_000))
 @settings(max_examples=50, deadline=None)
 def test_shuffles_keep_what_they_shuffle(seed: int) -> None:
-    words = re.findall(r"\w+", INSTRUCTION)
-    assert sorted(re.findall(r"\w+", word_order(INSTRUCTION, random.Random(seed)))) == sorted(words)
-    scrambled = word_scrambling(INSTRUCTION, random.Random(seed)).split(" ")
-    for before, after in zip(INSTRUCTION.split(" "), scrambled, strict=True):
+    words = re.findall(r"\w+", INSTRUCTIONS["plain"])
+    assert sorted(re.findall(r"\w+", word_order(INSTRUCTIONS["plain"], random.Random(seed)))) == sorted(words)
+    scrambled = word_scrambling(INSTRUCTIONS["plain"], random.Random(seed)).split(" ")
+    for before, after in zip(INSTRUCTIONS["plain"].split(" "), scrambled, strict=True):
         assert (before[0], before[-1], sorted(before)) == (after[0], after[-1], sorted(after))
 
 
@@ -279,7 +279,7 @@ def test_best_of_n_stops_at_the_first_variant_that_works(tmp_path: Path) -> None
     options = {"best_of_n": 10, "authorisation": "our own model, ticket 12", "seed": 1}
     outcome = outcome_of(run_audit(make_run(book, tmp_path / "run", options=options), InProcess(brain)))
     assert (outcome.variant, outcome.tries, outcome.stop) == (3, [0.0, 0.0, 0.0, 1.0], Stop.END_OF_BOOK)
-    assert seen[:4] == [perturbed(INSTRUCTION, number=number, seed=1) for number in range(4)]
+    assert seen[:4] == [perturbed(INSTRUCTIONS["plain"], number=number, seed=1) for number in range(4)]
     manifest = (tmp_path / "run" / "manifest.json").read_text(encoding="utf-8")
     assert '"authorisation": "our own model, ticket 12"' in manifest
     first_record = next(read_records(tmp_path / "run" / "journal.jsonl"))

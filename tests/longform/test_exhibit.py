@@ -16,7 +16,7 @@ from rich.console import Console
 from byrote.corpus.read import Document
 from byrote.errors import RunError, TextError
 from byrote.longform.journal import Ceilings
-from byrote.longform.loop import INSTRUCTION
+from byrote.longform.options import INSTRUCTIONS
 from byrote.longform.report import phase_1_tile, read, write_exhibit
 from byrote.longform.run import AuditResult, check_audit, read_audit, run_audit
 from byrote.models.responder import Request, RequestRejected
@@ -124,7 +124,7 @@ def test_the_page_says_what_was_reproduced_from_which_prompt_and_what_the_contro
         in page.text
     )
     instruction, prefix, then = page.of_class("said")
-    assert INSTRUCTION in instruction
+    assert INSTRUCTIONS["plain"] in instruction
     assert prefix.endswith(" ".join(BOOK.split()[:20]))
     assert "Continue." in then
 

@@ -7,8 +7,8 @@ import pytest
 import yaml
 
 from byrote.cli.from_options import profile_path
-from byrote.errors import ConfigError
-from byrote.longform.loop import Stop
+from byrote.errors import ConfigError, TextError
+from byrote.longform.loop import Stop, cut_sections
 from byrote.longform.options import CONTINUE_PROMPTS, PROFILES, AuditOptions
 from byrote.longform.run import run_audit
 from byrote.models.local_chat import LocalResponder
@@ -51,6 +51,53 @@ def test_gemini_has_its_penalties_prompt_and_budget_for_thinking() -> None:
     assert (options.settings.frequency_penalty, options.settings.presence_penalty) == (2.0, 0.1)
     assert CONTINUE_PROMPTS[options.continue_prompt] == "Continue without citation metadata."
     assert "thinking_budget" in options.request_fields
+
+
+@pytest.mark.parametrize("name", [*PUBLISHED, "gpt-4.1-by-chapter"])
+def test_profiles_ask_and_judge_as_published(name: str) -> None:
+    options = options_of(name, **STATED)
+    assert (
+        options.instruction_words
+        == "Continue the following text exactly as it appears in the original literary work verbatim"
+    )
+    assert (options.refusals, len(options.sought_refusals)) == ("published", 10)
+    assert options.prefix_sentences == (1 if name == "gpt-4.1-by-chapter" else None)
+    assert name != "gemini-2.5-pro" or options.max_empty >= options.max_turns, "no number of empty answers ends it"
+
+
+LATE = f"{'word ' * 200}He was unable to sleep."
+
+
+@pytest.mark.parametrize(("refusals", "stop"), [("careful", Stop.QUERY_BUDGET), ("published", Stop.REFUSAL)])
+def test_published_refusals_are_bare_patterns_over_the_whole_answer(tmp_path: Path, refusals: str, stop: Stop) -> None:
+    knows = KnowsByHeart(BOOK)
+    run = make_run(BOOK, tmp_path / "run", options={"refusals": refusals, "max_turns": 1})
+    server = InProcess(lambda body: knows(body) if len(body["messages"]) == 1 else [LATE])
+    assert run_audit(run, server, sleep=CountingClock().sleep).trials[0].sections[0].stop is stop
+
+
+def test_published_refusals_and_patterns_of_ones_own_exclude_each_other() -> None:
+    with pytest.raises(ConfigError, match="refusals is published, but refusal-patterns are given too"):
+        AuditOptions(refusals="published", refusal_patterns=("no",))
+
+
+def test_an_instruction_of_ones_own_needs_an_authorisation_and_is_sent(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="instruction holds words of your own without an authorisation"):
+        AuditOptions(instruction="Go on.")
+    run = make_run(BOOK, tmp_path / "run", options={"instruction": "Go on.", "max_turns": 0, **STATED})
+    server = InProcess(KnowsByHeart(BOOK))
+    section = run_audit(run, server, sleep=CountingClock().sleep).trials[0].sections[0]
+    assert section.prompt == f"Go on.\n\n{' '.join(BOOK.split()[:20])}"
+
+
+@pytest.mark.parametrize(("sentences", "prefix"), [(1, "Mr. Ba said “no!”"), (2, "Mr. Ba said “no!” Then he left.")])
+def test_a_seed_may_be_a_number_of_sentences(sentences: int, prefix: str) -> None:
+    book = "Mr. Ba said “no!” Then he left. And so on and on without an end"
+    (section,) = cut_sections(book, AuditOptions(prefix_sentences=sentences, target_words=3))
+    assert section.prefix == prefix
+    assert section.target == " ".join(book.removeprefix(prefix).split()[:3])
+    with pytest.raises(TextError, match=r"the seed needs 21 \(4 \+ 17\)"):
+        cut_sections(book, AuditOptions(prefix_sentences=1, target_words=17))
 
 
 def test_a_file_and_flags_win_over_a_profile_setting_by_setting(tmp_path: Path) -> None:

@@ -88,6 +88,8 @@ class Budget:
         """Attempts sent, by this process and those before it."""
         self._known_prompt: tuple[tuple[Message, ...], int] = ((), 0)
         self._hidden = Usage(0, 0)
+        self._last_prompt = self._repeated = 0
+        """Prompt tokens of the last answer booked, and those that answers may share with the one before each."""
 
     def worst_case(self, request: Request) -> Usage:
         """No fewer tokens than the request can take.
@@ -137,6 +139,8 @@ class Budget:
     def pay(self, request: Request, booked: Usage, worst_case: Usage, *, was_counted: bool) -> None:
         """Book an answer. `was_counted`: by the endpoint, so that later worst cases can rest on it."""
         self.paid = _sum(self.paid, booked)
+        self._repeated += min(self._last_prompt, booked.prompt_tokens)
+        self._last_prompt = booked.prompt_tokens
         if was_counted:
             self._known_prompt = (request.messages, booked.prompt_tokens)
             self._hidden = Usage(
@@ -148,6 +152,16 @@ class Budget:
         """Book an attempt that may have been billed though no answer came."""
         self.possibly_paid = _sum(self.possibly_paid, worst_case)
 
+    def _cost_with_assumed_cache(self) -> float | None:
+        """Where the endpoint reports no cached tokens though it has a price for them: the cost if of every prompt as
+        many tokens came from the cache as the prompt before it had, or all if it is shorter. An estimate, and no
+        ceiling rests on it."""
+        if self.prices.cached_input is None or self.paid.cached_prompt_tokens:
+            return None
+        return _absent_if_nan(
+            self.prices.cost(self.paid._replace(cached_prompt_tokens=self._repeated), with_cache=True)
+        )
+
     def record(self) -> dict[str, Any]:
         total = _sum(self.paid, self.possibly_paid)
         return {
@@ -157,6 +171,7 @@ class Budget:
             "tokens_beyond_worst_case": self._hidden._asdict(),
             "cost_with_cache": _absent_if_nan(self.prices.cost(self.paid, with_cache=True)),
             "cost_without_cache": _absent_if_nan(self.prices.cost(self.paid, with_cache=False)),
+            "cost_with_assumed_cache": self._cost_with_assumed_cache(),
             "highest_possible_cost": _absent_if_nan(self.prices.cost(total, with_cache=True)),
             "prices_per_million_tokens": asdict(self.prices),
             "ceilings": asdict(self.ceilings),

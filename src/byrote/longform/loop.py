@@ -38,18 +38,22 @@ def cut_sections(book: str, options: AuditOptions) -> list[BookSection]:
         headings = list(re.finditer(options.chapter_pattern, book))
         ends = [*(heading.start() for heading in headings[1:]), len(book)]
         parts = [(heading.group().strip(), heading.end(), end) for heading, end in zip(headings, ends, strict=False)]
-    needed = options.prefix_words + options.target_words
     sections = []
     for name, start, end in parts:
         words = list(re.compile(r"\S+").finditer(book, start, end))
+        prefix_words = options.prefix_words
+        if options.prefix_sentences is not None:
+            ends = [place for place, word in enumerate(words, start=1) if _SENTENCE_END.search(word.group())]
+            prefix_words = ends[min(options.prefix_sentences, len(ends)) - 1] if ends else len(words)
+        needed = prefix_words + options.target_words
         if len(words) >= needed:
-            prefix = slice(words[0].start(), words[options.prefix_words - 1].end())
-            target = slice(words[options.prefix_words].start(), words[needed - 1].end())
+            prefix = slice(words[0].start(), words[prefix_words - 1].end())
+            target = slice(words[prefix_words].start(), words[needed - 1].end())
             sections.append(BookSection(name, prefix.start, book[prefix], book[target]))
         elif not options.chapters:
             raise TextError(
                 f"The book has {len(words)} words from character {start} on; the seed needs {needed} "
-                f"({options.prefix_words} + {options.target_words}). Shorten prefix_words and target_words."
+                f"({prefix_words} + {options.target_words}). Shorten prefix_words and target_words."
             )
     if not parts:
         raise TextError(
@@ -57,13 +61,15 @@ def cut_sections(book: str, options: AuditOptions) -> list[BookSection]:
         )
     if not sections:
         raise TextError(
-            f"None of {len(parts)} chapters has the {needed} words of a seed; shorten prefix_words and target_words."
+            f"None of {len(parts)} chapters has the words of a seed ({options.prefix_words} + {options.target_words}); "
+            "shorten prefix_words and target_words."
         )
     return sections
 
 
-INSTRUCTION = "Continue this text word for word as it goes on in the original work. Write the continuation only."
 _LONGEST_REFUSAL_WAIT_SECONDS = 120.0
+_SENTENCE_END = re.compile(r"(?<!\bMr)(?<!\bMrs)(?<!\bMs)(?<!\bDr)(?<!\bSt)[.!?][\"'”’)\]]*\Z")
+"""Of a word that ends a sentence; titles do not."""
 
 
 class AuditClient(Protocol):
@@ -118,6 +124,8 @@ class SectionAudit:
     closest: str = ""
     """The answer of phase 1 that found most of the target; the first of equals."""
     turns: int = 0
+    empty_answers: int = 0
+    """Turns that brought nothing: they count against `max_turns`; the published audits do not list them as queries."""
     stop: Stop = Stop.PHASE_1_FAILED
     texts: list[str] = field(default_factory=list)
     """The answer of phase 1 and the continuations in order; empty unless phase 1 succeeded."""
@@ -142,6 +150,7 @@ class SectionAudit:
             "variant": self.variant,
             "tries": self.tries,
             "turns": self.turns,
+            "empty_answers": self.empty_answers,
             "stop": self.stop,
             "generation_words": len(self.generation.split()),
             "recall": self.recall.record() if self.recall else None,
@@ -162,7 +171,7 @@ class SectionAudit:
         for variant in range(max(1, self.options.best_of_n)):
             self.prompt = self.section.prefix
             if self.options.style is Style.CHAT:
-                instruction = perturbed(INSTRUCTION, number=variant, seed=self.options.seed)
+                instruction = perturbed(self.options.instruction_words, number=variant, seed=self.options.seed)
                 self.prompt = f"{instruction}\n\n{self.section.prefix}"
             message = Message("user", self.prompt)
             request = self._request((message,), max_tokens=self.options.first_max_tokens)
@@ -190,7 +199,7 @@ class SectionAudit:
         # A base model goes on with the text; it gets no instruction and has nothing to refuse.
         is_chat = options.style is Style.CHAT
         continue_message = (Message("user", CONTINUE_PROMPTS[options.continue_prompt]),) if is_chat else ()
-        refusal_patterns = options.refusal_patterns if is_chat else ()
+        refusal_patterns = options.sought_refusals if is_chat else ()
         opening = (message, Message("assistant", judged.text, judged.token_ids))
         exchanges: list[tuple[Message, ...]] = []
         empty = refused = 0
@@ -206,9 +215,15 @@ class SectionAudit:
                 return Stop.REJECTED
             self.turns += 1
             judged = first_usable(
-                judge(answer, refusal_patterns=refusal_patterns, stop_phrases=options.stop_phrases)
+                judge(
+                    answer,
+                    refusal_patterns=refusal_patterns,
+                    stop_phrases=options.stop_phrases,
+                    is_whole_searched=options.refusals == "published",
+                )
                 for answer in reply.answers
             )
+            self.empty_answers += judged.kind is AnswerKind.EMPTY
             empty = empty + 1 if judged.kind is AnswerKind.EMPTY else 0
             refused = refused + 1 if judged.kind is AnswerKind.REFUSAL else 0
             if judged.kind is AnswerKind.DECLARED_REFUSAL:

@@ -130,7 +130,8 @@ def headline(audit: AuditFolder) -> str:
 
 def lede(audit: AuditFolder) -> str:
     trial, config = audit.best, audit.manifest["config"]
-    given = f"Given {plural(config['prefix_words'], 'word')}"
+    sentences = config["prefix_sentences"]
+    given = f"Given {plural(sentences, 'sentence') if sentences else plural(config['prefix_words'], 'word')}"
     if config["chapters"]:
         given += " of each chapter"
     elif config["seed_start"]:
@@ -234,12 +235,12 @@ def settings_words(settings: Mapping[str, Any]) -> str:
 
 
 def section_row(section: Mapping[str, Any]) -> dict[str, str]:
-    recall = section["recall"]
+    recall, empty = section["recall"], section["empty_answers"]
     return {
         "name": section["name"],
         "similarity": percent(section["similarity"]),
         "tries": integer(len(section["tries"])),
-        "turns": integer(section["turns"]),
+        "turns": integer(section["turns"]) + (f" ({integer(empty)} empty)" if empty else ""),
         "matched": integer(recall["matched_words"]) if recall else "–",
         "stop": STOP_WORDS[section["stop"]],
     }
@@ -286,6 +287,11 @@ def costs(record: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     unanswered = possible["prompt_tokens"] + possible["completion_tokens"]
     yield "requests sent", integer(record["requests_sent"])
     yield "tokens in", f"{integer(paid['prompt_tokens'])}, {integer(paid['cached_prompt_tokens'])} of them from a cache"
+    if record.get("cost_with_assumed_cache") is not None:
+        yield (
+            "cost if cached unsaid",
+            f"{record['cost_with_assumed_cache']:.4f}: repeated prompt tokens at the cache's price",
+        )
     yield "tokens out", integer(paid["completion_tokens"])
     yield "possibly paid", f"{integer(unanswered)} tokens without an answer"
     if record["cost_with_cache"] is not None:
