@@ -178,6 +178,7 @@ def test_an_entry_over_axes_stands_for_a_number_a_cell() -> None:
         {"measure": "verbatim", "over": "texts, model", "values": [["1%", None], ["2.5%"]], "source": "Table 1"},
         {"measure": "unlocked", "over": "model", "value": "7", "where": "texts=a", "source": "Table 2"},
         {"measure": "recovery", "where": "texts=b", "value": "0.9", "source": "Table 3"},
+        {"measure": "verbatim", "where": "texts=b", "value": 0.0192, "source": "Table 3"},
     ]
     rows = [Published(**{"quantity": "q", **row}) for row in expanded(blocks, axes)]
     assert [(one.where, one.unit, pytest.approx(one.value)) for one in rows] == [
@@ -186,7 +187,8 @@ def test_an_entry_over_axes_stands_for_a_number_a_cell() -> None:
         ("model=small, texts=a", "count", 7),
         ("model=large, texts=a", "count", 7),
         ("texts=b", "number", 0.9),
+        ("texts=b", "share", 0.0192),
     ]
-    assert [one.words(one.value) for one in rows] == ["1.00 %", "2.50 %", "7", "7", "0.9"]
+    assert [one.words(one.value) for one in rows] == ["1.00 %", "2.50 %", "7", "7", "0.9", "1.92 %"]
     with pytest.raises(ConfigError, match="is over beam_width, which is no axis"):
         expanded([{"measure": "verbatim", "over": "beam_width", "values": ["1"]}], axes)

@@ -216,7 +216,7 @@ def test_published_numbers_stand_beside_the_same_measure_of_their_cells(
     smaller = str(models.smaller)
     published = [
         {"measure": "verbatim", "where": f"model={smaller}", "value": 0.0192, "source": "a table, p. 1"},
-        {"measure": "near_count", "where": f"model={smaller}", "value": 23, "source": "a table, p. 2"},
+        {"measure": "near", "where": f"model={smaller}", "value": 23, "source": "a table, p. 2"},
         {"measure": "verbatim", "where": "model=another", "value": 0.5, "source": "a table, p. 3"},
     ]
     file = write_study(tmp_path / "study.yaml", models, published=published, about="What was printed?")

@@ -77,8 +77,8 @@ def expanded(blocks: Sequence[Block], axes: Mapping[str, Sequence[str]]) -> list
     """Entries of a study's file, one for every number.
 
     `over` names axes, and `values` has a number for each of their values in order (nested for several axes; null where
-    nothing was published; one `value` stands for all). A number written with % is a share, other numbers of measures
-    that count windows are counts.
+    nothing was published; one `value` stands for all). Of measures that count windows, a number written with % or as a
+    fraction is a share, and another one a count.
     """
     rows = []
     for block in blocks:
@@ -104,7 +104,9 @@ def _as_number(written: Any, measure: str) -> dict[str, Any]:
     share = re.fullmatch(r"\s*([0-9.]+)\s*%", str(written))
     if share:
         return {"value": str(float(share[1]) / 100), "unit": "share"}
-    return {"value": written} | ({"unit": MEASURES[measure].unit} if measure in MEASURES else {})
+    unit = MEASURES[measure].unit if measure in MEASURES else "number"
+    is_fraction = re.fullmatch(r"0?\.[0-9]+", str(written).strip()) is not None
+    return {"value": written, "unit": "share" if unit == "count" and is_fraction else unit}
 
 
 @dataclass(frozen=True)
