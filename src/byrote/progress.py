@@ -65,6 +65,13 @@ class SpeedColumn(ProgressColumn):
         return Text(f"{speed:.1f} {self._unit}/s" if speed else "", style="dim")
 
 
+class CountColumn(MofNCompleteColumn):
+    """Done and all, once it is known how many there are."""
+
+    def render(self, task: Task) -> Text:
+        return Text() if task.total is None else super().render(task)
+
+
 class TerminalProgress(Progress):
     """A bar."""
 
@@ -165,7 +172,7 @@ def make_progress(unit: str = "windows") -> AbstractContextManager[Any]:
 
 @contextmanager
 def _drawn(unit: str, console: Console) -> Iterator[TerminalProgress]:
-    words, counts = TextColumn("{task.description}"), MofNCompleteColumn()
+    words, counts = TextColumn("{task.description}"), CountColumn()
     with Display(words, BarColumn(), counts, SpeedColumn(unit), TimeRemainingColumn(), console=console) as display:
         yield TerminalProgress(display)
 
@@ -204,7 +211,14 @@ def make_status(words: str) -> Iterator[Callable[[str], None]]:
 
 
 class SafeConsole(Console):
-    """Styles come from styled text alone; control characters inside of it are shown, not sent."""
+    """Styles come from styled text alone; control characters inside of it are shown, not sent. Lines that are printed
+    with `soft_wrap` are whole in a file; in a terminal they are broken between words, and long words are left whole."""
+
+    def print(self, *objects: Any, soft_wrap: bool | None = None, **details: Any) -> None:
+        if soft_wrap and self.is_terminal:
+            super().print(*objects, overflow="ignore", crop=False, **details)
+        else:
+            super().print(*objects, soft_wrap=soft_wrap, **details)
 
     def render(self, renderable: Any, options: Any = None) -> Iterable[Segment]:
         for segment in super().render(renderable, options):

@@ -4,6 +4,7 @@ import base64
 import difflib
 import gzip
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -247,5 +248,7 @@ def document_list(label: str, rows: Sequence[DocumentRates]) -> DocumentList:
         copies = "–" if row.copies is None else integer(row.copies)
         counts = (count_of(share, row.windows) for share in (row.greedy, row.verbatim, row.near))
         covered = "–" if row.covered is None else percent(row.covered)
-        lines.append(DocumentLine(place, row.document, row.split, (copies, *counts, covered)))
+        low, high = (row.verbatim_low, row.verbatim_high) if row.near is None else (row.near_low, row.near_high)
+        between = "–" if low is None or high is None or math.isnan(low) else f"{percent(low)} to {percent(high)}"
+        lines.append(DocumentLine(place, row.document, row.split, (copies, *counts, between, covered)))
     return DocumentList(label, tuple(lines), len(rows))

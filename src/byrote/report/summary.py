@@ -306,7 +306,8 @@ def screen_words(view: RunView) -> str | None:
     expected = f"{float(audit['would_be_certified_expected']):.1f}".removesuffix(".0")
     at = "" if view.chosen_threshold is None else f" at the run's τ = {probability(view.run_threshold)}"
     return (
-        f"To check the screen, {integer(sampled)} of the windows it would skip were searched all the same: "
+        f"To check the screen, {integer(sampled)} of the windows it would skip {'was' if sampled == 1 else 'were'} "
+        f"searched all the same: "
         f"{integer(found)} {'was' if found == 1 else 'were'} certified extractable{at}. At most {most} of the "
         f"{left_out} not searched would have been certified by a search, at 95 % confidence ({expected} expected). "
         "Windows that a search would have left undecided are not counted here and may be extractable too."

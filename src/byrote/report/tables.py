@@ -146,6 +146,13 @@ class DocumentRates(NamedTuple):
     greedy: float | None
     verbatim: float | None
     near: float | None
+    greedy_low: float | None
+    greedy_high: float | None
+    """Ends of the 95 % interval, as for the shares below; NaN where there are too few independent windows."""
+    verbatim_low: float | None
+    verbatim_high: float | None
+    near_low: float | None
+    near_high: float | None
     covered: float | None
     """Of its characters, those in an extractable target; None when its length is unknown."""
 
@@ -158,9 +165,17 @@ def _document_rates(view: RunView, document: ViewedDocument) -> DocumentRates:
     every = view.population.select(view.rows_of(document))
     part = every.select(every.is_rated)
 
-    def share(criterion: Criterion, edits: int = 0) -> float | None:
+    units = units_of(part) if len(part) else None
+
+    def share(criterion: Criterion, edits: int = 0) -> Rate | None:
         hits = hits_of(part, criterion, edits=edits, threshold=view.threshold)
-        return None if hits is None or len(hits) == 0 else float(hits.mean())
+        return None if hits is None or units is None else rate_over_units(hits, units)
+
+    found = {
+        "greedy": share(Criterion.GREEDY),
+        "verbatim": share(Criterion.VERBATIM),
+        "near": share(Criterion.NEAR, part.edit_budget),
+    }
 
     covered = None
     if document.characters is not None:
@@ -175,10 +190,10 @@ def _document_rates(view: RunView, document: ViewedDocument) -> DocumentRates:
         windows=len(part),
         short_windows=document.short_windows,
         shared_windows=len(every) - len(part),
-        greedy=share(Criterion.GREEDY),
-        verbatim=share(Criterion.VERBATIM),
-        near=share(Criterion.NEAR, part.edit_budget),
         covered=covered,
+        **{name: None if rate is None else rate.value for name, rate in found.items()},
+        **{f"{name}_low": None if rate is None else rate.interval.low for name, rate in found.items()},
+        **{f"{name}_high": None if rate is None else rate.interval.high for name, rate in found.items()},
     )
 
 

@@ -277,9 +277,9 @@ def _measure(
     started, stored, windows = time.monotonic(), len(session.finished), source.selection.most
     with remembering(model, session, sized) as served:
         progress.start(windows, stored)
-        forecast = Forecast(config, windows - stored)
-        if forecast.is_wanted:
-            progress.announce(forecast.before)
+        cost_notes = CostNotes(config, windows - stored)
+        if cost_notes.is_wanted:
+            progress.announce(cost_notes.before)
         executor = executor_of(model, sized, windows=windows - stored, remark=progress.remark)
         # Every opening goes through all starts, so that short windows are all counted; finished ones are skipped.
         missing = source.windows(tally, finished=session.finished)
@@ -291,8 +291,8 @@ def _measure(
                 session.add(measured.row, measured.continuations)
                 spending.note(measured.row)
                 progress.advance(1)
-                if forecast.is_due:
-                    progress.announce(forecast.words())
+                if cost_notes.is_due:
+                    progress.announce(cost_notes.words())
         session.flush()
         noted["timings"] = {"measuring_seconds": time.monotonic() - started, "windows_resumed": stored}
         if spending.left:
@@ -332,7 +332,7 @@ def check_again(model: LanguageModel, source: Source, config: RunConfig, *, slot
     return self_check(model, chosen, options, threshold=config.threshold, slots=together, limits=config.limits)
 
 
-class Forecast:
+class CostNotes:
     """What a user who gave neither --sample nor --limit should know about the cost: that there is a cheaper way, before
     anything is measured, and once how long both take at the speed so far. `is_due` counts the windows measured."""
 
