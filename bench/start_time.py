@@ -67,7 +67,8 @@ main()
 def started(script: str, *arguments: str) -> dict[str, float]:
     """Seconds from the start of a process to each of its parts, and its CPU seconds."""
     began = time.time()
-    done = subprocess.run([sys.executable, "-c", script, *arguments], capture_output=True, text=True)
+    command = [sys.executable, "-c", script, *arguments]
+    done = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, text=True)
     try:
         told = json.loads(done.stderr.strip().splitlines()[-1])
     except (IndexError, ValueError):
