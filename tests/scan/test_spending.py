@@ -5,12 +5,11 @@ from typing import Any
 
 import pytest
 
-from byrote.corpus.select import sample_key
 from byrote.errors import ConfigError
+from byrote.random_order import sample_key
 from byrote.scan.options import RunConfig
 from byrote.scan.run import Spending
 from byrote.store.read import read_run
-from byrote.types import Split
 from tests.scan.scans import Command, TinyLab, scan_arguments
 from tests.scan.streams import random_windows
 
@@ -25,20 +24,20 @@ class Clock:
         return self.now
 
 
-def test_windows_come_in_random_order_until_the_time_is_over() -> None:
+def test_windows_are_begun_until_the_time_is_over() -> None:
     clock = Clock()
     spending, taken = Spending(RunConfig(max_seconds=5), clock=clock), []
-    for window in spending.draw(WINDOWS, ()):
+    for window in spending.draw(ORDER, ()):
         taken.append(window)
         clock.now += 1
     assert taken == ORDER[:5]
-    assert spending.left == {Split.TARGET: 35}
+    assert spending.has_left_some
     assert spending.spent == "max-seconds 5"
 
 
 def test_evaluations_are_counted_as_rows_come() -> None:
     spending, taken = Spending(RunConfig(max_evals=100)), []
-    for window in spending.draw(WINDOWS, ()):
+    for window in spending.draw(ORDER, ()):
         taken.append(window)
         spending.note({"token_evals": 30})
     assert taken == ORDER[:4]
@@ -50,7 +49,7 @@ def test_gaps_that_a_kill_left_are_filled_and_every_opening_gets_further() -> No
     spending = Spending(RunConfig(max_seconds=1), clock=clock)
     clock.now = 9.0
     finished = {ORDER[0].window_id, ORDER[6].window_id}
-    missing = [window for window in WINDOWS if window.window_id not in finished]
+    missing = [window for window in ORDER if window.window_id not in finished]
     assert list(spending.draw(missing, finished)) == ORDER[1:6]
     later = Spending(RunConfig(max_seconds=1), clock=clock)
     clock.now = 99.0
@@ -59,8 +58,8 @@ def test_gaps_that_a_kill_left_are_filled_and_every_opening_gets_further() -> No
 
 def test_without_a_spent_budget_nothing_is_left() -> None:
     spending = Spending(RunConfig(max_seconds=1e9))
-    assert list(spending.draw(WINDOWS, ())) == ORDER
-    assert not spending.left
+    assert list(spending.draw(ORDER, ())) == ORDER
+    assert not spending.has_left_some
 
 
 def test_a_shard_has_no_budget() -> None:

@@ -49,7 +49,7 @@ def runs(draw: st.DrawFn) -> tuple[list[list[str]], list[str], dict[str, int]]:
 def test_merged_rows_equal_sorting_everything(
     tmp_path_factory: pytest.TempPathFactory,
     run: tuple[list[list[str]], list[str], dict[str, int]],
-    rows_per_chunk: int,
+    rows_per_stretch: int,
 ) -> None:
     parts, order, counts = run
     folder = tmp_path_factory.mktemp("merge")
@@ -60,8 +60,8 @@ def test_merged_rows_equal_sorting_everything(
         continuations.append(write(folder / f"c{number}", kept, CONTINUATIONS))
 
     plan = MergePlan(results, order)
-    merge_parts(plan, results, folder / "r", schema=RESULTS, rows_per_chunk=rows_per_chunk)
-    merge_parts(plan, continuations, folder / "c", schema=CONTINUATIONS_SCHEMA, rows_per_chunk=rows_per_chunk)
+    merge_parts(plan, results, folder / "r", schema=RESULTS, rows_per_stretch=rows_per_stretch)
+    merge_parts(plan, continuations, folder / "c", schema=CONTINUATIONS_SCHEMA, rows_per_stretch=rows_per_stretch)
     assert pq.read_table(folder / "r").to_pylist() == [row(window) for window in order]
     assert pq.read_table(folder / "c").to_pylist() == [
         continuation(window, rank) for window in order for rank in range(counts[window])
@@ -69,7 +69,7 @@ def test_merged_rows_equal_sorting_everything(
     assert pq.read_schema(folder / "r").equals(RESULTS)
 
     in_stored_order = MergePlan(results, None)
-    merge_parts(in_stored_order, results, folder / "s", schema=RESULTS, rows_per_chunk=rows_per_chunk)
+    merge_parts(in_stored_order, results, folder / "s", schema=RESULTS, rows_per_stretch=rows_per_stretch)
     assert pq.read_table(folder / "s").to_pylist() == [row(window) for part in parts for window in part]
 
 
@@ -112,7 +112,7 @@ def test_merge_memory_does_not_grow_with_the_run(tmp_path: Path) -> None:
     tracemalloc.start()
     try:
         before = pool.bytes_allocated()
-        merge_parts(plan, parts, tmp_path / "out", schema=arrow_schema(wide), rows_per_chunk=1000)
+        merge_parts(plan, parts, tmp_path / "out", schema=arrow_schema(wide), rows_per_stretch=1000)
         python_peak = tracemalloc.get_traced_memory()[1]
         assert pool.max_memory() - before < whole / 2
         assert python_peak < whole / 2

@@ -5,7 +5,9 @@ import sys
 from byrote.cli.commands import MergeOptions, Session
 from byrote.cli.console import make_console, make_progress
 from byrote.models.base import LanguageModel
-from byrote.report.terminal import cells_table
+from byrote.report.summary import headline
+from byrote.report.terminal import cells_table, terminal_text
+from byrote.report.view import load_view
 from byrote.scan.mc import sample_to_folder
 from byrote.scan.merge import merge_shards
 from byrote.scan.options import McOptions, RunConfig, runs_of
@@ -22,6 +24,10 @@ def scan(config: RunConfig, session: Session) -> None:
             sentences = [f"{result.path} was complete already; nothing was measured. --fresh starts over."]
         else:
             sentences = [*result.notes, f"Results: {result.path}"]
+        view = None if one.shard else load_view(result.path)
+        # A share of the windows is no answer, and runs without probabilities have several.
+        if view is not None and view.population.has_masses:
+            console.print(terminal_text(headline([view]), style="bold"), soft_wrap=not console.is_terminal)
         for sentence in (*sentences, f"See them with: byrote show {result.path}"):
             console.print(sentence, soft_wrap=True)
     if len(runs) > 1:

@@ -10,12 +10,14 @@ import heapq
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import repeat
+from itertools import groupby, repeat
+from operator import itemgetter
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from byrote.corpus import windows as cutting
 from byrote.corpus.pairs import Pair
 from byrote.corpus.read import Document, require_unique_names
 from byrote.corpus.windows import (
@@ -32,6 +34,7 @@ from byrote.corpus.windows import (
     starts_of,
 )
 from byrote.errors import ConfigError, WindowError
+from byrote.random_order import sample_key
 from byrote.types import Split, Window
 
 Starts = NDArray[np.int64]
@@ -39,6 +42,10 @@ Hashes = NDArray[np.uint64]
 DocumentStarts = tuple[Document, Starts]
 Group = tuple[Split, str, range]
 """Split and name of a document, and where its windows may begin, or the numbers of its pairs."""
+
+
+MOST_BATCHES_PER_BLOCK = 32
+"""So many windows are held at most, in batches of SLICES_PER_BATCH."""
 
 
 def selection_of(counts: dict[Split, int], *, limit: int | None, sample: int | None, seed: int) -> Selection:
@@ -112,11 +119,6 @@ def mixed(values: Hashes) -> Hashes:
     return np.asarray(values ^ (values >> np.uint64(31)))
 
 
-def sample_key(window_id: str, seed: int) -> bytes:
-    """A random-looking key that depends on the id and the seed alone: the smallest keys are a uniform sample."""
-    return hashlib.blake2b(window_id.encode(), digest_size=16, key=str(seed).encode()).digest()
-
-
 PairOrWindow = TypeVar("PairOrWindow", Pair, Window)
 
 
@@ -144,7 +146,7 @@ def choose_pairs(
 class WindowPlan:
     """The windows that a run measures, cut on demand; `documents` can be iterated again and again.
 
-    Memory: one document, one batch of slices and, for a limit or a sample, a few numbers per window chosen.
+    Memory: one document, one block of windows, and a few numbers per window.
     """
 
     documents: Iterable[Document]
@@ -160,7 +162,10 @@ class WindowPlan:
         finished: Finished | None = None,
         is_wanted: Callable[[str], bool] = lambda window_id: True,
     ) -> Iterator[Window]:
-        """The windows, but for finished ones, which are neither tokenised nor tallied.
+        """The windows in the random order of their names, but for finished ones, which are not tokenised nor tallied.
+
+        Where a run stops, the windows until there are a random sample. The order takes 24 bytes a window, and
+        windows are cut in blocks of it, each in the order of the texts. Windows that replace short ones come last.
 
         What is not wanted is of another shard: it counts towards a limit or a sample, and that is all.
         """
@@ -168,16 +173,30 @@ class WindowPlan:
         taken: Counter[Split] = Counter()
         found: Counter[Split] = Counter()
         while (chosen := self._next_starts(taken, found)) is not None:
-            starts = _passing_over(chosen, finished, found)
+            documents, numbers, starts = _missing(chosen, finished, found)
+            ids = (f"{documents[number].name}@{start}" for number, start in zip(numbers, starts, strict=True))
+            keys = np.fromiter((int.from_bytes(sample_key(one, self.selection.seed)[:8]) for one in ids), np.uint64)
+            order = np.argsort(keys, kind="stable")
+            del keys
             if self.selection.size is None:
-                starts = (start for start in starts if is_wanted(start.window_id))
-            for cut in cut_starts(starts, tokenizer, self.options, bos_id=bos_id):
-                if isinstance(cut, Window):
-                    found[cut.split] += 1
-                if is_wanted(cut.window_id):
-                    tally.add(cut)
+                held = (is_wanted(f"{documents[numbers[one]].name}@{starts[one]}") for one in order)
+                order = order[np.fromiter(held, np.bool_, len(order))]
+            # Every block reads each of its texts once: the larger the texts, the longer the blocks.
+            texts = -(-sum(document.characters for document in documents) // cutting.CHARACTERS_PER_BATCH)
+            block = cutting.SLICES_PER_BATCH * min(max(1, texts), MOST_BATCHES_PER_BLOCK)
+            for first in range(0, len(order), block):
+                own = order[first : first + block]
+                by_place = np.lexsort((starts[own], numbers[own]))
+                places = _held_starts(documents, numbers[own[by_place]], starts[own[by_place]])
+                cuts = list(cut_starts(places, tokenizer, self.options, bos_id=bos_id))
+                for place in np.argsort(by_place):
+                    cut = cuts[place]
                     if isinstance(cut, Window):
-                        yield cut
+                        found[cut.split] += 1
+                    if is_wanted(cut.window_id):
+                        tally.add(cut)
+                        if isinstance(cut, Window):
+                            yield cut
 
     def _next_starts(self, taken: Counter[Split], found: Counter[Split]) -> Iterator[DocumentStarts] | None:
         """As many further starts of each split as it lacks windows; None when nothing is lacking or left."""
@@ -253,14 +272,26 @@ def require_windows(tally: Tally, options: WindowOptions) -> None:
     )
 
 
-def _passing_over(
+def _missing(
     chosen: Iterable[DocumentStarts], finished: Finished | None, found: Counter[Split]
-) -> Iterator[WindowStart]:
+) -> tuple[list[Document], Starts, Starts]:
+    """Documents, and for every start that is not finished the number of its document and where it is; finished ones
+    are `found`."""
+    documents, numbers, places = list[Document](), list[Starts](), list[Starts]()
     for document, starts in chosen:
         if finished is not None:
             is_finished = finished.holds_places(document.name, starts)
             found[document.split] += int(is_finished.sum())
             starts = starts[~is_finished]
-        if starts.size:
-            # Read once, and forgotten with its last window.
-            yield from map(WindowStart, repeat(document.held()), starts.tolist())
+        numbers.append(np.full(starts.size, len(documents)))
+        places.append(starts)
+        documents.append(document)
+    none = np.empty(0, np.int64)
+    return documents, np.concatenate([none, *numbers]), np.concatenate([none, *places])
+
+
+def _held_starts(documents: Sequence[Document], numbers: Starts, starts: Starts) -> Iterator[WindowStart]:
+    """Starts in the order of the texts: each text is read once, and forgotten with its last window."""
+    for number, own in groupby(zip(numbers.tolist(), starts.tolist(), strict=True), key=itemgetter(0)):
+        held = documents[number].held()
+        yield from (WindowStart(held, start) for _, start in own)

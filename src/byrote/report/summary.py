@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from byrote.report.analysis.comparison import common_budget
-from byrote.report.analysis.limits import account_words, certified_words, limit_of, rest_words
+from byrote.report.analysis.limits import account_words, limit_of, rest_words
 from byrote.report.analysis.rates import Criterion, CriterionRate, rate_for
 from byrote.report.content import Bar, RateCard, Sentence
 from byrote.report.view import DECISIVE, RunView, selection_of, selection_words
@@ -27,8 +27,9 @@ TOKENS_PER_EDIT = 6
 
 
 def headline(views: Sequence[RunView]) -> str:
-    """The one sentence to remember: of one run the strongest criterion measured, target against control; of several
-    the target share of each, by the strongest criterion that every run measured."""
+    """The one sentence to remember. Of one run: the strongest criterion measured, one number and its interval, and the
+    share of the controls beside it. Of several: the target share of each, by the strongest criterion that every run
+    measured."""
     if len(views) > 1:
         return _joint_headline(views)
     (view,) = views
@@ -36,34 +37,39 @@ def headline(views: Sequence[RunView]) -> str:
     if view.rate(criterion, Split.TARGET) is None:
         criterion, manner = Criterion.VERBATIM, "word for word"
     target, control = (view.rate(criterion, split) for split in Split)
+    so_far = "" if view.so_far is None else f"So far {view.so_far}. "
     if target is None:
-        return f"{view.model}: what it reproduces of the texts given"
-    start = f"{view.model} can be made to reproduce {percent(target.rate.value)} of {_passages(view, target)} {manner}"
-    limit = limit_of(view, split=Split.TARGET)
-    if limit is None:
-        start += "."
-    elif limit.certified or not limit.rest.open:
-        start += f" ({certified_words(limit)}). {rest_words(limit, others='the other passages')}".rstrip()
+        return f"{so_far}{view.model}: what it reproduces of the texts given"
+    # Of a run that goes on nothing is certified: its share will be another one.
+    is_certified = criterion is Criterion.NEAR and view.so_far is None
+    told = [] if not is_certified or not target.hits else ["certified"]
+    if target.rate.interval.is_defined and (view.so_far is None or view.so_far.is_sample):
+        told.append(f"95 % interval {interval_words(target.rate.interval)}, {_about(view, target.rate)}")
+    known = f" ({'; '.join(told)})" if told else ""
+    share, passages = percent(target.rate.value), _passages(view, target)
+    if is_certified and not target.hits:
+        start = f"{view.model}: none of {passages} is certified to come out {manner}{known}."
     else:
-        start = f"{view.model}: none of {_passages(view, target)} is certified to come out {manner}."
-        start = f"{start} {rest_words(limit, others='them')}".rstrip()
+        start = f"{so_far}{view.model} can be made to reproduce {share} of {passages} {manner}{known}."
     if control is None:
         return start
-    share = f"Of {_passages(view, control)} it reproduces {percent(control.rate.value)}"
-    limit = limit_of(view, split=Split.CONTROL)
-    if limit is None:
-        return f"{start} {share}."
-    if limit.certified or not limit.rest.open:
-        share += f" ({certified_words(limit)}). {rest_words(limit, others='the other control passages')}"
-    else:
-        share = f"None of {_passages(view, control)} is certified. {rest_words(limit, others='them')}"
-    return f"{start} {share}".strip()
+    if is_certified and not control.hits:
+        return f"{start} None of {_passages(view, control)} is certified."
+    return f"{start} Of {_passages(view, control)} it reproduces {percent(control.rate.value)}."
+
+
+def _about(view: RunView, rate: Rate) -> str:
+    """What the interval is about."""
+    if view.so_far is not None and view.so_far.windows is not None:
+        return f"for all {integer(view.so_far.windows)}"
+    return "for other texts like these" if rate.method is RateMethod.BY_DOCUMENT else "for passages like these"
 
 
 def _passages(view: RunView, entry: CriterionRate) -> str:
     """What the share is a share of: all passages of the texts, or those that were measured."""
     name = f"{entry.split.value} passages"
-    return f"the {name}" if selection_of(view) is None else f"the {integer(entry.rate.n)} {name} measured"
+    is_all = selection_of(view) is None and view.so_far is None
+    return f"the {name}" if is_all else f"the {integer(entry.rate.n)} {name} measured"
 
 
 def _joint_headline(views: Sequence[RunView]) -> str:
@@ -102,7 +108,7 @@ def facts(views: Sequence[RunView]) -> tuple[tuple[str, str], ...]:
     rows = [
         model,
         ("Target texts", documents_words([one.name for one in view.documents if one.split != Split.CONTROL])),
-        ("Control texts", documents_words([one.name for one in view.documents if one.split == Split.CONTROL])),
+        ("Control texts", _control_words(view)),
         ("Windows", selection_words(view)),
         ("Answers sampled with", policy_words(view.config)),
     ]
@@ -125,6 +131,11 @@ def prompt_words(view: RunView) -> str:
     )
 
 
+def _control_words(view: RunView) -> str:
+    names = [one.name for one in view.documents if one.split == Split.CONTROL]
+    return "no control measured yet" if view.so_far is not None and not names else documents_words(names)
+
+
 def documents_words(names: list[str]) -> str:
     """How many documents, by name as long as names help."""
     if not names:
@@ -134,11 +145,13 @@ def documents_words(names: list[str]) -> str:
 
 
 def notices(views: Sequence[RunView]) -> Iterator[str]:
-    """Runs that are unfinished or that a budget ended, and options that keep several from being compared as they
-    are."""
+    """Runs that are unfinished or that a budget ended, bounds that are wrong, and options that keep several from being
+    compared as they are."""
     for view in views:
+        for words in view.manifest.get("totals", {}).get("answers", {}).get("contradictions", ()):
+            yield f"{view.label}: the sampled answers contradict the bounds. {words} Do not rely on this run."
         if not view.is_complete:
-            yield f"{view.label}: the run is not finished; this shows its finished windows."
+            yield f"{view.label}: the run is not finished: {view.so_far}. The same command goes on with it."
         searched, read = view.settings.get("edit_budget"), view.config.get("edit_budget")
         if searched is not None and searched != read:
             yield (
@@ -251,6 +264,11 @@ def _near_sentences(view: RunView) -> Iterator[Sentence]:
     yield _verdict_sentence(view)
     if (limit := limit_of(view)) is not None and (account := account_words(limit)):
         yield Sentence(account, "answers")
+    for split in Split:
+        if (limit := limit_of(view, split=split)) is not None and (
+            rest := rest_words(limit, others=f"{split} passages that are not certified")
+        ):
+            yield Sentence(rest, "answers")
     if (checked := check_words(view)) is not None:
         yield Sentence(checked, "answers")
     if (words := screen_words(view)) is not None:
@@ -375,6 +393,8 @@ def _control_sentences(view: RunView) -> Iterator[Sentence]:
         yield Sentence("The control texts show what the same model reaches on text it was not trained on.", "control")
     else:
         lack = "Every control window is left out" if population.is_control.any() else "No control text was given"
+        if view.so_far is not None and not population.is_control.any():
+            lack = "No control is measured yet"
         yield Sentence(f"{lack}, so nothing here separates memorized from merely predictable text.", "control")
     if "shared_with" not in view.results.columns:
         return

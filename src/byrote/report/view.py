@@ -12,11 +12,12 @@ import polars as pl
 from numpy.typing import NDArray
 
 from byrote.errors import ConfigError, RunError
+from byrote.random_order import sample_key
 from byrote.report.analysis.rates import Criterion, CriterionRate, rate_for, rates_by_criterion, split_rows, units_of
 from byrote.report.words import integer, percent, plural, probability
 from byrote.stats.population import Flags, Population, population_of
 from byrote.stats.roc import threshold_from_controls
-from byrote.store.read import read_run, shown_name
+from byrote.store.read import StoredRun, read_run, shown_name
 from byrote.types import Split
 
 OTHER_EDITION = "edition"
@@ -57,6 +58,19 @@ class ChosenThreshold(NamedTuple):
     words: str
 
 
+class SoFar(NamedTuple):
+    """Of a run that is not over: the windows that it shows, how many it will have, and whether those shown are the
+    beginning of its random order without a gap, and so a random sample."""
+
+    measured: int
+    windows: int | None
+    is_sample: bool
+
+    def __str__(self) -> str:
+        of = "" if self.windows is None else f" of {integer(self.windows)}"
+        return f"{integer(self.measured)}{of} windows, {'a random sample' if self.is_sample else 'not representative'}"
+
+
 @dataclass(frozen=True)
 class RunView:
     """One run, ready to be drawn. `label` names it in tables and legends."""
@@ -70,6 +84,8 @@ class RunView:
     population: Population
     is_complete: bool
     chosen_threshold: ChosenThreshold | None = None
+    so_far: SoFar | None = None
+    """None when all windows were measured that the run is about."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """The options that decide the numbers, as the run's identity has them; empty where there is no run folder."""
 
@@ -137,10 +153,31 @@ def load_view(path: Path) -> RunView:
         raise RunError(f"{path} holds no windows yet, so there is nothing to report. Let `byrote scan` finish first.")
     # An unfinished run has no manifest yet; its identity already has model, texts and options.
     manifest = stored.manifest or stored.identity
+    results, so_far = stored.results, None
+    if stored.manifest is None:
+        if "model" in stored.about:
+            manifest = {**manifest, "model": {**manifest["model"], "name": stored.about["model"]}}
+        results, is_sample = _without_gaps(stored)
+        so_far = SoFar(len(results), stored.about.get("windows"), is_sample)
+    elif (stopped := stored.manifest.get("stopped")) is not None:
+        so_far = SoFar(len(results), len(results) + stopped["windows_left"], is_sample=True)
     kept = () if stored.texts is None else stored.texts.select("split", "name", "text").iter_rows()
     texts = {(split, name): text for split, name, text in kept}
-    view = view_of(stored.results, manifest, path=path, texts=texts, is_complete=stored.is_complete)
-    return replace(view, continuations=stored.continuations, settings=stored.identity["config"])
+    view = view_of(results, manifest, path=path, texts=texts, is_complete=stored.is_complete)
+    settings = stored.identity["config"]
+    return replace(view, continuations=stored.continuations, so_far=so_far, settings=settings)
+
+
+def _without_gaps(stored: StoredRun) -> tuple[pl.DataFrame, bool]:
+    """Of an unfinished run the windows up to the first one of its random order that is missing, and True: a window
+    that is measured quickly is finished sooner, so that all finished ones would be too many cheap ones. All windows,
+    and False, where that is not known or there is none."""
+    names, seed = stored.results["window_id"], int(stored.identity["config"].get("seed", 0))
+    if stored.mark is not None:
+        kept = stored.results.filter([sample_key(name, seed).hex() <= stored.mark for name in names])
+        if len(kept):
+            return kept, True
+    return stored.results, False
 
 
 def view_of(
@@ -269,6 +306,8 @@ def selection_words(view: RunView) -> str:
     Windows are counted by the places where one may begin, so the few that come out short are among the 911.
     """
     measured, chosen = len(view.population), selection_of(view)
+    if view.so_far is not None and not view.is_complete:
+        return f"{view.so_far}, so far"
     if chosen is None:
         return plural(measured, "window")
     starts: Mapping[str, int] = chosen["starts"]

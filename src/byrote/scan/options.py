@@ -215,7 +215,7 @@ class RunConfig(MembershipOptions):
         measure="near", is_flag=False,
     )  # fmt: skip
     max_seconds: float | None = option(
-        None, "Begin no window after this many seconds; what was begun is finished. Windows then come in random order.",
+        None, "Begin no window after this many seconds; what was begun is finished, and is a random sample.",
         group="budget", above=0, default_words="no limit", in_identity=False, needs_folder=True, is_common=True,
     )  # fmt: skip
     max_evals: int | None = option(

@@ -1,9 +1,9 @@
 """A scan into a run folder: open the model, cut windows, measure those that are missing, complete the folder.
 
-With a budget (`max_seconds`, `max_evals`), windows are measured in a random order that depends on their ids and the
-seed alone. When the budget is spent no further window is begun, and every one that was begun is finished: so the
-windows measured are the first of the random order, a random sample of all, whatever they cost. Opened again, the run
-continues with those that come next.
+Windows are measured in a random order that depends on their ids and the seed alone. Rows of cheap windows come first,
+so a run notes up to where the order is measured without a gap: wherever it is stopped, the windows up to there are a
+random sample of all. When a budget (`max_seconds`, `max_evals`) is spent no further window is begun, and every one that
+was begun is finished. Opened again, a run continues with those that come next.
 
 The manifest has what a run adds up to: counts by split and verdict, token evaluations, and the audit of the screen.
 """
@@ -11,7 +11,6 @@ The manifest has what a run adds up to: counts by split and verdict, token evalu
 import heapq
 import math
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import asdict, dataclass, replace
@@ -23,14 +22,14 @@ import numpy as np
 import polars as pl
 import torch
 
-from byrote.corpus.pairs import with_shared_ids
-from byrote.corpus.select import sample_key
+from byrote.corpus.select import share_out
 from byrote.corpus.windows import Finished, Selection, Tally
 from byrote.errors import RunError
 from byrote.models.base import LanguageModel, require_positions
 from byrote.models.load import open_model
 from byrote.models.served.model import EndpointModel
 from byrote.progress import Progress, duration
+from byrote.random_order import MeasuredOrder, sample_key
 from byrote.scan.executors import device_name, executor_of, is_compiled, on_driver, with_gpus
 from byrote.scan.measures.membership import load_reference
 from byrote.scan.options import PLAIN, RunConfig
@@ -249,7 +248,8 @@ def scan_to_folder(
             if is_compiled(model, config, windows=windows):
                 with progress.phase("compiling"):
                     model.compile_layers()
-        with open_session(config, identity, fresh=fresh) as session:
+        about = {"model": model.name, "windows": windows if config.shard is None else None}
+        with open_session(config, identity, fresh=fresh, about=about) as session:
             if session.is_complete:
                 manifest = read_run(session.path).manifest or {}
                 if "stopped" not in manifest:
@@ -285,9 +285,12 @@ def _measure(
         missing = source.windows(tally, finished=session.finished)
         if config.has_budget:
             missing = spending.draw(missing, session.finished_ids())
+        order = MeasuredOrder(config.seed)
         # Workers are started for a window, not to find that none is left.
         if (first := next(missing, None)) is not None:
-            for measured in executor.run(chain([first], missing)):
+            for measured in executor.run(order.begin(chain([first], missing))):
+                order.end(measured.row["window_id"])
+                session.sampled_to(order.mark)
                 session.add(measured.row, measured.continuations)
                 spending.note(measured.row)
                 progress.advance(1)
@@ -295,11 +298,11 @@ def _measure(
                     progress.announce(cost_notes.words())
         session.flush()
         noted["timings"] = {"measuring_seconds": time.monotonic() - started, "windows_resumed": stored}
-        if spending.left:
+        if spending.has_left_some:
             # The run is about the windows drawn until now, and can be continued from there.
-            left = sum(spending.left.values())
+            left = max(1, windows - len(session.finished) - tally.short.total())
             counts = {Split(name): count for name, count in count_by(session.path, "split").items()}
-            source = of_finished(source, session.finished, counts, spending.left)
+            source = of_finished(source, session.finished, counts)
             noted["stopped"] = {"by": spending.spent, "windows_left": left}
             notes.append(
                 f"{spending.spent} is spent: {source.selection.size:,} windows are measured, a random sample, and "
@@ -366,13 +369,13 @@ class CostNotes:
 
 
 class Spending:
-    """What an opening of a run has spent, and how many windows it has not begun."""
+    """What an opening of a run has spent, and whether it has left windows."""
 
     def __init__(self, config: RunConfig, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._config, self._clock, self._started = config, clock, clock()
         self._token_evals = 0
-        self.left: dict[Split, int] = {}
-        """Windows that were not begun, by split."""
+        self.has_left_some = False
+        """Whether windows were not begun."""
 
     def note(self, row: Mapping[str, Any]) -> None:
         self._token_evals += row["token_evals"]
@@ -388,37 +391,36 @@ class Spending:
         return None
 
     def draw(self, windows: Iterable[Window], finished: Iterable[str]) -> Iterator[Window]:
-        """Windows in random order until the budget is spent, and at least up to the last one of those `finished`: only
-        without gaps they are a sample. At least one is begun, so that every opening gets further."""
+        """Windows, which come in random order, until the budget is spent, and at least up to the last one of those
+        `finished`: only without gaps they are a sample. At least one is begun, so that every opening gets further."""
         seed = self._config.seed
-        held = list(with_shared_ids(windows))
-        keys = [sample_key(window.window_id, seed) for window in held]
-        order = sorted(range(len(held)), key=keys.__getitem__)
         last = max((sample_key(window_id, seed) for window_id in finished), default=b"")
-        for place, number in enumerate(order):
-            if place and keys[number] > last and self.spent is not None:
-                self.left = dict(Counter(held[other].split for other in order[place:]))
+        for place, window in enumerate(windows):
+            if place and sample_key(window.window_id, seed) > last and self.spent is not None:
+                self.has_left_some = True
                 return
-            yield held[number]
+            yield window
 
 
-def of_finished(source: Source, finished: Finished, counts: Mapping[Split, int], left: Mapping[Split, int]) -> Source:
+def of_finished(source: Source, finished: Finished, counts: Mapping[Split, int]) -> Source:
     """The source of a run that its budget stopped: the windows that were measured, as the sample they are. `counts` are
-    those windows and `left` the others, by split."""
+    those windows by split."""
 
     def cut(tally: Any, passed_over: Finished | None) -> Iterator[Window]:
         return (window for window in source.cut(tally, passed_over) if window.window_id in finished)
 
     pairs = None if source.pairs is None else [one for one in source.pairs if one.window_id in finished]
     selection = source.selection
-    starts = {split: counts.get(split, 0) + left.get(split, 0) for split in selection.starts}
-    if selection.kind == "sample":
-        starts = selection.starts
+    starts = selection.starts
+    if selection.kind == "limit":
+        starts = share_out(selection.most, starts)
     drawn = Selection("sample", sum(counts.values()), selection.seed, starts)
     return replace(source, cut=cut, pairs=pairs, selection=drawn)
 
 
-def open_session(config: RunConfig, identity: Mapping[str, Any], *, fresh: bool = False) -> RunSession:
+def open_session(
+    config: RunConfig, identity: Mapping[str, Any], *, fresh: bool = False, about: Mapping[str, Any] | None = None
+) -> RunSession:
     """The run folder of a scan, new or resumed."""
     return RunSession.open(
         config.out,
@@ -427,6 +429,7 @@ def open_session(config: RunConfig, identity: Mapping[str, Any], *, fresh: bool 
         schema=results_schema(measures_of(config), facts_of(config)),
         continuations=continuations_schema(config),
         fresh=fresh,
+        about=about,
         part_rows=config.windows_per_part,
     )
 

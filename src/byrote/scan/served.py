@@ -12,7 +12,6 @@ import polars as pl
 
 from byrote.corpus.pairs import Pair
 from byrote.corpus.read import Document
-from byrote.corpus.select import sample_key
 from byrote.errors import ConfigError
 from byrote.models.base import LanguageModel
 from byrote.models.listed import ListedModel
@@ -22,6 +21,7 @@ from byrote.models.served.model import EndpointModel, connect
 from byrote.models.served.retries import RetryPolicy
 from byrote.models.vllm import VllmModel
 from byrote.policy import Policy
+from byrote.random_order import sample_key
 from byrote.scan.options import ENDPOINT, MEASURES, RunConfig
 from byrote.scan.pipeline import Pipeline
 from byrote.store.folder import RunFolder

@@ -4,7 +4,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from byrote.corpus.overlap import find_shared, mark_shared
 from byrote.corpus.pairs import Pair, longest_of, pair_windows, read_pairs
@@ -14,10 +14,12 @@ from byrote.corpus.windows import Finished, Selection, Tally, WindowOptions, Win
 from byrote.errors import ConfigError, WindowError
 from byrote.models.base import LanguageModel, require_positions
 from byrote.models.prompts import FURTHER_TOKENS, ScanPrompt, make_prompt
+from byrote.random_order import sample_key
 from byrote.scan.options import TOKENS_PER_EDIT, RunConfig, parse_shard
 from byrote.store.parts import ByPlace, Order
 from byrote.types import Split, Window
 
+TEXTS_HELD = 64
 Given = Sequence[Document | Pair]
 """Texts or pairs as they were read."""
 
@@ -57,7 +59,8 @@ class Source:
         )
 
     def windows(self, tally: Tally | None = None, *, finished: Finished | None = None) -> Iterator[Window]:
-        """The windows that are not finished, cut when they are asked for, in no particular order."""
+        """The windows that are not finished, cut when they are asked for, in the random order of their names: those up
+        to any place of it are a random sample."""
         return self.cut(Tally() if tally is None else tally, finished)
 
     @cached_property
@@ -68,6 +71,9 @@ class Source:
         if self.pairs is None:
             place_of = {document.name: place for place, document in enumerate(self.documents)}
             windows.sort(key=lambda window: (place_of[window.document], window.char_start))
+        else:
+            number_of = {window.window_id: number for number, window in enumerate(self.pairs)}
+            windows.sort(key=lambda window: number_of[window.window_id])
         return WindowSet(windows, tally, self.selection)
 
     def order(self, windows: int) -> Order:
@@ -127,11 +133,11 @@ def prompt_windows(
     windows: Iterable[Window], prompt: ScanPrompt, documents: Mapping[tuple[Split, str], Document]
 ) -> Iterator[Window]:
     """Windows with the prompt around their prefixes; `documents` have the texts of their suffixes."""
-    held: Document | None = None
+    # Windows come from all texts in turn.
+    held = lru_cache(maxsize=TEXTS_HELD)(lambda split, name: documents[split, name].held())
     for window in windows:
-        if held is None or (held.split, held.name) != (window.split, window.document):
-            held = documents[window.split, window.document].held()
-        yield prompt.around(window, held.text[window.suffix_char_start : window.char_end])
+        text = held(window.split, window.document).text
+        yield prompt.around(window, text[window.suffix_char_start : window.char_end])
 
 
 def fitted(config: RunConfig, windows: Sequence[Window] | None) -> RunConfig:
@@ -188,7 +194,7 @@ def _of_pairs(pairs: Sequence[Pair], model: LanguageModel, config: RunConfig) ->
     own = made.windows[shard.index :: shard.count]
 
     def cut(tally: Tally, finished: Finished | None) -> Iterator[Window]:
-        for window in own:
+        for window in sorted(own, key=lambda window: sample_key(window.window_id, config.seed)):
             if finished is None or window.window_id not in finished:
                 tally.add(window)
                 yield window

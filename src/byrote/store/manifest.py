@@ -32,14 +32,22 @@ class RunIdentity(NamedTuple):
     """The command that makes such runs: scan, prior, audit."""
     run_id: str
     values: dict[str, Any]
+    about: Mapping[str, Any] = {}
+    """What a reader of the unfinished run should know: `model`, its name, and `windows`, how many there will be."""
 
     @classmethod
-    def new(cls, kind: str, values: Mapping[str, Any]) -> Self:
-        return cls(kind, uuid.uuid4().hex, dict(values))
+    def new(cls, kind: str, values: Mapping[str, Any], about: Mapping[str, Any]) -> Self:
+        return cls(kind, uuid.uuid4().hex, dict(values), about)
 
 
 def write_identity(path: Path, identity: RunIdentity) -> None:
-    content = {FORMAT_KEY: FORMAT, "kind": identity.kind, "run_id": identity.run_id, "identity": identity.values}
+    content = {
+        FORMAT_KEY: FORMAT,
+        "kind": identity.kind,
+        "run_id": identity.run_id,
+        "identity": identity.values,
+        "about": identity.about,
+    }
     write_sealed_json(path, content)
 
 
@@ -50,7 +58,9 @@ def read_identity(path: Path) -> RunIdentity | None:
     except DamageError:
         _refuse_other_format(path)
         raise
-    return None if stored is None else RunIdentity(stored["kind"], stored["run_id"], stored["identity"])
+    if stored is None:
+        return None
+    return RunIdentity(stored["kind"], stored["run_id"], stored["identity"], stored.get("about", {}))
 
 
 def _refuse_other_format(path: Path) -> None:

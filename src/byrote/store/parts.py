@@ -1,12 +1,13 @@
 """The rows of an unfinished run: parts, each written whole, and the windows that they finish. At the end they are
-merged into one table in window order, holding one chunk of rows and two numbers per window.
+merged into one table in window order, holding one stretch of rows and two numbers per window.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
-from itertools import chain, pairwise
+from itertools import chain
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 import numpy as np
@@ -21,13 +22,11 @@ from byrote.store.columns import Schema
 from byrote.store.files import atomic_file, make_folder, read_sealed_json, write_sealed_json
 from byrote.store.folder import PartFiles, RunFolder
 
-ROWS_PER_CHUNK = 32_768
+ROWS_PER_STRETCH = 32_768
+MOST_STRETCHES = 256
+"""Files that are open at once while tables are merged."""
 MOST_CHARACTERS = 1 << 40
 """No document has as many."""
-BEHIND_ALL = np.iinfo(np.int64).max
-
-Bounds = tuple[int, int]
-"""The first position of a stretch of the order, and the first behind it."""
 
 
 class ByPlace:
@@ -69,8 +68,6 @@ class MergePlan:
             # -1: a window that is not in the order.
             self._positions = [np.array([place_of.get(name, -1) for name in own], np.int64) for own in ids]
         self._sorted = np.sort(np.concatenate([np.empty(0, np.int64), *self._positions]))
-        self._lowest = np.array([own.min(initial=BEHIND_ALL) for own in self._positions])
-        self._highest = np.array([own.max(initial=-1) for own in self._positions])
         self.windows = self._sorted.size
         known = self._sorted[self._sorted >= 0]
         if (np.diff(known) == 0).any():
@@ -82,14 +79,12 @@ class MergePlan:
                 f"{missing} are missing; run the same command again to finish it."
             )
 
-    def chunks(self, windows_per_chunk: int) -> Iterator[tuple[Bounds, list[int]]]:
-        """Stretches of the order, each with the indices of the parts that may hold any of it."""
-        for first, behind in pairwise([*self._sorted[::windows_per_chunk].tolist(), BEHIND_ALL]):
-            may_hold = (self._lowest < behind) & (self._highest >= first)
-            yield (first, behind), np.flatnonzero(may_hold).tolist()
+    def stretches(self, windows_per_stretch: int) -> NDArray[np.int64]:
+        """The first positions of stretches of the order of so many windows."""
+        return self._sorted[::windows_per_stretch]
 
-    def rows(self, index: int, path: Path, bounds: Bounds) -> pa.Table:
-        """The rows at `path`, a table of part `index`, whose windows lie within `bounds`, each with its position."""
+    def rows(self, index: int, path: Path) -> pa.Table:
+        """The rows at `path`, a table of part `index`, each with the position of its window."""
         try:
             table = tables.read_table(path)
         except DamageError as error:
@@ -97,26 +92,40 @@ class MergePlan:
                 f"{path} was damaged while the run was open; run the same command again to measure it anew."
             ) from error
         row_of_window = pc.index_in(table.column("window_id"), value_set=tables.stored_ids(self._parts[index]))
-        positions = pc.take(pa.array(self._positions[index]), row_of_window)
-        is_inside = pc.and_(pc.greater_equal(positions, bounds[0]), pc.less(positions, bounds[1]))
-        return table.append_column("position", positions).filter(is_inside)
+        placed = table.append_column("position", pc.take(pa.array(self._positions[index]), row_of_window))
+        return placed.filter(pc.is_valid(placed.column("position")))
 
 
 def merge_parts(
-    plan: MergePlan, parts: Sequence[Path], target: Path, *, schema: pa.Schema, rows_per_chunk: int = ROWS_PER_CHUNK
+    plan: MergePlan, parts: Sequence[Path], target: Path, *, schema: pa.Schema, rows_per_stretch: int = ROWS_PER_STRETCH
 ) -> None:
-    """Write the rows of `parts` to `target`, windows in the plan's order, `rank` rising inside one."""
+    """Write the rows of `parts` to `target`, windows in the plan's order, `rank` rising inside one.
+
+    Windows were measured in random order, so every part has some of every stretch: each part is read once and dealt out
+    to a file per stretch, and each of these is read once and sorted.
+    """
     total = sum(tables.stored_rows(path) for path in parts)
-    # A window may have many continuations: bound the rows of a chunk, not its windows.
-    windows_per_chunk = max(1, rows_per_chunk * plan.windows // max(total, plan.windows, 1))
+    # A window may have many continuations: bound the rows of a stretch, not its windows.
+    rows_per_stretch = max(rows_per_stretch, total // MOST_STRETCHES)
+    firsts = plan.stretches(max(1, rows_per_stretch * plan.windows // max(total, plan.windows, 1)))
     sort_keys = [("position", "ascending")] + [("rank", "ascending")] * ("rank" in schema.names)
+    positioned = schema.append(pa.field("position", pa.int64()))
     written = 0
-    with atomic_file(target) as file, tables.parquet_writer(file, schema) as writer:
-        for bounds, indices in plan.chunks(windows_per_chunk):
-            pieces = [plan.rows(index, parts[index], bounds) for index in indices]
-            merged = pa.concat_tables(pieces).sort_by(sort_keys).drop_columns("position")
-            writer.write_table(merged.select(schema.names).cast(schema))
+    with atomic_file(target) as file, tables.parquet_writer(file, schema) as writer, ExitStack() as stack:
+        dealt = [stack.enter_context(TemporaryFile(dir=target.parent)) for _ in range(max(1, len(firsts)))]
+        with ExitStack() as streams:
+            stretches = [streams.enter_context(pa.ipc.new_stream(one, positioned)) for one in dealt]
+            for index, path in enumerate(parts):
+                rows = plan.rows(index, path).select(positioned.names).cast(positioned)
+                numbers = np.searchsorted(firsts, rows.column("position").to_numpy(), side="right") - 1
+                for number in np.unique(numbers):
+                    stretches[number].write_table(rows.filter(pa.array(numbers == number)))
+        for one in dealt:
+            one.seek(0)
+            merged = pa.ipc.open_stream(one).read_all().sort_by(sort_keys)
+            writer.write_table(merged.select(schema.names))
             written += merged.num_rows
+            one.truncate(0)
     if written != total:
         raise RunError(f"{target.parent}: {total} rows in the parts but {written} of them belong to a known window.")
 
@@ -191,6 +200,8 @@ class Parts:
         self._next_number = 1
         self.finished = FinishedWindows()
         """The windows whose rows are safely on the disk."""
+        self.mark: str | None = None
+        """A key of the run's random order up to which all windows are finished, as far as is known."""
         self.dropped: list[str] = []
         """Parts found cut, damaged or missing; their windows count as not finished."""
 
@@ -205,6 +216,7 @@ class Parts:
             # It is written anew; only a part that is missing as well is not noticed.
             listed = None
         known = set[int]() if listed is None else set(listed["parts"])
+        self.mark = None if listed is None else listed.get("mark")
         for number in sorted(known | set(self._folder.part_numbers())):
             self._resume_part(self._folder.part(number), is_listed=number in known)
         if listed is None:
@@ -212,6 +224,8 @@ class Parts:
             self._write_list()
         if 0 not in self._folder.part_numbers():
             self._write_files(0, [], [])
+        if self.dropped:
+            self.mark = None
         if known != set(self._folder.part_numbers()):
             self._write_list()
 
@@ -285,7 +299,12 @@ class Parts:
 
     def _write_list(self) -> None:
         numbers = self._folder.part_numbers()
-        content = {"run_id": self._run_id, "keeps_continuations": self._continuations is not None, "parts": numbers}
+        content = {
+            "run_id": self._run_id,
+            "keeps_continuations": self._continuations is not None,
+            "parts": numbers,
+            "mark": self.mark,
+        }
         write_sealed_json(self._folder.part_list, content)
 
     def _write_files(self, number: int, results: Sequence[tables.Row], continuations: Sequence[tables.Row]) -> None:
@@ -298,7 +317,7 @@ class Parts:
 
 
 def read_part_list(path: Path, *, run_id: str) -> dict[str, Any] | None:
-    """The content of parts.json: run_id, keeps_continuations and parts, their numbers; None when there is none.
+    """The content of parts.json: run_id, keeps_continuations, parts (their numbers) and mark; None when there is none.
 
     A RunError when it is of another run, a DamageError when it was changed.
     """

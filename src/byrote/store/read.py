@@ -3,7 +3,7 @@
 import os
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -45,6 +45,10 @@ class StoredRun:
     """None when the run keeps no texts."""
     checked: tuple[str, ...]
     """One line per file: its name, and its hash or seal."""
+    about: Mapping[str, Any] = field(default_factory=dict)
+    """What is known of an unfinished run beside its identity: `model`, its name, and `windows`, how many it has."""
+    mark: str | None = None
+    """Of an unfinished run: the key of its random order up to which all windows are finished, where that is known."""
 
     @property
     def is_complete(self) -> bool:
@@ -132,7 +136,9 @@ def _verify_complete(folder: RunFolder, identity: RunIdentity, manifest: dict[st
     bound = [f"{name}: {entry['bytes']:,} bytes, sha256 {entry['sha256']}" for name, entry in files.items()]
     return StoredRun(
         folder.path,
-        *identity,
+        identity.kind,
+        identity.run_id,
+        identity.values,
         manifest,
         result_files=(folder.results,) if folder.results.name in files else (),
         continuation_files=(folder.continuations,) if folder.continuations.name in files else None,
@@ -170,12 +176,16 @@ def _verify_unfinished(folder: RunFolder, identity: RunIdentity) -> StoredRun:
         checked.append(f"{folder.answers.name}: {records:,} whole records, each bound to the one before")
     return StoredRun(
         folder.path,
-        *identity,
+        identity.kind,
+        identity.run_id,
+        identity.values,
         None,
         result_files=tuple(folder.part(number).results for number in numbers),
         continuation_files=tuple(folder.part(n).continuations for n in numbers) if keeps_continuations else None,
         texts_file=folder.texts if texts else None,
         checked=tuple(checked),
+        about=identity.about,
+        mark=None if listed is None else listed.get("mark"),
     )
 
 
@@ -236,7 +246,7 @@ def _listed(folder: RunFolder, name: str) -> ListedRun:
     except RunError as error:
         return ListedRun(name, UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN, "unreadable", None, str(error))
     assert identity is not None
-    known: Mapping[str, Any] = identity.values if manifest is None else manifest
+    known: Mapping[str, Any] = {**identity.values, **identity.about} if manifest is None else manifest
     date = UNKNOWN if manifest is None else str(manifest.get("written_at", UNKNOWN))[:10]
     state = "unfinished" if manifest is None else "complete"
     return ListedRun(name, identity.kind, _model(known), _text(known), date, state, _rows(folder))
@@ -244,6 +254,8 @@ def _listed(folder: RunFolder, name: str) -> ListedRun:
 
 def _model(known: Mapping[str, Any]) -> str:
     model = known.get("model") or {}
+    if isinstance(model, str):
+        return shown_name(model)
     if name := model.get("name") or model.get("model"):
         return shown_name(str(name))
     return f"{model['weights_hash'][:HASH_SHOWN]}…" if model.get("weights_hash") else UNKNOWN

@@ -62,6 +62,7 @@ class RunSession:
         schema: Schema | None = None,
         continuations: Schema | None = None,
         fresh: bool = False,
+        about: Mapping[str, Any] | None = None,
         part_rows: int = PART_ROWS,
         advice: str = CHOOSE_ANOTHER,
     ) -> Self:
@@ -69,13 +70,14 @@ class RunSession:
 
         With `schema` it has rows, with `continuations` a second table of rows that belong to windows. A part is
         written with the `part_rows`-th row (later in a long run), and with the first one PART_SECONDS after the last
-        part. `fresh` starts over: it removes what byrote wrote. `advice` ends the refusal of another identity.
+        part. `fresh` starts over: it removes what byrote wrote. `about` is kept for readers of the unfinished run.
+        `advice` ends the refusal of another identity.
         """
         folder = RunFolder(Path(path))
         folder.create()
         session = cls(folder, part_rows=part_rows)
         try:
-            session._claim(manifest.RunIdentity.new(kind, identity), fresh=fresh, advice=advice)
+            session._claim(manifest.RunIdentity.new(kind, identity, about or {}), fresh=fresh, advice=advice)
             if schema is not None:
                 session._resume(schema, continuations)
         except BaseException as error:
@@ -120,6 +122,11 @@ class RunSession:
         is_due = self._own_parts.is_due(len(self._pending), least=self._part_rows)
         if is_due or monotonic() - self._written_at >= PART_SECONDS:
             self.flush()
+
+    def sampled_to(self, mark: bytes | None) -> None:
+        """Windows up to the key `mark` of the run's random order are all added, or about to be."""
+        if mark is not None:
+            self._own_parts.mark = max(mark.hex(), self._own_parts.mark or "")
 
     def flush(self) -> None:
         """Write the rows added since the last part; a signal that comes meanwhile waits until they are written."""

@@ -80,11 +80,6 @@ def limit_of(
     return Limit(windows, windows - rest.windows, rest, view.threshold)
 
 
-def certified_words(limit: Limit) -> str:
-    """To stand behind the certified share."""
-    return "certified, no more and no less" if not limit.rest.open else "certified"
-
-
 def rest_words(limit: Limit, *, others: str) -> str:
     """What the answers to `others` show, a sentence; nothing where there were none."""
     rest = limit.rest
