@@ -225,13 +225,17 @@ def test_a_piped_scan_prints_what_begins_and_where_the_results_are(
     outcome = byrote(*scan_arguments(lab, tmp_path / "run", measures="verbatim", limit=2))
     assert outcome.code == 0
     assert outcome.out == ""
-    assert outcome.err.splitlines() == [
+    *phases, headline, where, advice = outcome.err.splitlines()
+    assert phases == [
         "loading libraries",
         f"loading {lab.model.path}",
         "cutting windows",
         "measuring 2 windows",
         "hashing",
         "writing results",
+    ]
+    assert "of the 2 target passages measured word for word" in headline
+    assert [where, advice] == [
         f"Results: {tmp_path / 'run'}",
         f"See them with: byrote show {tmp_path / 'run'}",
     ]
@@ -248,7 +252,7 @@ def test_the_module_runs_like_the_command(lab: TinyLab, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout == ""
     assert not DRAWN.search(done.stderr)
-    assert len(done.stderr.splitlines()) == 8, done.stderr
+    assert len(done.stderr.splitlines()) == 9, done.stderr
     manifest = json.loads((tmp_path / "run" / "manifest.json").read_text(encoding="utf-8"))
     assert manifest["command_line"][1] == "scan"
 

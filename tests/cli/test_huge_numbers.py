@@ -22,7 +22,6 @@ HARMLESS = (
     "windows_per_part",
     "stride_chars",
     "keep",
-    "limit",
     "sample",
     "screen_min_windows",
 )

@@ -197,7 +197,7 @@ def test_the_command_prints_the_counts_and_writes_a_page(tmp_path: Path, byrote:
     page = (tmp_path / "page" / "index.html").read_text(encoding="utf-8")
     assert "What changed" in page
     assert {path.name for path in (tmp_path / "page" / "figures").iterdir()} == {
-        f"{name}.{kind}" for name in ("change", "verdicts-by-run") for kind in ("svg", "png")
+        f"{name}.{kind}" for name in ("change", "verdicts-by-run") for kind in ("svg", "png", "pdf", "csv")
     }
     table = pl.read_csv(tmp_path / "page" / "tables" / "change.csv")
     assert table["forgotten"].to_list() == [counts.forgotten, 0]

@@ -7,7 +7,7 @@ import torch
 from byrote.policy import Policy
 from byrote.scan.measures.base import Measured
 from byrote.scan.options import RunConfig
-from byrote.scan.pipeline import MeasuredWindow, Pipeline
+from byrote.scan.pipeline import Pipeline
 from byrote.types import Split, Window
 from tests.table import TableModel
 
@@ -53,16 +53,13 @@ def passed(model: TableModel, windows: Iterable[Window], config: RunConfig) -> I
     """Windows through the pipeline as they are settled, with all that the stages learned."""
     pipeline = Pipeline(model, config, decode=str)
     settled: list[Measured] = []
-    rows = pipeline.rows
+    ready = pipeline.decoding.ready
 
-    def noted(items: Iterable[Measured]) -> Iterator[MeasuredWindow]:
-        def watched() -> Iterator[Measured]:
-            for item in items:
-                settled.append(item)
-                yield item
+    def noted(items: Iterable[Measured]) -> Iterator[Measured]:
+        for item in ready(items):
+            settled.append(item)
+            yield item
 
-        return rows(watched())
-
-    pipeline.rows = noted  # type: ignore[method-assign]
+    pipeline.decoding.ready = noted  # type: ignore[method-assign]
     for _ in pipeline.run(windows):
         yield settled[-1]

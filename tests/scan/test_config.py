@@ -99,6 +99,10 @@ CHANGED: dict[str, Any] = {
     "timeout_seconds": 12.5,
     "max_requests": 1000,
     "max_tokens_total": 2000,
+    "policies": ("k=10", "t=0.7+k=40"),
+    "passage": (50, 100),
+    "passage_roots": 3,
+    "engine_args": ("tensor_parallel_size=2",),
 }
 """A value other than the default for every option."""
 
@@ -122,7 +126,7 @@ def as_flag(name: str, value: Any) -> Any:
     if name in ("text", "control", "pairs"):
         return list(value)
     if isinstance(value, tuple):
-        return ",".join(value)
+        return ",".join(map(str, value))
     return str(value)
 
 
@@ -224,10 +228,11 @@ KEPT_AS_CONTENT = {
     "tokenizer",
     "shard",
     "adapter",
+    "engine_args",
     "prompt",
 }
-"""Where the run is kept; texts, models, adapter and tokenizer enter the identity by their hashes, not by their names,
-and a shard by a field of its own."""
+"""Where the run is kept; texts, models, adapter and tokenizer enter the identity by their hashes, not by their names, a
+shard by a field of its own, and what vLLM computes by among the settings of the model."""
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -95,7 +95,7 @@ def test_a_signal_at_any_moment_keeps_every_finished_window(
         log, before = tmp_path / f"log-{session}", stored_windows(run)
         stopped = stage(Session(command, str(log), moment, int(number), counted))  # type: ignore[arg-type]
         assert stopped.status == 128 + number
-        assert said(log) == f"{SENTENCE}\n"
+        assert said(log).splitlines()[-1] == SENTENCE
         assert stored_windows(run) == before | set(finished(log))
         assert not (run / "manifest.json").exists()
     assert len(stored_windows(run)) >= 9
@@ -133,7 +133,10 @@ def test_a_signal_while_the_command_starts_is_one_sentence(
         out, err = process.communicate()
     if process.returncode == 0:
         pytest.skip("the scan was finished before the signal came")
-    assert (process.returncode, out, err) == (128 + number, "", f"{SENTENCE}\n")
+    assert (process.returncode, out) == (128 + number, "")
+    *phases, sentence = err.splitlines()
+    assert sentence == SENTENCE
+    assert all(phase.startswith(("loading", "cutting", "measuring")) for phase in phases), err
 
 
 def test_a_signal_that_is_ignored_stays_ignored(lab: TinyLab, byrote: Command, tmp_path: Path) -> None:
@@ -177,7 +180,7 @@ def test_other_slots_batches_and_parts_belong_to_the_same_run(
 ) -> None:
     """Begun with one grouping, stopped, and finished with another: the same run with the same rows."""
     run = tmp_path / "run"
-    killed = stage(Session(arguments(lab, run), str(tmp_path / "log"), undisturbed[1] // 3))
+    killed = stage(Session(arguments(lab, run), str(tmp_path / "log"), undisturbed[1] // 2))
     assert killed.status == -signal.SIGKILL
     assert stored_windows(run)
     other = scan_arguments(lab, run, limit=40, windows_per_part=100, slots=16, batch_windows=32)

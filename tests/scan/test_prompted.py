@@ -149,8 +149,7 @@ def test_a_page_has_the_rates_of_all_prompts(runs: Path, byrote: Command, tmp_pa
     page = (tmp_path / "page" / "index.html").read_text(encoding="utf-8")
     assert "maximum of 3 prompts" in page
     assert (tmp_path / "page" / "figures" / "prompts.svg").exists()
-    (table,) = (tmp_path / "page").rglob("prompts.csv")
-    with table.open(encoding="utf-8") as file:
+    with (tmp_path / "page" / "tables" / "prompts.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert {row["prompt"] for row in rows} == {*PROMPTS, "mean", "maximum"}
     assert {row["prompts_tried"] for row in rows if row["prompt"] == "maximum"} == {"3"}

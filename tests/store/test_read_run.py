@@ -60,7 +60,7 @@ def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
 
 
 def test_run_that_died_before_its_first_part_holds_no_results_yet(tmp_path: Path) -> None:
-    write_identity(tmp_path / "identity.json", RunIdentity.new("scan", IDENTITY))
+    write_identity(tmp_path / "identity.json", RunIdentity.new("scan", IDENTITY, {}))
     with pytest.raises(RunError, match=r"no results yet \(scan, unfinished\)"):
         read_run(tmp_path)
 

@@ -108,7 +108,7 @@ def test_every_published_number_is_about_one_cell_and_one_quantity(recipe: Path)
         assert one.measure == QUANTITIES[one.quantity], f"{one.quantity} is no {one.measure}"
         assert re.search(r"(Table|Fig\.|Figs\.|App\.|Sec\.) ", one.source), one.source
         scan = study.scans[cells[0].name]
-        assert one.edits is None or one.edits <= scan.edit_budget
+        assert one.edits is None or one.edits <= scan.edits
         assert (one.edits == 0) == (one.quantity in EXACT or scan.edit_budget == one.edits == 0), one.quantity
         if one.measure not in ("windows", "greedy", "verbatim", "possible", "within_queries", "queries_to_greedy"):
             assert scan.viability == "published" or scan.distance == "none"

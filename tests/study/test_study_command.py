@@ -15,7 +15,8 @@ import yaml
 from polars.testing import assert_frame_equal
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from byrote.cli.study import replaced
+from byrote.cli.commands import StudyCommand
+from byrote.cli.study import changes_of
 from byrote.errors import RunError
 from byrote.lab.texts import write_passages
 from byrote.lab.train import train_tokenizer
@@ -289,19 +290,12 @@ def test_every_policy_and_text_with_cells_of_its_own_is_drawn(models: TwoModels,
     assert policies_shown == [f"{policy} (searched)" for policy in policies] * 2
 
 
-def test_models_texts_and_the_sample_of_a_file_are_replaced() -> None:
-    values = {
-        "model": ["a", "b"],
-        "texts": ["x", "y"],
-        "control": ["c"],
-        "published": [1],
-        "sample": "9",
-        "top_k": "40",
-    }
-    assert replaced(values, model=(), text=(), sample=None) == values
-    assert replaced(values, model=("m",), text=(), sample=5) == {
-        "model": "m", "texts": ["x", "y"], "control": ["c"], "sample": 5, "top_k": "40"
-    }  # fmt: skip
-    assert replaced(values, model=(), text=("t",), sample=None) == {
-        "model": ["a", "b"], "text": ["t"], "sample": "9", "top_k": "40"
-    }  # fmt: skip
+def test_models_texts_the_sample_and_options_of_a_file_are_replaced() -> None:
+    values = {"model": ["a", "b"], "texts": ["x", "y"], "control": ["c"], "sample": "9", "top_k": "40"}
+
+    def changes(**given: Any) -> dict[str, Any]:
+        return changes_of(StudyCommand(file=Path("study.yaml"), **given), values)
+
+    assert changes() == {}
+    assert changes(model=("m",), sample=5) == {"model": ["m"], "sample": 5}
+    assert changes(text=("t",), change=("top-k=10",)) == {"texts": ["t"], "top_k": "10"}

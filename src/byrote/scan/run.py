@@ -436,6 +436,8 @@ def open_session(
 
 SET_BY_WINDOWS = ("screen_share", "estimate_share")
 """Options that depend on how many windows there are."""
+SET_WHERE_ABSENT = ("edit_budget", "logprobs")
+"""Options that follow from the windows or the model unless they are given."""
 
 
 def require_same_options(config: RunConfig) -> None:
@@ -445,11 +447,12 @@ def require_same_options(config: RunConfig) -> None:
     stored = read_identity(folder.identity) if folder.identity.exists() and not config.is_served else None
     if stored is None or stored.kind != "scan":
         return
-    kept = [
-        {k: v for k, v in one.items() if k not in SET_BY_WINDOWS}
-        for one in (stored.values["config"], config.identity())
-    ]
-    before, after = (stored._replace(values={"config": one}) for one in kept)
+    own = config.identity()
+    unknown = {*SET_BY_WINDOWS, *(name for name in SET_WHERE_ABSENT if own[name] is None)}
+    before, after = (
+        stored._replace(values={"config": {name: value for name, value in one.items() if name not in unknown}})
+        for one in (stored.values["config"], own)
+    )
     require_same_identity(folder.path, before, after, advice=CHOOSE_ANOTHER)
 
 

@@ -64,7 +64,8 @@ def export_run(
     if files is None:
         raise RunError(f"{run.path} keeps no continuations; scan with --measures near and keep above 0 to have them.")
     texts = None
-    if with_texts and table == "results" and run.texts is not None:
+    has_windows = table == "results" and "suffix_char_start" in run.scan_results().collect_schema()
+    if format == "csv" and with_texts and has_windows and run.texts is not None:
         texts = {(split, name): text for split, name, text in run.texts.select("split", "name", "text").iter_rows()}
     rows = 0
     with atomic_file(target) as file:

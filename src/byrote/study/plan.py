@@ -129,7 +129,7 @@ def _config_and_axes(values: Mapping[str, Any], *, place: str) -> tuple[StudyCon
     own = {item.name for item in fields(StudyConfig)} - {"published"}
     config = build(StudyConfig, {name: value for name, value in values.items() if name in own}, place=place)
     axes = make_axes(_axis_values(values, config))
-    published = expanded(values.get("published") or (), {axis.name: axis.values for axis in axes})
+    published = expanded(values.get("published") or [], {axis.name: axis.values for axis in axes})
     return replace(config, published=tuple(published)), axes
 
 

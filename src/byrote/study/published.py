@@ -70,10 +70,7 @@ class Published(Settled):
         return f"{100 * value:.2f} %" if self.unit == "share" else f"{value:.4g}"
 
 
-Block = Mapping[str, Any]
-
-
-def expanded(blocks: Sequence[Block], axes: Mapping[str, Sequence[str]]) -> list[dict[str, Any]]:
+def expanded(blocks: Any, axes: Mapping[str, Sequence[str]]) -> list[dict[str, Any]]:
     """Entries of a study's file, one for every number.
 
     `over` names axes, and `values` has a number for each of their values in order (nested for several axes; null where
@@ -81,6 +78,8 @@ def expanded(blocks: Sequence[Block], axes: Mapping[str, Sequence[str]]) -> list
     fraction is a share, and another one a count.
     """
     rows = []
+    if not isinstance(blocks, list) or not all(isinstance(block, dict) for block in blocks):
+        raise ConfigError("published must be a list of tables, each of which says source, measure and value.")
     for block in blocks:
         entry = {name: value for name, value in block.items() if name not in ("over", "value", "values")}
         numbers: list[tuple[tuple[str, ...], Any]] = [((), block.get("value", block.get("values")))]

@@ -20,6 +20,7 @@ seed, the window and the answer's number alone.
 """
 
 import hashlib
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
@@ -162,7 +163,7 @@ class DecodeStage:
     def ready(self, settled: Iterable[Measured]) -> Iterator[Measured]:
         """Those of the `settled` windows whose answers are there, after those that were held back until now."""
         waiting, self._held = self._held, []
-        for item in (*waiting, *settled):
+        for item in itertools.chain(waiting, settled):
             if (self._has_greedy and item.greedy is None) or (self._samples and item.answers is None):
                 self._held.append(item)
             else:
